@@ -25,9 +25,9 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use hivekeep_workspace::backup::{Kept, LeftOut};
 use serde::{Deserialize, Serialize};
 
-pub use pack::{Packed, Sources, free, pack};
+pub use pack::{BackupSources, PackResult, free, pack};
 pub use staging::{Staging, sweep};
-pub use unpack::{Places, Restored, cut_short, end_restore, restore};
+pub use unpack::{RestoreResult, RestoreTargets, cut_short, end_restore, restore};
 
 /// The arrangement of the archive: without disks, and with them.
 const FORMAT: u32 = 1;
@@ -55,12 +55,12 @@ struct Manifest {
     files: BTreeMap<String, Content>,
     /// Workspaces whose disks are in the archive, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    disks: Option<Disks>,
+    disks: Option<ArchivedDisks>,
 }
 
 /// The workspaces whose disks an archive holds, and those whose disks it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disks {
+pub struct ArchivedDisks {
     /// Workspaces that come back with their disks.
     pub kept: Vec<Kept>,
     /// Workspaces that come back without.

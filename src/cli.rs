@@ -29,8 +29,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use context::{Context, Global};
-pub use failure::Failure;
+use context::{CliContext, Global};
+pub use failure::CommandFailure;
 
 /// Workspaces in real virtual machines, as tools for agents.
 #[derive(Debug, Parser)]
@@ -76,7 +76,7 @@ enum Command {
 pub fn main() -> ExitCode {
     hivekeep_kernel::fault::arm_from_env();
     let Cli { global, command } = Cli::parse();
-    let context = Context::new(global);
+    let context = CliContext::new(global);
     let outcome = match command {
         Command::Daemon(args) => daemon::run(&context, args),
         Command::Mcp(args) => mcp::run(&context, args),

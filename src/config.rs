@@ -27,11 +27,11 @@ use serde::{Deserialize, Serialize};
 use crate::families::families;
 
 pub use daemon::DaemonOptions;
-pub use folders::Folders;
+pub use folders::DaemonFolders;
 pub(crate) use folders::LOG_FILE;
-pub use layers::{Entry, Given, Loaded, load};
+pub use layers::{ConfigEntry, ConfigSources, LoadedConfig, load};
 pub use mcp_http::McpHttpOptions;
-pub use problem::{Problem, Problems, Source};
+pub use problem::{ConfigProblem, ConfigProblems, ProblemSource};
 pub use shipped::shipped;
 
 macro_rules! config {

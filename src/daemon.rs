@@ -20,11 +20,11 @@ mod root;
 mod shutdown;
 mod socket;
 
-pub use boot::{Error, Stopping, run};
+pub use boot::{Error, StopMode, run};
 pub use folders::FolderError;
-pub use lock::{Holder, Lock, LockError};
+pub use lock::{DaemonLock, LockError, LockHolder};
 
-use crate::config::Folders;
+use crate::config::DaemonFolders;
 pub use catalogue::catalogue;
 pub use logging::LoggingError;
 
@@ -32,9 +32,9 @@ pub use logging::LoggingError;
 ///
 /// # Errors
 /// When a daemon runs, or a folder is not ours.
-pub fn hold(folders: &Folders) -> Result<Lock, Error> {
+pub fn hold(folders: &DaemonFolders) -> Result<DaemonLock, Error> {
     folders::make(folders)?;
-    Ok(Lock::take(&folders.lock_file())?)
+    Ok(DaemonLock::take(&folders.lock_file())?)
 }
 
 /// Exit code of a daemon whose state cannot be read. Starting it again changes

@@ -8,9 +8,9 @@ pub mod line_splitter;
 pub mod lines;
 pub mod mcp;
 pub mod mcp_http;
-pub mod pace;
 pub mod plain;
+pub mod rate;
 pub mod seats;
 mod shared;
 
-pub use shared::{Connected, Core, StopOrder};
+pub use shared::{ConnectionCount, DaemonServices, StopOrder};

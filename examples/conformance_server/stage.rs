@@ -4,11 +4,11 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, anyhow};
 use hivekeep::{
-    config::{self, Given},
-    doors::{Core, StopOrder, incoming::Incoming, mcp::Listing},
+    config::{self, ConfigSources},
+    doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing},
 };
 use hivekeep_kernel::{
-    Address, Census, ChildNews, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
+    Address, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
     entity::spawn_root,
 };
 use hivekeep_registry::{
@@ -23,7 +23,7 @@ use crate::fixtures::{Fixtures, tools};
 /// What the door stands on.
 pub struct Stage {
     /// As the daemon's doors see it.
-    pub core: Arc<Core>,
+    pub core: Arc<DaemonServices>,
     root: ractor::ActorCell,
 }
 
@@ -31,7 +31,7 @@ impl Stage {
     /// Everything below a folder.
     pub async fn new(home: &Path) -> Result<Self> {
         let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let given = Given {
+        let given = ConfigSources {
             env: vec![
                 set("HIVEKEEP_HOME", &home.to_string_lossy()),
                 set("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
@@ -40,7 +40,7 @@ impl Stage {
                 // It calls faster than a model.
                 set("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
             ],
-            ..Given::default()
+            ..ConfigSources::default()
         };
         let loaded = config::load(&given).map_err(|problems| anyhow!("{problems}"))?;
         std::fs::create_dir_all(&loaded.folders.state)?;
@@ -79,9 +79,9 @@ impl Stage {
             events: journal.events(),
             policies: Vec::new(),
         })?;
-        let everything = Arc::new(Listing::of(&catalogue, &View::default()));
-        let core = Arc::new(Core {
-            incoming: Incoming::new(&loaded.config),
+        let everything = Arc::new(ToolListing::of(&catalogue, &View::default()));
+        let core = Arc::new(DaemonServices {
+            incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,
             folders: loaded.folders,
             catalogue,
@@ -140,7 +140,7 @@ impl Entity for Root {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        self.0.hear(news).map(drop)
+    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
+        self.0.handle_end(news).map(drop)
     }
 }

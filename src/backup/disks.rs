@@ -17,7 +17,7 @@ use hivekeep_image::ObjectName;
 use hivekeep_workspace::DISKS;
 
 use super::{
-    BASES, Disks, Error, LAYERS, Manifest,
+    ArchivedDisks, BASES, Error, LAYERS, Manifest,
     hashed::Hashed,
     unpack::{remove, sync, sync_dir},
 };
@@ -76,7 +76,12 @@ pub(super) fn free(state: &Path) -> Result<(), Error> {
 }
 
 /// Puts what was unpacked and synced in `part` in its places, which are [`free`]. Blocks.
-pub(super) fn place(part: &Path, state: &Path, images: &Path, disks: &Disks) -> Result<(), Error> {
+pub(super) fn place(
+    part: &Path,
+    state: &Path,
+    images: &Path,
+    disks: &ArchivedDisks,
+) -> Result<(), Error> {
     make(&part.join(LAYERS))?;
     for kept in &disks.kept {
         make(&part.join(DISKS).join(kept.workspace_id.to_string()))?;
@@ -154,7 +159,7 @@ mod tests {
 
     fn manifest(name: String, content: &[u8]) -> Manifest {
         let blake3 = blake3::hash(content).to_hex().to_string();
-        let disks = Disks { kept: Vec::new(), left_out: Vec::new(), memories_left_out: 0 };
+        let disks = ArchivedDisks { kept: Vec::new(), left_out: Vec::new(), memories_left_out: 0 };
         Manifest {
             format: FORMAT_WITH_DISKS,
             hivekeep: "0".to_owned(),
@@ -190,7 +195,7 @@ mod tests {
             name: "one".to_owned(),
         };
         let folder = state.join(DISKS).join(kept.workspace_id.to_string());
-        let disks = Disks { kept: vec![kept], left_out: Vec::new(), memories_left_out: 0 };
+        let disks = ArchivedDisks { kept: vec![kept], left_out: Vec::new(), memories_left_out: 0 };
         fs::create_dir_all(part.join(LAYERS)).unwrap();
         fs::create_dir_all(state.join(LAYERS)).unwrap();
         fs::write(part.join(LAYERS).join("a.qcow2"), "a").unwrap();

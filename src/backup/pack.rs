@@ -15,8 +15,8 @@ use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use tar::{Builder, EntryType, Header};
 
 use super::{
-    Content, Disks, Error, FORMAT, FORMAT_WITH_DISKS, JOURNAL, LAYERS, MANIFEST, Manifest, VAULT,
-    disks::base_in_archive, hashed::Hashed,
+    ArchivedDisks, Content, Error, FORMAT, FORMAT_WITH_DISKS, JOURNAL, LAYERS, MANIFEST, Manifest,
+    VAULT, disks::base_in_archive, hashed::Hashed,
 };
 
 const VAULT_FILES: &str = "vault/";
@@ -27,7 +27,7 @@ const LEVEL: i32 = 3;
 
 /// The result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Packed {
+pub struct PackResult {
     /// The archive.
     pub file: PathBuf,
     /// The archive's size.
@@ -40,12 +40,12 @@ pub struct Packed {
     pub left_out: Vec<PathBuf>,
     /// Workspaces whose disks are in the archive, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub disks: Option<Disks>,
+    pub disks: Option<ArchivedDisks>,
 }
 
 /// The sources of a backup.
 #[derive(Debug)]
-pub struct Sources {
+pub struct BackupSources {
     /// The journal's copy.
     pub journal: PathBuf,
     /// The vault, if there is one.
@@ -74,10 +74,10 @@ fn taken(file: &Path) -> Error {
 /// sources are not `there` at the end.
 pub fn pack(
     file: &Path,
-    sources: &Sources,
+    sources: &BackupSources,
     bar: &ProgressBar,
     there: impl FnOnce() -> bool,
-) -> Result<Packed, Error> {
+) -> Result<PackResult, Error> {
     free(file)?;
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
@@ -104,7 +104,7 @@ pub fn pack(
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or(Path::new("."));
             File::open(folder).and_then(|dir| dir.sync_all()).map_err(Error::io(folder))?;
-            Ok(Packed { file: file.to_owned(), ..packed })
+            Ok(PackResult { file: file.to_owned(), ..packed })
         });
     if packed.is_err() {
         // It says nothing of itself, and the next attempt replaces it.
@@ -113,7 +113,12 @@ pub fn pack(
     packed
 }
 
-fn write(part: &Path, out: File, sources: &Sources, bar: &ProgressBar) -> Result<Packed, Error> {
+fn write(
+    part: &Path,
+    out: File,
+    sources: &BackupSources,
+    bar: &ProgressBar,
+) -> Result<PackResult, Error> {
     let io = || Error::io(part);
     let encoder = zstd::Encoder::new(out, LEVEL).map_err(io())?;
     let mut archive = Archive {
@@ -131,7 +136,7 @@ fn write(part: &Path, out: File, sources: &Sources, bar: &ProgressBar) -> Result
     if let Some(disks) = &sources.disks {
         archive.disks(part, disks)?;
     }
-    let disks = sources.disks.as_ref().map(|disks| Disks {
+    let disks = sources.disks.as_ref().map(|disks| ArchivedDisks {
         kept: disks.kept.clone(),
         left_out: disks.left_out.clone(),
         memories_left_out: disks.memories_left_out,
@@ -152,7 +157,7 @@ fn write(part: &Path, out: File, sources: &Sources, bar: &ProgressBar) -> Result
     let out = builder.into_inner().and_then(zstd::Encoder::finish).map_err(io())?;
     out.sync_all().map_err(io())?;
     let bytes = out.metadata().map_err(io())?.len();
-    Ok(Packed {
+    Ok(PackResult {
         file: part.to_owned(),
         bytes,
         journal_files,

@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressBarIter};
 use tar::{Archive, EntryType};
 
 use super::{
-    BASES, Content, Disks, Error, FORMAT, FORMAT_WITH_DISKS, JOURNAL, LAYERS, MANIFEST,
+    ArchivedDisks, BASES, Content, Error, FORMAT, FORMAT_WITH_DISKS, JOURNAL, LAYERS, MANIFEST,
     MANIFEST_BYTES, Manifest, VAULT, disks, hashed::Hashed,
 };
 
@@ -27,7 +27,7 @@ const PART: &str = "restore.part";
 
 /// The target folders of a restore.
 #[derive(Debug)]
-pub struct Places {
+pub struct RestoreTargets {
     /// The state folder; it is there.
     pub state: PathBuf,
     /// The journal's options; its folder is in the state folder.
@@ -40,7 +40,7 @@ pub struct Places {
 
 /// The result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Restored {
+pub struct RestoreResult {
     /// The version that made the backup.
     pub made_by: String,
     /// Time of the backup, in seconds since 1970.
@@ -51,7 +51,7 @@ pub struct Restored {
     pub journal: Recovered,
     /// Workspaces whose disks came back, if the backup has disks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub disks: Option<Disks>,
+    pub disks: Option<ArchivedDisks>,
 }
 
 /// True when a restore in this state folder was cut short before its journal was in place.
@@ -72,7 +72,11 @@ pub fn end_restore(state: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::There`] for a state that is not empty; [`Error::Broken`] before anything was written.
-pub async fn restore(file: &Path, places: Places, bar: &ProgressBar) -> Result<Restored, Error> {
+pub async fn restore(
+    file: &Path,
+    places: RestoreTargets,
+    bar: &ProgressBar,
+) -> Result<RestoreResult, Error> {
     let part = places.state.join(PART);
     if places.journal.dir.symlink_metadata().is_ok() {
         let next = "move the old state away, or choose another with HIVEKEEP_HOME";
@@ -122,7 +126,7 @@ pub async fn restore(file: &Path, places: Places, bar: &ProgressBar) -> Result<R
     remove(&part)?;
     sync_dir(&places.state)?;
     let Manifest { hivekeep, at, disks, .. } = manifest;
-    Ok(Restored { made_by: hivekeep, made_at: at, vault_files, journal: recovered, disks })
+    Ok(RestoreResult { made_by: hivekeep, made_at: at, vault_files, journal: recovered, disks })
 }
 
 /// Reads all of it and compares it with its manifest.

@@ -6,13 +6,13 @@ use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_store::Journal;
 use hivekeep_workspace::backup::Contents;
 
-use super::{Context, Failure, output, reach::Unreachable};
+use super::{CliContext, CommandFailure, output, reach::Unreachable};
 use crate::{
-    backup::{self, Disks, Packed, Sources, Staging},
+    backup::{self, ArchivedDisks, BackupSources, PackResult, Staging},
     codes,
-    config::Loaded,
+    config::LoadedConfig,
     daemon,
-    doors::control::{BackupMade, Wanted},
+    doors::control::{BackupMade, ControlMethod},
 };
 
 /// Keep a copy of the journal and the vault in a file, while the daemon runs or not.
@@ -40,7 +40,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let loaded = context.load()?;
     let packed = match context.client() {
         Ok(mut client) => {
@@ -48,21 +48,23 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
             backup::free(&args.file)?;
             let waiting = output::spinner("the daemon copies its journal");
             // The folder is there until this connection ends.
-            let made: BackupMade = client.first(Wanted::Backup { disks: args.disks })?;
+            let made: BackupMade = client.first(ControlMethod::Backup { disks: args.disks })?;
             waiting.finish_and_clear();
             if args.disks && made.disks.is_none() {
-                return Err(Failure::Other("this daemon keeps no disks: update it".to_owned()));
+                return Err(CommandFailure::Other(
+                    "this daemon keeps no disks: update it".to_owned(),
+                ));
             }
-            let there = || client.get(Wanted::Status {}).is_ok();
+            let there = || client.get(ControlMethod::Status {}).is_ok();
             pack(&loaded, &args, made.journal, made.disks, there)?
         }
-        Err(Failure::Unreachable(Unreachable::NotRunning(_))) if args.disks => {
-            return Err(Failure::from(
+        Err(CommandFailure::Unreachable(Unreachable::NotRunning(_))) if args.disks => {
+            return Err(CommandFailure::from(
                 ToolError::new(Layer::Door, codes::DAEMON_NEEDED, "disks are frozen by the daemon")
                     .next("start the daemon first, or leave --disks out"),
             ));
         }
-        Err(Failure::Unreachable(Unreachable::NotRunning(_))) => alone(&loaded, &args)?,
+        Err(CommandFailure::Unreachable(Unreachable::NotRunning(_))) => alone(&loaded, &args)?,
         Err(error) => return Err(error),
     };
     if args.json {
@@ -84,7 +86,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
 }
 
 /// Text for people: the workspaces whose disks are in a backup.
-pub(super) fn disks_in_words(disks: &Disks) -> String {
+pub(super) fn disks_in_words(disks: &ArchivedDisks) -> String {
     let names: Vec<_> = disks.kept.iter().map(|kept| kept.name.as_str()).collect();
     let mut text = match &*names {
         [] => "disks: none\n".to_owned(),
@@ -102,26 +104,26 @@ pub(super) fn disks_in_words(disks: &Disks) -> String {
 }
 
 fn pack(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     args: &Args,
     journal: PathBuf,
     disks: Option<Contents>,
     there: impl FnOnce() -> bool,
-) -> Result<Packed, Failure> {
+) -> Result<PackResult, CommandFailure> {
     let vault = loaded.config.vault.folder(&loaded.folders.state);
     let vault = (loaded.config.vault.enabled && vault.is_dir()).then_some(vault);
     let bar = output::spinner("packing");
-    let packed = backup::pack(&args.file, &Sources { journal, vault, disks }, &bar, there);
+    let packed = backup::pack(&args.file, &BackupSources { journal, vault, disks }, &bar, there);
     bar.finish_and_clear();
     Ok(packed?)
 }
 
 /// Packs without a daemon: opens the journal as a daemon would.
-fn alone(loaded: &Loaded, args: &Args) -> Result<Packed, Failure> {
+fn alone(loaded: &LoadedConfig, args: &Args) -> Result<PackResult, CommandFailure> {
     let (folders, dir) = (&loaded.folders, loaded.folders.journal());
     if !dir.is_dir() {
         let text = format!("there is nothing to back up: {} is missing", dir.display());
-        return Err(Failure::Other(text));
+        return Err(CommandFailure::Other(text));
     }
     let _lock = daemon::hold(folders)?;
     let options = hivekeep_store::Options { dir, ..loaded.config.store.clone() };
@@ -131,11 +133,11 @@ fn alone(loaded: &Loaded, args: &Args) -> Result<Packed, Failure> {
     runtime.block_on(async move {
         let (journal, _) = tokio::task::spawn_blocking(move || Journal::open(options))
             .await
-            .map_err(|error| Failure::Other(error.to_string()))?
+            .map_err(|error| CommandFailure::Other(error.to_string()))?
             .map_err(backup::Error::from)?;
         let made = journal.backup(to).await;
         let _stopped = journal.close().await;
-        Ok::<_, Failure>(made.map_err(backup::Error::from)?)
+        Ok::<_, CommandFailure>(made.map_err(backup::Error::from)?)
     })?;
     pack(loaded, args, staging.path().to_owned(), None, || true)
 }

@@ -11,8 +11,8 @@ use hivekeep_kernel::ProgressUpdate;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::{Context, Failure, output, tools};
-use crate::doors::{control::Wanted, plain};
+use super::{CliContext, CommandFailure, output, tools};
+use crate::doors::{control::ControlMethod, plain};
 
 /// Call a tool and print its result.
 ///
@@ -50,7 +50,7 @@ pub struct Args {
     help: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let catalogue = crate::daemon::catalogue();
     let Some(name) = &args.tool else { return help() };
     let entry = catalogue.find(name).ok_or_else(|| tools::unknown(&catalogue, name))?;
@@ -66,7 +66,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         input.insert(key, value);
     }
     let bar = Bar::new();
-    let wanted = Wanted::Call {
+    let wanted = ControlMethod::Call {
         tool: entry.name().to_owned(),
         args: input,
         timeout_ms: args.timeout_secs.map(|secs| secs.saturating_mul(1000)),
@@ -86,7 +86,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn help() -> Result<(), Failure> {
+fn help() -> Result<(), CommandFailure> {
     use clap::CommandFactory;
     let mut whole = super::Cli::command();
     whole.build();
@@ -94,11 +94,11 @@ fn help() -> Result<(), Failure> {
     Ok(output::text(&command.render_long_help().to_string())?)
 }
 
-fn object(text: &str) -> Result<Map<String, Value>, Failure> {
+fn object(text: &str) -> Result<Map<String, Value>, CommandFailure> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Failure::Usage("--json: expected an object".to_owned())),
-        Err(error) => Err(Failure::Usage(format!("--json: {error}"))),
+        Ok(_) => Err(CommandFailure::Usage("--json: expected an object".to_owned())),
+        Err(error) => Err(CommandFailure::Usage(format!("--json: {error}"))),
     }
 }
 
@@ -170,7 +170,7 @@ impl Bar {
 }
 
 /// All of standard input.
-fn stdin() -> Result<String, Failure> {
+fn stdin() -> Result<String, CommandFailure> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
     Ok(text)

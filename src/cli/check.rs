@@ -5,7 +5,7 @@ mod findings;
 
 use hivekeep_runtime::Finding;
 
-use super::{Context, Failure, output};
+use super::{CliContext, CommandFailure, output};
 use crate::doors::plain;
 
 /// Look at everything hivekeep needs on this host, and say what to do about it.
@@ -18,7 +18,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let found = findings::all(context);
     let sound = found.iter().all(|finding| !finding.needed || finding.ok);
     if args.json {
@@ -26,7 +26,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     } else {
         output::painted(&readable(&found))?;
     }
-    if sound { Ok(()) } else { Err(Failure::Reported) }
+    if sound { Ok(()) } else { Err(CommandFailure::Reported) }
 }
 
 fn readable(found: &[Finding]) -> String {

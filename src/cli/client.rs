@@ -9,13 +9,13 @@ use hivekeep_kernel::ToolError;
 use serde_json::Value;
 
 use super::{
-    Failure,
-    reach::{Reach, Unreachable},
+    CommandFailure,
+    reach::{DaemonReach, Unreachable},
 };
 use crate::doors::{
-    control::{Reply, ReplyBody, Request, Wanted},
-    hello::{Hello, Welcome},
-    lines::{BlockingLines, Line},
+    control::{ControlMethod, ControlReply, ControlRequest, ReplyBody},
+    hello::{ClientHello, DaemonWelcome},
+    lines::{BlockingLines, LineOutcome},
 };
 
 /// The longest answer taken.
@@ -26,7 +26,7 @@ pub(super) struct Client {
     stream: UnixStream,
     lines: BlockingLines<BufReader<UnixStream>>,
     asked: u64,
-    pub(super) welcome: Welcome,
+    pub(super) welcome: DaemonWelcome,
 }
 
 impl Client {
@@ -34,9 +34,9 @@ impl Client {
     ///
     /// # Errors
     /// When none runs, or it refuses.
-    pub(super) fn connect(reach: &Reach) -> Result<Self, Unreachable> {
+    pub(super) fn connect(reach: &DaemonReach) -> Result<Self, Unreachable> {
         let stream = reach.connect()?;
-        let welcome = reach.hello(&stream, &Hello::Control {})?;
+        let welcome = reach.hello(&stream, &ClientHello::Control {})?;
         let reader = stream.try_clone().map_err(|source| Unreachable::Io {
             doing: "reading from the daemon".to_owned(),
             source,
@@ -51,27 +51,29 @@ impl Client {
     /// The daemon's refusal, or `item`'s.
     pub(super) fn ask(
         &mut self,
-        wanted: Wanted,
-        mut item: impl FnMut(Value) -> Result<(), Failure>,
-    ) -> Result<Value, Failure> {
+        wanted: ControlMethod,
+        mut item: impl FnMut(Value) -> Result<(), CommandFailure>,
+    ) -> Result<Value, CommandFailure> {
         self.asked += 1;
-        let request = Request { id: self.asked, wanted };
+        let request = ControlRequest { id: self.asked, wanted };
         let mut line = serde_json::to_vec(&request).map_err(|error| broken(&error))?;
         line.push(b'\n');
         self.stream.write_all(&line).map_err(|error| broken(&error))?;
         loop {
-            let reply: Reply = match self.lines.read().map_err(|error| broken(&error))? {
-                Line::Whole(line) => {
+            let reply: ControlReply = match self.lines.read().map_err(|error| broken(&error))? {
+                LineOutcome::Whole(line) => {
                     serde_json::from_slice(line).map_err(|error| broken(&error))?
                 }
-                Line::TooLong => return Err(broken(&"its answer is too long")),
-                Line::End => return Err(broken(&"it ended before it answered")),
+                LineOutcome::TooLong => return Err(broken(&"its answer is too long")),
+                LineOutcome::End => return Err(broken(&"it ended before it answered")),
             };
             match reply.body {
                 _ if reply.id != Some(self.asked) => {}
                 ReplyBody::Item(value) => item(value)?,
                 ReplyBody::Result(value) => return Ok(value),
-                ReplyBody::Error(error) => return Err(Failure::from(ToolError::clone(&error))),
+                ReplyBody::Error(error) => {
+                    return Err(CommandFailure::from(ToolError::clone(&error)));
+                }
             }
         }
     }
@@ -82,12 +84,12 @@ impl Client {
     /// As [`Client::ask`], and for an answer without items.
     pub(super) fn first<T: serde::de::DeserializeOwned>(
         &mut self,
-        wanted: Wanted,
-    ) -> Result<T, Failure> {
+        wanted: ControlMethod,
+    ) -> Result<T, CommandFailure> {
         let mut first = None;
         let ended = self.ask(wanted, |value| {
             first = Some(value);
-            Err(Failure::Reported)
+            Err(CommandFailure::Reported)
         });
         match (first, ended) {
             (Some(value), _) => serde_json::from_value(value).map_err(|error| broken(&error)),
@@ -100,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::ask`].
-    pub(super) fn get(&mut self, wanted: Wanted) -> Result<Value, Failure> {
+    pub(super) fn get(&mut self, wanted: ControlMethod) -> Result<Value, CommandFailure> {
         self.ask(wanted, |_| Ok(()))
     }
 
@@ -110,13 +112,13 @@ impl Client {
     /// As [`Client::ask`], and when the daemon answers with something else.
     pub(super) fn get_as<T: serde::de::DeserializeOwned>(
         &mut self,
-        wanted: Wanted,
-    ) -> Result<T, Failure> {
+        wanted: ControlMethod,
+    ) -> Result<T, CommandFailure> {
         let value = self.get(wanted)?;
         serde_json::from_value(value).map_err(|error| broken(&error))
     }
 }
 
-fn broken(why: &dyn std::fmt::Display) -> Failure {
-    Failure::Other(format!("the talk with the daemon broke off: {why}; see `hivekeep logs`"))
+fn broken(why: &dyn std::fmt::Display) -> CommandFailure {
+    CommandFailure::Other(format!("the talk with the daemon broke off: {why}; see `hivekeep logs`"))
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Failure;
+use super::CommandFailure;
 
 /// Print completions for a shell.
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,7 @@ pub struct Args {
     shell: clap_complete::Shell,
 }
 
-pub(super) fn run(args: Args, command: &mut clap::Command) -> Result<(), Failure> {
+pub(super) fn run(args: Args, command: &mut clap::Command) -> Result<(), CommandFailure> {
     // Into memory first: the generator panics on a broken pipe.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, command, "hivekeep", &mut text);

@@ -1,6 +1,6 @@
 //! `hivekeep config`.
 
-use super::{Context, Failure, output};
+use super::{CliContext, CommandFailure, output};
 
 /// Show the configuration in force, and where each value comes from.
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     if args.default {
         return Ok(output::text(&crate::config::shipped())?);
     }

@@ -2,8 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use super::{Failure, client::Client, reach::Reach};
-use crate::config::{Given, Loaded, Problems};
+use super::{CommandFailure, client::Client, reach::DaemonReach};
+use crate::config::{ConfigProblems, ConfigSources, LoadedConfig};
 
 // Its documentation would become the program's.
 #[derive(Debug, clap::Args)]
@@ -17,18 +17,18 @@ pub(super) struct Global {
 }
 
 /// The command line of this process, as every subcommand needs it.
-pub(crate) struct Context {
+pub(crate) struct CliContext {
     global: Global,
 }
 
-impl Context {
+impl CliContext {
     pub(super) fn new(global: Global) -> Self {
         Self { global }
     }
 
     /// The effective configuration.
-    pub(super) fn load(&self) -> Result<Loaded, Problems> {
-        crate::config::load(&Given::from_process(self.global.config.clone(), self.flags()))
+    pub(super) fn load(&self) -> Result<LoadedConfig, ConfigProblems> {
+        crate::config::load(&ConfigSources::from_process(self.global.config.clone(), self.flags()))
     }
 
     fn flags(&self) -> Vec<(String, String)> {
@@ -36,7 +36,7 @@ impl Context {
     }
 
     /// The way to the daemon of this configuration.
-    pub(super) fn reach(&self, loaded: &Loaded) -> Reach {
+    pub(super) fn reach(&self, loaded: &LoadedConfig) -> DaemonReach {
         let mut config_args: Vec<OsString> = Vec::new();
         if let Some(file) = &loaded.file {
             // Absolute: the daemon works from the root folder.
@@ -46,11 +46,11 @@ impl Context {
         for text in &self.global.set {
             config_args.extend(["--set".into(), text.into()]);
         }
-        Reach { folders: loaded.folders.clone(), config_args }
+        DaemonReach { folders: loaded.folders.clone(), config_args }
     }
 
     /// A connection to the running daemon.
-    pub(super) fn client(&self) -> Result<Client, Failure> {
+    pub(super) fn client(&self) -> Result<Client, CommandFailure> {
         Ok(Client::connect(&self.reach(&self.load()?))?)
     }
 }

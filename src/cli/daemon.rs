@@ -1,7 +1,7 @@
 //! `hivekeep daemon`.
 
-use super::{Context, Failure};
-use crate::daemon::{self, Stopping};
+use super::{CliContext, CommandFailure};
+use crate::daemon::{self, StopMode};
 
 /// Run the daemon in the foreground.
 ///
@@ -25,7 +25,7 @@ pub struct Args {
     detached: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     if args.detached {
         // Fails only for a process that leads one already.
         let _leader_already = rustix::process::setsid();
@@ -35,8 +35,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         loaded.config.daemon.stop_workspaces = true;
     }
     let stopping = match loaded.config.daemon.stop_workspaces {
-        true => Stopping::WithWorkspaces,
-        false => Stopping::LeaveWorkspaces,
+        true => StopMode::WithWorkspaces,
+        false => StopMode::LeaveWorkspaces,
     };
     Ok(daemon::run(loaded, stopping)?)
 }

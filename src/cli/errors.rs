@@ -5,7 +5,7 @@ use std::{fmt::Write, path::PathBuf};
 use hivekeep_kernel::ErrorCode;
 use serde_json::json;
 
-use super::{Failure, output};
+use super::{CommandFailure, output};
 use crate::codes;
 
 /// List the error codes, or explain one. Works without a daemon.
@@ -26,7 +26,7 @@ pub struct Args {
     write: Option<PathBuf>,
 }
 
-pub(super) fn run(args: Args) -> Result<(), Failure> {
+pub(super) fn run(args: Args) -> Result<(), CommandFailure> {
     let mut all = codes::all();
     if let Some(file) = args.write {
         return Ok(std::fs::write(file, page(&all))?);
@@ -38,7 +38,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         ([], _, code) => {
             let code = code.as_deref().unwrap_or_default();
             let message = format!("there is no error code `{code}`: see `hivekeep errors`");
-            Err(Failure::Usage(message))
+            Err(CommandFailure::Usage(message))
         }
         ([code], true, Some(_)) => Ok(output::json(&data(code))?),
         (_, true, _) => Ok(output::json(&all.iter().map(|code| data(code)).collect::<Vec<_>>())?),

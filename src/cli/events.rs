@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Context, Failure, output};
-use crate::doors::{control::Wanted, plain};
+use super::{CliContext, CommandFailure, output};
+use crate::doors::{control::ControlMethod, plain};
 
 /// Show what happened: every event of the daemon, in order.
 #[derive(Debug, clap::Args)]
@@ -24,9 +24,9 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let from = args.from.or((!args.follow).then_some(1));
-    let wanted = Wanted::Events { from, follow: args.follow };
+    let wanted = ControlMethod::Events { from, follow: args.follow };
     context.client()?.ask(wanted, |event| {
         if args.json {
             return Ok(output::json_line(&event)?);

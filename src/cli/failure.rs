@@ -5,14 +5,14 @@ use std::{io, process::ExitCode};
 use hivekeep_kernel::ToolError;
 
 use super::reach::Unreachable;
-use crate::{config::Problems, daemon, doors::plain};
+use crate::{config::ConfigProblems, daemon, doors::plain};
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CommandFailure {
     /// The configuration is refused. Exit code 2, as for a wrong command line.
     #[error(transparent)]
-    Config(#[from] Problems),
+    Config(#[from] ConfigProblems),
     /// The command line makes no sense beyond what its parser sees. Exit code 2.
     #[error("{0}")]
     Usage(String),
@@ -39,19 +39,19 @@ pub enum Failure {
     Other(String),
 }
 
-impl From<ToolError> for Failure {
+impl From<ToolError> for CommandFailure {
     fn from(error: ToolError) -> Self {
         Self::Tool(Box::new(error))
     }
 }
 
-impl From<daemon::Error> for Failure {
+impl From<daemon::Error> for CommandFailure {
     fn from(error: daemon::Error) -> Self {
         Self::Daemon(Box::new(error))
     }
 }
 
-impl Failure {
+impl CommandFailure {
     fn code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Usage(_) => 2,

@@ -4,13 +4,14 @@ use std::{io::IsTerminal, path::PathBuf, time::Duration};
 
 use clap::Subcommand;
 use hivekeep_image::{
-    BuildRequest, Change, ImageName, ImageState, ImageStore, KernelChoice, Listed, Manifest, Suite,
+    BuildRequest, ImageName, ImageRow, ImageState, ImageStore, KernelChoice, Manifest, RebuiltPart,
+    Suite,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Context, Failure, output};
+use super::{CliContext, CommandFailure, output};
 use crate::doors::plain;
 
 /// Build and list the images that workspaces boot from.
@@ -64,7 +65,7 @@ fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(Value::from(text)).map_err(|error| error.to_string())
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let loaded = context.load()?;
     let options = &loaded.config.workspace;
     let store = {
@@ -94,7 +95,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     }
 }
 
-async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(), Failure> {
+async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(), CommandFailure> {
     let cancel = CancellationToken::new();
     let on_interrupt = cancel.clone();
     let watch = tokio::spawn(async move {
@@ -107,7 +108,7 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
         spinner.enable_steady_tick(Duration::from_millis(120));
         spinner
     });
-    let report = |progress: hivekeep_image::Progress| {
+    let report = |progress: hivekeep_image::BuildStep| {
         let line = format!("[{}/{}] {}", progress.step, progress.steps, progress.message);
         match &spinner {
             Some(spinner) => spinner.set_message(plain::line(&line).into_owned()),
@@ -121,9 +122,9 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
     }
     let built = built.map_err(failed)?;
     let change = match built.change {
-        Change::Unchanged => "unchanged",
-        Change::Initrd => "initrd",
-        Change::All => "all",
+        RebuiltPart::Unchanged => "unchanged",
+        RebuiltPart::Initrd => "initrd",
+        RebuiltPart::All => "all",
     };
     if json {
         return Ok(output::json(
@@ -131,14 +132,14 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
         )?);
     }
     let what = match built.change {
-        Change::Unchanged => "is up to date",
-        Change::Initrd => "has the new guest daemon",
-        Change::All => "is built",
+        RebuiltPart::Unchanged => "is up to date",
+        RebuiltPart::Initrd => "has the new guest daemon",
+        RebuiltPart::All => "is built",
     };
     Ok(output::text(&format!("{} {what}\n", built.manifest.name))?)
 }
 
-fn list(images: &[Listed], json: bool) -> Result<(), Failure> {
+fn list(images: &[ImageRow], json: bool) -> Result<(), CommandFailure> {
     if json {
         let rows: Vec<_> = images.iter().map(row).collect();
         return Ok(output::json(&rows)?);
@@ -176,7 +177,7 @@ fn list(images: &[Listed], json: bool) -> Result<(), Failure> {
     Ok(output::text(&output::table(&["IMAGE", "STATE", "ABOUT"], &rows))?)
 }
 
-fn row(image: &Listed) -> Value {
+fn row(image: &ImageRow) -> Value {
     let name = image.name.as_str();
     match &image.state {
         ImageState::Built(built) => {
@@ -193,6 +194,6 @@ fn manifest(manifest: &Manifest) -> Value {
     serde_json::to_value(manifest).expect("a manifest is written as JSON anyway")
 }
 
-fn failed(error: hivekeep_image::Error) -> Failure {
-    Failure::Other(error.to_string())
+fn failed(error: hivekeep_image::Error) -> CommandFailure {
+    CommandFailure::Other(error.to_string())
 }

@@ -5,7 +5,7 @@ mod tail;
 
 use serde_json::Value;
 
-use super::{Context, Failure, output};
+use super::{CliContext, CommandFailure, output};
 use crate::doors::plain;
 
 /// Show the daemon's log.
@@ -31,10 +31,10 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let folders = context.load()?.folders;
     let path = folders.log_file();
-    let show = |line: &str| -> Result<(), Failure> {
+    let show = |line: &str| -> Result<(), CommandFailure> {
         if !passes(line, args.level) {
             return Ok(());
         }
@@ -44,7 +44,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         }?)
     };
     if !path.exists() && !args.follow {
-        return Err(Failure::Other(format!("there is no log at {}", path.display())));
+        return Err(CommandFailure::Other(format!("there is no log at {}", path.display())));
     }
     let mut tail = tail::Tail::open(&path, args.lines, |line| passes(line, args.level))?;
     for line in tail.last() {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::Failure;
+use super::CommandFailure;
 
 /// Print the manual page, or write one for each command.
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-pub(super) fn run(args: Args, command: clap::Command) -> Result<(), Failure> {
+pub(super) fn run(args: Args, command: clap::Command) -> Result<(), CommandFailure> {
     match args.dir {
         Some(dir) => {
             std::fs::create_dir_all(&dir)?;

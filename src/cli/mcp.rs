@@ -9,7 +9,7 @@ use std::{fs::File, io, os::fd::AsFd, time::Duration};
 
 use hivekeep_kernel::SessionId;
 
-use super::{Context, Failure};
+use super::{CliContext, CommandFailure};
 use crate::doors::hello::ToolNames;
 
 /// Attach an MCP client over standard input and output.
@@ -46,7 +46,7 @@ pub struct Args {
     drain_secs: u64,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let loaded = context.load()?;
     let terms = pump::Terms {
         toolset: args.toolset,

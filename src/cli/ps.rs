@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hivekeep_kernel::ActorRow;
 
-use super::{Context, Failure, output};
-use crate::doors::control::Wanted;
+use super::{CliContext, CommandFailure, output};
+use crate::doors::control::ControlMethod;
 
 /// Show the supervision tree as it lives.
 #[derive(Debug, clap::Args)]
@@ -28,14 +28,14 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     // Below this the looking would be the load.
     let pause = Duration::try_from_secs_f64(args.every.max(0.1))
-        .map_err(|error| Failure::Usage(format!("--every: {error}")))?;
+        .map_err(|error| CommandFailure::Usage(format!("--every: {error}")))?;
     let paint = output::Paint::stdout();
     loop {
         // A connection a look: one that is idle meanwhile may lose its place to another.
-        let rows: Vec<ActorRow> = context.client()?.get_as(Wanted::Ps {})?;
+        let rows: Vec<ActorRow> = context.client()?.get_as(ControlMethod::Ps {})?;
         match (args.json, args.watch) {
             (true, true) => output::json_line(&rows)?,
             (true, false) => output::json(&rows)?,

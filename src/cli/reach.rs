@@ -13,11 +13,11 @@ use std::{
 };
 
 use crate::{
-    config::Folders,
+    config::DaemonFolders,
     daemon::EXIT_ALREADY_RUNNING,
     doors::{
-        hello::{Answer, Hello, MAX_HELLO_BYTES, Welcome},
-        lines::{BlockingLines, Line},
+        hello::{ClientHello, DaemonWelcome, HelloReply, MAX_HELLO_BYTES},
+        lines::{BlockingLines, LineOutcome},
     },
 };
 
@@ -67,14 +67,14 @@ pub enum Unreachable {
 
 /// The way to reach the daemon, and to start one.
 #[derive(Debug, Clone)]
-pub struct Reach {
+pub struct DaemonReach {
     /// The daemon's places.
-    pub folders: Folders,
+    pub folders: DaemonFolders,
     /// Arguments before `daemon` that make it read the same configuration.
     pub config_args: Vec<std::ffi::OsString>,
 }
 
-impl Reach {
+impl DaemonReach {
     /// Connects to a running daemon.
     ///
     /// # Errors
@@ -179,7 +179,11 @@ impl Reach {
     ///
     /// # Errors
     /// When it refuses, or does not answer in time.
-    pub fn hello(&self, stream: &UnixStream, hello: &Hello) -> Result<Welcome, Unreachable> {
+    pub fn hello(
+        &self,
+        stream: &UnixStream,
+        hello: &ClientHello,
+    ) -> Result<DaemonWelcome, Unreachable> {
         let io = |source| Unreachable::Io { doing: "greeting the daemon".to_owned(), source };
         let mut line = serde_json::to_vec(hello).expect("a hello is plain data");
         line.push(b'\n');
@@ -191,16 +195,16 @@ impl Reach {
         let wrong =
             |what: String| Unreachable::NotADaemon { socket: self.folders.socket.clone(), what };
         let answer = match lines.read().map_err(io)? {
-            Line::Whole(line) => {
+            LineOutcome::Whole(line) => {
                 serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?
             }
-            Line::TooLong => return Err(wrong("too long".to_owned())),
-            Line::End => return Err(io(io::ErrorKind::UnexpectedEof.into())),
+            LineOutcome::TooLong => return Err(wrong("too long".to_owned())),
+            LineOutcome::End => return Err(io(io::ErrorKind::UnexpectedEof.into())),
         };
         stream.set_read_timeout(None).map_err(io)?;
         match answer {
-            Answer::Welcome(welcome) => Ok(welcome),
-            Answer::Refused(error) => Err(error.into()),
+            HelloReply::Welcome(welcome) => Ok(welcome),
+            HelloReply::Refused(error) => Err(error.into()),
         }
     }
 }

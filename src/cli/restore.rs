@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{Context, Failure, output};
+use super::{CliContext, CommandFailure, output};
 use crate::{
-    backup::{self, Places},
+    backup::{self, RestoreTargets},
     daemon,
 };
 
@@ -31,7 +31,7 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let loaded = context.load()?;
     let _lock = daemon::hold(&loaded.folders)?;
     let state = loaded.folders.state.clone();
@@ -40,7 +40,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let vault = loaded.config.vault.folder(&state);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let images = hivekeep_workspace::image_dir(&loaded.config.workspace, &state);
-    let places = Places { state: state.clone(), journal, vault, images };
+    let places = RestoreTargets { state: state.clone(), journal, vault, images };
     let bar = output::spinner("reading the backup");
     let restored = runtime.block_on(backup::restore(&args.file, places, &bar))?;
     bar.finish_and_clear();

@@ -3,8 +3,8 @@
 use hivekeep_kernel::SessionId;
 use serde_json::Value;
 
-use super::{Context, Failure, output};
-use crate::doors::control::Wanted;
+use super::{CliContext, CommandFailure, output};
+use crate::doors::control::ControlMethod;
 
 /// List the sessions of clients, or end one.
 #[derive(Debug, clap::Args)]
@@ -21,13 +21,13 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let mut client = context.client()?;
     if let Some(session) = args.end {
-        client.get(Wanted::EndSession { session })?;
+        client.get(ControlMethod::EndSession { session })?;
         return Ok(());
     }
-    let rows: Vec<Value> = client.get_as(Wanted::Sessions {})?;
+    let rows: Vec<Value> = client.get_as(ControlMethod::Sessions {})?;
     if args.json {
         return Ok(output::json(&rows)?);
     }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Context, Failure, output};
-use crate::doors::control::{Status, Wanted};
+use super::{CliContext, CommandFailure, output};
+use crate::doors::control::{ControlMethod, DaemonStatus};
 
 /// Show the running daemon in a few words.
 #[derive(Debug, clap::Args)]
@@ -14,8 +14,8 @@ pub struct Args {
     json: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
-    let status: Status = context.client()?.get_as(Wanted::Status {})?;
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
+    let status: DaemonStatus = context.client()?.get_as(ControlMethod::Status {})?;
     if args.json {
         return Ok(output::json(&status)?);
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Context, Failure, client::Client, reach::Unreachable};
-use crate::doors::control::Wanted;
+use super::{CliContext, CommandFailure, client::Client, reach::Unreachable};
+use crate::doors::control::ControlMethod;
 
 /// Stop the daemon in order; workspaces are left running.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub struct Args {
     wait_secs: u64,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let loaded = context.load()?;
     let mut client = match Client::connect(&context.reach(&loaded)) {
         Ok(client) => client,
@@ -31,13 +31,13 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Err(error) => return Err(error.into()),
     };
     let pid = client.welcome.pid;
-    client.get(Wanted::Stop { workspaces: args.stop_workspaces.then_some(true) })?;
+    client.get(ControlMethod::Stop { workspaces: args.stop_workspaces.then_some(true) })?;
     // The lock is let go of by the kernel at the very end of the process.
     let (lock, until) =
         (loaded.folders.lock_file(), Instant::now() + Duration::from_secs(args.wait_secs));
     while is_held(&lock) {
         if Instant::now() >= until {
-            return Err(Failure::Other(format!(
+            return Err(CommandFailure::Other(format!(
                 "the daemon (pid {pid}) is still stopping after {} s; see `hivekeep logs`",
                 args.wait_secs
             )));

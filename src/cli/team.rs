@@ -7,7 +7,7 @@ mod view;
 
 use std::io::{self, IsTerminal};
 
-use super::{Context, Failure, output};
+use super::{CliContext, CommandFailure, output};
 
 /// Watch a team of workspaces.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ struct Watch {
     once: bool,
 }
 
-pub(super) fn run(context: &Context, args: Args) -> Result<(), Failure> {
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let Action::Watch(Watch { name, once }) = args.action;
     let reach = context.reach(&context.load()?);
     if once || !io::stdout().is_terminal() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use hivekeep_registry::{Catalogue, View, docs, kind, mcp_listing};
 use serde_json::Value;
 
-use super::{Failure, output};
+use super::{CommandFailure, output};
 
 /// List the tools, or explain one. Works without a daemon.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ pub struct Args {
     write: Option<PathBuf>,
 }
 
-pub(super) fn run(args: Args) -> Result<(), Failure> {
+pub(super) fn run(args: Args) -> Result<(), CommandFailure> {
     let catalogue = crate::daemon::catalogue();
     if let Some(folder) = &args.write {
         return Ok(write_pages(&catalogue, folder)?);
@@ -69,13 +69,13 @@ fn write_pages(catalogue: &Catalogue, folder: &Path) -> std::io::Result<()> {
 }
 
 /// The failure of a name that no tool has.
-pub(super) fn unknown(catalogue: &Catalogue, name: &str) -> Failure {
+pub(super) fn unknown(catalogue: &Catalogue, name: &str) -> CommandFailure {
     let nearest = catalogue.nearest(name, &View::operator());
     let hint = match nearest.is_empty() {
         true => "see `hivekeep tools`".to_owned(),
         false => format!("did you mean {}?", nearest.join(" or ")),
     };
-    Failure::Usage(format!("there is no tool `{name}`: {hint}"))
+    CommandFailure::Usage(format!("there is no tool `{name}`: {hint}"))
 }
 
 /// A tool's description and parameters.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Problem, Source, layers::Leaf};
+use super::{ConfigProblem, ProblemSource, layers::Leaf};
 
 /// Variables with a meaning of their own; see [`super::folders`] and [`super::load`].
 const RESERVED: [&str; 2] = ["HIVEKEEP_HOME", "HIVEKEEP_CONFIG"];
@@ -14,23 +14,23 @@ pub(super) fn leaves(env: &[(String, String)]) -> Vec<Leaf> {
         .map(|(name, text)| Leaf {
             path: name["HIVEKEEP_".len()..].to_lowercase().split("__").map(str::to_owned).collect(),
             candidates: readings(text),
-            source: Source::Env { name: name.clone() },
+            source: ProblemSource::Env { name: name.clone() },
         })
         .collect()
 }
 
 /// Leaves of `section.key=value` flags.
-pub(super) fn flags(flags: &[(String, String)]) -> (Vec<Leaf>, Vec<Problem>) {
+pub(super) fn flags(flags: &[(String, String)]) -> (Vec<Leaf>, Vec<ConfigProblem>) {
     let (mut leaves, mut problems) = (Vec::new(), Vec::new());
     for (name, text) in flags {
-        let source = Source::Flag { name: name.clone() };
+        let source = ProblemSource::Flag { name: name.clone() };
         match text.split_once('=') {
             Some((key, value)) => leaves.push(Leaf {
                 path: key.trim().split('.').map(str::to_owned).collect(),
                 candidates: readings(value),
                 source,
             }),
-            None => problems.push(Problem {
+            None => problems.push(ConfigProblem {
                 source,
                 key: text.clone(),
                 reason: "expected SECTION.KEY=VALUE".to_owned(),

@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::{Problem, Source, layers::Leaf};
+use super::{ConfigProblem, ProblemSource, layers::Leaf};
 
 /// All leaves of a file below the tables that `known` has.
-pub(super) fn leaves(path: &Path, text: &str, known: &Value) -> (Vec<Leaf>, Vec<Problem>) {
-    let at = |offset: usize| Source::File {
+pub(super) fn leaves(path: &Path, text: &str, known: &Value) -> (Vec<Leaf>, Vec<ConfigProblem>) {
+    let at = |offset: usize| ProblemSource::File {
         path: path.to_owned(),
         line: text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1,
     };
@@ -17,7 +17,7 @@ pub(super) fn leaves(path: &Path, text: &str, known: &Value) -> (Vec<Leaf>, Vec<
     let (table, errors) = DeTable::parse_recoverable(text);
     let problems = errors
         .into_iter()
-        .map(|error| Problem {
+        .map(|error| ConfigProblem {
             source: at(error.span().map_or(0, |span| span.start)),
             key: String::new(),
             reason: error.message().to_owned(),
@@ -34,7 +34,7 @@ fn walk(
     table: &DeTable<'_>,
     known: &Value,
     path: &mut Vec<String>,
-    at: &dyn Fn(usize) -> Source,
+    at: &dyn Fn(usize) -> ProblemSource,
     leaves: &mut Vec<Leaf>,
 ) {
     for (key, value) in table {

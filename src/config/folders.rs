@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{Config, Given};
+use super::{Config, ConfigSources};
 
 /// The longest path that fits into a Unix socket's address, with its NUL.
 const SOCKET_PATH_BYTES: usize = 107;
 
 /// The daemon's places.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Folders {
+pub struct DaemonFolders {
     /// State that outlives the daemon.
     pub state: PathBuf,
     /// Sockets, the lock, machines' run folders; gone after a reboot.
@@ -24,8 +24,8 @@ pub struct Folders {
     pub token_file: PathBuf,
 }
 
-impl Folders {
-    pub(super) fn of(config: &Config, given: &Given) -> Self {
+impl DaemonFolders {
+    pub(super) fn of(config: &Config, given: &ConfigSources) -> Self {
         let base = Base::of(given);
         let daemon = &config.daemon;
         let state = daemon.state_dir.clone().unwrap_or(base.state);
@@ -100,7 +100,7 @@ struct Base {
 }
 
 impl Base {
-    fn of(given: &Given) -> Self {
+    fn of(given: &ConfigSources) -> Self {
         if let Some(home) = given.var("HIVEKEEP_HOME") {
             let home = Path::new(home);
             return Self {
@@ -125,14 +125,14 @@ impl Base {
     }
 }
 
-fn xdg(given: &Given, variable: &str, below_home: &str) -> PathBuf {
+fn xdg(given: &ConfigSources, variable: &str, below_home: &str) -> PathBuf {
     let base = given.var(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || Path::new(given.var("HOME").unwrap_or("/")).join(below_home);
     base.unwrap_or_else(home).join("hivekeep")
 }
 
 /// The file to read: the named one must exist, a searched one may be missing.
-pub(super) fn config_file(given: &Given) -> Option<PathBuf> {
+pub(super) fn config_file(given: &ConfigSources) -> Option<PathBuf> {
     let named = given.file.clone().or_else(|| given.var("HIVEKEEP_CONFIG").map(PathBuf::from));
     named.or_else(|| {
         let mut places = vec![xdg(given, "XDG_CONFIG_HOME", ".config").join("config.toml")];

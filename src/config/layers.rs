@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Config, Folders, Problem, Problems, Source, env, file, folders};
+use super::{
+    Config, ConfigProblem, ConfigProblems, DaemonFolders, ProblemSource, env, file, folders,
+};
 
 /// A value somebody set.
 #[derive(Debug, Clone)]
@@ -13,7 +15,7 @@ pub(super) struct Leaf {
     pub(super) path: Vec<String>,
     /// The possible values; the first that fits the key is taken.
     pub(super) candidates: Vec<Value>,
-    pub(super) source: Source,
+    pub(super) source: ProblemSource,
 }
 
 impl Leaf {
@@ -24,7 +26,7 @@ impl Leaf {
 
 /// Sources of the configuration. A value, so that tests bring their own.
 #[derive(Debug, Clone, Default)]
-pub struct Given {
+pub struct ConfigSources {
     /// `--config`.
     pub file: Option<PathBuf>,
     /// Flags as `(flag, SECTION.KEY=VALUE)`.
@@ -37,7 +39,7 @@ pub struct Given {
     pub uid: u32,
 }
 
-impl Given {
+impl ConfigSources {
     /// From this process.
     pub fn from_process(file: Option<PathBuf>, flags: Vec<(String, String)>) -> Self {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
@@ -54,33 +56,33 @@ impl Given {
 
 /// One key of the effective configuration.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Entry {
+pub struct ConfigEntry {
     /// Section and key, joined by dots.
     pub key: String,
     /// The value in force.
     pub value: Value,
     /// The layer that set the value.
-    pub source: Source,
+    pub source: ProblemSource,
 }
 
 /// A configuration that holds.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The values.
     pub config: Config,
     /// The folders of the daemon.
-    pub folders: Folders,
+    pub folders: DaemonFolders,
     /// The file that was read, if there was one.
     pub file: Option<PathBuf>,
     /// Every key with its source, in the order of the shipped file.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ConfigEntry>,
 }
 
 /// Reads all layers.
 ///
 /// # Errors
 /// Everything that is wrong in any layer.
-pub fn load(given: &Given) -> Result<Loaded, Problems> {
+pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
     let known = serde_json::to_value(Config::default()).expect("options are plain data");
     let mut problems = Vec::new();
     let file = folders::config_file(given);
@@ -92,8 +94,8 @@ pub fn load(given: &Given) -> Result<Loaded, Problems> {
                 leaves.extend(found);
                 problems.extend(wrong);
             }
-            Err(error) => problems.push(Problem {
-                source: Source::File { path: path.clone(), line: 1 },
+            Err(error) => problems.push(ConfigProblem {
+                source: ProblemSource::File { path: path.clone(), line: 1 },
                 key: String::new(),
                 reason: format!("cannot be read: {error}"),
             }),
@@ -105,40 +107,46 @@ pub fn load(given: &Given) -> Result<Loaded, Problems> {
     problems.extend(wrong);
 
     let mut tree = known.clone();
-    let mut sources: Vec<(String, Source)> = Vec::new();
+    let mut sources: Vec<(String, ProblemSource)> = Vec::new();
     for leaf in leaves {
         match judge(&leaf, &known) {
             Ok(value) => {
                 *place(&mut tree, &leaf.path).expect("it was judged known") = value;
                 sources.push((leaf.key(), leaf.source));
             }
-            Err(reason) => problems.push(Problem { key: leaf.key(), source: leaf.source, reason }),
+            Err(reason) => {
+                problems.push(ConfigProblem { key: leaf.key(), source: leaf.source, reason })
+            }
         }
     }
     let source_of = |key: &str| {
         let last = sources.iter().rev().find(|(set, _)| set == key);
-        last.map_or(Source::Default, |(_, source)| source.clone())
+        last.map_or(ProblemSource::Default, |(_, source)| source.clone())
     };
     let config: Config = serde_json::from_value(tree.clone()).expect("every leaf was judged");
-    problems.extend(config.check().into_iter().map(|(key, reason)| Problem {
+    problems.extend(config.check().into_iter().map(|(key, reason)| ConfigProblem {
         source: source_of(&key),
         key,
         reason,
     }));
-    let folders = Folders::of(&config, given);
-    problems.extend(folders.check().map(|(key, reason)| Problem {
+    let folders = DaemonFolders::of(&config, given);
+    problems.extend(folders.check().map(|(key, reason)| ConfigProblem {
         source: source_of(key),
         key: key.to_owned(),
         reason,
     }));
     if !problems.is_empty() {
-        return Err(Problems(problems));
+        return Err(ConfigProblems(problems));
     }
     let mut entries = Vec::new();
     list(&tree, &mut String::new(), &mut |key, value| {
-        entries.push(Entry { key: key.to_owned(), value: value.clone(), source: source_of(key) });
+        entries.push(ConfigEntry {
+            key: key.to_owned(),
+            value: value.clone(),
+            source: source_of(key),
+        });
     });
-    Ok(Loaded { config, folders, file, entries })
+    Ok(LoadedConfig { config, folders, file, entries })
 }
 
 /// The value a leaf means, or why it is refused. A leaf is tried alone over the

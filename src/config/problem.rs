@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "from")]
-pub enum Source {
+pub enum ProblemSource {
     /// Nobody set it.
     Default,
     /// A line of the configuration file.
@@ -29,7 +29,7 @@ pub enum Source {
     },
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ProblemSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -42,16 +42,16 @@ impl fmt::Display for Source {
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The origin of the value.
-    pub source: Source,
+    pub source: ProblemSource,
     /// The key, joined by dots; empty for a file as a whole.
     pub key: String,
     /// The reason why it is refused.
     pub reason: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key.as_str() {
             "" => write!(f, "{}: {}", self.source, self.reason),
@@ -63,8 +63,8 @@ impl fmt::Display for Problem {
 /// Everything that is wrong, at once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the configuration is refused:{}", lines(.0))]
-pub struct Problems(pub Vec<Problem>);
+pub struct ConfigProblems(pub Vec<ConfigProblem>);
 
-fn lines(problems: &[Problem]) -> String {
+fn lines(problems: &[ConfigProblem]) -> String {
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }

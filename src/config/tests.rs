@@ -1,13 +1,19 @@
 use std::path::PathBuf;
 
-use super::{Config, Given, Problems, Source, load, shipped};
+use super::{Config, ConfigProblems, ConfigSources, ProblemSource, load, shipped};
 
-fn given(env: &[(&str, &str)], flags: &[&str]) -> Given {
+fn given(env: &[(&str, &str)], flags: &[&str]) -> ConfigSources {
     let own = |text: &&str| ("--set".to_owned(), (*text).to_owned());
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let mut env: Vec<_> = env.iter().map(pair).collect();
     env.push(("HOME".to_owned(), "/people/ada".to_owned()));
-    Given { file: None, flags: flags.iter().map(own).collect(), env, root: false, uid: 1000 }
+    ConfigSources {
+        file: None,
+        flags: flags.iter().map(own).collect(),
+        env,
+        root: false,
+        uid: 1000,
+    }
 }
 
 fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -17,10 +23,10 @@ fn with_file(text: &str) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-fn refused(given: &Given) -> Vec<String> {
+fn refused(given: &ConfigSources) -> Vec<String> {
     match load(given) {
         Ok(loaded) => panic!("accepted: {:?}", loaded.config),
-        Err(Problems(problems)) => problems.iter().map(ToString::to_string).collect(),
+        Err(ConfigProblems(problems)) => problems.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -42,11 +48,11 @@ fn later_layers_win_and_each_value_knows_its_source() {
     let source = |key: &str| {
         loaded.entries.iter().find(|entry| entry.key == key).expect("listed").source.clone()
     };
-    assert_eq!(source("daemon.log_level"), Source::Flag { name: "--set".to_owned() });
-    let env = Source::Env { name: "HIVEKEEP_DAEMON__LOG_FILES_KEPT".to_owned() };
+    assert_eq!(source("daemon.log_level"), ProblemSource::Flag { name: "--set".to_owned() });
+    let env = ProblemSource::Env { name: "HIVEKEEP_DAEMON__LOG_FILES_KEPT".to_owned() };
     assert_eq!(source("daemon.log_files_kept"), env);
-    assert_eq!(source("registry.rate.exec_burst"), Source::File { path, line: 5 });
-    assert_eq!(source("store.cache_mb"), Source::Default);
+    assert_eq!(source("registry.rate.exec_burst"), ProblemSource::File { path, line: 5 });
+    assert_eq!(source("store.cache_mb"), ProblemSource::Default);
 }
 
 #[test]
@@ -130,11 +136,12 @@ fn classes_of_the_pool_come_as_tables_of_a_file_or_as_json() {
         "[workspace.pool]\nmax_memory_mb = 1024\n[[workspace.pool.classes]]\nready = 2\n\
          memory_mb = 256\n[[workspace.pool.classes]]\nready = 1\nvcpus = 1\n",
     );
-    let from_file = Given { file: Some(path.clone()), ..given(&[], &[]) };
+    let from_file = ConfigSources { file: Some(path.clone()), ..given(&[], &[]) };
     let pool = load(&from_file).expect("holds").config.workspace.pool;
     assert_eq!((pool.classes.len(), pool.classes[0].ready, pool.classes[1].vcpus), (2, 2, Some(1)));
     let key = "HIVEKEEP_WORKSPACE__POOL__CLASSES";
-    let more = Given { file: Some(path.clone()), ..given(&[(key, r#"[{"ready": 9}]"#)], &[]) };
+    let more =
+        ConfigSources { file: Some(path.clone()), ..given(&[(key, r#"[{"ready": 9}]"#)], &[]) };
     let problems = refused(&more);
     let told = format!("{}:2: workspace.pool.max_memory_mb: ", path.display());
     assert!(
@@ -150,7 +157,7 @@ fn credentials_of_git_are_named_and_never_held() {
         "[[git.credentials]]\nhost = \"example.org\"\ntoken_file = \"/etc/hivekeep/token\"\n\
          [[git.credentials]]\nhost = \"*.example.net\"\nusername = \"me\"\ntoken_env = \"TOKEN\"\n",
     );
-    let from_file = Given { file: Some(path), ..given(&[], &[]) };
+    let from_file = ConfigSources { file: Some(path), ..given(&[], &[]) };
     let git = load(&from_file).expect("holds").config.git;
     assert_eq!((git.credentials.len(), git.credentials[1].username.as_deref()), (2, Some("me")));
     let key = "HIVEKEEP_GIT__CREDENTIALS";
@@ -166,16 +173,16 @@ fn credentials_of_git_are_named_and_never_held() {
 
 #[test]
 fn folders_follow_the_user() {
-    let folders = |given: &Given| load(given).expect("holds").folders;
+    let folders = |given: &ConfigSources| load(given).expect("holds").folders;
     let mine = folders(&given(&[("XDG_RUNTIME_DIR", "/run/user/1000")], &[]));
     assert_eq!(mine.state, PathBuf::from("/people/ada/.local/state/hivekeep"));
     assert_eq!(mine.socket, PathBuf::from("/run/user/1000/hivekeep/hivekeep.sock"));
     assert_eq!(mine.logs, mine.state.join("logs"));
     assert_eq!(folders(&given(&[], &[])).run, PathBuf::from("/tmp/hivekeep-1000"));
-    let root = folders(&Given { root: true, ..given(&[], &[]) });
+    let root = folders(&ConfigSources { root: true, ..given(&[], &[]) });
     assert_eq!(root.state, PathBuf::from("/var/lib/hivekeep"));
     assert_eq!(root.logs, PathBuf::from("/var/log/hivekeep"));
-    let home = folders(&Given { root: true, ..given(&[("HIVEKEEP_HOME", "/h")], &[]) });
+    let home = folders(&ConfigSources { root: true, ..given(&[("HIVEKEEP_HOME", "/h")], &[]) });
     assert_eq!((home.state, home.run), (PathBuf::from("/h/state"), PathBuf::from("/h/run")));
     let long = format!("/{}", "x".repeat(120));
     assert!(refused(&given(&[("HIVEKEEP_HOME", &long)], &[]))[0].contains("at most 107"));
@@ -194,7 +201,7 @@ fn the_shipped_file_is_generated_states_every_key_and_means_the_defaults() {
     let loaded = load(&given).expect("the shipped file holds");
     assert_eq!(loaded.config, super::Config::default());
     for entry in &loaded.entries {
-        let stated = matches!(entry.source, Source::File { .. });
+        let stated = matches!(entry.source, ProblemSource::File { .. });
         // A key without a default is shown as a comment: TOML has no null.
         let key = entry.key.rsplit('.').next().expect("a key");
         assert!(stated || text.contains(&format!("# {key} =\n")), "{} is not stated", entry.key);

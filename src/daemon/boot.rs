@@ -18,7 +18,7 @@ use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
     catalogue::catalogue,
     folders,
-    lock::{Lock, LockError},
+    lock::{DaemonLock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
     root::{Places, Root, Seed},
@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     backup,
-    config::{Config, Loaded},
-    doors::{Core, StopOrder, incoming::Incoming, mcp::Listing, mcp_http},
+    config::{Config, LoadedConfig},
+    doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http},
     families,
 };
 
@@ -36,7 +36,7 @@ const TREE_PATIENCE: Duration = Duration::from_secs(120);
 
 /// The fate of the workspaces at an ordered stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopping {
+pub enum StopMode {
     /// Workspaces run on, and are taken up again at the next start.
     LeaveWorkspaces,
     /// Workspaces are stopped first.
@@ -130,9 +130,9 @@ impl Error {
 ///
 /// # Errors
 /// When it cannot start, or ends otherwise than by order.
-pub fn run(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
+pub fn run(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     folders::make(&loaded.folders)?;
-    let _lock = Lock::take(&loaded.folders.lock_file())?;
+    let _lock = DaemonLock::take(&loaded.folders.lock_file())?;
     let _logging = logging::start(&loaded)?;
     raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -160,7 +160,7 @@ fn raise_open_files() {
     }
 }
 
-async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
+async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let (stop, mut stopped) = watch::channel(StopOrder::None);
     shutdown::watch(stop.clone())
         .map_err(|source| Error::Io { doing: "watching for signals", source })?;
@@ -181,7 +181,7 @@ async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
     let order = *stopped.borrow();
     let with_workspaces = match order {
         StopOrder::Stop { workspaces: Some(workspaces) } => workspaces,
-        _ => stopping == Stopping::WithWorkspaces,
+        _ => stopping == StopMode::WithWorkspaces,
     };
     tree.closing.cancel();
     doors.close(ended_by_itself).await;
@@ -196,7 +196,7 @@ async fn live(loaded: Loaded, stopping: Stopping) -> Result<(), Error> {
     }
 }
 
-async fn open_journal(loaded: &Loaded) -> Result<Journal, Error> {
+async fn open_journal(loaded: &LoadedConfig) -> Result<Journal, Error> {
     let (state, dir) = (loaded.folders.state.clone(), loaded.folders.journal());
     if backup::cut_short(&state, &dir) {
         return Err(Error::RestoreCutShort(state));
@@ -226,7 +226,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 async fn sessions(
-    Loaded { config, folders, .. }: &Loaded,
+    LoadedConfig { config, folders, .. }: &LoadedConfig,
     journal: &Journal,
     census: &Census,
     places: &Places,
@@ -263,7 +263,7 @@ struct Tree {
 
 impl Tree {
     /// Mounts the families and spawns the root.
-    async fn grow(loaded: &Loaded, journal: &Journal) -> Result<Self, Error> {
+    async fn grow(loaded: &LoadedConfig, journal: &Journal) -> Result<Self, Error> {
         let config = &loaded.config;
         let census = Census::default();
         let places = Places::new(&census);
@@ -316,10 +316,10 @@ impl Tree {
     /// State that the doors need.
     fn core(
         &self,
-        loaded: Loaded,
+        loaded: LoadedConfig,
         journal: Journal,
         stop: watch::Sender<StopOrder>,
-    ) -> Result<Arc<Core>, Error> {
+    ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = Arc::new(catalogue());
         let routes = self.routes();
         let unserved = routes.unserved(&catalogue);
@@ -337,9 +337,9 @@ impl Tree {
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
-        let everything = Arc::new(Listing::of(&catalogue, &View::default()));
-        Ok(Arc::new(Core {
-            incoming: Incoming::new(&loaded.config),
+        let everything = Arc::new(ToolListing::of(&catalogue, &View::default()));
+        Ok(Arc::new(DaemonServices {
+            incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,
             folders: loaded.folders,
             catalogue,

@@ -150,10 +150,10 @@ mod tests {
     #[test]
     fn the_catalogue_is_sound_and_mcp_can_list_it() {
         let catalogue = catalogue();
-        let listing = crate::doors::mcp::Listing::of(&catalogue, &View::operator());
+        let listing = crate::doors::mcp::ToolListing::of(&catalogue, &View::operator());
         assert_eq!(
             listing.digest(),
-            crate::doors::mcp::Listing::of(&catalogue, &View::operator()).digest()
+            crate::doors::mcp::ToolListing::of(&catalogue, &View::operator()).digest()
         );
         assert!(catalogue.entries().count() > 0);
     }

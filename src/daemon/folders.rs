@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::config::Folders;
+use crate::config::DaemonFolders;
 
 /// The reason why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum FolderError {
 }
 
 /// Makes the folders that have to be there before anything else.
-pub(super) fn make(folders: &Folders) -> Result<(), FolderError> {
+pub(super) fn make(folders: &DaemonFolders) -> Result<(), FolderError> {
     // Machines of other users than ours have to pass on the way to their own
     // folders. What is in it is closed by modes of its own, the socket too.
     let root = rustix::process::geteuid().is_root();

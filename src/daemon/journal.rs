@@ -6,16 +6,16 @@
 //! next start recovers from the disk, which alone knows what was written.
 
 use hivekeep_kernel::{Context, Entity, Fault};
-use hivekeep_store::{Journal, Stopped};
+use hivekeep_store::{Journal, StopReason};
 
 /// The actor.
 pub(super) struct JournalActor;
 
 impl Entity for JournalActor {
-    type Msg = Stopped;
+    type Msg = StopReason;
     type Seed = Journal;
 
-    async fn start(journal: Journal, me: Context<Stopped>) -> Result<Self, Fault> {
+    async fn start(journal: Journal, me: Context<StopReason>) -> Result<Self, Fault> {
         let address = me.address.clone();
         let _detached = me.workers.spawn(async move {
             let stopped = journal.stopped().await;
@@ -25,10 +25,12 @@ impl Entity for JournalActor {
         Ok(Self)
     }
 
-    fn handle(&mut self, stopped: Stopped) -> Result<(), Fault> {
+    fn handle(&mut self, stopped: StopReason) -> Result<(), Fault> {
         match stopped {
-            Stopped::Closed => Ok(()),
-            Stopped::Poisoned { cause } => Err(Fault::new(format!("the journal stopped: {cause}"))),
+            StopReason::Closed => Ok(()),
+            StopReason::Poisoned { cause } => {
+                Err(Fault::new(format!("the journal stopped: {cause}")))
+            }
         }
     }
 }

@@ -21,15 +21,15 @@ const LET_GO: Duration = Duration::from_secs(5);
 /// The lock, held as long as this lives. The kernel lets go of it when the
 /// process ends in any way, so a stale file means nothing.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DaemonLock {
     _file: File,
 }
 
 /// The process that holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder(pub Option<u32>);
+pub struct LockHolder(pub Option<u32>);
 
-impl Holder {
+impl LockHolder {
     fn named_in(file: &mut File) -> Self {
         let mut text = String::new();
         let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
@@ -42,7 +42,7 @@ impl Holder {
     }
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(pid) => write!(f, "pid {pid}"),
@@ -60,7 +60,7 @@ pub enum LockError {
         /// The lock file.
         path: PathBuf,
         /// The process that holds the lock, as far as the file tells.
-        holder: Holder,
+        holder: LockHolder,
     },
     /// The file cannot be used.
     #[error("{}: {source}", path.display())]
@@ -72,7 +72,7 @@ pub enum LockError {
     },
 }
 
-impl Lock {
+impl DaemonLock {
     /// Takes the lock and writes this process's id into it.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Lock {
             if errno != Errno::WOULDBLOCK {
                 return Err(io(errno.into()));
             }
-            let holder = Holder::named_in(&mut file);
+            let holder = LockHolder::named_in(&mut file);
             if holder.lives() || begun.elapsed() >= LET_GO {
                 return Err(LockError::Held { path: path.to_owned(), holder });
             }
@@ -114,15 +114,15 @@ mod tests {
     fn a_second_taker_is_told_who_holds_it_and_the_end_of_the_first_frees_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("daemon.lock");
-        let first = Lock::take(&path).expect("free");
-        match Lock::take(&path) {
+        let first = DaemonLock::take(&path).expect("free");
+        match DaemonLock::take(&path) {
             Err(LockError::Held { holder, .. }) => {
-                assert_eq!(holder, Holder(Some(std::process::id())));
+                assert_eq!(holder, LockHolder(Some(std::process::id())));
             }
             other => panic!("{other:?}"),
         }
         drop(first);
-        Lock::take(&path).expect("free again");
+        DaemonLock::take(&path).expect("free again");
     }
 
     #[test]
@@ -131,13 +131,13 @@ mod tests {
         let path = dir.path().join("daemon.lock");
         let mut dead = std::process::Command::new("true").spawn().expect("starts");
         dead.wait().expect("ended");
-        let heir = Lock::take(&path).expect("free");
+        let heir = DaemonLock::take(&path).expect("free");
         std::fs::write(&path, dead.id().to_string()).expect("writes");
         let late = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             drop(heir);
         });
-        Lock::take(&path).expect("free in the end");
+        DaemonLock::take(&path).expect("free in the end");
         late.join().expect("let go");
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("daemon.lock");
         std::fs::write(&path, "999999999999 a longer line than ours").expect("writes");
-        let _held = Lock::take(&path).expect("free");
+        let _held = DaemonLock::take(&path).expect("free");
         let text = std::fs::read_to_string(&path).expect("reads");
         assert_eq!(text, format!("{}\n", std::process::id()));
     }

@@ -15,7 +15,7 @@ use logroller::{LogRollerBuilder, Rotation, RotationSize};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::config::{LOG_FILE, Loaded};
+use crate::config::{LOG_FILE, LoadedConfig};
 
 /// Lines that may wait for the disk; one more is dropped and counted.
 const LINES_WAITING: usize = 16_384;
@@ -43,7 +43,7 @@ pub enum LoggingError {
 }
 
 /// Sets up logging for the process, and sends panics there.
-pub(super) fn start(loaded: &Loaded) -> Result<Logging, LoggingError> {
+pub(super) fn start(loaded: &LoadedConfig) -> Result<Logging, LoggingError> {
     let (options, folder) = (&loaded.config.daemon, &loaded.folders.logs);
     let failed =
         |source: io::Error| LoggingError::Folder { path: folder.display().to_string(), source };

@@ -11,7 +11,7 @@ use super::{
     root::Places,
     socket::{self, Socket},
 };
-use crate::doors::{Core, mcp_http};
+use crate::doors::{DaemonServices, mcp_http};
 
 /// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const COUNT_EVERY: Duration = Duration::from_millis(25);
 
 /// The doors, open.
 pub(super) struct Doors {
-    core: Arc<Core>,
+    core: Arc<DaemonServices>,
     closing: CancellationToken,
     end: CancellationToken,
     inside: TaskTracker,
@@ -28,7 +28,7 @@ pub(super) struct Doors {
 
 impl Doors {
     /// Opens them and tells the service manager.
-    pub(super) async fn open(core: Arc<Core>, places: Places) -> Result<Self, Error> {
+    pub(super) async fn open(core: Arc<DaemonServices>, places: Places) -> Result<Self, Error> {
         let (closing, end) = (CancellationToken::new(), CancellationToken::new());
         let inside = TaskTracker::new();
         let http = match core.config.mcp_http.enabled {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    Address, Backoff, Census, ChildNews, Children, Context, Entity, Fault, GiveUp, Restart,
+    Address, Backoff, Census, ChildEnd, Children, Context, Entity, Fault, GiveUp, Restart,
     RestartPolicy,
 };
 use hivekeep_registry::{Registry, RegistrySeed, Sessions, SessionsSeed};
@@ -87,7 +87,7 @@ impl Entity for Root {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        self.0.hear(news).map(drop)
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        self.0.handle_end(end).map(drop)
     }
 }

@@ -15,9 +15,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::codes;
 use crate::doors::{
-    Core, control,
-    hello::{Answer, Hello, MAX_HELLO_BYTES, Welcome},
-    lines::{Line, Lines},
+    DaemonServices, control,
+    hello::{ClientHello, DaemonWelcome, HelloReply, MAX_HELLO_BYTES},
+    lines::{LineOutcome, LineReader},
     mcp,
     seats::{ConnectionSlot, ConnectionSlots},
 };
@@ -45,7 +45,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// The open socket.
 pub(super) struct Socket {
-    pub(super) core: Arc<Core>,
+    pub(super) core: Arc<DaemonServices>,
     pub(super) listener: UnixListener,
     /// No new clients from then on.
     pub(super) closing: CancellationToken,
@@ -111,9 +111,9 @@ fn full() -> ToolError {
 
 /// A client that has connected and is nobody yet.
 struct Guest {
-    core: Arc<Core>,
+    core: Arc<DaemonServices>,
     uid: io::Result<u32>,
-    lines: Lines<BufReader<ReadHalf>>,
+    lines: LineReader<BufReader<ReadHalf>>,
     writer: WriteHalf,
     end: CancellationToken,
     rooms: Rooms,
@@ -121,21 +121,21 @@ struct Guest {
 
 impl Guest {
     fn new(
-        core: Arc<Core>,
+        core: Arc<DaemonServices>,
         stream: UnixStream,
         end: CancellationToken,
         rooms: Rooms,
     ) -> io::Result<Self> {
         let uid = stream.peer_cred().map(|peer| peer.uid());
         let (reader, writer) = halves::split(stream)?;
-        let lines = Lines::new(BufReader::new(reader), MAX_HELLO_BYTES);
+        let lines = LineReader::new(BufReader::new(reader), MAX_HELLO_BYTES);
         Ok(Self { core, uid, lines, writer, end, rooms })
     }
 
     async fn refuse(mut self, error: ToolError) {
         tracing::info!(code = %error.code, reason = %error.message, "a client was refused");
         // A client that left does not mind.
-        let _gone = tell(&mut self.writer, &Answer::Refused(error)).await;
+        let _gone = tell(&mut self.writer, &HelloReply::Refused(error)).await;
     }
 
     async fn show_in(mut self, seat: ConnectionSlot) {
@@ -156,7 +156,7 @@ impl Guest {
         let hello = tokio::select! {
             () = self.end.cancelled() => return,
             () = seat.lost() => return self.refuse(full()).await,
-            hello = tokio::time::timeout(patience, hear(&mut self.lines)) => hello,
+            hello = tokio::time::timeout(patience, read_hello(&mut self.lines)) => hello,
         };
         drop(seat);
         match hello {
@@ -170,19 +170,19 @@ impl Guest {
         }
     }
 
-    async fn enter(mut self, uid: u32, hello: Hello) {
+    async fn enter(mut self, uid: u32, hello: ClientHello) {
         let _counted = self.core.connected();
         match hello {
-            Hello::Control {} => {
+            ClientHello::Control {} => {
                 let Some(seat) = self.rooms.control.take() else {
                     return self.refuse(full()).await;
                 };
                 let tools = self.core.everything.digest().to_owned();
-                if tell(&mut self.writer, &Answer::Welcome(welcome(tools))).await.is_err() {
+                if tell(&mut self.writer, &HelloReply::Welcome(welcome(tools))).await.is_err() {
                     return;
                 }
                 let max_bytes = self.core.config.daemon.max_message_bytes();
-                let lines = Lines::new(self.lines.into_reader(), max_bytes);
+                let lines = LineReader::new(self.lines.into_reader(), max_bytes);
                 let lines = lines.within(self.core.incoming.clone());
                 let served =
                     control::serve(self.core, uid, lines, self.writer, self.end, seat).await;
@@ -190,7 +190,7 @@ impl Guest {
                     tracing::debug!(%error, "a control connection broke");
                 }
             }
-            Hello::Mcp { toolset, tool_names, resume } => {
+            ClientHello::Mcp { toolset, tool_names, resume } => {
                 let view = View {
                     toolsets: toolset,
                     names: mcp::name_style(tool_names),
@@ -220,10 +220,10 @@ impl Guest {
         };
         let (session, resumed) = (attachment.session, attachment.resumed);
         let patience = Duration::from_secs(self.core.config.daemon.handshake_timeout_secs);
-        let handler = mcp::Handler::for_connection(self.core, Arc::new(view), attachment);
+        let handler = mcp::McpHandler::for_connection(self.core, Arc::new(view), attachment);
         let mut welcome = welcome(handler.digest().to_owned());
         (welcome.session, welcome.resumed) = (Some(session), resumed);
-        if tell(&mut self.writer, &Answer::Welcome(welcome)).await.is_err() {
+        if tell(&mut self.writer, &HelloReply::Welcome(welcome)).await.is_err() {
             return;
         }
         tracing::info!(%session, resumed, uid, "attached");
@@ -250,8 +250,8 @@ fn may_enter(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-fn welcome(tools: String) -> Welcome {
-    Welcome {
+fn welcome(tools: String) -> DaemonWelcome {
+    DaemonWelcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         tools,
@@ -261,21 +261,23 @@ fn welcome(tools: String) -> Welcome {
 }
 
 /// The first line. None when there is none.
-async fn hear(lines: &mut Lines<BufReader<ReadHalf>>) -> Result<Option<Hello>, ToolError> {
+async fn read_hello(
+    lines: &mut LineReader<BufReader<ReadHalf>>,
+) -> Result<Option<ClientHello>, ToolError> {
     let wrong = |why: String| {
         ToolError::new(Layer::Door, codes::INVALID_HELLO, why)
             .next("connect with `hivekeep mcp`, or the `hivekeep` of the daemon's own version")
     };
     match lines.next().await {
-        Ok(Line::Whole(line)) => {
+        Ok(LineOutcome::Whole(line)) => {
             serde_json::from_slice(line).map(Some).map_err(|error| wrong(error.to_string()))
         }
-        Ok(Line::TooLong) => Err(wrong("the first line is too long".to_owned())),
-        Ok(Line::End) | Err(_) => Ok(None),
+        Ok(LineOutcome::TooLong) => Err(wrong("the first line is too long".to_owned())),
+        Ok(LineOutcome::End) | Err(_) => Ok(None),
     }
 }
 
-async fn tell(writer: &mut WriteHalf, answer: &Answer) -> io::Result<()> {
+async fn tell(writer: &mut WriteHalf, answer: &HelloReply) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     writer.write_all(&line).await

@@ -16,13 +16,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use messages::{BackupMade, Logs, Reply, ReplyBody, Request, Status, TeamNow, Wanted};
+pub use messages::{
+    BackupMade, ControlMethod, ControlReply, ControlRequest, DaemonStatus, LogFolderSize,
+    ReplyBody, TeamSnapshot,
+};
 
 use crate::codes;
 
 use super::{
-    Core, StopOrder,
-    lines::{Line, Lines},
+    DaemonServices, StopOrder,
+    lines::{LineOutcome, LineReader},
     seats::ConnectionSlot,
 };
 
@@ -40,9 +43,9 @@ const IDLE: Duration = Duration::from_secs(15 * 60);
 /// # Errors
 /// When the connection breaks.
 pub async fn serve<R, W>(
-    core: Arc<Core>,
+    core: Arc<DaemonServices>,
     uid: u32,
-    mut lines: Lines<R>,
+    mut lines: LineReader<R>,
     writer: W,
     end: CancellationToken,
     seat: ConnectionSlot,
@@ -66,8 +69,8 @@ where
             () = tokio::time::sleep(IDLE), if running.is_empty() => break Ok(()),
         };
         match line {
-            Ok(Line::Whole(line)) => {
-                let request = serde_json::from_slice::<Request>(line);
+            Ok(LineOutcome::Whole(line)) => {
+                let request = serde_json::from_slice::<ControlRequest>(line);
                 let (core, replies) = (core.clone(), replies.clone());
                 running.spawn(async move {
                     match request {
@@ -79,13 +82,13 @@ where
                     }
                 });
             }
-            Ok(Line::TooLong) => {
+            Ok(LineOutcome::TooLong) => {
                 let outlet = Outlet { id: None, replies: replies.clone() };
                 let error =
                     ToolError::new(Layer::Door, codes::REQUEST_TOO_LONG, "the request is too long");
                 outlet.end(Err(error), None).await;
             }
-            Ok(Line::End) => break Ok(()),
+            Ok(LineOutcome::End) => break Ok(()),
             Err(error) => break Err(error),
         }
     };
@@ -96,10 +99,15 @@ where
     outcome
 }
 
-async fn handle(core: &Arc<Core>, uid: u32, request: Request, replies: mpsc::Sender<Outgoing>) {
+async fn handle(
+    core: &Arc<DaemonServices>,
+    uid: u32,
+    request: ControlRequest,
+    replies: mpsc::Sender<Outgoing>,
+) {
     let outlet = Outlet { id: Some(request.id), replies };
     let order = match request.wanted {
-        Wanted::Stop { workspaces } => StopOrder::Stop { workspaces },
+        ControlMethod::Stop { workspaces } => StopOrder::Stop { workspaces },
         _ => StopOrder::None,
     };
     let mut receipt = None;
@@ -117,7 +125,7 @@ fn unreadable(error: &serde_json::Error) -> ToolError {
 }
 
 /// A reply on its way, with the receipt to sign once it is written.
-struct Outgoing(Reply, Option<ReceiptPad>);
+struct Outgoing(ControlReply, Option<ReceiptPad>);
 
 async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut replies: mpsc::Receiver<Outgoing>) {
     while let Some(Outgoing(reply, receipt)) = replies.recv().await {
@@ -140,7 +148,7 @@ struct Outlet {
 impl Outlet {
     /// One of several. False when the client is gone.
     async fn item(&self, value: serde_json::Value) -> bool {
-        let reply = Reply { id: self.id, body: ReplyBody::Item(value) };
+        let reply = ControlReply { id: self.id, body: ReplyBody::Item(value) };
         self.replies.send(Outgoing(reply, None)).await.is_ok()
     }
 
@@ -150,6 +158,6 @@ impl Outlet {
             Err(error) => ReplyBody::Error(Box::new(error)),
         };
         // A client that is gone needs no answer.
-        let _gone = self.replies.send(Outgoing(Reply { id: self.id, body }, receipt)).await;
+        let _gone = self.replies.send(Outgoing(ControlReply { id: self.id, body }, receipt)).await;
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The first line of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "door", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Hello {
+pub enum ClientHello {
     /// Newline-delimited MCP follows.
     Mcp {
         /// Families of tools to show; all without it.
@@ -40,16 +40,16 @@ pub enum ToolNames {
 /// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum HelloReply {
     /// Come in.
-    Welcome(Welcome),
+    Welcome(DaemonWelcome),
     /// No; the connection is closed.
     Refused(ToolError),
 }
 
 /// The daemon's answer to a hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct DaemonWelcome {
     /// The daemon's version.
     pub version: String,
     /// The daemon's process.
@@ -73,10 +73,11 @@ mod tests {
 
     #[test]
     fn a_short_hello_is_enough_and_an_unknown_field_is_refused() {
-        let hello: Hello = serde_json::from_str(r#"{"door":"mcp"}"#).expect("reads");
-        let expected = Hello::Mcp { toolset: None, tool_names: ToolNames::Declared, resume: None };
+        let hello: ClientHello = serde_json::from_str(r#"{"door":"mcp"}"#).expect("reads");
+        let expected =
+            ClientHello::Mcp { toolset: None, tool_names: ToolNames::Declared, resume: None };
         assert_eq!(hello, expected);
-        assert!(serde_json::from_str::<Hello>(r#"{"door":"mcp","tolset":["x"]}"#).is_err());
-        assert!(serde_json::from_str::<Hello>(r#"{"door":"cellar"}"#).is_err());
+        assert!(serde_json::from_str::<ClientHello>(r#"{"door":"mcp","tolset":["x"]}"#).is_err());
+        assert!(serde_json::from_str::<ClientHello>(r#"{"door":"cellar"}"#).is_err());
     }
 }

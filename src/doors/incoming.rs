@@ -24,20 +24,20 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The room, shared by all doors. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Incoming {
+pub struct MessageRoom {
     kib: Arc<Semaphore>,
     longest_kib: u32,
 }
 
 /// A part of it, until it is dropped.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct ReservedRoom {
     kib: OwnedSemaphorePermit,
     /// The message has to be whole by then.
     pub until: Instant,
 }
 
-impl Incoming {
+impl MessageRoom {
     /// Makes the configured room: eight of the longest messages that any door takes.
     pub fn new(config: &Config) -> Self {
         let longest_mb = config.daemon.max_message_mb.max(config.mcp_http.max_body_mb);
@@ -49,14 +49,14 @@ impl Incoming {
     }
 
     /// Waits for room for a message of any length. Cancelling it loses nothing.
-    pub async fn reserve(&self) -> Option<Reserved> {
+    pub async fn reserve(&self) -> Option<ReservedRoom> {
         // It is never closed.
         let kib = self.kib.clone().acquire_many_owned(self.longest_kib).await.ok()?;
-        Some(Reserved { kib, until: Instant::now() + WHOLE_WITHIN })
+        Some(ReservedRoom { kib, until: Instant::now() + WHOLE_WITHIN })
     }
 }
 
-impl Reserved {
+impl ReservedRoom {
     /// Gives back what a message of this length does not take.
     pub fn shrink(&mut self, bytes: usize) {
         let taken = bytes.div_ceil(1024).min(self.kib.num_permits());
@@ -73,14 +73,14 @@ mod tests {
         for megabytes in [1, 4 << 20, usize::MAX] {
             let mut config = Config::default();
             config.daemon.max_message_mb = megabytes;
-            let incoming = Incoming::new(&config);
+            let incoming = MessageRoom::new(&config);
             assert!(incoming.kib.available_permits() >= incoming.longest_kib as usize * 8);
         }
     }
 
     #[tokio::test]
     async fn eight_of_the_longest_fit_or_many_that_turned_out_short() {
-        let incoming = Incoming::new(&Config::default());
+        let incoming = MessageRoom::new(&Config::default());
         let mut held = Vec::new();
         for _ in 0..LONGEST {
             held.push(incoming.reserve().await.expect("room"));

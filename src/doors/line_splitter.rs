@@ -16,7 +16,7 @@ pub struct LineSplitter {
 
 /// Outcome of splitting off a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum SplitOutcome {
     /// All bytes were taken; the line goes on.
     More,
     /// A line is whole: see [`LineSplitter::line`].
@@ -33,7 +33,7 @@ impl LineSplitter {
 
     /// Takes bytes up to the end of the line: how many, and what that made.
     /// Empty lines are skipped.
-    pub fn feed(&mut self, bytes: &[u8]) -> (usize, Cut) {
+    pub fn feed(&mut self, bytes: &[u8]) -> (usize, SplitOutcome) {
         if std::mem::take(&mut self.handed_out) {
             self.line.clear();
             // One long line does not keep its memory for as long as the connection lives.
@@ -48,15 +48,15 @@ impl LineSplitter {
         if !self.dropping {
             self.line.extend_from_slice(part);
         }
-        let Some(at) = newline else { return (bytes.len(), Cut::More) };
+        let Some(at) = newline else { return (bytes.len(), SplitOutcome::More) };
         if std::mem::take(&mut self.dropping) {
-            return (at + 1, Cut::TooLong);
+            return (at + 1, SplitOutcome::TooLong);
         }
         if self.line.last() == Some(&b'\r') {
             self.line.pop();
         }
         self.handed_out = !self.line.is_empty();
-        (at + 1, if self.handed_out { Cut::Line } else { Cut::More })
+        (at + 1, if self.handed_out { SplitOutcome::Line } else { SplitOutcome::More })
     }
 
     /// Bytes of a line that goes on.
@@ -74,7 +74,7 @@ impl LineSplitter {
         std::mem::take(&mut self.line)
     }
 
-    /// The line that [`Cut::Line`] announced.
+    /// The line that [`SplitOutcome::Line`] announced.
     pub fn line(&self) -> &[u8] {
         &self.line
     }
@@ -98,9 +98,9 @@ mod tests {
                     let (taken, cut) = cutter.feed(&rest[..piece]);
                     rest = &rest[taken..];
                     match cut {
-                        Cut::More => {}
-                        Cut::Line => seen.push(Some(cutter.line().to_vec())),
-                        Cut::TooLong => seen.push(None),
+                        SplitOutcome::More => {}
+                        SplitOutcome::Line => seen.push(Some(cutter.line().to_vec())),
+                        SplitOutcome::TooLong => seen.push(None),
                     }
                 }
                 seen

@@ -8,13 +8,13 @@ use tokio::{
 };
 
 use super::{
-    incoming::{Incoming, Reserved, SHORT_BYTES},
-    line_splitter::{Cut, LineSplitter},
+    incoming::{MessageRoom, ReservedRoom, SHORT_BYTES},
+    line_splitter::{LineSplitter, SplitOutcome},
 };
 
 /// Outcome of reading a line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Line<'l> {
+pub enum LineOutcome<'l> {
     /// A line, without its end.
     Whole(&'l [u8]),
     /// A line above the limit. It was dropped; the next one can be read.
@@ -25,23 +25,23 @@ pub enum Line<'l> {
 
 /// Lines of an asynchronous reader. Cancelling a read loses nothing.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct LineReader<R> {
     reader: R,
     cutter: LineSplitter,
     /// Budget in which long lines reserve their bytes.
-    incoming: Option<Incoming>,
+    incoming: Option<MessageRoom>,
     /// Reservation of the line that is being read, or was read last.
-    reserved: Option<Reserved>,
+    reserved: Option<ReservedRoom>,
 }
 
-impl<R: AsyncBufRead + Unpin> Lines<R> {
+impl<R: AsyncBufRead + Unpin> LineReader<R> {
     /// Lines of at most `max_bytes`.
     pub fn new(reader: R, max_bytes: usize) -> Self {
         Self { reader, cutter: LineSplitter::new(max_bytes), incoming: None, reserved: None }
     }
 
     /// Takes the room for long lines from this budget.
-    pub fn within(self, incoming: Incoming) -> Self {
+    pub fn within(self, incoming: MessageRoom) -> Self {
         Self { incoming: Some(incoming), ..self }
     }
 
@@ -49,7 +49,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     ///
     /// # Errors
     /// When the peer cannot be read, and `TimedOut` for a long line that does not end.
-    pub async fn next(&mut self) -> io::Result<Line<'_>> {
+    pub async fn next(&mut self) -> io::Result<LineOutcome<'_>> {
         if self.cutter.is_whole() {
             self.reserved = None;
         }
@@ -59,7 +59,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
                 None => self.reader.fill_buf().await?,
             };
             if available.is_empty() {
-                return Ok(Line::End);
+                return Ok(LineOutcome::End);
             }
             if self.reserved.is_none()
                 && self.cutter.begun() + available.len() > SHORT_BYTES
@@ -70,12 +70,12 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
             let (taken, cut) = self.cutter.feed(available);
             self.reader.consume(taken);
             match cut {
-                Cut::More => {}
-                Cut::TooLong => {
+                SplitOutcome::More => {}
+                SplitOutcome::TooLong => {
                     self.reserved = None;
-                    return Ok(Line::TooLong);
+                    return Ok(LineOutcome::TooLong);
                 }
-                Cut::Line => return Ok(Line::Whole(self.cutter.line())),
+                SplitOutcome::Line => return Ok(LineOutcome::Whole(self.cutter.line())),
             }
         }
     }
@@ -85,14 +85,14 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         self.reserved.is_some() && !self.cutter.is_whole()
     }
 
-    /// Takes out the reservation of the line that [`Lines::next`] has read last.
-    pub fn take_reserved(&mut self) -> Option<Reserved> {
+    /// Takes out the reservation of the line that [`LineReader::next`] has read last.
+    pub fn take_reserved(&mut self) -> Option<ReservedRoom> {
         let mut reserved = self.reserved.take()?;
         reserved.shrink(self.cutter.line().len());
         Some(reserved)
     }
 
-    /// The line that [`Lines::next`] has read last, taken out.
+    /// The line that [`LineReader::next`] has read last, taken out.
     pub fn take(&mut self) -> Vec<u8> {
         self.cutter.take()
     }
@@ -121,7 +121,7 @@ impl<R: io::BufRead> BlockingLines<R> {
     ///
     /// # Errors
     /// When the peer cannot be read.
-    pub fn read(&mut self) -> io::Result<Line<'_>> {
+    pub fn read(&mut self) -> io::Result<LineOutcome<'_>> {
         loop {
             let available = match self.reader.fill_buf() {
                 Ok(available) => available,
@@ -129,14 +129,14 @@ impl<R: io::BufRead> BlockingLines<R> {
                 Err(error) => return Err(error),
             };
             if available.is_empty() {
-                return Ok(Line::End);
+                return Ok(LineOutcome::End);
             }
             let (taken, cut) = self.cutter.feed(available);
             self.reader.consume(taken);
             match cut {
-                Cut::More => {}
-                Cut::TooLong => return Ok(Line::TooLong),
-                Cut::Line => return Ok(Line::Whole(self.cutter.line())),
+                SplitOutcome::More => {}
+                SplitOutcome::TooLong => return Ok(LineOutcome::TooLong),
+                SplitOutcome::Line => return Ok(LineOutcome::Whole(self.cutter.line())),
             }
         }
     }
@@ -148,13 +148,13 @@ mod tests {
     use tokio::io::BufReader;
 
     async fn read(bytes: &[u8], max_bytes: usize, buffer: usize) -> Vec<String> {
-        let mut lines = Lines::new(BufReader::with_capacity(buffer, bytes), max_bytes);
+        let mut lines = LineReader::new(BufReader::with_capacity(buffer, bytes), max_bytes);
         let mut seen = Vec::new();
         loop {
             match lines.next().await.expect("memory reads") {
-                Line::Whole(line) => seen.push(String::from_utf8_lossy(line).into_owned()),
-                Line::TooLong => seen.push("TOO LONG".to_owned()),
-                Line::End => return seen,
+                LineOutcome::Whole(line) => seen.push(String::from_utf8_lossy(line).into_owned()),
+                LineOutcome::TooLong => seen.push("TOO LONG".to_owned()),
+                LineOutcome::End => return seen,
             }
         }
     }
@@ -162,17 +162,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_long_line_reserves_its_room_and_has_to_end_in_time() {
         use tokio::io::AsyncWriteExt;
-        let incoming = Incoming::new(&crate::config::Config::default());
+        let incoming = MessageRoom::new(&crate::config::Config::default());
         let (mut theirs, ours) = tokio::io::duplex(1 << 20);
-        let mut lines = Lines::new(BufReader::new(ours), 1 << 20).within(incoming);
+        let mut lines = LineReader::new(BufReader::new(ours), 1 << 20).within(incoming);
         theirs.write_all(b"short\n").await.expect("writes");
-        assert_eq!(lines.next().await.expect("reads"), Line::Whole(b"short"));
+        assert_eq!(lines.next().await.expect("reads"), LineOutcome::Whole(b"short"));
         assert!(lines.take_reserved().is_none());
         let mut long = vec![b'x'; 100_000];
         long.push(b'\n');
         theirs.write_all(&long).await.expect("writes");
         assert!(
-            matches!(lines.next().await.expect("reads"), Line::Whole(line) if line.len() == 100_000)
+            matches!(lines.next().await.expect("reads"), LineOutcome::Whole(line) if line.len() == 100_000)
         );
         assert!(lines.take_reserved().is_some());
         // However long it waits for one that has not grown long yet.

@@ -34,11 +34,11 @@ use tokio::{
     sync::{OnceCell, Semaphore, SemaphorePermit},
 };
 
-pub use listing::Listing;
-pub use receipts::Written;
-pub use wire::Wire;
+pub use listing::ToolListing;
+pub use receipts::ReceiptTransport;
+pub use wire::McpTransport;
 
-use super::{Core, lines::Lines, pace::Pace};
+use super::{DaemonServices, lines::LineReader, rate::RateBuckets};
 use crate::families;
 use receipts::Receipts;
 use wire::Ticket;
@@ -81,38 +81,46 @@ enum Origin {
 
 /// The handler of one attachment. Cheap to clone.
 #[derive(Clone)]
-pub struct Handler(Arc<Inside>);
+pub struct McpHandler(Arc<Inside>);
 
 struct Inside {
-    core: Arc<Core>,
+    core: Arc<DaemonServices>,
     view: Arc<View>,
-    listing: Arc<Listing>,
+    listing: Arc<ToolListing>,
     door: Door,
     origin: Origin,
     /// Receipts of answers that are on their way to the connection.
     receipts: Receipts,
     /// Documents that a client with a handshake hears of.
-    hearing: OnceLock<watch::Hearing>,
+    hearing: OnceLock<watch::DocumentSubscriber>,
 }
 
 /// Name of the lasting session of the HTTP door's bearer credential.
 const BEARER_SESSION: &str = "mcp-http";
 
-impl Handler {
+impl McpHandler {
     /// For a connection with a session of its own.
-    pub fn for_connection(core: Arc<Core>, view: Arc<View>, attachment: Attachment) -> Self {
+    pub fn for_connection(
+        core: Arc<DaemonServices>,
+        view: Arc<View>,
+        attachment: Attachment,
+    ) -> Self {
         let origin = Origin::Connection(attachment);
         Self::new(core, view, Door::McpStdio, origin)
     }
 
     /// For an HTTP session or a single HTTP request.
-    pub fn for_http(core: Arc<Core>, view: Arc<View>, shared: Arc<OnceCell<Attachment>>) -> Self {
+    pub fn for_http(
+        core: Arc<DaemonServices>,
+        view: Arc<View>,
+        shared: Arc<OnceCell<Attachment>>,
+    ) -> Self {
         let (client, own) = (OnceLock::new(), OnceCell::new());
         let origin = Origin::Http { client, own, shared, calls: Semaphore::new(HTTP_CALLS) };
         Self::new(core, view, Door::McpHttp, origin)
     }
 
-    fn new(core: Arc<Core>, view: Arc<View>, door: Door, origin: Origin) -> Self {
+    fn new(core: Arc<DaemonServices>, view: Arc<View>, door: Door, origin: Origin) -> Self {
         let listing = core.listing(&view);
         let (receipts, hearing) = (Receipts::default(), OnceLock::new());
         Self(Arc::new(Inside { core, view, listing, door, origin, receipts, hearing }))
@@ -120,16 +128,16 @@ impl Handler {
 
     /// The connection's transport, which reads no more than its client reads of the answers, and
     /// signs for those that it writes.
-    pub fn transport<R, W>(&self, reader: R, writer: W) -> Written<Wire<R, W>>
+    pub fn transport<R, W>(&self, reader: R, writer: W) -> ReceiptTransport<McpTransport<R, W>>
     where
         R: AsyncBufRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let options = &self.0.core.config.daemon;
-        let lines = Lines::new(reader, options.max_message_bytes());
+        let lines = LineReader::new(reader, options.max_message_bytes());
         let lines = lines.within(self.0.core.incoming.clone());
-        let wire = Wire::new(lines, writer, Pace::new(options));
-        Written::new(wire, self.0.receipts.clone())
+        let wire = McpTransport::new(lines, writer, RateBuckets::new(options));
+        ReceiptTransport::new(wire, self.0.receipts.clone())
     }
 
     /// Digest of the tools it lists.
@@ -180,7 +188,7 @@ impl Handler {
     }
 }
 
-impl ServerHandler for Handler {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         if let (Door::McpStdio, Some(tools)) = (self.0.door, &mut capabilities.tools) {
@@ -291,7 +299,7 @@ impl ServerHandler for Handler {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        self.hearing(&context.peer);
+        self.subscriber(&context.peer);
     }
 
     async fn subscribe(
@@ -299,7 +307,7 @@ impl ServerHandler for Handler {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        match self.hearing(&context.peer) {
+        match self.subscriber(&context.peer) {
             Some(hearing) => hearing.add(request.uri).await,
             None => Err(ErrorData::method_not_found::<SubscribeRequestMethod>()),
         }
@@ -310,7 +318,7 @@ impl ServerHandler for Handler {
         request: UnsubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        match self.hearing(&context.peer) {
+        match self.subscriber(&context.peer) {
             Some(hearing) => hearing.remove(&request.uri),
             None => return Err(ErrorData::method_not_found::<UnsubscribeRequestMethod>()),
         }

@@ -35,13 +35,13 @@ use tokio_util::sync::CancellationToken;
 
 use http_body::Body as _;
 use newcomers::Newcomers;
-pub use token::{Token, TokenError};
+pub use token::{BearerToken, TokenError};
 
 use super::{
-    Core,
-    incoming::{Incoming, SHORT_BYTES},
-    mcp::Handler,
-    pace::{LARGE_BYTES, Pace, Weight},
+    DaemonServices,
+    incoming::{MessageRoom, SHORT_BYTES},
+    mcp::McpHandler,
+    rate::{LARGE_BYTES, MessageCost, RateBuckets},
 };
 use crate::config::McpHttpOptions;
 
@@ -62,7 +62,7 @@ pub enum Error {
 }
 
 /// The open door.
-pub struct Door {
+pub struct HttpDoor {
     /// The address that it listens on.
     pub address: SocketAddr,
     listener: TcpListener,
@@ -78,22 +78,22 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Checks and bounds that stand before the handler.
 struct Guard {
-    token: Token,
+    token: BearerToken,
     /// Requests at a time, streams included: a place is held to the end of the answer.
     room: Arc<Semaphore>,
-    pace: Pace,
-    incoming: Incoming,
+    pace: RateBuckets,
+    incoming: MessageRoom,
     max_body_bytes: usize,
     newcomers: Newcomers,
 }
 
-/// Opens the door; [`Door::serve`] lets clients in.
+/// Opens the door; [`HttpDoor::serve`] lets clients in.
 ///
 /// # Errors
 /// When the address is taken or the token file unusable.
-pub async fn open(core: Arc<Core>, end: CancellationToken) -> Result<Door, Error> {
+pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<HttpDoor, Error> {
     let options = &core.config.mcp_http;
-    let token = Token::load_or_create(&core.folders.token_file)?;
+    let token = BearerToken::load_or_create(&core.folders.token_file)?;
     let bind = |source| Error::Bind { address: options.bind.clone(), source };
     let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
     let listener = TcpListener::bind(address).await.map_err(bind)?;
@@ -107,16 +107,16 @@ pub async fn open(core: Arc<Core>, end: CancellationToken) -> Result<Door, Error
     let guard = Arc::new(Guard {
         token,
         room: Arc::new(Semaphore::new(daemon.max_connections)),
-        pace: Pace::new(daemon),
+        pace: RateBuckets::new(daemon),
         incoming: core.incoming.clone(),
         max_body_bytes: options.max_body_mb * 1024 * 1024,
         newcomers: Newcomers::new(sessions.clone(), patience, most),
     });
     let router = router(guard, service(core.clone(), sessions, end.clone()));
-    Ok(Door { address, listener, router, end })
+    Ok(HttpDoor { address, listener, router, end })
 }
 
-impl Door {
+impl HttpDoor {
     /// Serves until the end token fires.
     ///
     /// # Errors
@@ -135,9 +135,13 @@ impl Door {
     }
 }
 
-type Service = StreamableHttpService<Handler, LocalSessionManager>;
+type Service = StreamableHttpService<McpHandler, LocalSessionManager>;
 
-fn service(core: Arc<Core>, sessions: Arc<LocalSessionManager>, end: CancellationToken) -> Service {
+fn service(
+    core: Arc<DaemonServices>,
+    sessions: Arc<LocalSessionManager>,
+    end: CancellationToken,
+) -> Service {
     let McpHttpOptions { allowed_hosts, allowed_origins, max_body_mb, .. } =
         core.config.mcp_http.clone();
     let config = StreamableHttpServerConfig::default()
@@ -148,7 +152,7 @@ fn service(core: Arc<Core>, sessions: Arc<LocalSessionManager>, end: Cancellatio
         .with_max_request_body_bytes(max_body_mb * 1024 * 1024)
         .with_cancellation_token(end);
     let (view, shared) = (Arc::new(View::default()), Arc::new(OnceCell::new()));
-    let handler = move || Ok(Handler::for_http(core.clone(), view.clone(), shared.clone()));
+    let handler = move || Ok(McpHandler::for_http(core.clone(), view.clone(), shared.clone()));
     StreamableHttpService::new(handler, sessions, config)
 }
 
@@ -168,7 +172,7 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     }
     let known = session(request.headers());
     if let Some(known) = &known {
-        guard.newcomers.heard_of(known);
+        guard.newcomers.mark_active(known);
     }
     let request = match guard.weigh(request).await {
         Ok(request) => request,
@@ -212,11 +216,11 @@ impl Guard {
         let mut weight = match body.len() > LARGE_BYTES {
             true => {
                 let body = body.clone();
-                let weighing = tokio::task::spawn_blocking(move || Weight::of(&body));
+                let weighing = tokio::task::spawn_blocking(move || MessageCost::of(&body));
                 let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
                 weighing.await.map_err(failed)?
             }
-            false => Weight::of(&body),
+            false => MessageCost::of(&body),
         };
         if weight.excessive() {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "too many values").into_response());

@@ -17,8 +17,8 @@ use tokio::{
     time::Instant,
 };
 
-use super::{incoming::Incoming, mcp::Listing};
-use crate::config::{Config, Folders};
+use super::{incoming::MessageRoom, mcp::ToolListing};
+use crate::config::{Config, DaemonFolders};
 
 /// Order to stop the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +33,11 @@ pub enum StopOrder {
 }
 
 /// The daemon, as its doors see it.
-pub struct Core {
+pub struct DaemonServices {
     /// The configuration.
     pub config: Config,
     /// The daemon's folders.
-    pub folders: Folders,
+    pub folders: DaemonFolders,
     /// The catalogue of tools.
     pub catalogue: Arc<Catalogue>,
     /// The one way to call it.
@@ -55,7 +55,7 @@ pub struct Core {
     /// Time at which the daemon began to serve.
     pub since: Instant,
     /// Room for long messages.
-    pub incoming: Incoming,
+    pub incoming: MessageRoom,
     /// Connections to the socket now.
     pub connections: AtomicUsize,
     /// Address of the HTTP door, once it is open.
@@ -65,29 +65,29 @@ pub struct Core {
     /// Asks the daemon to stop.
     pub stop: watch::Sender<StopOrder>,
     /// The list of the usual view, made once.
-    pub everything: Arc<Listing>,
+    pub everything: Arc<ToolListing>,
 }
 
-impl Core {
+impl DaemonServices {
     /// The tools of a view as MCP lists them.
-    pub fn listing(&self, view: &View) -> Arc<Listing> {
+    pub fn listing(&self, view: &View) -> Arc<ToolListing> {
         if *view == View::default() {
             return self.everything.clone();
         }
-        Arc::new(Listing::of(&self.catalogue, view))
+        Arc::new(ToolListing::of(&self.catalogue, view))
     }
 
     /// Counts a connection for as long as the guard lives.
-    pub fn connected(self: &Arc<Self>) -> Connected {
+    pub fn connected(self: &Arc<Self>) -> ConnectionCount {
         self.connections.fetch_add(1, Relaxed);
-        Connected(self.clone())
+        ConnectionCount(self.clone())
     }
 }
 
-/// See [`Core::connected`].
-pub struct Connected(Arc<Core>);
+/// See [`DaemonServices::connected`].
+pub struct ConnectionCount(Arc<DaemonServices>);
 
-impl Drop for Connected {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Relaxed);
     }

@@ -9,6 +9,7 @@ mod dependencies;
 mod layout;
 mod links;
 mod markers;
+mod names;
 mod size;
 mod sources;
 mod trees;

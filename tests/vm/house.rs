@@ -7,7 +7,7 @@ use std::{
 };
 
 use hivekeep_mcp_client::blocking::Client;
-use hivekeep_network::{Access, selftest::stage::Stage};
+use hivekeep_network::{HostAccess, selftest::stage::TestNetwork};
 use serde_json::{Value, json};
 
 use crate::door::{Door, Refusal};
@@ -36,7 +36,7 @@ pub struct House {
     daemon: Option<Child>,
     pub kind: Kind,
     /// The network namespace that the daemon lives in, and a world around it.
-    pub stage: Option<Stage>,
+    pub stage: Option<TestNetwork>,
     /// As `network.mode` has it.
     network: &'static str,
     /// The daemon and its command line.
@@ -73,7 +73,7 @@ impl House {
 
     /// The same with a network of this mode, in a namespace and a world of the test's own.
     pub fn open_networked(network: &'static str, kind: Kind, config: &str) -> Option<Self> {
-        match Stage::new(Access::default()) {
+        match TestNetwork::new(HostAccess::default()) {
             Ok(stage) => Self::open_on(Some(stage), network, kind, config, None),
             Err(error) => {
                 println!("SKIPPED: no network namespaces: {error}");
@@ -83,7 +83,7 @@ impl House {
     }
 
     fn open_on(
-        stage: Option<Stage>,
+        stage: Option<TestNetwork>,
         network: &'static str,
         kind: Kind,
         config: &str,

@@ -30,7 +30,7 @@ mod vault;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use self::{figure::Figure, kit::Kit};
+use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
@@ -63,7 +63,7 @@ const FIGURES: [&str; 24] = [
 
 /// Measures some figures; those asked for only, though they may be more by one
 /// that comes along.
-type Measure = fn(&Kit<'_>) -> Result<Vec<Figure>>;
+type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
 const GROUPS: [(&[&str], Measure); 13] = [
@@ -112,7 +112,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
-        let kit = Kit::new(repo, self.quick, self.dev, self.only.clone());
+        let kit = BenchPrograms::new(repo, self.quick, self.dev, self.only.clone());
         if !self.no_build {
             kit.build()?;
         }

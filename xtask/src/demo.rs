@@ -29,8 +29,8 @@ use crate::{guest, image, repo::Repo, setup};
 #[derive(Args)]
 pub(crate) struct Demo {
     /// How the workspace is isolated
-    #[arg(long, value_enum, default_value_t = Isolation::Vm)]
-    isolation: Isolation,
+    #[arg(long, value_enum, default_value_t = DemoIsolation::Vm)]
+    isolation: DemoIsolation,
     /// Leave the daemon and its workspace running, and say how to reach them
     #[arg(long)]
     keep: bool,
@@ -40,14 +40,14 @@ pub(crate) struct Demo {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Isolation {
+pub(crate) enum DemoIsolation {
     /// A virtual machine
     Vm,
     /// Namespaces on the host's kernel
     Sandbox,
 }
 
-impl Isolation {
+impl DemoIsolation {
     /// As tools and configuration spell it.
     fn word(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Isolation {
 }
 
 /// The programs that are played with.
-pub(crate) struct Programs {
+pub(crate) struct DemoPrograms {
     /// The daemon and its command line.
     hivekeep: PathBuf,
 }
@@ -87,7 +87,7 @@ impl Demo {
     }
 
     /// Everything that is made once and kept in the target folder.
-    fn prepare(&self, repo: &Repo, teller: &Teller) -> Result<Programs> {
+    fn prepare(&self, repo: &Repo, teller: &Teller) -> Result<DemoPrograms> {
         let shell = &repo.shell;
         teller.step("packages of the system", || {
             setup::for_running(repo).map(|()| "all there".to_owned())
@@ -103,7 +103,7 @@ impl Demo {
             let guest = guest::build(repo)?;
             Ok(format!("static, {} KiB", std::fs::metadata(guest)?.len() / 1024))
         })?;
-        let programs = Programs { hivekeep: repo.target.join(profile).join("hivekeep") };
+        let programs = DemoPrograms { hivekeep: repo.target.join(profile).join("hivekeep") };
         teller.step("image `base`", || {
             let hivekeep = &programs.hivekeep;
             cmd!(shell, "{hivekeep} image build base")

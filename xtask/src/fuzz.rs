@@ -13,7 +13,7 @@ use clap::Args;
 use xshell::cmd;
 
 use crate::repo::{Repo, TRIPLE};
-use crate::steps::Outcome;
+use crate::steps::StepOutcome;
 
 /// Flags by which libFuzzer sees the code that an input reaches, and the comparisons that fail.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
@@ -39,8 +39,8 @@ pub(crate) struct Fuzz {
 impl Fuzz {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
         match check(repo, self.secs, &self.target)? {
-            Outcome::Passed(said) => println!("{said}"),
-            Outcome::Failed(why) | Outcome::Skipped(why) => bail!(why),
+            StepOutcome::Passed(said) => println!("{said}"),
+            StepOutcome::Failed(why) | StepOutcome::Skipped(why) => bail!(why),
         }
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Fuzz {
 ///
 /// # Errors
 /// When one cannot be built or started; what it finds is in the outcome.
-pub(crate) fn check(repo: &Repo, secs: u32, only: &[String]) -> Result<Outcome> {
+pub(crate) fn check(repo: &Repo, secs: u32, only: &[String]) -> Result<StepOutcome> {
     let targets = targets(repo, only)?;
     let programs = build(repo)?;
     let at_a_time = std::thread::available_parallelism().map_or(1, usize::from);
@@ -68,8 +68,8 @@ pub(crate) fn check(repo: &Repo, secs: u32, only: &[String]) -> Result<Outcome> 
         }
     }
     Ok(match broken.is_empty() {
-        true => Outcome::Passed(format!("runs: {}", held.join(", "))),
-        false => Outcome::Failed(format!(
+        true => StepOutcome::Passed(format!("runs: {}", held.join(", "))),
+        false => StepOutcome::Failed(format!(
             "{}: the input is in {}",
             broken.join(", "),
             found(repo).display()

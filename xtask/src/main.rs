@@ -32,7 +32,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Install what this machine lacks, or print the one line that does
-    Setup(setup::Setup),
+    Setup(setup::SetupCommand),
     /// Check, build and test everything; the summary says what was skipped and why
     Test(test::Test),
     /// Build the static in-guest daemon and put it where the daemon looks for it

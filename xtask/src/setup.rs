@@ -34,7 +34,7 @@ const TOOLS: [Tool; 2] = [
 ];
 
 #[derive(Args)]
-pub(crate) struct Setup {
+pub(crate) struct SetupCommand {
     /// Say what is missing and install nothing; exit code 1 when something is
     #[arg(long)]
     check: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Setup {
     pub(crate) packages_only: bool,
 }
 
-impl Setup {
+impl SetupCommand {
     pub(crate) fn run(&self, shell: &Shell) -> Result<()> {
         ensure!(
             cfg!(all(target_os = "linux", target_arch = "x86_64")),

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::bench::{house::BenchDaemon, kit::Kit};
+use crate::bench::{house::BenchDaemon, kit::BenchPrograms};
 use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::steps::StepOutcome;
 use load::Tally;
 use sample::{Sample, Series};
 
@@ -46,7 +46,7 @@ pub(crate) struct Soak {
 
 impl Soak {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
-        let kit = Kit::new(repo, false, self.dev, Vec::new());
+        let kit = BenchPrograms::new(repo, false, self.dev, Vec::new());
         kit.build_daemon()?;
         let outcome = soak(&kit, Duration::from_secs(60 * self.minutes), !self.no_vm)?;
         println!("\n{}", outcome.table());
@@ -64,13 +64,13 @@ impl Soak {
 ///
 /// # Errors
 /// When it cannot run; what grew is in the outcome.
-pub(crate) fn check(repo: &Repo, time: Duration, vms: bool) -> Result<Outcome> {
-    let outcome = soak(&Kit::new(repo, false, true, Vec::new()), time, vms)?;
+pub(crate) fn check(repo: &Repo, time: Duration, vms: bool) -> Result<StepOutcome> {
+    let outcome = soak(&BenchPrograms::new(repo, false, true, Vec::new()), time, vms)?;
     println!("{}", outcome.table());
     let grown = outcome.grown();
     Ok(match grown.is_empty() {
-        true => Outcome::Passed(format!("{} s: {}", time.as_secs(), outcome.deeds)),
-        false => Outcome::Failed(format!("grown: {}", grown.join(", "))),
+        true => StepOutcome::Passed(format!("{} s: {}", time.as_secs(), outcome.deeds)),
+        false => StepOutcome::Failed(format!("grown: {}", grown.join(", "))),
     })
 }
 
@@ -81,7 +81,7 @@ struct Soaked {
     deeds: Tally,
 }
 
-fn soak(kit: &Kit<'_>, time: Duration, vms: bool) -> Result<Soaked> {
+fn soak(kit: &BenchPrograms<'_>, time: Duration, vms: bool) -> Result<Soaked> {
     let house = BenchDaemon::open(kit, load::CONFIG)?;
     let (stop, deeds) = (AtomicBool::new(false), Tally::default());
     let began = Instant::now();

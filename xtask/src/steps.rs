@@ -6,7 +6,7 @@ use anyhow::Result;
 
 /// Outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum StepOutcome {
     /// The step ran and holds; with a remark.
     Passed(String),
     /// The step ran and does not hold.
@@ -15,8 +15,8 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-pub(crate) fn passed(remark: impl std::fmt::Display) -> Outcome {
-    Outcome::Passed(remark.to_string())
+pub(crate) fn passed(remark: impl std::fmt::Display) -> StepOutcome {
+    StepOutcome::Passed(remark.to_string())
 }
 
 /// Steps in the order they ran.
@@ -24,7 +24,7 @@ pub(crate) fn passed(remark: impl std::fmt::Display) -> Outcome {
 pub(crate) struct Steps {
     /// The steps that are wanted; all when empty.
     only: Vec<String>,
-    rows: Vec<(&'static str, Outcome, Duration)>,
+    rows: Vec<(&'static str, StepOutcome, Duration)>,
 }
 
 impl Steps {
@@ -34,17 +34,17 @@ impl Steps {
     }
 
     /// Runs a step. An error is a failed step; the next ones still run.
-    pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) {
+    pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<StepOutcome>) {
         if !self.only.is_empty() && !self.only.iter().any(|wanted| wanted == name) {
             return;
         }
         println!("\n== {name}");
         let began = Instant::now();
-        let outcome = step().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        let outcome = step().unwrap_or_else(|error| StepOutcome::Failed(format!("{error:#}")));
         match &outcome {
-            Outcome::Passed(_) => {}
-            Outcome::Failed(why) => println!("FAILED: {name}: {why}"),
-            Outcome::Skipped(why) => println!("skipped: {name}: {why}"),
+            StepOutcome::Passed(_) => {}
+            StepOutcome::Failed(why) => println!("FAILED: {name}: {why}"),
+            StepOutcome::Skipped(why) => println!("skipped: {name}: {why}"),
         }
         self.rows.push((name, outcome, began.elapsed()));
     }
@@ -52,22 +52,22 @@ impl Steps {
     /// True when a step failed, or was skipped for another that failed.
     pub(crate) fn failed(&self, name: &str) -> bool {
         let row = self.rows.iter().find(|(row, ..)| *row == name);
-        row.is_some_and(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))
+        row.is_some_and(|(_, outcome, _)| matches!(outcome, StepOutcome::Failed(_)))
     }
 
     /// Number of steps that failed.
     pub(crate) fn failures(&self) -> usize {
-        self.rows.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count()
+        self.rows.iter().filter(|(_, outcome, _)| matches!(outcome, StepOutcome::Failed(_))).count()
     }
 
     /// The table, a line a step.
     pub(crate) fn table(&self) -> String {
         let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
-        let line = |(name, outcome, took): &(&str, Outcome, Duration)| {
+        let line = |(name, outcome, took): &(&str, StepOutcome, Duration)| {
             let (word, remark) = match outcome {
-                Outcome::Passed(remark) => ("ok", remark),
-                Outcome::Failed(remark) => ("FAILED", remark),
-                Outcome::Skipped(remark) => ("skipped", remark),
+                StepOutcome::Passed(remark) => ("ok", remark),
+                StepOutcome::Failed(remark) => ("FAILED", remark),
+                StepOutcome::Skipped(remark) => ("skipped", remark),
             };
             let remark = remark.lines().next().unwrap_or_default();
             format!("{name:width$}  {word:7}  {:>6.1} s  {remark}", took.as_secs_f64())
@@ -85,9 +85,9 @@ mod tests {
     #[test]
     fn an_error_fails_its_step_and_the_rest_goes_on() {
         let mut steps = Steps::default();
-        steps.run("format", || Ok(Outcome::Passed(String::new())));
+        steps.run("format", || Ok(StepOutcome::Passed(String::new())));
         steps.run("lints", || anyhow::bail!("three warnings"));
-        steps.run("images", || Ok(Outcome::Skipped("not asked for".to_owned())));
+        steps.run("images", || Ok(StepOutcome::Skipped("not asked for".to_owned())));
         assert!(steps.failed("lints") && !steps.failed("format") && !steps.failed("images"));
         assert_eq!(steps.failures(), 1);
         let table = steps.table();
@@ -95,7 +95,7 @@ mod tests {
         assert!(rows[1].starts_with("lints   FAILED") && rows[1].ends_with("three warnings"));
         let mut one = Steps::only(vec!["tests".to_owned()]);
         one.run("format", || anyhow::bail!("not wanted"));
-        one.run("tests", || Ok(Outcome::Passed(String::new())));
+        one.run("tests", || Ok(StepOutcome::Passed(String::new())));
         assert_eq!((one.failures(), one.table().lines().count()), (0, 1));
         assert!(rows[2].contains("skipped") && rows[2].ends_with("not asked for"));
     }

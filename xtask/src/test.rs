@@ -24,7 +24,7 @@ use clap::Args;
 
 use self::junit::Tally;
 use crate::repo::Repo;
-use crate::steps::{Outcome, Steps, passed};
+use crate::steps::{StepOutcome, Steps, passed};
 use crate::{docs, fuzz, guest, image, soak};
 
 #[derive(Args)]
@@ -82,7 +82,7 @@ impl Test {
             steps.run("setup", || roots::check(repo));
             steps.run("docs", || match built {
                 true => docs::check(repo).map(|()| passed("generated pages are fresh")),
-                false => Ok(Outcome::Skipped("build failed".to_owned())),
+                false => Ok(StepOutcome::Skipped("build failed".to_owned())),
             });
             steps.run("soak", || {
                 ensure!(built && scope.images, "guest, build or image failed");

@@ -11,7 +11,7 @@ use ractor::{ActorCell, ActorId, SupervisionEvent};
 use crate::{
     ActorStatus, Address, Census, Entity, Fault, GiveUp, RestartPolicy,
     entity::{Starter, starter},
-    supervise::{Meter, Verdict},
+    supervise::{RestartCounter, RestartVerdict},
 };
 
 /// Termination notice of a child, as its supervisor receives it.
@@ -22,7 +22,7 @@ pub struct ChildNews {
     failure: Option<String>,
 }
 
-impl ChildNews {
+impl ChildEnd {
     pub(crate) fn of(event: SupervisionEvent) -> Option<Self> {
         match event {
             SupervisionEvent::ActorTerminated(cell, _, reason) => {
@@ -39,7 +39,7 @@ impl ChildNews {
 
 /// Result of applying the restart policy to the end of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ChildOutcome {
     /// The child will be started again.
     Restarting {
         /// Name of the child.
@@ -69,11 +69,11 @@ struct Child {
     name: String,
     status: Arc<ActorStatus>,
     policy: RestartPolicy,
-    meter: Meter,
+    meter: RestartCounter,
     start: Starter,
 }
 
-/// Children by name. The owner passes the news of [`Entity::child`] to [`Children::hear`].
+/// Children by name. The owner passes each end that [`Entity::child`] is given to [`Children::handle_end`].
 pub struct Children {
     path: String,
     census: Census,
@@ -164,13 +164,13 @@ impl Children {
     ) -> Result<(), Fault> {
         let cell = start(self.cell.clone(), Duration::ZERO)?;
         self.running.insert(name.to_owned(), cell.clone());
-        let meter = Meter::new(policy);
+        let meter = RestartCounter::new(policy);
         let child = Child { name: name.to_owned(), status, policy, meter, start };
         self.children.insert(cell.get_id(), child);
         Ok(())
     }
 
-    /// Orders a child to stop; its end is reported as [`Outcome::Gone`].
+    /// Orders a child to stop; its end is reported as [`ChildOutcome::Gone`].
     pub fn stop(&self, name: &str, reason: &str) {
         if let Some(cell) = self.running.get(name) {
             cell.stop(Some(reason.to_owned()));
@@ -198,30 +198,32 @@ impl Children {
     ///
     /// # Errors
     /// Fails when an essential child is given up: the supervisor fails with it.
-    pub fn hear(&mut self, news: ChildNews) -> Result<Outcome, Fault> {
-        let Some(mut child) = self.children.remove(&news.id) else { return Ok(Outcome::Stranger) };
+    pub fn handle_end(&mut self, end: ChildEnd) -> Result<ChildOutcome, Fault> {
+        let Some(mut child) = self.children.remove(&end.id) else {
+            return Ok(ChildOutcome::Stranger);
+        };
         self.running.remove(&child.name);
         let name = child.name.clone();
-        if let Some(reason) = &news.failure {
+        if let Some(reason) = &end.failure {
             tracing::error!(actor = child.status.path(), %reason, "actor failed");
             child.status.set_error(reason.clone());
         }
-        match child.meter.judge(self.born.elapsed(), news.failure.is_some()) {
-            Verdict::Done => Ok(Outcome::Gone { name, failure: news.failure }),
-            Verdict::RestartAfter(wait) => {
+        match child.meter.judge(self.born.elapsed(), end.failure.is_some()) {
+            RestartVerdict::Done => Ok(ChildOutcome::Gone { name, failure: end.failure }),
+            RestartVerdict::RestartAfter(wait) => {
                 child.status.restarting();
                 let cell = (child.start)(self.cell.clone(), wait)?;
                 self.running.insert(name.clone(), cell.clone());
                 self.children.insert(cell.get_id(), child);
-                Ok(Outcome::Restarting { name, reason: news.failure.unwrap_or_default() })
+                Ok(ChildOutcome::Restarting { name, reason: end.failure.unwrap_or_default() })
             }
-            Verdict::GiveUp => {
+            RestartVerdict::GiveUp => {
                 child.status.set_state(crate::census::GAVE_UP);
-                let reason = news.failure.unwrap_or_default();
+                let reason = end.failure.unwrap_or_default();
                 if child.policy.give_up == GiveUp::Escalate {
                     return Err(Fault::new(format!("gave up on {name}: {reason}")));
                 }
-                Ok(Outcome::GaveUp { name, reason })
+                Ok(ChildOutcome::GaveUp { name, reason })
             }
         }
     }
@@ -271,14 +273,14 @@ mod tests {
         }
     }
 
-    struct Parent(Children, mpsc::UnboundedSender<Outcome>);
+    struct Parent(Children, mpsc::UnboundedSender<ChildOutcome>);
     #[derive(Clone)]
     struct ParentSeed {
         census: Census,
         policy: RestartPolicy,
         worker: Address<Order>,
         starts: mpsc::UnboundedSender<&'static str>,
-        outcomes: mpsc::UnboundedSender<Outcome>,
+        outcomes: mpsc::UnboundedSender<ChildOutcome>,
     }
     impl Entity for Parent {
         type Msg = ();
@@ -291,8 +293,8 @@ mod tests {
         fn handle(&mut self, (): ()) -> Result<(), Fault> {
             Ok(())
         }
-        fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-            let outcome = self.0.hear(news)?;
+        fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+            let outcome = self.0.handle_end(end)?;
             self.1.send(outcome).map_err(|_| Fault::new("nobody listens"))
         }
     }
@@ -301,7 +303,7 @@ mod tests {
         census: Census,
         worker: Address<Order>,
         starts: mpsc::UnboundedReceiver<&'static str>,
-        outcomes: mpsc::UnboundedReceiver<Outcome>,
+        outcomes: mpsc::UnboundedReceiver<ChildOutcome>,
         ended: tokio::task::JoinHandle<()>,
     }
 
@@ -337,7 +339,7 @@ mod tests {
             send(&mut scene, if n == 1 { || Order::Panic } else { || Order::Fail }).await;
             let outcome = scene.outcomes.recv().await.expect("parent lives");
             match (n, outcome) {
-                (0 | 1, Outcome::Restarting { .. }) | (2, Outcome::GaveUp { .. }) => {}
+                (0 | 1, ChildOutcome::Restarting { .. }) | (2, ChildOutcome::GaveUp { .. }) => {}
                 (n, other) => panic!("failure {n}: {other:?}"),
             }
         }
@@ -353,7 +355,7 @@ mod tests {
     async fn an_ordered_stop_is_no_failure() {
         let mut scene = scene(QUICK).await;
         send(&mut scene, || Order::StopSelf).await;
-        let gone = Outcome::Gone { name: "worker".to_owned(), failure: None };
+        let gone = ChildOutcome::Gone { name: "worker".to_owned(), failure: None };
         assert_eq!(scene.outcomes.recv().await, Some(gone));
     }
 

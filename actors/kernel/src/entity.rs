@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use crate::{Address, ChildNews, workers::Workers};
+use crate::{Address, ChildEnd, workers::Workers};
 
 /// Failure that ends an incarnation of an actor; its supervisor decides about a restart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +72,8 @@ pub trait Entity: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// A fault ends this actor, and with it its children.
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        let _ = news;
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        let _ = end;
         Ok(())
     }
 
@@ -84,40 +84,40 @@ pub trait Entity: Sized + Send + Sync + 'static {
 }
 
 /// Adapter that runs an [`Entity`] as a ractor actor.
-pub(crate) struct Shell<E>(std::marker::PhantomData<fn() -> E>);
+pub(crate) struct EntityAdapter<E>(std::marker::PhantomData<fn() -> E>);
 
-impl<E> Default for Shell<E> {
+impl<E> Default for EntityAdapter<E> {
     fn default() -> Self {
         Self(std::marker::PhantomData)
     }
 }
 
-pub(crate) struct Inside<E: Entity> {
+pub(crate) struct EntityState<E: Entity> {
     me: Context<E::Msg>,
     seed: Option<E::Seed>,
     delay: Duration,
     entity: Option<E>,
 }
 
-impl<E: Entity> Drop for Inside<E> {
+impl<E: Entity> Drop for EntityState<E> {
     fn drop(&mut self) {
         self.me.address.vacate(self.me.cell.get_id());
         self.me.workers.abort_all();
     }
 }
 
-impl<E: Entity> Actor for Shell<E> {
+impl<E: Entity> Actor for EntityAdapter<E> {
     type Msg = E::Msg;
-    type State = Inside<E>;
+    type State = EntityState<E>;
     type Arguments = (Address<E::Msg>, E::Seed, Duration);
 
     async fn pre_start(
         &self,
         actor: ActorRef<E::Msg>,
         (address, seed, delay): Self::Arguments,
-    ) -> Result<Inside<E>, ActorProcessingErr> {
+    ) -> Result<EntityState<E>, ActorProcessingErr> {
         let me = Context { address, workers: Workers::default(), cell: actor.get_cell() };
-        Ok(Inside { me, seed: Some(seed), delay, entity: None })
+        Ok(EntityState { me, seed: Some(seed), delay, entity: None })
     }
 
     /// Starts the entity here and not in `pre_start`, so that spawning never waits and a failed
@@ -125,7 +125,7 @@ impl<E: Entity> Actor for Shell<E> {
     async fn post_start(
         &self,
         actor: ActorRef<E::Msg>,
-        inside: &mut Inside<E>,
+        inside: &mut EntityState<E>,
     ) -> Result<(), ActorProcessingErr> {
         let seed = inside.seed.take().ok_or("started twice")?;
         // Back-off of a restart is spent here, in the child's own task. The address is vacant
@@ -143,7 +143,7 @@ impl<E: Entity> Actor for Shell<E> {
         &self,
         _: ActorRef<E::Msg>,
         message: E::Msg,
-        inside: &mut Inside<E>,
+        inside: &mut EntityState<E>,
     ) -> Result<(), ActorProcessingErr> {
         inside.me.address.probe().took();
         if let Some(entity) = &mut inside.entity {
@@ -156,10 +156,10 @@ impl<E: Entity> Actor for Shell<E> {
         &self,
         _: ActorRef<E::Msg>,
         event: SupervisionEvent,
-        inside: &mut Inside<E>,
+        inside: &mut EntityState<E>,
     ) -> Result<(), ActorProcessingErr> {
-        if let (Some(news), Some(entity)) = (ChildNews::of(event), &mut inside.entity) {
-            entity.child(news)?;
+        if let (Some(end), Some(entity)) = (ChildEnd::of(event), &mut inside.entity) {
+            entity.child(end)?;
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl<E: Entity> Actor for Shell<E> {
     async fn post_stop(
         &self,
         actor: ActorRef<E::Msg>,
-        inside: &mut Inside<E>,
+        inside: &mut EntityState<E>,
     ) -> Result<(), ActorProcessingErr> {
         inside.me.address.vacate(actor.get_id());
         inside.me.address.probe().set_state("stopped");
@@ -191,7 +191,7 @@ pub async fn spawn_root<E: Entity>(
     seed: E::Seed,
 ) -> Result<(ActorCell, tokio::task::JoinHandle<()>), Fault> {
     let (actor, ended) =
-        Actor::spawn(None, Shell::<E>::default(), (address.clone(), seed, Duration::ZERO))
+        Actor::spawn(None, EntityAdapter::<E>::default(), (address.clone(), seed, Duration::ZERO))
             .await
             .map_err(|error| Fault::new(error.to_string()))?;
     address.occupy(actor.clone());
@@ -205,7 +205,7 @@ pub(crate) fn starter<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Sta
     Arc::new(move |supervisor, delay| {
         let (actor, _) = ractor::ActorRuntime::spawn_linked_instant(
             None,
-            Shell::<E>::default(),
+            EntityAdapter::<E>::default(),
             (address.clone(), seed.clone(), delay),
             supervisor,
         )

@@ -27,14 +27,14 @@ pub mod workers;
 
 pub use call::{AdmissionPermit, CallCx, Door, Progress, ProgressUpdate};
 pub use census::{ActorRow, ActorStatus, Census};
-pub use children::{ChildNews, Children};
+pub use children::{ChildEnd, Children};
 pub use code::ErrorCode;
 pub use entity::{Context, Entity, Fault};
 pub use error::{Layer, ToolError};
 pub use ids::{
     CallId, IdError, JobId, LayerId, MessageId, SessionId, SnapshotId, SwarmId, TeamId, WorkspaceId,
 };
-pub use mailbox::{Address, AskError, Unavailable};
+pub use mailbox::{ActorUnavailable, Address, AskError};
 pub use receipt::{Receipt, ReceiptPad};
 pub use resources::Resources;
 pub use responder::Responder;
@@ -42,4 +42,4 @@ pub use room::{Room, Shortage};
 pub use serve::{Owned, Reply, Target, ToolCall, ToolGroup};
 pub use service::{Service, ServiceActor};
 pub use supervise::{Backoff, GiveUp, Restart, RestartPolicy};
-pub use tool::{Access, Addressing, Effect, RateClass, Risk, Spec, Tier, Tool, ToolInfo};
+pub use tool::{Access, Addressing, Effect, RateClass, Risk, Tier, Tool, ToolInfo, ToolSpec};

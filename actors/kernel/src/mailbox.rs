@@ -11,7 +11,7 @@ use crate::{ActorStatus, Layer, ToolError, codes};
 /// Error: no actor is at the address now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path} is {state}")]
-pub struct Unavailable {
+pub struct ActorUnavailable {
     path: String,
     state: &'static str,
 }
@@ -21,7 +21,7 @@ pub struct Unavailable {
 pub enum AskError {
     /// No actor took the message.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
+    Unavailable(#[from] ActorUnavailable),
     /// The actor ended, or dropped the request.
     #[error("{0} did not answer")]
     Dropped(String),
@@ -43,8 +43,8 @@ impl From<AskError> for ToolError {
     }
 }
 
-impl From<Unavailable> for ToolError {
-    fn from(error: Unavailable) -> Self {
+impl From<ActorUnavailable> for ToolError {
+    fn from(error: ActorUnavailable) -> Self {
         AskError::from(error).into()
     }
 }
@@ -84,8 +84,8 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// # Errors
     /// Fails when no actor is at the address; the message is dropped.
-    pub fn send(&self, message: M) -> Result<(), Unavailable> {
-        let unavailable = |state| Unavailable { path: self.status.path().to_owned(), state };
+    pub fn send(&self, message: M) -> Result<(), ActorUnavailable> {
+        let unavailable = |state| ActorUnavailable { path: self.status.path().to_owned(), state };
         let actor = self.slot.load();
         let actor = actor.as_ref().ok_or_else(|| unavailable("not running"))?;
         self.status.sent();

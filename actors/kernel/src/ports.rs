@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use std::time::Duration;
 
 pub use network::{
-    Attachment, BadGroup, GroupChange, Netdev, Network, NetworkGroup, NetworkMode, NetworkPolicy,
-    NetworkView, NetworkWish, PortForward, Transport,
+    BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
+    NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,
 };
 pub use reservation::Reservation;
 pub use tasks::{
@@ -66,7 +66,7 @@ pub struct DefaultSize(pub Resources);
 
 /// Sessions and their quotas.
 #[async_trait]
-pub trait Sessions: Send + Sync {
+pub trait SessionQuotas: Send + Sync {
     /// Reserves quota before anything is made. Exact under concurrent calls.
     ///
     /// # Errors

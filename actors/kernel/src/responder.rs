@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use crate::{Addressing, AskError, ToolError, ToolInfo};
 
 /// What a call comes to.
-pub type Outcome = Result<Value, ToolError>;
+pub type CallResult = Result<Value, ToolError>;
 
-type Ended = Box<dyn FnOnce(&Outcome) + Send + Sync>;
+type Ended = Box<dyn FnOnce(&CallResult) + Send + Sync>;
 
 /// The answering end of a call. Dropped unanswered, it answers `actor_unavailable`: with the detail
 /// `outcome` as `nothing_done` while no handler has begun, and as `unknown` from then on.
@@ -19,7 +19,7 @@ type Ended = Box<dyn FnOnce(&Outcome) + Send + Sync>;
 pub struct Responder(Option<Box<Promise>>);
 
 struct Promise {
-    caller: oneshot::Sender<Outcome>,
+    caller: oneshot::Sender<CallResult>,
     ended: Option<Ended>,
     /// The actor or the kind of actors, as the tool's declaration names it.
     actor: &'static str,
@@ -31,8 +31,8 @@ impl Responder {
     /// caller hears of it.
     pub fn new(
         tool: &ToolInfo,
-        caller: oneshot::Sender<Outcome>,
-        ended: impl FnOnce(&Outcome) + Send + Sync + 'static,
+        caller: oneshot::Sender<CallResult>,
+        ended: impl FnOnce(&CallResult) + Send + Sync + 'static,
     ) -> Self {
         let actor = match tool.spec.addressing {
             Addressing::Singleton(name) => name,
@@ -42,7 +42,7 @@ impl Responder {
     }
 
     /// Answers; the caller may have gone.
-    pub fn answer(mut self, outcome: Outcome) {
+    pub fn answer(mut self, outcome: CallResult) {
         if let Some(promise) = self.0.take() {
             promise.answer(outcome);
         }
@@ -57,7 +57,7 @@ impl Responder {
 }
 
 impl Promise {
-    fn answer(self, outcome: Outcome) {
+    fn answer(self, outcome: CallResult) {
         if let Some(ended) = self.ended {
             ended(&outcome);
         }
@@ -86,9 +86,9 @@ impl Drop for Responder {
     }
 }
 
-impl From<oneshot::Sender<Outcome>> for Responder {
+impl From<oneshot::Sender<CallResult>> for Responder {
     /// For calls that pass no admission, as tests make them.
-    fn from(caller: oneshot::Sender<Outcome>) -> Self {
+    fn from(caller: oneshot::Sender<CallResult>) -> Self {
         Self(Some(Box::new(Promise { caller, ended: None, actor: "the actor", begun: false })))
     }
 }

@@ -37,7 +37,7 @@ impl Room {
 
     /// Makes a check against free space, in bytes, that the test sets.
     #[cfg(any(test, feature = "test-util"))]
-    pub fn told(floor_bytes: u64, free: Arc<std::sync::atomic::AtomicU64>) -> Self {
+    pub fn from_counter(floor_bytes: u64, free: Arc<std::sync::atomic::AtomicU64>) -> Self {
         Self { floor_bytes, free: Some(free) }
     }
 
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn nothing_new_is_begun_below_the_floor() {
         let free = Arc::new(AtomicU64::new(100 << 20));
-        let room = Room::told(100 << 20, free.clone());
+        let room = Room::from_counter(100 << 20, free.clone());
         assert_eq!(room.admit(Path::new("/")), Ok(()));
         free.store((100 << 20) - 1, SeqCst);
         let refused = room.admit(Path::new("/")).unwrap_err();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tracing::Instrument;
 
 use crate::{
-    Address, CallCx, Entity, Responder, Tool, ToolError, ToolInfo, mailbox::Unavailable,
+    Address, CallCx, Entity, Responder, Tool, ToolError, ToolInfo, mailbox::ActorUnavailable,
     workers::Workers,
 };
 
@@ -31,13 +31,13 @@ pub trait Target: Send + Sync {
     ///
     /// # Errors
     /// Fails when no actor is there; the call is dropped and its caller gets an error.
-    fn deliver(&self, call: ToolCall) -> Result<(), Unavailable>;
+    fn deliver(&self, call: ToolCall) -> Result<(), ActorUnavailable>;
     /// Key under which the registry counts calls.
     fn key(&self) -> &str;
 }
 
 impl<M: From<ToolCall> + Send + 'static> Target for Address<M> {
-    fn deliver(&self, call: ToolCall) -> Result<(), Unavailable> {
+    fn deliver(&self, call: ToolCall) -> Result<(), ActorUnavailable> {
         self.send(M::from(call))
     }
     fn key(&self) -> &str {
@@ -46,7 +46,7 @@ impl<M: From<ToolCall> + Send + 'static> Target for Address<M> {
 }
 
 /// Lookup of the actors of one kind by the value of an input field.
-pub trait Directory: Send + Sync {
+pub trait ActorDirectory: Send + Sync {
     /// Finds the target of an id or a unique name.
     ///
     /// # Errors
@@ -203,10 +203,10 @@ macro_rules! tools {
      $($key:ident: $value:expr),+) => {
         impl $crate::Tool for $input {
             type Output = $output;
-            const SPEC: $crate::Spec = {
+            const SPEC: $crate::ToolSpec = {
                 #[allow(unused_imports)]
                 use $crate::{Effect::*, RateClass, Risk, Tier};
-                let spec = $crate::Spec {
+                let spec = $crate::ToolSpec {
                     name: stringify!($name),
                     title: "",
                     family: $family,
@@ -223,7 +223,7 @@ macro_rules! tools {
                     result_budget_bytes: 4 * 1024 * 1024,
                     weight: $crate::tool::one_token,
                 };
-                $crate::Spec { $($key: $value,)+ ..spec }
+                $crate::ToolSpec { $($key: $value,)+ ..spec }
             };
         }
     };

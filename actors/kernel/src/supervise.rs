@@ -80,7 +80,7 @@ impl RestartPolicy {
 
 /// Decision about the end of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RestartVerdict {
     /// Start the child again after this wait.
     RestartAfter(Duration),
     /// Nothing to do; the child is done.
@@ -91,22 +91,22 @@ pub enum Verdict {
 
 /// Restart counter of one child. Pure: the caller supplies the time.
 #[derive(Debug, Clone)]
-pub struct Meter {
+pub struct RestartCounter {
     policy: RestartPolicy,
     recent: VecDeque<Duration>,
 }
 
-impl Meter {
+impl RestartCounter {
     /// Makes a meter without any restarts.
     pub fn new(policy: RestartPolicy) -> Self {
         Self { policy, recent: VecDeque::new() }
     }
 
     /// Decides about an end of the child at `now`, a time since any fixed origin.
-    pub fn judge(&mut self, now: Duration, failed: bool) -> Verdict {
+    pub fn judge(&mut self, now: Duration, failed: bool) -> RestartVerdict {
         match self.policy.restart {
-            Restart::Never => return Verdict::Done,
-            Restart::OnFailure if !failed => return Verdict::Done,
+            Restart::Never => return RestartVerdict::Done,
+            Restart::OnFailure if !failed => return RestartVerdict::Done,
             Restart::OnFailure | Restart::Always => {}
         }
         let window = Duration::from_secs(self.policy.window_secs);
@@ -114,12 +114,12 @@ impl Meter {
             self.recent.pop_front();
         }
         if self.recent.len() >= self.policy.max_restarts as usize {
-            return Verdict::GiveUp;
+            return RestartVerdict::GiveUp;
         }
         let doublings = u32::try_from(self.recent.len()).unwrap_or(u32::MAX).min(20);
         self.recent.push_back(now);
         let Backoff { initial_ms, max_ms } = self.policy.backoff;
-        Verdict::RestartAfter(Duration::from_millis((initial_ms << doublings).min(max_ms)))
+        RestartVerdict::RestartAfter(Duration::from_millis((initial_ms << doublings).min(max_ms)))
     }
 }
 
@@ -130,27 +130,33 @@ mod tests {
 
     #[test]
     fn waits_double_and_then_it_gives_up() {
-        let mut meter = Meter::new(RestartPolicy::ENTITY);
+        let mut meter = RestartCounter::new(RestartPolicy::ENTITY);
         let waits: Vec<_> = (0..6).map(|s| meter.judge(Duration::from_secs(s), true)).collect();
-        let ms = |ms| Verdict::RestartAfter(Duration::from_millis(ms));
-        assert_eq!(waits, [ms(100), ms(200), ms(400), ms(800), ms(1600), Verdict::GiveUp]);
+        let ms = |ms| RestartVerdict::RestartAfter(Duration::from_millis(ms));
+        assert_eq!(waits, [ms(100), ms(200), ms(400), ms(800), ms(1600), RestartVerdict::GiveUp]);
     }
 
     #[test]
     fn only_failures_count_on_failure() {
-        assert_eq!(Meter::new(RestartPolicy::ENTITY).judge(Duration::ZERO, false), Verdict::Done);
-        assert_eq!(Meter::new(RestartPolicy::TEMPORARY).judge(Duration::ZERO, true), Verdict::Done);
+        assert_eq!(
+            RestartCounter::new(RestartPolicy::ENTITY).judge(Duration::ZERO, false),
+            RestartVerdict::Done
+        );
+        assert_eq!(
+            RestartCounter::new(RestartPolicy::TEMPORARY).judge(Duration::ZERO, true),
+            RestartVerdict::Done
+        );
     }
 
     proptest! {
         #[test]
         fn never_more_restarts_than_allowed_in_any_window(gaps in proptest::collection::vec(0u64..40_000, 1..60)) {
             let policy = RestartPolicy::ESSENTIAL;
-            let mut meter = Meter::new(policy);
+            let mut meter = RestartCounter::new(policy);
             let (mut now, mut starts) = (0u64, Vec::new());
             for gap in gaps {
                 now += gap;
-                if let Verdict::RestartAfter(_) = meter.judge(Duration::from_millis(now), true) {
+                if let RestartVerdict::RestartAfter(_) = meter.judge(Duration::from_millis(now), true) {
                     starts.push(now);
                 }
             }

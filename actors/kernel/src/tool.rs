@@ -78,7 +78,7 @@ pub enum Addressing {
 
 /// Declaration of a tool, apart from its types.
 #[derive(Debug, Clone, Copy)]
-pub struct Spec {
+pub struct ToolSpec {
     /// Name on the wire.
     pub name: &'static str,
     /// Title for people.
@@ -112,7 +112,7 @@ pub struct Spec {
     pub weight: fn(&serde_json::Value) -> u32,
 }
 
-impl Spec {
+impl ToolSpec {
     /// Bucket that a call draws from.
     pub fn class(&self, input: &serde_json::Value) -> RateClass {
         (self.rate_of)(input).unwrap_or(self.rate)
@@ -122,7 +122,7 @@ impl Spec {
 /// Input type of a tool. Implemented by [`tools!`](crate::tools).
 pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// Declaration of the tool.
-    const SPEC: Spec;
+    const SPEC: ToolSpec;
     /// Type of a successful result; an object at the root.
     type Output: Serialize + JsonSchema + Send + 'static;
 }
@@ -131,7 +131,7 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
 #[derive(Debug, Clone, Copy)]
 pub struct ToolInfo {
     /// Declaration of the tool.
-    pub spec: Spec,
+    pub spec: ToolSpec,
     /// JSON Schema 2020-12 of the input, with the description at its root.
     pub input: fn() -> Schema,
     /// JSON Schema 2020-12 of the output.
@@ -162,17 +162,17 @@ fn output_schema<T: JsonSchema>() -> Schema {
     settings.into_generator().into_root_schema_for::<T>()
 }
 
-/// Default of [`Spec::limit_secs`]: the input's field `timeout_secs` limits the whole call.
+/// Default of [`ToolSpec::limit_secs`]: the input's field `timeout_secs` limits the whole call.
 pub fn own_timeout(input: &serde_json::Value) -> Option<u64> {
     input.get("timeout_secs")?.as_u64()
 }
 
-/// Default of [`Spec::rate_of`]: every call draws from the tool's own bucket.
+/// Default of [`ToolSpec::rate_of`]: every call draws from the tool's own bucket.
 pub fn rate_as_declared(_: &serde_json::Value) -> Option<RateClass> {
     None
 }
 
-/// Default of [`Spec::weight`]: a call takes one token.
+/// Default of [`ToolSpec::weight`]: a call takes one token.
 pub fn one_token(_: &serde_json::Value) -> u32 {
     1
 }

@@ -27,7 +27,7 @@
 //! - what others change in our tables is mended by the worker and told as `network.repaired`.
 //!
 //! How machines are connected at all (a bridge, QEMU's own network, not at all) is found once
-//! (`start.rs`, `verdict.rs`) and holds for the daemon's life; until then callers wait. What outlives
+//! (`start.rs`, `selftest_cache.rs`) and holds for the daemon's life; until then callers wait. What outlives
 //! a restart of the actor is in [`NetworkShared`].
 
 mod backend;
@@ -38,14 +38,14 @@ mod convert;
 mod decide;
 mod enforce;
 mod handle;
-mod held;
+mod held_ports;
 mod names;
 mod place;
 mod records;
 mod refuse;
+mod selftest_cache;
 mod shared;
 mod start;
-mod verdict;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -53,21 +53,23 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
+use hivekeep_kernel::ports::{
+    ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport,
+};
 use hivekeep_kernel::{Address, Context, Entity, Fault, ToolError, WorkspaceId};
 use hivekeep_store::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
 
-use crate::plan::{Network, Refused};
-use crate::selftest::Report;
-use crate::{Applied, Error, Mode, Options};
+use crate::plan::{NetworkPlan, PlanError};
+use crate::selftest::SelfTestReport;
+use crate::{AppliedPlan, Error, NetworkModeChoice, Options};
 use backend::Backend;
 use change::Change;
 use condition::Condition;
 use enforce::{Attempt, Order, Plan, Worker};
-use held::Held;
+use held_ports::HeldPorts;
 use records::Logs;
 use shared::NetworkShared;
 
@@ -87,33 +89,33 @@ type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 pub struct Msg(Inner);
 
 enum Inner {
-    Join(WorkspaceId, NetworkWish, Reply<Attachment>),
-    SetPolicy(WorkspaceId, NetworkWish, Reply<NetworkPolicy>),
+    Join(WorkspaceId, NetworkWish, Reply<InterfaceSettings>),
+    SetPolicy(WorkspaceId, NetworkWish, Reply<ReachPolicy>),
     AddForward {
         id: WorkspaceId,
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-        reply: Reply<PortForward>,
+        reply: Reply<ForwardedPort>,
     },
     RemoveForward {
         id: WorkspaceId,
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-        reply: Reply<Vec<PortForward>>,
+        reply: Reply<Vec<ForwardedPort>>,
     },
-    HandOver(WorkspaceId, Reply<Vec<PortForward>>),
+    HandOver(WorkspaceId, Reply<Vec<ForwardedPort>>),
     Settled(WorkspaceId, Reply<()>),
     Leave(WorkspaceId, Reply<()>),
     Retain(Vec<WorkspaceId>, Reply<()>),
     TakeDown(oneshot::Sender<()>),
     Found(Result<Backend, Error>),
     /// A failed check was repeated, after this pause.
-    Tested(Result<Report, Error>, Duration),
+    Tested(Result<SelfTestReport, Error>, Duration),
     Written(Vec<Change>, Result<(), ToolError>),
     Followed(Attempt),
-    Checked(Applied),
+    Checked(AppliedPlan),
     WorkerEnded,
 }
 
@@ -123,11 +125,11 @@ pub struct NetworkActor {
     shared: Arc<NetworkShared>,
     backend: Option<Arc<Backend>>,
     /// With all that was decided; what comes next is judged by it.
-    decided: Network,
+    decided: NetworkPlan,
     /// With what is in the journal; what the kernel is brought to.
-    durable: Network,
+    durable: NetworkPlan,
     /// With what the kernel was brought to last.
-    in_force: Arc<Network>,
+    in_force: Arc<NetworkPlan>,
     /// Counts the changes of `durable`.
     generation: u64,
     /// The generation of `in_force`.
@@ -138,7 +140,7 @@ pub struct NetworkActor {
     /// Durable, and answered when their generation is in force.
     waiting: Vec<(u64, Change)>,
     settling: Vec<(u64, Reply<()>)>,
-    held: Held,
+    held: HeldPorts,
     plan: watch::Sender<Plan>,
     orders: Option<mpsc::Sender<Order>>,
     condition: Condition,
@@ -178,7 +180,7 @@ pub async fn open(
         under_way: watch::channel(None).0,
         lock: OnceLock::new(),
     };
-    if shared.options.mode == Mode::Bridge {
+    if shared.options.mode == NetworkModeChoice::Bridge {
         start::possible(&shared).await?;
     }
     let shared = Arc::new(shared);
@@ -206,7 +208,7 @@ impl Entity for NetworkActor {
             writing: false,
             waiting: Vec::new(),
             settling: Vec::new(),
-            held: Held::default(),
+            held: HeldPorts::default(),
             plan,
             orders: None,
             condition: Condition::default(),
@@ -273,13 +275,13 @@ impl NetworkActor {
     /// Takes in what the journal says. A lease of another subnet is exchanged.
     fn restore(
         &mut self,
-        members: std::collections::BTreeMap<WorkspaceId, crate::plan::Member>,
+        members: std::collections::BTreeMap<WorkspaceId, crate::plan::NetworkMember>,
     ) -> Result<(), Fault> {
-        let fault = |refused: Refused| Fault::new(format!("the recorded network: {refused}"));
+        let fault = |refused: PlanError| Fault::new(format!("the recorded network: {refused}"));
         let mut moved = Vec::new();
         for (id, member) in members {
             match self.durable.admit(id, member.clone()) {
-                Err(Refused::LeaseElsewhere { .. } | Refused::LeaseTaken { .. }) => {
+                Err(PlanError::LeaseElsewhere { .. } | PlanError::LeaseTaken { .. }) => {
                     moved.push((id, member));
                 }
                 other => other.map_err(fault)?,
@@ -288,7 +290,7 @@ impl NetworkActor {
         self.decided = self.durable.clone();
         for (id, before) in moved {
             let lease = self.decided.allot(id).map_err(fault)?;
-            let after = crate::plan::Member { lease, ..before.clone() };
+            let after = crate::plan::NetworkMember { lease, ..before.clone() };
             self.decided.admit(id, after.clone()).map_err(fault)?;
             tracing::warn!(workspace = %id, from = %before.lease.address, to = %lease.address,
                 "its address is of another subnet than the configured one: it gets a new one");
@@ -345,7 +347,7 @@ impl NetworkActor {
         });
     }
 
-    fn tested(&mut self, outcome: Result<Report, Error>, pause: Duration) {
+    fn tested(&mut self, outcome: Result<SelfTestReport, Error>, pause: Duration) {
         match outcome {
             Ok(report) => {
                 let backend = Arc::new(Backend::Bridge { report });

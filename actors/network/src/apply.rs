@@ -1,9 +1,9 @@
 //! Reconciler: brings the kernel to the plan, from whatever is there.
 
-mod changes;
 mod generation;
 mod links;
 mod listing;
+mod monitor;
 mod nft;
 mod step;
 mod sysctl;
@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use hivekeep_kernel::WorkspaceId;
 use rtnetlink::Handle;
 
-pub(crate) use changes::Changes;
-pub use nft::{Nft, Obstacle, Opening};
+pub(crate) use monitor::RulesetMonitor;
+pub use nft::{ForeignChain, Nft, ResolvedAddresses};
 pub use tap::Owner;
 pub(crate) use tap::{cable, open as open_by_name};
 pub use uplink::Uplinks;
@@ -27,12 +27,12 @@ use generation::Generation;
 use step::Known;
 
 use crate::Error;
-use crate::plan::{Network, Tag};
+use crate::plan::{NetworkPlan, Tag};
 use crate::rules::Ruleset;
 
 /// Options of the access to the kernel.
 #[derive(Debug, Clone)]
-pub struct Access {
+pub struct HostAccess {
     /// The nft program: a path, or a name to look for.
     pub nft_path: PathBuf,
     /// The user who may open the taps besides root.
@@ -41,7 +41,7 @@ pub struct Access {
     pub uplinks: Uplinks,
 }
 
-impl Default for Access {
+impl Default for HostAccess {
     fn default() -> Self {
         Self { nft_path: "nft".into(), tap_owner: None, uplinks: Uplinks::default() }
     }
@@ -50,7 +50,7 @@ impl Default for Access {
 /// Work and findings of an [`Enforcer`]. The network is as planned; `obstacles` has the chains
 /// outside of our tables that may still stop packets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Applied {
+pub struct AppliedPlan {
     /// The tables did not take the change and were made anew: addresses that names had opened
     /// are closed until they are asked for again.
     pub rebuilt: bool,
@@ -62,7 +62,7 @@ pub struct Applied {
     pub uplinks: Vec<String>,
     /// Chains of others that drop by policy and that our packets pass too, as of the last full
     /// look.
-    pub obstacles: Vec<Obstacle>,
+    pub obstacles: Vec<ForeignChain>,
     /// Chains, sets and interfaces that others had changed and that are as planned again.
     pub repaired: Vec<String>,
 }
@@ -76,7 +76,7 @@ pub struct Enforcer {
     nft: Nft,
     netlink: Handle,
     connection: tokio::task::JoinHandle<()>,
-    options: Access,
+    options: HostAccess,
     generation: Generation,
     /// Contents of the kernel, as long as nobody else changes them.
     known: Option<Known>,
@@ -88,7 +88,7 @@ pub struct Enforcer {
 ///
 /// # Errors
 /// [`Error::NoMember`]; [`Error::TapBusy`] while a machine has it.
-pub fn open_tap(network: &Network, id: WorkspaceId) -> Result<OwnedFd, Error> {
+pub fn open_tap(network: &NetworkPlan, id: WorkspaceId) -> Result<OwnedFd, Error> {
     let member = network.member(id).ok_or(Error::NoMember(id))?;
     tap::open(&network.tap(member.lease))
 }
@@ -104,7 +104,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// [`Error::NftMissing`], [`Error::Io`].
-    pub fn open(options: Access) -> Result<Self, Error> {
+    pub fn open(options: HostAccess) -> Result<Self, Error> {
         let nft = Nft::find(&options.nft_path)?;
         let (connection, netlink, _) =
             rtnetlink::new_connection().map_err(Error::io("connect to rtnetlink"))?;
@@ -118,7 +118,7 @@ impl Enforcer {
     /// # Errors
     /// After a failure, or when the future was dropped, the kernel may be between the old and the
     /// new plan, never looser than the tables that hold; ensure again.
-    pub async fn ensure(&mut self, network: &Network) -> Result<Applied, Error> {
+    pub async fn ensure(&mut self, network: &NetworkPlan) -> Result<AppliedPlan, Error> {
         self.known = None;
         links::check(&self.netlink, network).await?;
         let rules = Ruleset::render(network);
@@ -128,7 +128,7 @@ impl Enforcer {
         let ports = links::ensure(&self.netlink, network, self.options.tap_owner).await?;
         let (uplinks, transactions) = self.forwarding(network).await?;
         let obstacles = found.obstacles;
-        let applied = Applied {
+        let applied = AppliedPlan {
             rebuilt,
             made: ports.made,
             removed: ports.removed,
@@ -152,7 +152,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// [`Error::SubnetInUse`].
-    pub async fn check_subnet(&self, network: &Network) -> Result<(), Error> {
+    pub async fn check_subnet(&self, network: &NetworkPlan) -> Result<(), Error> {
         links::check(&self.netlink, network).await
     }
 
@@ -161,7 +161,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn is_free(&self, network: &Network) -> Result<bool, Error> {
+    pub(crate) async fn is_free(&self, network: &NetworkPlan) -> Result<bool, Error> {
         match self.check_subnet(network).await {
             Err(Error::SubnetInUse { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -212,7 +212,11 @@ impl Enforcer {
     ///
     /// # Errors
     /// [`Error::NftRefused`] if an entry is not in the plan any more; then none was opened.
-    pub async fn open_names(&mut self, tag: &Tag, openings: &[Opening]) -> Result<(), Error> {
+    pub async fn open_names(
+        &mut self,
+        tag: &Tag,
+        openings: &[ResolvedAddresses],
+    ) -> Result<(), Error> {
         let opened = self.nft.open(tag, openings).await?;
         if let Some(known) = &mut self.known {
             known.at = known.at.wrapping_add(opened.into());
@@ -222,7 +226,7 @@ impl Enforcer {
 
     /// The interfaces that lead out, where someone needs them, and how many transactions that
     /// took.
-    async fn forwarding(&self, network: &Network) -> Result<(Vec<String>, u32), Error> {
+    async fn forwarding(&self, network: &NetworkPlan) -> Result<(Vec<String>, u32), Error> {
         let tag = network.tag();
         let guarded = self.nft.guarded(tag).await?;
         let barred = uplink::barred(&self.netlink, tag).await?;

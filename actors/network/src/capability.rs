@@ -5,15 +5,15 @@ use std::net::Ipv4Addr;
 use hivekeep_kernel::WorkspaceId;
 use serde::Serialize;
 
-use crate::apply::{Access, Nft};
-use crate::plan::{Forward, Member, Network, Policy, Protocol, Refused, Subnet};
+use crate::apply::{HostAccess, Nft};
+use crate::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, PlanError, Protocol, Subnet};
 use crate::rules::Ruleset;
 use crate::{Error, Namespace, netns};
 
 /// Means of connecting guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Means {
+pub enum ConnectionMeans {
     /// A bridge with every policy.
     Bridge,
     /// User-mode networking, if QEMU has it: each machine alone with its forwards, see
@@ -25,7 +25,7 @@ pub enum Means {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capability {
     /// The best that is possible.
-    pub means: Means,
+    pub means: ConnectionMeans,
     /// Obstacles to a bridge, for people; empty if there are none.
     pub missing: Vec<String>,
     /// Such as "nftables v1.0.6", where there is one.
@@ -34,7 +34,7 @@ pub struct Capability {
 
 /// Looks, and lets the kernel take every kind of rule in a namespace of its own. Leaves
 /// nothing. Whether they hold is for [`crate::selftest`] to say.
-pub async fn detect(options: &Access) -> Capability {
+pub async fn detect(options: &HostAccess) -> Capability {
     let mut missing = Vec::new();
     if !netns::net_admin() {
         missing.push("CAP_NET_ADMIN: run the daemon as root or with this capability".to_owned());
@@ -56,7 +56,8 @@ pub async fn detect(options: &Access) -> Capability {
             }
         },
     }
-    let means = if missing.is_empty() { Means::Bridge } else { Means::UserMode };
+    let means =
+        if missing.is_empty() { ConnectionMeans::Bridge } else { ConnectionMeans::UserMode };
     Capability { means, missing, nft: version }
 }
 
@@ -93,11 +94,11 @@ pub(crate) fn fingerprint() -> Result<String, Error> {
 }
 
 /// A network that takes every kind of rule there is.
-fn everything(id: WorkspaceId) -> Result<Network, Refused> {
-    let mut network = Network::new("probe".parse()?, Subnet::default());
+fn everything(id: WorkspaceId) -> Result<NetworkPlan, PlanError> {
+    let mut network = NetworkPlan::new("probe".parse()?, Subnet::default());
     network.serve_names(true);
     let destinations = ["a.example:1-9/tcp", "*.example", "10.0.0.0/8:53"];
-    let policy = Policy {
+    let policy = MemberPolicy {
         allow_internet: true,
         allow_inter_vm: true,
         allowed_ports: [80].into(),
@@ -110,6 +111,6 @@ fn everything(id: WorkspaceId) -> Result<Network, Refused> {
     let mut forwards = hosts.map(forward).to_vec();
     forwards.push(Forward { host_port: 81, ..forward(Ipv4Addr::UNSPECIFIED) });
     let lease = network.allot(id)?;
-    network.admit(id, Member { lease, policy, forwards })?;
+    network.admit(id, NetworkMember { lease, policy, forwards })?;
     Ok(network)
 }

@@ -6,27 +6,27 @@ use std::time::Instant;
 use hivekeep_runtime::Finding;
 
 use crate::apply::Nft;
-use crate::capability::{self, Means};
-use crate::plan::{Network, Subnet, Tag};
-use crate::selftest::{self, Report};
-use crate::{Enforcer, Error, Mode, Options};
+use crate::capability::{self, ConnectionMeans};
+use crate::plan::{NetworkPlan, Subnet, Tag};
+use crate::selftest::{self, SelfTestReport};
+use crate::{Enforcer, Error, NetworkModeChoice, Options};
 
 /// Looks, and runs the self-test anew, which takes some seconds. Touches nothing of the host's.
 /// The findings are about a daemon that keeps its state there.
 pub async fn doctor(options: &Options, state_dir: &Path) -> Vec<Finding> {
     match options.mode {
-        Mode::Off => return vec![Finding::good("network", "off, by network.mode")],
-        Mode::User => {
+        NetworkModeChoice::Off => return vec![Finding::good("network", "off, by network.mode")],
+        NetworkModeChoice::User => {
             let detail = "user mode, by network.mode: each machine alone with its port forwards";
             return vec![Finding::good("network", detail)];
         }
-        Mode::Auto | Mode::Bridge => {}
+        NetworkModeChoice::Auto | NetworkModeChoice::Bridge => {}
     }
     let access = options.access();
     let found = capability::detect(&access).await;
-    if found.means != Means::Bridge {
+    if found.means != ConnectionMeans::Bridge {
         let instead = match options.mode {
-            Mode::Bridge => "the daemon does not start",
+            NetworkModeChoice::Bridge => "the daemon does not start",
             _ => "user mode: each machine alone with its port forwards",
         };
         let remedy = "provide what is missing, or set network.mode";
@@ -56,18 +56,19 @@ async fn subnet(options: &Options, tag: Tag) -> Result<Subnet, Error> {
     let enforcer = Enforcer::open(options.access())?;
     if options.subnet.is_none() {
         for subnet in Subnet::choices() {
-            if enforcer.is_free(&Network::new(tag.clone(), subnet)).await? {
+            if enforcer.is_free(&NetworkPlan::new(tag.clone(), subnet)).await? {
                 return Ok(subnet);
             }
         }
     }
     let subnet = options.subnet.unwrap_or_default();
-    enforcer.check_subnet(&Network::new(tag, subnet)).await.map(|()| subnet)
+    enforcer.check_subnet(&NetworkPlan::new(tag, subnet)).await.map(|()| subnet)
 }
 
-fn proven(report: &Report, began: Instant) -> Finding {
-    let says =
-        |finding: &selftest::Finding| format!("{:?}: {}", finding.property, finding.reason());
+fn proven(report: &SelfTestReport, began: Instant) -> Finding {
+    let says = |finding: &selftest::PropertyFinding| {
+        format!("{:?}: {}", finding.property, finding.reason())
+    };
     let broken: Vec<_> = report.broken().map(says).collect();
     let unknown: Vec<_> = report.unknown().map(says).collect();
     if broken.is_empty() && !unknown.is_empty() {

@@ -4,14 +4,14 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::plan::{Protocol, Refused};
+use crate::plan::{PlanError, Protocol};
 
 /// Each variant asks something else of the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan does not admit it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] PlanError),
     /// The process lacks a right. User-mode networking needs none.
     #[error("not permitted to {action}: it takes {needs}")]
     NotPermitted {
@@ -91,7 +91,7 @@ pub enum Error {
     #[error("the self-test found that {property:?} does not hold on this kernel: {seen}")]
     NotProven {
         /// Without which there is no bridge.
-        property: crate::property::Property,
+        property: crate::property::NetworkProperty,
         /// The evidence.
         seen: String,
     },
@@ -99,7 +99,7 @@ pub enum Error {
     #[error("it could not be checked whether {property:?} holds on this kernel: {why}")]
     NotChecked {
         /// Without which there is no bridge.
-        property: crate::property::Property,
+        property: crate::property::NetworkProperty,
         /// The failure.
         why: String,
     },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hivekeep_kernel::{ErrorCode, Layer, RestartPolicy, ToolError, ports};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
-use crate::{Error, Mode, NetworkActor, Options, codes, doctor, open};
+use crate::{Error, NetworkActor, NetworkModeChoice, Options, codes, doctor, open};
 
 /// Offers [`ports::Network`].
 pub struct NetworkFamily;
@@ -30,7 +30,7 @@ impl Family for NetworkFamily {
     }
 
     async fn check(options: &Options, host: &Host) -> Vec<Finding> {
-        let needed = options.mode == Mode::Bridge;
+        let needed = options.mode == NetworkModeChoice::Bridge;
         let found = doctor::doctor(options, &host.folders.state).await;
         found.into_iter().map(|finding| finding.needed(needed)).collect()
     }

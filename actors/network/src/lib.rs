@@ -1,19 +1,19 @@
 //! The network of the workspaces: who may speak to whom, enforced where packets pass.
 //!
 //! ```text
-//!  the actor                    decides, pure              acts
-//!  Actor ── NetworkHandle ────► plan::Network ── render ─► rules::Ruleset
-//!    │                               │                        │
-//!    └─ worker ── apply, check ──────┴───────────────────────►│ Enforcer ── nft, rtnetlink ──► kernel
-//!         │                                                   ▲
-//!         └─ Permits ─► resolver::Resolver ── Opening ────────┘ open_names
+//!  the actor                    decides, pure                  acts
+//!  Actor ── NetworkHandle ────► plan::NetworkPlan ── render ─► rules::Ruleset
+//!    │                               │                            │
+//!    └─ worker ── apply, check ──────┴───────────────────────────►│ Enforcer ── nft, rtnetlink ──► kernel
+//!         │                                                       ▲
+//!         └─ Permits ─► resolver::Resolver ── ResolvedAddresses ──┘ open_names
 //!
-//!  capability::detect: what this process can do      selftest::run: what this kernel keeps
-//!  ports::Reservation: the host's ends of forwards  doctor::doctor: both, for people
+//!  capability::detect: what this process can do         selftest::run: what this kernel keeps
+//!  ports::PortReservation: the host's ends of forwards  doctor::doctor: both, for people
 //! ```
 //! The [`NetworkActor`] implements the kernel's port `Network`. Its handlers change the
-//! [`plan::Network`], a value, and may refuse; what must outlive the daemon is a
-//! [`plan::Member`], one stream of the journal each. A worker of its has the one [`Enforcer`] and brings
+//! [`plan::NetworkPlan`], a value, and may refuse; what must outlive the daemon is a
+//! [`plan::NetworkMember`], one stream of the journal each. A worker of its has the one [`Enforcer`] and brings
 //! the kernel to the newest plan. [`Enforcer::ensure`] begins with what it finds, so that a start
 //! after `kill -9` is the same call; [`Enforcer::apply`] leads to the same state by the
 //! difference alone, as long as nobody else has touched a rule.
@@ -41,8 +41,10 @@ pub mod rules;
 pub mod selftest;
 
 pub use actor::{Msg, NetworkActor, NetworkHandle, Seed, open};
-pub use apply::{Access, Applied, Enforcer, Obstacle, Opening, Owner, Uplinks, open_tap};
+pub use apply::{
+    AppliedPlan, Enforcer, ForeignChain, HostAccess, Owner, ResolvedAddresses, Uplinks, open_tap,
+};
 pub use error::Error;
 pub use family::NetworkFamily;
 pub use netns::Namespace;
-pub use options::{Mode, Options};
+pub use options::{NetworkModeChoice, Options};

@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Subnet, Tag};
-use crate::{Access, Uplinks};
+use crate::{HostAccess, Uplinks};
 
 /// How machines are connected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum NetworkModeChoice {
     /// A bridge where that is possible, otherwise user mode.
     #[default]
     Auto,
@@ -35,7 +35,7 @@ pub struct Options {
     /// them the daemon does not start. "user": QEMU's own network, each machine alone with its
     /// port forwards. "auto": a bridge if it is possible, otherwise "user", which `hivekeep ps`
     /// and `hivekeep check` say with the reason. "off": no network.
-    pub mode: Mode,
+    pub mode: NetworkModeChoice,
     /// Where guests live: a private IPv4 network of 8 to 29 bits. Its first address is the
     /// gateway's. No other interface of the host may have an address in it, so two daemons on
     /// one host need two. Unset: the first of 10.213.0.0/16 to 10.236.0.0/16 that is free, and
@@ -73,7 +73,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            mode: Mode::Auto,
+            mode: NetworkModeChoice::Auto,
             subnet: None,
             tag: None,
             default_allow_internet: false,
@@ -101,12 +101,12 @@ impl Options {
     }
 
     /// Options of the access to the kernel.
-    pub fn access(&self) -> Access {
+    pub fn access(&self) -> HostAccess {
         let uplinks = match self.uplinks.is_empty() {
             true => Uplinks::DefaultRoutes,
             false => Uplinks::Named(self.uplinks.clone()),
         };
-        Access { nft_path: self.nft_path.clone(), tap_owner: None, uplinks }
+        HostAccess { nft_path: self.nft_path.clone(), tap_owner: None, uplinks }
     }
 
     /// Servers that are asked for names. Blocks: it may read a file.

@@ -1,13 +1,13 @@
 //! Plan of a network: its desired state, a value without I/O.
 //!
 //! ```text
-//! Network ── tag ──────► the names of its bridge, taps and tables
-//!    ├────── subnet ───► the gateway, and a Lease for each workspace
-//!    └────── members ─┬─ Lease      address and MAC, kept by the caller for good
-//!                     ├─ Policy    what it may reach and who may reach it
-//!                     └─ Forward*  ports of the host that lead to it
+//! NetworkPlan ── tag ──────► the names of its bridge, taps and tables
+//!    ├────────── subnet ───► the gateway, and an AddressLease for each workspace
+//!    └────────── members ─┬─ AddressLease  address and MAC, kept by the caller for good
+//!                         ├─ MemberPolicy  what it may reach and who may reach it
+//!                         └─ Forward*      ports of the host that lead to it
 //! ```
-//! A [`Network`] holds only what is consistent: [`Network::admit`] refuses a lease outside the
+//! A [`NetworkPlan`] holds only what is consistent: [`NetworkPlan::admit`] refuses a lease outside the
 //! subnet, one that another member has, and a forward whose port is taken. So what is rendered
 //! from it needs no further checks.
 
@@ -27,19 +27,19 @@ use hivekeep_kernel::WorkspaceId;
 use hivekeep_kernel::ports::NetworkGroup;
 use serde::{Deserialize, Serialize};
 
-pub use egress::{BadEgress, Block, Destination, Egress, Name, Ports};
+pub use egress::{AddressBlock, BadEgress, Destination, Egress, HostName, PortRange};
 pub use forward::{Forward, Protocol};
 pub use lease::{AddressLease, Mac, Subnet};
-pub use policy::{MAX_EGRESS, Policy};
+pub use policy::{MAX_EGRESS, MemberPolicy};
 pub use tag::Tag;
-pub use user_mode::{CannotKeep, UserMode};
+pub use user_mode::{UserMode, UserModeUnsupported};
 
 /// Forwards of one member at most.
 pub const MAX_FORWARDS: usize = 64;
 
 /// The reason why a plan does not admit something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum PlanError {
     /// A tag names interfaces, which the kernel limits to 15 bytes.
     #[error(
         "`{0}` is not a valid tag: expected a letter and up to five more letters or digits, lower case"
@@ -99,26 +99,26 @@ pub enum Refused {
 
 /// One workspace in the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct NetworkMember {
     /// The member's address and MAC.
     #[serde(rename = "seat")]
     pub lease: AddressLease,
     /// The member's policy.
-    pub policy: Policy,
+    pub policy: MemberPolicy,
     /// Ports of the host that lead to it.
     pub forwards: Vec<Forward>,
 }
 
 /// The network of all workspaces of one daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Network {
+pub struct NetworkPlan {
     tag: Tag,
     subnet: Subnet,
     serves_names: bool,
-    members: BTreeMap<WorkspaceId, Member>,
+    members: BTreeMap<WorkspaceId, NetworkMember>,
 }
 
-impl Network {
+impl NetworkPlan {
     /// A network without members and without a resolver.
     pub fn new(tag: Tag, subnet: Subnet) -> Self {
         Self { tag, subnet, serves_names: false, members: BTreeMap::new() }
@@ -146,12 +146,12 @@ impl Network {
     }
 
     /// In order of age.
-    pub fn members(&self) -> impl ExactSizeIterator<Item = (WorkspaceId, &Member)> {
+    pub fn members(&self) -> impl ExactSizeIterator<Item = (WorkspaceId, &NetworkMember)> {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
     /// One member.
-    pub fn member(&self, id: WorkspaceId) -> Option<&Member> {
+    pub fn member(&self, id: WorkspaceId) -> Option<&NetworkMember> {
         self.members.get(&id)
     }
 
@@ -161,11 +161,11 @@ impl Network {
     }
 
     /// A free lease. The same workspace gets the same one as long as it is free. To be stored by
-    /// the caller and given back in [`Network::admit`].
+    /// the caller and given back in [`NetworkPlan::admit`].
     ///
     /// # Errors
-    /// [`Refused::SubnetFull`].
-    pub fn allot(&self, id: WorkspaceId) -> Result<AddressLease, Refused> {
+    /// [`PlanError::SubnetFull`].
+    pub fn allot(&self, id: WorkspaceId) -> Result<AddressLease, PlanError> {
         let taken = self.members.values().map(|member| member.lease.address).collect();
         self.subnet.allot(id, &taken)
     }
@@ -174,18 +174,18 @@ impl Network {
     ///
     /// # Errors
     /// Whatever would make the network contradict itself.
-    pub fn admit(&mut self, id: WorkspaceId, member: Member) -> Result<(), Refused> {
+    pub fn admit(&mut self, id: WorkspaceId, member: NetworkMember) -> Result<(), PlanError> {
         let lease = member.lease;
         if !self.subnet.is_guest(lease.address) {
-            return Err(Refused::LeaseElsewhere { address: lease.address, subnet: self.subnet });
+            return Err(PlanError::LeaseElsewhere { address: lease.address, subnet: self.subnet });
         }
         let others = || self.members.iter().filter(|(other, _)| **other != id);
         if let Some((by, _)) = others().find(|(_, other)| other.lease.clashes(lease)) {
-            return Err(Refused::LeaseTaken { address: lease.address, mac: lease.mac, by: *by });
+            return Err(PlanError::LeaseTaken { address: lease.address, mac: lease.mac, by: *by });
         }
         member.policy.check()?;
         if member.forwards.len() > MAX_FORWARDS {
-            return Err(Refused::TooMany { what: "port forwards", limit: MAX_FORWARDS });
+            return Err(PlanError::TooMany { what: "port forwards", limit: MAX_FORWARDS });
         }
         for (at, forward) in member.forwards.iter().enumerate() {
             forward.check(self.subnet)?;
@@ -194,7 +194,7 @@ impl Network {
             let by = theirs.find(|(_, m)| m.forwards.iter().any(|f| f.clashes(forward)));
             if let Some(by) = by.map(|(by, _)| *by).or(own.then_some(id)) {
                 let Forward { protocol, host_port, .. } = *forward;
-                return Err(Refused::PortTaken { protocol, host_port, by });
+                return Err(PlanError::PortTaken { protocol, host_port, by });
             }
         }
         self.members.insert(id, member);
@@ -202,7 +202,7 @@ impl Network {
     }
 
     /// Takes a member out. Its lease may be allotted again.
-    pub fn dismiss(&mut self, id: WorkspaceId) -> Option<Member> {
+    pub fn dismiss(&mut self, id: WorkspaceId) -> Option<NetworkMember> {
         self.members.remove(&id)
     }
 

@@ -21,13 +21,13 @@ pub const AUTOMATIC: RangeInclusive<u16> = 20_000..=29_999;
 
 /// A port of the host that is ours as long as this value lives.
 #[derive(Debug)]
-pub struct Reservation {
+pub struct PortReservation {
     at: SocketAddrV4,
     protocol: Protocol,
     _socket: OwnedFd,
 }
 
-impl Reservation {
+impl PortReservation {
     /// Takes a port. Does not block.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Reservation {
     /// forwards have, which may be held by nobody yet.
     ///
     /// # Errors
-    /// As [`Reservation::take`]; [`Error::PortTaken`] with port 0 if no port is free.
+    /// As [`PortReservation::take`]; [`Error::PortTaken`] with port 0 if no port is free.
     pub fn automatic(
         host_ip: Ipv4Addr,
         protocol: Protocol,
@@ -110,16 +110,16 @@ mod tests {
     fn a_port_that_another_program_has_is_refused_by_name() {
         let other = TcpListener::bind((HERE, 0)).unwrap();
         let at = SocketAddrV4::new(HERE, other.local_addr().unwrap().port());
-        let refused = Reservation::take(at, Protocol::Tcp).unwrap_err();
+        let refused = PortReservation::take(at, Protocol::Tcp).unwrap_err();
         assert!(matches!(refused, Error::PortTaken { at: taken, .. } if taken == at), "{refused}");
         let other = UdpSocket::bind((HERE, 0)).unwrap();
         let at = SocketAddrV4::new(HERE, other.local_addr().unwrap().port());
-        assert!(matches!(Reservation::take(at, Protocol::Udp), Err(Error::PortTaken { .. })));
+        assert!(matches!(PortReservation::take(at, Protocol::Udp), Err(Error::PortTaken { .. })));
     }
 
     #[test]
     fn a_held_port_is_nobody_elses_and_free_again_afterwards() {
-        let held = Reservation::automatic(HERE, Protocol::Tcp, AUTOMATIC, |_| false).unwrap();
+        let held = PortReservation::automatic(HERE, Protocol::Tcp, AUTOMATIC, |_| false).unwrap();
         assert!(AUTOMATIC.contains(&held.at().port()));
         assert!(TcpListener::bind(held.at()).is_err());
         let at = held.at();
@@ -130,18 +130,18 @@ mod tests {
     #[test]
     fn used_ports_are_passed_over_and_a_full_range_is_an_error() {
         let range = 20_000..=20_003;
-        let only = Reservation::automatic(HERE, Protocol::Udp, range.clone(), |p| p != 20_002);
+        let only = PortReservation::automatic(HERE, Protocol::Udp, range.clone(), |p| p != 20_002);
         match only {
             Ok(held) => assert_eq!(held.at().port(), 20_002),
             Err(error) => assert!(matches!(error, Error::PortTaken { .. }), "{error}"),
         }
-        let full = Reservation::automatic(HERE, Protocol::Udp, range, |_| true).unwrap_err();
+        let full = PortReservation::automatic(HERE, Protocol::Udp, range, |_| true).unwrap_err();
         assert!(matches!(full, Error::PortTaken { at, .. } if at.port() == 0), "{full}");
     }
 
     #[test]
     fn an_address_of_another_host_is_refused_by_name() {
         let at = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 20_000);
-        assert!(matches!(Reservation::take(at, Protocol::Tcp), Err(Error::NotOurAddress(_))));
+        assert!(matches!(PortReservation::take(at, Protocol::Tcp), Err(Error::NotOurAddress(_))));
     }
 }

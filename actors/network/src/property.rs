@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A promise of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Property {
+pub enum NetworkProperty {
     /// Without `allow_inter_vm` or a group no packet of a guest reaches another: TCP, UDP, ARP, IPv6,
     /// VLAN, broadcast, unknown protocols.
     GuestsApart,

@@ -29,20 +29,20 @@ use async_trait::async_trait;
 pub use serve::Resolver;
 pub use upstream::from_resolv_conf;
 
-use crate::plan::{Destination, Name, Network, Subnet};
+use crate::plan::{Destination, HostName, NetworkPlan, Subnet};
 use crate::rules::name_set;
-use crate::{Error, Opening};
+use crate::{Error, ResolvedAddresses};
 
 /// Opens addresses in the kernel. Implemented by the owner of the [`crate::Enforcer`].
 #[async_trait]
-pub trait Opens: Send + Sync + 'static {
+pub trait AddressOpener: Send + Sync + 'static {
     /// Returns once the addresses can be reached.
-    async fn open(&self, openings: Vec<Opening>) -> Result<(), Error>;
+    async fn open(&self, openings: Vec<ResolvedAddresses>) -> Result<(), Error>;
 }
 
 /// Limits of the answers to guests.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct ResolverLimits {
     /// Queries of one guest in the long run.
     pub per_guest_per_sec: u32,
     /// Queries of one guest at once after a pause.
@@ -53,7 +53,7 @@ pub struct Limits {
     pub in_flight: usize,
 }
 
-impl Default for Limits {
+impl Default for ResolverLimits {
     fn default() -> Self {
         Self { per_guest_per_sec: 50, burst: 200, in_flight_per_guest: 32, in_flight: 512 }
     }
@@ -65,7 +65,7 @@ pub(crate) struct Permit {
     /// Everything.
     pub(crate) any: bool,
     /// These, with the set that opens what they resolve to.
-    pub(crate) names: Vec<(Name, String)>,
+    pub(crate) names: Vec<(HostName, String)>,
 }
 
 /// Permits of all guests. Rendered from a plan like the rules, and exchanged as a whole.
@@ -77,8 +77,8 @@ pub struct Permits {
 
 impl Permits {
     /// The permits of a plan. To be put in force after the rules are.
-    pub fn of(network: &Network) -> Self {
-        let permit = |(id, member): (_, &crate::plan::Member)| {
+    pub fn of(network: &NetworkPlan) -> Self {
+        let permit = |(id, member): (_, &crate::plan::NetworkMember)| {
             let names = member.policy.names().filter_map(|egress| match &egress.to {
                 Destination::Name(name) => Some((name.clone(), name_set(id, egress))),
                 Destination::Block(_) => None,
@@ -92,9 +92,9 @@ impl Permits {
 
 /// Changes what a running [`Resolver`] permits.
 #[derive(Debug, Clone)]
-pub struct Control(Arc<ArcSwap<Permits>>);
+pub struct ResolverControl(Arc<ArcSwap<Permits>>);
 
-impl Control {
+impl ResolverControl {
     /// Queries that come from now on are judged by these.
     pub fn permit(&self, permits: Permits) {
         self.0.store(Arc::new(permits));
@@ -102,17 +102,17 @@ impl Control {
 }
 
 /// Settings of a [`Resolver`].
-pub struct Settings {
+pub struct ResolverSettings {
     /// The gateway's address and port 53.
     pub listen: std::net::SocketAddrV4,
     /// Asked in this order until one answers.
     pub upstreams: Vec<SocketAddr>,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: ResolverLimits,
     /// The first permits.
     pub permits: Permits,
     /// The way in which answers take effect.
-    pub opens: Arc<dyn Opens>,
+    pub opens: Arc<dyn AddressOpener>,
     /// `SO_MARK` of its sockets, [`crate::rules::NAMES_MARK`] wherever rules ask for it.
     pub mark: Option<u32>,
 }

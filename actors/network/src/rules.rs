@@ -32,9 +32,9 @@ mod tests;
 use nftables::types::NfFamily;
 
 pub use member::{MAX_CONNECTIONS, name_set};
-pub use table::{Existing, Table};
+pub use table::{ExistingTable, RulesTable};
 
-use crate::plan::Network;
+use crate::plan::NetworkPlan;
 
 /// Set of the interfaces that forward only because we asked for it; kept between renderings.
 pub const GUARDED: &str = "guarded";
@@ -53,19 +53,19 @@ pub const JUDGED: u32 = 0x40;
 #[derive(Debug, Clone)]
 pub struct Ruleset {
     /// Family `inet`: who reaches what.
-    pub inet: Table,
+    pub inet: RulesTable,
     /// Family `bridge`: who may say what about itself.
-    pub bridge: Table,
+    pub bridge: RulesTable,
 }
 
 impl Ruleset {
     /// Renders a plan. The same plan gives the same rules.
-    pub fn render(network: &Network) -> Self {
+    pub fn render(network: &NetworkPlan) -> Self {
         let name = network.tag().table();
-        let mut inet = Table::new(NfFamily::INet, &name);
+        let mut inet = RulesTable::new(NfFamily::INet, &name);
         inet::render(network, &mut inet);
         nat::render(network, &mut inet);
-        let mut bridge = Table::new(NfFamily::Bridge, &name);
+        let mut bridge = RulesTable::new(NfFamily::Bridge, &name);
         bridge::render(network, &mut bridge);
         Self { inet, bridge }
     }

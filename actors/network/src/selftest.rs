@@ -21,15 +21,15 @@ pub mod talk;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::property::Property;
-use crate::{Access, Error};
+pub use crate::property::NetworkProperty;
+use crate::{Error, HostAccess};
 use checks::Scene;
 
 /// One property on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct PropertyFinding {
     /// The property.
-    pub property: Property,
+    pub property: NetworkProperty,
     /// True when every packet went, or did not go, as promised.
     pub holds: bool,
     /// The check could not run to its end, and until then all was as promised. It says nothing of
@@ -40,14 +40,14 @@ pub struct Finding {
     pub evidence: Vec<String>,
 }
 
-impl Finding {
+impl PropertyFinding {
     /// The main evidence, for people: a broken promise, or the reason why nothing was seen.
     pub fn reason(&self) -> &str {
         let says = |word: &str| self.evidence.iter().find(|line| line.starts_with(word));
         says("BROKEN").or_else(|| says("UNKNOWN")).map_or("", String::as_str)
     }
 
-    fn unseen(property: Property, error: &Error) -> Self {
+    fn unseen(property: NetworkProperty, error: &Error) -> Self {
         let evidence = vec![format!("UNKNOWN: the stage was not set up: {error}")];
         Self { property, holds: false, unknown: true, evidence }
     }
@@ -55,24 +55,24 @@ impl Finding {
 
 /// All properties.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// In the order of [`Property`].
-    pub findings: Vec<Finding>,
+pub struct SelfTestReport {
+    /// In the order of [`NetworkProperty`].
+    pub findings: Vec<PropertyFinding>,
 }
 
-impl Report {
+impl SelfTestReport {
     /// True when a property was proven.
-    pub fn holds(&self, property: Property) -> bool {
+    pub fn holds(&self, property: NetworkProperty) -> bool {
         self.findings.iter().any(|finding| finding.property == property && finding.holds)
     }
 
     /// Findings of properties that do not hold, with the evidence.
-    pub fn broken(&self) -> impl Iterator<Item = &Finding> {
+    pub fn broken(&self) -> impl Iterator<Item = &PropertyFinding> {
         self.findings.iter().filter(|finding| !finding.holds && !finding.unknown)
     }
 
     /// Findings of properties that could not be checked.
-    pub fn unknown(&self) -> impl Iterator<Item = &Finding> {
+    pub fn unknown(&self) -> impl Iterator<Item = &PropertyFinding> {
         self.findings.iter().filter(|finding| finding.unknown)
     }
 
@@ -93,7 +93,7 @@ impl Report {
 /// # Errors
 /// When the stage cannot be set up: [`Error::NotPermitted`], [`Error::NftMissing`], or a kernel
 /// that does not take the rules. A check that fails is a finding, not an error.
-pub async fn run(options: Access) -> Result<Report, Error> {
+pub async fn run(options: HostAccess) -> Result<SelfTestReport, Error> {
     let mut report = some(options.clone(), |_| true).await?;
     let unknown: Vec<_> = report.unknown().map(|finding| finding.property).collect();
     if !unknown.is_empty() {
@@ -104,15 +104,17 @@ pub async fn run(options: Access) -> Result<Report, Error> {
 
 /// Runs some of the checks, as [`run`] does.
 pub(crate) async fn some(
-    options: Access,
-    which: impl Fn(Property) -> bool + Send + 'static,
-) -> Result<Report, Error> {
+    options: HostAccess,
+    which: impl Fn(NetworkProperty) -> bool + Send + 'static,
+) -> Result<SelfTestReport, Error> {
     let work = tokio::task::spawn_blocking(move || {
         // A scene and a thread for each: they mostly wait for what must not arrive.
-        let one = |(property, check): (Property, checks::Check)| {
+        let one = |(property, check): (NetworkProperty, checks::Check)| {
             let mut scene = match Scene::new(options.clone()) {
                 Ok(scene) => scene,
-                Err(error) if error.is_passing() => return Ok(Finding::unseen(property, &error)),
+                Err(error) if error.is_passing() => {
+                    return Ok(PropertyFinding::unseen(property, &error));
+                }
                 Err(error) => return Err(error),
             };
             let outcome = check(&mut scene);
@@ -125,8 +127,8 @@ pub(crate) async fn some(
                 Ok(finding) => finding,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            let findings: Result<Vec<Finding>, Error> = joined.collect();
-            findings.map(|findings| Report { findings })
+            let findings: Result<Vec<PropertyFinding>, Error> = joined.collect();
+            findings.map(|findings| SelfTestReport { findings })
         })
     });
     work.await.map_err(|error| Error::io("run the self-test")(std::io::Error::other(error)))?

@@ -9,7 +9,7 @@
 //! | approve | `decide.rs` | `approval_required` |
 //! | validate | `schema.rs` | `invalid_input` |
 //! | rate | `rate.rs` | `rate_limited`, `rate_impossible` |
-//! | quota | by the actor, through [`hivekeep_kernel::ports::Sessions`] | `quota_exceeded`, `host_full` |
+//! | quota | by the actor, through [`hivekeep_kernel::ports::SessionQuotas`] | `quota_exceeded`, `host_full` |
 //! | admit, deliver, wait | `route.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
 //! | limit, of a success | `limit.rs` | `result_too_large` |
 //! | redact, of an error | `redact.rs` | - |

@@ -17,7 +17,8 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, Census, ChildNews, Children, Context, Entity, Fault, RestartPolicy, children::Outcome,
+    Address, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy,
+    children::ChildOutcome,
 };
 use hivekeep_store::Journal;
 
@@ -194,15 +195,15 @@ impl<M: Member> Collection<M> {
     ///
     /// # Errors
     /// When the manager has to fail with it.
-    pub fn hear(&mut self, news: ChildNews) -> Result<Option<(M::Id, Ended)>, Fault> {
-        let (name, ended) = match self.children.hear(news)? {
-            Outcome::Gone { name, .. } => (name, Ended::InOrder),
-            Outcome::GaveUp { name, reason } => {
+    pub fn hear(&mut self, news: ChildEnd) -> Result<Option<(M::Id, Ended)>, Fault> {
+        let (name, ended) = match self.children.handle_end(news)? {
+            ChildOutcome::Gone { name, .. } => (name, Ended::InOrder),
+            ChildOutcome::GaveUp { name, reason } => {
                 // Its records stay as they are; the next start tries again.
                 tracing::error!(kind = M::KIND, actor = %name, %reason, "an actor was given up");
                 (name, Ended::GivenUp(reason))
             }
-            Outcome::Restarting { .. } | Outcome::Stranger => return Ok(None),
+            ChildOutcome::Restarting { .. } | ChildOutcome::Stranger => return Ok(None),
         };
         let Ok(id) = name.parse::<M::Id>() else { return Ok(None) };
         // One that was removed is stopped behind that.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use hivekeep_kernel::{
     Address, Census, RestartPolicy, Room,
-    ports::{Sessions, Tools},
+    ports::{SessionQuotas, Tools},
 };
 use hivekeep_store::Journal;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,7 @@ pub struct Daemon {
     /// Status of every actor.
     pub census: Census,
     /// Sessions and their quotas.
-    pub sessions: Arc<dyn Sessions>,
+    pub sessions: Arc<dyn SessionQuotas>,
     /// Tools, for calls on a session's behalf. Refuses calls until the daemon serves.
     pub tools: Arc<dyn Tools>,
     /// Services that families offer each other.

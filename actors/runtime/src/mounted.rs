@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, sync::Arc};
 
 use futures::future::{BoxFuture, FutureExt};
-use hivekeep_kernel::{Address, Children, Entity, Fault, Target, ToolCall, serve::Directory};
+use hivekeep_kernel::{Address, Children, Entity, Fault, Target, ToolCall, serve::ActorDirectory};
 
 use crate::documents::Documents;
 
@@ -39,7 +39,7 @@ pub struct Mounted {
     /// Single actors that serve tools, by the names that declarations use.
     pub singletons: Vec<(String, Arc<dyn Target>)>,
     /// Lookups of the kinds of actors that serve tools.
-    pub directories: Vec<(&'static str, Arc<dyn Directory>)>,
+    pub directories: Vec<(&'static str, Arc<dyn ActorDirectory>)>,
     /// Documents that MCP clients list, read and subscribe to by URI.
     pub documents: Option<Arc<dyn Documents>>,
     /// Work of an ordered stop; run in reverse order of mounting.
@@ -67,7 +67,7 @@ impl Mounted {
 
     /// Adds the lookup of the actors of a kind.
     #[must_use]
-    pub fn directory(mut self, kind: &'static str, directory: Arc<dyn Directory>) -> Self {
+    pub fn directory(mut self, kind: &'static str, directory: Arc<dyn ActorDirectory>) -> Self {
         self.directories.push((kind, directory));
         self
     }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use hivekeep_kernel::ports::{Sessions, Tools};
+use hivekeep_kernel::ports::{SessionQuotas, Tools};
 use hivekeep_store::Journal;
 
 use crate::{Daemon, Folders};
@@ -13,7 +13,7 @@ impl Daemon {
     pub fn for_tests(
         folder: &Path,
         journal: Journal,
-        sessions: Arc<dyn Sessions>,
+        sessions: Arc<dyn SessionQuotas>,
         tools: Arc<dyn Tools>,
     ) -> Self {
         let [state, run, logs] = [(); 3].map(|()| folder.to_owned());

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hivekeep_store::{Error, Journal, Options, Stats, StreamId};
+use hivekeep_store::{Error, Journal, JournalStats, Options, StreamId};
 
 const WRITERS: usize = 64;
 const PAYLOAD_BYTES: usize = 200;
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-async fn grouped(base: &Path) -> Result<(f64, Stats), Error> {
+async fn grouped(base: &Path) -> Result<(f64, JournalStats), Error> {
     let options = Options::at(base.join("journal"));
     let open = tokio::task::spawn_blocking(move || Journal::open(options));
     let (journal, _) = open.await.expect("opening does not panic")?;

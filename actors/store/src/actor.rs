@@ -3,12 +3,12 @@
 //!
 //! The writer is a thread, which no supervisor sees. This actor opens the journal and fails with
 //! the reason when the writer stops other than by order. Restarting it reopens the journal. Older
-//! handles answer [`Error::Poisoned`] from then on: take a new one with [`Message::Handle`].
+//! handles answer [`Error::Poisoned`] from then on: take a new one with [`Msg::Handle`].
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::{Error, Journal, Options, Recovered, Stats, Stopped};
+use crate::{Error, Journal, JournalStats, Options, Recovered, StopReason};
 
 /// Actor of the journal. Its argument is the journal's [`Options`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,74 +16,74 @@ pub struct JournalActor;
 
 /// Messages of the journal's actor.
 #[derive(Debug)]
-pub enum Message {
+pub enum Msg {
     /// Get a handle on the journal, and what its opening found.
     Handle(RpcReplyPort<(Journal, Recovered)>),
     /// Get the journal's statistics.
-    Stats(RpcReplyPort<Stats>),
+    Stats(RpcReplyPort<JournalStats>),
     /// Commit what is queued and close; answers when the directory is free. The actor then stops in
     /// order.
-    Close(RpcReplyPort<Stopped>),
+    Close(RpcReplyPort<StopReason>),
     /// Notice that the writer stopped. Sent by the actor's own watcher.
-    WriterStopped(Stopped),
+    WriterStopped(StopReason),
 }
 
 /// State of the actor: the open journal.
 #[derive(Debug)]
-pub struct State {
+pub struct JournalState {
     journal: Journal,
     recovered: Recovered,
     watcher: JoinHandle<()>,
-    closing: Option<RpcReplyPort<Stopped>>,
+    closing: Option<RpcReplyPort<StopReason>>,
 }
 
 impl Actor for JournalActor {
-    type Msg = Message;
-    type State = State;
+    type Msg = Msg;
+    type State = JournalState;
     type Arguments = Options;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        myself: ActorRef<Msg>,
         options: Options,
-    ) -> Result<State, ActorProcessingErr> {
+    ) -> Result<JournalState, ActorProcessingErr> {
         let (journal, recovered) = spawn_blocking(move || Journal::open(options)).await??;
         let watched = journal.clone();
         let watcher = tokio::spawn(async move {
             let stopped = watched.stopped().await;
             // Nobody needs the notice if the actor is gone.
-            let _ = myself.cast(Message::WriterStopped(stopped));
+            let _ = myself.cast(Msg::WriterStopped(stopped));
         });
-        Ok(State { journal, recovered, watcher, closing: None })
+        Ok(JournalState { journal, recovered, watcher, closing: None })
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
+        myself: ActorRef<Msg>,
+        message: Msg,
+        state: &mut JournalState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Handle(port) => {
+            Msg::Handle(port) => {
                 // A caller that stopped waiting is no error; so below.
                 let _ = port.send((state.journal.clone(), state.recovered.clone()));
             }
-            Message::Stats(port) => {
+            Msg::Stats(port) => {
                 let journal = state.journal.clone();
                 spawn_blocking(move || drop(port.send(journal.stats())));
             }
-            Message::Close(port) => {
+            Msg::Close(port) => {
                 state.closing = Some(port);
                 let journal = state.journal.clone();
                 tokio::spawn(async move { journal.close().await });
             }
-            Message::WriterStopped(stopped) => {
+            Msg::WriterStopped(stopped) => {
                 if let Some(port) = state.closing.take() {
                     let _ = port.send(stopped.clone());
                 }
                 match stopped {
-                    Stopped::Closed => myself.stop(Some("the journal was closed".into())),
-                    Stopped::Poisoned { .. } => return Err(Error::from(stopped).into()),
+                    StopReason::Closed => myself.stop(Some("the journal was closed".into())),
+                    StopReason::Poisoned { .. } => return Err(Error::from(stopped).into()),
                 }
             }
         }
@@ -92,8 +92,8 @@ impl Actor for JournalActor {
 
     async fn post_stop(
         &self,
-        _: ActorRef<Message>,
-        state: &mut State,
+        _: ActorRef<Msg>,
+        state: &mut JournalState,
     ) -> Result<(), ActorProcessingErr> {
         state.watcher.abort();
         Ok(())

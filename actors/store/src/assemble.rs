@@ -1,28 +1,28 @@
 //! Value assembly: joins the pieces of a value while walking the database in key order.
 
-use crate::error::Doing;
-use crate::keys::{self, Base};
+use crate::error::IoContext;
+use crate::keys::{self, BaseKey};
 use crate::{Error, Seq, StreamId, frame};
 
 /// Checked value: its base key, sequence number and bytes.
 #[derive(Debug)]
-pub(crate) struct Value {
-    pub(crate) base: Base,
+pub(crate) struct StoredValue {
+    pub(crate) base: BaseKey,
     pub(crate) seq: Seq,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// Iterator over the values of a key range; a value out of order or damaged is an error, after
 /// which the iteration ends.
-pub(crate) struct Values {
+pub(crate) struct StoredValues {
     pairs: sled::Iter,
     ahead: Option<(Vec<u8>, u16, sled::IVec)>,
     done: bool,
 }
 
-impl Values {
+impl StoredValues {
     pub(crate) fn new(pairs: sled::Iter) -> Self {
-        Values { pairs, ahead: None, done: false }
+        StoredValues { pairs, ahead: None, done: false }
     }
 
     fn pull(&mut self) -> Result<Option<(Vec<u8>, u16, sled::IVec)>, Error> {
@@ -33,13 +33,13 @@ impl Values {
         Ok(Some((base.to_vec(), number, bytes)))
     }
 
-    fn value(&mut self) -> Result<Option<Value>, Error> {
+    fn value(&mut self) -> Result<Option<StoredValue>, Error> {
         let first = match self.ahead.take() {
             Some(piece) => Some(piece),
             None => self.pull()?,
         };
         let Some((base, number, bytes)) = first else { return Ok(None) };
-        let what = Base::decode(&base)?;
+        let what = BaseKey::decode(&base)?;
         if number != 0 {
             return Err(damaged(&what, format!("piece {number} without the ones before it")));
         }
@@ -57,12 +57,12 @@ impl Values {
             frame.extend_from_slice(&bytes);
         }
         let (seq, bytes) = frame::unwrap(&base, &frame).map_err(|why| damaged(&what, why))?;
-        Ok(Some(Value { seq, bytes: bytes.to_vec(), base: what }))
+        Ok(Some(StoredValue { seq, bytes: bytes.to_vec(), base: what }))
     }
 }
 
-impl Iterator for Values {
-    type Item = Result<Value, Error>;
+impl Iterator for StoredValues {
+    type Item = Result<StoredValue, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
@@ -74,20 +74,22 @@ impl Iterator for Values {
     }
 }
 
-fn damaged(base: &Base, what: String) -> Error {
+fn damaged(base: &BaseKey, what: String) -> Error {
     match base {
-        Base::Event(seq) => Error::unreadable_event(*seq, what),
-        Base::Record(stream, seq) => Error::unreadable_at(stream, Some(*seq), what),
-        Base::Snapshot(stream) => Error::unreadable_at(stream, None, format!("snapshot: {what}")),
+        BaseKey::Event(seq) => Error::unreadable_event(*seq, what),
+        BaseKey::Record(stream, seq) => Error::unreadable_at(stream, Some(*seq), what),
+        BaseKey::Snapshot(stream) => {
+            Error::unreadable_at(stream, None, format!("snapshot: {what}"))
+        }
     }
 }
 
 /// Records of one stream, in order.
-pub(crate) fn records(db: &sled::Db, stream: &StreamId) -> Values {
-    Values::new(db.scan_prefix(keys::records_of(stream)))
+pub(crate) fn records(db: &sled::Db, stream: &StreamId) -> StoredValues {
+    StoredValues::new(db.scan_prefix(keys::records_of(stream)))
 }
 
 /// Snapshot of one stream.
-pub(crate) fn snapshot(db: &sled::Db, stream: &StreamId) -> Result<Option<Value>, Error> {
-    Values::new(db.scan_prefix(Base::Snapshot(stream.clone()).encode())).next().transpose()
+pub(crate) fn snapshot(db: &sled::Db, stream: &StreamId) -> Result<Option<StoredValue>, Error> {
+    StoredValues::new(db.scan_prefix(BaseKey::Snapshot(stream.clone()).encode())).next().transpose()
 }

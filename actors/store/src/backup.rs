@@ -3,8 +3,8 @@
 //! do.
 //!
 //! ```text
-//! Journal::backup ── Order ──▶ writer ── begin ──▶ copier, as for a compaction
-//!                              writer ◀── Copy ──── copier
+//! Journal::backup ── BackupRequest ──▶ writer ── begin ──▶ copier, as for a compaction
+//!                                      writer ◀── DatabaseCopy ── copier
 //!        finishes it between two commits ── leave ──▶ closes, names and syncs it, answers
 //! ```
 //!
@@ -17,22 +17,22 @@ use tokio::sync::oneshot;
 
 use crate::commit::Commit;
 use crate::copier::{self, Copier};
-use crate::copying::{self, Copy};
-use crate::error::Doing;
-use crate::head::Head;
-use crate::identity::Identity;
+use crate::database_copy::{self, DatabaseCopy};
+use crate::error::IoContext;
+use crate::head::HeadFile;
+use crate::identity::StoreIdentity;
 use crate::open::JOURNAL_DIR;
-use crate::writer::Writer;
+use crate::writer::JournalWriter;
 use crate::{Error, crash, database, fsx};
 
 /// Order for a backup, with a caller that waits.
-pub(crate) struct Order {
+pub(crate) struct BackupRequest {
     /// Target folder, which is empty.
     pub(crate) to: PathBuf,
     pub(crate) reply: oneshot::Sender<Result<(), Error>>,
 }
 
-impl Order {
+impl BackupRequest {
     /// Answers the caller; without one the copy is removed.
     pub(crate) fn answer(self, made: Result<(), Error>) {
         if let Err(Ok(())) = self.reply.send(made) {
@@ -41,12 +41,12 @@ impl Order {
     }
 }
 
-impl Writer {
+impl JournalWriter {
     /// Begins the backup that was ordered, if any.
-    pub(crate) fn begin_backup(&mut self) -> Option<(Copier, Order)> {
+    pub(crate) fn begin_backup(&mut self) -> Option<(Copier, BackupRequest)> {
         let order = self.shared.take_order()?;
         let begun = || {
-            copying::room_for(&order.to, self.committer.live_bytes())?;
+            database_copy::room_for(&order.to, self.committer.live_bytes())?;
             let to = order.to.join(JOURNAL_DIR);
             Copier::begin(self.committer.db.clone(), to, self.options.clone())
         };
@@ -60,7 +60,12 @@ impl Writer {
     }
 
     /// Brings the copy up to the last commit; the copier's thread does the rest.
-    pub(crate) fn finish_backup(&mut self, mut copy: Copy, copier: &Copier, order: Order) {
+    pub(crate) fn finish_backup(
+        &mut self,
+        mut copy: DatabaseCopy,
+        copier: &Copier,
+        order: BackupRequest,
+    ) {
         let committer = &mut self.committer;
         let (mirror, at) = (committer.mirror.take().unwrap_or_default(), committer.last());
         let finished = database::guarded(|| copy.finish(&committer.db, &mirror, at));
@@ -76,12 +81,13 @@ impl Writer {
 }
 
 /// Closes the copy in `to` and writes its `STORE` and `HEAD`, durably.
-fn seal(copy: Copy, dir: &Path, to: &Path, at: Commit) -> Result<(), Error> {
+fn seal(copy: DatabaseCopy, dir: &Path, to: &Path, at: Commit) -> Result<(), Error> {
     drop(copy);
     crash::point("store::backup::closed")?;
-    let identity = Identity::read(dir)?.ok_or_else(|| Error::unreadable("STORE is missing"))?;
+    let identity =
+        StoreIdentity::read(dir)?.ok_or_else(|| Error::unreadable("STORE is missing"))?;
     fsx::sync_tree(&to.join(JOURNAL_DIR))?;
-    Head::create(to, identity.store_id, &at)?;
+    HeadFile::create(to, identity.store_id, &at)?;
     identity.write(to)
 }
 

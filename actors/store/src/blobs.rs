@@ -13,12 +13,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::{Error, crash, fsx};
 
 mod hash;
 
-pub use hash::Hash;
+pub use hash::BlobHash;
 
 const TEMP_DIR: &str = "tmp";
 
@@ -31,7 +31,7 @@ pub struct Blobs {
 
 /// Result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// Number of blobs removed.
     pub removed: u64,
     /// Total size of the removed blobs.
@@ -52,12 +52,12 @@ impl Blobs {
     }
 
     /// Stores bytes, durably.
-    pub fn put(&self, bytes: &[u8]) -> Result<Hash, Error> {
+    pub fn put(&self, bytes: &[u8]) -> Result<BlobHash, Error> {
         self.put_from(bytes)
     }
 
     /// Stores everything a reader yields, without holding it in memory.
-    pub fn put_from(&self, mut from: impl Read) -> Result<Hash, Error> {
+    pub fn put_from(&self, mut from: impl Read) -> Result<BlobHash, Error> {
         let temp = self.dir.join(TEMP_DIR).join(self.temp_number.fetch_add(1, Relaxed).to_string());
         let written = self.write_temp(&temp, &mut from).and_then(|hash| {
             crash::point("store::blobs::written")?;
@@ -70,7 +70,7 @@ impl Blobs {
         written
     }
 
-    fn write_temp(&self, temp: &Path, from: &mut impl Read) -> Result<Hash, Error> {
+    fn write_temp(&self, temp: &Path, from: &mut impl Read) -> Result<BlobHash, Error> {
         let mut file = File::create_new(temp).doing("creating a blob")?;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; 64 * 1024];
@@ -85,10 +85,10 @@ impl Blobs {
             file.write_all(&buffer[..count]).doing("writing a blob")?;
         }
         file.sync_all().doing("syncing a blob")?;
-        Ok(Hash::from(hasher.finalize()))
+        Ok(BlobHash::from(hasher.finalize()))
     }
 
-    fn keep(&self, temp: &Path, hash: Hash) -> Result<Hash, Error> {
+    fn keep(&self, temp: &Path, hash: BlobHash) -> Result<BlobHash, Error> {
         let path = self.path(&hash);
         let folder = path.parent().expect("a blob lies in a folder");
         fsx::make_dir(folder)?;
@@ -98,27 +98,27 @@ impl Blobs {
     }
 
     /// Opens a blob for reading. Does not check its contents.
-    pub fn get(&self, hash: &Hash) -> Result<File, Error> {
+    pub fn get(&self, hash: &BlobHash) -> Result<File, Error> {
         File::open(self.path(hash)).map_err(|error| absent(hash, &error))
     }
 
     /// True if the blob exists.
-    pub fn contains(&self, hash: &Hash) -> bool {
+    pub fn contains(&self, hash: &BlobHash) -> bool {
         self.path(hash).is_file()
     }
 
     /// Reads the whole blob and compares its hash.
-    pub fn verify(&self, hash: &Hash) -> Result<(), Error> {
+    pub fn verify(&self, hash: &BlobHash) -> Result<(), Error> {
         let mut hasher = blake3::Hasher::new();
         io::copy(&mut self.get(hash)?, &mut hasher).doing("reading a blob")?;
-        if Hash::from(hasher.finalize()) != *hash {
+        if BlobHash::from(hasher.finalize()) != *hash {
             return Err(Error::unreadable(format!("blob {hash} has other contents")));
         }
         Ok(())
     }
 
     /// Removes a blob, which must exist.
-    pub fn remove(&self, hash: &Hash) -> Result<(), Error> {
+    pub fn remove(&self, hash: &BlobHash) -> Result<(), Error> {
         let path = self.path(hash);
         fs::remove_file(&path).map_err(|error| absent(hash, &error))?;
         path.parent().map_or(Ok(()), fsx::sync_dir)
@@ -126,8 +126,8 @@ impl Blobs {
 
     /// Removes the blobs that `keep` rejects. Legal only while nobody puts: a blob just put and not
     /// yet referred to would be removed. Files with other names stay.
-    pub fn sweep(&self, keep: impl Fn(&Hash) -> bool) -> Result<Swept, Error> {
-        let mut swept = Swept::default();
+    pub fn sweep(&self, keep: impl Fn(&BlobHash) -> bool) -> Result<SweepResult, Error> {
+        let mut swept = SweepResult::default();
         for folder in fs::read_dir(&self.dir).doing("listing blobs")? {
             let folder = folder.doing("listing blobs")?.path();
             if folder.ends_with(TEMP_DIR) || !folder.is_dir() {
@@ -136,7 +136,8 @@ impl Blobs {
             for entry in fs::read_dir(&folder).doing("listing blobs")? {
                 let entry = entry.doing("listing blobs")?;
                 let name = entry.file_name();
-                let Some(hash) = name.to_str().and_then(|name| name.parse::<Hash>().ok()) else {
+                let Some(hash) = name.to_str().and_then(|name| name.parse::<BlobHash>().ok())
+                else {
                     continue;
                 };
                 if keep(&hash) {
@@ -152,13 +153,13 @@ impl Blobs {
         Ok(swept)
     }
 
-    fn path(&self, hash: &Hash) -> PathBuf {
+    fn path(&self, hash: &BlobHash) -> PathBuf {
         let name = hash.to_string();
         self.dir.join(&name[..2]).join(name)
     }
 }
 
-fn absent(hash: &Hash, error: &io::Error) -> Error {
+fn absent(hash: &BlobHash, error: &io::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound => Error::NoBlob { hash: hash.to_string() },
         _ => Error::io("opening a blob", error),

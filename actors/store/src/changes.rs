@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::Doing;
-use crate::keys::{self, Base, PIECE_BYTES};
+use crate::error::IoContext;
+use crate::keys::{self, BaseKey, PIECE_BYTES};
 use crate::{Error, Seq, frame};
 
 /// Change of one key.
-pub(crate) enum Change {
+pub(crate) enum KeyChange {
     /// The key must not exist: acknowledged records are never overwritten.
     New(Vec<u8>),
     /// The key may exist.
@@ -17,42 +17,42 @@ pub(crate) enum Change {
 
 /// Changes gathered for one commit. Later changes see earlier ones.
 #[derive(Default)]
-pub(crate) struct Changes {
-    pending: BTreeMap<Vec<u8>, Change>,
+pub(crate) struct KeyChanges {
+    pending: BTreeMap<Vec<u8>, KeyChange>,
 }
 
-impl Changes {
+impl KeyChanges {
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
     /// Puts a pair, overwriting any present one.
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        self.pending.insert(key, Change::Put(value));
+        self.pending.insert(key, KeyChange::Put(value));
     }
 
     /// Deletes a pair.
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
-        self.pending.insert(key, Change::Delete);
+        self.pending.insert(key, KeyChange::Delete);
     }
 
     fn has(&self, db: &sled::Db, key: &[u8]) -> Result<bool, Error> {
         match self.pending.get(key) {
-            Some(Change::New(_) | Change::Put(_)) => Ok(true),
-            Some(Change::Delete) => Ok(false),
+            Some(KeyChange::New(_) | KeyChange::Put(_)) => Ok(true),
+            Some(KeyChange::Delete) => Ok(false),
             None => db.contains_key(key).doing("reading the database"),
         }
     }
 
     /// Writes a value that must be new, cut into pieces.
-    pub(crate) fn write_new(&mut self, base: &Base, seq: Seq, bytes: &[u8]) {
+    pub(crate) fn write_new(&mut self, base: &BaseKey, seq: Seq, bytes: &[u8]) {
         let base = base.encode();
         for (number, piece) in (0..).zip(frame::wrap(&base, seq, bytes).chunks(PIECE_BYTES)) {
             let key = keys::piece(&base, number);
             // A key deleted earlier in this commit still exists on disk.
             let change = match self.pending.get(&key) {
-                Some(_) => Change::Put(piece.to_vec()),
-                None => Change::New(piece.to_vec()),
+                Some(_) => KeyChange::Put(piece.to_vec()),
+                None => KeyChange::New(piece.to_vec()),
             };
             self.pending.insert(key, change);
         }
@@ -62,7 +62,7 @@ impl Changes {
     pub(crate) fn replace(
         &mut self,
         db: &sled::Db,
-        base: &Base,
+        base: &BaseKey,
         seq: Seq,
         bytes: &[u8],
     ) -> Result<(), Error> {
@@ -75,7 +75,7 @@ impl Changes {
     }
 
     /// Deletes a value with all its pieces.
-    pub(crate) fn erase(&mut self, db: &sled::Db, base: &Base) -> Result<(), Error> {
+    pub(crate) fn erase(&mut self, db: &sled::Db, base: &BaseKey) -> Result<(), Error> {
         let base = base.encode();
         for number in 0..=u16::MAX {
             let key = keys::piece(&base, number);
@@ -87,7 +87,7 @@ impl Changes {
         Ok(())
     }
 
-    pub(crate) fn into_pairs(self) -> impl Iterator<Item = (Vec<u8>, Change)> {
+    pub(crate) fn into_pairs(self) -> impl Iterator<Item = (Vec<u8>, KeyChange)> {
         self.pending.into_iter()
     }
 }

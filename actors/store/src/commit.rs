@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use sled::Batch;
 
-use crate::changes::{Change, Changes};
-use crate::database::{Checked, Database};
-use crate::error::Doing;
-use crate::head::Head;
+use crate::changes::{KeyChange, KeyChanges};
+use crate::database::{CheckResult, Database};
+use crate::dirty_keys::DirtyKeys;
+use crate::error::IoContext;
+use crate::head::HeadFile;
 use crate::keys::COMMIT_KEY;
-use crate::mirror::Mirror;
 use crate::tally::{self, Tally};
 use crate::{Error, barrier, crash, fsx};
 
@@ -56,17 +56,17 @@ impl Commit {
 /// Committer: the only way to write to the database.
 pub(crate) struct Committer {
     pub(crate) db: Arc<Database>,
-    head: Head,
+    head: HeadFile,
     last: Commit,
     live_bytes: u64,
     /// Dirty set of a copy in the making, which has to follow each commit.
-    pub(crate) mirror: Option<Arc<Mirror>>,
+    pub(crate) mirror: Option<Arc<DirtyKeys>>,
 }
 
 impl Committer {
     /// Takes over a checked database that is at `last`.
-    pub(crate) fn new(db: Database, head: Head, found: &Checked) -> Self {
-        let Checked { commit: last, live_bytes, .. } = *found;
+    pub(crate) fn new(db: Database, head: HeadFile, found: &CheckResult) -> Self {
+        let CheckResult { commit: last, live_bytes, .. } = *found;
         Committer { db: Arc::new(db), head, last, live_bytes, mirror: None }
     }
 
@@ -100,14 +100,14 @@ impl Committer {
     /// Makes `changes` durable, all or none; [`Self::settle`] must follow before the next commit.
     /// After an error the caller must stop: only recovery can tell whether the changes reached the
     /// disk.
-    pub(crate) fn commit(&mut self, changes: Changes) -> Result<(), Error> {
+    pub(crate) fn commit(&mut self, changes: KeyChanges) -> Result<(), Error> {
         let (mut tally, mut live_bytes) = (self.last.tally, self.live_bytes);
         let mut keys = Vec::new();
         let mut batch = Batch::default();
         for (key, change) in changes.into_pairs() {
             let old = self.db.get(&key).doing("reading the database")?;
             if let Some(old) = &old {
-                if tally::counts(&key) && matches!(change, Change::New(_)) {
+                if tally::counts(&key) && matches!(change, KeyChange::New(_)) {
                     let key = key.escape_ascii();
                     return Err(Error::unreadable(format!(
                         "{key} exists and would be overwritten"
@@ -120,12 +120,12 @@ impl Committer {
                 keys.push(key.clone());
             }
             match change {
-                Change::New(value) | Change::Put(value) => {
+                KeyChange::New(value) | KeyChange::Put(value) => {
                     tally.add(&key, &value);
                     live_bytes += (key.len() + value.len()) as u64;
                     batch.insert(key, value);
                 }
-                Change::Delete => batch.remove(key),
+                KeyChange::Delete => batch.remove(key),
             }
         }
         let next = Commit { number: self.last.number + 1, tally };

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! ```text
-//! journal                          1. copy the live pairs to journal.compact (copying.rs)
+//! journal                          1. copy the live pairs to journal.compact (database_copy.rs)
 //! journal  journal.compact         2. bring the copy to the last commit, sync it
 //! journal.old  journal.compact     3. rename journal away
 //! journal.old  journal             4. rename the copy into its place
@@ -21,10 +21,10 @@ use std::path::Path;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::database::{self, Checked};
-use crate::mirror::Mirror;
+use crate::database::{self, CheckResult};
+use crate::dirty_keys::DirtyKeys;
 use crate::open::JOURNAL_DIR;
-use crate::{Error, Options, copying, crash, fsx};
+use crate::{Error, Options, crash, database_copy, fsx};
 
 pub(crate) const COPY_DIR: &str = "journal.compact";
 pub(crate) const OLD_DIR: &str = "journal.old";
@@ -68,12 +68,12 @@ pub(crate) fn due(options: &Options, disk_bytes: u64, live_bytes: u64) -> bool {
 
 /// Replaces the database by a copy of its live pairs. The database must be closed and have passed
 /// its check with the result `checked`.
-pub(crate) fn run(options: &Options, checked: &Checked) -> Result<(), Error> {
+pub(crate) fn run(options: &Options, checked: &CheckResult) -> Result<(), Error> {
     let dir = &options.dir;
     database::guarded(|| {
         let source = database::open(&dir.join(JOURNAL_DIR), options)?;
-        let nothing = Mirror::default();
-        let mut copy = copying::copy(&source, &nothing, &dir.join(COPY_DIR), options)?;
+        let nothing = DirtyKeys::default();
+        let mut copy = database_copy::copy(&source, &nothing, &dir.join(COPY_DIR), options)?;
         copy.finish(&source, &nothing, checked.commit)
     })?;
     switch(dir)?;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 
-use crate::backup::Order;
+use crate::backup::BackupRequest;
 use crate::compact::{self, COPY_DIR, Compacted, OLD_DIR};
-use crate::copier::{self, Copier, Progress};
-use crate::copying::{self, Copy};
+use crate::copier::{self, Copier, CopyProgress};
+use crate::database_copy::{self, DatabaseCopy};
 use crate::open::JOURNAL_DIR;
-use crate::writer::Writer;
+use crate::writer::JournalWriter;
 use crate::{Error, Options, crash, database, fsx};
 
 /// Minimum growth of a database before the next try.
@@ -40,7 +40,7 @@ enum Purpose {
         before_bytes: u64,
     },
     /// Backup order; `None` once its copy was taken.
-    Backup(Option<Order>),
+    Backup(Option<BackupRequest>),
 }
 
 impl Compacting {
@@ -61,7 +61,7 @@ impl Compacting {
     }
 }
 
-impl Writer {
+impl JournalWriter {
     /// Begins a compaction that is due, and completes one whose copy is ready. After an error
     /// nothing may be committed.
     pub(crate) fn compact(&mut self) -> Result<(), Error> {
@@ -70,27 +70,27 @@ impl Writer {
             return Ok(());
         };
         match (job.copier.progress(), &mut job.purpose) {
-            (Progress::Ended, _) => {
+            (CopyProgress::Ended, _) => {
                 self.shared.counters.compacting.store(false, Relaxed);
                 return Ok(());
             }
-            (Progress::Busy, Purpose::Backup(Some(order))) if order.reply.is_closed() => {
+            (CopyProgress::Busy, Purpose::Backup(Some(order))) if order.reply.is_closed() => {
                 job.copier.mirror.end("nobody waits for it");
             }
-            (Progress::Busy, _) => {}
-            (Progress::Made(copy), Purpose::Backup(order)) => {
+            (CopyProgress::Busy, _) => {}
+            (CopyProgress::Made(copy), Purpose::Backup(order)) => {
                 if let Some(order) = order.take() {
                     self.finish_backup(*copy, &job.copier, order);
                 }
             }
-            (Progress::Made(copy), Purpose::Compaction { began, before_bytes }) => {
+            (CopyProgress::Made(copy), Purpose::Compaction { began, before_bytes }) => {
                 self.take_over(*copy, &job.copier, *began, *before_bytes)?;
             }
-            (Progress::Failed(error), Purpose::Backup(order)) => {
+            (CopyProgress::Failed(error), Purpose::Backup(order)) => {
                 self.committer.mirror = None;
                 order.take().into_iter().for_each(|order| order.answer(Err(error.clone())));
             }
-            (Progress::Failed(error), Purpose::Compaction { .. }) => self.give_up(&error),
+            (CopyProgress::Failed(error), Purpose::Compaction { .. }) => self.give_up(&error),
         }
         self.compacting.job = Some(job);
         Ok(())
@@ -126,7 +126,7 @@ impl Writer {
 
     fn begin(&self, live_bytes: u64) -> Result<Copier, Error> {
         let Options { dir, .. } = &self.options;
-        copying::room_for(dir, live_bytes)?;
+        database_copy::room_for(dir, live_bytes)?;
         fsx::remove_tree(&dir.join(OLD_DIR))?;
         Copier::begin(self.committer.db.clone(), dir.join(COPY_DIR), self.options.clone())
     }
@@ -140,7 +140,7 @@ impl Writer {
 
     fn take_over(
         &mut self,
-        mut copy: Copy,
+        mut copy: DatabaseCopy,
         copier: &Copier,
         began: Instant,
         before_bytes: u64,
@@ -189,7 +189,7 @@ impl Writer {
     }
 
     /// Leaves it to the copier to close an unwanted copy.
-    fn discard(&mut self, copy: Copy, copier: &Copier, error: &Error) {
+    fn discard(&mut self, copy: DatabaseCopy, copier: &Copier, error: &Error) {
         self.give_up(error);
         let dir = self.options.dir.join(COPY_DIR);
         copier.leave(move || {

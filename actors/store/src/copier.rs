@@ -1,7 +1,7 @@
 //! Copier thread: makes a copy while the journal runs, and cleans up after it.
 //!
 //! ```text
-//! writer ── begin ──▶ copies, follows the commits ──▶ Copy ──▶ writer finishes it
+//! writer ── begin ──▶ copies, follows the commits ──▶ DatabaseCopy ──▶ writer finishes it
 //! writer ◀── ended ── closes and removes what is left over ◀── what that is ──┘
 //! ```
 //!
@@ -13,28 +13,28 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 
-use crate::copying::{self, Copy};
 use crate::database::{self, Database};
-use crate::error::Doing;
-use crate::mirror::Mirror;
+use crate::database_copy::{self, DatabaseCopy};
+use crate::dirty_keys::DirtyKeys;
+use crate::error::IoContext;
 use crate::{Error, Options, fsx};
 
 /// Clean-up left to do once the writer has taken or rejected the copy.
-pub(crate) type Rest = Box<dyn FnOnce() + Send>;
+pub(crate) type CopyCleanup = Box<dyn FnOnce() + Send>;
 
 /// Handle of the writer on a copy in the making.
 pub(crate) struct Copier {
-    pub(crate) mirror: Arc<Mirror>,
-    made: Receiver<Result<Copy, Error>>,
-    rest: Sender<Rest>,
+    pub(crate) mirror: Arc<DirtyKeys>,
+    made: Receiver<Result<DatabaseCopy, Error>>,
+    rest: Sender<CopyCleanup>,
     thread: JoinHandle<()>,
 }
 
 /// Progress of the copier.
-pub(crate) enum Progress {
+pub(crate) enum CopyProgress {
     /// Making the copy, or cleaning up.
     Busy,
-    Made(Box<Copy>),
+    Made(Box<DatabaseCopy>),
     Failed(Error),
     /// Finished, with nothing left to do.
     Ended,
@@ -47,7 +47,7 @@ impl Copier {
         to: PathBuf,
         options: Options,
     ) -> Result<Self, Error> {
-        let mirror = Arc::new(Mirror::default());
+        let mirror = Arc::new(DirtyKeys::default());
         let ((done, made), (rest, rests)) = (channel(), channel());
         let thread_mirror = mirror.clone();
         let thread = thread::Builder::new()
@@ -57,12 +57,12 @@ impl Copier {
         Ok(Copier { mirror, made, rest, thread })
     }
 
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> CopyProgress {
         match self.made.try_recv() {
-            Ok(Ok(copy)) => Progress::Made(Box::new(copy)),
-            Ok(Err(error)) => Progress::Failed(error),
-            Err(TryRecvError::Disconnected) if self.thread.is_finished() => Progress::Ended,
-            Err(_) => Progress::Busy,
+            Ok(Ok(copy)) => CopyProgress::Made(Box::new(copy)),
+            Ok(Err(error)) => CopyProgress::Failed(error),
+            Err(TryRecvError::Disconnected) if self.thread.is_finished() => CopyProgress::Ended,
+            Err(_) => CopyProgress::Busy,
         }
     }
 
@@ -84,13 +84,13 @@ impl Copier {
 
 fn run(
     source: Arc<Database>,
-    mirror: &Mirror,
+    mirror: &DirtyKeys,
     to: &Path,
     options: &Options,
-    made: Sender<Result<Copy, Error>>,
-    rests: &Receiver<Rest>,
+    made: Sender<Result<DatabaseCopy, Error>>,
+    rests: &Receiver<CopyCleanup>,
 ) {
-    let copy = database::guarded(|| copying::copy(&source, mirror, to, options));
+    let copy = database::guarded(|| database_copy::copy(&source, mirror, to, options));
     drop(source);
     if copy.is_err() {
         remove(to);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::commit::Commit;
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::keys;
 use crate::tally::Tally;
 use crate::torn;
@@ -106,14 +106,14 @@ pub(crate) fn open_with(path: &Path, cache_mb: u64) -> Result<Database, Error> {
 
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Checked {
+pub(crate) struct CheckResult {
     pub(crate) commit: Commit,
     pub(crate) schema: u32,
     pub(crate) live_bytes: u64,
 }
 
 /// Checks that a database belongs to this store and is complete in itself.
-pub(crate) fn check(db: &sled::Db, store_id: Uuid) -> Result<Checked, Error> {
+pub(crate) fn check(db: &sled::Db, store_id: Uuid) -> Result<CheckResult, Error> {
     guarded(|| {
         let found = db.get(keys::STORE_KEY).doing("reading the database")?;
         let Some(found) = found else {
@@ -136,7 +136,7 @@ pub(crate) fn check(db: &sled::Db, store_id: Uuid) -> Result<Checked, Error> {
                 if tally.pairs == commit.tally.pairs { " with another sum" } else { "" },
             )));
         }
-        Ok(Checked { commit, schema: schema(db)?, live_bytes })
+        Ok(CheckResult { commit, schema: schema(db)?, live_bytes })
     })
 }
 

@@ -145,17 +145,17 @@ impl Error {
 }
 
 /// Extension that names the step an input/output error belongs to.
-pub(crate) trait Doing<T> {
+pub(crate) trait IoContext<T> {
     fn doing(self, what: &'static str) -> Result<T, Error>;
 }
 
-impl<T> Doing<T> for Result<T, io::Error> {
+impl<T> IoContext<T> for Result<T, io::Error> {
     fn doing(self, what: &'static str) -> Result<T, Error> {
         self.map_err(|error| Error::io(what, &error))
     }
 }
 
-impl<T> Doing<T> for Result<T, sled::Error> {
+impl<T> IoContext<T> for Result<T, sled::Error> {
     fn doing(self, what: &'static str) -> Result<T, Error> {
         self.map_err(|error| Error::sled(what, error))
     }

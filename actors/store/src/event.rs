@@ -19,7 +19,7 @@ pub struct NewEvent {
 
 /// Published event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Event {
+pub struct JournalEvent {
     /// Position in the one sequence of events: contiguous, from 1.
     pub seq: Seq,
     /// Time of the commit by the wall clock, which may step back.
@@ -61,8 +61,8 @@ impl NewEvent {
             .expect("strings, a time and a JSON value serialize")
     }
 
-    pub(crate) fn into_event(self, seq: Seq, at: DateTime<Utc>) -> Event {
-        Event { seq, at, kind: self.kind, subject: self.subject, data: self.data }
+    pub(crate) fn into_event(self, seq: Seq, at: DateTime<Utc>) -> JournalEvent {
+        JournalEvent { seq, at, kind: self.kind, subject: self.subject, data: self.data }
     }
 
     /// Approximate size in memory.
@@ -79,11 +79,11 @@ impl NewEvent {
     }
 }
 
-impl Event {
+impl JournalEvent {
     pub(crate) fn decode(seq: Seq, bytes: &[u8]) -> Result<Self, Error> {
         let stored: Stored = serde_json::from_slice(bytes)
             .map_err(|error| Error::unreadable_event(seq, error.to_string()))?;
         let Stored { at, kind, subject, data } = stored;
-        Ok(Event { seq, at, kind, subject, data })
+        Ok(JournalEvent { seq, at, kind, subject, data })
     }
 }

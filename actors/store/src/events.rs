@@ -6,11 +6,11 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::assemble::Values;
-use crate::keys::{self, Base};
-use crate::request::Work;
-use crate::shared::Shared;
-use crate::{Error, Event, Journal, NewEvent, Seq, Subscription};
+use crate::assemble::StoredValues;
+use crate::keys::{self, BaseKey};
+use crate::request::WriteOperation;
+use crate::shared::JournalShared;
+use crate::{Error, Journal, JournalEvent, NewEvent, Seq, Subscription};
 
 /// Handle on the events; clones share them.
 #[derive(Debug, Clone)]
@@ -20,11 +20,11 @@ pub struct Events {
 
 /// Page of past events.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Page {
+pub struct EventPage {
     /// First and last of the requested events that are trimmed already.
     pub missed: Option<(Seq, Seq)>,
     /// Events in order, without a gap. Empty at the end.
-    pub events: Vec<Event>,
+    pub events: Vec<JournalEvent>,
 }
 
 impl Events {
@@ -34,7 +34,7 @@ impl Events {
 
     /// Publishes an event; durable on return.
     pub async fn publish(&self, event: NewEvent) -> Result<Seq, Error> {
-        self.journal.ask(Work::Publish { event }).await
+        self.journal.ask(WriteOperation::Publish { event }).await
     }
 
     /// Queues an event and returns at once. The event precedes everything that its caller asks of
@@ -42,7 +42,7 @@ impl Events {
     /// False if the event was lost because the queue was full, the event too large or the journal
     /// stopped; a running journal publishes the number of lost events as `events.lost`.
     pub fn publish_later(&self, event: NewEvent) -> bool {
-        let work = Work::Publish { event };
+        let work = WriteOperation::Publish { event };
         let queued = work.check(self.journal.options()).is_ok() && self.journal.try_tell(work);
         if !queued {
             self.journal.shared().lose_event();
@@ -60,7 +60,7 @@ impl Events {
     }
 
     /// Reads up to `limit` durable events beginning with `from`. Blocks.
-    pub fn read(&self, from: Seq, limit: usize) -> Result<Page, Error> {
+    pub fn read(&self, from: Seq, limit: usize) -> Result<EventPage, Error> {
         read(self.journal.shared(), from, limit)
     }
 
@@ -70,20 +70,20 @@ impl Events {
     }
 }
 
-pub(crate) fn read(shared: &Shared, from: Seq, limit: usize) -> Result<Page, Error> {
+pub(crate) fn read(shared: &JournalShared, from: Seq, limit: usize) -> Result<EventPage, Error> {
     let mut expected = from.max(Seq::FIRST);
     // Events past this one may not be on the disk yet. Read before the database is taken:
     // compaction may exchange it, and the old one receives nothing more.
     let last = Seq::new(shared.last_event.load(SeqCst));
     let live = shared.live()?;
-    let mut page = Page::default();
+    let mut page = EventPage::default();
     if expected > last {
         return Ok(page);
     }
-    let first_key = Base::Event(expected).encode();
-    for value in Values::new(live.db.range(first_key..vec![keys::EVENT + 1])).take(limit) {
+    let first_key = BaseKey::Event(expected).encode();
+    for value in StoredValues::new(live.db.range(first_key..vec![keys::EVENT + 1])).take(limit) {
         let value = value?;
-        let Base::Event(seq) = value.base else { break };
+        let BaseKey::Event(seq) = value.base else { break };
         if seq > last {
             break;
         }
@@ -94,7 +94,7 @@ pub(crate) fn read(shared: &Shared, from: Seq, limit: usize) -> Result<Page, Err
             }
             page.missed = Some((expected, seq.prev()));
         }
-        page.events.push(Event::decode(seq, &value.bytes)?);
+        page.events.push(JournalEvent::decode(seq, &value.bytes)?);
         expected = seq.next();
     }
     Ok(page)

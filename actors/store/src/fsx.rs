@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::Error;
-use crate::error::Doing;
+use crate::error::IoContext;
 
 /// Makes creations, renames and removals in `dir` durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {

@@ -21,7 +21,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::commit::Commit;
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::{Error, fsx};
 
 pub(crate) const FILE: &str = "HEAD";
@@ -31,12 +31,12 @@ const MAGIC: [u8; 4] = *b"HKH1";
 
 /// Open `HEAD` file.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct HeadFile {
     file: File,
     store_id: Uuid,
 }
 
-impl Head {
+impl HeadFile {
     /// Creates the file with both slots holding `commit`.
     pub(crate) fn create(dir: &Path, store_id: Uuid, commit: &Commit) -> Result<Self, Error> {
         let mut bytes = vec![0; 2 * SLOT_STRIDE as usize];
@@ -66,7 +66,7 @@ impl Head {
             }
         }
         let newest = newest.ok_or_else(|| Error::unreadable("neither slot of HEAD is readable"))?;
-        Ok((Head { file, store_id }, newest))
+        Ok((HeadFile { file, store_id }, newest))
     }
 
     /// Writes `commit`; must be synced before the next one, which uses the other slot.
@@ -112,15 +112,15 @@ mod tests {
     fn the_newest_good_slot_counts() {
         let dir = tempfile::tempdir().unwrap();
         let id = Uuid::new_v4();
-        let head = Head::create(dir.path(), id, &commit(1)).unwrap();
+        let head = HeadFile::create(dir.path(), id, &commit(1)).unwrap();
         head.write(&commit(2)).unwrap();
         head.write(&commit(3)).unwrap();
-        assert_eq!(Head::open(dir.path(), id).unwrap().1, commit(3));
-        assert!(Head::open(dir.path(), Uuid::new_v4()).is_err());
+        assert_eq!(HeadFile::open(dir.path(), id).unwrap().1, commit(3));
+        assert!(HeadFile::open(dir.path(), Uuid::new_v4()).is_err());
 
         head.file.write_all_at(&[0xff], SLOT_STRIDE + 30).unwrap();
-        assert_eq!(Head::open(dir.path(), id).unwrap().1, commit(2));
+        assert_eq!(HeadFile::open(dir.path(), id).unwrap().1, commit(2));
         head.file.write_all_at(&[0xff], 30).unwrap();
-        assert!(matches!(Head::open(dir.path(), id), Err(Error::Unreadable { .. })));
+        assert!(matches!(HeadFile::open(dir.path(), id), Err(Error::Unreadable { .. })));
     }
 }

@@ -21,15 +21,15 @@ const FORMAT: u32 = 1;
 /// Contents of `STORE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Identity {
+pub(crate) struct StoreIdentity {
     pub(crate) format: u32,
     pub(crate) store_id: Uuid,
     pub(crate) created: DateTime<Utc>,
 }
 
-impl Identity {
+impl StoreIdentity {
     pub(crate) fn fresh() -> Self {
-        Identity { format: FORMAT, store_id: Uuid::new_v4(), created: Utc::now() }
+        StoreIdentity { format: FORMAT, store_id: Uuid::new_v4(), created: Utc::now() }
     }
 
     /// Reads `STORE`; `None` when there is none.
@@ -39,7 +39,7 @@ impl Identity {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io("reading STORE", &error)),
         };
-        let identity: Identity = serde_json::from_slice(&bytes)
+        let identity: StoreIdentity = serde_json::from_slice(&bytes)
             .map_err(|error| Error::unreadable(format!("STORE is damaged: {error}")))?;
         if identity.format > FORMAT {
             return Err(Error::TooNew { found: identity.format, known: FORMAT });

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::assemble::Values;
-use crate::error::Doing;
-use crate::keys::{self, Base};
+use crate::assemble::StoredValues;
+use crate::error::IoContext;
+use crate::keys::{self, BaseKey};
 use crate::{Error, Seq, StreamId};
 
 /// State of one stream: a snapshot of everything up to `compacted`, then the records `compacted + 1
@@ -25,28 +25,28 @@ pub(crate) struct EventRange {
 }
 
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct JournalIndex {
     pub(crate) streams: HashMap<StreamId, StreamState>,
     pub(crate) events: EventRange,
     pub(crate) records: u64,
 }
 
-impl Index {
+impl JournalIndex {
     /// Reads every value and checks its frame and that no number is missing.
     pub(crate) fn build(db: &sled::Db) -> Result<Self, Error> {
         let mut streams = HashMap::<StreamId, StreamState>::new();
-        for value in Values::new(db.scan_prefix([keys::SNAPSHOT])) {
+        for value in StoredValues::new(db.scan_prefix([keys::SNAPSHOT])) {
             let value = value?;
-            if let Base::Snapshot(stream) = value.base {
+            if let BaseKey::Snapshot(stream) = value.base {
                 let seq = value.seq;
                 let state = StreamState { has_snapshot: true, compacted: seq, last: seq };
                 streams.insert(stream, state);
             }
         }
         let mut records = 0;
-        for value in Values::new(db.scan_prefix([keys::RECORD])) {
+        for value in StoredValues::new(db.scan_prefix([keys::RECORD])) {
             let value = value?;
-            if let Base::Record(stream, seq) = value.base {
+            if let BaseKey::Record(stream, seq) = value.base {
                 let state = streams.entry(stream.clone()).or_default();
                 follow(state.last, seq, value.seq)
                     .map_err(|what| Error::unreadable_at(&stream, Some(seq), what))?;
@@ -54,15 +54,15 @@ impl Index {
                 records += 1;
             }
         }
-        Ok(Index { streams, events: events(db)?, records })
+        Ok(JournalIndex { streams, events: events(db)?, records })
     }
 }
 
 fn events(db: &sled::Db) -> Result<EventRange, Error> {
     let mut range = EventRange { oldest: Seq::FIRST, last: Seq::ZERO };
-    for value in Values::new(db.scan_prefix([keys::EVENT])) {
+    for value in StoredValues::new(db.scan_prefix([keys::EVENT])) {
         let value = value?;
-        if let Base::Event(seq) = value.base {
+        if let BaseKey::Event(seq) = value.base {
             if range.last == Seq::ZERO {
                 range = EventRange { oldest: seq, last: seq.prev() };
             }

@@ -8,18 +8,20 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::backup::{self, Order};
+use crate::backup::{self, BackupRequest};
 use crate::compacting::Compacting;
-use crate::error::Doing;
-use crate::intake::{self, Inlet};
-use crate::migrate::{Plan, SHIPPED};
-use crate::open::{self, Opened};
+use crate::error::IoContext;
+use crate::migrate::{MigrationPlan, SHIPPED};
+use crate::open::{self, OpenedJournal};
+use crate::queue::{self, QueueSender};
 use crate::replay::{self, Replay};
-use crate::request::{Append, Done, Reply, Request, Then, Work};
-use crate::shared::Shared;
-use crate::stats::{self, Stats};
-use crate::writer::{Group, Writer};
-use crate::{Error, Events, NewEvent, Options, Recovered, Seq, Stopped, StreamId};
+use crate::request::{
+    Append, AppendCallback, OnceCallback, ReplyPath, WriteOperation, WriteRequest,
+};
+use crate::shared::JournalShared;
+use crate::stats::{self, JournalStats};
+use crate::writer::{CallerEstimate, JournalWriter};
+use crate::{Error, Events, NewEvent, Options, Recovered, Seq, StopReason, StreamId};
 
 /// Handle on the journal; clones share it. The writer ends when the last handle is dropped.
 ///
@@ -32,10 +34,10 @@ pub struct Journal {
 }
 
 struct Inner {
-    inlet: Inlet,
+    inlet: QueueSender,
     /// One permit per KiB of `queue_mb`.
     room: Arc<Semaphore>,
-    shared: Arc<Shared>,
+    shared: Arc<JournalShared>,
     options: Options,
 }
 
@@ -47,11 +49,15 @@ impl Journal {
         Self::open_as(options, SHIPPED)
     }
 
-    pub(crate) fn open_as(options: Options, plan: Plan) -> Result<(Journal, Recovered), Error> {
-        let Opened { lock, committer, index, reserve, recovered } = open::open(&options, plan)?;
+    pub(crate) fn open_as(
+        options: Options,
+        plan: MigrationPlan,
+    ) -> Result<(Journal, Recovered), Error> {
+        let OpenedJournal { lock, committer, index, reserve, recovered } =
+            open::open(&options, plan)?;
         let live_bytes = committer.live_bytes();
         let db = committer.db.clone();
-        let shared = Shared::new(db, lock, options.dir.clone(), options.events_buffered);
+        let shared = JournalShared::new(db, lock, options.dir.clone(), options.events_buffered);
         shared.oldest_event.store(index.events.oldest.get(), SeqCst);
         shared.last_event.store(index.events.last.get(), SeqCst);
         shared.counters.live_bytes.store(live_bytes, SeqCst);
@@ -60,15 +66,15 @@ impl Journal {
             shared.compaction().done(compacted);
         }
         let shared = Arc::new(shared);
-        let (inlet, intake) = intake::bounded(options.queue_records);
-        let writer = Writer {
+        let (inlet, intake) = queue::bounded(options.queue_records);
+        let writer = JournalWriter {
             committer,
             index,
             reserve,
             options: options.clone(),
             shared: shared.clone(),
             intake,
-            group: Group::default(),
+            group: CallerEstimate::default(),
             compacting: Compacting::default(),
         };
         thread::Builder::new()
@@ -93,7 +99,7 @@ impl Journal {
         records: Vec<Vec<u8>>,
         events: Vec<NewEvent>,
     ) -> Result<Seq, Error> {
-        self.ask(Work::Append { stream: stream.clone(), records, events }).await
+        self.ask(WriteOperation::Append { stream: stream.clone(), records, events }).await
     }
 
     /// Checks an append against the limits that would refuse it.
@@ -109,23 +115,28 @@ impl Journal {
     /// no deadline: the outcome passed to `done` is final.
     ///
     /// Returns both arguments when there is no room at once.
-    pub fn try_append(&self, append: Append, done: Done) -> Result<(), (Append, Done)> {
+    pub fn try_append(
+        &self,
+        append: Append,
+        done: AppendCallback,
+    ) -> Result<(), (Append, AppendCallback)> {
         let Append { stream, records, events } = append;
-        let work = Work::Append { stream, records, events };
+        let work = WriteOperation::Append { stream, records, events };
         if let Err(error) = work.check(&self.inner.options) {
             done(Err(error));
             return Ok(());
         }
         let room = self.inner.room.clone().try_acquire_many_owned(permits(&work));
-        let then = Then::new(done);
+        let then = OnceCallback::new(done);
         let refused = match room {
             Err(_none) => Some(work),
             Ok(room) => {
-                let request = Request { work, reply: Some(Reply::Then(then.clone())), room };
+                let request =
+                    WriteRequest { work, reply: Some(ReplyPath::Then(then.clone())), room };
                 self.inner.inlet.try_ask(request).map(|request| request.work)
             }
         };
-        if let Some(Work::Append { stream, records, events }) = refused
+        if let Some(WriteOperation::Append { stream, records, events }) = refused
             && let Some(done) = then.take()
         {
             return Err((Append { stream, records, events }, done));
@@ -139,7 +150,7 @@ impl Journal {
     /// Fence: waits until everything queued before is on the disk or refused, including requests
     /// whose callers no longer wait. Call it before replaying a stream that another has written to.
     pub async fn settled(&self) -> Result<(), Error> {
-        self.ask(Work::Fence).await.map(drop)
+        self.ask(WriteOperation::Fence).await.map(drop)
     }
 
     /// Replaces the stream's snapshot and its records up to and including `upto` by a new snapshot,
@@ -151,13 +162,13 @@ impl Journal {
         upto: Seq,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        self.ask(Work::Snapshot { stream: stream.clone(), upto, bytes }).await.map(drop)
+        self.ask(WriteOperation::Snapshot { stream: stream.clone(), upto, bytes }).await.map(drop)
     }
 
     /// Removes a whole stream, durably and atomically. A missing stream is no error. Its numbers
     /// start from 1 again.
     pub async fn forget(&self, stream: &StreamId) -> Result<(), Error> {
-        self.ask(Work::Forget { stream: stream.clone() }).await.map(drop)
+        self.ask(WriteOperation::Forget { stream: stream.clone() }).await.map(drop)
     }
 
     /// Reads a stream back. Blocks; for a stream's owner, at start-up. The stream must not be
@@ -187,7 +198,7 @@ impl Journal {
     pub async fn backup(&self, to: PathBuf) -> Result<(), Error> {
         backup::prepare(&to)?;
         let (reply, mut answer) = oneshot::channel();
-        self.inner.shared.order(Order { to, reply })?;
+        self.inner.shared.order(BackupRequest { to, reply })?;
         // The writer looks for orders after each commit.
         self.settled().await?;
         let made = tokio::select! {
@@ -199,33 +210,33 @@ impl Journal {
     }
 
     /// Statistics. Blocks: it looks at the directory.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> JournalStats {
         stats::gather(&self.inner.shared, &self.inner.options, self.inner.inlet.len())
     }
 
     /// Waits until the writer has stopped; the directory is free by then.
-    pub async fn stopped(&self) -> Stopped {
+    pub async fn stopped(&self) -> StopReason {
         let mut watch = self.inner.shared.watch_stopped();
         let stopped = watch.wait_for(Option::is_some).await;
-        stopped.ok().and_then(|stopped| stopped.clone()).unwrap_or(Stopped::Closed)
+        stopped.ok().and_then(|stopped| stopped.clone()).unwrap_or(StopReason::Closed)
     }
 
     /// Commits what is queued, stops the writer and waits for it. Requests queued later are
     /// refused, on every handle.
-    pub async fn close(&self) -> Stopped {
+    pub async fn close(&self) -> StopReason {
         // A writer that has stopped already gives its reason below.
-        let _ = self.ask(Work::Close).await;
+        let _ = self.ask(WriteOperation::Close).await;
         self.stopped().await
     }
 
-    pub(crate) async fn ask(&self, work: Work) -> Result<Seq, Error> {
+    pub(crate) async fn ask(&self, work: WriteOperation) -> Result<Seq, Error> {
         work.check(&self.inner.options)?;
         let after_secs = self.inner.options.append_timeout_secs;
         let asked = async {
             let room = self.inner.room.clone().acquire_many_owned(permits(&work)).await;
             let room = room.expect("the semaphore is never closed");
             let (reply, answer) = oneshot::channel();
-            let request = Request { work, reply: Some(Reply::Waiter(reply)), room };
+            let request = WriteRequest { work, reply: Some(ReplyPath::Waiter(reply)), room };
             if !self.inner.inlet.ask(request).await {
                 return Err(self.stopped().await.into());
             }
@@ -253,13 +264,13 @@ impl Journal {
     }
 
     /// Queues work if there is room at once.
-    pub(crate) fn try_tell(&self, work: Work) -> bool {
+    pub(crate) fn try_tell(&self, work: WriteOperation) -> bool {
         let room = self.inner.room.clone();
         let Ok(room) = room.try_acquire_many_owned(permits(&work)) else { return false };
-        self.inner.inlet.tell(Request { work, reply: None, room })
+        self.inner.inlet.tell(WriteRequest { work, reply: None, room })
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<JournalShared> {
         &self.inner.shared
     }
 
@@ -268,8 +279,8 @@ impl Journal {
     }
 }
 
-/// Weight in KiB, at least one; `Work::check` keeps it within the semaphore.
-fn permits(work: &Work) -> u32 {
+/// Weight in KiB, at least one; `WriteOperation::check` keeps it within the semaphore.
+fn permits(work: &WriteOperation) -> u32 {
     u32::try_from(work.weight().div_ceil(1024).max(1)).unwrap_or(u32::MAX)
 }
 

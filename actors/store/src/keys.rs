@@ -30,20 +30,20 @@ pub(crate) const STORE_KEY: &[u8] = b"mstore";
 
 /// Decoded key, without its piece number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Base {
+pub(crate) enum BaseKey {
     Event(Seq),
     Record(StreamId, Seq),
     Snapshot(StreamId),
 }
 
-impl Base {
+impl BaseKey {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
-            Base::Event(seq) => [&[EVENT][..], &seq.get().to_be_bytes()].concat(),
-            Base::Record(stream, seq) => {
+            BaseKey::Event(seq) => [&[EVENT][..], &seq.get().to_be_bytes()].concat(),
+            BaseKey::Record(stream, seq) => {
                 [&records_of(stream)[..], &seq.get().to_be_bytes()].concat()
             }
-            Base::Snapshot(stream) => named(SNAPSHOT, stream),
+            BaseKey::Snapshot(stream) => named(SNAPSHOT, stream),
         }
     }
 
@@ -55,14 +55,14 @@ impl Base {
     fn try_decode(key: &[u8]) -> Option<Self> {
         let (tag, rest) = key.split_first()?;
         match *tag {
-            EVENT => Some(Base::Event(seq(rest)?)),
+            EVENT => Some(BaseKey::Event(seq(rest)?)),
             RECORD => {
                 let (stream, rest) = name(rest)?;
-                Some(Base::Record(stream, seq(rest)?))
+                Some(BaseKey::Record(stream, seq(rest)?))
             }
             SNAPSHOT => {
                 let (stream, rest) = name(rest)?;
-                rest.is_empty().then_some(Base::Snapshot(stream))
+                rest.is_empty().then_some(BaseKey::Snapshot(stream))
             }
             _ => None,
         }
@@ -107,17 +107,17 @@ mod tests {
     fn keys_round_trip_and_sort_as_numbers() {
         let stream = StreamId::parse("a/b").unwrap();
         let bases = [
-            Base::Event(Seq::new(300)),
-            Base::Record(stream.clone(), Seq::new(255)),
-            Base::Record(stream.clone(), Seq::new(256)),
-            Base::Snapshot(stream),
+            BaseKey::Event(Seq::new(300)),
+            BaseKey::Record(stream.clone(), Seq::new(255)),
+            BaseKey::Record(stream.clone(), Seq::new(256)),
+            BaseKey::Snapshot(stream),
         ];
         for base in &bases {
-            assert_eq!(Base::decode(&base.encode()).unwrap(), *base);
+            assert_eq!(BaseKey::decode(&base.encode()).unwrap(), *base);
         }
         assert!(bases[1].encode() < bases[2].encode());
         for bad in [&b""[..], b"x", b"e1234567", b"ra/b\x0012345678-", b"sa/b", b"sa/b\0-"] {
-            assert!(Base::decode(bad).is_err(), "{bad:?}");
+            assert!(BaseKey::decode(bad).is_err(), "{bad:?}");
         }
     }
 }

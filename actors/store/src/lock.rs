@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 
 use crate::Error;
-use crate::error::Doing;
+use crate::error::IoContext;
 
 /// Lock on the state directory. Taken before anything is read: the database's own lock comes too
 /// late for the check at start-up.

@@ -1,6 +1,6 @@
 //! Schema migrations, run once each, in order, at start-up.
 
-use crate::changes::Changes;
+use crate::changes::KeyChanges;
 use crate::commit::Committer;
 use crate::{Error, keys};
 
@@ -12,21 +12,21 @@ pub(crate) struct Migration {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) name: &'static str,
-    pub(crate) run: fn(&sled::Db, &mut Changes) -> Result<(), Error>,
+    pub(crate) run: fn(&sled::Db, &mut KeyChanges) -> Result<(), Error>,
 }
 
 /// Chain of migrations and the schema it leads to.
 #[derive(Clone, Copy)]
-pub(crate) struct Plan {
+pub(crate) struct MigrationPlan {
     pub(crate) schema: u32,
     pub(crate) migrations: &'static [Migration],
 }
 
 /// Shipped plan. Schema 1 is the first; a change of `keys.rs` or `frame.rs` adds a migration here
 /// and raises the number.
-pub(crate) const SHIPPED: Plan = Plan { schema: 1, migrations: &[] };
+pub(crate) const SHIPPED: MigrationPlan = MigrationPlan { schema: 1, migrations: &[] };
 
-impl Plan {
+impl MigrationPlan {
     /// Refuses a database with a newer schema.
     pub(crate) fn accepts(&self, schema: u32) -> Result<(), Error> {
         if schema > self.schema {
@@ -48,7 +48,7 @@ impl Plan {
                 self.migrations.iter().find(|step| step.from == schema).ok_or_else(|| {
                     Error::unreadable(format!("no migration leads on from schema {schema}"))
                 })?;
-            let mut changes = Changes::default();
+            let mut changes = KeyChanges::default();
             (step.run)(&committer.db, &mut changes)?;
             changes.put(keys::SCHEMA_KEY.to_vec(), step.to.to_be_bytes().to_vec());
             committer.commit(changes)?;

@@ -19,13 +19,13 @@ use uuid::Uuid;
 use crate::commit::{Commit, Committer};
 use crate::compact::Compacted;
 use crate::compacting::millis;
-use crate::database::Checked;
-use crate::error::Doing;
-use crate::head::{self, Head};
-use crate::identity::Identity;
-use crate::index::Index;
+use crate::database::CheckResult;
+use crate::error::IoContext;
+use crate::head::{self, HeadFile};
+use crate::identity::StoreIdentity;
+use crate::index::JournalIndex;
 use crate::lock::DirLock;
-use crate::migrate::Plan;
+use crate::migrate::MigrationPlan;
 use crate::reserve::{self, Reserve};
 use crate::{Error, Options, Seq, compact, crash, database, fsx, keys, probe};
 
@@ -58,23 +58,23 @@ pub struct Recovered {
 }
 
 /// Checked, open database with its lock.
-pub(crate) struct Opened {
+pub(crate) struct OpenedJournal {
     pub(crate) lock: DirLock,
     pub(crate) committer: Committer,
-    pub(crate) index: Index,
+    pub(crate) index: JournalIndex,
     pub(crate) reserve: Reserve,
     pub(crate) recovered: Recovered,
 }
 
 /// Opens or creates the store. Blocks; after an error nothing runs and nothing that was
 /// acknowledged has changed.
-pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
+pub(crate) fn open(options: &Options, plan: MigrationPlan) -> Result<OpenedJournal, Error> {
     options.check()?;
     let dir = &options.dir;
     fsx::make_dir(dir)?;
     let lock = DirLock::take(dir)?;
     fsx::remove_tree(&dir.join(probe::DIR))?;
-    let identity = Identity::read(dir)?;
+    let identity = StoreIdentity::read(dir)?;
     if identity.is_some() {
         compact::settle(dir)?;
     }
@@ -103,7 +103,7 @@ pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
     let mut committer = Committer::new(db, head, &found);
     let unacknowledged_commit = committer.catch_up(at, &path)?;
     let migrated = plan.run(&mut committer, found.schema)?;
-    let index = database::guarded(|| Index::build(&committer.db))?;
+    let index = database::guarded(|| JournalIndex::build(&committer.db))?;
     fsx::sync_dir(&path)?;
     let reserve = Reserve::of(&path, options)?;
     let recovered = Recovered {
@@ -117,11 +117,11 @@ pub(crate) fn open(options: &Options, plan: Plan) -> Result<Opened, Error> {
         migrated,
         compacted,
     };
-    Ok(Opened { lock, committer, index, reserve, recovered })
+    Ok(OpenedJournal { lock, committer, index, reserve, recovered })
 }
 
 /// Creates the store up to, but without, `HEAD`.
-fn create(options: &Options, plan: Plan) -> Result<Identity, Error> {
+fn create(options: &Options, plan: MigrationPlan) -> Result<StoreIdentity, Error> {
     let dir = &options.dir;
     for (name, path) in [("a database", dir.join(JOURNAL_DIR)), ("HEAD", dir.join(head::FILE))] {
         if path.exists() {
@@ -130,7 +130,7 @@ fn create(options: &Options, plan: Plan) -> Result<Identity, Error> {
     }
     let building = dir.join(CREATE_DIR);
     fsx::remove_tree(&building)?;
-    let identity = Identity::fresh();
+    let identity = StoreIdentity::fresh();
     let db = database::open(&building, options)?;
     let mut batch = sled::Batch::default();
     batch.insert(keys::STORE_KEY, identity.store_id.as_bytes());
@@ -164,10 +164,14 @@ fn finish_creation(dir: &Path) -> Result<(), Error> {
 
 /// Reads `HEAD`. Without one the creation never ended, and the database must be the untouched first
 /// commit.
-fn recall(options: &Options, plan: Plan, store_id: Uuid) -> Result<(Head, Commit), Error> {
+fn recall(
+    options: &Options,
+    plan: MigrationPlan,
+    store_id: Uuid,
+) -> Result<(HeadFile, Commit), Error> {
     let dir = &options.dir;
     if dir.join(head::FILE).exists() {
-        return Head::open(dir, store_id);
+        return HeadFile::open(dir, store_id);
     }
     let path = dir.join(JOURNAL_DIR);
     let checked = probe::run(&path, store_id, None, plan.schema, options)?;
@@ -177,10 +181,10 @@ fn recall(options: &Options, plan: Plan, store_id: Uuid) -> Result<(Head, Commit
             checked.commit.number
         )));
     }
-    Ok((Head::create(dir, store_id, &FIRST_COMMIT)?, FIRST_COMMIT))
+    Ok((HeadFile::create(dir, store_id, &FIRST_COMMIT)?, FIRST_COMMIT))
 }
 
-fn compact_if_due(options: &Options, checked: &Checked) -> Result<Option<Compacted>, Error> {
+fn compact_if_due(options: &Options, checked: &CheckResult) -> Result<Option<Compacted>, Error> {
     let path = options.dir.join(JOURNAL_DIR);
     let (began, before_bytes) = (Instant::now(), fsx::tree_bytes(&path));
     if !compact::due_at_start(options, before_bytes, checked.live_bytes) {

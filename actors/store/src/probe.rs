@@ -15,9 +15,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::commit::Commit;
-use crate::database::{self, Checked};
-use crate::error::Doing;
-use crate::index::Index;
+use crate::database::{self, CheckResult};
+use crate::error::IoContext;
+use crate::index::JournalIndex;
 use crate::{Error, Options, fsx};
 
 /// Directory of the copy, beside the original.
@@ -30,7 +30,7 @@ pub(crate) fn run(
     head: Option<Commit>,
     known_schema: u32,
     options: &Options,
-) -> Result<Checked, Error> {
+) -> Result<CheckResult, Error> {
     let copy = options.dir.join(DIR);
     fsx::remove_tree(&copy)?;
     fsx::copy_tree(path, &copy)?;
@@ -62,7 +62,7 @@ fn look(
     head: Option<Commit>,
     known_schema: u32,
     options: &Options,
-) -> Result<Checked, Error> {
+) -> Result<CheckResult, Error> {
     let db = database::open(copy, options).map_err(as_unreadable)?;
     let checked = database::guarded(|| {
         let checked = database::check(&db, store_id)?;
@@ -70,7 +70,7 @@ fn look(
             database::compare(head, checked.commit)?;
         }
         if checked.schema == known_schema {
-            Index::build(&db)?;
+            JournalIndex::build(&db)?;
         }
         Ok(checked)
     });

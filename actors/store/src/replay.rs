@@ -2,7 +2,7 @@
 
 use crate::assemble;
 use crate::index::follow;
-use crate::keys::Base;
+use crate::keys::BaseKey;
 use crate::{Error, Seq, StreamId};
 
 /// Contents of a stream: apply the snapshot, then the records in order.
@@ -42,7 +42,7 @@ fn records(db: &sled::Db, stream: &StreamId, compacted: Seq) -> Result<Vec<(Seq,
     let mut records = Vec::new();
     for value in assemble::records(db, stream) {
         let value = value?;
-        if let Base::Record(_, seq) = value.base {
+        if let BaseKey::Record(_, seq) = value.base {
             follow(last, seq, value.seq)
                 .map_err(|what| Error::unreadable_at(stream, Some(seq), what))?;
             last = seq;

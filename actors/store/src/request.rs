@@ -7,14 +7,14 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::{Error, NewEvent, Options, Seq, StreamId};
 
 /// Reply path of a request; answered after the commit, dropped when the writer stopped before it.
-pub(crate) enum Reply {
+pub(crate) enum ReplyPath {
     /// Channel of a caller that waits.
     Waiter(oneshot::Sender<Result<Seq, Error>>),
     /// Callback to run.
-    Then(Then),
+    Then(OnceCallback),
 }
 
-impl Reply {
+impl ReplyPath {
     pub(crate) fn answer(self, answer: Result<Seq, Error>) {
         match self {
             // A caller that stopped waiting is no error.
@@ -25,16 +25,16 @@ impl Reply {
 }
 
 /// Callback for the outcome of an append that nobody waits for.
-pub type Done = Box<dyn FnOnce(Result<Seq, Error>) + Send>;
+pub type AppendCallback = Box<dyn FnOnce(Result<Seq, Error>) + Send>;
 
 /// Once-only callback, called with an error if there is no answer.
 #[derive(Clone)]
-pub(crate) struct Then(Arc<Once>);
+pub(crate) struct OnceCallback(Arc<Once>);
 
-struct Once(Mutex<Option<Done>>);
+struct Once(Mutex<Option<AppendCallback>>);
 
-impl Then {
-    pub(crate) fn new(done: Done) -> Self {
+impl OnceCallback {
+    pub(crate) fn new(done: AppendCallback) -> Self {
         Self(Arc::new(Once(Mutex::new(Some(done)))))
     }
 
@@ -46,13 +46,13 @@ impl Then {
     }
 
     /// Takes the callback if it was not called yet.
-    pub(crate) fn take(&self) -> Option<Done> {
+    pub(crate) fn take(&self) -> Option<AppendCallback> {
         self.0.take()
     }
 }
 
 impl Once {
-    fn take(&self) -> Option<Done> {
+    fn take(&self) -> Option<AppendCallback> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -76,7 +76,7 @@ pub struct Append {
     pub events: Vec<NewEvent>,
 }
 
-pub(crate) enum Work {
+pub(crate) enum WriteOperation {
     Append {
         stream: StreamId,
         records: Vec<Vec<u8>>,
@@ -98,22 +98,22 @@ pub(crate) enum Work {
     Close,
 }
 
-pub(crate) struct Request {
-    pub(crate) work: Work,
+pub(crate) struct WriteRequest {
+    pub(crate) work: WriteOperation,
     /// Reply path; `None` for an event published "later".
-    pub(crate) reply: Option<Reply>,
+    pub(crate) reply: Option<ReplyPath>,
     /// Share of `queue_mb`, released when the request is answered.
     pub(crate) room: OwnedSemaphorePermit,
 }
 
-impl Work {
+impl WriteOperation {
     /// Size of the request in bytes, for admission.
     pub(crate) fn weight(&self) -> usize {
         match self {
-            Work::Append { records, events, .. } => weight(records, events),
-            Work::Snapshot { bytes, .. } => bytes.len(),
-            Work::Publish { event } => event.weight(),
-            Work::Forget { .. } | Work::Fence | Work::Close => 0,
+            WriteOperation::Append { records, events, .. } => weight(records, events),
+            WriteOperation::Snapshot { bytes, .. } => bytes.len(),
+            WriteOperation::Publish { event } => event.weight(),
+            WriteOperation::Forget { .. } | WriteOperation::Fence | WriteOperation::Close => 0,
         }
     }
 
@@ -121,19 +121,21 @@ impl Work {
     pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
         let record = options.max_record_bytes();
         match self {
-            Work::Append { records, events, .. } => return check(records, events, options),
-            Work::Snapshot { bytes, .. } => {
+            WriteOperation::Append { records, events, .. } => {
+                return check(records, events, options);
+            }
+            WriteOperation::Snapshot { bytes, .. } => {
                 limit("a snapshot", bytes.len(), options.max_snapshot_bytes())?;
             }
-            Work::Publish { event } => limit("an event", event.weight(), record)?,
-            Work::Forget { .. } | Work::Fence | Work::Close => {}
+            WriteOperation::Publish { event } => limit("an event", event.weight(), record)?,
+            WriteOperation::Forget { .. } | WriteOperation::Fence | WriteOperation::Close => {}
         }
         limit("a request", self.weight(), options.queue_mb * 1024 * 1024)
     }
 }
 
 impl Append {
-    /// Checks the limits as [`Work::check`] does.
+    /// Checks the limits as [`WriteOperation::check`] does.
     pub(crate) fn check(&self, options: &Options) -> Result<(), Error> {
         check(&self.records, &self.events, options)
     }

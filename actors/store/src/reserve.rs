@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate, fstat, statvfs};
 
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::{Error, NewEvent, Options, fsx};
 
 /// Name of the reserve's file, beside the database.
@@ -90,7 +90,7 @@ impl Reserve {
     }
 
     /// Event to publish since the last call, if any.
-    pub(crate) fn news(&mut self) -> Option<NewEvent> {
+    pub(crate) fn change_event(&mut self) -> Option<NewEvent> {
         self.event.take()
     }
 

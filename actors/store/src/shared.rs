@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{broadcast, watch};
 
-use crate::backup::Order;
+use crate::backup::BackupRequest;
 use crate::database::Database;
 use crate::lock::DirLock;
-use crate::{Compacted, Error, Event};
+use crate::{Compacted, Error, JournalEvent};
 
 /// Reason why the writer stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopReason {
     /// Stopped by order, or because every handle was dropped.
     Closed,
     /// A commit failed or the thread panicked.
@@ -23,11 +23,11 @@ pub enum Stopped {
     },
 }
 
-impl From<Stopped> for Error {
-    fn from(stopped: Stopped) -> Error {
+impl From<StopReason> for Error {
+    fn from(stopped: StopReason) -> Error {
         match stopped {
-            Stopped::Closed => Error::Closed,
-            Stopped::Poisoned { cause } => Error::Poisoned { cause },
+            StopReason::Closed => Error::Closed,
+            StopReason::Poisoned { cause } => Error::Poisoned { cause },
         }
     }
 }
@@ -35,14 +35,14 @@ impl From<Stopped> for Error {
 /// Open database with its lock. The lock is dropped last, so that a directory that can be locked
 /// has no database open in it.
 #[derive(Clone)]
-pub(crate) struct Live {
+pub(crate) struct OpenDatabase {
     pub(crate) db: Arc<Database>,
     _lock: Arc<DirLock>,
 }
 
-/// Counters for `Stats`.
+/// Counters for `JournalStats`.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct JournalCounters {
     pub(crate) requests: AtomicU64,
     pub(crate) records: AtomicU64,
     pub(crate) commits: AtomicU64,
@@ -71,36 +71,36 @@ impl Compactions {
     }
 }
 
-pub(crate) struct Shared {
+pub(crate) struct JournalShared {
     /// Database, taken out when the writer stops, so that stale handles do not keep the directory
     /// locked. Locked only to clone or take.
-    live: Mutex<Option<Live>>,
-    stopped: watch::Sender<Option<Stopped>>,
+    live: Mutex<Option<OpenDatabase>>,
+    stopped: watch::Sender<Option<StopReason>>,
     /// Durable events, as they commit.
-    pub(crate) events: broadcast::Sender<Arc<Event>>,
+    pub(crate) events: broadcast::Sender<Arc<JournalEvent>>,
     pub(crate) oldest_event: AtomicU64,
     pub(crate) last_event: AtomicU64,
-    pub(crate) counters: Counters,
+    pub(crate) counters: JournalCounters,
     compactions: Mutex<Compactions>,
     /// Next backup to make.
-    order: Mutex<Option<Order>>,
+    order: Mutex<Option<BackupRequest>>,
     pub(crate) dir: PathBuf,
 }
 
-impl Shared {
+impl JournalShared {
     pub(crate) fn new(
         db: Arc<Database>,
         lock: DirLock,
         dir: PathBuf,
         events_buffered: usize,
     ) -> Self {
-        Shared {
-            live: Mutex::new(Some(Live { db, _lock: Arc::new(lock) })),
+        JournalShared {
+            live: Mutex::new(Some(OpenDatabase { db, _lock: Arc::new(lock) })),
             stopped: watch::Sender::new(None),
             events: broadcast::Sender::new(events_buffered),
             oldest_event: AtomicU64::new(1),
             last_event: AtomicU64::new(0),
-            counters: Counters::default(),
+            counters: JournalCounters::default(),
             compactions: Mutex::default(),
             order: Mutex::default(),
             dir,
@@ -108,7 +108,7 @@ impl Shared {
     }
 
     /// Database, or the reason why there is none.
-    pub(crate) fn live(&self) -> Result<Live, Error> {
+    pub(crate) fn live(&self) -> Result<OpenDatabase, Error> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
         live.ok_or_else(|| self.why_stopped())
     }
@@ -121,19 +121,19 @@ impl Shared {
     }
 
     /// Takes the database out; the caller drops it.
-    pub(crate) fn take_live(&self) -> Option<Live> {
+    pub(crate) fn take_live(&self) -> Option<OpenDatabase> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(crate) fn stop(&self, stopped: Stopped) {
+    pub(crate) fn stop(&self, stopped: StopReason) {
         self.stopped.send_replace(Some(stopped));
     }
 
-    pub(crate) fn stopped(&self) -> Option<Stopped> {
+    pub(crate) fn stopped(&self) -> Option<StopReason> {
         self.stopped.borrow().clone()
     }
 
-    pub(crate) fn watch_stopped(&self) -> watch::Receiver<Option<Stopped>> {
+    pub(crate) fn watch_stopped(&self) -> watch::Receiver<Option<StopReason>> {
         self.stopped.subscribe()
     }
 
@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Stores the order for the writer; refuses a second one.
-    pub(crate) fn order(&self, order: Order) -> Result<(), Error> {
+    pub(crate) fn order(&self, order: BackupRequest) -> Result<(), Error> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.as_ref().is_some_and(|waiting| !waiting.reply.is_closed()) {
             return Err(Error::invalid("another backup is waiting"));
@@ -156,7 +156,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) fn take_order(&self) -> Option<Order> {
+    pub(crate) fn take_order(&self) -> Option<BackupRequest> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::compact::{COPY_DIR, OLD_DIR};
 use crate::open::JOURNAL_DIR;
-use crate::shared::{Shared, Stopped};
+use crate::shared::{JournalShared, StopReason};
 use crate::{Compacted, Options, Seq, fsx};
 
 /// Counters since the journal was opened, unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Stats {
+pub struct JournalStats {
     /// Number of requests answered, of every kind.
     pub requests: u64,
     /// Number of records appended.
@@ -53,14 +53,18 @@ pub struct Stats {
 }
 
 /// Gathers the statistics. Blocks: it walks the database's directory.
-pub(crate) fn gather(shared: &Shared, options: &Options, queue_depth: usize) -> Stats {
+pub(crate) fn gather(
+    shared: &JournalShared,
+    options: &Options,
+    queue_depth: usize,
+) -> JournalStats {
     let counters = &shared.counters;
     let (requests, commits) = (counters.requests.load(Relaxed), counters.commits.load(Relaxed));
     let live_bytes = counters.live_bytes.load(Relaxed);
     let dirs = [JOURNAL_DIR, COPY_DIR, OLD_DIR];
     let disk_bytes = dirs.iter().map(|name| fsx::tree_bytes(&shared.dir.join(name))).sum::<u64>();
     let compaction = shared.compaction().clone();
-    Stats {
+    JournalStats {
         requests,
         records: counters.records.load(Relaxed),
         commits,
@@ -80,7 +84,7 @@ pub(crate) fn gather(shared: &Shared, options: &Options, queue_depth: usize) -> 
         compacted: compaction.last,
         compaction_given_up: compaction.given_up,
         poisoned: match shared.stopped() {
-            Some(Stopped::Poisoned { cause }) => Some(cause),
+            Some(StopReason::Poisoned { cause }) => Some(cause),
             _ => None,
         },
     }

@@ -8,15 +8,15 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::task::spawn_blocking;
 
-use crate::events::{self, Page};
-use crate::shared::Shared;
-use crate::{Error, Event, Seq, Stopped};
+use crate::events::{self, EventPage};
+use crate::shared::JournalShared;
+use crate::{Error, JournalEvent, Seq, StopReason};
 
 /// Item that a subscriber receives.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Delivery {
+pub enum SubscriptionItem {
     /// Next event.
-    Event(Arc<Event>),
+    Event(Arc<JournalEvent>),
     /// Events that were not delivered: the subscriber was too slow, or they are trimmed.
     /// [`crate::Events::read`] returns what is still kept.
     Missed {
@@ -30,20 +30,20 @@ pub enum Delivery {
 /// Subscription to events. Delivers every number once, as an event or as part of a missed range,
 /// first from the past and then live.
 pub struct Subscription {
-    shared: Arc<Shared>,
-    live: broadcast::Receiver<Arc<Event>>,
-    stopped: watch::Receiver<Option<Stopped>>,
+    shared: Arc<JournalShared>,
+    live: broadcast::Receiver<Arc<JournalEvent>>,
+    stopped: watch::Receiver<Option<StopReason>>,
     capacity: usize,
     /// Next number to deliver.
     next: Seq,
     /// Events read from the past, or kept back behind a `Missed`.
-    ahead: VecDeque<Arc<Event>>,
+    ahead: VecDeque<Arc<JournalEvent>>,
     /// True while the past may hold more.
     catching_up: bool,
 }
 
 impl Subscription {
-    pub(crate) fn new(shared: Arc<Shared>, from: Option<Seq>, capacity: usize) -> Self {
+    pub(crate) fn new(shared: Arc<JournalShared>, from: Option<Seq>, capacity: usize) -> Self {
         // Receiver first, then the number: what commits in between is in both, and `next` drops the
         // duplicate.
         let live = shared.events.subscribe();
@@ -63,7 +63,7 @@ impl Subscription {
 
     /// Waits for the next delivery; may be cancelled without losing one. Fails when the journal has
     /// stopped or its past is unreadable.
-    pub async fn next(&mut self) -> Result<Delivery, Error> {
+    pub async fn next(&mut self) -> Result<SubscriptionItem, Error> {
         loop {
             if let Some(event) = self.ahead.front() {
                 if event.seq > self.next {
@@ -72,7 +72,7 @@ impl Subscription {
                 let event = self.ahead.pop_front().expect("it was just looked at");
                 if event.seq == self.next {
                     self.next = self.next.next();
-                    return Ok(Delivery::Event(event));
+                    return Ok(SubscriptionItem::Event(event));
                 }
                 continue;
             }
@@ -100,7 +100,7 @@ impl Subscription {
 
     async fn read_past(&mut self) -> Result<(), Error> {
         let (shared, from, limit) = (self.shared.clone(), self.next, self.capacity);
-        let Page { events, .. } = spawn_blocking(move || events::read(&shared, from, limit))
+        let EventPage { events, .. } = spawn_blocking(move || events::read(&shared, from, limit))
             .await
             .map_err(|error| Error::unreadable(format!("reading events: {error}")))??;
         self.catching_up = !events.is_empty();
@@ -108,9 +108,9 @@ impl Subscription {
         Ok(())
     }
 
-    fn miss(&mut self, last: Seq) -> Delivery {
+    fn miss(&mut self, last: Seq) -> SubscriptionItem {
         let first = self.next;
         self.next = last.next();
-        Delivery::Missed { first, last }
+        SubscriptionItem::Missed { first, last }
     }
 }

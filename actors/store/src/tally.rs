@@ -6,7 +6,7 @@
 //! damage, not against a forger.
 
 use crate::Error;
-use crate::error::Doing;
+use crate::error::IoContext;
 use crate::keys;
 
 /// Count and sum. Keys that start with `m` are left out.

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::Error;
-use crate::error::Doing;
+use crate::error::IoContext;
 
 const BEGINS: &str = "snap.";
 const ENDS: &str = ".generating";

@@ -24,30 +24,30 @@ use std::time::{Duration, Instant};
 use chrono::Utc;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::changes::Changes;
+use crate::changes::KeyChanges;
 use crate::commit::Committer;
 use crate::compacting::Compacting;
 use crate::database::panic_text;
 use crate::event::LOST_KIND;
-use crate::index::Index;
-use crate::intake::{Call, Intake};
-use crate::request::{Reply, Request, Work};
+use crate::index::JournalIndex;
+use crate::pending_commit::{PendingCommit, RequestOutcome};
+use crate::queue::{QueueReceiver, WriterWake};
+use crate::request::{ReplyPath, WriteOperation, WriteRequest};
 use crate::reserve::Reserve;
-use crate::shared::{Shared, Stopped};
-use crate::stage::{Outcome, Stage};
+use crate::shared::{JournalShared, StopReason};
 use crate::{Error, NewEvent, Options, Seq};
 
 /// Delay after which an idle writer reports lost events.
 const IDLE_TICK: Duration = Duration::from_millis(500);
 
-pub(crate) struct Writer {
+pub(crate) struct JournalWriter {
     pub(crate) committer: Committer,
-    pub(crate) index: Index,
+    pub(crate) index: JournalIndex,
     pub(crate) reserve: Reserve,
     pub(crate) options: Options,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) intake: Intake,
-    pub(crate) group: Group,
+    pub(crate) shared: Arc<JournalShared>,
+    pub(crate) intake: QueueReceiver,
+    pub(crate) group: CallerEstimate,
     pub(crate) compacting: Compacting,
 }
 
@@ -59,31 +59,31 @@ const LONGEST_GATHER: Duration = Duration::from_millis(1);
 /// Estimate of the concurrent callers: those of the last commit and those that queued meanwhile. A
 /// single caller is never waited for.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct CallerEstimate {
     callers: usize,
     patience: Duration,
 }
 
 /// Answer that waits for the commit.
 struct Waiting {
-    reply: Option<Reply>,
+    reply: Option<ReplyPath>,
     answer: Result<Seq, Error>,
     _room: OwnedSemaphorePermit,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Runs until closed or failed, then closes the database and reports the reason.
     pub(crate) fn run(mut self) {
         let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
         let stopped = match ended {
-            Ok(Ok(())) => Stopped::Closed,
-            Ok(Err(error)) => Stopped::Poisoned { cause: error.to_string() },
-            Err(panic) => Stopped::Poisoned { cause: format!("panic: {}", panic_text(&*panic)) },
+            Ok(Ok(())) => StopReason::Closed,
+            Ok(Err(error)) => StopReason::Poisoned { cause: error.to_string() },
+            Err(panic) => StopReason::Poisoned { cause: format!("panic: {}", panic_text(&*panic)) },
         };
-        if let Stopped::Poisoned { cause } = &stopped {
+        if let StopReason::Poisoned { cause } = &stopped {
             tracing::error!(%cause, "the journal stopped");
         }
-        let Writer { committer, shared, intake, compacting, .. } = self;
+        let JournalWriter { committer, shared, intake, compacting, .. } = self;
         compacting.stop();
         let live = shared.take_live();
         drop(committer);
@@ -96,9 +96,9 @@ impl Writer {
     fn work(&mut self) -> Result<(), Error> {
         loop {
             let (first, ended) = match self.intake.wait(self.compacting.tick(IDLE_TICK)) {
-                Call::Asked(first) => (Some(first), false),
-                Call::Look => (None, false),
-                Call::Ended => (None, true),
+                WriterWake::Asked(first) => (Some(first), false),
+                WriterWake::Look => (None, false),
+                WriterWake::Ended => (None, true),
             };
             // Events published before a request are committed before it.
             let mut batch = Vec::new();
@@ -109,7 +109,7 @@ impl Writer {
                 batch.push(event);
             }
             self.gather(first, &mut batch);
-            let closing = batch.iter().any(|request| matches!(request.work, Work::Close));
+            let closing = batch.iter().any(|request| matches!(request.work, WriteOperation::Close));
             self.commit(batch)?;
             self.reserve.keep();
             if closing || ended {
@@ -120,7 +120,7 @@ impl Writer {
     }
 
     /// Adds waiting requests to the batch, and those that are expected soon.
-    fn gather(&mut self, first: Option<Request>, batch: &mut Vec<Request>) {
+    fn gather(&mut self, first: Option<WriteRequest>, batch: &mut Vec<WriteRequest>) {
         let until = Instant::now() + self.group.patience;
         let (mut next, mut asked) = (first, 0);
         while let Some(request) = next {
@@ -132,26 +132,26 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, batch: Vec<Request>) -> Result<(), Error> {
+    fn commit(&mut self, batch: Vec<WriteRequest>) -> Result<(), Error> {
         let began = Instant::now();
         let requests = batch.len() as u64;
         let db = self.committer.db.clone();
-        let mut stage = Stage {
+        let mut stage = PendingCommit {
             db: &db,
             index: &mut self.index,
             options: &self.options,
             now: Utc::now(),
-            changes: Changes::default(),
+            changes: KeyChanges::default(),
             events: Vec::new(),
             records: 0,
         };
         let mut waiting = Vec::with_capacity(batch.len());
         let mut failure = None;
-        for Request { work, reply, room } in batch {
+        for WriteRequest { work, reply, room } in batch {
             let answer = match stage.apply(work) {
-                Outcome::Done(seq) => Ok(seq),
-                Outcome::Refused(error) => Err(error),
-                Outcome::Failed(error) => {
+                RequestOutcome::Done(seq) => Ok(seq),
+                RequestOutcome::Refused(error) => Err(error),
+                RequestOutcome::Failed(error) => {
                     failure = Some(error.clone());
                     Err(error)
                 }
@@ -166,7 +166,7 @@ impl Writer {
                 data: serde_json::json!({ "count": lost }),
             });
         }
-        if let Some(event) = self.reserve.news() {
+        if let Some(event) = self.reserve.change_event() {
             stage.publish(event);
         }
         if failure.is_none() {
@@ -186,7 +186,7 @@ impl Writer {
             return Err(error);
         }
         let took = began.elapsed();
-        self.group = Group {
+        self.group = CallerEstimate {
             // Only callers that wait for an answer come back after it.
             callers: waiting.iter().filter(|one| one.reply.is_some()).count() + self.intake.asked(),
             patience: (took / GATHER_PART).min(LONGEST_GATHER),
@@ -219,7 +219,7 @@ impl Writer {
     }
 }
 
-fn answer_one(reply: Option<Reply>, answer: Result<Seq, Error>) {
+fn answer_one(reply: Option<ReplyPath>, answer: Result<Seq, Error>) {
     if let Some(reply) = reply {
         reply.answer(answer);
     }

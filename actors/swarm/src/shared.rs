@@ -7,7 +7,7 @@ use std::{
 
 use hivekeep_kernel::{
     Census, SwarmId, ToolError,
-    ports::{Sessions, Tasks},
+    ports::{SessionQuotas, Tasks},
 };
 use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, saga::SagaHandle};
 use hivekeep_store::{Events, Journal};
@@ -20,7 +20,7 @@ pub struct SwarmShared {
     pub(crate) options: Options,
     pub(crate) journal: Journal,
     pub(crate) events: Events,
-    pub(crate) sessions: Arc<dyn Sessions>,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) census: Census,
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: Arc<dyn Tasks>,

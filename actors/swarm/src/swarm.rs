@@ -41,7 +41,7 @@ use state::{RunningSwarm, SwarmState};
 
 /// Observed state of a running swarm, repeated rather than recorded. Sets hold indexes of tasks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Live {
+pub(crate) struct ObservedSwarm {
     /// Tasks that are in their guests.
     pub(crate) started: BTreeSet<usize>,
     /// Tasks whose forks are removed.
@@ -50,7 +50,7 @@ pub(crate) struct Live {
 
 /// A step of a swarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum SwarmStep {
     /// A task, from its fork to its end.
     Task(usize),
     /// The merge of what the tasks committed.
@@ -90,8 +90,8 @@ pub(crate) struct SwarmSaga {
 
 impl Saga for SwarmSaga {
     type State = SwarmState;
-    type Step = Step;
-    type Live = Live;
+    type Step = SwarmStep;
+    type Live = ObservedSwarm;
     type Args = Args;
 
     fn resume(Args { shared, id, fresh }: Args, handle: SagaHandle<Self>) -> Self {
@@ -116,19 +116,19 @@ impl Saga for SwarmSaga {
         self.shared.tools.quiet(self.id).await;
     }
 
-    fn due(state: &SwarmState, running: &[Step]) -> Vec<Step> {
+    fn due(state: &SwarmState, running: &[SwarmStep]) -> Vec<SwarmStep> {
         let state = match state {
             SwarmState::Finished(over) if over.result.workers_left.is_empty() => return Vec::new(),
-            SwarmState::Finished(_) => return vec![Step::CleanLeft],
+            SwarmState::Finished(_) => return vec![SwarmStep::CleanLeft],
             SwarmState::Running(state) => state,
         };
-        let tasks: Vec<_> = state.open_tasks().map(Step::Task).collect();
+        let tasks: Vec<_> = state.open_tasks().map(SwarmStep::Task).collect();
         match state.plan.merge.is_some() && state.merged.is_none() {
             _ if !tasks.is_empty() => tasks,
             // One that has ended removes its fork.
-            _ if running.iter().any(|step| matches!(step, Step::Task(_))) => Vec::new(),
-            true => vec![Step::Merge],
-            false => vec![Step::Clean],
+            _ if running.iter().any(|step| matches!(step, SwarmStep::Task(_))) => Vec::new(),
+            true => vec![SwarmStep::Merge],
+            false => vec![SwarmStep::Clean],
         }
     }
 
@@ -140,16 +140,16 @@ impl Saga for SwarmSaga {
     }
 
     /// Work that is let go of tells what it began to stop; what a guest runs goes on.
-    fn interruptible(step: Step) -> bool {
-        matches!(step, Step::Task(_))
+    fn interruptible(step: SwarmStep) -> bool {
+        matches!(step, SwarmStep::Task(_))
     }
 
-    async fn step(&self, step: Step) -> Result<(), LogError> {
+    async fn step(&self, step: SwarmStep) -> Result<(), LogError> {
         match step {
-            Step::Task(task) => self.task(task).await,
-            Step::Merge => self.merge().await,
-            Step::Clean => self.clean().await,
-            Step::CleanLeft => self.clean_left().await,
+            SwarmStep::Task(task) => self.task(task).await,
+            SwarmStep::Merge => self.merge().await,
+            SwarmStep::Clean => self.clean().await,
+            SwarmStep::CleanLeft => self.clean_left().await,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    ChildNews, Context, Entity, Fault, Layer, SwarmId, ToolCall, ToolError, ports::Reservation,
+    ChildEnd, Context, Entity, Fault, Layer, SwarmId, ToolCall, ToolError, ports::Reservation,
     serve,
 };
 use hivekeep_runtime::{
@@ -31,7 +31,7 @@ use crate::{
     shared::SwarmShared,
     swarm::{
         self, SwarmSaga,
-        records::Plan,
+        records::SwarmPlan,
         state::{SwarmState, stream},
     },
     tools::FAMILY,
@@ -49,7 +49,7 @@ enum Inner {
     /// A routed call.
     Tool(Box<ToolCall>),
     /// Make room for a swarm that is going to be planned.
-    Admit(Box<Plan>, oneshot::Sender<Result<(), ToolError>>),
+    Admit(Box<SwarmPlan>, oneshot::Sender<Result<(), ToolError>>),
     /// The swarm was not planned after all.
     Drop(SwarmId),
     /// The swarm's plan is durable: run it.
@@ -107,8 +107,8 @@ impl Entity for Swarms {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        let Some((id, ended)) = self.swarms.hear(news)? else { return Ok(()) };
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        let Some((id, ended)) = self.swarms.hear(end)? else { return Ok(()) };
         let Some(SwarmMember::Saga(handle)) = self.swarms.get(id) else { return Ok(()) };
         let handle = handle.clone();
         match (handle.state(), ended) {
@@ -141,7 +141,7 @@ impl Swarms {
         Ok(())
     }
 
-    fn admit(&mut self, plan: &Plan) -> Result<(), ToolError> {
+    fn admit(&mut self, plan: &SwarmPlan) -> Result<(), ToolError> {
         let admitted =
             self.swarms.admit(plan.id, SwarmMember::planned(plan), self.shared.options.max_running);
         let limit = self.shared.options.max_running;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use hivekeep_kernel::{
     Census, Resources, TeamId, ToolError,
-    ports::{DefaultSize, Network, Sessions, Tasks, Vault},
+    ports::{DefaultSize, Network, SessionQuotas, Tasks, Vault},
 };
 pub(crate) use hivekeep_runtime::OnBehalfOf;
 use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, log::Logs};
@@ -23,7 +23,7 @@ pub struct TeamShared {
     pub(crate) rates: bool,
     pub(crate) journal: Journal,
     pub(crate) events: Events,
-    pub(crate) sessions: Arc<dyn Sessions>,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) census: Census,
     pub(crate) member_size: Resources,
     pub(crate) network: Arc<dyn Network>,

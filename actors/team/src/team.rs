@@ -52,7 +52,8 @@ use futures::{
     future::{BoxFuture, try_join_all},
 };
 use hivekeep_kernel::{
-    CallCx, Context, Entity, Fault, MessageId, SessionId, TeamId, ToolError, mailbox::Unavailable,
+    CallCx, Context, Entity, Fault, MessageId, SessionId, TeamId, ToolError,
+    mailbox::ActorUnavailable,
 };
 use hivekeep_runtime::log::Log;
 use tokio::sync::oneshot;
@@ -139,7 +140,8 @@ pub(crate) trait Manager: Send + Sync {
     ///
     /// # Errors
     /// When the manager is being started.
-    fn when_childless(&self, id: TeamId, free: oneshot::Sender<()>) -> Result<(), Unavailable>;
+    fn when_childless(&self, id: TeamId, free: oneshot::Sender<()>)
+    -> Result<(), ActorUnavailable>;
 
     /// A team is no more, and nobody else says so.
     fn gone(&self, id: TeamId);

@@ -69,7 +69,11 @@ impl Msg {
 }
 
 impl Manager for Address<Msg> {
-    fn when_childless(&self, id: TeamId, free: oneshot::Sender<()>) -> Result<(), Unavailable> {
+    fn when_childless(
+        &self,
+        id: TeamId,
+        free: oneshot::Sender<()>,
+    ) -> Result<(), ActorUnavailable> {
         self.send(Msg(Inner::Childless(id, free)))
     }
 

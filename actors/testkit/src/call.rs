@@ -26,7 +26,7 @@ const LOOKS: usize = 12_000;
 
 /// A call that was begun and may not be answered yet.
 #[derive(Debug)]
-pub struct Call {
+pub struct PendingCall {
     answer: oneshot::Receiver<Result<Value, ToolError>>,
     pad: ReceiptPad,
     /// Cancels it.
@@ -70,7 +70,7 @@ pub(crate) fn of(
     args: Value,
     limit: Duration,
     given_back: Arc<AtomicUsize>,
-) -> (ToolCall, Call) {
+) -> (ToolCall, PendingCall) {
     let (reply, answer) = oneshot::channel();
     let (progress, told) = Progress::channel(200);
     let mut cx = context(session, tool.spec.name, limit, progress);

@@ -17,7 +17,7 @@ use std::{
 use hivekeep_kernel::{
     Address, Addressing, Census, RestartPolicy, SessionId, Target, ToolError,
     entity::spawn_root,
-    ports::{Sessions, Tools},
+    ports::{SessionQuotas, Tools},
 };
 use hivekeep_runtime::{Daemon, Family, Ports};
 use hivekeep_store::Journal;
@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub use call::{Call, context, eventually};
+pub use call::{PendingCall, context, eventually};
 use root::Root;
 
 /// For a call that a test awaits.
@@ -34,9 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The parts of the daemon that a family does not bring itself. Cheap to clone.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct RigServices {
     /// Who is attached.
-    pub sessions: Arc<dyn Sessions>,
+    pub sessions: Arc<dyn SessionQuotas>,
     /// The daemon's other tools.
     pub tools: Arc<dyn Tools>,
     /// Offers what the family needs, to each daemon anew.
@@ -51,7 +51,7 @@ pub struct Rig<F: Family> {
     pub session: SessionId,
     /// How often a call gave back its place among those that are worked on.
     pub given_back: Arc<AtomicUsize>,
-    surroundings: Surroundings,
+    surroundings: RigServices,
     options: F::Options,
     singletons: Vec<(String, Arc<dyn Target>)>,
     cell: ractor::ActorCell,
@@ -60,21 +60,21 @@ pub struct Rig<F: Family> {
 
 impl<F: Family> Rig<F> {
     /// Mounts a family in a new folder and starts it.
-    pub async fn new(options: F::Options, surroundings: Surroundings) -> Self {
+    pub async fn new(options: F::Options, surroundings: RigServices) -> Self {
         let folder = Arc::new(TempDir::new().expect("a folder"));
         Self::open(options, surroundings, folder, SessionId::new()).await
     }
 
     async fn open(
         options: F::Options,
-        surroundings: Surroundings,
+        surroundings: RigServices,
         folder: Arc<TempDir>,
         session: SessionId,
     ) -> Self {
         let store = hivekeep_store::Options::at(folder.path());
         let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
-        let Surroundings { sessions, tools, offer } = surroundings.clone();
+        let RigServices { sessions, tools, offer } = surroundings.clone();
         let daemon = Daemon {
             census: Census::default(),
             closing: CancellationToken::new(),
@@ -125,7 +125,13 @@ impl<F: Family> Rig<F> {
     }
 
     /// Begins a call of a tool that a single actor serves.
-    pub fn begin_as(&self, session: SessionId, tool: &str, args: Value, limit: Duration) -> Call {
+    pub fn begin_as(
+        &self,
+        session: SessionId,
+        tool: &str,
+        args: Value,
+        limit: Duration,
+    ) -> PendingCall {
         let info = F::tools().into_iter().find(|info| info.spec.name == tool).expect("a tool");
         let Addressing::Singleton(name) = info.spec.addressing else {
             panic!("`{tool}` is served by many")

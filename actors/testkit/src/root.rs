@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Census, ChildNews, Children, Context, Entity, Fault};
+use hivekeep_kernel::{Census, ChildEnd, Children, Context, Entity, Fault};
 use hivekeep_runtime::Child;
 use tokio::sync::Notify;
 
@@ -31,7 +31,7 @@ impl Entity for Root {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        self.0.hear(news).map(drop)
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        self.0.handle_end(end).map(drop)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 
-use crate::{codes, front::Malformed};
+use crate::{codes, front::MalformedFrontMatter};
 
 /// Refusal or failure; each variant asks something else of the caller.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,7 @@ pub enum Error {
         /// Path as given.
         path: String,
         /// Position and reason.
-        what: Malformed,
+        what: MalformedFrontMatter,
     },
     /// The pattern is not a regular expression, or is too large.
     #[error("the pattern: {0}")]

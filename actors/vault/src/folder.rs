@@ -23,21 +23,21 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use tokio::sync::broadcast;
 
-use crate::path::{NotePath, Rules};
+use crate::path::{NotePath, PathRules};
 use crate::uri::uri;
 use crate::{Error, Options};
 
-pub(crate) use walk::{Item, Kind, Walk};
-pub(crate) use write::Expect;
+pub(crate) use walk::{WalkEntry, WalkEntryKind, WalkParams};
+pub(crate) use write::WritePrecondition;
 
 /// Staging folder in the root, where notes are written before they are moved into place. Made by
 /// the first write; the next start removes it with what a crash left in it.
 pub(crate) const STAGING: &str = ".hivekeep";
 
 /// Folder of the vault.
-pub(crate) struct Folder {
+pub(crate) struct VaultFolder {
     root: Dir,
-    pub(crate) rules: Rules,
+    pub(crate) rules: PathRules,
     pub(crate) max_note_bytes: u64,
     quota: quota::Quota,
     /// Write-locked while a folder is made: nobody uses a folder whose name is not durable yet.
@@ -50,13 +50,13 @@ pub(crate) struct Folder {
 
 /// Version stamp that tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileStamp {
     inode: u64,
     size: i64,
     changed: (i64, u64),
 }
 
-impl Stamp {
+impl FileStamp {
     pub(crate) fn of(stat: &Stat) -> Self {
         let changed = (stat.st_ctime, stat.st_ctime_nsec);
         Self { inode: stat.st_ino, size: stat.st_size, changed }
@@ -70,12 +70,12 @@ impl Stamp {
 }
 
 /// Contents of a file with its stamp.
-pub(crate) struct Contents {
+pub(crate) struct FileContents {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: FileStamp,
 }
 
-impl Folder {
+impl VaultFolder {
     /// Opens the folder; the default one in the state directory is made.
     ///
     /// # Errors
@@ -95,7 +95,8 @@ impl Folder {
         let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(unavailable)?;
         // Checks now, and not at the first call, that the folder can be searched.
         root.entries().map_err(unavailable)?;
-        let (rules, quota) = (Rules::of(options), quota::Quota::new(options.max_total_mb << 20));
+        let (rules, quota) =
+            (PathRules::of(options), quota::Quota::new(options.max_total_mb << 20));
         let max_note_bytes = options.max_note_bytes();
         let making = RwLock::default();
         Ok(Self { root, rules, max_note_bytes, quota, making, room: None, changes })
@@ -144,11 +145,11 @@ impl Folder {
     }
 
     /// Reads a whole file.
-    pub(crate) fn read(&self, path: &NotePath) -> Result<Contents, Error> {
+    pub(crate) fn read(&self, path: &NotePath) -> Result<FileContents, Error> {
         let (dir, name) = self.parent_of(path)?;
         let mut bytes = Vec::new();
         let stamp = read_at(&dir, name, path, self.max_note_bytes, &mut bytes)?;
-        Ok(Contents { bytes, stamp })
+        Ok(FileContents { bytes, stamp })
     }
 
     /// Metadata of the file at a path, if there is one.
@@ -168,7 +169,7 @@ pub(crate) fn read_at(
     path: &NotePath,
     most: u64,
     bytes: &mut Vec<u8>,
-) -> Result<Stamp, Error> {
+) -> Result<FileStamp, Error> {
     bytes.clear();
     // Non-blocking: a file named like a note may be a pipe.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -191,7 +192,7 @@ pub(crate) fn read_at(
     file.take(most + 1).read_to_end(bytes).map_err(|source| path_error(path, source))?;
     match bytes.len() as u64 {
         grown if grown > most => Err(too_large(grown)),
-        _ => Ok(Stamp::of(&stat)),
+        _ => Ok(FileStamp::of(&stat)),
     }
 }
 

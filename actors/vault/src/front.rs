@@ -1,9 +1,9 @@
 //! Front matter editor: the YAML between two lines of `---` that a note may begin with.
 //!
 //! ```text
-//!  text ── block::locate ──► Block ── tree::parse ──► Mapping ── values
-//!                                                        │
-//!  text ◄── edit: cut and insert at the entry's place ◄──┘
+//!  text ── block::locate ──► FrontMatterBlock ── tree::parse ──► Mapping ── values
+//!                                                                   │
+//!  text ◄── edit: cut and insert at the entry's place ◄─────────────┘
 //! ```
 //! An edit replaces the text of one entry and nothing else. The result is parsed again: unless it
 //! has the intended value, and every other key its old one, the edit is refused.
@@ -19,7 +19,7 @@ mod tree;
 
 use serde_json::{Map, Value};
 
-pub(crate) use block::{Block, begin, body, locate};
+pub(crate) use block::{FrontMatterBlock, begin, body, locate};
 pub(crate) use edit::{delete, set};
 pub(crate) use list::{add_tag, fold, plain, remove_tag, tags_of};
 
@@ -29,7 +29,7 @@ const MAX_BYTES: usize = 256 * 1024;
 /// Position and cause of a front matter error. Lines and columns are the note's, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {why}")]
-pub struct Malformed {
+pub struct MalformedFrontMatter {
     /// Line of the note.
     pub line: usize,
     /// Column in characters.
@@ -42,11 +42,11 @@ pub struct Malformed {
 ///
 /// # Errors
 /// Position of the error, where it is not a YAML mapping.
-pub fn read(text: &str) -> Result<Map<String, Value>, Malformed> {
+pub fn read(text: &str) -> Result<Map<String, Value>, MalformedFrontMatter> {
     Ok(parsed(text)?.map(|(_, mapping)| mapping.values()).unwrap_or_default())
 }
 
-fn parsed(text: &str) -> Result<Option<(Block, tree::Mapping)>, Malformed> {
+fn parsed(text: &str) -> Result<Option<(FrontMatterBlock, tree::Mapping)>, MalformedFrontMatter> {
     let Some(block) = locate(text)? else { return Ok(None) };
     let mapping = tree::parse(block.yaml(text))?;
     Ok(Some((block, mapping)))

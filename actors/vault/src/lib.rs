@@ -1,9 +1,9 @@
 //! Note store: a folder of Markdown notes that outlives workspaces, sessions and the daemon.
 //!
 //! ```text
-//!  the tool `vault` ─► Keeper ── queue: one writer per note ──► ops ──► Folder
-//!  ports::Vault ─────────┘                                     │         │
-//!  (cards of teams)                 front, tags, search: pure ─┘         └─ handles, renames, fsync
+//!  the tool `vault` ─► VaultActor ── queue: one writer per note ──► ops ──► VaultFolder
+//!  ports::Vault ─────────┘                                           │         │
+//!  (cards of teams)                       front, tags, search: pure ─┘         └─ handles, renames, fsync
 //! ```
 //! Three guarantees hold whatever is asked and whoever else works in the folder:
 //!
@@ -16,6 +16,7 @@
 //!
 //! Every action works in a [`Scope`], a folder that is its caller's root.
 
+mod actor;
 pub mod answer;
 pub mod codes;
 mod error;
@@ -24,7 +25,6 @@ mod folder;
 mod front;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod keeper;
 mod keyed_queue;
 mod ops;
 mod options;
@@ -36,10 +36,10 @@ mod tags;
 pub mod tools;
 mod uri;
 
+pub use actor::{Msg, Seed, VaultActor, VaultHandle, open};
 pub use error::Error;
 pub use family::VaultFamily;
-pub use front::Malformed;
-pub use keeper::{Msg, Seed, VaultActor, VaultHandle, open};
+pub use front::MalformedFrontMatter;
 pub use options::Options;
 pub use path::{NotePath, Scope};
 pub use tools::catalogue;

@@ -125,12 +125,12 @@ impl Scope {
 
 /// Rules that say which files are notes and which folders are excluded.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
+pub(crate) struct PathRules {
     pub(crate) extensions: Vec<String>,
     pub(crate) excluded: Vec<String>,
 }
 
-impl Rules {
+impl PathRules {
     pub(crate) fn of(options: &crate::Options) -> Self {
         let (extensions, excluded) = (options.extensions.clone(), options.exclude_dirs.clone());
         Self { extensions, excluded }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_note_is_known_by_its_name() {
-        let rules = Rules::of(&crate::Options::default());
+        let rules = PathRules::of(&crate::Options::default());
         let admit = |text: &str| rules.admit_note(&NotePath::parse(text).unwrap());
         assert!(admit("a/b.md").is_ok() && admit("B.MD").is_ok());
         for no in ["a/b", "a/b.txt", ".md", ".git/a.md", "x/.obsidian/a.md", ".hivekeep/a.md", ""] {

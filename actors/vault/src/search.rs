@@ -18,13 +18,13 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::folder::{Kind, Walk};
-use crate::ops::Vault;
+use crate::folder::{WalkEntryKind, WalkParams};
+use crate::ops::VaultView;
 use crate::path::NotePath;
 use crate::{Error, tags};
 
 use gather::Gather;
-pub(crate) use matcher::Question;
+pub(crate) use matcher::CompiledQuery;
 use matcher::Unanswered;
 use read::Reader;
 
@@ -40,7 +40,7 @@ const MOST_SKIPPED: usize = 100;
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
 /// Parameters of a search.
-pub(crate) struct Request<'r> {
+pub(crate) struct SearchParams<'r> {
     pub(crate) query: &'r str,
     pub(crate) regex: bool,
     pub(crate) case_sensitive: bool,
@@ -55,14 +55,14 @@ pub(crate) struct Request<'r> {
 
 /// Matching line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hit {
+pub(crate) struct SearchHit {
     pub(crate) path: String,
     pub(crate) line_number: u64,
     pub(crate) line: String,
     pub(crate) context: String,
 }
 
-impl Hit {
+impl SearchHit {
     fn bytes(&self) -> usize {
         self.path.len() + self.line.len() + self.context.len()
     }
@@ -70,14 +70,14 @@ impl Hit {
 
 /// Note that was not searched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedNote {
     pub(crate) path: String,
     pub(crate) reason: String,
 }
 
 /// Limit that cut the results short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum SearchLimit {
     Results,
     Bytes,
     Time,
@@ -86,17 +86,17 @@ pub(crate) enum Cut {
 
 /// Results of a search.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) hits: Vec<Hit>,
-    pub(crate) cut: Option<Cut>,
+pub(crate) struct SearchResults {
+    pub(crate) hits: Vec<SearchHit>,
+    pub(crate) cut: Option<SearchLimit>,
     /// Number of notes read.
     pub(crate) searched: usize,
-    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped: Vec<SkippedNote>,
     pub(crate) skipped_count: usize,
 }
 
 /// Callbacks of a search.
-pub(crate) struct Watch<'w> {
+pub(crate) struct SearchCallbacks<'w> {
     /// Cancellation check: true once the caller is gone.
     pub(crate) stopped: &'w (dyn Fn() -> bool + Sync),
     /// Progress callback: notes searched, and their total.
@@ -109,28 +109,32 @@ pub(crate) struct Watch<'w> {
 ///
 /// # Errors
 /// [`Error::Pattern`], [`Error::Cancelled`], or the error of a folder that cannot be read.
-pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Result<Found, Error> {
+pub(crate) fn search(
+    vault: &VaultView,
+    ask: &SearchParams<'_>,
+    watch: &SearchCallbacks<'_>,
+) -> Result<SearchResults, Error> {
     if ask.query.is_empty() || ask.query.chars().count() > QUERY_CHARS {
         return Err(Error::Pattern(format!("it has to have 1 to {QUERY_CHARS} characters")));
     }
-    let question = Question::new(ask)?;
+    let question = CompiledQuery::new(ask)?;
     let began = Instant::now();
-    let wants = |kind| kind != Kind::Folder;
-    let walk = Walk { wants, ..Walk::everything(watch.stopped) };
+    let wants = |kind| kind != WalkEntryKind::Folder;
+    let walk = WalkParams { wants, ..WalkParams::everything(watch.stopped) };
     let (items, cut_short) = vault.walk(&walk, &ask.at)?;
     let prefix = vault.shown(&ask.at);
     let mut others = Vec::new();
     let mut notes = Vec::new();
     for item in items {
         let why = match item.kind {
-            Kind::Note => {
+            WalkEntryKind::Note => {
                 notes.push(item.path);
                 continue;
             }
-            Kind::Closed => "the folder cannot be read",
-            Kind::Other | Kind::Folder => "it is not a file",
+            WalkEntryKind::Closed => "the folder cannot be read",
+            WalkEntryKind::Other | WalkEntryKind::Folder => "it is not a file",
         };
-        others.push(Skipped { path: format!("{prefix}{}", item.path), reason: why.to_owned() });
+        others.push(SkippedNote { path: format!("{prefix}{}", item.path), reason: why.to_owned() });
     }
     let job = Job {
         vault,
@@ -158,10 +162,10 @@ pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Res
     let late = job.late.load(Relaxed);
     let mut found = job.gather.finish();
     if found.cut.is_none() && late {
-        found.cut = Some(Cut::Time);
+        found.cut = Some(SearchLimit::Time);
     }
     if found.cut.is_none() && cut_short {
-        found.cut = Some(Cut::Notes);
+        found.cut = Some(SearchLimit::Notes);
     }
     found.skipped_count += others.len();
     found.skipped.extend(others);
@@ -172,9 +176,9 @@ pub(crate) fn search(vault: &Vault, ask: &Request<'_>, watch: &Watch<'_>) -> Res
 
 /// State shared by the workers.
 struct Job<'j> {
-    vault: &'j Vault,
-    ask: &'j Request<'j>,
-    question: &'j Question,
+    vault: &'j VaultView,
+    ask: &'j SearchParams<'j>,
+    question: &'j CompiledQuery,
     prefix: &'j str,
     notes: &'j [String],
     began: Instant,
@@ -182,7 +186,7 @@ struct Job<'j> {
     looked_at: AtomicUsize,
     late: AtomicBool,
     gather: Gather,
-    watch: &'j Watch<'j>,
+    watch: &'j SearchCallbacks<'j>,
 }
 
 impl Job<'_> {
@@ -240,7 +244,7 @@ impl Job<'_> {
             context_lines: self.ask.context_lines,
         };
         let mut skip = |reason| {
-            part.skip(Skipped { path: path(), reason });
+            part.skip(SkippedNote { path: path(), reason });
             ControlFlow::Continue(())
         };
         let bytes = match reader.read(note) {

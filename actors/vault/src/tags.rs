@@ -28,14 +28,14 @@ const MOST_IN_EACH_OTHER: usize = 100;
 
 /// Distinct tags, whatever the case of their letters, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Distinct {
+pub(crate) struct DistinctTags {
     pub(crate) tags: Vec<String>,
     /// True if there may be more than these.
     pub(crate) more: bool,
     folded: HashSet<String>,
 }
 
-impl Distinct {
+impl DistinctTags {
     /// Adds a tag. False if there is no room for another one.
     fn add(&mut self, tag: &str) -> bool {
         let folded = fold(tag);
@@ -56,8 +56,8 @@ impl Distinct {
 ///
 /// # Errors
 /// [`Error::Cancelled`].
-pub(crate) fn inline(text: &str, stopped: &dyn Fn() -> bool) -> Result<Distinct, Error> {
-    let mut found = Distinct::default();
+pub(crate) fn inline(text: &str, stopped: &dyn Fn() -> bool) -> Result<DistinctTags, Error> {
+    let mut found = DistinctTags::default();
     let whole = each(text, stopped, &mut |tag| match found.add(tag) {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
@@ -67,8 +67,8 @@ pub(crate) fn inline(text: &str, stopped: &dyn Fn() -> bool) -> Result<Distinct,
 }
 
 /// All tags of a note, those of the front matter first.
-pub(crate) fn all(front: &Map<String, Value>, inline: &Distinct) -> Distinct {
-    let mut all = Distinct { more: inline.more, ..Distinct::default() };
+pub(crate) fn all(front: &Map<String, Value>, inline: &DistinctTags) -> DistinctTags {
+    let mut all = DistinctTags { more: inline.more, ..DistinctTags::default() };
     for tag in tags_of(front).iter().chain(&inline.tags) {
         if !all.add(tag) {
             break;

@@ -4,7 +4,7 @@ pub mod vault;
 
 use hivekeep_kernel::{ToolGroup, ToolInfo};
 
-use crate::keeper::VaultActor;
+use crate::actor::VaultActor;
 
 pub(crate) const FAMILIES: &[&ToolGroup<VaultActor>] = &[&vault::FAMILY];
 

@@ -183,7 +183,7 @@ impl WorkspaceDirectory {
     }
 }
 
-impl serve::Directory for WorkspaceDirectory {
+impl serve::ActorDirectory for WorkspaceDirectory {
     fn find(&self, id_or_name: &str) -> Result<Arc<dyn Target>, ToolError> {
         Ok(Arc::new(self.card(id_or_name)?.address))
     }

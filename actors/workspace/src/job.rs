@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Context, Entity, Fault, JobId};
-use hivekeep_link::{LinkError, Wait};
+use hivekeep_link::{CallTerms, LinkError};
 use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
 use serde_json::json;
 use tokio::sync::watch;
@@ -141,7 +141,7 @@ async fn look(mut seed: Seed) -> Option<Found> {
     };
     let poll =
         JobPoll { job_id: seed.job.to_string(), stdout_from: 0, stderr_from: 0, max_bytes: 0 };
-    match link.ask(poll, Wait::at_most(Duration::from_secs(20))).await {
+    match link.ask(poll, CallTerms::at_most(Duration::from_secs(20))).await {
         Ok(report) => Some(Some(report.summary)),
         Err(LinkError::Guest(error)) if error.code == GuestCode::UnknownJob => Some(None),
         Err(_) => None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
-    ports::{Attachment, GroupChange, NetworkMode, NetworkPolicy, NetworkView, NetworkWish},
+    ports::{GroupChange, InterfaceSettings, NetworkMode, NetworkView, NetworkWish, ReachPolicy},
 };
 use hivekeep_machine::Isolation;
 
@@ -103,7 +103,7 @@ impl NetworkState {
             Some(view) => (Some(view.attachment), view.policy, view.forwards),
             None => Default::default(),
         };
-        let Attachment { mac, address, prefix_len, gateway, dns } = match place {
+        let InterfaceSettings { mac, address, prefix_len, gateway, dns } = match place {
             Some(place) => place,
             None => return Self { mode, reason, ..Self::default() },
         };
@@ -152,7 +152,7 @@ fn asks_for_nothing(wish: &NetworkWish) -> bool {
 /// group, which is a team's to give. Forwards are the source's own.
 pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
     let Some(view) = shared.network.view(source) else { return NetworkWish::default() };
-    let NetworkPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: _ } =
+    let ReachPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: _ } =
         view.policy;
     NetworkWish {
         allow_internet: Some(allow_internet),

@@ -5,7 +5,7 @@ mod pool;
 use std::path::PathBuf;
 
 use hivekeep_kernel::{Backoff, GiveUp, Restart, RestartPolicy};
-use hivekeep_link::KeeperOptions;
+use hivekeep_link::LinkSupervisorOptions;
 use hivekeep_machine::{Isolation, Options as DriverOptions, SandboxOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ pub struct Options {
     /// Walls of sandboxes.
     pub sandbox: SandboxOptions,
     /// The link into the guest.
-    pub link: KeeperOptions,
+    pub link: LinkSupervisorOptions,
 }
 
 impl Default for Options {
@@ -95,7 +95,7 @@ impl Default for Options {
             pool: PoolOptions::default(),
             driver: DriverOptions::default(),
             sandbox: SandboxOptions::default(),
-            link: KeeperOptions::default(),
+            link: LinkSupervisorOptions::default(),
         }
     }
 }

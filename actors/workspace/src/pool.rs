@@ -17,7 +17,7 @@ mod work;
 use std::{sync::Arc, time::Instant};
 
 use hivekeep_kernel::{Address, Context, Entity, Fault, SessionId, ToolError, WorkspaceId};
-use hivekeep_machine::Support;
+use hivekeep_machine::CapabilitySupport;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -71,7 +71,7 @@ impl Entity for Pool {
                 .driver(spec.isolation)
                 .map(|driver| driver.capabilities().memory_snapshots.clone());
             let boots = match support {
-                Ok(Support::No { why }) => Some(why),
+                Ok(CapabilitySupport::No { why }) => Some(why),
                 _ => None,
             };
             (spec, class.ready as usize, boots)

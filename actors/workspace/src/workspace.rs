@@ -71,8 +71,8 @@ mod transfer;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    ChildNews, Children, Context, Entity, Fault, children::Outcome, serve, supervise::Meter,
-    workers::Workers,
+    ChildEnd, Children, Context, Entity, Fault, children::ChildOutcome, serve,
+    supervise::RestartCounter, workers::Workers,
 };
 use tokio::sync::watch;
 
@@ -100,7 +100,7 @@ impl Entity for Workspace {
         let ledger = shared.logs.begin(id).await.map_err(|error| Fault::new(error.to_text()))?;
         let children =
             Children::new(me.address.probe().path(), shared.daemon.census.clone(), me.cell.clone());
-        let crashes = Meter::new(shared.options.machine_policy());
+        let crashes = RestartCounter::new(shared.options.machine_policy());
         let handle = WorkspaceHandle { id, shared, actor: me.address.clone() };
         let (link_state, _) = watch::channel(LinkState::Absent);
         let (token, _) = watch::channel(ledger.plan.token.clone());
@@ -189,20 +189,20 @@ impl Entity for Workspace {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        match self.children.hear(news)? {
-            Outcome::GaveUp { name, reason } => {
+    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
+        match self.children.handle_end(news)? {
+            ChildOutcome::GaveUp { name, reason } => {
                 self.handle.publish(
                     "actor.gave_up",
                     serde_json::json!({ "actor": name, "reason": reason }),
                 );
             }
-            Outcome::Gone { name, .. } => {
+            ChildOutcome::Gone { name, .. } => {
                 if let Ok(job) = name.parse() {
                     self.jobs.remove(&job);
                 }
             }
-            Outcome::Restarting { .. } | Outcome::Stranger => {}
+            ChildOutcome::Restarting { .. } | ChildOutcome::Stranger => {}
         }
         Ok(())
     }

@@ -3,33 +3,33 @@
 use serde_json::Value;
 
 use super::stdin;
-use crate::cli::Failure;
+use crate::cli::CommandFailure;
 
 /// A parameter. Text stays text where the schema takes text; elsewhere it must
 /// spell JSON of a type that the schema takes.
-pub(super) fn parse(given: &str, schema: &Value) -> Result<(String, Value), Failure> {
+pub(super) fn parse(given: &str, schema: &Value) -> Result<(String, Value), CommandFailure> {
     let Some((key, text)) = given.split_once('=') else {
-        return Err(Failure::Usage(format!("--arg {given}: expected KEY=VALUE")));
+        return Err(CommandFailure::Usage(format!("--arg {given}: expected KEY=VALUE")));
     };
     let property = &schema["properties"][key];
     if property.is_null() {
         let known: Vec<_> =
             schema["properties"].as_object().into_iter().flat_map(|p| p.keys()).collect();
         let known: Vec<_> = known.iter().map(|key| key.as_str()).collect();
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "--arg {key}: there is no such parameter; there are {}",
             known.join(", ")
         )));
     }
     let text = text_of(text)?;
     let value = typed(&text, &kinds(property, schema)).map_err(|expected| {
-        Failure::Usage(format!("--arg {key}: `{text}` is not a valid {expected}"))
+        CommandFailure::Usage(format!("--arg {key}: `{text}` is not a valid {expected}"))
     })?;
     Ok((key.to_owned(), value))
 }
 
 /// The text itself, or standard input for `-`.
-pub(super) fn text_of(text: &str) -> Result<String, Failure> {
+pub(super) fn text_of(text: &str) -> Result<String, CommandFailure> {
     if text == "-" { stdin() } else { Ok(text.to_owned()) }
 }
 

@@ -7,13 +7,13 @@ use hivekeep_runtime::{Finding, Host, bytes};
 
 use super::distribution::Distribution;
 use crate::{
-    cli::{Context, client::Client, reach::Unreachable},
-    config::Loaded,
+    cli::{CliContext, client::Client, reach::Unreachable},
+    config::LoadedConfig,
     families,
 };
 
 /// Everything, in the order in which a person would mend it.
-pub(super) fn all(context: &Context) -> Vec<Finding> {
+pub(super) fn all(context: &CliContext) -> Vec<Finding> {
     let loaded = match context.load() {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -28,7 +28,7 @@ pub(super) fn all(context: &Context) -> Vec<Finding> {
     found
 }
 
-fn of_families(loaded: &Loaded) -> Vec<Finding> {
+fn of_families(loaded: &LoadedConfig) -> Vec<Finding> {
     let room = Room::with_floor_mb(loaded.config.daemon.free_space_floor_mb);
     let host = Host { folders: loaded.folders.shared(), room };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -43,7 +43,7 @@ fn of_families(loaded: &Loaded) -> Vec<Finding> {
     found
 }
 
-fn configuration(loaded: &Loaded) -> Finding {
+fn configuration(loaded: &LoadedConfig) -> Finding {
     let detail = match &loaded.file {
         Some(file) => file.display().to_string(),
         None => "no file: the defaults".to_owned(),
@@ -51,7 +51,7 @@ fn configuration(loaded: &Loaded) -> Finding {
     Finding::good("configuration", detail)
 }
 
-fn folders(loaded: &Loaded) -> Vec<Finding> {
+fn folders(loaded: &LoadedConfig) -> Vec<Finding> {
     let folders = &loaded.folders;
     let places = [
         ("state folder", &folders.state),
@@ -66,7 +66,7 @@ fn folders(loaded: &Loaded) -> Vec<Finding> {
 }
 
 /// Finding about the space that the journal sets aside for a full disk.
-fn reserve(loaded: &Loaded) -> Finding {
+fn reserve(loaded: &LoadedConfig) -> Finding {
     let (what, journal) = ("journal reserve", loaded.folders.journal());
     let wanted_mb = loaded.config.store.reserve_mb;
     match (wanted_mb, hivekeep_store::reserved_bytes(&journal)) {
@@ -110,7 +110,7 @@ fn folder(what: &str, path: &Path, room: &Room) -> Finding {
     }
 }
 
-fn daemon(context: &Context, loaded: &Loaded) -> Finding {
+fn daemon(context: &CliContext, loaded: &LoadedConfig) -> Finding {
     match Client::connect(&context.reach(loaded)) {
         Ok(client) => {
             let welcome = &client.welcome;

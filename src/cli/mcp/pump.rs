@@ -16,10 +16,10 @@ use super::{
     memory::{Subscription, answers, is_result},
 };
 use crate::{
-    cli::reach::{Reach, Unreachable},
+    cli::reach::{DaemonReach, Unreachable},
     doors::{
-        hello::{Hello, ToolNames, Welcome},
-        lines::{BlockingLines, Line},
+        hello::{ClientHello, DaemonWelcome, ToolNames},
+        lines::{BlockingLines, LineOutcome},
         plain,
     },
 };
@@ -60,7 +60,7 @@ type Output = Arc<Mutex<dyn Write + Send>>;
 /// # Errors
 /// When no daemon can be reached.
 pub(super) fn run(
-    reach: Reach,
+    reach: DaemonReach,
     terms: Terms,
     input: impl io::Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -83,8 +83,8 @@ pub(super) fn run(
     Down { reach, terms, link, output, welcome }.run(stream)
 }
 
-fn hello(terms: &Terms, resume: Option<SessionId>) -> Hello {
-    Hello::Mcp { toolset: terms.toolset.clone(), tool_names: terms.tool_names, resume }
+fn hello(terms: &Terms, resume: Option<SessionId>) -> ClientHello {
+    ClientHello::Mcp { toolset: terms.toolset.clone(), tool_names: terms.tool_names, resume }
 }
 
 fn write(output: &Output, line: &[u8]) -> io::Result<()> {
@@ -106,7 +106,7 @@ fn upward(input: impl io::Read, link: &Link, output: &Output, terms: &Terms) {
         BlockingLines::new(BufReader::with_capacity(64 * 1024, input), terms.max_line_bytes);
     loop {
         match lines.read() {
-            Ok(Line::Whole(line)) => {
+            Ok(LineOutcome::Whole(line)) => {
                 let client_gone = match link.send(line) {
                     Sent::Done => false,
                     Sent::Lost(answer) => write(output, &answer).is_err(),
@@ -116,7 +116,7 @@ fn upward(input: impl io::Read, link: &Link, output: &Output, terms: &Terms) {
                     break;
                 }
             }
-            Ok(Line::TooLong) => {
+            Ok(LineOutcome::TooLong) => {
                 let answer = format!(
                     r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":-32600,"message":"a message above {} MiB was dropped"}}}}"#,
                     terms.max_line_bytes / 1024 / 1024
@@ -125,7 +125,7 @@ fn upward(input: impl io::Read, link: &Link, output: &Output, terms: &Terms) {
                     break;
                 }
             }
-            Ok(Line::End) => break,
+            Ok(LineOutcome::End) => break,
             Err(error) => {
                 eprintln!("hivekeep: reading from the client: {error}");
                 break;
@@ -148,11 +148,11 @@ impl io::Read for Polled<'_> {
 }
 
 struct Down {
-    reach: Reach,
+    reach: DaemonReach,
     terms: Terms,
     link: Arc<Link>,
     output: Output,
-    welcome: Welcome,
+    welcome: DaemonWelcome,
 }
 
 /// The reason why one run of the pump ended.
@@ -193,15 +193,17 @@ impl Down {
         let mut lines = BlockingLines::new(reader, MAX_DAEMON_LINE_BYTES);
         loop {
             match lines.read() {
-                Ok(Line::Whole(line)) => {
+                Ok(LineOutcome::Whole(line)) => {
                     // To the client first: what is noted as answered was answered.
                     if write(&self.output, line).is_err() {
                         return Ended::ClientGone;
                     }
                     self.link.received(line);
                 }
-                Ok(Line::TooLong) => eprintln!("hivekeep: dropped a line too long to be true"),
-                Ok(Line::End) | Err(_) => return Ended::Lost,
+                Ok(LineOutcome::TooLong) => {
+                    eprintln!("hivekeep: dropped a line too long to be true")
+                }
+                Ok(LineOutcome::End) | Err(_) => return Ended::Lost,
             }
         }
     }
@@ -267,9 +269,9 @@ impl Down {
                 BlockingLines::new(BufReader::with_capacity(1, &stream), MAX_DAEMON_LINE_BYTES);
             loop {
                 match lines.read().map_err(io)? {
-                    Line::Whole(line) if answers(initialize, line) => break,
-                    Line::Whole(_) | Line::TooLong => {}
-                    Line::End => return Err(io(io::ErrorKind::UnexpectedEof.into())),
+                    LineOutcome::Whole(line) if answers(initialize, line) => break,
+                    LineOutcome::Whole(_) | LineOutcome::TooLong => {}
+                    LineOutcome::End => return Err(io(io::ErrorKind::UnexpectedEof.into())),
                 }
             }
             if let Some(initialized) = initialized {
@@ -308,11 +310,11 @@ impl Down {
             send(stream, &request)?;
             let held = loop {
                 match lines.read()? {
-                    Line::Whole(line) if answers(&request, line) => break is_result(line),
+                    LineOutcome::Whole(line) if answers(&request, line) => break is_result(line),
                     // What this daemon says by itself is for the client.
-                    Line::Whole(line) => write(&self.output, line)?,
-                    Line::TooLong => {}
-                    Line::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    LineOutcome::Whole(line) => write(&self.output, line)?,
+                    LineOutcome::TooLong => {}
+                    LineOutcome::End => return Err(io::ErrorKind::UnexpectedEof.into()),
                 }
             };
             // One that was refused before is refused again.

@@ -5,11 +5,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use hivekeep_store::Event;
+use hivekeep_store::JournalEvent;
 use hivekeep_team::{Picture, Seen};
 use serde_json::Value;
 
-use crate::doors::control::TeamNow;
+use crate::doors::control::TeamSnapshot;
 
 /// Lines of what happened that are kept.
 const LINES: usize = 500;
@@ -86,7 +86,7 @@ impl Member {
 
 impl Board {
     /// Everything anew. What is told twice afterwards is told once: the lines go, too.
-    pub(super) fn begin(&mut self, now: TeamNow) {
+    pub(super) fn begin(&mut self, now: TeamSnapshot) {
         self.seq = now.seq;
         self.away = None;
         self.lines.clear();
@@ -122,9 +122,9 @@ impl Board {
     }
 
     /// An event, in order.
-    pub(super) fn fold(&mut self, event: &Event) {
-        let news = event.seq.get() > self.seq;
-        let Some((who, what)) = self.tell(event, news) else { return };
+    pub(super) fn fold(&mut self, event: &JournalEvent) {
+        let is_new = event.seq.get() > self.seq;
+        let Some((who, what)) = self.tell(event, is_new) else { return };
         let time = event.at.format("%H:%M:%S").to_string();
         // A task that writes and writes is one line.
         let task = (event.kind == PROGRESS).then(|| format!("{who} {}", event.data["task_id"]));
@@ -136,7 +136,7 @@ impl Board {
         self.lines.push_back(Line { time, who, what, progress: task });
     }
 
-    fn tell(&mut self, event: &Event, news: bool) -> Option<(String, String)> {
+    fn tell(&mut self, event: &JournalEvent, is_new: bool) -> Option<(String, String)> {
         let data = &event.data;
         let field = |key: &str| data[key].as_str().unwrap_or_default().to_owned();
         if event.subject != self.team_id {
@@ -155,7 +155,7 @@ impl Board {
         match event.kind.as_str() {
             "message.put" => {
                 let (from, member, bytes) = (field("from"), field("member"), &data["bytes"]);
-                if news && let Some(inbox) = self.inbox(&member) {
+                if is_new && let Some(inbox) = self.inbox(&member) {
                     inbox.insert(field("message_id"));
                 }
                 let kind = field("message_type");
@@ -164,7 +164,7 @@ impl Board {
             "message.taken" => {
                 let member = field("member");
                 let ids = data["message_ids"].as_array().map_or(&[][..], Vec::as_slice);
-                if news && let Some(inbox) = self.inbox(&member) {
+                if is_new && let Some(inbox) = self.inbox(&member) {
                     for id in ids.iter().filter_map(Value::as_str) {
                         inbox.remove(id);
                     }
@@ -195,8 +195,8 @@ impl Board {
             kind => {
                 let word = kind.strip_prefix("team.").unwrap_or(kind);
                 match word {
-                    "created" if news => self.state = "ready".to_owned(),
-                    "destroyed" | "undone" if news => self.state = word.to_owned(),
+                    "created" if is_new => self.state = "ready".to_owned(),
+                    "destroyed" | "undone" if is_new => self.state = word.to_owned(),
                     _ => {}
                 }
                 Some(("team".to_owned(), word.to_owned()))

@@ -11,14 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hivekeep_store::Event;
+use hivekeep_store::JournalEvent;
 use hivekeep_team::Picture;
 use serde_json::Value;
 
 use super::board::Board;
 use crate::{
-    cli::{Failure, client::Client, reach::Reach},
-    doors::control::{TeamNow, Wanted},
+    cli::{CommandFailure, client::Client, reach::DaemonReach},
+    doors::control::{ControlMethod, TeamSnapshot},
 };
 
 /// Events of the daemon before the picture that are read for what happened lately.
@@ -35,27 +35,27 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Messages of the feed.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum FeedMessage {
     /// Everything anew.
-    Begin(Box<TeamNow>),
+    Begin(Box<TeamSnapshot>),
     /// The members once more.
     Look(Box<Picture>),
     /// An event of the team or of a member's workspace.
-    Event(Box<Event>),
+    Event(Box<JournalEvent>),
     /// Nothing is heard, and why.
     Away(String),
 }
 
 impl Board {
     /// Takes in what the feed tells.
-    pub(super) fn hear(&mut self, news: News) {
-        match news {
-            News::Begin(now) => self.begin(*now),
-            News::Look(picture) => self.look(*picture),
-            News::Event(event) => self.fold(&event),
+    pub(super) fn take(&mut self, message: FeedMessage) {
+        match message {
+            FeedMessage::Begin(now) => self.begin(*now),
+            FeedMessage::Look(picture) => self.look(*picture),
+            FeedMessage::Event(event) => self.fold(&event),
             // The end of a team is no trouble of the daemon's.
-            News::Away(why) if !self.over() => self.away = Some(why),
-            News::Away(_) => {}
+            FeedMessage::Away(why) if !self.over() => self.away = Some(why),
+            FeedMessage::Away(_) => {}
         }
     }
 }
@@ -64,14 +64,14 @@ impl Board {
 ///
 /// # Errors
 /// When no daemon runs, or it has no such team.
-pub(super) fn once(reach: &Reach, name: &str) -> Result<Board, Failure> {
+pub(super) fn once(reach: &DaemonReach, name: &str) -> Result<Board, CommandFailure> {
     let mut client = Client::connect(reach)?;
     let now = ask(&mut client, name, true)?;
     let subjects = subjects(&now.picture);
     let from = now.seq.saturating_sub(BEFORE).max(1);
     let mut board = Board::default();
     board.begin(now);
-    client.ask(Wanted::Events { from: Some(from), follow: false }, |item| {
+    client.ask(ControlMethod::Events { from: Some(from), follow: false }, |item| {
         if let Item::Event(event) = read(item)?
             && subjects.contains(&event.subject)
         {
@@ -82,43 +82,43 @@ pub(super) fn once(reach: &Reach, name: &str) -> Result<Board, Failure> {
     Ok(board)
 }
 
-/// Tells `news` until nobody listens or the team is no more. Goes on over restarts of the daemon.
+/// Tells `messages` until nobody listens or the team is no more. Goes on over restarts of the daemon.
 /// The first picture is there when this returns.
 ///
 /// # Errors
 /// As [`once`].
-pub(super) fn follow<T: From<News> + Send + 'static>(
-    reach: Reach,
+pub(super) fn follow<T: From<FeedMessage> + Send + 'static>(
+    reach: DaemonReach,
     name: String,
-    news: SyncSender<T>,
-) -> Result<(), Failure> {
+    messages: SyncSender<T>,
+) -> Result<(), CommandFailure> {
     let mut client = Client::connect(&reach)?;
     let mut now = ask(&mut client, &name, true)?;
     let (wake, woken) = sync_channel(LOOKS_WAITING);
     thread::spawn({
-        let (reach, name, news) = (reach.clone(), name.clone(), news.clone());
-        move || look_again(&reach, &name, &news, &woken)
+        let (reach, name, messages) = (reach.clone(), name.clone(), messages.clone());
+        move || look_again(&reach, &name, &messages, &woken)
     });
     thread::spawn(move || {
         loop {
             let begun = Instant::now();
-            let ended = match tell(&mut client, now, &news, &wake) {
-                Ok(Told::Stale) => None,
-                Ok(Told::Over) => return,
+            let ended = match tell(&mut client, now, &messages, &wake) {
+                Ok(FeedEnd::Stale) => None,
+                Ok(FeedEnd::Over) => return,
                 Err(failure) => Some(failure),
             };
             if let Some(failure) = ended
-                && news.send(News::Away(failure.to_string()).into()).is_err()
+                && messages.send(FeedMessage::Away(failure.to_string()).into()).is_err()
             {
                 return;
             }
             thread::sleep(PAUSE.saturating_sub(begun.elapsed()));
             (client, now) = loop {
-                let again = Client::connect(&reach).map_err(Failure::from);
+                let again = Client::connect(&reach).map_err(CommandFailure::from);
                 match again.and_then(|mut client| Ok((ask(&mut client, &name, true)?, client))) {
                     Ok((now, client)) => break (client, now),
                     Err(failure) => {
-                        if news.send(News::Away(failure.to_string()).into()).is_err() {
+                        if messages.send(FeedMessage::Away(failure.to_string()).into()).is_err() {
                             return;
                         }
                         thread::sleep(PAUSE);
@@ -131,42 +131,42 @@ pub(super) fn follow<T: From<News> + Send + 'static>(
 }
 
 /// The reason why events no longer arrive.
-enum Told {
+enum FeedEnd {
     /// The picture they go on from is not good enough any more.
     Stale,
     /// Nobody listens, or nothing more will happen.
     Over,
 }
 
-fn tell<T: From<News>>(
+fn tell<T: From<FeedMessage>>(
     client: &mut Client,
-    now: TeamNow,
-    news: &SyncSender<T>,
+    now: TeamSnapshot,
+    messages: &SyncSender<T>,
     wake: &SyncSender<bool>,
-) -> Result<Told, Failure> {
+) -> Result<FeedEnd, CommandFailure> {
     let (seq, subjects) = (now.seq, subjects(&now.picture));
     let from = seq.saturating_sub(BEFORE).max(1);
-    if news.send(News::Begin(Box::new(now)).into()).is_err() {
-        return Ok(Told::Over);
+    if messages.send(FeedMessage::Begin(Box::new(now)).into()).is_err() {
+        return Ok(FeedEnd::Over);
     }
     let mut told = None;
-    let outcome = client.ask(Wanted::Events { from: Some(from), follow: true }, |item| {
+    let outcome = client.ask(ControlMethod::Events { from: Some(from), follow: true }, |item| {
         let event = match read(item)? {
             Item::Missed { last } if last <= seq => return Ok(()),
-            Item::Missed { .. } => return Err(stop(&mut told, Told::Stale)),
+            Item::Missed { .. } => return Err(stop(&mut told, FeedEnd::Stale)),
             Item::Event(event) if !subjects.contains(&event.subject) => return Ok(()),
             Item::Event(event) => event,
         };
         let kind = event.kind.clone();
         let fresh = event.seq.get() > seq;
-        if news.send(News::Event(event).into()).is_err() {
-            return Err(stop(&mut told, Told::Over));
+        if messages.send(FeedMessage::Event(event).into()).is_err() {
+            return Err(stop(&mut told, FeedEnd::Over));
         }
         match kind.as_str() {
             _ if !fresh => {}
             // Now it has workspaces, whose events count.
-            "team.created" => return Err(stop(&mut told, Told::Stale)),
-            "team.destroyed" | "team.undone" => return Err(stop(&mut told, Told::Over)),
+            "team.created" => return Err(stop(&mut told, FeedEnd::Stale)),
+            "team.destroyed" | "team.undone" => return Err(stop(&mut told, FeedEnd::Over)),
             kind if kind.starts_with("message.") => {}
             kind => {
                 let _full = wake.try_send(!kind.starts_with("task."));
@@ -177,20 +177,20 @@ fn tell<T: From<News>>(
     match (told, outcome) {
         (Some(told), _) => Ok(told),
         (None, Err(failure)) => Err(failure),
-        (None, Ok(_)) => Err(Failure::Other("the daemon tells no more events".to_owned())),
+        (None, Ok(_)) => Err(CommandFailure::Other("the daemon tells no more events".to_owned())),
     }
 }
 
 /// Ends the reading of events from inside of it.
-fn stop(told: &mut Option<Told>, why: Told) -> Failure {
+fn stop(told: &mut Option<FeedEnd>, why: FeedEnd) -> CommandFailure {
     *told = Some(why);
-    Failure::Reported
+    CommandFailure::Reported
 }
 
-fn look_again<T: From<News>>(
-    reach: &Reach,
+fn look_again<T: From<FeedMessage>>(
+    reach: &DaemonReach,
     name: &str,
-    news: &SyncSender<T>,
+    messages: &SyncSender<T>,
     woken: &Receiver<bool>,
 ) {
     use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
@@ -209,15 +209,15 @@ fn look_again<T: From<News>>(
             client = None;
             continue;
         };
-        if news.send(News::Look(Box::new(now.picture)).into()).is_err() {
+        if messages.send(FeedMessage::Look(Box::new(now.picture)).into()).is_err() {
             return;
         }
         thread::sleep(LOOK_PAUSE);
     }
 }
 
-fn ask(client: &mut Client, name: &str, machines: bool) -> Result<TeamNow, Failure> {
-    client.get_as(Wanted::Team { name: name.to_owned(), machines })
+fn ask(client: &mut Client, name: &str, machines: bool) -> Result<TeamSnapshot, CommandFailure> {
+    client.get_as(ControlMethod::Team { name: name.to_owned(), machines })
 }
 
 fn subjects(picture: &Picture) -> HashSet<String> {
@@ -228,17 +228,17 @@ fn subjects(picture: &Picture) -> HashSet<String> {
 
 /// One of the answers to a wish for events.
 enum Item {
-    Event(Box<Event>),
+    Event(Box<JournalEvent>),
     Missed { last: u64 },
 }
 
-fn read(item: Value) -> Result<Item, Failure> {
+fn read(item: Value) -> Result<Item, CommandFailure> {
     if let Some(missed) = item.get("missed") {
         return Ok(Item::Missed { last: missed["last"].as_u64().unwrap_or(u64::MAX) });
     }
     let event = serde_json::from_value(item);
-    let event =
-        event.map_err(|error| Failure::Other(format!("an event cannot be read: {error}")))?;
+    let event = event
+        .map_err(|error| CommandFailure::Other(format!("an event cannot be read: {error}")))?;
     Ok(Item::Event(Box::new(event)))
 }
 

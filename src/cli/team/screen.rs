@@ -19,9 +19,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{
     board::Board,
-    feed::{self, News},
+    feed::{self, FeedMessage},
 };
-use crate::cli::{Failure, reach::Reach};
+use crate::cli::{CommandFailure, reach::DaemonReach};
 
 /// Bound of updates that wait to be shown; at the bound, the feed waits.
 const WAITING: usize = 1_024;
@@ -30,16 +30,16 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Events that change the picture.
 enum Turn {
-    News(News),
+    Feed(FeedMessage),
     /// A key, or another size.
     Input(Event),
     /// There is no more input.
     Deaf(io::Error),
 }
 
-impl From<News> for Turn {
-    fn from(news: News) -> Self {
-        Self::News(news)
+impl From<FeedMessage> for Turn {
+    fn from(message: FeedMessage) -> Self {
+        Self::Feed(message)
     }
 }
 
@@ -47,7 +47,7 @@ impl From<News> for Turn {
 ///
 /// # Errors
 /// When there is no such team, or the terminal cannot be used.
-pub(super) fn live(reach: Reach, name: String) -> Result<(), Failure> {
+pub(super) fn live(reach: DaemonReach, name: String) -> Result<(), CommandFailure> {
     let (turns, coming) = sync_channel(WAITING);
     // First, so that an error is printed on a terminal as it was.
     feed::follow(reach, name, turns.clone())?;
@@ -81,10 +81,10 @@ pub(super) fn live(reach: Reach, name: String) -> Result<(), Failure> {
     }
 }
 
-fn leaves(board: &mut Board, turns: impl Iterator<Item = Turn>) -> Result<bool, Failure> {
+fn leaves(board: &mut Board, turns: impl Iterator<Item = Turn>) -> Result<bool, CommandFailure> {
     for turn in turns {
         match turn {
-            Turn::News(news) => board.hear(news),
+            Turn::Feed(message) => board.take(message),
             Turn::Input(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                 let control = key.modifiers.contains(KeyModifiers::CONTROL);
                 match key.code {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{BackupMade, Outlet};
-use crate::{backup::Staging, codes, doors::Core};
+use crate::{backup::Staging, codes, doors::DaemonServices};
 
 /// Cache of a journal's copy, which is read only once.
 const CACHE_MB: u64 = 16;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What is begun goes on to its end, also when the client leaves meanwhile: the journal's copier
 /// would make its folder again behind whoever removed it.
 pub(super) async fn make(
-    core: &Arc<Core>,
+    core: &Arc<DaemonServices>,
     disks: bool,
     outlet: &Outlet,
 ) -> Result<Value, ToolError> {
@@ -42,7 +42,7 @@ struct Prepared {
     _one_at_a_time: OwnedSemaphorePermit,
 }
 
-async fn prepare(core: Arc<Core>, disks: bool) -> Result<Prepared, ToolError> {
+async fn prepare(core: Arc<DaemonServices>, disks: bool) -> Result<Prepared, ToolError> {
     let turn = tokio::time::timeout(PATIENCE, core.backups.clone().acquire_owned()).await;
     let turn = turn.ok().and_then(Result::ok).ok_or_else(|| {
         ToolError::new(Layer::Door, codes::BACKUP_RUNNING, "another backup is being made")
@@ -69,7 +69,7 @@ async fn prepare(core: Arc<Core>, disks: bool) -> Result<Prepared, ToolError> {
 
 /// Freezes the disks, copies the journal, and keeps every layer that the copy names.
 async fn freeze(
-    core: &Core,
+    core: &DaemonServices,
     disks: &DisksHandle,
     staging: &Path,
     journal: &Path,

@@ -1,19 +1,19 @@
 //! Events, past and present.
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_store::{Delivery, Events, Seq};
+use hivekeep_store::{Events, Seq, SubscriptionItem};
 use serde_json::{Value, json};
 
 use super::Outlet;
 use crate::codes;
-use crate::doors::Core;
+use crate::doors::DaemonServices;
 
 /// Events read or held at a time.
 const AT_A_TIME: usize = 256;
 
 /// Tells events until the client leaves, or, without `follow`, until now.
 pub(super) async fn tell(
-    core: &Core,
+    core: &DaemonServices,
     from: Option<u64>,
     follow: bool,
     outlet: &Outlet,
@@ -29,8 +29,8 @@ async fn present(events: &Events, from: Option<Seq>, outlet: &Outlet) -> Result<
     let mut subscription = events.subscribe(from, AT_A_TIME);
     loop {
         let told = match subscription.next().await.map_err(failed)? {
-            Delivery::Event(event) => outlet.item(json!(*event)).await,
-            Delivery::Missed { first, last } => outlet.item(missed(first, last)).await,
+            SubscriptionItem::Event(event) => outlet.item(json!(*event)).await,
+            SubscriptionItem::Missed { first, last } => outlet.item(missed(first, last)).await,
         };
         if !told {
             return Ok(Value::Null);

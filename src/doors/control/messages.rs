@@ -10,18 +10,18 @@ use serde_json::{Map, Value};
 
 /// A request. Its replies carry its id; requests run side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Request {
+pub struct ControlRequest {
     /// Chosen by the client.
     pub id: u64,
     /// The request itself.
     #[serde(flatten)]
-    pub wanted: Wanted,
+    pub wanted: ControlMethod,
 }
 
 /// Requests that can be made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "params", rename_all = "snake_case")]
-pub enum Wanted {
+pub enum ControlMethod {
     /// The daemon in a few words.
     Status {},
     /// The supervision tree: [`hivekeep_kernel::ActorRow`]s.
@@ -44,7 +44,7 @@ pub enum Wanted {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
-    /// A team with its members and inboxes: a [`TeamNow`]. Whoever may run the daemon may look.
+    /// A team with its members and inboxes: a [`TeamSnapshot`]. Whoever may run the daemon may look.
     Team {
         /// The tool's name.
         name: String,
@@ -78,7 +78,7 @@ pub enum Wanted {
 
 /// A reply. Items come first, then one result or error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct ControlReply {
     /// The request's id; missing when its line could not be read.
     pub id: Option<u64>,
     /// The reply itself.
@@ -110,7 +110,7 @@ pub struct BackupMade {
 
 /// A team at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct TeamNow {
+pub struct TeamSnapshot {
     /// The last event before the look; what came after it may be in the picture already.
     pub seq: u64,
     /// The snapshot of the team.
@@ -119,7 +119,7 @@ pub struct TeamNow {
 
 /// Size of the log folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Logs {
+pub struct LogFolderSize {
     /// Bytes that the log files take now.
     pub bytes: u64,
     /// `log_file_mb` for the current file and each of the `log_files_kept`.
@@ -128,7 +128,7 @@ pub struct Logs {
 
 /// The daemon in a few words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct DaemonStatus {
     /// The daemon's version.
     pub version: String,
     /// The daemon's process id.
@@ -157,10 +157,10 @@ pub struct Status {
     pub journal: Value,
     /// Size of the daemon's logs, and its bound.
     #[serde(default)]
-    pub logs: Logs,
+    pub logs: LogFolderSize,
 }
 
-impl Status {
+impl DaemonStatus {
     /// Time since it serves.
     pub fn uptime(&self) -> Duration {
         Duration::from_millis(self.uptime_ms)

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Logs, Outlet, Status, TeamNow, Wanted, backup, events};
+use super::{ControlMethod, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup, events};
 use crate::codes;
-use crate::doors::Core;
+use crate::doors::DaemonServices;
 
 /// States of an actor that a person should look at, by their first word. Any
 /// other word is the actor's own and no trouble.
@@ -19,37 +19,37 @@ const TROUBLE: [&str; 4] = ["gave_up", "restarting", "crashed", "failed"];
 
 /// The receipt is for whoever writes the answer, if it is one that wants one.
 pub(super) async fn answer(
-    core: &Arc<Core>,
+    core: &Arc<DaemonServices>,
     uid: u32,
-    wanted: Wanted,
+    wanted: ControlMethod,
     outlet: &Outlet,
     receipt: &mut Option<ReceiptPad>,
 ) -> Result<Value, ToolError> {
     match wanted {
-        Wanted::Status {} => status(core).await,
-        Wanted::Ps {} => value(core.census.rows()),
-        Wanted::Sessions {} => value(core.sessions.list().await),
-        Wanted::EndSession { session } => {
+        ControlMethod::Status {} => status(core).await,
+        ControlMethod::Ps {} => value(core.census.rows()),
+        ControlMethod::Sessions {} => value(core.sessions.list().await),
+        ControlMethod::EndSession { session } => {
             core.sessions.end(session).await?;
             Ok(Value::Null)
         }
-        Wanted::Call { tool, args, timeout_ms } => {
+        ControlMethod::Call { tool, args, timeout_ms } => {
             let timeout = timeout_ms.map(Duration::from_millis);
             let outcome = call(core, uid, tool, args, timeout, outlet).await?;
             *receipt = outcome.receipt;
             outcome.result
         }
-        Wanted::Team { name, machines } => {
+        ControlMethod::Team { name, machines } => {
             let no_teams =
                 || ToolError::new(Layer::Door, codes::NO_TEAMS, "this daemon has no teams");
             let teams = core.ports.find::<TeamsHandle>().ok_or_else(no_teams)?;
             let seq = core.journal.events().last().get();
-            value(TeamNow { seq, picture: teams.picture(&name, machines).await? })
+            value(TeamSnapshot { seq, picture: teams.picture(&name, machines).await? })
         }
-        Wanted::Backup { disks } => backup::make(core, disks, outlet).await,
-        Wanted::Events { from, follow } => events::tell(core, from, follow, outlet).await,
+        ControlMethod::Backup { disks } => backup::make(core, disks, outlet).await,
+        ControlMethod::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.
-        Wanted::Stop { workspaces } => {
+        ControlMethod::Stop { workspaces } => {
             tracing::info!(uid, ?workspaces, "asked to stop");
             Ok(json!({ "stopping": true }))
         }
@@ -63,7 +63,7 @@ fn value(data: impl Serialize) -> Result<Value, ToolError> {
 /// Calls a tool in the lasting session of a user: what one `hivekeep call`
 /// makes, the next can use.
 async fn call(
-    core: &Core,
+    core: &DaemonServices,
     uid: u32,
     tool: String,
     args: Map<String, Value>,
@@ -97,7 +97,7 @@ async fn call(
     }
 }
 
-async fn status(core: &Core) -> Result<Value, ToolError> {
+async fn status(core: &DaemonServices) -> Result<Value, ToolError> {
     let rows = core.census.rows();
     let word = |row: &'_ &ActorRow| {
         row.state.split(',').next().is_some_and(|word| TROUBLE.contains(&word))
@@ -110,7 +110,7 @@ async fn status(core: &Core) -> Result<Value, ToolError> {
     let (journal, bytes) = looked.map_err(|error| ToolError::internal(error.to_string()))?;
     let daemon = &core.config.daemon;
     let most_bytes = (daemon.log_files_kept + 1).saturating_mul(daemon.log_file_mb << 20);
-    value(Status {
+    value(DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         uptime_ms: u64::try_from(core.since.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -124,7 +124,7 @@ async fn status(core: &Core) -> Result<Value, ToolError> {
         actors: rows.len(),
         troubled: troubled.map(|row| format!("{} ({})", row.path, row.state)).collect(),
         journal: value(journal)?,
-        logs: Logs { bytes, most_bytes },
+        logs: LogFolderSize { bytes, most_bytes },
     })
 }
 

@@ -15,7 +15,7 @@ use rmcp::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Handler, answer};
+use super::{McpHandler, answer};
 
 /// Documents in one page.
 const PAGE: usize = 200;
@@ -69,7 +69,7 @@ fn place(cursor: Option<&str>) -> Result<(usize, Option<&str>), ErrorData> {
     Ok((family, Some(after).filter(|after| !after.is_empty())))
 }
 
-impl Handler {
+impl McpHandler {
     /// Documents that the client may read: those of families whose tools it is shown.
     pub(super) fn offered(&self) -> Vec<Arc<dyn Documents>> {
         let core = &self.0.core;

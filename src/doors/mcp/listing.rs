@@ -12,13 +12,13 @@ const CURSOR: &str = "from-";
 
 /// The list of one view.
 #[derive(Debug)]
-pub struct Listing {
+pub struct ToolListing {
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     digest: String,
 }
 
-impl Listing {
+impl ToolListing {
     /// The list of a view.
     pub fn of(catalogue: &Catalogue, view: &View) -> Self {
         let listed = mcp_listing(catalogue, view);

@@ -32,7 +32,7 @@ impl Receipts {
         }
     }
 
-    fn hear(&self, message: &RxJsonRpcMessage<RoleServer>) {
+    fn observe(&self, message: &RxJsonRpcMessage<RoleServer>) {
         match message {
             JsonRpcMessage::Request(call) => {
                 if let ClientRequest::CallToolRequest(_) = &call.request {
@@ -68,18 +68,18 @@ impl Receipts {
 
 /// A transport that signs for what it has written.
 #[derive(Debug)]
-pub struct Written<T> {
+pub struct ReceiptTransport<T> {
     transport: T,
     receipts: Receipts,
 }
 
-impl<T> Written<T> {
+impl<T> ReceiptTransport<T> {
     pub(super) fn new(transport: T, receipts: Receipts) -> Self {
         Self { transport, receipts }
     }
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for Written<T> {
+impl<T: Transport<RoleServer>> Transport<RoleServer> for ReceiptTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -97,7 +97,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Written<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         let message = self.transport.receive().await?;
-        self.receipts.hear(&message);
+        self.receipts.observe(&message);
         Some(message)
     }
 
@@ -157,7 +157,7 @@ mod tests {
             let receipts = Receipts::default();
             let (reader, writer) = split(theirs);
             let transport = AsyncRwTransport::new_server(reader, writer);
-            let transport = Written::new(transport, receipts.clone());
+            let transport = ReceiptTransport::new(transport, receipts.clone());
             let handler = Patient { receipts, called, pads: Mutex::new(pads) };
             let running = serve_directly::<RoleServer, _, _, _, _>(handler, transport, None);
             tokio::spawn(running.waiting());

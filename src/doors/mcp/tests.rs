@@ -5,7 +5,7 @@ use hivekeep_registry::CallOutcome;
 use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
 
-use super::{Listing, answer};
+use super::{ToolListing, answer};
 
 fn outcome(result: Result<serde_json::Value, ToolError>) -> CallOutcome {
     let (duration, notices) = (Duration::ZERO, Vec::new());
@@ -54,7 +54,7 @@ fn a_tool_that_is_not_there_is_a_protocol_error() {
 fn pages_hold_every_tool_once_and_a_made_up_cursor_is_refused() {
     let names: Vec<_> = (0..250).map(|n| format!("tool_{n}")).collect();
     let tools = names.iter().map(|name| Tool::new(name.clone(), "", JsonObject::new())).collect();
-    let listing = Listing::of_tools(tools);
+    let listing = ToolListing::of_tools(tools);
     let (mut seen, mut cursor, mut pages) = (Vec::new(), None, 0);
     loop {
         let (tools, next) = listing.page(cursor.as_deref()).expect("a page");

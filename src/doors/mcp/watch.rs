@@ -28,7 +28,7 @@ use tokio::sync::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Handler,
+    McpHandler,
     documents::{owner, refused},
 };
 
@@ -95,7 +95,7 @@ fn seen(stamp: StampResult) -> Option<Stamp> {
 }
 
 /// Notifications that a client gets together.
-struct Told {
+struct DocumentChanges {
     /// True when a list of documents has changed.
     listed: bool,
     /// URIs of documents that have changed.
@@ -115,7 +115,7 @@ impl Watcher {
     }
 
     /// Waits until there is something to be told.
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> DocumentChanges {
         loop {
             let some = !self.watching.lock().is_empty();
             let mut listed = false;
@@ -130,7 +130,7 @@ impl Watcher {
             }
             let updated = self.watching.changed(&self.offered).await;
             if listed || !updated.is_empty() {
-                return Told { listed, updated };
+                return DocumentChanges { listed, updated };
             }
         }
     }
@@ -157,16 +157,16 @@ fn drain(changes: &mut Receiver<Changed>) -> bool {
 }
 
 /// A client with a handshake, as long as its handler lives.
-pub(super) struct Hearing {
+pub(super) struct DocumentSubscriber {
     offered: Offered,
     watching: Arc<Watching>,
     _end: DropGuard,
 }
 
-impl Handler {
+impl McpHandler {
     /// The client's subscriptions; the first call starts its notifications. `None` when it is
     /// offered no documents.
-    pub(super) fn hearing(&self, peer: &Peer<RoleServer>) -> Option<&Hearing> {
+    pub(super) fn subscriber(&self, peer: &Peer<RoleServer>) -> Option<&DocumentSubscriber> {
         let offered = self.offered();
         if offered.is_empty() {
             return None;
@@ -175,7 +175,7 @@ impl Handler {
             let (watching, end) = (Arc::<Watching>::default(), CancellationToken::new());
             let watcher = Watcher::new(offered.clone(), watching.clone());
             tokio::spawn(tell(watcher, peer.clone(), end.clone()));
-            Hearing { offered, watching, _end: end.drop_guard() }
+            DocumentSubscriber { offered, watching, _end: end.drop_guard() }
         }))
     }
 }
@@ -199,7 +199,7 @@ async fn tell(mut watcher: Watcher, peer: Peer<RoleServer>, end: CancellationTok
     }
 }
 
-impl Hearing {
+impl DocumentSubscriber {
     /// Adds a document, which need not be there yet.
     ///
     /// # Errors

@@ -36,9 +36,9 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::doors::{
-    incoming::Reserved,
-    lines::{Line, Lines},
-    pace::{Pace, Weight},
+    incoming::ReservedRoom,
+    lines::{LineOutcome, LineReader},
+    rate::{MessageCost, RateBuckets},
 };
 use parse::{Parsed, Work, parse, refusal, refuse_excessive};
 pub(super) use parse::{refused, too_many};
@@ -52,18 +52,18 @@ const LARGE_IN_WORK: usize = 4;
 const FULL_FOR: Duration = Duration::from_secs(1);
 
 /// The wire.
-pub struct Wire<R, W> {
-    lines: Lines<R>,
-    pace: Pace,
+pub struct McpTransport<R, W> {
+    lines: LineReader<R>,
+    pace: RateBuckets,
     /// A whole line whose weight is looked for.
-    weighing: Option<Work<(Vec<u8>, Weight)>>,
+    weighing: Option<Work<(Vec<u8>, MessageCost)>>,
     /// A line that waits until it is paid for.
-    weighed: Option<(Vec<u8>, Weight)>,
+    weighed: Option<(Vec<u8>, MessageCost)>,
     parsing: Option<Work<Parsed>>,
     /// A request without a place.
     held: Option<JsonRpcRequest<ClientRequest>>,
     /// Room of the message that is read now, where it is long.
-    reserved: Option<Reserved>,
+    reserved: Option<ReservedRoom>,
     places: Arc<Semaphore>,
     large: Arc<Semaphore>,
     full_since: Option<Instant>,
@@ -100,13 +100,13 @@ impl Ticket {
     }
 }
 
-impl<R, W> Wire<R, W>
+impl<R, W> McpTransport<R, W>
 where
     R: AsyncBufRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     /// `lines` are of the client.
-    pub(super) fn new(lines: Lines<R>, writer: W, pace: Pace) -> Self {
+    pub(super) fn new(lines: LineReader<R>, writer: W, pace: RateBuckets) -> Self {
         let closed = CancellationToken::new();
         Self {
             lines,
@@ -156,13 +156,13 @@ where
                 }
                 continue;
             }
-            self.hear().await?;
+            self.read_step().await?;
         }
     }
 
     /// A step of the next line on its way to being parsed. None when there are no more lines.
     /// Cancelling it loses nothing.
-    async fn hear(&mut self) -> Option<()> {
+    async fn read_step(&mut self) -> Option<()> {
         if let Some((_, weight)) = &mut self.weighed {
             self.pace.pass(weight).await;
             let (line, weight) = self.weighed.take()?;
@@ -182,15 +182,15 @@ where
             self.unread.room().await;
         }
         match self.lines.next().await {
-            Ok(Line::Whole(_)) => {
+            Ok(LineOutcome::Whole(_)) => {
                 self.reserved = self.lines.take_reserved();
                 self.weighing = Some(Work::on(self.lines.take(), |line| {
-                    let weight = Weight::of(&line);
+                    let weight = MessageCost::of(&line);
                     (line, weight)
                 }));
             }
-            Ok(Line::TooLong) => tracing::info!("a message above the limit was dropped"),
-            Ok(Line::End) => return None,
+            Ok(LineOutcome::TooLong) => tracing::info!("a message above the limit was dropped"),
+            Ok(LineOutcome::End) => return None,
             Err(error) => {
                 tracing::debug!(%error, "a connection broke");
                 return None;
@@ -247,7 +247,7 @@ where
     }
 }
 
-impl<R, W> Transport<RoleServer> for Wire<R, W>
+impl<R, W> Transport<RoleServer> for McpTransport<R, W>
 where
     R: AsyncBufRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,

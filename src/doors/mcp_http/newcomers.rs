@@ -40,7 +40,7 @@ impl Newcomers {
             let newcomers = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(newcomers.patience).await;
-                if newcomers.heard_of(&session) {
+                if newcomers.mark_active(&session) {
                     newcomers.end(&session).await;
                 }
             });
@@ -49,7 +49,7 @@ impl Newcomers {
     }
 
     /// Notes a sign of life of the session's client. True when it was silent until now.
-    pub(super) fn heard_of(&self, session: &str) -> bool {
+    pub(super) fn mark_active(&self, session: &str) -> bool {
         let mut silent = self.lock();
         let at = silent.iter().position(|one| &**one == session);
         at.is_some_and(|at| silent.remove(at).is_some())

@@ -16,9 +16,9 @@ const RANDOM_BYTES: usize = 32;
 const MIN_CHARS: usize = 32;
 
 /// A secret that clients show. Not printed by `Debug`.
-pub struct Token(String);
+pub struct BearerToken(String);
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(..)")
     }
@@ -51,7 +51,7 @@ pub enum TokenError {
     },
 }
 
-impl Token {
+impl BearerToken {
     /// Reads the token, or makes one if the file is missing.
     ///
     /// # Errors
@@ -111,9 +111,9 @@ mod tests {
     fn a_token_is_made_once_and_only_its_owner_reads_it() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("state/mcp-token");
-        let token = Token::load_or_create(&path).expect("made");
+        let token = BearerToken::load_or_create(&path).expect("made");
         assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o600);
-        let again = Token::load_or_create(&path).expect("read");
+        let again = BearerToken::load_or_create(&path).expect("read");
         assert!(again.is(token.0.as_bytes()));
         let near = format!("{}x", &token.0[..token.0.len() - 1]);
         for other in [near.as_bytes(), &token.0.as_bytes()[1..], b""] {
@@ -126,14 +126,14 @@ mod tests {
     fn an_exposed_or_short_token_is_refused() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("token");
-        Token::load_or_create(&path).expect("made");
+        BearerToken::load_or_create(&path).expect("made");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("changes");
         assert!(matches!(
-            Token::load_or_create(&path),
+            BearerToken::load_or_create(&path),
             Err(TokenError::Exposed { mode: 0o640, .. })
         ));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changes");
         fs::write(&path, "secret\n").expect("writes");
-        assert!(matches!(Token::load_or_create(&path), Err(TokenError::Short { .. })));
+        assert!(matches!(BearerToken::load_or_create(&path), Err(TokenError::Short { .. })));
     }
 }

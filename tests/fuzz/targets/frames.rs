@@ -1,7 +1,9 @@
 //! The wire between daemon and guest, in both directions, in pieces of any size.
 #![no_main]
 
-use hivekeep_protocol::{Decoder, FromGuest, GuestError, GuestEvent, Kind, ToGuest, decode, encode};
+use hivekeep_protocol::{
+    Decoder, FrameKind, FromGuest, GuestError, GuestEvent, ToGuest, decode, encode,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,9 +14,9 @@ fuzz_target!(|bytes: &[u8]| {
         bytes = &bytes[used..];
         let Some(frame) = frame else { continue };
         match frame.kind {
-            Kind::Reply => same::<Result<FromGuest, GuestError>>(&frame.payload),
-            Kind::Event => same::<GuestEvent>(&frame.payload),
-            Kind::Request => same::<ToGuest>(&frame.payload),
+            FrameKind::Reply => same::<Result<FromGuest, GuestError>>(&frame.payload),
+            FrameKind::Event => same::<GuestEvent>(&frame.payload),
+            FrameKind::Request => same::<ToGuest>(&frame.payload),
             _ => {}
         }
     }

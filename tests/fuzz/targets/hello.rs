@@ -9,8 +9,8 @@ mod line_splitter;
 #[path = "../../../src/doors/hello.rs"]
 mod hello;
 
-use line_splitter::{Cut, LineSplitter};
-use hello::Hello;
+use line_splitter::{LineSplitter, SplitOutcome};
+use hello::ClientHello;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -19,11 +19,11 @@ fuzz_target!(|bytes: &[u8]| {
         let (used, cut) = cutter.feed(rest);
         assert!(used > 0, "it goes on");
         rest = &rest[used..];
-        if cut == Cut::Line
-            && let Ok(hello) = serde_json::from_slice::<Hello>(cutter.line())
+        if cut == SplitOutcome::Line
+            && let Ok(hello) = serde_json::from_slice::<ClientHello>(cutter.line())
         {
             let again = serde_json::to_vec(&hello).expect("serialises");
-            assert_eq!(serde_json::from_slice::<Hello>(&again).expect("our own"), hello);
+            assert_eq!(serde_json::from_slice::<ClientHello>(&again).expect("our own"), hello);
         }
     }
 });

@@ -16,8 +16,8 @@ use std::{
 use hivekeep_network::{
     Namespace,
     selftest::{
-        stage::{HOST, METADATA, PRIVATE, PUBLIC, Stage, WORLD},
-        talk::{PATIENCE, Server},
+        stage::{HOST, METADATA, PRIVATE, PUBLIC, TestNetwork, WORLD},
+        talk::{PATIENCE, TestServer},
     },
 };
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ const PORT: u16 = 4000;
 /// What is listened to for what must not arrive.
 const QUIET: Duration = Duration::from_millis(500);
 
-fn stage(house: &House) -> &Stage {
+fn stage(house: &House) -> &TestNetwork {
     house.stage.as_ref().expect("opened with a network")
 }
 
@@ -221,19 +221,19 @@ fn together(house: &House, a: Ipv4Addr, b: Ipv4Addr) {
 fn outside(house: &House) {
     let stage = stage(house);
     let serve = |namespace, address| {
-        Server::start(namespace, SocketAddrV4::new(address, PORT)).expect("a server")
+        TestServer::start(namespace, SocketAddrV4::new(address, PORT)).expect("a server")
     };
     let public = serve(&stage.world, PUBLIC);
     let closed =
         [serve(&stage.world, PRIVATE), serve(&stage.world, METADATA), serve(&stage.host, HOST)];
     assert!(!greeted(house, "a", PUBLIC, PORT));
-    assert_eq!(public.heard("tcp"), 0);
+    assert_eq!(public.received("tcp"), 0);
     policy(house, "a", json!({ "allow_internet": true }));
     assert!(greeted(house, "a", PUBLIC, PORT), "the internet is closed");
-    assert_eq!(public.heard(&format!("tcp {HOST}")), public.heard("tcp"));
+    assert_eq!(public.received(&format!("tcp {HOST}")), public.received("tcp"));
     for (server, address) in closed.iter().zip([PRIVATE, METADATA, HOST]) {
         assert!(!greeted(house, "a", address, PORT), "{address} is open");
-        assert_eq!(server.heard("tcp"), 0, "{address} heard of it");
+        assert_eq!(server.received("tcp"), 0, "{address} heard of it");
     }
     policy(
         house,
@@ -252,10 +252,10 @@ fn by_name(house: &House) {
     let stage = stage(house);
     let _names = Names::serve(&stage.world, SocketAddrV4::new(WORLD, 53), PUBLIC);
     let server =
-        Server::start(&stage.world, SocketAddrV4::new(PUBLIC, PORT + 1)).expect("a server");
+        TestServer::start(&stage.world, SocketAddrV4::new(PUBLIC, PORT + 1)).expect("a server");
     policy(house, "a", json!({ "egress_allow": ["good.example"] }));
     assert!(!greeted(house, "a", PUBLIC, PORT + 1), "open before its name was asked for");
-    assert_eq!(server.heard("tcp"), 0);
+    assert_eq!(server.received("tcp"), 0);
     let found = say(house, "a", "nslookup good.example");
     assert!(found.contains(&PUBLIC.to_string()), "{found}");
     assert!(greeted(house, "a", PUBLIC, PORT + 1), "closed although its name was asked for");

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::FdFlags;
 use xshell::cmd;
 
-use super::{house::BenchDaemon, kit::Kit};
+use super::{house::BenchDaemon, kit::BenchPrograms};
 
 /// First message of the guest daemon: see the protocol's `sync_preamble`.
 pub(super) const PREAMBLE: [u8; 32] = *b"\xff\xfehivekeep-sync\xffhivekeep-bench-1";
@@ -138,7 +138,7 @@ impl Vm {
 
     /// From QEMU's start to the guest's first message. The fresh overlay is made
     /// before that.
-    pub(super) fn boot(&self, kit: &Kit<'_>) -> Result<Duration> {
+    pub(super) fn boot(&self, kit: &BenchPrograms<'_>) -> Result<Duration> {
         let (shell, overlay, base) = (&kit.repo.shell, &self.overlay, &self.base);
         let size = format!("{}G", self.disk_gb);
         cmd!(shell, "qemu-img create -q -f qcow2 -F raw -b {base} {overlay} {size}")

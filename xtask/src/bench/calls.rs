@@ -3,9 +3,9 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::client::Client;
+use super::client::StdioClient;
 use super::figure::{Figure, Target, median, round};
-use super::{house::BenchDaemon, kit::Kit};
+use super::{house::BenchDaemon, kit::BenchPrograms};
 
 const TOOL: &str = "workspace_list";
 const ROUNDS: usize = 25;
@@ -13,9 +13,10 @@ const CALLS_A_ROUND: usize = 200;
 const PIPELINED_A_ROUND: usize = 2_000;
 const IN_FLIGHT: usize = 32;
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "")?;
-    let (mut ours, mut bare) = (house.attach()?, Client::start(kit.example("bare_mcp_server"))?);
+    let (mut ours, mut bare) =
+        (house.attach()?, StdioClient::start(kit.example("bare_mcp_server"))?);
     for client in [&mut ours, &mut bare] {
         client.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?;
     }
@@ -29,7 +30,11 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn one_by_one(kit: &Kit<'_>, ours: &mut Client, bare: &mut Client) -> Result<Figure> {
+fn one_by_one(
+    kit: &BenchPrograms<'_>,
+    ours: &mut StdioClient,
+    bare: &mut StdioClient,
+) -> Result<Figure> {
     let (mut our_us, mut bare_us) = (Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
         bare_us.extend(bare.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?);
@@ -46,7 +51,7 @@ fn one_by_one(kit: &Kit<'_>, ours: &mut Client, bare: &mut Client) -> Result<Fig
     })
 }
 
-fn many(kit: &Kit<'_>, ours: &mut Client, bare: &mut Client) -> Result<Figure> {
+fn many(kit: &BenchPrograms<'_>, ours: &mut StdioClient, bare: &mut StdioClient) -> Result<Figure> {
     let (mut our_rates, mut bare_rates) = (Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
         for (client, rates) in [(&mut *bare, &mut bare_rates), (&mut *ours, &mut our_rates)] {

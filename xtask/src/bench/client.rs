@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const PROTOCOL: &str = "2025-11-25";
 
 /// A server of standard input and output, attached to.
-pub(crate) struct Client {
+pub(crate) struct StdioClient {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -20,7 +20,7 @@ pub(crate) struct Client {
     next_id: u64,
 }
 
-impl Client {
+impl StdioClient {
     /// Starts the server and shakes hands.
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let mut child = command
@@ -148,7 +148,7 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for StdioClient {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();

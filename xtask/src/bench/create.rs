@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{bare, client::Client, house::BenchDaemon, kit::Kit};
+use super::{bare, client::StdioClient, house::BenchDaemon, kit::BenchPrograms};
 
 const VM_ROUNDS: usize = 7;
 const SANDBOX_ROUNDS: usize = 25;
 const DISK_GB: u64 = 2;
 
-pub(super) fn workspace(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn workspace(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(
         kit,
         "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
@@ -29,7 +29,7 @@ pub(super) fn workspace(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     Ok(vec![taken.figure("workspace_create", Target::AtMostTimes(1.15))])
 }
 
-pub(super) fn sandbox(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn sandbox(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "isolation = \"sandbox\"\n")?;
     let mut client = house.attach()?;
     let folder = kit.repo.shell.create_temp_dir()?;
@@ -43,12 +43,12 @@ pub(super) fn sandbox(kit: &Kit<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Path of the base image of virtual machines' disks.
-pub(super) fn base(kit: &Kit<'_>) -> Result<PathBuf> {
+pub(super) fn base(kit: &BenchPrograms<'_>) -> Result<PathBuf> {
     image(kit, "rootfs_ext4", "rootfs.ext4")
 }
 
 /// A part of the base image.
-fn image(kit: &Kit<'_>, part: &str, name: &str) -> Result<PathBuf> {
+fn image(kit: &BenchPrograms<'_>, part: &str, name: &str) -> Result<PathBuf> {
     let images = kit.repo.images();
     let manifest: Value = serde_json::from_slice(&fs::read(images.join("images/base.json"))?)?;
     let hash = manifest[part]["hash"].as_str().with_context(|| format!("no {part}"))?;
@@ -65,7 +65,7 @@ struct Taken {
 
 fn in_turns(
     rounds: usize,
-    client: &mut Client,
+    client: &mut StdioClient,
     mut bare: impl FnMut() -> Result<Duration>,
 ) -> Result<Taken> {
     let mut taken = Taken::default();
@@ -97,14 +97,14 @@ impl Taken {
 
 /// A workspace that is gone when dropped.
 struct Made<'c> {
-    client: &'c mut Client,
+    client: &'c mut StdioClient,
     id: Value,
     create: Duration,
     whole: Duration,
 }
 
 impl<'c> Made<'c> {
-    fn new(client: &'c mut Client) -> Result<Self> {
+    fn new(client: &'c mut StdioClient) -> Result<Self> {
         let began = Instant::now();
         let made = client.call("workspace_create", &json!({ "disk_gb": DISK_GB }))?;
         let create = began.elapsed();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::BenchDaemon, kit::Kit, restore::Template};
+use super::{client::StdioClient, house::BenchDaemon, kit::BenchPrograms, restore::Template};
 
 const ROUNDS: usize = 7;
 const FORKS: usize = 20;
@@ -16,7 +16,7 @@ const SOURCE: &str = "source";
 /// Memory that the source's guest uses besides itself, in MiB.
 const USED_MB: u64 = 50;
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(
         kit,
         "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
@@ -46,7 +46,7 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn command(client: &mut Client, workspace: &str, command: &str) -> Result<()> {
+fn command(client: &mut StdioClient, workspace: &str, command: &str) -> Result<()> {
     let args = json!({ "workspace_id": workspace, "command": command });
     let result = client.call("exec", &args)?;
     ensure!(result["exit_code"] == 0, "{command}: {result}");
@@ -54,25 +54,25 @@ fn command(client: &mut Client, workspace: &str, command: &str) -> Result<()> {
 }
 
 /// Makes a snapshot with memory; returns how long the guest was paused, in milliseconds.
-fn save(client: &mut Client, workspace: &str, name: &str) -> Result<f64> {
+fn save(client: &mut StdioClient, workspace: &str, name: &str) -> Result<f64> {
     let args = json!({
         "workspace_id": workspace, "action": "create", "name": name, "include_memory": true,
     });
     client.call("snapshot", &args)?["pause_ms"].as_f64().context("a snapshot tells its pause")
 }
 
-fn delete(client: &mut Client, workspace: &str, name: &str) -> Result<()> {
+fn delete(client: &mut StdioClient, workspace: &str, name: &str) -> Result<()> {
     let args = json!({ "workspace_id": workspace, "action": "delete", "name": name });
     client.call("snapshot", &args).map(drop)
 }
 
-fn destroy(client: &mut Client, workspace: &str) -> Result<()> {
+fn destroy(client: &mut StdioClient, workspace: &str) -> Result<()> {
     client.call("workspace_destroy", &json!({ "workspace_id": workspace })).map(drop)
 }
 
 /// A machine that booted has its memory where the daemon can copy it while it runs. That of a fork
 /// is its own, and QEMU writes all of it while it is paused: a plain full save.
-fn branch_pause(kit: &Kit<'_>, client: &mut Client) -> Result<Figure> {
+fn branch_pause(kit: &BenchPrograms<'_>, client: &mut StdioClient) -> Result<Figure> {
     let (mut ours, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
         let args = json!({
@@ -94,7 +94,7 @@ fn branch_pause(kit: &Kit<'_>, client: &mut Client) -> Result<Figure> {
     })
 }
 
-fn from_memory(kit: &Kit<'_>, client: &mut Client) -> Result<Vec<Figure>> {
+fn from_memory(kit: &BenchPrograms<'_>, client: &mut StdioClient) -> Result<Vec<Figure>> {
     let (mut cold, mut forks, mut restores) = (Vec::new(), Vec::new(), Vec::new());
     let since = |began: Instant| began.elapsed().as_secs_f64() * 1e3;
     for _ in 0..kit.rounds(ROUNDS) {
@@ -133,7 +133,11 @@ fn from_memory(kit: &Kit<'_>, client: &mut Client) -> Result<Vec<Figure>> {
     ])
 }
 
-fn fork_20(kit: &Kit<'_>, house: &BenchDaemon, client: &mut Client) -> Result<Figure> {
+fn fork_20(
+    kit: &BenchPrograms<'_>,
+    house: &BenchDaemon,
+    client: &mut StdioClient,
+) -> Result<Figure> {
     // Of its own: the bare QEMUs are given one frozen layer.
     client.call("workspace_create", &json!({ "name": STEM }))?;
     save(client, STEM, "node")?;
@@ -183,7 +187,7 @@ fn fork_20(kit: &Kit<'_>, house: &BenchDaemon, client: &mut Client) -> Result<Fi
     })
 }
 
-fn fork_20_memory(client: &mut Client, cold_kib: f64) -> Result<Figure> {
+fn fork_20_memory(client: &mut StdioClient, cold_kib: f64) -> Result<Figure> {
     let args = json!({ "workspace_id": SOURCE, "snapshot_name": "node", "count": FORKS });
     let forked = client.call("workspace_fork", &args)?;
     let workers = forked["workers"].as_array().context("forks are listed")?.clone();
@@ -216,13 +220,13 @@ fn fork_20_memory(client: &mut Client, cold_kib: f64) -> Result<Figure> {
     })
 }
 
-fn machine_pid(client: &mut Client, workspace: &str) -> Result<u64> {
+fn machine_pid(client: &mut StdioClient, workspace: &str) -> Result<u64> {
     let info: Value = client.call("workspace_info", &json!({ "workspace_id": workspace }))?;
     info["machine"]["pid"].as_u64().context("a running workspace has a machine")
 }
 
 /// Memory of a workspace's machine, each page shared by so many counted by its part.
-fn pss_kib(client: &mut Client, workspace: &str) -> Result<f64> {
+fn pss_kib(client: &mut StdioClient, workspace: &str) -> Result<f64> {
     let pid = machine_pid(client, workspace)?;
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = rollup.lines().find(|line| line.starts_with("Pss:")).context("its Pss")?;

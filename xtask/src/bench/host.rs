@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::kit::Kit;
+use super::kit::BenchPrograms;
 
 pub(super) struct Host {
     cores: usize,
@@ -21,7 +21,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn look(kit: &Kit<'_>) -> Result<Self> {
+    pub(super) fn look(kit: &BenchPrograms<'_>) -> Result<Self> {
         let shell = &kit.repo.shell;
         let hivekeep = kit.hivekeep();
         // It fails where a folder is missing, which is no matter here.

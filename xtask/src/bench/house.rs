@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use xshell::TempDir;
 
-use super::client::Client;
-use super::kit::Kit;
+use super::client::StdioClient;
+use super::kit::BenchPrograms;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -23,17 +23,17 @@ pub(crate) struct BenchDaemon {
 
 impl BenchDaemon {
     /// Starts a daemon. No rate is limited in it; `more` goes into its configuration.
-    pub(crate) fn open(kit: &Kit<'_>, more: &str) -> Result<Self> {
+    pub(crate) fn open(kit: &BenchPrograms<'_>, more: &str) -> Result<Self> {
         Self::start(kit, more, false)
     }
 
     /// The same with a bridge, in a network namespace of its own, which goes with it. Needs root
     /// and util-linux.
-    pub(crate) fn open_apart(kit: &Kit<'_>, more: &str) -> Result<Self> {
+    pub(crate) fn open_apart(kit: &BenchPrograms<'_>, more: &str) -> Result<Self> {
         Self::start(kit, more, true)
     }
 
-    fn start(kit: &Kit<'_>, more: &str, apart: bool) -> Result<Self> {
+    fn start(kit: &BenchPrograms<'_>, more: &str, apart: bool) -> Result<Self> {
         let folder = kit.repo.shell.create_temp_dir()?;
         // A machine's own user passes through on the way to its sockets.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))?;
@@ -89,8 +89,9 @@ impl BenchDaemon {
     }
 
     /// The client that is measured with, and has a session of its own.
-    pub(crate) fn attach(&self) -> Result<Client> {
-        Client::start(self.mcp()).with_context(|| format!("the daemon said: {}", self.stderr()))
+    pub(crate) fn attach(&self) -> Result<StdioClient> {
+        StdioClient::start(self.mcp())
+            .with_context(|| format!("the daemon said: {}", self.stderr()))
     }
 
     /// A client that nothing is measured with.

@@ -5,11 +5,11 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::figure::{Figure, Target, median, round};
-use super::kit::{Kit, output};
+use super::kit::{BenchPrograms, output};
 
 const ROUNDS: usize = 5;
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let (mut ours, mut bare, mut synced) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
         let told: Value = serde_json::from_str(&output(kit.example("journal_bench"))?)?;

@@ -9,14 +9,14 @@ use xshell::cmd;
 use crate::{guest, image, repo::Repo};
 
 /// The programs of a run, and how much of it was asked for.
-pub(crate) struct Kit<'r> {
+pub(crate) struct BenchPrograms<'r> {
     pub(crate) repo: &'r Repo,
     quick: bool,
     dev: bool,
     only: Vec<String>,
 }
 
-impl<'r> Kit<'r> {
+impl<'r> BenchPrograms<'r> {
     pub(crate) fn new(repo: &'r Repo, quick: bool, dev: bool, only: Vec<String>) -> Self {
         Self { repo, quick, dev, only }
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{kit::Kit, rig::Rig, rig::WORKSPACE};
+use super::{kit::BenchPrograms, rig::Rig, rig::WORKSPACE};
 
 const EXEC_ROUNDS: usize = 15;
 const EXECS_A_ROUND: usize = 20;
@@ -21,7 +21,7 @@ const ON_DISK: &str = "/root/file";
 const IN_MEMORY: &str = "/dev/shm/file";
 const FILE_BYTES: u64 = 256 * 1024 * 1024;
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let mut rig = Rig::new(kit)?;
     let mut figures = Vec::new();
     if kit.wants("exec_true_p50") {
@@ -36,7 +36,7 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn exec_true(kit: &Kit<'_>, rig: &mut Rig) -> Result<Figure> {
+fn exec_true(kit: &BenchPrograms<'_>, rig: &mut Rig) -> Result<Figure> {
     let call = json!({ "workspace_id": WORKSPACE, "command": "true" });
     // Emulated code is translated on first use, on both ways.
     rig.client.round_trips_us("exec", &call, EXECS_A_ROUND)?;
@@ -72,7 +72,7 @@ fn spawn_us(rig: &mut Rig) -> Result<f64> {
     told["std_spawn_p50_us"].as_f64().context("selftest-spawn tells a time")
 }
 
-fn exec_output(kit: &Kit<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
+fn exec_output(kit: &BenchPrograms<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
     // Lines of text, in the page cache: making them costs no time.
     let line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
     rig.exec(&format!("yes {line} | head -c {OUTPUT_BYTES} > /root/output"), 0)?;
@@ -118,7 +118,7 @@ fn exec_output(kit: &Kit<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn files(kit: &Kit<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
+fn files(kit: &BenchPrograms<'_>, rig: &mut Rig) -> Result<Vec<Figure>> {
     let (up, down) = (rig.transfers().join("up"), rig.transfers().join("down"));
     fs::write(&up, vec![b'x'; FILE_BYTES as usize])?;
     let (mut into, mut out) = (Way::default(), Way::default());

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::figure::{Figure, Target, round};
-use super::{house::BenchDaemon, kit::Kit};
+use super::{house::BenchDaemon, kit::BenchPrograms};
 
 const WORKSPACES: usize = 10;
 const EXECS: usize = 1_000;
@@ -22,7 +22,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 /// Memory that the allocator may keep, in MiB, and still count as back to idle.
 const MARGIN_MB: f64 = 4.0;
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "isolation = \"sandbox\"\n")?;
     let pid = house.pid();
     std::thread::sleep(REST);

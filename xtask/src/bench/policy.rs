@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::BenchDaemon, kit::Kit};
+use super::{client::StdioClient, house::BenchDaemon, kit::BenchPrograms};
 
 const ROUNDS: usize = 40;
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open_apart(
         kit,
         "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
@@ -46,7 +46,7 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Echo requests, one after the other, until it is over; then how many, and how many answered.
-fn start(client: &mut Client, to: &str) -> Result<()> {
+fn start(client: &mut StdioClient, to: &str) -> Result<()> {
     let command = format!(
         "sent=0; got=0; while [ ! -e /run/over ]; do sent=$((sent+1)); \
          ping -c 1 -W 2 {to} >/dev/null && got=$((got+1)); done; echo $sent $got >/run/flow"
@@ -55,7 +55,7 @@ fn start(client: &mut Client, to: &str) -> Result<()> {
     client.call("exec_background", &args).map(drop)
 }
 
-fn end(client: &mut Client) -> Result<(u64, u64)> {
+fn end(client: &mut StdioClient) -> Result<(u64, u64)> {
     let command = "touch /run/over; until [ -s /run/flow ]; do sleep 0.1; done; cat /run/flow";
     let said = client.call("exec", &json!({ "workspace_id": "asks", "command": command }))?;
     let counts = said["stdout"].as_str().context("exec answers with output")?;
@@ -63,7 +63,7 @@ fn end(client: &mut Client) -> Result<(u64, u64)> {
     Ok((sent.parse()?, received.parse()?))
 }
 
-fn change(client: &mut Client, workspace: &str, wish: &serde_json::Value) -> Result<f64> {
+fn change(client: &mut StdioClient, workspace: &str, wish: &serde_json::Value) -> Result<f64> {
     let mut args = json!({ "workspace_id": workspace });
     let fields = wish.as_object().context("a wish is an object")?.clone();
     args.as_object_mut().context("arguments are an object")?.extend(fields);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::BenchDaemon, kit::Kit};
+use super::{client::StdioClient, house::BenchDaemon, kit::BenchPrograms};
 
 const ROUNDS: usize = 25;
 const READY: u64 = 2;
@@ -15,7 +15,7 @@ const EXECS: usize = 4;
 const RUNNING: &str = "running";
 const PATIENCE: Duration = Duration::from_secs(180);
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(
         kit,
         &format!(
@@ -56,7 +56,7 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Waits until the pool is full and at rest.
-fn full(client: &mut Client) -> Result<()> {
+fn full(client: &mut StdioClient) -> Result<()> {
     let began = Instant::now();
     loop {
         let status: Value = client.call("pool_status", &json!({}))?;
@@ -69,7 +69,7 @@ fn full(client: &mut Client) -> Result<()> {
     }
 }
 
-fn exec(client: &mut Client, workspace: &str) -> Result<f64> {
+fn exec(client: &mut StdioClient, workspace: &str) -> Result<f64> {
     let began = Instant::now();
     let args = json!({ "workspace_id": workspace, "command": "true" });
     let result = client.call("exec", &args)?;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use xshell::cmd;
 
 use super::bare::{Ended, PREAMBLE, Seen, socket_in};
-use super::kit::Kit;
+use super::kit::BenchPrograms;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two attempts at the first word.
@@ -72,7 +72,7 @@ impl Template {
 
     /// From the start of the first to the first message of the last. Their empty layers are made
     /// before that.
-    pub(super) fn start_together(&self, kit: &Kit<'_>, count: usize) -> Result<Duration> {
+    pub(super) fn start_together(&self, kit: &BenchPrograms<'_>, count: usize) -> Result<Duration> {
         let (shell, size) = (&kit.repo.shell, format!("{}G", self.disk_gb));
         let mut places = Vec::new();
         for nth in 0..count {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::{client::Client, house::BenchDaemon, kit::Kit, raw::Raw};
+use super::{client::StdioClient, house::BenchDaemon, kit::BenchPrograms, raw::Raw};
 
 pub(super) const WORKSPACE: &str = "bench";
 const PORT: &str = "hivekeep.raw";
@@ -22,7 +22,7 @@ const RAW_WAKES: &str = "kill -CONT $(cat /run/raw.pid)";
 
 /// The machine, with both ways into it.
 pub(super) struct Rig {
-    pub(super) client: Client,
+    pub(super) client: StdioClient,
     raw: Raw,
     transfers: PathBuf,
     // Ends after those above.
@@ -30,7 +30,7 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) fn new(kit: &Kit<'_>) -> Result<Self> {
+    pub(super) fn new(kit: &BenchPrograms<'_>) -> Result<Self> {
         let tools = kit.repo.shell.create_temp_dir()?;
         fs::set_permissions(tools.path(), fs::Permissions::from_mode(0o711))?;
         let sockets = tools.path().join("sockets");

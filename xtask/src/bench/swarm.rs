@@ -6,14 +6,14 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{client::Client, house::BenchDaemon, kit::Kit};
+use super::{client::StdioClient, house::BenchDaemon, kit::BenchPrograms};
 
 const ROUNDS: usize = 7;
 const TASKS: usize = 8;
 const GOLDEN: &str = "golden";
 const SNAPSHOT: &str = "begin";
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(
         kit,
         "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
@@ -49,7 +49,7 @@ pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Time of a swarm of so many tasks of a second each, all of which succeed.
-fn swarm_ms(client: &mut Client, tasks: usize) -> Result<f64> {
+fn swarm_ms(client: &mut StdioClient, tasks: usize) -> Result<f64> {
     let named = |n| json!({ "name": format!("task-{n}"), "command": "sleep 1" });
     let swarm = json!({
         "golden_workspace": GOLDEN,

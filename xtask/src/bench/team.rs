@@ -5,10 +5,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::StdioClient;
 use super::figure::{Figure, Target, median, round};
 use super::kit::output;
-use super::{house::BenchDaemon, kit::Kit};
+use super::{house::BenchDaemon, kit::BenchPrograms};
 
 const TEAM: &str = "bench";
 /// The one tool of the bare server, which looks at no argument.
@@ -19,9 +19,10 @@ const TASKS_A_ROUND: usize = 10;
 /// A task that is lost is an error, and not a bench that never ends.
 const PATIENCE_SECS: u64 = 60;
 
-pub(super) fn messages(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn messages(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "isolation = \"sandbox\"\n")?;
-    let (mut ours, mut bare) = (house.attach()?, Client::start(kit.example("bare_mcp_server"))?);
+    let (mut ours, mut bare) =
+        (house.attach()?, StdioClient::start(kit.example("bare_mcp_server"))?);
     let roles = ["a", "b"].map(|name| json!({ "name": name, "role": "bench" }));
     ours.call("team", &json!({ "action": "create", "name": TEAM, "roles": roles }))?;
     let message = json!({
@@ -54,7 +55,7 @@ pub(super) fn messages(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     }])
 }
 
-pub(super) fn tasks(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn tasks(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(
         kit,
         "isolation = \"vm\"\n[workspace.driver]\ncarrier = \"virtio-serial\"\n",
@@ -64,7 +65,7 @@ pub(super) fn tasks(kit: &Kit<'_>) -> Result<Vec<Figure>> {
     let team = client.call("team", &json!({ "action": "create", "name": TEAM, "roles": roles }))?;
     let exec = json!({ "workspace_id": team["member_workspace_ids"][1], "command": "true" });
     let mut next = 0..;
-    let mut rounds = |client: &mut Client, many: usize| -> Result<Vec<f64>> {
+    let mut rounds = |client: &mut StdioClient, many: usize| -> Result<Vec<f64>> {
         next.by_ref().take(many).map(|n| task_us(client, n)).collect()
     };
     // Emulated code is translated on first use, on both ways.
@@ -86,7 +87,7 @@ pub(super) fn tasks(kit: &Kit<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Time from the assignment of a task until its result is received.
-fn task_us(client: &mut Client, nth: u64) -> Result<f64> {
+fn task_us(client: &mut StdioClient, nth: u64) -> Result<f64> {
     let id = format!("task-{nth}");
     let content = json!({ "task_id": id, "command": "true" }).to_string();
     let assign = json!({
@@ -106,7 +107,7 @@ fn task_us(client: &mut Client, nth: u64) -> Result<f64> {
 }
 
 /// Median time of a durable append of one caller.
-fn append_us(kit: &Kit<'_>) -> Result<f64> {
+fn append_us(kit: &BenchPrograms<'_>) -> Result<f64> {
     let mut bench = kit.example("journal_bench");
     bench.args(["--one", &MESSAGES_A_ROUND.to_string()]);
     let told: Value = serde_json::from_str(&output(bench)?)?;
@@ -114,7 +115,7 @@ fn append_us(kit: &Kit<'_>) -> Result<f64> {
 }
 
 /// Empties the inbox; how many messages were in it.
-fn drain(client: &mut Client) -> Result<usize> {
+fn drain(client: &mut StdioClient) -> Result<usize> {
     let ask = json!({ "action": "receive", "name": TEAM, "agent": "b", "limit": 100 });
     let mut arrived = 0;
     loop {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
 use super::kit::output;
-use super::{house::BenchDaemon, kit::Kit};
+use super::{house::BenchDaemon, kit::BenchPrograms};
 
 const ROUNDS: usize = 40;
 const NOTES: usize = 10_000;
@@ -20,7 +20,7 @@ const FOLDERS: usize = 100;
 const EVERY: usize = 500;
 const WORD: &str = "xylograph";
 
-pub(super) fn measure(kit: &Kit<'_>) -> Result<Vec<Figure>> {
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "")?;
     let folder = house.path().join("state/vault");
     let bytes = fill(&folder)?;

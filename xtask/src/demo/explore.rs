@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
-use super::{Isolation, teller::Teller};
+use super::{DemoIsolation, teller::Teller};
 
 const GOLDEN: &str = "golden";
 const PREFIX: &str = "try";
@@ -16,8 +16,8 @@ const NUMBERS: &str = "/dev/shm/numbers";
 const LAST_NUMBER: u64 = 20_000;
 
 /// Leaves nothing behind. A sandbox is asked as well, and says why it cannot.
-pub(super) fn play(client: &Client, teller: &Teller, isolation: Isolation) -> Result<()> {
-    if isolation == Isolation::Sandbox {
+pub(super) fn play(client: &Client, teller: &Teller, isolation: DemoIsolation) -> Result<()> {
+    if isolation == DemoIsolation::Sandbox {
         return teller.step("workspace_prepare", || {
             let refused = client.call("workspace_prepare", recipe(isolation));
             let refused =
@@ -37,7 +37,7 @@ pub(super) fn play(client: &Client, teller: &Teller, isolation: Isolation) -> Re
     })
 }
 
-fn recipe(isolation: Isolation) -> Value {
+fn recipe(isolation: DemoIsolation) -> Value {
     let count = format!("seq 1 {LAST_NUMBER} > {NUMBERS}");
     json!({
         "name": GOLDEN, "isolation": isolation.word(), "memory_mb": 256,
@@ -45,7 +45,7 @@ fn recipe(isolation: Isolation) -> Value {
     })
 }
 
-fn prepare(client: &Client, teller: &Teller, isolation: Isolation) -> Result<()> {
+fn prepare(client: &Client, teller: &Teller, isolation: DemoIsolation) -> Result<()> {
     teller.step("workspace_prepare", || {
         let made = client.call("workspace_prepare", recipe(isolation))?;
         ensure!(made["has_memory"] == true && made["reused_existing"] == false, "{made}");

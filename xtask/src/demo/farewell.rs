@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::{Isolation, Programs, house::DemoDaemon};
+use super::{DemoIsolation, DemoPrograms, house::DemoDaemon};
 use crate::{image, repo::Repo};
 
 /// The lines for the configuration of an MCP client.
-pub(super) fn configuration(repo: &Repo, programs: &Programs, isolation: Isolation) {
+pub(super) fn configuration(repo: &Repo, programs: &DemoPrograms, isolation: DemoIsolation) {
     let hivekeep = programs.hivekeep.display().to_string();
     // What is built lies in the target folder; the client's daemon has its own home.
     let mut environment = serde_json::Map::new();
@@ -15,7 +15,7 @@ pub(super) fn configuration(repo: &Repo, programs: &Programs, isolation: Isolati
             environment.insert(name.to_owned(), json!(path));
         }
     }
-    if isolation != Isolation::Vm {
+    if isolation != DemoIsolation::Vm {
         environment.insert("HIVEKEEP_WORKSPACE__ISOLATION".to_owned(), json!(isolation.word()));
     }
     let pairs = environment.iter().map(|(name, value)| {

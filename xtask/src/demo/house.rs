@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::Programs;
+use super::DemoPrograms;
 use crate::{image, repo::Repo};
 
 /// For the daemon to serve, and to stop with its machines.
@@ -34,7 +34,7 @@ pub(super) struct DemoDaemon {
 
 impl DemoDaemon {
     /// Makes the folder.
-    pub(super) fn new(repo: &Repo, programs: &Programs) -> Result<Self> {
+    pub(super) fn new(repo: &Repo, programs: &DemoPrograms) -> Result<Self> {
         // Not below the target folder: a socket's path has 107 bytes at most.
         let folder = PathBuf::from(format!("/tmp/hivekeep-demo-{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;

@@ -11,7 +11,8 @@ use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
 use super::{
-    Isolation, Programs, explore, house::DemoDaemon, job::Job, sources::Sources, teller::Teller,
+    DemoIsolation, DemoPrograms, explore, house::DemoDaemon, job::Job, sources::Sources,
+    teller::Teller,
 };
 use crate::repo::Repo;
 
@@ -39,17 +40,17 @@ pub(super) struct Play<'a> {
     house: &'a mut DemoDaemon,
     teller: &'a Teller,
     client: Client,
-    isolation: Isolation,
+    isolation: DemoIsolation,
 }
 
 impl<'a> Play<'a> {
     /// Starts the daemon and attaches the client.
     pub(super) fn new(
         repo: &'a Repo,
-        programs: &Programs,
+        programs: &DemoPrograms,
         house: &'a mut DemoDaemon,
         teller: &'a Teller,
-        isolation: Isolation,
+        isolation: DemoIsolation,
     ) -> Result<Self> {
         teller.hold_signals()?;
         teller.step("start the daemon", || {

@@ -5,19 +5,19 @@ use std::process::{Command, Stdio};
 
 /// A program or file and the Debian package that brings it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct SetupNeed {
     /// A program's name, a file's absolute path, or `python3 -m` and a module's name.
     pub(crate) what: &'static str,
     pub(crate) package: &'static str,
     pub(crate) purpose: &'static str,
 }
 
-const fn need(what: &'static str, package: &'static str, purpose: &'static str) -> Need {
-    Need { what, package, purpose }
+const fn need(what: &'static str, package: &'static str, purpose: &'static str) -> SetupNeed {
+    SetupNeed { what, package, purpose }
 }
 
 /// Debian's names of packages; Ubuntu has the same.
-pub(super) const NEEDS: [Need; 18] = [
+pub(super) const NEEDS: [SetupNeed; 18] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
@@ -45,12 +45,12 @@ pub(super) const NEEDS: [Need; 18] = [
 ];
 
 /// Needs that this machine lacks.
-pub(crate) fn missing() -> Vec<Need> {
+pub(crate) fn missing() -> Vec<SetupNeed> {
     NEEDS.into_iter().filter(|need| !present(need.what)).collect()
 }
 
 /// Their packages, each once.
-pub(crate) fn packages(needs: &[Need]) -> Vec<&'static str> {
+pub(crate) fn packages(needs: &[SetupNeed]) -> Vec<&'static str> {
     let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
     packages.sort_unstable();
     packages.dedup();
@@ -58,7 +58,7 @@ pub(crate) fn packages(needs: &[Need]) -> Vec<&'static str> {
 }
 
 /// Names of the needs, for people.
-pub(super) fn names(needs: &[Need]) -> String {
+pub(super) fn names(needs: &[SetupNeed]) -> String {
     needs.iter().map(|need| need.what).collect::<Vec<_>>().join(", ")
 }
 
@@ -98,7 +98,7 @@ mod tests {
         assert!(!program("a-program-that-nobody-has") && !present("/a/file/that/nobody/has"));
         assert!(!present("python3 -m a_module_that_nobody_has"));
         assert_eq!(present("python3 -m this"), program("python3"));
-        let disks: Vec<Need> =
+        let disks: Vec<SetupNeed> =
             NEEDS.into_iter().filter(|need| need.package == "e2fsprogs").collect();
         assert!(disks.len() > 1);
         assert_eq!(packages(&disks), ["e2fsprogs"]);

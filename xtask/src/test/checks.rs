@@ -4,15 +4,15 @@ use anyhow::{Result, bail};
 use xshell::cmd;
 
 use crate::repo::{FEATURES, Repo};
-use crate::steps::{Outcome, passed};
+use crate::steps::{StepOutcome, passed};
 
-pub(super) fn format(repo: &Repo) -> Result<Outcome> {
+pub(super) fn format(repo: &Repo) -> Result<StepOutcome> {
     let shell = &repo.shell;
     cmd!(shell, "cargo fmt --all --check").run()?;
     Ok(passed(""))
 }
 
-pub(super) fn lints(repo: &Repo) -> Result<Outcome> {
+pub(super) fn lints(repo: &Repo) -> Result<StepOutcome> {
     let shell = &repo.shell;
     cmd!(shell, "cargo clippy --workspace --all-targets --features {FEATURES} -- -D warnings")
         .run()?;
@@ -30,11 +30,11 @@ pub(super) fn lints(repo: &Repo) -> Result<Outcome> {
 }
 
 /// Without advisories: their database is on the network.
-pub(super) fn licences(repo: &Repo) -> Result<Outcome> {
+pub(super) fn licences(repo: &Repo) -> Result<StepOutcome> {
     let shell = &repo.shell;
     let version = cmd!(shell, "cargo deny --version").quiet().ignore_stderr().read();
     let Ok(version) = version else {
-        return Ok(Outcome::Skipped("no cargo-deny: cargo xtask setup".to_owned()));
+        return Ok(StepOutcome::Skipped("no cargo-deny: cargo xtask setup".to_owned()));
     };
     let checks = ["bans", "licenses", "sources"];
     let output = cmd!(

@@ -9,18 +9,18 @@ use serde_json::Value;
 use xshell::cmd;
 
 use crate::repo::Repo;
-use crate::steps::{Outcome, passed};
+use crate::steps::{StepOutcome, passed};
 
-pub(super) fn check(repo: &Repo, built: bool) -> Result<Outcome> {
+pub(super) fn check(repo: &Repo, built: bool) -> Result<StepOutcome> {
     let shared = repo.root.join("../shared");
     let checker = shared.join("bin/contract-check");
     if !checker.exists() {
-        return Ok(Outcome::Skipped(
+        return Ok(StepOutcome::Skipped(
             "no reference beside this checkout; the frozen contract is among the tests".to_owned(),
         ));
     }
     if !built {
-        return Ok(Outcome::Skipped("build failed".to_owned()));
+        return Ok(StepOutcome::Skipped("build failed".to_owned()));
     }
     let reference = fs::read_to_string(shared.join("reference/tools.json"))?;
     let dialect = dialect_of(&reference, "workspace_create")?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use xshell::{TempDir, cmd};
 
 use crate::repo::{FEATURES, Repo};
-use crate::steps::{Outcome, passed};
+use crate::steps::{StepOutcome, passed};
 
 /// The crate, and where it goes.
 const TEMPLATE: &str = "tests/family";
@@ -42,7 +42,7 @@ const MOST_LINES: usize = 80;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Builds the copy with the family in it, and has its tools outlive a daemon that is killed.
-pub(super) fn check(repo: &Repo) -> Result<Outcome> {
+pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
     let tree = repo.shell.create_temp_dir()?;
     copy(repo, tree.path())?;
     for (file, lines) in EDITS {

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use roxmltree::{Document, Node};
 
-use crate::steps::Outcome;
+use crate::steps::StepOutcome;
 
 /// Prefix that a test prints before the reason when the host cannot run it.
 const SKIPPED: &str = "SKIPPED: ";
@@ -55,7 +55,7 @@ impl Tally {
         Ok(tally)
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> StepOutcome {
         let skipped = self.skipped.len();
         let vms = if self.vms_left_out { ", none in virtual machines" } else { "" };
         let flaky = match self.flaky.len() {
@@ -67,9 +67,9 @@ impl Tally {
             self.passed, self.failed
         );
         match (self.failed, self.broken) {
-            (0, false) => Outcome::Passed(summary),
-            (_, true) => Outcome::Failed(format!("nextest broke off: {summary}")),
-            _ => Outcome::Failed(summary),
+            (0, false) => StepOutcome::Passed(summary),
+            (_, true) => StepOutcome::Failed(format!("nextest broke off: {summary}")),
+            _ => StepOutcome::Failed(summary),
         }
     }
 }
@@ -103,7 +103,10 @@ SKIPPED: no qemu-system-x86_64
         let tally = Tally::parse(REPORT).unwrap();
         assert_eq!((tally.passed, tally.failed), (1, 1));
         assert_eq!(tally.skipped, ["vm::boots: no qemu-system-x86_64"]);
-        assert_eq!(tally.outcome(), Outcome::Failed("1 passed, 1 failed, 1 skipped".to_owned()));
+        assert_eq!(
+            tally.outcome(),
+            StepOutcome::Failed("1 passed, 1 failed, 1 skipped".to_owned())
+        );
     }
 
     #[test]
@@ -116,13 +119,13 @@ SKIPPED: no qemu-system-x86_64
         assert_eq!((tally.passed, tally.failed, tally.flaky.len()), (1, 1, 1));
         let passed = Tally { passed: 1, flaky: tally.flaky, ..Tally::default() };
         let summary = "1 passed, 0 failed, 0 skipped, 1 passed only when run again";
-        assert_eq!(passed.outcome(), Outcome::Passed(summary.to_owned()));
+        assert_eq!(passed.outcome(), StepOutcome::Passed(summary.to_owned()));
     }
 
     #[test]
     fn a_run_that_broke_off_did_not_pass() {
         let tally = Tally { passed: 3, broken: true, ..Tally::default() };
-        assert!(matches!(tally.outcome(), Outcome::Failed(_)));
+        assert!(matches!(tally.outcome(), StepOutcome::Failed(_)));
         assert!(Tally::parse("no report").is_err());
     }
 }

@@ -10,10 +10,10 @@ use super::junit::Tally;
 use super::vsock;
 use crate::guest;
 use crate::repo::{FEATURES, Repo};
-use crate::steps::{Outcome, passed};
+use crate::steps::{StepOutcome, passed};
 
 /// Compiles all tests and, with them, the daemon.
-pub(super) fn build(repo: &Repo) -> Result<Outcome> {
+pub(super) fn build(repo: &Repo) -> Result<StepOutcome> {
     command(repo).arg("--no-run").run()?;
     Ok(passed(""))
 }

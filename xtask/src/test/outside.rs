@@ -12,15 +12,15 @@ use anyhow::{Result, anyhow};
 use self::tools::Tools;
 use super::nextest::Scope;
 use crate::repo::Repo;
-use crate::steps::{Outcome, Steps};
+use crate::steps::{StepOutcome, Steps};
 
 /// Runs all three. Without a network for their packages they are skipped, and
 /// where CI is told, that is a failure.
 pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'_>) {
     let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
-    let with = |step: &dyn Fn(&Tools) -> Result<Outcome>| match &tools {
+    let with = |step: &dyn Fn(&Tools) -> Result<StepOutcome>| match &tools {
         Ok(tools) => step(tools),
-        Err(why) => Ok(Outcome::Skipped(format!("{why:#}"))),
+        Err(why) => Ok(StepOutcome::Skipped(format!("{why:#}"))),
     };
     steps.run("conformance", || with(&|tools| conformance::check(repo, tools)));
     steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));

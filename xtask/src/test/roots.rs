@@ -24,16 +24,16 @@ use self::archive::Archive;
 use self::root::{Root, User};
 use crate::repo::Repo;
 use crate::setup::needs::program;
-use crate::steps::{Outcome, passed};
+use crate::steps::{StepOutcome, passed};
 
 const PROVEN: &str = "Debian 12 and 13 with nothing, Debian 12 with a qemu-utils from elsewhere; \
     not tried: Ubuntu 24.04, whose archive is no source of this machine";
 
 /// Sets up three machines, two at a time.
-pub(super) fn check(repo: &Repo) -> Result<Outcome> {
+pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
     let archive = match lacking().map_or_else(Archive::of_this_machine, |why| Ok(Err(why)))? {
         Ok(archive) => archive,
-        Err(why) => return Ok(Outcome::Skipped(why)),
+        Err(why) => return Ok(StepOutcome::Skipped(why)),
     };
     let folder = repo.target.join("roots");
     fs::create_dir_all(&folder)?;
@@ -44,7 +44,7 @@ pub(super) fn check(repo: &Repo) -> Result<Outcome> {
     });
     let thirteen = thirteen.unwrap_or_else(|_| Err(anyhow::anyhow!("the thread panicked")));
     let skipped = twelve.context("Debian 12")?.or(thirteen.context("Debian 13")?);
-    Ok(skipped.map_or_else(|| passed(PROVEN), Outcome::Skipped))
+    Ok(skipped.map_or_else(|| passed(PROVEN), StepOutcome::Skipped))
 }
 
 /// The things that this machine lacks to make root file systems.

@@ -7,14 +7,14 @@ use xshell::cmd;
 
 use crate::guest;
 use crate::repo::Repo;
-use crate::steps::{Outcome, passed};
+use crate::steps::{StepOutcome, passed};
 
 /// The device process whose behaviour the daemon is tested against.
 const VERSION: &str = "0.3.0";
 
 /// Builds the probe, and installs the device process unless it is there. Without
 /// the network for it the test that needs it says that it did not run.
-pub(super) fn prepare(repo: &Repo) -> Result<Outcome> {
+pub(super) fn prepare(repo: &Repo) -> Result<StepOutcome> {
     guest::build_vsock_probe(repo)?;
     let (shell, root, device) = (&repo.shell, tools(repo), device(repo));
     let installed = device.exists()
@@ -26,7 +26,7 @@ pub(super) fn prepare(repo: &Repo) -> Result<Outcome> {
         .is_ok();
     Ok(match installed {
         true => passed(device.display()),
-        false => Outcome::Skipped(format!("vhost-device-vsock {VERSION} cannot be installed")),
+        false => StepOutcome::Skipped(format!("vhost-device-vsock {VERSION} cannot be installed")),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Network port: how a workspace joins the network, gets its connection and leaves.
 //!
 //! ```text
-//! join ─► cable ─► the machine is launched ─► settled ─► the guest takes its Attachment ─► leave
+//! join ─► cable ─► the machine is launched ─► settled ─► the guest takes its InterfaceSettings ─► leave
 //!            a policy or a forward may be changed at any time in between and later
 //! ```
 
@@ -23,7 +23,7 @@ pub use group::{BadGroup, GroupChange, NetworkGroup};
 
 /// What a workspace may reach, and who may reach it. The default allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NetworkPolicy {
+pub struct ReachPolicy {
     /// Public addresses of the internet. Never private, link-local or metadata addresses, nor the
     /// host.
     pub allow_internet: bool,
@@ -42,15 +42,15 @@ pub struct NetworkPolicy {
 /// Partial change of a policy; a field that is `None` stays unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkWish {
-    /// See [`NetworkPolicy::allow_internet`].
+    /// See [`ReachPolicy::allow_internet`].
     pub allow_internet: Option<bool>,
-    /// See [`NetworkPolicy::allow_inter_vm`].
+    /// See [`ReachPolicy::allow_inter_vm`].
     pub allow_inter_vm: Option<bool>,
-    /// See [`NetworkPolicy::allowed_ports`].
+    /// See [`ReachPolicy::allowed_ports`].
     pub allowed_ports: Option<Vec<u16>>,
-    /// See [`NetworkPolicy::egress_allow`].
+    /// See [`ReachPolicy::egress_allow`].
     pub egress_allow: Option<Vec<String>>,
-    /// See [`NetworkPolicy::group`].
+    /// See [`ReachPolicy::group`].
     pub group: Option<GroupChange>,
 }
 
@@ -66,7 +66,7 @@ pub enum Transport {
 
 /// A port of the host that leads to a port of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PortForward {
+pub struct ForwardedPort {
     /// TCP or UDP.
     pub transport: Transport,
     /// Where the host listens.
@@ -77,7 +77,7 @@ pub struct PortForward {
     pub guest_port: u16,
 }
 
-impl PortForward {
+impl ForwardedPort {
     /// The host's end.
     pub fn host(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.host_ip, self.host_port)
@@ -86,7 +86,7 @@ impl PortForward {
 
 /// Interface settings of the guest; constant for the workspace's whole life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attachment {
+pub struct InterfaceSettings {
     /// MAC address of the interface.
     pub mac: [u8; 6],
     /// IP address of the guest.
@@ -106,7 +106,7 @@ pub enum Netdev {
     /// machine uses it at a time.
     Tap(Arc<OwnedFd>),
     /// User-mode network stack of the hypervisor, cut off from everything but these forwards.
-    User(Vec<PortForward>),
+    User(Vec<ForwardedPort>),
 }
 
 /// How the daemon connects machines.
@@ -131,11 +131,11 @@ pub enum NetworkMode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkView {
     /// Interface settings.
-    pub attachment: Attachment,
+    pub attachment: InterfaceSettings,
     /// Policy of the workspace.
-    pub policy: NetworkPolicy,
+    pub policy: ReachPolicy,
     /// Port forwards that lead to the workspace.
-    pub forwards: Vec<PortForward>,
+    pub forwards: Vec<ForwardedPort>,
 }
 
 /// Addresses, policies and port forwards of all workspaces.
@@ -153,7 +153,11 @@ pub trait Network: Send + Sync {
     /// # Errors
     /// `network_unavailable` where there is no network; `policy_unavailable`, with the reason, for
     /// a wish that this host cannot enforce; `invalid_input` for a wish that is wrong in itself.
-    async fn join(&self, id: WorkspaceId, wish: NetworkWish) -> Result<Attachment, ToolError>;
+    async fn join(
+        &self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+    ) -> Result<InterfaceSettings, ToolError>;
 
     /// Opens the host side of the card of a machine that is about to be launched. Legal after
     /// [`Network::join`] and while no machine uses it. Waits while the kernel is still being
@@ -177,7 +181,7 @@ pub trait Network: Send + Sync {
         &self,
         id: WorkspaceId,
         wish: NetworkWish,
-    ) -> Result<NetworkPolicy, ToolError>;
+    ) -> Result<ReachPolicy, ToolError>;
 
     /// Forwards a port of the host to the workspace; durable and applied on return. Without
     /// `host_port` a free port is chosen. The caller updates a running machine in user mode.
@@ -190,7 +194,7 @@ pub trait Network: Send + Sync {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-    ) -> Result<PortForward, ToolError>;
+    ) -> Result<ForwardedPort, ToolError>;
 
     /// Removes the forwards to a guest's port, or only the one from `host_port`.
     ///
@@ -202,7 +206,7 @@ pub trait Network: Send + Sync {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-    ) -> Result<Vec<PortForward>, ToolError>;
+    ) -> Result<Vec<ForwardedPort>, ToolError>;
 
     /// State in force; `None` for a workspace that has not joined.
     fn view(&self, id: WorkspaceId) -> Option<NetworkView>;

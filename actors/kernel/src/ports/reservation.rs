@@ -6,7 +6,7 @@
 //! instead of reserving by itself: nothing is counted twice, and nothing is free in between.
 //!
 //! ```text
-//!  take ─► left ── draw ─► the drawer's, who releases it by `Sessions::release`
+//!  take ─► left ── draw ─► the drawer's, who releases it by `SessionQuotas::release`
 //!            ▲                 └── put back, to be drawn again ─┐
 //!            ├──────────────────────────────────────────────────┘
 //!            └── last clone dropped ─► the session's again
@@ -14,7 +14,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Sessions;
+use super::SessionQuotas;
 use crate::{Resources, SessionId, ToolError};
 
 /// Shared reservation. Cheap to clone; the clones share what is left.
@@ -22,7 +22,7 @@ use crate::{Resources, SessionId, ToolError};
 pub struct Reservation(Arc<Shared>);
 
 struct Shared {
-    sessions: Arc<dyn Sessions>,
+    sessions: Arc<dyn SessionQuotas>,
     session: SessionId,
     /// Locked for an addition only, never across an await.
     left: Mutex<Resources>,
@@ -32,9 +32,9 @@ impl Reservation {
     /// Reserves all of `what`, or nothing.
     ///
     /// # Errors
-    /// See [`Sessions::reserve`].
+    /// See [`SessionQuotas::reserve`].
     pub async fn take(
-        sessions: Arc<dyn Sessions>,
+        sessions: Arc<dyn SessionQuotas>,
         session: SessionId,
         what: Resources,
     ) -> Result<Self, ToolError> {
@@ -51,7 +51,7 @@ impl Reservation {
     /// `what` belongs to the drawer from then on, counted once.
     ///
     /// # Errors
-    /// See [`Sessions::reserve`]; nothing was taken out then.
+    /// See [`SessionQuotas::reserve`]; nothing was taken out then.
     pub async fn draw(&self, what: Resources) -> Result<(), ToolError> {
         let drawn = Drawn::from(&self.0, what);
         // Called even when nothing is missing: a session that is over makes nothing more.

@@ -1,25 +1,25 @@
 //! Network backend of this host: the policies and forwards that it can promise.
 
 use hivekeep_kernel::ToolError;
-use hivekeep_kernel::ports::{Attachment, NetworkMode};
+use hivekeep_kernel::ports::{InterfaceSettings, NetworkMode};
 
 use super::refuse;
-use crate::plan::{AddressLease, Forward, Policy, Subnet, UserMode};
-use crate::selftest::{Property, Report};
+use crate::plan::{AddressLease, Forward, MemberPolicy, Subnet, UserMode};
+use crate::selftest::{NetworkProperty, SelfTestReport};
 
 /// Without these there is no bridge: nothing could be promised on it.
-pub(super) const ESSENTIAL: [Property; 4] = [
-    Property::GuestsApart,
-    Property::SendersAreTrue,
-    Property::HostIsClosed,
-    Property::PolicyChanges,
+pub(super) const ESSENTIAL: [NetworkProperty; 4] = [
+    NetworkProperty::GuestsApart,
+    NetworkProperty::SendersAreTrue,
+    NetworkProperty::HostIsClosed,
+    NetworkProperty::PolicyChanges,
 ];
 
 /// Kind of the machines' connection, chosen once for the daemon's whole life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Backend {
     /// A bridge; what was not proven on this kernel is refused.
-    Bridge { report: Report },
+    Bridge { report: SelfTestReport },
     /// QEMU's own network.
     User { reason: String },
     /// None.
@@ -36,10 +36,10 @@ impl Backend {
     }
 
     /// Settings that a guest needs for its interface.
-    pub(super) fn attachment(&self, lease: AddressLease, subnet: Subnet) -> Attachment {
+    pub(super) fn attachment(&self, lease: AddressLease, subnet: Subnet) -> InterfaceSettings {
         let mac = lease.mac.0;
         match self {
-            Self::Bridge { .. } => Attachment {
+            Self::Bridge { .. } => InterfaceSettings {
                 mac,
                 address: lease.address,
                 prefix_len: subnet.prefix_len(),
@@ -47,7 +47,7 @@ impl Backend {
                 dns: Some(subnet.gateway()),
             },
             // What QEMU gives to every guest; cut off, it answers no names.
-            Self::User { .. } | Self::Off { .. } => Attachment {
+            Self::User { .. } | Self::Off { .. } => InterfaceSettings {
                 mac,
                 address: [10, 0, 2, 15].into(),
                 prefix_len: 24,
@@ -61,16 +61,24 @@ impl Backend {
     ///
     /// # Errors
     /// `network_unavailable`, or `policy_unavailable` with the wish and the reason.
-    pub(super) fn keeps(&self, policy: &Policy) -> Result<(), ToolError> {
+    pub(super) fn keeps(&self, policy: &MemberPolicy) -> Result<(), ToolError> {
         match self {
             Self::Bridge { .. } => {
                 let wishes = [
-                    (policy.allow_inter_vm, "allow_inter_vm", Property::InterVm),
-                    (policy.group.is_some(), "group", Property::Groups),
-                    (policy.allow_internet, "allow_internet", Property::Internet),
-                    (policy.allow_internet, "allow_internet", Property::PrivateNetworks),
-                    (!policy.egress_allow.is_empty(), "egress_allow", Property::PrivateNetworks),
-                    (policy.names().next().is_some(), "egress_allow", Property::AllowedNames),
+                    (policy.allow_inter_vm, "allow_inter_vm", NetworkProperty::InterVm),
+                    (policy.group.is_some(), "group", NetworkProperty::Groups),
+                    (policy.allow_internet, "allow_internet", NetworkProperty::Internet),
+                    (policy.allow_internet, "allow_internet", NetworkProperty::PrivateNetworks),
+                    (
+                        !policy.egress_allow.is_empty(),
+                        "egress_allow",
+                        NetworkProperty::PrivateNetworks,
+                    ),
+                    (
+                        policy.names().next().is_some(),
+                        "egress_allow",
+                        NetworkProperty::AllowedNames,
+                    ),
                 ];
                 let mut asked = wishes.into_iter().filter(|(asked, ..)| *asked);
                 asked.try_for_each(|(_, wish, property)| self.proven(wish, property))
@@ -89,13 +97,13 @@ impl Backend {
     /// As [`Backend::keeps`].
     pub(super) fn forwards(&self) -> Result<(), ToolError> {
         match self {
-            Self::Bridge { .. } => self.proven("a port forward", Property::Forwards),
+            Self::Bridge { .. } => self.proven("a port forward", NetworkProperty::Forwards),
             Self::User { .. } => Ok(()),
             Self::Off { reason } => Err(refuse::off(reason)),
         }
     }
 
-    fn proven(&self, wish: &str, property: Property) -> Result<(), ToolError> {
+    fn proven(&self, wish: &str, property: NetworkProperty) -> Result<(), ToolError> {
         let Self::Bridge { report } = self else { return Ok(()) };
         let Some(finding) = report.findings.iter().find(|f| f.property == property && !f.holds)
         else {
@@ -113,9 +121,9 @@ impl Backend {
 
     /// The part of a policy that holds here, if the policy was given on another backend. A property
     /// that is not yet proven again keeps the policy in force.
-    pub(super) fn in_force(&self, policy: &Policy) -> Policy {
+    pub(super) fn in_force(&self, policy: &MemberPolicy) -> MemberPolicy {
         match self.keeps(policy) {
-            Err(refused) if !refused.retryable => Policy::default(),
+            Err(refused) if !refused.retryable => MemberPolicy::default(),
             _ => policy.clone(),
         }
     }
@@ -129,40 +137,42 @@ pub(super) fn same_end(forward: &Forward, other: &Forward) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::Finding;
+    use crate::selftest::PropertyFinding;
 
-    fn internet() -> Policy {
-        Policy { allow_internet: true, ..Policy::default() }
+    fn internet() -> MemberPolicy {
+        MemberPolicy { allow_internet: true, ..MemberPolicy::default() }
     }
 
-    fn unproven(property: Property) -> Finding {
-        Finding { property, holds: false, unknown: false, evidence: Vec::new() }
+    fn unproven(property: NetworkProperty) -> PropertyFinding {
+        PropertyFinding { property, holds: false, unknown: false, evidence: Vec::new() }
     }
 
-    fn on(finding: Finding) -> Backend {
-        Backend::Bridge { report: Report { findings: vec![finding] } }
+    fn on(finding: PropertyFinding) -> Backend {
+        Backend::Bridge { report: SelfTestReport { findings: vec![finding] } }
     }
 
     #[test]
     fn what_was_not_proven_is_refused_with_the_property_and_the_rest_is_kept() {
         let evidence = vec!["ok: a".to_owned(), "BROKEN: b: seen".to_owned()];
-        let mut finding = unproven(Property::AllowedNames);
+        let mut finding = unproven(NetworkProperty::AllowedNames);
         finding.evidence = evidence;
         let backend = on(finding);
-        let egress =
-            |text: &str| Policy { egress_allow: vec![text.parse().unwrap()], ..Policy::default() };
+        let egress = |text: &str| MemberPolicy {
+            egress_allow: vec![text.parse().unwrap()],
+            ..MemberPolicy::default()
+        };
         let refused = backend.keeps(&egress("a.example")).unwrap_err();
         assert_eq!(refused.code, "policy_unavailable");
         assert!(refused.message.contains("AllowedNames"), "{refused}");
         assert!(refused.message.contains("b: seen"), "{refused}");
         backend.keeps(&egress("10.0.0.0/8")).unwrap();
-        let group = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
+        let group = MemberPolicy { group: Some("a".parse().unwrap()), ..MemberPolicy::default() };
         backend.keeps(&group).unwrap();
-        let backend = on(unproven(Property::Groups));
+        let backend = on(unproven(NetworkProperty::Groups));
         let refused = backend.keeps(&group).unwrap_err();
         assert!(refused.message.starts_with("group is not promised"), "{refused}");
-        backend.keeps(&Policy { allow_inter_vm: true, ..Policy::default() }).unwrap();
-        let backend = on(unproven(Property::InterVm));
+        backend.keeps(&MemberPolicy { allow_inter_vm: true, ..MemberPolicy::default() }).unwrap();
+        let backend = on(unproven(NetworkProperty::InterVm));
         backend.keeps(&group).unwrap();
         backend.keeps(&internet()).unwrap();
         backend.forwards().unwrap();
@@ -170,27 +180,27 @@ mod tests {
 
     #[test]
     fn what_could_not_be_checked_is_refused_for_now_and_stays_in_force() {
-        let mut finding = unproven(Property::Internet);
+        let mut finding = unproven(NetworkProperty::Internet);
         (finding.unknown, finding.evidence) = (true, vec!["UNKNOWN: busy".to_owned()]);
         let backend = on(finding);
         let refused = backend.keeps(&internet()).unwrap_err();
         assert_eq!((&*refused.code, refused.retryable), ("policy_unproven", true));
         assert!(refused.message.contains("not yet proven: Internet: UNKNOWN: busy"), "{refused}");
         assert_eq!(backend.in_force(&internet()), internet());
-        let backend = on(unproven(Property::Internet));
+        let backend = on(unproven(NetworkProperty::Internet));
         assert!(!backend.keeps(&internet()).unwrap_err().retryable);
-        assert_eq!(backend.in_force(&internet()), Policy::default());
+        assert_eq!(backend.in_force(&internet()), MemberPolicy::default());
     }
 
     #[test]
     fn user_mode_keeps_closed_guests_and_nothing_else() {
         let backend = Backend::User { reason: "CAP_NET_ADMIN: none".into() };
-        backend.keeps(&Policy::default()).unwrap();
+        backend.keeps(&MemberPolicy::default()).unwrap();
         backend.forwards().unwrap();
         let refused = backend.keeps(&internet()).unwrap_err();
         assert_eq!(refused.code, "policy_unavailable");
         assert!(refused.message.contains("CAP_NET_ADMIN"), "{refused}");
-        assert_eq!(backend.in_force(&internet()), Policy::default());
+        assert_eq!(backend.in_force(&internet()), MemberPolicy::default());
         let lease = AddressLease::at([10, 213, 3, 4].into());
         let attachment = backend.attachment(lease, Subnet::default());
         assert_eq!(attachment.mac, lease.mac.0);
@@ -201,7 +211,7 @@ mod tests {
     #[test]
     fn without_a_network_everything_is_refused_as_that() {
         let backend = Backend::Off { reason: "network.mode is off".into() };
-        for refused in [backend.keeps(&Policy::default()), backend.forwards()] {
+        for refused in [backend.keeps(&MemberPolicy::default()), backend.forwards()] {
             assert_eq!(refused.unwrap_err().code, "network_unavailable");
         }
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::convert;
-use crate::plan::Member;
+use crate::plan::NetworkMember;
 
 /// Time at which the caller of a change is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +22,19 @@ type Answer = Box<dyn FnOnce(Result<(), ToolError>) + Send + Sync>;
 /// A change that was decided.
 pub(super) struct Change {
     pub(super) id: WorkspaceId,
-    pub(super) before: Option<Member>,
-    pub(super) after: Option<Member>,
+    pub(super) before: Option<NetworkMember>,
+    pub(super) after: Option<NetworkMember>,
     pub(super) when: When,
     answer: Option<Answer>,
 }
 
 impl Change {
     /// One that nobody waits for.
-    pub(super) fn quiet(id: WorkspaceId, before: Option<Member>, after: Option<Member>) -> Self {
+    pub(super) fn quiet(
+        id: WorkspaceId,
+        before: Option<NetworkMember>,
+        after: Option<NetworkMember>,
+    ) -> Self {
         Self { id, before, after, when: When::Durable, answer: None }
     }
 

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::change::{Change, When};
 use super::enforce::{Attempt, Plan};
 use super::{Inner, Msg, NetworkActor, convert, refuse};
-use crate::Applied;
-use crate::plan::{Network, Refused};
+use crate::AppliedPlan;
+use crate::plan::{NetworkPlan, PlanError};
 
 impl NetworkActor {
     /// Has a change written that `decided` has already.
@@ -133,14 +133,14 @@ impl NetworkActor {
     }
 
     /// The worker has looked at everything.
-    pub(super) fn checked(&mut self, applied: Applied) {
+    pub(super) fn checked(&mut self, applied: AppliedPlan) {
         self.note(&applied);
         self.hold_ports();
         self.say_condition();
     }
 
     /// Reports findings beside the plan.
-    fn note(&mut self, applied: &Applied) {
+    fn note(&mut self, applied: &AppliedPlan) {
         if !applied.repaired.is_empty() {
             tracing::warn!(repaired = ?applied.repaired, "others had changed the network");
             let data = json!({ "repaired": applied.repaired });
@@ -170,7 +170,7 @@ impl NetworkActor {
     pub(super) fn show(&self) {
         let Some(backend) = &self.backend else { return };
         let subnet = self.durable.subnet();
-        let view = |(id, member): (_, &crate::plan::Member)| {
+        let view = |(id, member): (_, &crate::plan::NetworkMember)| {
             let now = self.in_force.member(id).unwrap_or(member);
             let view = NetworkView {
                 attachment: backend.attachment(member.lease, subnet),
@@ -185,7 +185,7 @@ impl NetworkActor {
     }
 }
 
-fn put(network: &mut Network, change: &Change) -> Result<(), Refused> {
+fn put(network: &mut NetworkPlan, change: &Change) -> Result<(), PlanError> {
     match &change.after {
         Some(member) => network.admit(change.id, member.clone()),
         None => {

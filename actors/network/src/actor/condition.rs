@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Backend, NetworkActor};
-use crate::Mode;
+use crate::NetworkModeChoice;
 
 /// Present faults. Empty when all is well.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl NetworkActor {
     fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         if let Some(Backend::User { reason }) = self.backend.as_deref()
-            && self.shared.options.mode != Mode::User
+            && self.shared.options.mode != NetworkModeChoice::User
         {
             reasons.push(format!("no bridge: {reason}"));
         }

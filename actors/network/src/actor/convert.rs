@@ -1,15 +1,15 @@
 //! Between the port's words and the plan's.
 
 use hivekeep_kernel::ToolError;
-use hivekeep_kernel::ports::{NetworkPolicy, NetworkWish, PortForward, Transport};
+use hivekeep_kernel::ports::{ForwardedPort, NetworkWish, ReachPolicy, Transport};
 
-use crate::plan::{Egress, Forward, Policy, Protocol};
+use crate::plan::{Egress, Forward, MemberPolicy, Protocol};
 
 /// A policy with what a wish names changed.
 ///
 /// # Errors
 /// `invalid_input` for an invalid port or destination.
-pub(super) fn wished(policy: &Policy, wish: NetworkWish) -> Result<Policy, ToolError> {
+pub(super) fn wished(policy: &MemberPolicy, wish: NetworkWish) -> Result<MemberPolicy, ToolError> {
     let mut policy = policy.clone();
     if let Some(allow) = wish.allow_internet {
         policy.allow_internet = allow;
@@ -35,8 +35,8 @@ pub(super) fn wished(policy: &Policy, wish: NetworkWish) -> Result<Policy, ToolE
     Ok(policy)
 }
 
-pub(super) fn policy(policy: &Policy) -> NetworkPolicy {
-    NetworkPolicy {
+pub(super) fn policy(policy: &MemberPolicy) -> ReachPolicy {
+    ReachPolicy {
         allow_internet: policy.allow_internet,
         allow_inter_vm: policy.allow_inter_vm,
         allowed_ports: policy.allowed_ports.iter().copied().collect(),
@@ -45,13 +45,13 @@ pub(super) fn policy(policy: &Policy) -> NetworkPolicy {
     }
 }
 
-pub(super) fn forward(forward: &Forward) -> PortForward {
+pub(super) fn forward(forward: &Forward) -> ForwardedPort {
     let transport = match forward.protocol {
         Protocol::Tcp => Transport::Tcp,
         Protocol::Udp => Transport::Udp,
     };
     let Forward { host_ip, host_port, guest_port, .. } = *forward;
-    PortForward { transport, host_ip, host_port, guest_port }
+    ForwardedPort { transport, host_ip, host_port, guest_port }
 }
 
 pub(super) fn protocol(transport: Transport) -> Protocol {

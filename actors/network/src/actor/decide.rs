@@ -3,15 +3,17 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::{Attachment, NetworkPolicy, NetworkWish, PortForward, Transport};
+use hivekeep_kernel::ports::{
+    ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport,
+};
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 
 use super::backend::{Backend, same_end};
 use super::change::{Change, When};
 use super::{NetworkActor, Reply, convert, refuse};
 use crate::codes;
-use crate::plan::{Forward, MAX_FORWARDS, Member, Policy, Protocol};
-use crate::ports::Reservation;
+use crate::plan::{Forward, MAX_FORWARDS, MemberPolicy, NetworkMember, Protocol};
+use crate::ports::PortReservation;
 
 /// Answers a refusal, or goes on. Whoever asked may have gone.
 macro_rules! or_refuse {
@@ -27,7 +29,12 @@ macro_rules! or_refuse {
 }
 
 impl NetworkActor {
-    pub(super) fn join(&mut self, id: WorkspaceId, wish: NetworkWish, reply: Reply<Attachment>) {
+    pub(super) fn join(
+        &mut self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+        reply: Reply<InterfaceSettings>,
+    ) {
         let (change, attachment) = or_refuse!(reply, self.decide_join(id, wish));
         self.enact(change.answering(When::Durable, reply, attachment));
     }
@@ -36,18 +43,18 @@ impl NetworkActor {
         &mut self,
         id: WorkspaceId,
         wish: NetworkWish,
-    ) -> Result<(Change, Attachment), ToolError> {
+    ) -> Result<(Change, InterfaceSettings), ToolError> {
         let backend = self.standing()?;
         let before = self.decided.member(id).cloned();
-        let fresh = || -> Result<Member, ToolError> {
+        let fresh = || -> Result<NetworkMember, ToolError> {
             let options = &self.shared.options;
-            let policy = Policy {
+            let policy = MemberPolicy {
                 allow_internet: options.default_allow_internet,
                 allow_inter_vm: options.default_allow_inter_vm,
-                ..Policy::default()
+                ..MemberPolicy::default()
             };
             let lease = self.decided.allot(id).map_err(refuse::plan)?;
-            Ok(Member { lease, policy, forwards: Vec::new() })
+            Ok(NetworkMember { lease, policy, forwards: Vec::new() })
         };
         let mut after = before.clone().map_or_else(fresh, Ok)?;
         after.policy = convert::wished(&after.policy, wish)?;
@@ -61,7 +68,7 @@ impl NetworkActor {
         &mut self,
         id: WorkspaceId,
         wish: NetworkWish,
-        reply: Reply<NetworkPolicy>,
+        reply: Reply<ReachPolicy>,
     ) {
         let (change, policy) = or_refuse!(reply, self.decide_policy(id, wish));
         self.enact(change.answering(When::Applied, reply, policy));
@@ -71,12 +78,12 @@ impl NetworkActor {
         &mut self,
         id: WorkspaceId,
         wish: NetworkWish,
-    ) -> Result<(Change, NetworkPolicy), ToolError> {
+    ) -> Result<(Change, ReachPolicy), ToolError> {
         let backend = self.standing()?;
         let before = self.member(id)?;
         let policy = convert::wished(&before.policy, wish)?;
         backend.keeps(&policy)?;
-        let after = Member { policy, ..before.clone() };
+        let after = NetworkMember { policy, ..before.clone() };
         self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
         let policy = convert::policy(&after.policy);
         Ok((Change::quiet(id, Some(before), Some(after)), policy))
@@ -88,7 +95,7 @@ impl NetworkActor {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-        reply: Reply<PortForward>,
+        reply: Reply<ForwardedPort>,
     ) {
         let protocol = convert::protocol(transport);
         let decision = self.decide_forward(id, protocol, guest_port, host_port);
@@ -128,7 +135,7 @@ impl NetworkActor {
             None => {
                 let used = |port| self.who_has(&forward(port)).is_some();
                 let range = self.shared.options.forward_ports();
-                let held = Reservation::automatic(host_ip, protocol, range, used);
+                let held = PortReservation::automatic(host_ip, protocol, range, used);
                 let held = held.map_err(|error| refuse::host(&error))?;
                 let forward = forward(SocketAddrV4::port(&held.at()));
                 self.held.keep(id, held);
@@ -154,7 +161,7 @@ impl NetworkActor {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-        reply: Reply<Vec<PortForward>>,
+        reply: Reply<Vec<ForwardedPort>>,
     ) {
         let protocol = convert::protocol(transport);
         let meant = |forward: &Forward| {
@@ -167,7 +174,7 @@ impl NetworkActor {
             let _ = reply.send(Err(refuse::no_forward(protocol, guest_port)));
             return;
         }
-        let after = Member { forwards, ..before.clone() };
+        let after = NetworkMember { forwards, ..before.clone() };
         or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(refuse::plan));
         let gone = gone.iter().map(convert::forward).collect();
         let change = Change::quiet(id, Some(before), Some(after));
@@ -175,7 +182,7 @@ impl NetworkActor {
     }
 
     /// In user mode: lets go of the ports that a machine is about to take, and says which.
-    pub(super) fn hand_over(&mut self, id: WorkspaceId, reply: Reply<Vec<PortForward>>) {
+    pub(super) fn hand_over(&mut self, id: WorkspaceId, reply: Reply<Vec<ForwardedPort>>) {
         let backend = or_refuse!(reply, self.standing());
         let member = or_refuse!(reply, self.member(id));
         or_refuse!(reply, backend.keeps(&member.policy));
@@ -225,7 +232,7 @@ impl NetworkActor {
         }
     }
 
-    fn member(&self, id: WorkspaceId) -> Result<Member, ToolError> {
+    fn member(&self, id: WorkspaceId) -> Result<NetworkMember, ToolError> {
         self.decided.member(id).cloned().ok_or_else(|| refuse::stranger(id))
     }
 }

@@ -14,9 +14,9 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use super::names::{Names, Wanted};
 use super::shared::NetworkShared;
 use super::{Inner, Msg};
-use crate::apply::Changes;
-use crate::plan::Network;
-use crate::{Applied, Enforcer, Error, Opening};
+use crate::apply::RulesetMonitor;
+use crate::plan::NetworkPlan;
+use crate::{AppliedPlan, Enforcer, Error, ResolvedAddresses};
 
 /// First wait after a failure; doubled each time.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Plan {
     /// Counts the changes that became durable.
     pub(super) generation: u64,
-    pub(super) network: Arc<Network>,
+    pub(super) network: Arc<NetworkPlan>,
 }
 
 /// Requests to the worker besides following the plan.
@@ -43,7 +43,7 @@ pub(super) enum Order {
 /// End of an attempt to follow a plan.
 pub(super) struct Attempt {
     pub(super) plan: Plan,
-    pub(super) outcome: Result<Applied, Error>,
+    pub(super) outcome: Result<AppliedPlan, Error>,
     /// The reason why guests are not served names, if they are not.
     pub(super) no_names: Option<String>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Worker {
     retry: Option<Instant>,
     /// Notifications of others' changes to our tables; without them, the next look finds the
     /// changes.
-    changes: Option<Changes>,
+    changes: Option<RulesetMonitor>,
     look: Option<Instant>,
     looked: Instant,
 }
@@ -76,9 +76,9 @@ impl Drop for UnderWay {
 }
 
 /// Returns when someone has changed our tables; never, where that is not heard.
-async fn heard(changes: &mut Option<Changes>) {
+async fn ruleset_changed(changes: &mut Option<RulesetMonitor>) {
     if let Some(listening) = changes {
-        match listening.heard().await {
+        match listening.changed().await {
             Ok(()) => return,
             Err(error) => tracing::warn!(%error, "others' changes are seen late from now on"),
         }
@@ -105,7 +105,7 @@ impl Worker {
     ) -> Result<Self, Error> {
         let enforcer = Enforcer::open(shared.options.access())?;
         let names = Names::new(&shared.options, orders_in.downgrade());
-        let changes = Changes::open(&shared.tag)
+        let changes = RulesetMonitor::open(&shared.tag)
             .inspect_err(|error| tracing::warn!(%error, "others' changes are seen late"));
         Ok(Self {
             actor: shared.address.clone(),
@@ -146,7 +146,7 @@ impl Worker {
                 () = sleep_until(look.unwrap_or_else(Instant::now)), if look.is_some() => {
                     self.look_again().await;
                 }
-                () = heard(&mut self.changes) => self.look = Some(self.looked + LOOK_EVERY),
+                () = ruleset_changed(&mut self.changes) => self.look = Some(self.looked + LOOK_EVERY),
                 why = self.names.ended() => {
                     tracing::warn!(why, "guests are not served names any more; starting again");
                     self.follow().await;
@@ -201,15 +201,15 @@ impl Worker {
     }
 
     /// The actor that is gone has no use for it.
-    fn say(&self, news: Inner) {
-        let _ = self.actor.send(Msg(news));
+    fn say(&self, message: Inner) {
+        let _ = self.actor.send(Msg(message));
     }
 
     /// Rules first, then names, since the bridge must have its address before anyone listens on
     /// it; and then the rule that lets guests ask.
-    async fn bring(&mut self, plan: &Network) -> Result<(Applied, Option<String>), Error> {
+    async fn bring(&mut self, plan: &NetworkPlan) -> Result<(AppliedPlan, Option<String>), Error> {
         if plan.members().len() == 0 && !self.standing {
-            return Ok((Applied::default(), None));
+            return Ok((AppliedPlan::default(), None));
         }
         self.standing = true;
         let mut network = plan.clone();
@@ -239,7 +239,7 @@ impl Worker {
             return self.follow().await;
         }
         let (plan, _under_way) = self.begin();
-        let mut network = Network::clone(&plan.network);
+        let mut network = NetworkPlan::clone(&plan.network);
         network.serve_names(true);
         match self.enforcer.check(&network).await {
             Ok(applied) => self.say(Inner::Checked(applied)),
@@ -276,7 +276,8 @@ impl Worker {
                 }
             }
         }
-        let openings: Vec<Opening> = all.iter().flat_map(|w| w.openings.iter().cloned()).collect();
+        let openings: Vec<ResolvedAddresses> =
+            all.iter().flat_map(|w| w.openings.iter().cloned()).collect();
         let together = self.enforcer.open_names(&self.shared.tag, &openings).await;
         let several = all.len() > 1;
         for wanted in all {

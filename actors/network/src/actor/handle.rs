@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use hivekeep_kernel::ports::{
-    Attachment, Netdev, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish, PortForward,
-    Transport,
+    ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
+    ReachPolicy, Transport,
 };
 use hivekeep_kernel::{ToolError, WorkspaceId};
 
@@ -80,7 +80,11 @@ impl Network for NetworkHandle {
         Ok(self.0.backend().await?.mode())
     }
 
-    async fn join(&self, id: WorkspaceId, wish: NetworkWish) -> Result<Attachment, ToolError> {
+    async fn join(
+        &self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+    ) -> Result<InterfaceSettings, ToolError> {
         self.ask(|reply| Inner::Join(id, wish, reply)).await
     }
 
@@ -102,7 +106,7 @@ impl Network for NetworkHandle {
         &self,
         id: WorkspaceId,
         wish: NetworkWish,
-    ) -> Result<NetworkPolicy, ToolError> {
+    ) -> Result<ReachPolicy, ToolError> {
         self.ask(|reply| Inner::SetPolicy(id, wish, reply)).await
     }
 
@@ -112,7 +116,7 @@ impl Network for NetworkHandle {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-    ) -> Result<PortForward, ToolError> {
+    ) -> Result<ForwardedPort, ToolError> {
         let question = |reply| Inner::AddForward { id, transport, guest_port, host_port, reply };
         self.ask(question).await
     }
@@ -123,7 +127,7 @@ impl Network for NetworkHandle {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-    ) -> Result<Vec<PortForward>, ToolError> {
+    ) -> Result<Vec<ForwardedPort>, ToolError> {
         let question = |reply| Inner::RemoveForward { id, transport, guest_port, host_port, reply };
         self.ask(question).await
     }

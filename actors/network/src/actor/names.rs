@@ -9,17 +9,19 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::enforce::Order;
-use crate::plan::Network;
-use crate::resolver::{Control, Limits, Opens, Permits, Resolver, Settings};
+use crate::plan::NetworkPlan;
+use crate::resolver::{
+    AddressOpener, Permits, Resolver, ResolverControl, ResolverLimits, ResolverSettings,
+};
 use crate::rules::NAMES_MARK;
-use crate::{Error, Opening, Options};
+use crate::{Error, Options, ResolvedAddresses};
 
 /// Time that a guest's answer waits for its addresses to be opened.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Addresses that a guest's answer waits for.
 pub(super) struct Wanted {
-    pub(super) openings: Vec<Opening>,
+    pub(super) openings: Vec<ResolvedAddresses>,
     pub(super) done: oneshot::Sender<Result<(), Error>>,
 }
 
@@ -27,8 +29,8 @@ pub(super) struct Wanted {
 struct Opener(mpsc::WeakSender<Order>);
 
 #[async_trait]
-impl Opens for Opener {
-    async fn open(&self, openings: Vec<Opening>) -> Result<(), Error> {
+impl AddressOpener for Opener {
+    async fn open(&self, openings: Vec<ResolvedAddresses>) -> Result<(), Error> {
         let ended = || Error::Missing { what: "the network has stopped".to_owned() };
         let (done, opened) = oneshot::channel();
         let order = Order::Open(Wanted { openings, done });
@@ -48,7 +50,7 @@ pub(super) struct Names {
     worker: mpsc::WeakSender<Order>,
     /// At most one, which ends with this value.
     running: JoinSet<Result<(), Error>>,
-    control: Option<Control>,
+    control: Option<ResolverControl>,
 }
 
 impl Names {
@@ -61,15 +63,15 @@ impl Names {
     }
 
     /// Listens at the gateway, which must be there.
-    pub(super) async fn start(&mut self, network: &Network) -> Result<(), Error> {
+    pub(super) async fn start(&mut self, network: &NetworkPlan) -> Result<(), Error> {
         let options = self.options.clone();
         let upstreams = tokio::task::spawn_blocking(move || options.upstreams()).await;
         let upstreams = upstreams
             .map_err(|error| Error::io("read resolv.conf")(std::io::Error::other(error)))?;
-        let resolver = Resolver::bind(Settings {
+        let resolver = Resolver::bind(ResolverSettings {
             listen: SocketAddrV4::new(network.subnet().gateway(), 53),
             upstreams,
-            limits: Limits::default(),
+            limits: ResolverLimits::default(),
             permits: Permits::of(network),
             opens: Arc::new(Opener(self.worker.clone())),
             mark: Some(NAMES_MARK),
@@ -81,7 +83,7 @@ impl Names {
     }
 
     /// Queries are judged by this plan from now on.
-    pub(super) fn permit(&self, network: &Network) {
+    pub(super) fn permit(&self, network: &NetworkPlan) {
         if let Some(control) = &self.control {
             control.permit(Permits::of(network));
         }

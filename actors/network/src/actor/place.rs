@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 use super::records;
-use crate::plan::{Network, Subnet, Tag};
-use crate::{Enforcer, Error, Mode, Options};
+use crate::plan::{NetworkPlan, Subnet, Tag};
+use crate::{Enforcer, Error, NetworkModeChoice, Options};
 
 /// The subnet, and the hold on it where it was chosen now.
 pub(super) async fn choose(
@@ -24,7 +24,7 @@ pub(super) async fn choose(
         return (subnet, None);
     }
     let inhabited = inhabited(journal.clone()).await;
-    if matches!(options.mode, Mode::User | Mode::Off) {
+    if matches!(options.mode, NetworkModeChoice::User | NetworkModeChoice::Off) {
         return (inhabited.unwrap_or_default(), None);
     }
     if let Some((subnet, Ok(hold))) = inhabited.map(|subnet| (subnet, hold(subnet))) {
@@ -54,7 +54,7 @@ async fn inhabited(journal: Journal) -> Option<Subnet> {
 async fn free(options: &Options, tag: &Tag) -> Result<Option<(Subnet, OwnedFd)>, Error> {
     let enforcer = Enforcer::open(options.access())?;
     for subnet in Subnet::choices() {
-        if !enforcer.is_free(&Network::new(tag.clone(), subnet)).await? {
+        if !enforcer.is_free(&NetworkPlan::new(tag.clone(), subnet)).await? {
             continue;
         }
         match hold(subnet) {

@@ -12,17 +12,17 @@ use hivekeep_store::{Journal, NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
-use crate::plan::Member;
+use crate::plan::NetworkMember;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(super) enum Record {
-    Member(Member),
+    Member(NetworkMember),
 }
 
 /// A member as its records tell it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Recorded(Member);
+pub(super) struct Recorded(NetworkMember);
 
 impl Sourced for Recorded {
     const KIND: &'static str = "network";
@@ -61,7 +61,7 @@ impl Logs {
     pub(super) async fn open(
         &self,
         journal: &Journal,
-    ) -> Result<BTreeMap<WorkspaceId, Member>, LogError> {
+    ) -> Result<BTreeMap<WorkspaceId, NetworkMember>, LogError> {
         let before = std::mem::take(&mut *self.all());
         for log in before.values() {
             log.idle().await;
@@ -84,7 +84,8 @@ impl Logs {
         changes: &[Change],
     ) -> Result<(), LogError> {
         // What changes come to for one member, however many they are.
-        let mut sums: BTreeMap<WorkspaceId, (Option<&Member>, Vec<NewEvent>)> = BTreeMap::new();
+        let mut sums: BTreeMap<WorkspaceId, (Option<&NetworkMember>, Vec<NewEvent>)> =
+            BTreeMap::new();
         for change in changes.iter().filter(|change| change.is_any()) {
             let (member, events) = sums.entry(change.id).or_default();
             *member = change.after.as_ref();
@@ -122,7 +123,7 @@ impl Logs {
 ///
 /// # Errors
 /// When a stream cannot be read.
-pub(super) fn load(journal: &Journal) -> Result<Vec<Member>, LogError> {
+pub(super) fn load(journal: &Journal) -> Result<Vec<NetworkMember>, LogError> {
     let all = by_id(log::load_all::<Recorded>(journal)?)?;
     Ok(all.into_iter().map(|(_, _, loaded)| loaded.state.0).collect())
 }
@@ -140,14 +141,14 @@ fn by_id(streams: Streams<Recorded>) -> Result<Vec<Stream>, LogError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{AddressLease, Policy};
+    use crate::plan::{AddressLease, MemberPolicy};
 
     #[test]
     fn the_last_record_counts_and_a_snapshot_is_a_record() {
         let lease = AddressLease::at([10, 213, 0, 7].into());
         let member = |allow_internet| {
-            let policy = Policy { allow_internet, ..Policy::default() };
-            Member { lease, policy, forwards: Vec::new() }
+            let policy = MemberPolicy { allow_internet, ..MemberPolicy::default() };
+            NetworkMember { lease, policy, forwards: Vec::new() }
         };
         let mut recorded = Recorded::begin(Record::Member(member(false))).unwrap();
         recorded.apply(Record::Member(member(true))).unwrap();

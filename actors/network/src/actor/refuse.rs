@@ -4,7 +4,7 @@ use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
 
 use crate::Error;
 use crate::codes;
-use crate::plan::{MAX_FORWARDS, Protocol, Refused};
+use crate::plan::{MAX_FORWARDS, PlanError, Protocol};
 
 pub(super) fn off(reason: &str) -> ToolError {
     let message = format!("workspaces have no network: {reason}");
@@ -45,18 +45,18 @@ pub(super) fn no_forward(protocol: Protocol, guest_port: u16) -> ToolError {
 }
 
 /// Error for a request that the plan does not admit.
-pub(super) fn plan(refused: Refused) -> ToolError {
+pub(super) fn plan(refused: PlanError) -> ToolError {
     let message = refused.to_string();
     match refused {
-        Refused::PortTaken { protocol, host_port, by } => {
+        PlanError::PortTaken { protocol, host_port, by } => {
             port(protocol, host_port, &by.to_string())
         }
-        Refused::TooMany { limit: MAX_FORWARDS, what: "port forwards" } => {
+        PlanError::TooMany { limit: MAX_FORWARDS, what: "port forwards" } => {
             ToolError::new(Layer::Machine, codes::TOO_MANY_FORWARDS, message).detail("limit", 64)
         }
-        Refused::SubnetFull(_) => ToolError::new(Layer::Machine, codes::SUBNET_FULL, message)
+        PlanError::SubnetFull(_) => ToolError::new(Layer::Machine, codes::SUBNET_FULL, message)
             .next("destroy a workspace, or set `network.subnet` to a larger network"),
-        Refused::TooMany { .. } | Refused::BadForward(..) => ToolError::invalid(message),
+        PlanError::TooMany { .. } | PlanError::BadForward(..) => ToolError::invalid(message),
         _ => ToolError::internal(message),
     }
 }

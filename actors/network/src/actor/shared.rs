@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::Msg;
 use super::backend::Backend;
 use super::records::Logs;
-use crate::plan::{Network, Subnet, Tag};
+use crate::plan::{NetworkPlan, Subnet, Tag};
 use crate::{Options, codes};
 
 /// Time that the self-test may take until callers are asked to come again.
@@ -48,8 +48,8 @@ pub(super) struct NetworkShared {
 
 impl NetworkShared {
     /// A plan without members.
-    pub(super) fn blank(&self) -> Network {
-        Network::new(self.tag.clone(), self.subnet)
+    pub(super) fn blank(&self) -> NetworkPlan {
+        NetworkPlan::new(self.tag.clone(), self.subnet)
     }
 
     /// Waits until it is decided how machines are connected.

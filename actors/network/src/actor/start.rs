@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::backend::{Backend, ESSENTIAL};
 use super::shared::NetworkShared;
-use super::{place, verdict};
-use crate::capability::{self, Means};
-use crate::selftest::{Finding, Report};
-use crate::{Enforcer, Error, Mode};
+use super::{place, selftest_cache};
+use crate::capability::{self, ConnectionMeans};
+use crate::selftest::{PropertyFinding, SelfTestReport};
+use crate::{Enforcer, Error, NetworkModeChoice};
 
 /// Before each further try of what there is no bridge without.
 const PAUSES_SECS: [u64; 4] = [1, 2, 4, 8];
@@ -19,15 +19,15 @@ const PAUSES_SECS: [u64; 4] = [1, 2, 4, 8];
 /// What stands against a bridge, if there has to be one.
 pub(super) async fn backend(shared: &NetworkShared) -> Result<Backend, Error> {
     let reason = match shared.options.mode {
-        Mode::Off => {
+        NetworkModeChoice::Off => {
             return Ok(Backend::Off { reason: "network.mode is \"off\"".to_owned() });
         }
-        Mode::User => "network.mode is \"user\"".to_owned(),
-        Mode::Auto => match bridge(shared).await {
+        NetworkModeChoice::User => "network.mode is \"user\"".to_owned(),
+        NetworkModeChoice::Auto => match bridge(shared).await {
             Ok(backend) => return Ok(backend),
             Err(error) => error.to_string(),
         },
-        Mode::Bridge => return bridge(shared).await,
+        NetworkModeChoice::Bridge => return bridge(shared).await,
     };
     Ok(Backend::User { reason })
 }
@@ -35,8 +35,8 @@ pub(super) async fn backend(shared: &NetworkShared) -> Result<Backend, Error> {
 async fn bridge(shared: &NetworkShared) -> Result<Backend, Error> {
     let nft = possible(shared).await?;
     let access = shared.options.access();
-    let mut report = verdict::find(&access, &nft, &shared.state_dir).await?;
-    let essential = |finding: &&Finding| ESSENTIAL.contains(&finding.property);
+    let mut report = selftest_cache::find(&access, &nft, &shared.state_dir).await?;
+    let essential = |finding: &&PropertyFinding| ESSENTIAL.contains(&finding.property);
     for pause_secs in PAUSES_SECS {
         let unknown: Vec<_> = report.unknown().filter(essential).map(|f| f.property).collect();
         if unknown.is_empty() {
@@ -44,7 +44,7 @@ async fn bridge(shared: &NetworkShared) -> Result<Backend, Error> {
         }
         tracing::warn!(?unknown, "the network's self-test could not look; again soon");
         tokio::time::sleep(Duration::from_secs(pause_secs)).await;
-        report = verdict::again((&access, &nft, &shared.state_dir), report, unknown).await?;
+        report = selftest_cache::again((&access, &nft, &shared.state_dir), report, unknown).await?;
     }
     if let Some(fatal) = report.broken().find(essential) {
         let seen = fatal.reason().to_owned();
@@ -63,14 +63,14 @@ async fn bridge(shared: &NetworkShared) -> Result<Backend, Error> {
 /// As the self-test.
 pub(super) async fn test_again(
     shared: &NetworkShared,
-    report: Report,
+    report: SelfTestReport,
     pause: Duration,
-) -> Result<Report, Error> {
+) -> Result<SelfTestReport, Error> {
     tokio::time::sleep(pause).await;
     let access = shared.options.access();
     let nft = capability::detect(&access).await.nft.unwrap_or_default();
     let unknown = report.unknown().map(|finding| finding.property).collect();
-    verdict::again((&access, &nft, &shared.state_dir), report, unknown).await
+    selftest_cache::again((&access, &nft, &shared.state_dir), report, unknown).await
 }
 
 /// Looks whether there can be a bridge, and reserves its names and its subnet. Which nft there is.
@@ -80,7 +80,7 @@ pub(super) async fn test_again(
 pub(super) async fn possible(shared: &NetworkShared) -> Result<String, Error> {
     let access = shared.options.access();
     let found = capability::detect(&access).await;
-    if found.means != Means::Bridge {
+    if found.means != ConnectionMeans::Bridge {
         return Err(Error::Missing { what: found.missing.join("; ") });
     }
     if shared.lock.get().is_none() {

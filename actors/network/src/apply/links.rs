@@ -17,7 +17,7 @@ use super::tap::{self, Owner};
 use super::{sysctl, wall};
 use crate::Error;
 use crate::error::code;
-use crate::plan::{AddressLease, Block, Network, Tag};
+use crate::plan::{AddressBlock, AddressLease, NetworkPlan, Tag};
 
 /// Properties of an interface that are looked at.
 struct Link {
@@ -41,7 +41,7 @@ pub(super) struct Ports {
 /// Brings bridge and taps to the plan.
 pub(super) async fn ensure(
     netlink: &Handle,
-    network: &Network,
+    network: &NetworkPlan,
     owner: Option<Owner>,
 ) -> Result<Ports, Error> {
     let mut links = ours(netlink, network.tag()).await?;
@@ -73,10 +73,10 @@ pub(super) async fn ensure(
 pub(super) async fn step(
     netlink: &Handle,
     bridge: u32,
-    [from, to]: [&Network; 2],
+    [from, to]: [&NetworkPlan; 2],
     owner: Option<Owner>,
 ) -> Result<(Vec<String>, Vec<String>), Error> {
-    let taps = |network: &Network| -> BTreeMap<String, AddressLease> {
+    let taps = |network: &NetworkPlan| -> BTreeMap<String, AddressLease> {
         network.members().map(|(_, member)| (network.tap(member.lease), member.lease)).collect()
     };
     let (mut old, new) = (taps(from), taps(to));
@@ -208,7 +208,7 @@ fn read(message: LinkMessage) -> Option<(String, Link)> {
 /// Makes the bridge where it is missing, and sets it up. Returns its index.
 async fn bridge(
     netlink: &Handle,
-    network: &Network,
+    network: &NetworkPlan,
     links: &BTreeMap<String, Link>,
 ) -> Result<u32, Error> {
     let name = network.tag().bridge();
@@ -254,17 +254,17 @@ async fn bridge(
 
 /// Lets forwards lead from the host's loopback to guests, as long as there are some. What guests
 /// send there meanwhile is dropped by the rules, and by the wall.
-fn loopback(network: &Network) -> Result<(), Error> {
+fn loopback(network: &NetworkPlan) -> Result<(), Error> {
     let on = if network.forwards_loopback() { "1" } else { "0" };
     sysctl::set(&network.tag().bridge(), "route_localnet", on)
 }
 
 /// Refuses a subnet that the host is in by another interface.
-pub(super) async fn check(netlink: &Handle, network: &Network) -> Result<(), Error> {
+pub(super) async fn check(netlink: &Handle, network: &NetworkPlan) -> Result<(), Error> {
     let ours: Vec<u32> = ours(netlink, network.tag()).await?.values().map(|l| l.index).collect();
     let subnet = network.subnet();
     for (message, address, bits) in addresses(netlink).await? {
-        let block = |bits| Block::around(address, bits);
+        let block = |bits| AddressBlock::around(address, bits);
         let overlaps = block(bits).contains(subnet.gateway()) || subnet.block().contains(address);
         if overlaps && !ours.contains(&message.header.index) {
             return Err(Error::SubnetInUse { subnet, other: format!("{address}/{bits}") });
@@ -274,7 +274,7 @@ pub(super) async fn check(netlink: &Handle, network: &Network) -> Result<(), Err
 }
 
 /// True when no route of the host but our own leads into the subnet; default routes lead anywhere.
-pub(super) async fn is_unrouted(netlink: &Handle, network: &Network) -> Result<bool, Error> {
+pub(super) async fn is_unrouted(netlink: &Handle, network: &NetworkPlan) -> Result<bool, Error> {
     let ours: Vec<u32> = ours(netlink, network.tag()).await?.values().map(|l| l.index).collect();
     let message = RouteMessageBuilder::<Ipv4Addr>::new().build();
     let mut routes = netlink.route().get(message).execute();
@@ -284,7 +284,7 @@ pub(super) async fn is_unrouted(netlink: &Handle, network: &Network) -> Result<b
         for attribute in &route.attributes {
             match attribute {
                 RouteAttribute::Destination(RouteAddress::Inet(to)) if bits > 0 => {
-                    inside = network.subnet().overlaps(Block::around(*to, bits));
+                    inside = network.subnet().overlaps(AddressBlock::around(*to, bits));
                 }
                 RouteAttribute::Oif(index) => own = ours.contains(index),
                 _ => {}
@@ -315,7 +315,7 @@ async fn addresses(netlink: &Handle) -> Result<Vec<(AddressMessage, Ipv4Addr, u8
 }
 
 /// Gives the bridge the gateway's address and takes every other.
-async fn address(netlink: &Handle, network: &Network, index: u32) -> Result<(), Error> {
+async fn address(netlink: &Handle, network: &NetworkPlan, index: u32) -> Result<(), Error> {
     let wanted = IpAddr::V4(network.subnet().gateway());
     let bits = network.subnet().prefix_len();
     let mut all = addresses(netlink).await?;

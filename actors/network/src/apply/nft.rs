@@ -12,7 +12,7 @@ use tokio::process::Command;
 use super::listing::Listing;
 use crate::Error;
 use crate::plan::Tag;
-use crate::rules::{Existing, GUARDED, Ruleset};
+use crate::rules::{ExistingTable, GUARDED, Ruleset};
 
 /// Time limit of nft, which usually takes milliseconds.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -28,7 +28,7 @@ pub struct Nft {
 
 /// Addresses that a name of a member's allow-list resolved to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opening {
+pub struct ResolvedAddresses {
     /// From [`crate::rules::name_set`].
     pub set: String,
     /// The addresses.
@@ -39,7 +39,7 @@ pub struct Opening {
 
 /// A chain outside of our tables that our packets pass, and that drops what it does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Obstacle {
+pub struct ForeignChain {
     /// Such as `ip filter FORWARD`.
     pub chain: String,
     /// `input`: guests may not reach the resolver. `forward`: guests may not reach the internet,
@@ -49,16 +49,16 @@ pub struct Obstacle {
 
 /// Our tables as nft lists them, and the chains in our way.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    inet: Existing,
-    bridge: Existing,
-    pub(crate) obstacles: Vec<Obstacle>,
+pub(crate) struct ListedTables {
+    inet: ExistingTable,
+    bridge: ExistingTable,
+    pub(crate) obstacles: Vec<ForeignChain>,
 }
 
-impl Found {
+impl ListedTables {
     /// True when there is a table of ours with anything in it.
     pub(crate) fn is_ours(&self) -> bool {
-        let empty = Existing::default();
+        let empty = ExistingTable::default();
         self.inet != empty || self.bridge != empty
     }
 }
@@ -101,8 +101,8 @@ impl Nft {
     /// The bridge's table is the older one: `nft flush ruleset` takes the hooks of one table after
     /// the other from the packets' way, in the order in which they were made, and what the bridge
     /// has marked passes the second wall.
-    pub(crate) async fn apply(&self, rules: &Ruleset, found: &Found) -> Result<bool, Error> {
-        let none = Existing::default();
+    pub(crate) async fn apply(&self, rules: &Ruleset, found: &ListedTables) -> Result<bool, Error> {
+        let none = ExistingTable::default();
         if found.bridge == none && found.inet != none {
             return self.rebuild(rules).await;
         }
@@ -124,8 +124,8 @@ impl Nft {
     }
 
     /// Lists chains and sets, without rules and elements.
-    pub(crate) async fn look(&self, tag: &Tag) -> Result<Found, Error> {
-        let mut found = Found::default();
+    pub(crate) async fn look(&self, tag: &Tag) -> Result<ListedTables, Error> {
+        let mut found = ListedTables::default();
         let table = tag.table();
         for item in self.list(&["-t", "list chains; list sets"]).await? {
             let (Some(kind), Some(item)) = (item.keys().next(), item.values().next()) else {
@@ -176,7 +176,11 @@ impl Nft {
     /// Opens addresses for their time. An element that is there keeps its old time on most
     /// kernels, so it is taken out and put in again, within one transaction. Whether there was
     /// anything to open.
-    pub(crate) async fn open(&self, tag: &Tag, openings: &[Opening]) -> Result<bool, Error> {
+    pub(crate) async fn open(
+        &self,
+        tag: &Tag,
+        openings: &[ResolvedAddresses],
+    ) -> Result<bool, Error> {
         let commands = openings.iter().filter(|opening| !opening.addresses.is_empty());
         let commands: Vec<Value> = commands
             .flat_map(|opening| {
@@ -293,12 +297,12 @@ fn element(tag: &Tag, verb: &str, set: &str, elements: Value) -> Value {
 }
 
 /// A chain that our packets pass too, if it drops by policy.
-fn obstacle(chain: &Value) -> Option<Obstacle> {
+fn obstacle(chain: &Value) -> Option<ForeignChain> {
     let text = |key: &str| chain[key].as_str();
     let hook = text("hook").filter(|hook| ["input", "forward"].contains(hook))?;
     let family = text("family").filter(|family| ["inet", "ip"].contains(family))?;
     let (table, name) = (text("table")?, text("name")?);
     let drops = text("policy") == Some("drop");
     let chain = format!("{family} {table} {name}");
-    drops.then(|| Obstacle { chain, hook: hook.to_owned() })
+    drops.then(|| ForeignChain { chain, hook: hook.to_owned() })
 }

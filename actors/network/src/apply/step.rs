@@ -1,19 +1,19 @@
 //! The difference alone, where the rest is known to be as it was left.
 
-use super::{Applied, Enforcer, Obstacle, links, uplink};
+use super::{AppliedPlan, Enforcer, ForeignChain, links, uplink};
 use crate::Error;
-use crate::plan::Network;
+use crate::plan::NetworkPlan;
 use crate::rules::Ruleset;
 
 /// State that was last brought into the kernel and acknowledged by it.
 #[derive(Debug)]
 pub(super) struct Known {
-    pub(super) network: Network,
+    pub(super) network: NetworkPlan,
     pub(super) rules: Ruleset,
     /// The bridge's index.
     pub(super) bridge: u32,
     pub(super) uplinks: Vec<String>,
-    pub(super) obstacles: Vec<Obstacle>,
+    pub(super) obstacles: Vec<ForeignChain>,
     /// The packet filter's generation after our last transaction.
     pub(super) at: u32,
 }
@@ -26,7 +26,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// As [`Enforcer::ensure`], which is tried first where the difference was refused.
-    pub async fn apply(&mut self, network: &Network) -> Result<Applied, Error> {
+    pub async fn apply(&mut self, network: &NetworkPlan) -> Result<AppliedPlan, Error> {
         // Taken, so that a future that is dropped leaves nothing known.
         let Some(mut known) = self.known.take() else { return self.ensure(network).await };
         let mut repaired = Vec::new();
@@ -35,11 +35,11 @@ impl Enforcer {
             repaired = self.compare(&known.network, true).await?.repaired;
             match self.known.take() {
                 Some(again) => known = again,
-                None => return Ok(Applied { repaired, ..self.ensure(network).await? }),
+                None => return Ok(AppliedPlan { repaired, ..self.ensure(network).await? }),
             }
         }
         match self.step(known, network).await {
-            Ok(Some(applied)) => Ok(Applied { repaired, ..applied }),
+            Ok(Some(applied)) => Ok(AppliedPlan { repaired, ..applied }),
             Ok(None) => self.ensure(network).await,
             Err(error) => {
                 tracing::warn!(%error, "the difference was not taken; looking at everything");
@@ -48,8 +48,13 @@ impl Enforcer {
         }
     }
 
-    async fn step(&mut self, known: Known, network: &Network) -> Result<Option<Applied>, Error> {
-        let same = |a: &Network, b: &Network| (a.tag(), a.subnet()) == (b.tag(), b.subnet());
+    async fn step(
+        &mut self,
+        known: Known,
+        network: &NetworkPlan,
+    ) -> Result<Option<AppliedPlan>, Error> {
+        let same =
+            |a: &NetworkPlan, b: &NetworkPlan| (a.tag(), a.subnet()) == (b.tag(), b.subnet());
         if !same(&known.network, network) {
             return Ok(None);
         }
@@ -73,12 +78,12 @@ impl Enforcer {
             expected = expected.wrapping_add(transactions);
         }
         let Known { bridge, obstacles, .. } = known;
-        let applied = Applied {
+        let applied = AppliedPlan {
             made,
             removed,
             uplinks: uplinks.clone(),
             obstacles: obstacles.clone(),
-            ..Applied::default()
+            ..AppliedPlan::default()
         };
         let known = Known { network: network.clone(), rules, bridge, uplinks, obstacles, at: 0 };
         self.remember(known, expected)?;
@@ -97,7 +102,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// As [`Enforcer::ensure`].
-    pub async fn check(&mut self, network: &Network) -> Result<Applied, Error> {
+    pub async fn check(&mut self, network: &NetworkPlan) -> Result<AppliedPlan, Error> {
         let known = self.known.take();
         let bridge = known.as_ref().map(|known| known.bridge);
         let untouched = match &known {
@@ -119,7 +124,7 @@ impl Enforcer {
     }
 
     /// The interfaces; the rules are known to be as planned.
-    async fn check_links(&mut self, known: Known) -> Result<Applied, Error> {
+    async fn check_links(&mut self, known: Known) -> Result<AppliedPlan, Error> {
         let network = &known.network;
         let ports = links::ensure(&self.netlink, network, self.options.tap_owner).await?;
         let mut uplinks = known.uplinks.clone();
@@ -134,19 +139,23 @@ impl Enforcer {
                 expected = expected.wrapping_add(transactions);
             }
         }
-        let applied = Applied {
+        let applied = AppliedPlan {
             made: ports.made,
             removed: ports.removed,
             uplinks: uplinks.clone(),
             obstacles: known.obstacles.clone(),
-            ..Applied::default()
+            ..AppliedPlan::default()
         };
         self.remember(Known { bridge: ports.bridge, uplinks, ..known }, expected)?;
         Ok(applied)
     }
 
     /// [`Enforcer::ensure`], and what it changed in the tables if they were as planned before.
-    async fn compare(&mut self, network: &Network, planned: bool) -> Result<Applied, Error> {
+    async fn compare(
+        &mut self,
+        network: &NetworkPlan,
+        planned: bool,
+    ) -> Result<AppliedPlan, Error> {
         let rules = Ruleset::render(network);
         let before = self.nft.read_back(&rules).await?;
         let mut applied = self.ensure(network).await?;

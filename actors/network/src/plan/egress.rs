@@ -23,21 +23,21 @@ pub struct Egress {
     /// Where.
     pub to: Destination,
     /// On which ports; `None` is every port and protocol.
-    pub ports: Option<Ports>,
+    pub ports: Option<PortRange>,
 }
 
 /// Where to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Destination {
     /// What a name resolves to, for as long as it does.
-    Name(Name),
+    Name(HostName),
     /// Addresses.
-    Block(Block),
+    Block(AddressBlock),
 }
 
 /// A range of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ports {
+pub struct PortRange {
     /// The first, not 0.
     pub first: u16,
     /// The last, not below the first.
@@ -48,7 +48,7 @@ pub struct Ports {
 
 /// A host name, or all names below one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Name {
+pub struct HostName {
     /// Lower case, without a dot at the end.
     host: String,
     /// `*.host`: every name below, not the host itself.
@@ -57,12 +57,12 @@ pub struct Name {
 
 /// IPv4 addresses that share their first bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Block {
+pub struct AddressBlock {
     base: Ipv4Addr,
     prefix_len: u8,
 }
 
-impl Block {
+impl AddressBlock {
     /// `None` if bits are set behind the prefix, or it is longer than 32.
     pub fn new(base: Ipv4Addr, prefix_len: u8) -> Option<Self> {
         let block = Self { base, prefix_len };
@@ -96,7 +96,7 @@ impl Block {
     }
 }
 
-impl Name {
+impl HostName {
     /// True when this covers a queried name, which is lower case and without a dot at the end.
     pub fn covers(&self, queried: &str) -> bool {
         match self.below {
@@ -113,13 +113,13 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for HostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", if self.below { "*." } else { "" }, self.host)
     }
 }
 
-impl fmt::Display for Block {
+impl fmt::Display for AddressBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.prefix_len {
             32 => self.base.fmt(f),
@@ -134,7 +134,7 @@ impl fmt::Display for Egress {
             Destination::Name(name) => name.fmt(f)?,
             Destination::Block(block) => block.fmt(f)?,
         }
-        let Some(Ports { first, last, protocol }) = self.ports else { return Ok(()) };
+        let Some(PortRange { first, last, protocol }) = self.ports else { return Ok(()) };
         write!(f, ":{first}")?;
         if last != first {
             write!(f, "-{last}")?;
@@ -143,7 +143,7 @@ impl fmt::Display for Egress {
     }
 }
 
-impl FromStr for Block {
+impl FromStr for AddressBlock {
     type Err = BadEgress;
 
     fn from_str(text: &str) -> Result<Self, BadEgress> {
@@ -155,7 +155,7 @@ impl FromStr for Block {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for HostName {
     type Err = BadEgress;
 
     fn from_str(text: &str) -> Result<Self, BadEgress> {
@@ -177,7 +177,7 @@ impl FromStr for Name {
     }
 }
 
-impl FromStr for Ports {
+impl FromStr for PortRange {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Refused, Subnet};
+use super::{PlanError, Subnet};
 
 /// What carries ports.
 #[derive(
@@ -54,7 +54,7 @@ pub struct Forward {
     /// Where the host listens: an address of loopback for itself alone, one of its other
     /// addresses, or 0.0.0.0 for all of them.
     pub host_ip: Ipv4Addr,
-    /// Not 0: automatic ports are chosen before, by [`crate::ports::Reservation`].
+    /// Not 0: automatic ports are chosen before, by [`crate::ports::PortReservation`].
     pub host_port: u16,
     /// Where it leads.
     pub guest_port: u16,
@@ -80,10 +80,10 @@ impl Forward {
             && (any || self.host_ip == other.host_ip)
     }
 
-    pub(super) fn check(&self, subnet: Subnet) -> Result<(), Refused> {
+    pub(super) fn check(&self, subnet: Subnet) -> Result<(), PlanError> {
         let inside = subnet.block().contains(self.host_ip) || self.host_ip.is_multicast();
         if self.host_port == 0 || self.guest_port == 0 || inside {
-            return Err(Refused::BadForward(self.host(), self.guest_port));
+            return Err(PlanError::BadForward(self.host(), self.guest_port));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use hivekeep_kernel::WorkspaceId;
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Refused};
+use super::{AddressBlock, PlanError};
 
 /// The IPv4 network of the guests: private, between /8 and /29. Its first address is the
 /// gateway's.
@@ -27,7 +27,7 @@ impl Subnet {
     }
 
     /// True when some address is in both.
-    pub fn overlaps(self, block: Block) -> bool {
+    pub fn overlaps(self, block: AddressBlock) -> bool {
         self.block().contains(block.base()) || block.contains(self.base)
     }
 
@@ -37,8 +37,8 @@ impl Subnet {
     }
 
     /// As a block of addresses.
-    pub fn block(self) -> Block {
-        Block::new(self.base, self.prefix_len).expect("a subnet's base is that of its block")
+    pub fn block(self) -> AddressBlock {
+        AddressBlock::new(self.base, self.prefix_len).expect("a subnet's base is that of its block")
     }
 
     /// The host's address on the bridge.
@@ -75,13 +75,13 @@ impl Subnet {
         self,
         id: WorkspaceId,
         taken: &BTreeSet<Ipv4Addr>,
-    ) -> Result<AddressLease, Refused> {
+    ) -> Result<AddressLease, PlanError> {
         let hash = blake3::hash(id.uuid().as_bytes());
         let word = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
         let first = u32::from_le_bytes(*word) % self.places();
         let mut tries = (0..self.places()).map(|step| (first + step) % self.places() + 2);
         let free = tries.find(|offset| !taken.contains(&self.nth(*offset)));
-        free.map(|offset| AddressLease::at(self.nth(offset))).ok_or(Refused::SubnetFull(self))
+        free.map(|offset| AddressLease::at(self.nth(offset))).ok_or(PlanError::SubnetFull(self))
     }
 }
 
@@ -99,17 +99,17 @@ impl fmt::Display for Subnet {
 }
 
 impl FromStr for Subnet {
-    type Err = Refused;
+    type Err = PlanError;
 
-    fn from_str(text: &str) -> Result<Self, Refused> {
-        let bad = |why| Refused::BadSubnet { text: text.to_owned(), why };
-        let block: Block = text.parse().map_err(|_| bad("it is not ADDRESS/BITS"))?;
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let bad = |why| PlanError::BadSubnet { text: text.to_owned(), why };
+        let block: AddressBlock = text.parse().map_err(|_| bad("it is not ADDRESS/BITS"))?;
         if !(8..=29).contains(&block.prefix_len()) {
             return Err(bad("it must have 8 to 29 bits"));
         }
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"];
         let inside = |whole: &str| {
-            let whole: Block = whole.parse().expect("a block");
+            let whole: AddressBlock = whole.parse().expect("a block");
             whole.contains(block.base()) && block.prefix_len() >= whole.prefix_len()
         };
         if !private.into_iter().any(inside) {
@@ -120,9 +120,9 @@ impl FromStr for Subnet {
 }
 
 impl TryFrom<String> for Subnet {
-    type Error = Refused;
+    type Error = PlanError;
 
-    fn try_from(text: String) -> Result<Self, Refused> {
+    fn try_from(text: String) -> Result<Self, PlanError> {
         text.parse()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hivekeep_kernel::ports::NetworkGroup;
 use serde::{Deserialize, Serialize};
 
-use super::{Destination, Egress, Refused};
+use super::{Destination, Egress, PlanError};
 
 /// Entries of one member's allow-list at most.
 pub const MAX_EGRESS: usize = 64;
@@ -15,7 +15,7 @@ const MAX_PORTS: usize = 256;
 /// The default allows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Policy {
+pub struct MemberPolicy {
     /// Public addresses of the internet, all ports. Never private, link-local or metadata
     /// addresses, nor the host.
     pub allow_internet: bool,
@@ -31,7 +31,7 @@ pub struct Policy {
     pub group: Option<NetworkGroup>,
 }
 
-impl Policy {
+impl MemberPolicy {
     /// True when the policy lets anything out of the host.
     pub fn reaches_out(&self) -> bool {
         self.allow_internet || !self.egress_allow.is_empty()
@@ -42,12 +42,12 @@ impl Policy {
         self.egress_allow.iter().filter(|egress| matches!(egress.to, Destination::Name(_)))
     }
 
-    pub(super) fn check(&self) -> Result<(), Refused> {
+    pub(super) fn check(&self) -> Result<(), PlanError> {
         if self.egress_allow.len() > MAX_EGRESS {
-            return Err(Refused::TooMany { what: "allowed destinations", limit: MAX_EGRESS });
+            return Err(PlanError::TooMany { what: "allowed destinations", limit: MAX_EGRESS });
         }
         if self.allowed_ports.len() > MAX_PORTS {
-            return Err(Refused::TooMany { what: "allowed ports", limit: MAX_PORTS });
+            return Err(PlanError::TooMany { what: "allowed ports", limit: MAX_PORTS });
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Refused;
+use super::PlanError;
 
 /// Prefix of the names of a network's interfaces and tables, so that several daemons can live on
 /// one host: a lower-case letter and up to five more letters or digits. Names of two tags never
@@ -63,22 +63,22 @@ impl fmt::Display for Tag {
 }
 
 impl FromStr for Tag {
-    type Err = Refused;
+    type Err = PlanError;
 
-    fn from_str(text: &str) -> Result<Self, Refused> {
+    fn from_str(text: &str) -> Result<Self, PlanError> {
         let opens = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
         let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         match opens && plain && text.len() <= 6 {
             true => Ok(Self(text.to_owned())),
-            false => Err(Refused::BadTag(text.to_owned())),
+            false => Err(PlanError::BadTag(text.to_owned())),
         }
     }
 }
 
 impl TryFrom<String> for Tag {
-    type Error = Refused;
+    type Error = PlanError;
 
-    fn try_from(text: String) -> Result<Self, Refused> {
+    fn try_from(text: String) -> Result<Self, PlanError> {
         text.parse()
     }
 }

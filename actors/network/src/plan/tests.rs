@@ -8,12 +8,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn network(subnet: &str) -> Network {
-    Network::new("hk".parse().unwrap(), subnet.parse().unwrap())
+fn network(subnet: &str) -> NetworkPlan {
+    NetworkPlan::new("hk".parse().unwrap(), subnet.parse().unwrap())
 }
 
-fn member(lease: AddressLease) -> Member {
-    Member { lease, policy: Policy::default(), forwards: Vec::new() }
+fn member(lease: AddressLease) -> NetworkMember {
+    NetworkMember { lease, policy: MemberPolicy::default(), forwards: Vec::new() }
 }
 
 fn forward(host_ip: [u8; 4], host_port: u16) -> Forward {
@@ -32,7 +32,7 @@ fn every_place_of_a_subnet_is_given_once_and_then_it_is_full() {
     let taken: BTreeSet<_> = network.members().map(|(_, member)| member.lease.mac).collect();
     assert_eq!(taken.len(), 13);
     let full = network.allot(WorkspaceId::new()).unwrap_err();
-    assert_eq!(full, Refused::SubnetFull(network.subnet()));
+    assert_eq!(full, PlanError::SubnetFull(network.subnet()));
     for reserved in [0, 1, 15] {
         assert!(!network.subnet().is_guest(Ipv4Addr::new(10, 1, 2, reserved)));
     }
@@ -47,7 +47,7 @@ fn a_workspace_finds_its_place_again_while_it_is_free() {
     network.admit(other, member(lease)).unwrap();
     assert_ne!(network.allot(one).unwrap(), lease);
     let refused = network.admit(one, member(lease)).unwrap_err();
-    assert!(matches!(refused, Refused::LeaseTaken { by, .. } if by == other), "{refused}");
+    assert!(matches!(refused, PlanError::LeaseTaken { by, .. } if by == other), "{refused}");
     assert!(network.member(one).is_none());
     network.dismiss(other);
     network.admit(one, member(lease)).unwrap();
@@ -58,7 +58,7 @@ fn leases_of_another_subnet_are_refused() {
     let mut network = network("10.1.0.0/16");
     for foreign in [[10, 2, 0, 5], [10, 1, 0, 1], [10, 1, 0, 0], [10, 1, 255, 255]] {
         let refused = network.admit(WorkspaceId::new(), member(AddressLease::at(foreign.into())));
-        assert!(matches!(refused, Err(Refused::LeaseElsewhere { .. })), "{foreign:?}");
+        assert!(matches!(refused, Err(PlanError::LeaseElsewhere { .. })), "{foreign:?}");
     }
 }
 
@@ -75,14 +75,14 @@ fn a_port_of_the_host_leads_to_one_place() {
     for (taken, ip) in [(true, [127, 0, 0, 1]), (true, [0, 0, 0, 0]), (false, [127, 0, 0, 3])] {
         second.forwards = vec![forward(ip, 8080)];
         let refused = network.admit(other, second.clone());
-        let port = matches!(refused, Err(Refused::PortTaken { by, .. }) if by == one);
+        let port = matches!(refused, Err(PlanError::PortTaken { by, .. }) if by == one);
         assert_eq!(port, taken, "{ip:?}: {refused:?}");
     }
     second.forwards = vec![Forward { protocol: Protocol::Udp, ..forward([0; 4], 8080) }];
     network.admit(other, second.clone()).unwrap();
     second.forwards.push(second.forwards[0]);
     let twice = network.admit(other, second);
-    assert!(matches!(twice, Err(Refused::PortTaken { by, .. }) if by == other), "{twice:?}");
+    assert!(matches!(twice, Err(PlanError::PortTaken { by, .. }) if by == other), "{twice:?}");
 }
 
 #[test]
@@ -92,22 +92,22 @@ fn forwards_that_lead_nowhere_and_endless_lists_are_refused() {
     let lease = network.allot(id).unwrap();
     for bad in [forward([127, 0, 0, 1], 0), forward([10, 1, 0, 1], 80), forward([224, 0, 0, 1], 80)]
     {
-        let refused = network.admit(id, Member { forwards: vec![bad], ..member(lease) });
-        assert!(matches!(refused, Err(Refused::BadForward(..))), "{bad:?}");
+        let refused = network.admit(id, NetworkMember { forwards: vec![bad], ..member(lease) });
+        assert!(matches!(refused, Err(PlanError::BadForward(..))), "{bad:?}");
     }
     let many = (1..=65).map(|port| forward([127, 0, 0, 1], port)).collect();
-    let refused = network.admit(id, Member { forwards: many, ..member(lease) });
-    assert!(matches!(refused, Err(Refused::TooMany { .. })));
+    let refused = network.admit(id, NetworkMember { forwards: many, ..member(lease) });
+    assert!(matches!(refused, Err(PlanError::TooMany { .. })));
     let destination: Egress = "example.org".parse().unwrap();
-    let policy = Policy { egress_allow: vec![destination; 65], ..Policy::default() };
-    let refused = network.admit(id, Member { policy, ..member(lease) });
-    assert!(matches!(refused, Err(Refused::TooMany { .. })));
+    let policy = MemberPolicy { egress_allow: vec![destination; 65], ..MemberPolicy::default() };
+    let refused = network.admit(id, NetworkMember { policy, ..member(lease) });
+    assert!(matches!(refused, Err(PlanError::TooMany { .. })));
 }
 
 #[test]
 fn names_of_interfaces_fit_and_belong_to_one_tag() {
     let tag: Tag = "hk1234".parse().unwrap();
-    let mut network = Network::new(tag.clone(), "10.0.0.0/8".parse().unwrap());
+    let mut network = NetworkPlan::new(tag.clone(), "10.0.0.0/8".parse().unwrap());
     let lease = AddressLease::at(Ipv4Addr::new(10, 255, 255, 254));
     network.admit(WorkspaceId::new(), member(lease)).unwrap();
     let tap = network.tap(lease);
@@ -191,15 +191,15 @@ fn a_member_reads_back_from_the_journal_whole() {
     all.policy.egress_allow = vec!["*.example.org:443/tcp".parse().unwrap()];
     all.forwards = vec![forward([127, 0, 0, 1], 8080)];
     let json = serde_json::to_string(&all).unwrap();
-    assert_eq!(serde_json::from_str::<Member>(&json).unwrap(), all);
+    assert_eq!(serde_json::from_str::<NetworkMember>(&json).unwrap(), all);
     let bad = json.replace("*.example.org", "not a name");
-    assert!(serde_json::from_str::<Member>(&bad).is_err());
+    assert!(serde_json::from_str::<NetworkMember>(&bad).is_err());
     // As it was written before there were groups.
     assert!(!json.contains("group"), "{json}");
     all.policy.group = Some("a-b".parse().unwrap());
     let json = serde_json::to_string(&all).unwrap();
-    assert_eq!(serde_json::from_str::<Member>(&json).unwrap(), all);
-    assert!(serde_json::from_str::<Member>(&json.replace("a-b", "a_b")).is_err());
+    assert_eq!(serde_json::from_str::<NetworkMember>(&json).unwrap(), all);
+    assert!(serde_json::from_str::<NetworkMember>(&json.replace("a-b", "a_b")).is_err());
 }
 
 #[test]
@@ -220,9 +220,9 @@ fn a_wildcard_means_what_is_below_a_name_and_nothing_beside_it() {
 proptest! {
     #[test]
     fn blocks_contain_what_shares_their_bits(base: u32, bits in 0u8..=32, other: u32) {
-        let block = Block::around(Ipv4Addr::from_bits(base), bits);
+        let block = AddressBlock::around(Ipv4Addr::from_bits(base), bits);
         prop_assert!(block.contains(Ipv4Addr::from_bits(base)));
-        prop_assert_eq!(block.to_string().parse::<Block>(), Ok(block));
+        prop_assert_eq!(block.to_string().parse::<AddressBlock>(), Ok(block));
         let same = bits == 0 || (base ^ other) >> (32 - u32::from(bits)) == 0;
         prop_assert_eq!(block.contains(Ipv4Addr::from_bits(other)), same);
     }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use super::{Forward, Policy};
+use super::{Forward, MemberPolicy};
 
 /// A network of one guest: nothing but its forwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct UserMode {
 
 /// A part of a policy that user-mode networking cannot keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CannotKeep {
+pub enum UserModeUnsupported {
     /// The guest would reach the host's loopback and private networks as well.
     #[error("allow_internet needs a bridge: user-mode networking cannot exclude private networks")]
     Internet,
@@ -35,12 +35,14 @@ pub enum CannotKeep {
 impl UserMode {
     /// # Errors
     /// The first wish that cannot be kept.
-    pub fn of(policy: &Policy, forwards: &[Forward]) -> Result<Self, CannotKeep> {
+    pub fn of(policy: &MemberPolicy, forwards: &[Forward]) -> Result<Self, UserModeUnsupported> {
         match policy {
-            Policy { allow_internet: true, .. } => Err(CannotKeep::Internet),
-            Policy { allow_inter_vm: true, .. } => Err(CannotKeep::InterVm),
-            Policy { group: Some(_), .. } => Err(CannotKeep::Group),
-            Policy { egress_allow, .. } if !egress_allow.is_empty() => Err(CannotKeep::Egress),
+            MemberPolicy { allow_internet: true, .. } => Err(UserModeUnsupported::Internet),
+            MemberPolicy { allow_inter_vm: true, .. } => Err(UserModeUnsupported::InterVm),
+            MemberPolicy { group: Some(_), .. } => Err(UserModeUnsupported::Group),
+            MemberPolicy { egress_allow, .. } if !egress_allow.is_empty() => {
+                Err(UserModeUnsupported::Egress)
+            }
             _ => Ok(Self { forwards: forwards.to_vec() }),
         }
     }
@@ -64,22 +66,22 @@ mod tests {
     #[test]
     fn what_cannot_be_kept_is_refused_by_name() {
         let of = |policy| UserMode::of(&policy, &[]);
-        let internet = Policy { allow_internet: true, ..Policy::default() };
-        assert_eq!(of(internet), Err(CannotKeep::Internet));
-        let inter_vm = Policy { allow_inter_vm: true, ..Policy::default() };
-        assert_eq!(of(inter_vm), Err(CannotKeep::InterVm));
-        let group = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
-        assert_eq!(of(group), Err(CannotKeep::Group));
+        let internet = MemberPolicy { allow_internet: true, ..MemberPolicy::default() };
+        assert_eq!(of(internet), Err(UserModeUnsupported::Internet));
+        let inter_vm = MemberPolicy { allow_inter_vm: true, ..MemberPolicy::default() };
+        assert_eq!(of(inter_vm), Err(UserModeUnsupported::InterVm));
+        let group = MemberPolicy { group: Some("a".parse().unwrap()), ..MemberPolicy::default() };
+        assert_eq!(of(group), Err(UserModeUnsupported::Group));
         let egress_allow = vec!["10.1.2.3".parse().unwrap()];
-        let egress = Policy { egress_allow, ..Policy::default() };
-        assert_eq!(of(egress), Err(CannotKeep::Egress));
+        let egress = MemberPolicy { egress_allow, ..MemberPolicy::default() };
+        assert_eq!(of(egress), Err(UserModeUnsupported::Egress));
     }
 
     #[test]
     fn a_closed_guest_has_its_forwards() {
         let (host_ip, protocol) = ([127, 0, 0, 1].into(), Protocol::Udp);
         let forward = Forward { host_ip, host_port: 8080, guest_port: 80, protocol };
-        let closed = UserMode::of(&Policy::default(), &[forward]).unwrap();
+        let closed = UserMode::of(&MemberPolicy::default(), &[forward]).unwrap();
         let expected = "user,id=net,restrict=on,ipv6=off,hostfwd=udp:127.0.0.1:8080-:80";
         assert_eq!(closed.netdev("net"), expected);
     }

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Limits;
+use super::ResolverLimits;
 
 /// One bucket for each guest that asked. Only members get one, so there are never more than
 /// members; those that left are forgotten when permits change.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    limits: Limits,
+    limits: ResolverLimits,
     all: Arc<Semaphore>,
     guests: Mutex<HashMap<Ipv4Addr, Bucket>>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 impl Buckets {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: ResolverLimits) -> Self {
         let all = Arc::new(Semaphore::new(limits.in_flight));
         Self { limits, all, guests: Mutex::default() }
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn one_guest_uses_up_its_own_bucket_only_and_it_fills_again() {
-        let limits = Limits { per_guest_per_sec: 2, burst: 3, ..Limits::default() };
+        let limits = ResolverLimits { per_guest_per_sec: 2, burst: 3, ..ResolverLimits::default() };
         let buckets = Buckets::new(limits);
         let [one, other] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
         let start = Instant::now();
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn open_questions_are_bounded_for_each_guest_and_for_all() {
-        let limits = Limits { in_flight_per_guest: 2, in_flight: 3, ..Limits::default() };
+        let limits =
+            ResolverLimits { in_flight_per_guest: 2, in_flight: 3, ..ResolverLimits::default() };
         let buckets = Buckets::new(limits);
         let [one, other] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
         let now = Instant::now();

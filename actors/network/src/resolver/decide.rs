@@ -7,7 +7,7 @@ use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
 use super::Permit;
-use crate::Opening;
+use crate::ResolvedAddresses;
 use crate::plan::Subnet;
 
 /// Time that a guest may believe an answer.
@@ -59,7 +59,7 @@ pub(super) fn decide(permit: &Permit, message: &Message) -> Option<Decision> {
 fn matching<'a>(
     permit: &'a Permit,
     name: &Name,
-) -> impl Iterator<Item = &'a (crate::plan::Name, String)> {
+) -> impl Iterator<Item = &'a (crate::plan::HostName, String)> {
     let plain = plain(name);
     permit.names.iter().filter(move |(allowed, _)| allowed.covers(&plain))
 }
@@ -75,7 +75,7 @@ pub(super) fn accept(
     subnet: Subnet,
     query: &Query,
     mut answers: Vec<Record>,
-) -> (Vec<Opening>, Vec<Record>) {
+) -> (Vec<ResolvedAddresses>, Vec<Record>) {
     answers.truncate(MAX_RECORDS);
     let secs = answers.iter().map(|record| record.ttl).min().unwrap_or(0);
     let secs = secs.clamp(*TTL_SECS.start(), *TTL_SECS.end());
@@ -85,7 +85,11 @@ pub(super) fn accept(
         let open = |address: &Ipv4Addr| may_open(*address, subnet, name.is_exact());
         let addresses: Vec<_> = addresses.iter().copied().filter(open).collect();
         let set = set.clone();
-        (!addresses.is_empty()).then_some(Opening { set, addresses, secs: secs + GRACE_SECS })
+        (!addresses.is_empty()).then_some(ResolvedAddresses {
+            set,
+            addresses,
+            secs: secs + GRACE_SECS,
+        })
     });
     (openings.collect(), answers)
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::buckets::Buckets;
 use super::decide::{Decision, accept, decide};
-use super::{Control, Opens, Settings, upstream};
+use super::{AddressOpener, ResolverControl, ResolverSettings, upstream};
 use crate::Error;
 use crate::plan::Protocol;
 
@@ -33,7 +33,7 @@ struct Shared {
     permits: Arc<ArcSwap<super::Permits>>,
     buckets: Buckets,
     upstreams: Vec<SocketAddr>,
-    opens: Arc<dyn Opens>,
+    opens: Arc<dyn AddressOpener>,
 }
 
 impl Resolver {
@@ -41,7 +41,7 @@ impl Resolver {
     ///
     /// # Errors
     /// [`Error::PortTaken`] if another program serves names there.
-    pub async fn bind(settings: Settings) -> Result<Self, Error> {
+    pub async fn bind(settings: ResolverSettings) -> Result<Self, Error> {
         let at = settings.listen;
         let failed = |protocol| {
             move |error: std::io::Error| match error.kind() {
@@ -66,8 +66,8 @@ impl Resolver {
     }
 
     /// For changing what it permits while it runs.
-    pub fn control(&self) -> Control {
-        Control(self.shared.permits.clone())
+    pub fn control(&self) -> ResolverControl {
+        ResolverControl(self.shared.permits.clone())
     }
 
     /// Serves until it fails or the future is dropped.
@@ -209,7 +209,7 @@ impl Shared {
     }
 
     /// True when everything is open.
-    async fn open(&self, openings: Vec<crate::Opening>) -> bool {
+    async fn open(&self, openings: Vec<crate::ResolvedAddresses>) -> bool {
         if openings.is_empty() {
             return true;
         }

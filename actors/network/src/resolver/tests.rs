@@ -150,13 +150,13 @@ proptest! {
 /// Notes what is opened; refuses on demand.
 #[derive(Default)]
 struct Notes {
-    opened: Mutex<Vec<Opening>>,
+    opened: Mutex<Vec<ResolvedAddresses>>,
     broken: bool,
 }
 
 #[async_trait]
-impl Opens for Notes {
-    async fn open(&self, openings: Vec<Opening>) -> Result<(), Error> {
+impl AddressOpener for Notes {
+    async fn open(&self, openings: Vec<ResolvedAddresses>) -> Result<(), Error> {
         if self.broken {
             return Err(Error::NftBroken("asked to".into()));
         }
@@ -209,12 +209,12 @@ async fn resolver(
     permit: Permit,
     upstreams: Vec<SocketAddr>,
     opens: Arc<Notes>,
-) -> (SocketAddr, Control) {
+) -> (SocketAddr, ResolverControl) {
     let free = std::net::UdpSocket::bind((HERE, 0)).unwrap().local_addr().unwrap().port();
     let listen = SocketAddrV4::new(HERE, free);
     let permits = Permits { subnet: Subnet::default(), guests: [(HERE, permit)].into() };
-    let limits = Limits { burst: 20, per_guest_per_sec: 1, ..Limits::default() };
-    let settings = Settings { listen, upstreams, limits, permits, opens, mark: None };
+    let limits = ResolverLimits { burst: 20, per_guest_per_sec: 1, ..ResolverLimits::default() };
+    let settings = ResolverSettings { listen, upstreams, limits, permits, opens, mark: None };
     let resolver = Resolver::bind(settings).await.unwrap();
     let control = resolver.control();
     tokio::spawn(resolver.run());

@@ -5,13 +5,13 @@ use nftables::schema::SetType;
 use nftables::types::{NfChainType, NfHook};
 
 use super::expr::{accept, add_to_mark, concat, drop, goto, is, meta, number, payload, set, text};
-use super::{JUDGED, Table};
-use crate::plan::Network;
+use super::{JUDGED, RulesTable};
+use crate::plan::NetworkPlan;
 
 /// Before everything else that looks at bridged frames, br_netfilter included.
 const FIRST: i32 = -300;
 
-pub(super) fn render(network: &Network, table: &mut Table) {
+pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     let leases = || network.members().map(|(_, member)| member.lease);
     let ports = leases()
         .map(|lease| concat([text(network.tap(lease)), text(lease.mac), text(lease.address)]));
@@ -39,7 +39,7 @@ pub(super) fn render(network: &Network, table: &mut Table) {
 
 /// IPv4 and ARP from the port's own MAC and address; of anything else, nothing. `ether type` is
 /// read from the frame, so a VLAN tag is something else.
-fn from_port(table: &mut Table) {
+fn from_port(table: &mut RulesTable) {
     let sender = |address| concat([meta(MetaKey::Iifname), payload("ether", "saddr"), address]);
     let own = |address| is(sender(address), text("@ports"));
     table.rule(
@@ -70,7 +70,7 @@ fn from_port(table: &mut Table) {
 }
 
 /// IPv4 and ARP for the port's own MAC, so that a guest sees no frame meant for another.
-fn to_port(table: &mut Table) {
+fn to_port(table: &mut RulesTable) {
     let receiver = concat([meta(MetaKey::Oifname), payload("ether", "daddr")]);
     table.rule(
         "to_port",

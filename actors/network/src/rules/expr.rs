@@ -14,7 +14,7 @@ use nftables::stmt::{
 };
 use nftables::types::RejectCode;
 
-use crate::plan::Block;
+use crate::plan::AddressBlock;
 
 pub(super) type Expr = Expression<'static>;
 pub(super) type Stmt = Statement<'static>;
@@ -34,7 +34,7 @@ pub(super) fn range(first: u16, last: u16) -> Expr {
     }
 }
 
-pub(super) fn block(block: Block) -> Expr {
+pub(super) fn block(block: AddressBlock) -> Expr {
     match block.prefix_len() {
         32 => text(block.base()),
         len => {

@@ -8,8 +8,8 @@ use super::expr::{
     Stmt, accept, add_to_mark, answered, block, ct, dispatch, drop, goto, has, is, is_not, jump,
     lacks, meta, number, opened, payload, refuse, set, socket_mark, text,
 };
-use super::{GUARDED, JUDGED, NAMES_MARK, Table, member};
-use crate::plan::Network;
+use super::{GUARDED, JUDGED, NAMES_MARK, RulesTable, member};
+use crate::plan::NetworkPlan;
 
 const RAW: i32 = -300;
 const FILTER: i32 = 0;
@@ -34,7 +34,7 @@ const PRIVATE: [&str; 10] = [
     "224.0.0.0/3",
 ];
 
-pub(super) fn render(network: &Network, table: &mut Table) {
+pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     sets(network, table);
     let bridge = network.tag().bridge();
     let from = is(meta(MetaKey::Iifname), text(&bridge));
@@ -86,7 +86,7 @@ pub(super) fn render(network: &Network, table: &mut Table) {
     network.members().for_each(|(id, member)| member::render(id, member, inside, table));
 }
 
-fn sets(network: &Network, table: &mut Table) {
+fn sets(network: &NetworkPlan, table: &mut RulesTable) {
     let addresses = network.members().map(|(_, member)| text(member.lease.address));
     table.planned("members", &[SetType::Ipv4Addr], &[], addresses.collect());
     let private = PRIVATE.map(|text| block(text.parse().expect("a block")));
@@ -101,7 +101,7 @@ fn sets(network: &Network, table: &mut Table) {
 
 /// Packets from the bridge, before anything else: of members only, and never to loopback, which
 /// `route_localnet` would otherwise let in.
-fn from_guest(table: &mut Table) {
+fn from_guest(table: &mut RulesTable) {
     let loopback = block("127.0.0.0/8".parse().expect("a block"));
     table.rule("from_guest", [is_not(meta(MetaKey::Nfproto), text("ipv4")), drop()]);
     table.rule("from_guest", [is(payload("ip", "daddr"), loopback), drop()]);
@@ -116,7 +116,7 @@ fn about_a_connection() -> [Stmt; 3] {
 
 /// Guests reach the host where it serves them, at the gateway's address: ping, and names if it
 /// does.
-fn to_host(network: &Network, table: &mut Table) {
+fn to_host(network: &NetworkPlan, table: &mut RulesTable) {
     let gateway = || is(payload("ip", "daddr"), text(network.subnet().gateway()));
     let asked = is(payload("th", "dport"), number(53u32));
     let carriers = is(meta(MetaKey::L4proto), set(["tcp", "udp"].map(text)));
@@ -137,7 +137,7 @@ fn to_host(network: &Network, table: &mut Table) {
 /// Questions for names come to our resolver's sockets and to no others: while it does not run,
 /// whoever has the port then is reached by nobody. Of TCP the first segment is asked for; those
 /// that follow it find the connection that it made, or none.
-fn names(table: &mut Table) {
+fn names(table: &mut RulesTable) {
     let tcp = || is(meta(MetaKey::L4proto), text("tcp"));
     let [reset, refusal] = refuse();
     table.rule("names", [is(socket_mark(), number(NAMES_MARK)), goto("served")]);
@@ -148,7 +148,7 @@ fn names(table: &mut Table) {
 }
 
 /// Questions that the host answers, each guest's within its own bounds.
-fn served(network: &Network, table: &mut Table) {
+fn served(network: &NetworkPlan, table: &mut RulesTable) {
     let chains = network.members().map(|(id, m)| (text(m.lease.address), member::asks_chain(id)));
     table.rule_if("served", dispatch(payload("ip", "saddr"), chains));
     table.rule("served", [drop()]);
@@ -156,7 +156,7 @@ fn served(network: &Network, table: &mut Table) {
 
 /// Packets between a guest and anything but the host. Both directions of a connection come here
 /// and are judged by who opened it.
-fn crossing(network: &Network, table: &mut Table) {
+fn crossing(network: &NetworkPlan, table: &mut RulesTable) {
     table.rule("crossing", [has(ct("state"), "invalid"), drop()]);
     table.rule("crossing", about_a_connection());
     table.rule("crossing", [has(ct("status"), "dnat"), goto("forwarded")]);
@@ -166,7 +166,7 @@ fn crossing(network: &Network, table: &mut Table) {
 }
 
 /// Guest to guest, where no group opened it.
-fn between(network: &Network, table: &mut Table) {
+fn between(network: &NetworkPlan, table: &mut RulesTable) {
     let open = || text(format_args!("@{INTER_VM}"));
     let (from, to) = (is(opened("ip saddr"), open()), is(opened("ip daddr"), open()));
     table.rule("between", [from, to, jump("reach")]);
@@ -179,7 +179,7 @@ fn between(network: &Network, table: &mut Table) {
 }
 
 /// Connections whose destination a forward replaced, known by the guest that answers them.
-fn forwarded(network: &Network, table: &mut Table) {
+fn forwarded(network: &NetworkPlan, table: &mut RulesTable) {
     let targets = network.members().filter(|(_, m)| !m.forwards.is_empty());
     let chains = targets.map(|(id, m)| (text(m.lease.address), member::in_chain(id)));
     table.rule_if("forwarded", dispatch(answered("ip saddr"), chains));

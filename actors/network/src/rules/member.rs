@@ -6,12 +6,12 @@ use hivekeep_kernel::ports::NetworkGroup;
 use nftables::expr::MetaKey;
 use nftables::schema::{SetFlag, SetType};
 
-use super::Table;
+use super::RulesTable;
 use super::expr::{
     Stmt, accept, answered, block, ct, drop, goto, has, is, jump, meta, more_than, number, opened,
     range, refuse, set_mark, text,
 };
-use crate::plan::{Block, Destination, Egress, Member, Ports, Protocol};
+use crate::plan::{AddressBlock, Destination, Egress, NetworkMember, PortRange, Protocol};
 
 /// Connections of one member at once, besides those to the host: the kernel's table of them is the
 /// host's, and has usually room for 262,144. Those that were open when the rules last changed do
@@ -59,7 +59,12 @@ fn mark(egress: &Egress) -> u32 {
     u32::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes")) | 1
 }
 
-pub(super) fn render(id: WorkspaceId, member: &Member, inside: Block, table: &mut Table) {
+pub(super) fn render(
+    id: WorkspaceId,
+    member: &NetworkMember,
+    inside: AddressBlock,
+    table: &mut RulesTable,
+) {
     out(id, member, inside, table);
     let chain = asks_chain(id);
     table.chain(&chain);
@@ -69,7 +74,7 @@ pub(super) fn render(id: WorkspaceId, member: &Member, inside: Block, table: &mu
         let chain = ports_chain(id);
         table.chain(&chain);
         for port in &member.policy.allowed_ports {
-            let ports = Ports { first: *port, last: *port, protocol: None };
+            let ports = PortRange { first: *port, last: *port, protocol: None };
             for on in on_ports(Some(ports)) {
                 table.rule(&chain, on.into_iter().chain([accept()]));
             }
@@ -92,7 +97,7 @@ pub(super) fn render(id: WorkspaceId, member: &Member, inside: Block, table: &mu
     table.rule(&chain, [drop()]);
 }
 
-fn out(id: WorkspaceId, member: &Member, inside: Block, table: &mut Table) {
+fn out(id: WorkspaceId, member: &NetworkMember, inside: AddressBlock, table: &mut RulesTable) {
     let chain = out_chain(id);
     table.chain(&chain);
     table.rule(&chain, [has(ct("state"), "new"), more_than(MAX_CONNECTIONS), drop()]);
@@ -133,8 +138,8 @@ fn out(id: WorkspaceId, member: &Member, inside: Block, table: &mut Table) {
 }
 
 /// The matches for a range of ports: one list for each protocol, or one empty list for any.
-fn on_ports(ports: Option<Ports>) -> Vec<Vec<Stmt>> {
-    let Some(Ports { first, last, protocol }) = ports else { return vec![Vec::new()] };
+fn on_ports(ports: Option<PortRange>) -> Vec<Vec<Stmt>> {
+    let Some(PortRange { first, last, protocol }) = ports else { return vec![Vec::new()] };
     let protocols = Protocol::ALL.into_iter().filter(|one| protocol.is_none_or(|p| p == *one));
     let on = |protocol| {
         vec![

@@ -3,16 +3,16 @@
 use nftables::expr::MetaKey;
 use nftables::types::{NfChainType, NfHook};
 
-use super::Table;
+use super::RulesTable;
 use super::expr::{
     block, destination_kind, dnat, is, is_not, masquerade, meta, number, payload, text,
 };
-use crate::plan::{Forward, Network};
+use crate::plan::{Forward, NetworkPlan};
 
 const DESTINATION: i32 = -100;
 const SOURCE: i32 = 100;
 
-pub(super) fn render(network: &Network, table: &mut Table) {
+pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     let bridge = text(network.tag().bridge());
     table.base("from_outside", NfChainType::NAT, NfHook::Prerouting, DESTINATION);
     table.base("from_host", NfChainType::NAT, NfHook::Output, DESTINATION);

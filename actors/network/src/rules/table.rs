@@ -14,7 +14,7 @@ use super::expr::{Expr, Stmt};
 
 /// Chains and sets that the kernel has under a table's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Existing {
+pub struct ExistingTable {
     /// Names of the chains.
     pub chains: BTreeSet<String>,
     /// Names of the sets.
@@ -23,7 +23,7 @@ pub struct Existing {
 
 /// A rendered table.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct RulesTable {
     family: NfFamily,
     name: String,
     sets: BTreeMap<String, (Set<'static>, Contents)>,
@@ -40,7 +40,7 @@ enum Contents {
     Kept,
 }
 
-impl Table {
+impl RulesTable {
     pub(super) fn new(family: NfFamily, name: &str) -> Self {
         let (sets, chains, rules) = Default::default();
         Self { family, name: name.to_owned(), sets, chains, rules }
@@ -138,7 +138,7 @@ impl Table {
     }
 
     /// The commands that bring `existing` to this table, keeping the elements that others added.
-    pub fn update(&self, existing: &Existing) -> Vec<NfObject<'static>> {
+    pub fn update(&self, existing: &ExistingTable) -> Vec<NfObject<'static>> {
         let mut commands = vec![
             NfCmd::Add(NfListObject::Table(self.table())),
             NfCmd::Flush(FlushObject::Table(self.table())),
@@ -168,11 +168,11 @@ impl Table {
             NfCmd::Delete(NfListObject::Table(self.table())),
             NfCmd::Add(NfListObject::Table(self.table())),
         ];
-        self.fill(&mut commands, &Existing::default());
+        self.fill(&mut commands, &ExistingTable::default());
         commands.into_iter().map(NfObject::CmdObject).collect()
     }
 
-    fn fill(&self, commands: &mut Vec<NfCmd<'static>>, existing: &Existing) {
+    fn fill(&self, commands: &mut Vec<NfCmd<'static>>, existing: &ExistingTable) {
         for (name, (set, contents)) in &self.sets {
             commands.push(NfCmd::Add(NfListObject::Set(Box::new(set.clone()))));
             let Contents::Planned(elements) = contents else { continue };

@@ -8,9 +8,9 @@ use hivekeep_kernel::WorkspaceId;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::table::Existing;
+use super::table::ExistingTable;
 use super::*;
-use crate::plan::{Forward, Member, Policy, Protocol, Subnet};
+use crate::plan::{Forward, MemberPolicy, NetworkMember, Protocol, Subnet};
 
 /// The chains that replace destinations.
 const TRANSLATING: [&str; 2] = ["from_outside", "from_host"];
@@ -19,7 +19,7 @@ const BASE: [&str; 8] =
     ["raw", "input", "forward", "output", "prerouting", "source", "arriving", "leaving"];
 
 /// A plan of some members with random policies.
-fn networks() -> impl Strategy<Value = Network> {
+fn networks() -> impl Strategy<Value = NetworkPlan> {
     let ports = prop::collection::btree_set(1u16.., 0..3);
     let group = prop::option::of(prop::sample::select(vec!["a", "A", "a-b", "b"]));
     let policy = (any::<bool>(), any::<bool>(), ports, group);
@@ -27,13 +27,13 @@ fn networks() -> impl Strategy<Value = Network> {
     let egress = prop::sample::subsequence(places.to_vec(), 0..=places.len());
     let member = (policy, egress, any::<[bool; 3]>());
     prop::collection::vec(member, 0..6).prop_map(|members| {
-        let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
+        let mut network = NetworkPlan::new("hk".parse().unwrap(), Subnet::default());
         for (port, ((internet, inter_vm, ports, group), egress, forwards)) in
             (20_000..).zip(members)
         {
             let id = WorkspaceId::new();
             let lease = network.allot(id).unwrap();
-            let policy = Policy {
+            let policy = MemberPolicy {
                 allow_internet: internet,
                 allow_inter_vm: inter_vm,
                 allowed_ports: ports,
@@ -50,14 +50,14 @@ fn networks() -> impl Strategy<Value = Network> {
             let protocols = [Protocol::Tcp, Protocol::Udp];
             let forwards = hosts.into_iter().zip(forwards).filter(|(_, wanted)| *wanted);
             let forwards = forwards.zip(protocols).map(|((ip, _), p)| forward(ip, p)).collect();
-            network.admit(id, Member { lease, policy, forwards }).unwrap();
+            network.admit(id, NetworkMember { lease, policy, forwards }).unwrap();
         }
         network
     })
 }
 
 /// The rules of a table as the kernel is told them.
-fn rules(table: &Table) -> Vec<(String, Value)> {
+fn rules(table: &RulesTable) -> Vec<(String, Value)> {
     let rules = table.rules();
     rules.map(|(chain, rule)| (chain.to_owned(), serde_json::to_value(rule).unwrap())).collect()
 }
@@ -122,7 +122,7 @@ proptest! {
         let [one, other] = [(); 2].map(|()| Ruleset::render(&network));
         prop_assert_eq!(rules(&one.inet), rules(&other.inet));
         prop_assert_eq!(rules(&one.bridge), rules(&other.bridge));
-        let existing = Existing::default();
+        let existing = ExistingTable::default();
         let text = |set: &Ruleset| serde_json::to_string(&set.inet.update(&existing)).unwrap();
         prop_assert_eq!(text(&one), text(&other));
     }
@@ -131,7 +131,7 @@ proptest! {
     fn an_update_removes_what_is_not_planned_and_leaves_what_names_opened(network in networks()) {
         let rendered = Ruleset::render(&network);
         let kept: BTreeSet<String> = rendered.inet.kept_sets().map(str::to_owned).collect();
-        let mut existing = Existing::default();
+        let mut existing = ExistingTable::default();
         existing.chains.extend(["out_gone".to_owned(), "crossing".to_owned()]);
         existing.sets.extend(["names_gone".to_owned(), "members".to_owned()]);
         existing.sets.extend(kept.iter().cloned());
@@ -159,8 +159,8 @@ fn a_names_set_is_the_same_whatever_else_changes_and_no_other_members() {
 
 #[test]
 fn port_53_is_open_only_while_names_are_served() {
-    let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
-    let opens = |network: &Network| {
+    let mut network = NetworkPlan::new("hk".parse().unwrap(), Subnet::default());
+    let opens = |network: &NetworkPlan| {
         rules(&Ruleset::render(network).inet)
             .iter()
             .any(|(_, rule)| rule.to_string().contains("\"right\":53,"))

@@ -12,28 +12,28 @@ use std::net::SocketAddrV4;
 
 use hivekeep_kernel::WorkspaceId;
 
-use super::stage::Stage;
-use super::stand_in::StandIn;
-use super::talk::{self, PATIENCE, QUIET, Server};
-use super::{Finding, Property};
-use crate::plan::{Forward, Member, Network, Policy, Subnet};
-use crate::{Access, Error, Namespace};
+use super::stage::TestNetwork;
+use super::stand_in::TestGuest;
+use super::talk::{self, PATIENCE, QUIET, TestServer};
+use super::{NetworkProperty, PropertyFinding};
+use crate::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, Subnet};
+use crate::{Error, HostAccess, Namespace};
 
 pub(super) type Check = fn(&mut Scene) -> Result<(), Error>;
 
 /// Every property and its check.
-pub(super) const ALL: [(Property, Check); 11] = [
-    (Property::GuestsApart, peers::apart),
-    (Property::InterVm, peers::together),
-    (Property::Groups, groups::groups),
-    (Property::SendersAreTrue, senders::true_ones),
-    (Property::Internet, egress::internet),
-    (Property::PrivateNetworks, egress::private),
-    (Property::HostIsClosed, egress::host),
-    (Property::Forwards, forwards::forwards),
-    (Property::AllowedNames, names::names),
-    (Property::PolicyChanges, egress::changes),
-    (Property::EmptyFilter, empty::empty),
+pub(super) const ALL: [(NetworkProperty, Check); 11] = [
+    (NetworkProperty::GuestsApart, peers::apart),
+    (NetworkProperty::InterVm, peers::together),
+    (NetworkProperty::Groups, groups::groups),
+    (NetworkProperty::SendersAreTrue, senders::true_ones),
+    (NetworkProperty::Internet, egress::internet),
+    (NetworkProperty::PrivateNetworks, egress::private),
+    (NetworkProperty::HostIsClosed, egress::host),
+    (NetworkProperty::Forwards, forwards::forwards),
+    (NetworkProperty::AllowedNames, names::names),
+    (NetworkProperty::PolicyChanges, egress::changes),
+    (NetworkProperty::EmptyFilter, empty::empty),
 ];
 
 /// The port that servers of checks listen at.
@@ -41,8 +41,8 @@ const PORT: u16 = 7070;
 
 /// Two guests without any rights on a stage, and notes on what happened to them.
 pub(super) struct Scene {
-    stage: Stage,
-    network: Network,
+    stage: TestNetwork,
+    network: NetworkPlan,
     a: WorkspaceId,
     b: WorkspaceId,
     notes: Vec<String>,
@@ -50,14 +50,17 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn new(options: Access) -> Result<Self, Error> {
-        let mut network = Network::new("self".parse()?, Subnet::default());
+    pub(super) fn new(options: HostAccess) -> Result<Self, Error> {
+        let mut network = NetworkPlan::new("self".parse()?, Subnet::default());
         let [a, b] = [(); 2].map(|()| WorkspaceId::new());
         for id in [a, b] {
             let lease = network.allot(id)?;
-            network.admit(id, Member { lease, policy: Policy::default(), forwards: Vec::new() })?;
+            network.admit(
+                id,
+                NetworkMember { lease, policy: MemberPolicy::default(), forwards: Vec::new() },
+            )?;
         }
-        let mut stage = Stage::new(options)?;
+        let mut stage = TestNetwork::new(options)?;
         stage.ensure(&network)?;
         stage.plug(&network, a)?;
         stage.plug(&network, b)?;
@@ -66,7 +69,11 @@ impl Scene {
 
     /// Whether everything went as promised, and what was seen. A check that could not go on has
     /// seen nothing that was not.
-    pub(super) fn finding(mut self, property: Property, outcome: Result<(), Error>) -> Finding {
+    pub(super) fn finding(
+        mut self,
+        property: NetworkProperty,
+        outcome: Result<(), Error>,
+    ) -> PropertyFinding {
         let mut unknown = false;
         match outcome {
             Ok(()) => {}
@@ -77,19 +84,19 @@ impl Scene {
             }
             Err(error) => self.expect("the check itself", false, format!("failed: {error}")),
         }
-        Finding { property, holds: self.holds, unknown, evidence: self.notes }
+        PropertyFinding { property, holds: self.holds, unknown, evidence: self.notes }
     }
 
-    fn a(&self) -> &StandIn {
+    fn a(&self) -> &TestGuest {
         self.stage.guest(self.a)
     }
 
-    fn b(&self) -> &StandIn {
+    fn b(&self) -> &TestGuest {
         self.stage.guest(self.b)
     }
 
     /// Gives a member a policy and has the host follow it.
-    fn policy(&mut self, id: WorkspaceId, policy: Policy) -> Result<(), Error> {
+    fn policy(&mut self, id: WorkspaceId, policy: MemberPolicy) -> Result<(), Error> {
         let mut member = self.network.member(id).ok_or(Error::NoMember(id))?.clone();
         member.policy = policy;
         self.network.admit(id, member)?;
@@ -111,15 +118,15 @@ impl Scene {
     }
 
     /// Nothing gets through, neither TCP nor UDP, and the server hears nothing.
-    fn closed(&mut self, what: &str, from: Side, to: SocketAddrV4, server: &Server) {
-        let before = server.heard("");
+    fn closed(&mut self, what: &str, from: Side, to: SocketAddrV4, server: &TestServer) {
+        let before = server.received("");
         let side = self.side(from);
         let (tcp, udp) = std::thread::scope(|scope| {
             let tcp = scope.spawn(|| talk::tcp(side, to, QUIET));
             let udp = talk::udp(side, to, QUIET);
             (tcp.join().unwrap_or(Err("panicked".into())), udp)
         });
-        let silent = server.heard("") == before;
+        let silent = server.received("") == before;
         let seen = format!("tcp {tcp:?}, udp {udp:?}, the server heard nothing: {silent}");
         self.expect(what, tcp.is_err() && udp.is_err() && silent, seen);
     }

@@ -7,10 +7,10 @@ use std::net::Ipv4Addr;
 
 use hivekeep_kernel::WorkspaceId;
 
-use super::stand_in::StandIn;
+use super::stand_in::TestGuest;
 use crate::apply::Nft;
-use crate::plan::Network;
-use crate::{Access, Applied, Enforcer, Error, Namespace};
+use crate::plan::NetworkPlan;
+use crate::{AppliedPlan, Enforcer, Error, HostAccess, Namespace};
 
 /// The world's end of the host's uplink.
 pub const WORLD: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
@@ -27,22 +27,22 @@ pub const UPLINK: &str = "up0";
 
 /// The stage.
 #[derive(Debug)]
-pub struct Stage {
+pub struct TestNetwork {
     /// Namespace of the rules.
     pub host: Namespace,
     /// Everything that is not the host or a guest.
     pub world: Namespace,
-    guests: BTreeMap<WorkspaceId, StandIn>,
-    options: Access,
+    guests: BTreeMap<WorkspaceId, TestGuest>,
+    options: HostAccess,
 }
 
-impl Stage {
+impl TestNetwork {
     /// Makes both namespaces and the cable between them. The host forwards nothing; in other
     /// settings that bear upon the rules it is like the namespace of the caller.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without the rights to do so.
-    pub fn new(options: Access) -> Result<Self, Error> {
+    pub fn new(options: HostAccess) -> Result<Self, Error> {
         let (host, world) = (Namespace::new()?, Namespace::new()?);
         // Read here, in the namespace of the caller.
         let settings = configure::settings();
@@ -57,7 +57,7 @@ impl Stage {
     ///
     /// # Errors
     /// As there.
-    pub fn ensure(&self, network: &Network) -> Result<Applied, Error> {
+    pub fn ensure(&self, network: &NetworkPlan) -> Result<AppliedPlan, Error> {
         let network = network.clone();
         self.enforcer(move |mut enforcer| async move { enforcer.ensure(&network).await })
     }
@@ -92,11 +92,11 @@ impl Stage {
     ///
     /// # Errors
     /// [`Error::NoMember`], [`Error::TapBusy`].
-    pub fn plug(&mut self, network: &Network, id: WorkspaceId) -> Result<(), Error> {
+    pub fn plug(&mut self, network: &NetworkPlan, id: WorkspaceId) -> Result<(), Error> {
         let member = network.member(id).ok_or(Error::NoMember(id))?;
         let planned = network.clone();
         let tap = self.host.run(move || crate::open_tap(&planned, id))?;
-        let guest = StandIn::plug(tap, member.lease, network.subnet())?;
+        let guest = TestGuest::plug(tap, member.lease, network.subnet())?;
         self.guests.insert(id, guest);
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Stage {
     ///
     /// # Panics
     /// If it was not plugged.
-    pub fn guest(&self, id: WorkspaceId) -> &StandIn {
+    pub fn guest(&self, id: WorkspaceId) -> &TestGuest {
         &self.guests[&id]
     }
 }

@@ -27,7 +27,7 @@ type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
 /// A guest.
 #[derive(Debug)]
-pub struct StandIn {
+pub struct TestGuest {
     /// Namespace of its kernel.
     pub inside: Namespace,
     /// Its address lease in the network.
@@ -38,7 +38,7 @@ pub struct StandIn {
     pump: Option<JoinHandle<()>>,
 }
 
-impl StandIn {
+impl TestGuest {
     /// Plugs a guest into the tap that the host gave out.
     ///
     /// # Errors
@@ -75,20 +75,20 @@ impl StandIn {
     }
 
     /// The frames, of the last 512, that contain these bytes.
-    pub fn heard(&self, bytes: &[u8]) -> usize {
+    pub fn received(&self, bytes: &[u8]) -> usize {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let has = |frame: &&Vec<u8>| frame.windows(bytes.len()).any(|window| window == bytes);
         heard.iter().filter(has).count()
     }
 
     /// The frames from a MAC, of the last 512.
-    pub fn heard_from(&self, mac: crate::plan::Mac) -> usize {
+    pub fn received_from(&self, mac: crate::plan::Mac) -> usize {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.iter().filter(|frame| frame.get(6..12) == Some(&mac.0[..])).count()
     }
 }
 
-impl Drop for StandIn {
+impl Drop for TestGuest {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         if let Some(pump) = self.pump.take() {

@@ -19,13 +19,13 @@ const REMEMBERED: usize = 1_000;
 
 /// A server that answers who asks, over TCP and UDP, with the address it sees them at.
 #[derive(Debug)]
-pub struct Server {
+pub struct TestServer {
     heard: Arc<Mutex<Vec<String>>>,
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Server {
+impl TestServer {
     /// Starts one.
     ///
     /// # Errors
@@ -46,13 +46,13 @@ impl Server {
     }
 
     /// Number of received messages that contain a text.
-    pub fn heard(&self, text: &str) -> usize {
+    pub fn received(&self, text: &str) -> usize {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.iter().filter(|line| line.contains(text)).count()
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -9,10 +9,10 @@ mod trouble;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkPolicy, NetworkWish};
+use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish, ReachPolicy};
 use hivekeep_kernel::{Address, Census, RestartPolicy, WorkspaceId, entity::spawn_root};
-use hivekeep_network::selftest::stage::Stage;
-use hivekeep_network::{Access, Mode, NetworkActor, NetworkHandle, Options};
+use hivekeep_network::selftest::stage::TestNetwork;
+use hivekeep_network::{HostAccess, NetworkActor, NetworkHandle, NetworkModeChoice, Options};
 use hivekeep_store::Journal;
 
 /// How long anything may take.
@@ -28,7 +28,7 @@ pub(super) struct Daemon {
     ended: tokio::task::JoinHandle<()>,
 }
 
-pub(super) fn options(mode: Mode) -> Options {
+pub(super) fn options(mode: NetworkModeChoice) -> Options {
     let dns_upstreams = vec![([127, 0, 0, 1], 5353).into()];
     Options { mode, tag: Some("test".parse().unwrap()), dns_upstreams, ..Options::default() }
 }
@@ -96,7 +96,7 @@ impl Daemon {
     }
 }
 
-pub(super) fn wish(policy: &NetworkPolicy) -> NetworkWish {
+pub(super) fn wish(policy: &ReachPolicy) -> NetworkWish {
     let policy = policy.clone();
     NetworkWish {
         allow_internet: Some(policy.allow_internet),
@@ -109,7 +109,7 @@ pub(super) fn wish(policy: &NetworkPolicy) -> NetworkWish {
 
 /// Runs a test on a stage's host.
 pub(super) fn on_stage<F: Future<Output = ()>>(work: impl FnOnce(PathBuf) -> F + Send + 'static) {
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     stage.host.block_on(move || work(path));

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{Forward, Member, Network, Policy, Protocol, Subnet};
-use hivekeep_network::selftest::stage::{HOST, Stage, UPLINK};
-use hivekeep_network::{Access, Error, Opening, Owner, rules};
+use hivekeep_network::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, Protocol, Subnet};
+use hivekeep_network::selftest::stage::{HOST, TestNetwork, UPLINK};
+use hivekeep_network::{Error, HostAccess, Owner, ResolvedAddresses, rules};
 
 use super::needs_root;
 
@@ -34,25 +34,27 @@ table ip hivekeep {
 }
 ";
 
-pub(super) fn internet() -> Policy {
-    Policy { allow_internet: true, ..Policy::default() }
+pub(super) fn internet() -> MemberPolicy {
+    MemberPolicy { allow_internet: true, ..MemberPolicy::default() }
 }
 
 /// A plan with members of these policies.
-pub(super) fn plan(policies: impl IntoIterator<Item = Policy>) -> (Network, Vec<WorkspaceId>) {
-    let mut network = Network::new("test".parse().unwrap(), Subnet::default());
+pub(super) fn plan(
+    policies: impl IntoIterator<Item = MemberPolicy>,
+) -> (NetworkPlan, Vec<WorkspaceId>) {
+    let mut network = NetworkPlan::new("test".parse().unwrap(), Subnet::default());
     let mut ids = Vec::new();
     for policy in policies {
         let id = WorkspaceId::new();
         let lease = network.allot(id).unwrap();
-        network.admit(id, Member { lease, policy, forwards: Vec::new() }).unwrap();
+        network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() }).unwrap();
         ids.push(id);
     }
     (network, ids)
 }
 
 /// What a program says in the stage's host.
-pub(super) fn said(stage: &Stage, line: &str) -> String {
+pub(super) fn said(stage: &TestNetwork, line: &str) -> String {
     let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     let output = stage.host.run(move || Command::new(&words[0]).args(&words[1..]).output());
     let output = output.unwrap();
@@ -61,25 +63,25 @@ pub(super) fn said(stage: &Stage, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn foreign(stage: &Stage) {
+fn foreign(stage: &TestNetwork) {
     let file = std::env::temp_dir().join(format!("hivekeep-foreign-{}", std::process::id()));
     std::fs::write(&file, FOREIGN).unwrap();
     said(stage, &format!("nft -f {}", file.display()));
     std::fs::remove_file(file).unwrap();
 }
 
-fn foreign_tables(stage: &Stage) -> String {
+fn foreign_tables(stage: &TestNetwork) -> String {
     let tables = ["inet other", "bridge other", "ip hivekeep"];
     tables.map(|table| said(stage, &format!("nft -a list table {table}"))).concat()
 }
 
 /// Of interfaces: what stays the same when nothing is done.
-pub(super) fn links(stage: &Stage) -> String {
+pub(super) fn links(stage: &TestNetwork) -> String {
     let lines = said(stage, "ip -o link show");
     lines.lines().map(|line| format!("{}\n", line.split(" state ").next().unwrap())).collect()
 }
 
-pub(super) fn remove_all(stage: &Stage, network: &Network) {
+pub(super) fn remove_all(stage: &TestNetwork, network: &NetworkPlan) {
     let tag = network.tag().clone();
     stage.enforcer(move |mut enforcer| async move { enforcer.remove_all(&tag).await }).unwrap();
 }
@@ -87,11 +89,11 @@ pub(super) fn remove_all(stage: &Stage, network: &Network) {
 #[test]
 fn what_is_the_hosts_stays_byte_for_byte_and_nothing_of_ours_does() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     foreign(&stage);
     let (rules, interfaces) = (foreign_tables(&stage), links(&stage));
     let everything = said(&stage, "nft list ruleset");
-    let (mut network, ids) = plan([internet(), Policy::default()]);
+    let (mut network, ids) = plan([internet(), MemberPolicy::default()]);
     let applied = stage.ensure(&network).unwrap();
     assert_eq!(applied.made.len(), 2);
     assert_eq!(applied.uplinks, [UPLINK]);
@@ -111,10 +113,10 @@ fn what_is_the_hosts_stays_byte_for_byte_and_nothing_of_ours_does() {
 #[test]
 fn again_is_the_same() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
-    let (network, _) = plan([internet(), Policy::default()]);
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
+    let (network, _) = plan([internet(), MemberPolicy::default()]);
     stage.ensure(&network).unwrap();
-    let state = |stage: &Stage| {
+    let state = |stage: &TestNetwork| {
         let neighbours = said(stage, "ip neigh show nud permanent dev test-br");
         let places = said(stage, "bridge fdb show br test-br");
         [said(stage, "nft list ruleset"), links(stage), neighbours, places]
@@ -134,10 +136,10 @@ fn again_is_the_same() {
 #[test]
 fn remains_of_any_kind_are_brought_to_the_plan() {
     needs_root!();
-    let (network, ids) = plan([internet(), Policy::default()]);
+    let (network, ids) = plan([internet(), MemberPolicy::default()]);
     let lease = network.member(ids[0]).unwrap().lease;
     let tap = network.tap(lease);
-    let clean = Stage::new(Access::default()).unwrap();
+    let clean = TestNetwork::new(HostAccess::default()).unwrap();
     clean.ensure(&network).unwrap();
     let (rules, table) = (said(&clean, "nft list ruleset"), network.tag().table());
     for remains in [
@@ -162,7 +164,7 @@ fn remains_of_any_kind_are_brought_to_the_plan() {
             format!("nft add set inet {table} members {{ type ether_addr ; }}"),
         ],
     ] {
-        let stage = Stage::new(Access::default()).unwrap();
+        let stage = TestNetwork::new(HostAccess::default()).unwrap();
         remains.iter().for_each(|line| _ = said(&stage, line));
         let applied = stage.ensure(&network).unwrap();
         assert_eq!(said(&stage, "nft list ruleset"), rules, "{remains:?}: {applied:?}");
@@ -178,15 +180,16 @@ fn remains_of_any_kind_are_brought_to_the_plan() {
 #[test]
 fn what_names_opened_outlives_other_changes_and_ends_by_itself() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let entry: hivekeep_network::plan::Egress = "good.example".parse().unwrap();
-    let named = Policy { egress_allow: vec![entry.clone()], ..Policy::default() };
-    let (mut network, ids) = plan([named, Policy::default()]);
+    let named = MemberPolicy { egress_allow: vec![entry.clone()], ..MemberPolicy::default() };
+    let (mut network, ids) = plan([named, MemberPolicy::default()]);
     stage.ensure(&network).unwrap();
     let set = rules::name_set(ids[0], &entry);
     let open = |secs| {
         let addresses = vec![Ipv4Addr::new(203, 0, 113, 9)];
-        let (tag, opening) = (network.tag().clone(), Opening { set: set.clone(), addresses, secs });
+        let (tag, opening) =
+            (network.tag().clone(), ResolvedAddresses { set: set.clone(), addresses, secs });
         let work = move |mut enforcer: hivekeep_network::Enforcer| async move {
             enforcer.open_names(&tag, &[opening]).await
         };
@@ -204,7 +207,11 @@ fn what_names_opened_outlives_other_changes_and_ends_by_itself() {
     assert!(!stage.ensure(&network).unwrap().rebuilt);
     assert!(said(&stage, &line).contains("203.0.113.9"));
     let tag = network.tag().clone();
-    let gone = Opening { set: "names_gone".into(), addresses: vec![Ipv4Addr::LOCALHOST], secs: 9 };
+    let gone = ResolvedAddresses {
+        set: "names_gone".into(),
+        addresses: vec![Ipv4Addr::LOCALHOST],
+        secs: 9,
+    };
     let refused =
         stage.enforcer(move |mut enforcer| async move { enforcer.open_names(&tag, &[gone]).await });
     assert!(matches!(refused, Err(Error::NftRefused { .. })), "{refused:?}");
@@ -213,10 +220,10 @@ fn what_names_opened_outlives_other_changes_and_ends_by_itself() {
 #[test]
 fn an_uplink_forwards_only_while_someone_needs_it() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let switch = format!("cat /proc/sys/net/ipv4/conf/{UPLINK}/forwarding");
-    let forwards = |stage: &Stage| said(stage, &switch).trim() == "1";
-    let (mut network, ids) = plan([Policy::default()]);
+    let forwards = |stage: &TestNetwork| said(stage, &switch).trim() == "1";
+    let (mut network, ids) = plan([MemberPolicy::default()]);
     assert!(stage.ensure(&network).unwrap().uplinks.is_empty());
     assert!(!forwards(&stage));
     let mut member = network.member(ids[0]).unwrap().clone();
@@ -245,19 +252,20 @@ fn an_uplink_forwards_only_while_someone_needs_it() {
 #[test]
 fn an_uplink_that_forwards_for_guests_leads_nobody_else_on_with_the_rules_gone() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     // Another network of the host's.
     said(&stage, "ip link add other0 type bridge");
     said(&stage, "ip addr add 192.0.2.1/24 dev other0");
     said(&stage, "ip link set other0 up");
-    let leads = |stage: &Stage, mark: &str| {
+    let leads = |stage: &TestNetwork, mark: &str| {
         let line = format!("ip route get 192.0.2.77 from 198.51.100.1 iif {UPLINK} mark {mark}");
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let run = move || Command::new(&words[0]).args(&words[1..]).output();
         stage.host.run(run).unwrap().status.success()
     };
-    let guarded =
-        |stage: &Stage| said(stage, "nft list set inet hivekeep-test guarded").contains(UPLINK);
+    let guarded = |stage: &TestNetwork| {
+        said(stage, "nft list set inet hivekeep-test guarded").contains(UPLINK)
+    };
     let switch = format!("cat /proc/sys/net/ipv4/conf/{UPLINK}/forwarding");
     let (mut network, ids) = plan([internet()]);
     stage.ensure(&network).unwrap();
@@ -269,7 +277,7 @@ fn an_uplink_that_forwards_for_guests_leads_nobody_else_on_with_the_rules_gone()
     assert!(guarded(&stage) && !leads(&stage, "0"));
     assert_eq!(said(&stage, &switch).trim(), "1");
     let mut member = network.member(ids[0]).unwrap().clone();
-    member.policy = Policy::default();
+    member.policy = MemberPolicy::default();
     network.admit(ids[0], member).unwrap();
     stage.ensure(&network).unwrap();
     assert_eq!(said(&stage, &switch).trim(), "0");
@@ -279,20 +287,20 @@ fn an_uplink_that_forwards_for_guests_leads_nobody_else_on_with_the_rules_gone()
 #[test]
 fn foreign_interfaces_and_networks_are_refused_by_name() {
     needs_root!();
-    let (network, ids) = plan([Policy::default()]);
+    let (network, ids) = plan([MemberPolicy::default()]);
     let tap = network.tap(network.member(ids[0]).unwrap().lease);
     for (line, expected) in [
         ("ip link add test-br type veth peer name other0".to_owned(), "bridge"),
         (format!("ip link add {tap} type veth peer name other0"), "tap"),
     ] {
-        let stage = Stage::new(Access::default()).unwrap();
+        let stage = TestNetwork::new(HostAccess::default()).unwrap();
         said(&stage, &line);
         let refused = stage.ensure(&network).unwrap_err();
         let right =
             matches!(&refused, Error::ForeignInterface { expected: e, .. } if *e == expected);
         assert!(right, "{refused}");
     }
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     said(&stage, &format!("ip addr add 10.213.9.1/24 dev {UPLINK}"));
     let refused = stage.ensure(&network).unwrap_err();
     assert!(matches!(refused, Error::SubnetInUse { .. }), "{refused}");
@@ -302,8 +310,8 @@ fn foreign_interfaces_and_networks_are_refused_by_name() {
 fn a_tap_has_one_holder_and_the_owner_it_was_given() {
     needs_root!();
     let tap_owner = Some(Owner { uid: 65_534, gid: 65_534 });
-    let mut stage = Stage::new(Access { tap_owner, ..Access::default() }).unwrap();
-    let (network, ids) = plan([Policy::default()]);
+    let mut stage = TestNetwork::new(HostAccess { tap_owner, ..HostAccess::default() }).unwrap();
+    let (network, ids) = plan([MemberPolicy::default()]);
     stage.ensure(&network).unwrap();
     let tap = network.tap(network.member(ids[0]).unwrap().lease);
     let seen = said(&stage, &format!("ip -d link show dev {tap}"));

@@ -4,25 +4,29 @@ use std::net::{SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{AddressLease, Egress, Member, Network, Policy, Subnet};
+use hivekeep_network::plan::{
+    AddressLease, Egress, MemberPolicy, NetworkMember, NetworkPlan, Subnet,
+};
 use hivekeep_network::rules::{self, name_set};
 use hivekeep_network::selftest::frames;
-use hivekeep_network::selftest::stage::{PUBLIC, Stage};
-use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, Server};
-use hivekeep_network::{Access, Enforcer, Opening};
+use hivekeep_network::selftest::stage::{PUBLIC, TestNetwork};
+use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
+use hivekeep_network::{Enforcer, HostAccess, ResolvedAddresses};
 
 use super::needs_root;
 
-fn internet() -> Policy {
-    Policy { allow_internet: true, ..Policy::default() }
+fn internet() -> MemberPolicy {
+    MemberPolicy { allow_internet: true, ..MemberPolicy::default() }
 }
 
-fn network(members: usize) -> (Network, Vec<WorkspaceId>) {
-    let mut network = Network::new("test".parse().unwrap(), Subnet::default());
+fn network(members: usize) -> (NetworkPlan, Vec<WorkspaceId>) {
+    let mut network = NetworkPlan::new("test".parse().unwrap(), Subnet::default());
     let ids: Vec<_> = (0..members).map(|_| WorkspaceId::new()).collect();
     for id in &ids {
         let lease = network.allot(*id).unwrap();
-        network.admit(*id, Member { lease, policy: internet(), forwards: Vec::new() }).unwrap();
+        network
+            .admit(*id, NetworkMember { lease, policy: internet(), forwards: Vec::new() })
+            .unwrap();
     }
     (network, ids)
 }
@@ -31,11 +35,11 @@ fn network(members: usize) -> (Network, Vec<WorkspaceId>) {
 fn no_packet_of_an_allowed_flow_is_lost_in_changes() {
     needs_root!();
     let (mut network, ids) = network(2);
-    let mut stage = Stage::new(Access::default()).unwrap();
+    let mut stage = TestNetwork::new(HostAccess::default()).unwrap();
     stage.ensure(&network).unwrap();
     stage.plug(&network, ids[0]).unwrap();
     let to = SocketAddrV4::new(PUBLIC, 7070);
-    let server = Server::start(&stage.world, to).unwrap();
+    let server = TestServer::start(&stage.world, to).unwrap();
     talk::udp(&stage.guest(ids[0]).inside, to, PATIENCE).unwrap();
     let socket = stage.guest(ids[0]).inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     let sender = std::thread::spawn(move || {
@@ -61,10 +65,10 @@ fn no_packet_of_an_allowed_flow_is_lost_in_changes() {
     println!("{changes} changes while packets went, {} ms each", each.as_millis());
     sender.join().unwrap();
     let end = Instant::now() + PATIENCE;
-    while server.heard("packet") < 800 && Instant::now() < end {
+    while server.received("packet") < 800 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(server.heard("packet"), 800);
+    assert_eq!(server.received("packet"), 800);
     assert!(changes >= 3, "{changes}");
 }
 
@@ -72,13 +76,13 @@ fn no_packet_of_an_allowed_flow_is_lost_in_changes() {
 fn hundreds_of_members_are_brought_up_and_changed() {
     needs_root!();
     let (mut network, ids) = network(200);
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let began = Instant::now();
     assert_eq!(stage.ensure(&network).unwrap().made.len(), 200);
     println!("200 members in {} ms", began.elapsed().as_millis());
     let began = Instant::now();
     let mut one = network.member(ids[0]).unwrap().clone();
-    one.policy = Policy::default();
+    one.policy = MemberPolicy::default();
     network.admit(ids[0], one).unwrap();
     let applied = stage.ensure(&network).unwrap();
     println!("one changed among them in {} ms", began.elapsed().as_millis());
@@ -91,17 +95,18 @@ fn a_connection_outlives_the_name_that_opened_it_and_ends_with_the_entry() {
     let (mut network, ids) = network(1);
     let mut member = network.member(ids[0]).unwrap().clone();
     let entry: Egress = "good.example:7070/tcp".parse().unwrap();
-    member.policy = Policy { egress_allow: vec![entry.clone()], ..Policy::default() };
+    member.policy = MemberPolicy { egress_allow: vec![entry.clone()], ..MemberPolicy::default() };
     network.admit(ids[0], member.clone()).unwrap();
-    let mut stage = Stage::new(Access::default()).unwrap();
+    let mut stage = TestNetwork::new(HostAccess::default()).unwrap();
     stage.ensure(&network).unwrap();
     stage.plug(&network, ids[0]).unwrap();
     let to = SocketAddrV4::new(PUBLIC, 7070);
-    let server = Server::start(&stage.world, to).unwrap();
+    let server = TestServer::start(&stage.world, to).unwrap();
     let inside = &stage.guest(ids[0]).inside;
     assert!(talk::tcp(inside, to, QUIET).is_err());
     let tag = network.tag().clone();
-    let opening = Opening { set: name_set(ids[0], &entry), addresses: vec![PUBLIC], secs: 4 };
+    let opening =
+        ResolvedAddresses { set: name_set(ids[0], &entry), addresses: vec![PUBLIC], secs: 4 };
     let work =
         move |mut enforcer: Enforcer| async move { enforcer.open_names(&tag, &[opening]).await };
     stage.enforcer(work).unwrap();
@@ -126,11 +131,11 @@ fn one_guest_does_not_fill_the_hosts_table_of_connections() {
     needs_root!();
     let (mut network, ids) = network(2);
     network.serve_names(true);
-    let mut stage = Stage::new(Access::default()).unwrap();
+    let mut stage = TestNetwork::new(HostAccess::default()).unwrap();
     stage.ensure(&network).unwrap();
     ids.iter().for_each(|id| stage.plug(&network, *id).unwrap());
     let to = SocketAddrV4::new(PUBLIC, 7070);
-    let server = Server::start(&stage.world, to).unwrap();
+    let server = TestServer::start(&stage.world, to).unwrap();
     let guest = stage.guest(ids[0]);
     let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let resolver = SocketAddrV4::new(network.subnet().gateway(), 53);

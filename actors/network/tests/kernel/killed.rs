@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hivekeep_network::plan::{Forward, Policy, Protocol};
-use hivekeep_network::selftest::stage::{HOST, Stage};
-use hivekeep_network::{Access, Enforcer};
+use hivekeep_network::plan::{Forward, MemberPolicy, Protocol};
+use hivekeep_network::selftest::stage::{HOST, TestNetwork};
+use hivekeep_network::{Enforcer, HostAccess};
 
 use super::ensure::{internet, links, plan, remove_all, said};
 use super::{block_on, needs_root};
@@ -20,7 +20,7 @@ fn hammer() {
         return eprintln!("SKIPPED: {HAMMER} is not set; `the_next_start_makes_it_whole` sets it");
     }
     block_on(async {
-        let mut enforcer = Enforcer::open(Access::default()).unwrap();
+        let mut enforcer = Enforcer::open(HostAccess::default()).unwrap();
         for size in (0..4).cycle() {
             let (mut network, ids) = plan((0..size).map(|_| internet()));
             for id in &ids {
@@ -28,7 +28,7 @@ fn hammer() {
                 let host_port = 9000 + u16::try_from(member.forwards.len()).unwrap();
                 let (host_ip, protocol) = (HOST, Protocol::Tcp);
                 let forward = Forward { host_ip, host_port, guest_port: 80, protocol };
-                member.policy = Policy {
+                member.policy = MemberPolicy {
                     allow_inter_vm: true,
                     group: Some("a-b".parse().unwrap()),
                     ..internet()
@@ -43,7 +43,7 @@ fn hammer() {
 }
 
 /// Until no nft of the killed process runs: it may have been given its whole transaction.
-pub(super) fn settle(stage: &Stage) {
+pub(super) fn settle(stage: &TestNetwork) {
     let namespace = stage.host.run(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
     let inside = |pid: &str| {
         let own = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
@@ -61,12 +61,12 @@ pub(super) fn settle(stage: &Stage) {
 #[test]
 fn the_next_start_makes_it_whole() {
     needs_root!();
-    let (network, _) = plan([internet(), Policy::default()]);
-    let clean = Stage::new(Access::default()).unwrap();
+    let (network, _) = plan([internet(), MemberPolicy::default()]);
+    let clean = TestNetwork::new(HostAccess::default()).unwrap();
     let nothing = (rules(&clean), interfaces(&clean));
     clean.ensure(&network).unwrap();
     let whole = (rules(&clean), interfaces(&clean));
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let mut states = BTreeSet::new();
     for round in 0..12 {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -89,7 +89,7 @@ fn the_next_start_makes_it_whole() {
 }
 
 /// The chains and sets of all tables: where they were not removed, they keep their order.
-pub(super) fn rules(stage: &Stage) -> BTreeSet<String> {
+pub(super) fn rules(stage: &TestNetwork) -> BTreeSet<String> {
     let (mut blocks, mut table) = (Vec::new(), String::new());
     for line in said(stage, "nft list ruleset").lines().map(str::to_owned) {
         if line.starts_with("table") {
@@ -105,7 +105,7 @@ pub(super) fn rules(stage: &Stage) -> BTreeSet<String> {
 
 /// The names and flags of the interfaces, whose indices differ. A carrier comes a moment after the
 /// interface.
-pub(super) fn interfaces(stage: &Stage) -> BTreeSet<String> {
+pub(super) fn interfaces(stage: &TestNetwork) -> BTreeSet<String> {
     let listed = links(stage).replace("@if2", "").replace("NO-CARRIER,", "");
     listed.lines().filter_map(|line| Some(line.split_once(": ")?.1.to_owned())).collect()
 }

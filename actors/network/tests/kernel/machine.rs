@@ -7,11 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use hivekeep_network::plan::{Forward, Policy, Protocol, UserMode};
-use hivekeep_network::ports::{AUTOMATIC, Reservation};
-use hivekeep_network::selftest::stage::Stage;
+use hivekeep_network::plan::{Forward, MemberPolicy, Protocol, UserMode};
+use hivekeep_network::ports::{AUTOMATIC, PortReservation};
+use hivekeep_network::selftest::stage::TestNetwork;
 use hivekeep_network::selftest::talk::PATIENCE;
-use hivekeep_network::{Access, Namespace};
+use hivekeep_network::{HostAccess, Namespace};
 
 use super::ensure::{internet, plan};
 use super::needs_root;
@@ -66,7 +66,7 @@ fn the_tap_that_it_is_handed() {
         return eprintln!("SKIPPED: {QEMU} is not installed");
     }
     let (network, ids) = plan([internet()]);
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     stage.ensure(&network).unwrap();
     let id = ids[0];
     let tap = stage.host.run(move || hivekeep_network::open_tap(&network, id)).unwrap();
@@ -80,14 +80,14 @@ fn the_network_without_a_bridge() {
     if qemu_is_missing() {
         return eprintln!("SKIPPED: {QEMU} is not installed");
     }
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let here = [127, 0, 0, 1].into();
     let free = stage.host.run(move || {
-        Reservation::automatic(here, Protocol::Tcp, AUTOMATIC, |_| false).unwrap().at()
+        PortReservation::automatic(here, Protocol::Tcp, AUTOMATIC, |_| false).unwrap().at()
     });
     let (host_ip, host_port, protocol) = (*free.ip(), free.port(), Protocol::Tcp);
     let forward = Forward { host_ip, host_port, guest_port: 80, protocol };
-    let closed = UserMode::of(&Policy::default(), &[forward]).unwrap();
+    let closed = UserMode::of(&MemberPolicy::default(), &[forward]).unwrap();
     let greeting = start(&stage.host, &closed.netdev("net"), None);
     assert_eq!(greeting, Ok(*b"{\"QMP\""));
     // A wrong one is not taken, so that the greeting means something.

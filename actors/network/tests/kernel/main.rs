@@ -11,7 +11,7 @@ mod sabotage;
 mod selftest;
 mod step;
 
-use hivekeep_network::Access;
+use hivekeep_network::HostAccess;
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
@@ -19,7 +19,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 /// Why tests of this binary cannot run here, if they cannot.
 fn obstacle() -> Option<String> {
-    let found = block_on(hivekeep_network::capability::detect(&Access::default()));
+    let found = block_on(hivekeep_network::capability::detect(&HostAccess::default()));
     (!found.missing.is_empty()).then(|| found.missing.join("; "))
 }
 

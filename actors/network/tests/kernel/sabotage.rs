@@ -6,11 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{AddressLease, Forward, Member, Network, Policy, Protocol, Subnet};
-use hivekeep_network::selftest::stage::{HOST, PUBLIC, Stage};
-use hivekeep_network::selftest::talk::{PATIENCE, QUIET, Server};
+use hivekeep_network::plan::{
+    AddressLease, Forward, MemberPolicy, NetworkMember, NetworkPlan, Protocol, Subnet,
+};
+use hivekeep_network::selftest::stage::{HOST, PUBLIC, TestNetwork};
+use hivekeep_network::selftest::talk::{PATIENCE, QUIET, TestServer};
 use hivekeep_network::selftest::{frames, talk};
-use hivekeep_network::{Access, Enforcer, Namespace};
+use hivekeep_network::{Enforcer, HostAccess, Namespace};
 
 use super::needs_root;
 
@@ -18,7 +20,7 @@ use super::needs_root;
 const NO_WALL: &str = "tc qdisc del dev test-br clsact";
 
 /// Has the host's loopback lead to a guest, so that the kernel takes packets to loopback.
-fn forward_loopback(stage: &Stage, network: &mut Network, id: WorkspaceId) {
+fn forward_loopback(stage: &TestNetwork, network: &mut NetworkPlan, id: WorkspaceId) {
     let mut member = network.member(id).unwrap().clone();
     let (host_ip, protocol) = (Ipv4Addr::LOCALHOST, Protocol::Tcp);
     member.forwards = vec![Forward { host_ip, host_port: 8080, guest_port: 80, protocol }];
@@ -27,15 +29,15 @@ fn forward_loopback(stage: &Stage, network: &mut Network, id: WorkspaceId) {
 }
 
 /// Two guests with the internet, on a stage.
-fn scene() -> (Stage, Network, [WorkspaceId; 2]) {
-    let mut network = Network::new("test".parse().unwrap(), Subnet::default());
+fn scene() -> (TestNetwork, NetworkPlan, [WorkspaceId; 2]) {
+    let mut network = NetworkPlan::new("test".parse().unwrap(), Subnet::default());
     let ids = [(); 2].map(|()| WorkspaceId::new());
     for id in ids {
-        let policy = Policy { allow_internet: true, ..Policy::default() };
+        let policy = MemberPolicy { allow_internet: true, ..MemberPolicy::default() };
         let lease = network.allot(id).unwrap();
-        network.admit(id, Member { lease, policy, forwards: Vec::new() }).unwrap();
+        network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() }).unwrap();
     }
-    let mut stage = Stage::new(Access::default()).unwrap();
+    let mut stage = TestNetwork::new(HostAccess::default()).unwrap();
     stage.ensure(&network).unwrap();
     ids.iter().for_each(|id| stage.plug(&network, *id).unwrap());
     (stage, network, ids)
@@ -62,17 +64,17 @@ fn false_senders_are_stopped_by_the_bridge_table() {
     needs_root!();
     let (stage, network, [a, b]) = scene();
     let to = SocketAddrV4::new(PUBLIC, 7070);
-    let server = Server::start(&stage.world, to).unwrap();
+    let server = TestServer::start(&stage.world, to).unwrap();
     let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let path = [SocketAddrV4::new(stage.guest(b).lease.address, 7070), to];
     let frame = frames::udp(bridge, stage.guest(a).lease.mac, path, b"a lie");
     let send = || stage.guest(a).send(&frame).unwrap();
-    assert!(!arrives(send, || server.heard("a lie"), QUIET));
+    assert!(!arrives(send, || server.received("a lie"), QUIET));
     run(&stage.host, &format!("nft delete table bridge {}", network.tag().table()));
     // Behind it stands the wall, which misses its mark.
-    assert!(!arrives(send, || server.heard("a lie"), QUIET));
+    assert!(!arrives(send, || server.received("a lie"), QUIET));
     run(&stage.host, NO_WALL);
-    assert!(arrives(send, || server.heard("a lie"), PATIENCE));
+    assert!(arrives(send, || server.received("a lie"), PATIENCE));
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn guests_are_kept_apart_by_the_bridge_table_and_by_the_ports() {
     let (from, to) = (stage.guest(a).lease.mac, stage.guest(b).lease.mac);
     let frame = frames::ethernet(to, from, 0x88b5, b"from a stranger");
     let send = || stage.guest(a).send(&frame).unwrap();
-    let heard = || stage.guest(b).heard(b"from a stranger");
+    let heard = || stage.guest(b).received(b"from a stranger");
     assert!(!arrives(send, heard, QUIET));
     let unisolate = |id| {
         let tap = network.tap(stage.guest(id).lease);
@@ -104,7 +106,7 @@ fn the_ports_alone_keep_guests_apart() {
     for to in [to, frames::BROADCAST] {
         let frame = frames::ethernet(to, from, 0x88b5, b"from a stranger");
         let send = || stage.guest(a).send(&frame).unwrap();
-        assert!(!arrives(send, || stage.guest(b).heard(b"from a stranger"), QUIET), "{to}");
+        assert!(!arrives(send, || stage.guest(b).received(b"from a stranger"), QUIET), "{to}");
     }
 }
 
@@ -116,15 +118,15 @@ fn the_hosts_loopback_and_services_are_closed_by_the_inet_table() {
     let lease = stage.guest(a).lease;
     let loopback = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070);
     let service = SocketAddrV4::new(network.subnet().gateway(), 7071);
-    let servers = [loopback, service].map(|at| Server::start(&stage.host, at).unwrap());
+    let servers = [loopback, service].map(|at| TestServer::start(&stage.host, at).unwrap());
     let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let path = [SocketAddrV4::new(lease.address, 7070), loopback];
     let frame = frames::udp(bridge, lease.mac, path, b"to loopback");
     let send = || stage.guest(a).send(&frame).unwrap();
-    assert!(!arrives(send, || servers[0].heard("to loopback"), QUIET));
+    assert!(!arrives(send, || servers[0].received("to loopback"), QUIET));
     assert!(talk::tcp(&stage.guest(a).inside, service, QUIET).is_err());
     run(&stage.host, &format!("nft delete table inet {}", network.tag().table()));
-    assert!(arrives(send, || servers[0].heard("to loopback"), PATIENCE));
+    assert!(arrives(send, || servers[0].received("to loopback"), PATIENCE));
     // What comes back is stopped by the wall.
     assert!(talk::tcp(&stage.guest(a).inside, service, QUIET).is_err());
     run(&stage.host, NO_WALL);
@@ -139,9 +141,9 @@ fn an_emptied_packet_filter_is_made_up_for_by_the_second_wall() {
     let lease = stage.guest(a).lease;
     let bridge = AddressLease::at(network.subnet().gateway()).mac;
     let at = |address| SocketAddrV4::new(address, 7070);
-    let host = Server::start(&stage.host, at(Ipv4Addr::UNSPECIFIED)).unwrap();
-    let in_b = Server::start(&stage.guest(b).inside, at(stage.guest(b).lease.address)).unwrap();
-    let public = Server::start(&stage.world, at(PUBLIC)).unwrap();
+    let host = TestServer::start(&stage.host, at(Ipv4Addr::UNSPECIFIED)).unwrap();
+    let in_b = TestServer::start(&stage.guest(b).inside, at(stage.guest(b).lease.address)).unwrap();
+    let public = TestServer::start(&stage.world, at(PUBLIC)).unwrap();
     let ways = [
         (Ipv4Addr::LOCALHOST, &host),
         (network.subnet().gateway(), &host),
@@ -155,7 +157,7 @@ fn an_emptied_packet_filter_is_made_up_for_by_the_second_wall() {
             let path = [at(lease.address), at(to)];
             let frame = frames::udp(bridge, lease.mac, path, to.to_string().as_bytes());
             let send = || stage.guest(a).send(&frame).unwrap();
-            arrives(send, || server.heard(&format!(" {to}")), patience)
+            arrives(send, || server.received(&format!(" {to}")), patience)
         })
     };
     stage.lose_rules().unwrap();
@@ -208,10 +210,10 @@ fn the_port_for_names_is_closed_to_other_programs_by_the_mark() {
     network.serve_names(true);
     stage.ensure(&network).unwrap();
     let at = SocketAddrV4::new(network.subnet().gateway(), 53);
-    let stranger = Server::start(&stage.host, at).unwrap();
+    let stranger = TestServer::start(&stage.host, at).unwrap();
     let inside = &stage.guest(a).inside;
     assert!(talk::tcp(inside, at, QUIET).is_err() && talk::udp(inside, at, QUIET).is_err());
-    assert_eq!(stranger.heard(""), 0);
+    assert_eq!(stranger.received(""), 0);
     let table = network.tag().table();
     run(&stage.host, &format!("nft insert rule inet {table} names goto served"));
     assert!(talk::tcp(inside, at, PATIENCE).is_ok() && talk::udp(inside, at, PATIENCE).is_ok());

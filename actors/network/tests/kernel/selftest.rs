@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hivekeep_network::{Access, Namespace, selftest};
+use hivekeep_network::{HostAccess, Namespace, selftest};
 
 use super::needs_root;
 
 #[test]
 fn every_property_holds_here() {
     needs_root!();
-    let report = super::block_on(selftest::run(Access::default())).unwrap();
+    let report = super::block_on(selftest::run(HostAccess::default())).unwrap();
     for finding in &report.findings {
         println!("{:?}: {}", finding.property, finding.holds);
         finding.evidence.iter().for_each(|line| println!("    {line}"));
@@ -37,7 +37,7 @@ fn every_property_holds_whatever_the_host_is_set_to() {
                 std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
             }
         });
-        let report = caller.block_on(|| selftest::run(Access::default())).unwrap();
+        let report = caller.block_on(|| selftest::run(HostAccess::default())).unwrap();
         let broken: Vec<_> = report.broken().collect();
         assert!(broken.is_empty(), "{settings:?}: {broken:#?}");
     }
@@ -54,7 +54,7 @@ fn orphan() {
         );
     }
     loop {
-        super::block_on(selftest::run(Access::default())).unwrap();
+        super::block_on(selftest::run(HostAccess::default())).unwrap();
     }
 }
 

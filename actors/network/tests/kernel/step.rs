@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_network::plan::{Forward, Member, Network, Policy, Protocol, Subnet};
-use hivekeep_network::selftest::stage::{HOST, Stage};
-use hivekeep_network::{Access, Applied};
+use hivekeep_network::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, Protocol, Subnet};
+use hivekeep_network::selftest::stage::{HOST, TestNetwork};
+use hivekeep_network::{AppliedPlan, HostAccess};
 
 use super::ensure::{internet, plan, said};
 use super::killed::{interfaces, rules};
 use super::needs_root;
 
 /// Everything of the kernel's that a plan decides.
-fn state(stage: &Stage) -> Vec<BTreeSet<String>> {
+fn state(stage: &TestNetwork) -> Vec<BTreeSet<String>> {
     let lines = |line, with: &str| {
         let said = said(stage, line);
         let mut kept: Vec<_> = said.lines().filter(|line| line.contains(with)).collect();
@@ -29,7 +29,7 @@ fn state(stage: &Stage) -> Vec<BTreeSet<String>> {
     ]
 }
 
-fn apply(stage: &Stage, plans: &[Network]) -> Vec<Applied> {
+fn apply(stage: &TestNetwork, plans: &[NetworkPlan]) -> Vec<AppliedPlan> {
     let plans = plans.to_vec();
     let work = move |mut enforcer: hivekeep_network::Enforcer| async move {
         let mut all = Vec::new();
@@ -42,31 +42,32 @@ fn apply(stage: &Stage, plans: &[Network]) -> Vec<Applied> {
 }
 
 /// Plans that follow one another, with every kind of change.
-fn plans() -> Vec<Network> {
-    let (mut network, ids) = plan([internet(), Policy::default(), Policy::default()]);
+fn plans() -> Vec<NetworkPlan> {
+    let (mut network, ids) = plan([internet(), MemberPolicy::default(), MemberPolicy::default()]);
     let mut all = vec![network.clone()];
-    let mut change = |edit: &dyn Fn(&mut Network)| {
+    let mut change = |edit: &dyn Fn(&mut NetworkPlan)| {
         edit(&mut network);
         all.push(network.clone());
     };
-    let policy = |id: WorkspaceId, policy: Policy| {
-        move |network: &mut Network| {
+    let policy = |id: WorkspaceId, policy: MemberPolicy| {
+        move |network: &mut NetworkPlan| {
             let mut member = network.member(id).unwrap().clone();
             member.policy = policy.clone();
             network.admit(id, member).unwrap();
         }
     };
-    let together = Policy { allow_inter_vm: true, ..Policy::default() };
+    let together = MemberPolicy { allow_inter_vm: true, ..MemberPolicy::default() };
     change(&policy(ids[1], together.clone()));
-    change(&policy(ids[2], Policy { allowed_ports: [80, 443].into(), ..together.clone() }));
-    let egress = |texts: &[&str]| Policy {
+    change(&policy(ids[2], MemberPolicy { allowed_ports: [80, 443].into(), ..together.clone() }));
+    let egress = |texts: &[&str]| MemberPolicy {
         egress_allow: texts.iter().map(|text| text.parse().unwrap()).collect(),
         ..together.clone()
     };
     change(&policy(ids[0], egress(&["a.example:443/tcp", "10.0.0.0/8:53"])));
     change(&policy(ids[0], egress(&["b.example"])));
     // A group begins, grows, loses one to a group whose name begins like its own, and ends.
-    let group = |name: &str| Policy { group: Some(name.parse().unwrap()), ..together.clone() };
+    let group =
+        |name: &str| MemberPolicy { group: Some(name.parse().unwrap()), ..together.clone() };
     change(&policy(ids[1], group("a")));
     change(&policy(ids[2], group("a")));
     change(&policy(ids[2], group("a-b")));
@@ -89,13 +90,13 @@ fn plans() -> Vec<Network> {
     let lease = network_seat(&all, ids[0]);
     let heir = WorkspaceId::new();
     let mut network = all.last().unwrap().clone();
-    let mut change = |edit: &dyn Fn(&mut Network)| {
+    let mut change = |edit: &dyn Fn(&mut NetworkPlan)| {
         edit(&mut network);
         all.push(network.clone());
     };
     change(&|network| {
         network.dismiss(ids[0]);
-        let heir_of = Member { lease, policy: internet(), forwards: Vec::new() };
+        let heir_of = NetworkMember { lease, policy: internet(), forwards: Vec::new() };
         network.admit(heir, heir_of).unwrap();
     });
     change(&|network| {
@@ -105,13 +106,15 @@ fn plans() -> Vec<Network> {
         for _ in 0..20 {
             let id = WorkspaceId::new();
             let lease = network.allot(id).unwrap();
-            network.admit(id, Member { lease, policy: internet(), forwards: Vec::new() }).unwrap();
+            network
+                .admit(id, NetworkMember { lease, policy: internet(), forwards: Vec::new() })
+                .unwrap();
         }
     });
     all
 }
 
-fn network_seat(all: &[Network], id: WorkspaceId) -> hivekeep_network::plan::AddressLease {
+fn network_seat(all: &[NetworkPlan], id: WorkspaceId) -> hivekeep_network::plan::AddressLease {
     all[0].member(id).unwrap().lease
 }
 
@@ -120,8 +123,10 @@ fn each_difference_ends_where_a_look_at_everything_does() {
     needs_root!();
     let plans = plans();
     for until in 1..=plans.len() {
-        let (steps, whole) =
-            (Stage::new(Access::default()).unwrap(), Stage::new(Access::default()).unwrap());
+        let (steps, whole) = (
+            TestNetwork::new(HostAccess::default()).unwrap(),
+            TestNetwork::new(HostAccess::default()).unwrap(),
+        );
         let applied = apply(&steps, &plans[..until]);
         assert!(applied.iter().all(|applied| !applied.rebuilt && applied.repaired.is_empty()));
         whole.ensure(&plans[until - 1]).unwrap();
@@ -135,22 +140,23 @@ fn each_difference_ends_where_a_look_at_everything_does() {
 #[test]
 fn one_member_costs_one_transaction_however_many_there_are() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
-    let mut network = Network::new("test".parse().unwrap(), Subnet::default());
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
+    let mut network = NetworkPlan::new("test".parse().unwrap(), Subnet::default());
     let work = move |mut enforcer: hivekeep_network::Enforcer| async move {
         for _ in 0..30 {
             let id = WorkspaceId::new();
             let lease = network.allot(id)?;
-            let policy = Policy { group: Some("a".parse().unwrap()), ..Policy::default() };
-            network.admit(id, Member { lease, policy, forwards: Vec::new() })?;
+            let policy =
+                MemberPolicy { group: Some("a".parse().unwrap()), ..MemberPolicy::default() };
+            network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() })?;
         }
         enforcer.ensure(&network).await?;
         for round in 0..6 {
             let id = WorkspaceId::new();
             let lease = network.allot(id)?;
-            let policy = Policy::default();
+            let policy = MemberPolicy::default();
             let ms = |began: Instant| began.elapsed().as_micros() as f64 / 1000.0;
-            network.admit(id, Member { lease, policy, forwards: Vec::new() })?;
+            network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() })?;
             let began = Instant::now();
             let applied = enforcer.apply(&network).await?;
             let join = ms(began);
@@ -190,7 +196,7 @@ fn one_member_costs_one_transaction_however_many_there_are() {
 #[test]
 fn what_others_change_is_mended_and_named_and_other_tables_are_theirs() {
     needs_root!();
-    let (network, ids) = plan([internet(), Policy::default()]);
+    let (network, ids) = plan([internet(), MemberPolicy::default()]);
     let table = network.tag().table();
     let tap = network.tap(network.member(ids[1]).unwrap().lease);
     let others = [
@@ -204,7 +210,7 @@ fn what_others_change_is_mended_and_named_and_other_tables_are_theirs() {
         (format!("ip link del {tap}"), Some("interface")),
         ("ip link del test-br".to_owned(), Some("interface test-br")),
     ];
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let (planned, changes) = (network.clone(), others.clone());
     let found = stage
         .enforcer(move |mut enforcer| async move {
@@ -237,7 +243,7 @@ fn what_others_change_is_mended_and_named_and_other_tables_are_theirs() {
         }
     }
     assert_eq!(found.last().unwrap(), &["inet chain to_host"]);
-    let whole = Stage::new(Access::default()).unwrap();
+    let whole = TestNetwork::new(HostAccess::default()).unwrap();
     said(&whole, "nft add table inet other");
     let mut next = network;
     next.serve_names(true);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hivekeep_kernel::{Addressing, Effect, RateClass, Risk, Spec, Tier};
+use hivekeep_kernel::{Addressing, Effect, RateClass, Risk, Tier, ToolSpec};
 use serde_json::{Map, Value};
 
 use super::{
@@ -39,7 +39,7 @@ fn tool(page: &mut String, entry: &Entry) {
     table(page, "Output", &entry.output_schema, false);
 }
 
-fn facts(spec: &Spec) -> String {
+fn facts(spec: &ToolSpec) -> String {
     let effect = match spec.effect {
         Effect::Read => "changes nothing",
         Effect::Write => "changes something each time",

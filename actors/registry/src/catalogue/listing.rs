@@ -1,6 +1,6 @@
 //! Tools as MCP describes them.
 
-use hivekeep_kernel::{Effect, Spec};
+use hivekeep_kernel::{Effect, ToolSpec};
 use serde_json::{Value, json};
 
 use super::{Catalogue, View};
@@ -24,7 +24,7 @@ pub fn mcp_listing(catalogue: &Catalogue, view: &View) -> Vec<Value> {
         .collect()
 }
 
-fn annotations(spec: &Spec) -> Value {
+fn annotations(spec: &ToolSpec) -> Value {
     json!({
         "title": spec.title,
         "readOnlyHint": spec.effect == Effect::Read,

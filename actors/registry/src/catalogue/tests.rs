@@ -1,5 +1,5 @@
 use hivekeep_kernel::{
-    Addressing, Effect, RateClass, Risk, Spec, Tier,
+    Addressing, Effect, RateClass, Risk, Tier, ToolSpec,
     tool::{one_token, own_timeout},
 };
 use schemars::{Schema, json_schema};
@@ -12,7 +12,7 @@ fn toys() -> Catalogue {
     Catalogue::new(toy_tools()).expect("the toys are declared well")
 }
 
-const SPEC: Spec = Spec {
+const SPEC: ToolSpec = ToolSpec {
     name: "odd_tool",
     title: "Odd",
     family: "odd",
@@ -36,13 +36,17 @@ fn object() -> Schema {
 
 /// A catalogue of one tool with this effect and input.
 pub(crate) fn catalogue_of(effect: Effect, input: fn() -> Schema) -> Catalogue {
-    let spec = Spec { effect, ..SPEC };
+    let spec = ToolSpec { effect, ..SPEC };
     let info = Box::leak(Box::new(ToolInfo { spec, input, output: object }));
     Catalogue::new([&*info]).expect("declared well")
 }
 
 /// The error of a catalogue with one tool made from these.
-fn refusal(spec: Spec, input: fn() -> Schema, output: fn() -> Schema) -> Option<CatalogueError> {
+fn refusal(
+    spec: ToolSpec,
+    input: fn() -> Schema,
+    output: fn() -> Schema,
+) -> Option<CatalogueError> {
     let info = Box::leak(Box::new(ToolInfo { spec, input, output }));
     Catalogue::new([&*info]).err()
 }
@@ -59,7 +63,11 @@ fn a_dotted_tool_answers_to_both_names() {
 #[test]
 fn two_declarations_of_one_name_are_refused() {
     let info = |name| -> &'static ToolInfo {
-        Box::leak(Box::new(ToolInfo { spec: Spec { name, ..SPEC }, input: object, output: object }))
+        Box::leak(Box::new(ToolInfo {
+            spec: ToolSpec { name, ..SPEC },
+            input: object,
+            output: object,
+        }))
     };
     for (one, other) in [("a_tool", "a_tool"), ("a.tool", "a_tool"), ("a_tool", "a.tool")] {
         let error = Catalogue::new([info(one), info(other)]).expect_err("twice");
@@ -71,7 +79,7 @@ fn two_declarations_of_one_name_are_refused() {
 fn defective_declarations_are_refused_each_for_its_reason() {
     assert_eq!(refusal(SPEC, object, object), None);
     for name in ["ab", "Upper", "with-dash", "with space", ""] {
-        let error = refusal(Spec { name, ..SPEC }, object, object);
+        let error = refusal(ToolSpec { name, ..SPEC }, object, object);
         assert!(matches!(error, Some(CatalogueError::BadName(_))), "{name}");
     }
     let text = || json_schema!({ "type": "string", "description": "x" });
@@ -89,7 +97,7 @@ fn defective_declarations_are_refused_each_for_its_reason() {
     assert!(matches!(refusal(SPEC, either, object), Some(CatalogueError::BadSchema { .. })));
     assert!(matches!(refusal(SPEC, bare, object), Some(CatalogueError::Undescribed { .. })));
     assert!(matches!(refusal(SPEC, silent, object), Some(CatalogueError::Undescribed { .. })));
-    let untitled = refusal(Spec { title: " ", ..SPEC }, object, object);
+    let untitled = refusal(ToolSpec { title: " ", ..SPEC }, object, object);
     assert!(matches!(untitled, Some(CatalogueError::Undescribed { .. })));
 }
 

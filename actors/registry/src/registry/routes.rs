@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use hivekeep_kernel::{Addressing, Layer, Target, ToolError, serve::Directory};
+use hivekeep_kernel::{Addressing, Layer, Target, ToolError, serve::ActorDirectory};
 use serde_json::Value;
 
 use crate::{Catalogue, Entry, codes};
@@ -12,7 +12,7 @@ use crate::{Catalogue, Entry, codes};
 #[derive(Clone, Default)]
 pub struct Routes {
     singletons: HashMap<String, Arc<dyn Target>>,
-    directories: HashMap<&'static str, Arc<dyn Directory>>,
+    directories: HashMap<&'static str, Arc<dyn ActorDirectory>>,
 }
 
 impl Routes {
@@ -25,7 +25,7 @@ impl Routes {
 
     /// The actors of this kind.
     #[must_use]
-    pub fn directory(mut self, kind: &'static str, directory: Arc<dyn Directory>) -> Self {
+    pub fn directory(mut self, kind: &'static str, directory: Arc<dyn ActorDirectory>) -> Self {
         self.directories.insert(kind, directory);
         self
     }

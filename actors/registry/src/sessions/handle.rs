@@ -229,7 +229,7 @@ impl SessionsHandle {
 }
 
 #[async_trait]
-impl ports::Sessions for SessionsHandle {
+impl ports::SessionQuotas for SessionsHandle {
     async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError> {
         let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
         if shared.ended().is_some() {

@@ -14,7 +14,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Address, Door, SessionId, mailbox::Unavailable, ports::Standing};
+use hivekeep_kernel::{Address, Door, SessionId, mailbox::ActorUnavailable, ports::Standing};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -108,7 +108,7 @@ impl SessionShared {
         self.address.load().as_deref().cloned()
     }
 
-    pub(crate) fn tell(&self, message: session::Msg) -> Result<(), Unavailable> {
+    pub(crate) fn tell(&self, message: session::Msg) -> Result<(), ActorUnavailable> {
         match &*self.address.load() {
             Some(address) => address.send(message),
             // Over: there is nothing left to decide.

@@ -4,10 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Address, Backoff, Census, ChildNews, Children, Context, Door, Entity, Fault, GiveUp, Progress,
+    Address, Backoff, Census, ChildEnd, Children, Context, Door, Entity, Fault, GiveUp, Progress,
     ReceiptPad, Resources, Restart, RestartPolicy, ToolCall, ToolError, entity::spawn_root,
 };
-use hivekeep_store::{Delivery, Event, Journal};
+use hivekeep_store::{Journal, JournalEvent, SubscriptionItem};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -78,8 +78,8 @@ impl Entity for Supervisor {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        self.0.hear(news).map(drop)
+    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
+        self.0.handle_end(news).map(drop)
     }
 }
 
@@ -266,22 +266,28 @@ impl Stage {
     }
 
     /// The events of a kind, from the first on, until there are as many as wanted.
-    pub async fn events(&self, kind: &str, wanted: usize) -> Vec<Event> {
+    pub async fn events(&self, kind: &str, wanted: usize) -> Vec<JournalEvent> {
         self.events_of(kind, None, wanted).await
     }
 
     /// As [`Self::events`], of one subject.
-    pub async fn events_of(&self, kind: &str, subject: Option<&str>, wanted: usize) -> Vec<Event> {
+    pub async fn events_of(
+        &self,
+        kind: &str,
+        subject: Option<&str>,
+        wanted: usize,
+    ) -> Vec<JournalEvent> {
         let mut subscription =
             self.journal.events().subscribe(Some(hivekeep_store::Seq::FIRST), 256);
         let mut found = Vec::new();
         let collect = async {
             while found.len() < wanted {
-                if let Delivery::Event(event) = subscription.next().await.expect("the journal runs")
+                if let SubscriptionItem::Event(event) =
+                    subscription.next().await.expect("the journal runs")
                     && event.kind == kind
                     && subject.is_none_or(|subject| event.subject == subject)
                 {
-                    found.push(Event::clone(&event));
+                    found.push(JournalEvent::clone(&event));
                 }
             }
         };

@@ -11,7 +11,7 @@ use std::{
 use hivekeep_kernel::{
     Address, CallCx, Context, Effect, Entity, Fault, Layer, Owned, RateClass, Reply, Target,
     ToolCall, ToolError, ToolInfo,
-    serve::{Directory, serve},
+    serve::{ActorDirectory, serve},
     tools,
 };
 use schemars::JsonSchema;
@@ -65,7 +65,7 @@ pub fn toy_tools() -> Vec<&'static ToolInfo> {
 #[derive(Debug)]
 pub struct ToyDirectory(pub Address<ToolCall>);
 
-impl Directory for ToyDirectory {
+impl ActorDirectory for ToyDirectory {
     fn find(&self, id_or_name: &str) -> Result<Arc<dyn Target>, ToolError> {
         if id_or_name == "red" {
             return Ok(Arc::new(self.0.clone()));

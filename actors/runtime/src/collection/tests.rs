@@ -89,7 +89,7 @@ impl Entity for Manager {
         look(&mut self.0);
         Ok(())
     }
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
         if let Some(ended) = self.0.hear(news)? {
             self.1.try_send(ended).map_err(|_| Fault::new("nobody listens"))?;
         }

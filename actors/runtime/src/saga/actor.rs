@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt;
-use hivekeep_kernel::{Context, Entity, Fault, ports::Sessions};
+use hivekeep_kernel::{Context, Entity, Fault, ports::SessionQuotas};
 use tokio_util::sync::CancellationToken;
 
 use super::{Saga, SagaHandle, run::Run};
@@ -15,7 +15,7 @@ pub struct SagaSeed<G: Saga> {
     /// Outlives the incarnations.
     pub handle: SagaHandle<G>,
     /// Where the saga's session is held.
-    pub sessions: Arc<dyn Sessions>,
+    pub sessions: Arc<dyn SessionQuotas>,
     /// Fires when an ordered stop of the daemon begins.
     pub closing: CancellationToken,
 }

@@ -3,7 +3,7 @@
 use std::{future::pending, sync::Arc};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use hivekeep_kernel::ports::Sessions;
+use hivekeep_kernel::ports::SessionQuotas;
 use tokio_util::sync::CancellationToken;
 
 use super::{Saga, SagaHandle, SagaState};
@@ -12,7 +12,7 @@ use crate::log::LogError;
 pub(super) struct Run<G: Saga> {
     pub(super) saga: G,
     pub(super) handle: SagaHandle<G>,
-    pub(super) sessions: Arc<dyn Sessions>,
+    pub(super) sessions: Arc<dyn SessionQuotas>,
     pub(super) closing: CancellationToken,
 }
 

@@ -11,11 +11,11 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Address, Census, ChildNews, Children, Context, Entity, Fault, Resources, RestartPolicy,
+    Address, Census, ChildEnd, Children, Context, Entity, Fault, Resources, RestartPolicy,
     SessionId, ToolError,
-    children::Outcome,
+    children::ChildOutcome,
     entity::spawn_root,
-    ports::{Hold, Sessions, Standing},
+    ports::{Hold, SessionQuotas, Standing},
 };
 use hivekeep_store::{Journal, Options, StreamId};
 use proptest::prelude::*;
@@ -107,7 +107,7 @@ struct World {
 struct Holds(Arc<()>);
 
 #[async_trait]
-impl Sessions for Holds {
+impl SessionQuotas for Holds {
     async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
         Ok(())
     }
@@ -232,10 +232,10 @@ async fn ordered(journal: &Journal, items: usize, parallel: usize) {
 }
 
 /// A supervisor of one saga, which tells of its end.
-struct Above(Children, tokio::sync::mpsc::Sender<Outcome>);
+struct Above(Children, tokio::sync::mpsc::Sender<ChildOutcome>);
 
 #[derive(Clone)]
-struct AboveSeed(SagaSeed<Packing>, tokio::sync::mpsc::Sender<Outcome>);
+struct AboveSeed(SagaSeed<Packing>, tokio::sync::mpsc::Sender<ChildOutcome>);
 
 impl Entity for Above {
     type Msg = ();
@@ -249,8 +249,8 @@ impl Entity for Above {
     fn handle(&mut self, (): ()) -> Result<(), Fault> {
         Ok(())
     }
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        let outcome = self.0.hear(news)?;
+    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
+        let outcome = self.0.handle_end(news)?;
         drop(self.1.try_send(outcome));
         Ok(())
     }
@@ -260,7 +260,7 @@ struct Stage {
     handle: SagaHandle<Packing>,
     closing: CancellationToken,
     cell: ractor::ActorCell,
-    news: tokio::sync::mpsc::Receiver<Outcome>,
+    news: tokio::sync::mpsc::Receiver<ChildOutcome>,
 }
 
 async fn started(journal: &Journal, world: &Arc<World>) -> Stage {
@@ -281,8 +281,8 @@ impl Stage {
     async fn over(&mut self) -> Order {
         loop {
             match self.news.recv().await.expect("it is told") {
-                Outcome::Gone { failure: None, .. } => return self.handle.state(),
-                Outcome::Restarting { .. } | Outcome::Stranger => {}
+                ChildOutcome::Gone { failure: None, .. } => return self.handle.state(),
+                ChildOutcome::Restarting { .. } | ChildOutcome::Stranger => {}
                 ended => panic!("{ended:?}"),
             }
         }

@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::commit::Commit;
-use crate::keys::Base;
+use crate::keys::BaseKey;
 use crate::tally::Tally;
 use crate::{Journal, Options, Seq, StreamId};
 
 /// Migrates from an invented schema 0, which had records as plain text under `0<stream>`, one line
 /// each.
-fn frame_lines(db: &sled::Db, changes: &mut Changes) -> Result<(), Error> {
+fn frame_lines(db: &sled::Db, changes: &mut KeyChanges) -> Result<(), Error> {
     for pair in db.scan_prefix(b"0") {
         let (key, lines) = pair.map_err(|error| Error::sled("migrating", error))?;
         let stream = StreamId::parse(&String::from_utf8_lossy(&key[1..]))?;
         for (number, line) in (1..).zip(lines.split(|byte| *byte == b'\n')) {
             let seq = Seq::new(number);
-            changes.write_new(&Base::Record(stream.clone(), seq), seq, line);
+            changes.write_new(&BaseKey::Record(stream.clone(), seq), seq, line);
         }
         changes.delete(key.to_vec());
     }
@@ -28,14 +28,14 @@ const TO_2: Migration = Migration {
     name: "mark",
     run: |_, changes| {
         let stream = StreamId::parse("meta/mark")?;
-        changes.write_new(&Base::Record(stream, Seq::FIRST), Seq::FIRST, b"was 1");
+        changes.write_new(&BaseKey::Record(stream, Seq::FIRST), Seq::FIRST, b"was 1");
         Ok(())
     },
 };
 
-const V0: Plan = Plan { schema: 0, migrations: &[] };
-const V1: Plan = Plan { schema: 1, migrations: &[TO_1] };
-const V2: Plan = Plan { schema: 2, migrations: &[TO_2, TO_1] };
+const V0: MigrationPlan = MigrationPlan { schema: 0, migrations: &[] };
+const V1: MigrationPlan = MigrationPlan { schema: 1, migrations: &[TO_1] };
+const V2: MigrationPlan = MigrationPlan { schema: 2, migrations: &[TO_2, TO_1] };
 
 fn v0(dir: &std::path::Path) -> Options {
     let options = Options::at(dir);
@@ -96,7 +96,7 @@ fn a_migration_that_a_crash_cut_runs_again_from_its_start() {
 fn a_newer_schema_and_a_missing_step_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let options = v0(dir.path());
-    let gap = Plan { schema: 2, migrations: &[TO_2] };
+    let gap = MigrationPlan { schema: 2, migrations: &[TO_2] };
     assert!(matches!(Journal::open_as(options.clone(), gap), Err(Error::Unreadable { .. })));
     stop(Journal::open_as(options.clone(), V2).unwrap().0);
     let older = Journal::open_as(options, V1);

@@ -1,8 +1,8 @@
 //! The journal as a supervised actor.
 
 use fail::FailScenario;
-use hivekeep_store::actor::{JournalActor, Message};
-use hivekeep_store::{Options, Stopped};
+use hivekeep_store::actor::{JournalActor, Msg};
+use hivekeep_store::{Options, StopReason};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent, call_t};
 use tokio::sync::mpsc;
 
@@ -53,11 +53,11 @@ async fn a_poisoned_journal_fails_its_actor_and_a_new_one_reopens_it() {
     let start = || Actor::spawn_linked(None, JournalActor, options.clone(), supervisor.get_cell());
 
     let (actor, _) = start().await.unwrap();
-    let (journal, recovered) = call_t!(actor, Message::Handle, 5000).unwrap();
+    let (journal, recovered) = call_t!(actor, Msg::Handle, 5000).unwrap();
     assert!(recovered.created);
     let name = stream("actor/a");
     journal.append(&name, vec![b"kept".to_vec()]).await.unwrap();
-    let stats = call_t!(actor, Message::Stats, 5000).unwrap();
+    let stats = call_t!(actor, Msg::Stats, 5000).unwrap();
     assert_eq!((stats.commits, stats.records, stats.streams), (1, 1, 1));
     assert!(stats.disk_bytes > 0 && stats.last_commit_ms > 0.0 && stats.poisoned.is_none());
 
@@ -68,10 +68,10 @@ async fn a_poisoned_journal_fails_its_actor_and_a_new_one_reopens_it() {
     assert!(failed.starts_with("failed:") && failed.contains("disk is full"), "{failed}");
 
     let (actor, _) = start().await.unwrap();
-    let (journal, recovered) = call_t!(actor, Message::Handle, 5000).unwrap();
+    let (journal, recovered) = call_t!(actor, Msg::Handle, 5000).unwrap();
     assert!(!recovered.created);
     assert_eq!(journal.replay(&name).unwrap().records[0].1, b"kept");
-    assert_eq!(call_t!(actor, Message::Close, 5000).unwrap(), Stopped::Closed);
+    assert_eq!(call_t!(actor, Msg::Close, 5000).unwrap(), StopReason::Closed);
     assert_eq!(received.recv().await.unwrap(), "ended: the journal was closed");
     open(&options).await.unwrap();
     scenario.teardown();

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 
 use fail::FailScenario;
-use hivekeep_store::{Blobs, Error, Hash};
+use hivekeep_store::{BlobHash, Blobs, Error};
 
 #[test]
 fn a_blob_is_named_by_its_contents() {
@@ -14,8 +14,8 @@ fn a_blob_is_named_by_its_contents() {
     let large = vec![7; 200_000];
     let hash = blobs.put(&large).unwrap();
     assert_eq!(blobs.put_from(&large[..]).unwrap(), hash);
-    assert_eq!(hash.to_string().parse::<Hash>().unwrap(), hash);
-    assert!(hash.to_string().to_uppercase().parse::<Hash>().is_err());
+    assert_eq!(hash.to_string().parse::<BlobHash>().unwrap(), hash);
+    assert!(hash.to_string().to_uppercase().parse::<BlobHash>().is_err());
     let mut read = vec![];
     blobs.get(&hash).unwrap().read_to_end(&mut read).unwrap();
     assert_eq!(read, large);

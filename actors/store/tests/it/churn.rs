@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fail::FailScenario;
-use hivekeep_store::{Delivery, Journal, Options, Seq};
+use hivekeep_store::{Journal, Options, Seq, SubscriptionItem};
 use tokio::task::spawn_blocking;
 
 use crate::util::{contents, event, files, hold_at, open, opened, stream};
@@ -89,7 +89,7 @@ async fn a_journal_that_is_written_over_stays_small() {
     let subscriber = tokio::spawn(async move {
         for expected in 1.. {
             match subscription.next().await {
-                Ok(Delivery::Event(event)) => assert_eq!(event.seq.get(), expected),
+                Ok(SubscriptionItem::Event(event)) => assert_eq!(event.seq.get(), expected),
                 Ok(missed) => panic!("{missed:?} at {expected}"),
                 Err(_closed) => return expected,
             }

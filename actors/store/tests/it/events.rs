@@ -1,13 +1,13 @@
 //! The event bus.
 
 use fail::FailScenario;
-use hivekeep_store::{Delivery, Error, Options, Seq, Subscription};
+use hivekeep_store::{Error, Options, Seq, Subscription, SubscriptionItem};
 
 use crate::util::{event, hold, opened, stream};
 
 async fn number(subscription: &mut Subscription) -> u64 {
     match subscription.next().await.unwrap() {
-        Delivery::Event(event) => event.seq.get(),
+        SubscriptionItem::Event(event) => event.seq.get(),
         missed => panic!("{missed:?}"),
     }
 }
@@ -62,7 +62,7 @@ async fn a_live_subscriber_gets_what_comes_with_its_contents() {
         .await
         .unwrap();
     for (seq, kind, data) in [(2, "a", 7), (3, "b", 8)] {
-        let Delivery::Event(got) = subscription.next().await.unwrap() else { panic!() };
+        let SubscriptionItem::Event(got) = subscription.next().await.unwrap() else { panic!() };
         assert_eq!((got.seq.get(), got.kind.as_str(), &got.data), (seq, kind, &data.into()));
         let page = events.read(Seq::new(seq), 1).unwrap();
         assert_eq!(page.events, [(*got).clone()]);
@@ -84,7 +84,8 @@ async fn a_slow_subscriber_learns_what_it_missed_and_can_read_it() {
             events.publish(event("e", n)).await.unwrap();
         }
         // The publisher never waited; the last four are still there.
-        let missed = Delivery::Missed { first: Seq::new(start + 1), last: Seq::new(start + 16) };
+        let missed =
+            SubscriptionItem::Missed { first: Seq::new(start + 1), last: Seq::new(start + 16) };
         assert_eq!(slow.next().await.unwrap(), missed);
         for n in 17..=20 {
             assert_eq!(number(&mut slow).await, start + n);
@@ -114,7 +115,7 @@ async fn old_events_are_trimmed_and_the_numbers_go_on() {
     assert!((20..=22).contains(&page.events.len()), "{}", page.events.len());
     assert_eq!(page.events.last().unwrap().seq.get(), 57);
     let mut subscription = events.subscribe(Some(Seq::new(3)), 5);
-    let missed = Delivery::Missed { first: Seq::new(3), last: oldest.prev() };
+    let missed = SubscriptionItem::Missed { first: Seq::new(3), last: oldest.prev() };
     assert_eq!(subscription.next().await.unwrap(), missed);
     for expected in oldest.get()..=57 {
         assert_eq!(number(&mut subscription).await, expected);
@@ -137,7 +138,7 @@ async fn events_that_find_the_queue_full_are_counted_and_reported() {
     blocked.release().await.unwrap();
     let mut kinds = vec![];
     for _ in 0..3 {
-        let Delivery::Event(event) = subscription.next().await.unwrap() else { panic!() };
+        let SubscriptionItem::Event(event) = subscription.next().await.unwrap() else { panic!() };
         kinds.push(event.kind.clone());
         if event.kind == "events.lost" {
             assert_eq!(event.data["count"], 8);

@@ -1,7 +1,7 @@
 //! Failed commits: no caller is answered with success, and everything stops.
 
 use fail::FailScenario;
-use hivekeep_store::{Error, Options, Stopped};
+use hivekeep_store::{Error, Options, StopReason};
 
 use crate::util::{contents, hold, open, opened, stream};
 
@@ -36,7 +36,7 @@ async fn a_failed_commit_answers_everyone_and_poisons() {
         }
         fail::remove(&point);
 
-        assert!(matches!(journal.stopped().await, Stopped::Poisoned { .. }));
+        assert!(matches!(journal.stopped().await, StopReason::Poisoned { .. }));
         let refused = journal.append(&name, vec![b"more".to_vec()]).await;
         assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
         assert!(matches!(journal.replay(&name), Err(Error::Poisoned { .. })));
@@ -89,7 +89,7 @@ async fn a_panic_in_the_writer_is_a_failed_commit() {
     );
     fail::remove("store::commit::apply");
     let stopped = journal.stopped().await;
-    assert!(matches!(stopped, Stopped::Poisoned { .. }));
+    assert!(matches!(stopped, StopReason::Poisoned { .. }));
     assert!(opened(&options).await.streams("").unwrap().is_empty());
     scenario.teardown();
 }
@@ -109,7 +109,7 @@ async fn a_head_that_does_not_reach_the_disk_stops_the_journal_and_takes_nothing
     let journal = opened(&options).await;
     fail::cfg("store::commit::settle", "return").unwrap();
     journal.append(&name, vec![b"second".to_vec()]).await.unwrap();
-    assert!(matches!(journal.stopped().await, Stopped::Poisoned { .. }));
+    assert!(matches!(journal.stopped().await, StopReason::Poisoned { .. }));
     fail::remove("store::commit::settle");
     // State as after a power cut: the log has what was answered, `HEAD` is older.
     std::fs::write(&head, before).unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use hivekeep_store::{Delivery, Error, Options, Seq, Stopped, reserved_bytes};
+use hivekeep_store::{Error, Options, Seq, StopReason, SubscriptionItem, reserved_bytes};
 
 use crate::util::{open, opened, stream};
 
@@ -57,7 +57,7 @@ async fn a_full_disk_is_said_and_loses_nothing() {
         assert!(acknowledged < 100_000, "the disk never filled");
     };
     assert!(matches!(error, Error::Full { .. }), "{error:?}");
-    assert!(matches!(journal.stopped().await, Stopped::Poisoned { .. }));
+    assert!(matches!(journal.stopped().await, StopReason::Poisoned { .. }));
     // There is no room for the check: this is reported, and nothing is lost by it.
     let refused = open(&options).await;
     assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
@@ -109,7 +109,9 @@ async fn the_journal_goes_on_and_starts_on_a_disk_that_others_filled() {
     let mut events = journal.events().subscribe(Some(Seq::FIRST), 16);
     let mut whole = Vec::new();
     while whole.last() != Some(&true) {
-        let Delivery::Event(event) = events.next().await.unwrap() else { panic!("none is missed") };
+        let SubscriptionItem::Event(event) = events.next().await.unwrap() else {
+            panic!("none is missed")
+        };
         whole.extend((event.kind == "journal.reserve").then(|| event.data["whole"] == true));
     }
     assert_eq!(whole.first(), Some(&false));

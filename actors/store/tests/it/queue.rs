@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fail::FailScenario;
-use hivekeep_store::{Append, Done, Error, Options, Seq, Stopped};
+use hivekeep_store::{Append, AppendCallback, Error, Options, Seq, StopReason};
 
 use crate::util::{event, hold, opened, stream};
 
@@ -131,7 +131,7 @@ async fn closing_commits_what_is_queued_then_refuses() {
     for n in 0..30 {
         assert!(journal.events().publish_later(event("e", n)));
     }
-    assert_eq!(journal.close().await, Stopped::Closed);
+    assert_eq!(journal.close().await, StopReason::Closed);
     let refused = journal.append(&stream("q/a"), vec![vec![]]).await;
     assert!(matches!(refused, Err(Error::Closed)));
     assert!(!journal.events().publish_later(event("e", 31)));
@@ -202,7 +202,7 @@ async fn an_append_that_nobody_waits_for_gets_one_outcome_in_every_case() {
     let append = |n: u8| {
         let records = vec![vec![n]];
         let (report, stream) = (report.clone(), stream("q/told"));
-        let done: Done = Box::new(move |outcome| report.try_send((n, outcome)).unwrap());
+        let done: AppendCallback = Box::new(move |outcome| report.try_send((n, outcome)).unwrap());
         journal.try_append(Append { stream, records, events: Vec::new() }, done)
     };
     let blocked = hold(&journal).await;
@@ -223,7 +223,7 @@ async fn an_append_that_nobody_waits_for_gets_one_outcome_in_every_case() {
     }
     assert!(append(4).is_ok());
     blocked.release().await.unwrap();
-    assert_eq!(closed.await.unwrap(), Stopped::Closed);
+    assert_eq!(closed.await.unwrap(), StopReason::Closed);
     let (which, _either) = outcomes.recv().await.unwrap();
     assert_eq!(which, 4);
     assert!(append(5).is_err(), "the writer has ended");
@@ -240,7 +240,7 @@ async fn a_failed_commit_is_reported_too() {
         let point = format!("store::commit::{point}");
         fail::cfg(&point, action).unwrap();
         let (report, outcomes) = tokio::sync::oneshot::channel();
-        let done: Done = Box::new(move |outcome| report.send(outcome).unwrap());
+        let done: AppendCallback = Box::new(move |outcome| report.send(outcome).unwrap());
         let (stream, records) = (stream("q/fails"), vec![vec![1]]);
         assert!(journal.try_append(Append { stream, records, events: Vec::new() }, done).is_ok());
         assert!(outcomes.await.unwrap().is_err(), "{point}");

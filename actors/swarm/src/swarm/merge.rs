@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     SwarmSaga,
     fork::Fork,
-    records::{MergePlan, Plan, Record},
+    records::{MergePlan, Record, SwarmPlan},
 };
 use crate::codes;
 use crate::tools::SwarmMerge;
@@ -81,7 +81,7 @@ impl SwarmSaga {
     /// reason alone, it is asked for again.
     async fn ask_merge(
         &self,
-        plan: &Plan,
+        plan: &SwarmPlan,
         wanted: &MergePlan,
         sources: &[WorkspaceId],
         cancel: CancellationToken,

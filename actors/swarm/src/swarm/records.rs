@@ -21,7 +21,7 @@ use crate::tools::{SwarmMerge, SwarmMergeStrategy, SwarmWorkerKept, SwarmWorkerL
 
 /// All that a swarm is going to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct SwarmPlan {
     pub(crate) id: SwarmId,
     pub(crate) owner: SessionId,
     pub(crate) at: DateTime<Utc>,
@@ -81,7 +81,7 @@ impl TaskEnd {
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
     /// The swarm is going to be run.
-    Planned(Box<Plan>),
+    Planned(Box<SwarmPlan>),
     /// A task has its fork.
     WorkerMade { task: usize, workspace: WorkspaceId, fork_ms: u64 },
     /// A task is over.

@@ -7,9 +7,9 @@ use hivekeep_kernel::ports::{TaskOutcome, TaskResult, TaskText};
 use hivekeep_runtime::saga::View;
 
 use super::{
-    Live, SwarmSaga,
+    ObservedSwarm, SwarmSaga,
     records::{TaskEnd, TaskPlan},
-    state::{FinishedSwarm, RunningSwarm, SwarmState, Task},
+    state::{FinishedSwarm, RunningSwarm, SwarmState, SwarmTaskState},
 };
 use crate::codes;
 use crate::tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
@@ -54,10 +54,11 @@ impl RunningSwarm {
     }
 
     /// Report of a running swarm.
-    fn result(&self, live: &Live, now: DateTime<Utc>) -> SwarmResult {
+    fn result(&self, live: &ObservedSwarm, now: DateTime<Utc>) -> SwarmResult {
         let rows = self.plan.tasks.iter().zip(&self.tasks).enumerate();
-        let told =
-            |(at, (plan, task))| told(plan, task, live.started.contains(&at), self.plan.cleanup);
+        let told = |(at, (plan, task))| {
+            task_report(plan, task, live.started.contains(&at), self.plan.cleanup)
+        };
         let mut tasks: Vec<_> = rows.map(told).collect();
         tasks.sort_by(|a, b| a.name.cmp(&b.name));
         let ended = self.tasks.iter().filter_map(|task| task.end.as_ref());
@@ -107,7 +108,7 @@ impl RunningSwarm {
         let result = SwarmResult {
             state: state.to_owned(),
             ended_at: Some(at),
-            ..self.result(&Live::default(), at)
+            ..self.result(&ObservedSwarm::default(), at)
         };
         FinishedSwarm { owner: self.plan.owner, result }
     }
@@ -117,7 +118,12 @@ fn millis(delta: chrono::TimeDelta) -> u64 {
     u64::try_from(delta.num_milliseconds()).unwrap_or(0)
 }
 
-fn told(plan: &TaskPlan, task: &Task, started: bool, cleanup: bool) -> SwarmTaskResult {
+fn task_report(
+    plan: &TaskPlan,
+    task: &SwarmTaskState,
+    started: bool,
+    cleanup: bool,
+) -> SwarmTaskResult {
     let word = match (started, task.worker) {
         (true, _) => "running",
         (false, Some(_)) => "forked",

@@ -9,7 +9,7 @@ use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::records::{Plan, Record, TaskEnd};
+use super::records::{Record, SwarmPlan, TaskEnd};
 use crate::tools::{SwarmMerge, SwarmResult, SwarmWorkerKept, SwarmWorkerLeft};
 
 /// Below [`LEAST_RECORD_KB`].
@@ -19,7 +19,7 @@ pub(crate) const LEAST_RECORD_KB: usize = 512;
 
 /// A task as far as it is recorded.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Task {
+pub(crate) struct SwarmTaskState {
     /// The task's fork.
     pub(crate) worker: Option<WorkspaceId>,
     pub(crate) fork_ms: u64,
@@ -29,8 +29,8 @@ pub(crate) struct Task {
 /// A swarm that goes on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunningSwarm {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) tasks: Vec<Task>,
+    pub(crate) plan: Arc<SwarmPlan>,
+    pub(crate) tasks: Vec<SwarmTaskState>,
     pub(crate) cancelled: bool,
     pub(crate) merging: bool,
     pub(crate) merged: Option<Arc<SwarmMerge>>,
@@ -55,8 +55,8 @@ pub(crate) enum SwarmState {
 }
 
 impl RunningSwarm {
-    pub(crate) fn new(plan: Plan) -> Self {
-        let tasks = vec![Task::default(); plan.tasks.len()];
+    pub(crate) fn new(plan: SwarmPlan) -> Self {
+        let tasks = vec![SwarmTaskState::default(); plan.tasks.len()];
         Self {
             plan: Arc::new(plan),
             tasks,

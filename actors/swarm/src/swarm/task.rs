@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     SwarmSaga,
     fork::Fork,
-    records::{ContextFile, Plan, Record, TaskEnd},
+    records::{ContextFile, Record, SwarmPlan, TaskEnd},
 };
 use crate::codes;
 
@@ -88,7 +88,7 @@ impl SwarmSaga {
     /// Removes the fork of a task that is over: its memory is better used by the tasks that wait.
     /// While one does, its turn comes when this has succeeded, for there is no room beside it.
     /// What goes wrong when none waits is tried again at the end.
-    async fn make_room(&self, plan: &Plan, task: usize, worker: WorkspaceId) {
+    async fn make_room(&self, plan: &SwarmPlan, task: usize, worker: WorkspaceId) {
         let until = Instant::now() + HOLDING;
         loop {
             let caller =
@@ -153,7 +153,7 @@ impl SwarmSaga {
     async fn start(
         &self,
         task: usize,
-    ) -> Result<(Arc<Plan>, Fork<'_>, Option<TaskResult>), TaskFault> {
+    ) -> Result<(Arc<SwarmPlan>, Fork<'_>, Option<TaskResult>), TaskFault> {
         let before = self.state().tasks[task].worker.is_some();
         let worker = self.worker(task).await?;
         let plan = self.state().plan.clone();
@@ -209,7 +209,7 @@ impl SwarmSaga {
     async fn find(
         &self,
         task: usize,
-        plan: &Plan,
+        plan: &SwarmPlan,
         caller: &OnBehalfOf,
     ) -> Result<Option<WorkspaceId>, ToolError> {
         let name = &plan.tasks[task].workspace;
@@ -238,7 +238,7 @@ impl SwarmSaga {
 
     /// Asks the guest whether it has the task or its result. The board is read first: a task that
     /// ends between the two reads is found by the second.
-    async fn is_put(&self, plan: &Plan, fork: &Fork<'_>) -> Result<bool, ToolError> {
+    async fn is_put(&self, plan: &SwarmPlan, fork: &Fork<'_>) -> Result<bool, ToolError> {
         let (caller, id) = (self.caller(plan, PATIENCE), self.id.to_string());
         let board = fork.reach(&caller, || self.shared.tasks.board(fork.worker)).await?;
         if board.queued.contains(&id) || board.running.contains(&id) {
@@ -248,7 +248,7 @@ impl SwarmSaga {
     }
 
     /// Writes what every fork gets.
-    async fn furnish(&self, plan: &Plan, fork: &Fork<'_>) -> Result<(), ToolError> {
+    async fn furnish(&self, plan: &SwarmPlan, fork: &Fork<'_>) -> Result<(), ToolError> {
         let caller = self.caller(plan, PATIENCE);
         for ContextFile { path, content } in &plan.contexts {
             let args = json!({
@@ -263,7 +263,7 @@ impl SwarmSaga {
     /// Puts the task; one that is over already has its result.
     async fn put(
         &self,
-        plan: &Plan,
+        plan: &SwarmPlan,
         task: usize,
         fork: &Fork<'_>,
     ) -> Result<Option<TaskResult>, ToolError> {
@@ -283,7 +283,11 @@ impl SwarmSaga {
         Ok(fork.reach(&caller, put).await?.result)
     }
 
-    async fn await_result(&self, plan: &Plan, fork: &Fork<'_>) -> Result<TaskResult, ToolError> {
+    async fn await_result(
+        &self,
+        plan: &SwarmPlan,
+        fork: &Fork<'_>,
+    ) -> Result<TaskResult, ToolError> {
         let limit = Duration::from_secs(plan.timeout_secs) + GRACE;
         let mut until = Instant::now() + limit;
         let mut stopping = false;
@@ -346,7 +350,7 @@ impl SwarmSaga {
     }
 
     /// Caller on behalf of the swarm's session; a cancellation is the swarm's.
-    fn caller(&self, plan: &Plan, patience: Duration) -> OnBehalfOf {
+    fn caller(&self, plan: &SwarmPlan, patience: Duration) -> OnBehalfOf {
         OnBehalfOf {
             cancel: self.handle.cancelled().child_token(),
             ..OnBehalfOf::own(plan.owner, patience)

@@ -9,7 +9,7 @@ use hivekeep_runtime::{
 use crate::{
     swarm::{
         SwarmSaga,
-        records::Plan,
+        records::SwarmPlan,
         report,
         state::{FinishedSwarm, SwarmState},
     },
@@ -44,7 +44,7 @@ impl Member for SwarmMember {
 }
 
 impl SwarmMember {
-    pub(super) fn planned(plan: &Plan) -> Self {
+    pub(super) fn planned(plan: &SwarmPlan) -> Self {
         let row = SwarmRow {
             swarm_id: plan.id,
             state: "planned".to_owned(),

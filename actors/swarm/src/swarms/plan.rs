@@ -12,7 +12,7 @@ use super::contexts;
 use crate::{
     codes,
     shared::SwarmShared,
-    swarm::records::{ContextFile, MergePlan, Plan, TaskPlan},
+    swarm::records::{ContextFile, MergePlan, SwarmPlan, TaskPlan},
     tools::{
         DEFAULT_PARALLEL, DEFAULT_TIMEOUT_SECS, SwarmMergeStrategy, SwarmRun, SwarmTask,
         SwarmVaultQuery,
@@ -89,7 +89,7 @@ impl SwarmRequest {
         shared: &SwarmShared,
         id: SwarmId,
         cx: &CallCx,
-    ) -> Result<Plan, ToolError> {
+    ) -> Result<SwarmPlan, ToolError> {
         let caller = OnBehalfOf::call(cx);
         let rows = shared.tools.workspaces(id, &caller).await?;
         let golden = own(&rows, &self.golden)?;
@@ -121,7 +121,7 @@ impl SwarmRequest {
         let mut env = self.env;
         env.extend(contexts.iter().filter_map(contexts::variable));
         let taken = rows.into_iter().map(|row| row.name).collect();
-        Ok(Plan {
+        Ok(SwarmPlan {
             id,
             owner: cx.session,
             at: Utc::now(),

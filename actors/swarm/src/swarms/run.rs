@@ -20,8 +20,8 @@ use crate::{
     codes,
     shared::SwarmShared,
     swarm::{
-        Live, SwarmSaga, event,
-        records::{Plan, Record},
+        ObservedSwarm, SwarmSaga, event,
+        records::{Record, SwarmPlan},
         state::{RunningSwarm, SwarmState, stream},
     },
     tools::{SwarmResult, SwarmRun},
@@ -58,7 +58,7 @@ async fn start(
     shared: &Arc<SwarmShared>,
     manager: &Address<Msg>,
     cx: &CallCx,
-    plan: Plan,
+    plan: SwarmPlan,
 ) -> Result<SagaHandle<SwarmSaga>, ToolError> {
     let (id, plan) = (plan.id, Box::new(plan));
     let reserved = reserve(shared, cx, &plan).await?;
@@ -116,7 +116,11 @@ fn unplanned(id: SwarmId, error: LogError, undone: bool) -> ToolError {
 
 /// Room for all forks that are there at a time. Those that stay until a merge, or for good, are
 /// all of them; otherwise one goes before the next is made, and leaves its room to it.
-async fn reserve(shared: &SwarmShared, cx: &CallCx, plan: &Plan) -> Result<Reservation, ToolError> {
+async fn reserve(
+    shared: &SwarmShared,
+    cx: &CallCx,
+    plan: &SwarmPlan,
+) -> Result<Reservation, ToolError> {
     let each = shared.tools.size(plan.id, &OnBehalfOf::call(cx), &plan.golden.to_string()).await?;
     let stay = plan.merge.is_some() || !plan.cleanup;
     let count = if stay { plan.tasks.len() } else { plan.tasks.len().min(plan.max_parallel) };
@@ -206,7 +210,7 @@ struct ProgressReporter {
 }
 
 impl ProgressReporter {
-    fn tell(&mut self, state: &RunningSwarm, live: &Live, progress: &Progress) {
+    fn tell(&mut self, state: &RunningSwarm, live: &ObservedSwarm, progress: &Progress) {
         let total = state.tasks.len();
         self.steps.resize(total, 0);
         for (at, task) in state.tasks.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::{
 
 use futures::FutureExt;
 use hivekeep_kernel::{TeamId, WorkspaceId, workers::Workers};
-use hivekeep_store::{Delivery, Subscription};
+use hivekeep_store::{Subscription, SubscriptionItem};
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -187,8 +187,8 @@ fn drained(events: &mut Subscription, state: &State) -> Due {
 
 /// Scope of the look that an event asks for, if a card may be out of date. Missed events may have
 /// been about anything.
-fn concerns(delivery: &Delivery, state: &State) -> Option<Due> {
-    let Delivery::Event(event) = delivery else { return Some(Due::Members) };
+fn concerns(delivery: &SubscriptionItem, state: &State) -> Option<Due> {
+    let SubscriptionItem::Event(event) = delivery else { return Some(Due::Members) };
     let begins = |kinds: &[&str]| kinds.iter().any(|kind| event.kind.starts_with(kind));
     let members = state.workspaces.as_deref().unwrap_or(&[]);
     if begins(&["workspace.", "network."]) {

@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use hivekeep_kernel::{
-    Fault, MessageId, TeamId, ToolError, WorkspaceId, fault_point, mailbox::Unavailable,
+    Fault, MessageId, TeamId, ToolError, WorkspaceId, fault_point, mailbox::ActorUnavailable,
     workers::Workers,
 };
 use hivekeep_runtime::log::{Decision, Log, LogError, Sourced};
@@ -60,7 +60,7 @@ pub(crate) enum Event {
 }
 
 /// Destination of a member's events: the mailbox of its team.
-pub(crate) type Post = Arc<dyn Fn(Event) -> Result<(), Unavailable> + Send + Sync>;
+pub(crate) type Post = Arc<dyn Fn(Event) -> Result<(), ActorUnavailable> + Send + Sync>;
 
 /// A member's logs, as far as they could be opened; else why not.
 pub(crate) struct Logs {

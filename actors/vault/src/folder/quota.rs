@@ -7,8 +7,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Folder;
-use super::walk::{Kind, Walk};
+use super::VaultFolder;
+use super::walk::{WalkEntryKind, WalkParams};
 use crate::Error;
 use crate::path::NotePath;
 
@@ -52,7 +52,7 @@ impl Quota {
     /// [`Error::VaultFull`], or the error of a folder that cannot be read.
     pub(super) fn take(
         &self,
-        folder: &Folder,
+        folder: &VaultFolder,
         old: Option<u64>,
         new: u64,
     ) -> Result<Taken<'_>, Error> {
@@ -113,16 +113,16 @@ fn blocks(bytes: u64) -> u64 {
 }
 
 /// Total size of all files and folders.
-fn of(folder: &Folder) -> Result<u64, Error> {
+fn of(folder: &VaultFolder) -> Result<u64, Error> {
     let (mut bytes, mut after) = (0, None::<String>);
     loop {
-        let walk = Walk {
+        let walk = WalkParams {
             stat: true,
             every_file: true,
-            wants: Kind::is_listed,
+            wants: WalkEntryKind::is_listed,
             after: after.as_deref(),
             most: PAGE,
-            ..Walk::everything(&|| false)
+            ..WalkParams::everything(&|| false)
         };
         let (items, _) = walk.of(folder, &NotePath::default())?;
         bytes += items.iter().map(|item| blocks(item.size_bytes)).sum::<u64>();

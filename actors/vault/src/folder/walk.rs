@@ -7,7 +7,7 @@ use cap_std::fs::Dir;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
-use super::{Folder, modified};
+use super::{VaultFolder, modified};
 use crate::Error;
 use crate::path::{MAX_DEPTH, NotePath};
 
@@ -16,7 +16,7 @@ const MOST: usize = 200_000;
 
 /// Kind of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum WalkEntryKind {
     Note,
     Folder,
     /// A symbolic link, a pipe or the like, with the name of a note.
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Closed,
 }
 
-impl Kind {
+impl WalkEntryKind {
     /// True for what a listing shows.
     pub(crate) fn is_listed(self) -> bool {
         matches!(self, Self::Note | Self::Folder)
@@ -34,30 +34,30 @@ impl Kind {
 
 /// Item in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct WalkEntry {
     /// Path relative to the start of the walk.
     pub(crate) path: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: WalkEntryKind,
     /// Size of a note, if asked for.
     pub(crate) size_bytes: u64,
     /// Time of a note's last change, if asked for.
     pub(crate) modified: Option<std::time::SystemTime>,
 }
 
-impl Item {
-    fn of(path: String, kind: Kind) -> Self {
+impl WalkEntry {
+    fn of(path: String, kind: WalkEntryKind) -> Self {
         Self { path, kind, size_bytes: 0, modified: None }
     }
 }
 
 /// Parameters of a walk.
-pub(crate) struct Walk<'w> {
+pub(crate) struct WalkParams<'w> {
     pub(crate) recursive: bool,
     /// Look up size and time of notes.
     pub(crate) stat: bool,
     /// Include all files as if they were notes.
     pub(crate) every_file: bool,
-    pub(crate) wants: fn(Kind) -> bool,
+    pub(crate) wants: fn(WalkEntryKind) -> bool,
     /// Return only what comes after this path, which is relative to the start of the walk.
     pub(crate) after: Option<&'w str>,
     /// Maximum number of items.
@@ -69,7 +69,7 @@ pub(crate) struct Walk<'w> {
 /// Result of a walk so far.
 #[derive(Default)]
 struct Taken {
-    items: Vec<Item>,
+    items: Vec<WalkEntry>,
     /// The limit was reached, and there is more.
     full: bool,
     /// Something was left out on the way.
@@ -81,11 +81,11 @@ struct Taken {
 /// those.
 struct Step {
     key: String,
-    kind: Kind,
+    kind: WalkEntryKind,
     enters: bool,
 }
 
-impl<'w> Walk<'w> {
+impl<'w> WalkParams<'w> {
     /// Walks everything, without sizes.
     pub(crate) fn everything(stopped: &'w dyn Fn() -> bool) -> Self {
         Self {
@@ -104,7 +104,11 @@ impl<'w> Walk<'w> {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Cancelled`], or the error of a folder that cannot be read.
-    pub(crate) fn of(&self, folder: &Folder, at: &NotePath) -> Result<(Vec<Item>, bool), Error> {
+    pub(crate) fn of(
+        &self,
+        folder: &VaultFolder,
+        at: &NotePath,
+    ) -> Result<(Vec<WalkEntry>, bool), Error> {
         let mut taken = Taken::default();
         let dir = folder.dir(at)?;
         self.enter(folder, &dir, "", at.names().count(), &mut taken)?;
@@ -113,7 +117,7 @@ impl<'w> Walk<'w> {
 
     fn enter(
         &self,
-        folder: &Folder,
+        folder: &VaultFolder,
         dir: &Dir,
         prefix: &str,
         depth: usize,
@@ -136,8 +140,8 @@ impl<'w> Walk<'w> {
                         ErrorKind::NotFound | ErrorKind::NotADirectory => {}
                         ErrorKind::PermissionDenied => {
                             taken.gaps = true;
-                            if (self.wants)(Kind::Closed) {
-                                taken.items.push(Item::of(path, Kind::Closed));
+                            if (self.wants)(WalkEntryKind::Closed) {
+                                taken.items.push(WalkEntry::of(path, WalkEntryKind::Closed));
                             }
                         }
                         _ => return Err(Error::Io { source, action }),
@@ -147,8 +151,8 @@ impl<'w> Walk<'w> {
             } else if taken.items.len() == self.most {
                 taken.full = true;
             } else {
-                let mut item = Item::of(path, kind);
-                if self.stat && kind == Kind::Note {
+                let mut item = WalkEntry::of(path, kind);
+                if self.stat && kind == WalkEntryKind::Note {
                     let stat = match statat(dir, &key, AtFlags::SYMLINK_NOFOLLOW) {
                         Ok(stat) => stat,
                         Err(errno) => {
@@ -172,7 +176,7 @@ impl<'w> Walk<'w> {
     /// Steps in a folder, in the order of the paths.
     fn steps(
         &self,
-        folder: &Folder,
+        folder: &VaultFolder,
         dir: &Dir,
         prefix: &str,
         taken: &mut Taken,
@@ -197,12 +201,12 @@ impl<'w> Walk<'w> {
             let kind = entry.file_type().map_err(failed())?;
             let kind = match (kind.is_dir(), self.every_file || folder.rules.is_note(&name)) {
                 (true, _) if folder.rules.is_excluded(&name) => continue,
-                (true, _) => Kind::Folder,
+                (true, _) => WalkEntryKind::Folder,
                 (false, false) => continue,
-                (false, true) if kind.is_file() => Kind::Note,
-                (false, true) => Kind::Other,
+                (false, true) if kind.is_file() => WalkEntryKind::Note,
+                (false, true) => WalkEntryKind::Other,
             };
-            if kind == Kind::Folder && self.recursive {
+            if kind == WalkEntryKind::Folder && self.recursive {
                 let inside = format!("{name}/");
                 if !self.is_before(prefix, &inside, true) {
                     add(inside, kind, true);

@@ -18,17 +18,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{Folder, STAGING, Stamp, look_at, path_error};
+use super::{FileStamp, STAGING, VaultFolder, look_at, path_error};
 use crate::Error;
 use crate::path::NotePath;
 
 /// Precondition on the present file for a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expect {
+pub(crate) enum WritePrecondition {
     /// No condition.
     Any,
     /// The file is the one that was read.
-    Same(Stamp),
+    Same(FileStamp),
     /// No file exists.
     Nothing,
 }
@@ -48,7 +48,7 @@ impl Drop for Temporary<'_> {
     }
 }
 
-impl Folder {
+impl VaultFolder {
     /// Writes a file. Returns whether it is new.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Folder {
         &self,
         path: &NotePath,
         content: &[u8],
-        expect: Expect,
+        expect: WritePrecondition,
     ) -> Result<bool, Error> {
         if content.len() as u64 > self.max_note_bytes {
             let (bytes, most) = (content.len() as u64, self.max_note_bytes);
@@ -80,8 +80,8 @@ impl Folder {
         fault_point!("vault.before_rename");
         // Checked as late as possible: another program may write notes too.
         let expected = match (expect, look_at(&dir, name, path)?) {
-            (Expect::Any, _) | (Expect::Nothing, None) => true,
-            (Expect::Same(read), Some(now)) => read == Stamp::of(&now),
+            (WritePrecondition::Any, _) | (WritePrecondition::Nothing, None) => true,
+            (WritePrecondition::Same(read), Some(now)) => read == FileStamp::of(&now),
             _ => false,
         };
         if !expected {
@@ -182,7 +182,7 @@ impl Folder {
         self.root.open_dir_nofollow(STAGING).map_err(failed())
     }
 
-    /// Opens the parent folder of a note as [`Folder::parent_of`] does, making missing folders,
+    /// Opens the parent folder of a note as [`VaultFolder::parent_of`] does, making missing folders,
     /// durably.
     fn make_parent_of<'p>(&self, path: &'p NotePath) -> Result<(Dir, &'p str), Error> {
         let there = {

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::{MAX_BYTES, Malformed};
+use super::{MAX_BYTES, MalformedFrontMatter};
 
 const FENCE: &str = "---";
 
 /// Byte ranges of the front matter in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct FrontMatterBlock {
     /// Whole block, both fences with their line ends.
     pub(crate) whole: Range<usize>,
     /// Text between the fences.
@@ -17,7 +17,7 @@ pub(crate) struct Block {
     pub(crate) line_end: &'static str,
 }
 
-impl Block {
+impl FrontMatterBlock {
     pub(crate) fn yaml<'t>(&self, text: &'t str) -> &'t str {
         &text[self.inside.clone()]
     }
@@ -32,7 +32,7 @@ pub(crate) fn begin(text: &str) -> usize {
 ///
 /// # Errors
 /// Position of a block that is never closed, or is too large.
-pub(crate) fn locate(text: &str) -> Result<Option<Block>, Malformed> {
+pub(crate) fn locate(text: &str) -> Result<Option<FrontMatterBlock>, MalformedFrontMatter> {
     let start = begin(text);
     let mut lines = text[start..].split_inclusive('\n');
     let Some(first) = lines.next().filter(|line| is_fence(line)) else { return Ok(None) };
@@ -43,15 +43,15 @@ pub(crate) fn locate(text: &str) -> Result<Option<Block>, Malformed> {
         if is_fence(line) {
             let why = format!("it has more than {MAX_BYTES} bytes");
             if at - inside > MAX_BYTES {
-                return Err(Malformed { line: 1, column: 1, why });
+                return Err(MalformedFrontMatter { line: 1, column: 1, why });
             }
             let (whole, inside) = (start..at + line.len(), inside..at);
-            return Ok(Some(Block { whole, inside, line_end }));
+            return Ok(Some(FrontMatterBlock { whole, inside, line_end }));
         }
         at += line.len();
     }
     let why = "a first line `---` opens front matter, and no later line `---` closes it".to_owned();
-    Err(Malformed { line: 1, column: 1, why })
+    Err(MalformedFrontMatter { line: 1, column: 1, why })
 }
 
 /// Text after the front matter, and its offset. Without a closed block, all of it.

@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 
 use super::emit::{self, Form};
 use super::tree::{Entry, Mapping, Shape};
-use super::{Block, Malformed, block, parsed};
+use super::{FrontMatterBlock, MalformedFrontMatter, block, parsed};
 
 /// Sets a key. A note without front matter gets a block.
 ///
 /// # Errors
 /// Position where the block is malformed, or is written so that the key cannot be set alone.
-pub(crate) fn set(text: &str, key: &str, value: &Value) -> Result<String, Malformed> {
+pub(crate) fn set(text: &str, key: &str, value: &Value) -> Result<String, MalformedFrontMatter> {
     let Some((block, mapping)) = parsed(text)? else {
         let at = block::begin(text);
         let rest = &text[at..];
@@ -41,7 +41,7 @@ pub(crate) fn set(text: &str, key: &str, value: &Value) -> Result<String, Malfor
 ///
 /// # Errors
 /// See [`set`].
-pub(crate) fn delete(text: &str, key: &str) -> Result<Option<String>, Malformed> {
+pub(crate) fn delete(text: &str, key: &str) -> Result<Option<String>, MalformedFrontMatter> {
     let Some((block, mapping)) = parsed(text)? else { return Ok(None) };
     let Some(entry) = mapping.find(key) else { return Ok(None) };
     editable(&mapping)?;
@@ -67,15 +67,15 @@ pub(crate) fn delete(text: &str, key: &str) -> Result<Option<String>, Malformed>
     checked(edit.text, &expected(&mapping, key, None), line).map(Some)
 }
 
-fn editable(mapping: &Mapping) -> Result<(), Malformed> {
+fn editable(mapping: &Mapping) -> Result<(), MalformedFrontMatter> {
     match mapping.flow {
         true => Err(at(2, "it is written in braces: write one key per line to have it edited")),
         false => Ok(()),
     }
 }
 
-pub(super) fn at(line: usize, why: &str) -> Malformed {
-    Malformed { line, column: 1, why: why.to_owned() }
+pub(super) fn at(line: usize, why: &str) -> MalformedFrontMatter {
+    MalformedFrontMatter { line, column: 1, why: why.to_owned() }
 }
 
 /// Values that the block must have after an edit.
@@ -93,7 +93,7 @@ pub(super) fn checked(
     text: String,
     expected: &Map<String, Value>,
     line: usize,
-) -> Result<String, Malformed> {
+) -> Result<String, MalformedFrontMatter> {
     match super::read(&text) {
         Ok(now) if same(&now, expected) => Ok(text),
         _ => Err(at(line, "this entry is written in a way in which it cannot be changed alone")),
@@ -136,7 +136,7 @@ fn under(lines: &[String], indent: &str, line_end: &str) -> String {
 /// Edit in progress: a text and its block. Positions are those of the block before the edit.
 pub(super) struct Edit<'b> {
     pub(super) text: String,
-    pub(super) block: &'b Block,
+    pub(super) block: &'b FrontMatterBlock,
 }
 
 impl Edit<'_> {
@@ -224,7 +224,7 @@ impl Edit<'_> {
         entry: &Entry,
         mapping: &Mapping,
         value: &Value,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedFrontMatter> {
         let line = self.line_of(Some(entry));
         let refused = || at(line, "the key is written in a way in which it cannot be set alone");
         let colon = self.colon(entry).ok_or_else(refused)?;

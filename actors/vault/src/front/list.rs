@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::edit::{Edit, checked, expected};
 use super::tree::{Entry, Mapping, Shape};
-use super::{Malformed, emit, parsed, set};
+use super::{MalformedFrontMatter, emit, parsed, set};
 
 const KEY: &str = "tags";
 
@@ -49,7 +49,7 @@ fn tag(value: &Value) -> Option<String> {
 ///
 /// # Errors
 /// See [`set`].
-pub(crate) fn add_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed> {
+pub(crate) fn add_tag(text: &str, tag: &str) -> Result<Option<String>, MalformedFrontMatter> {
     let Some((block, mapping)) = parsed(text)? else {
         return set(text, KEY, &Value::from(vec![tag])).map(Some);
     };
@@ -72,7 +72,7 @@ pub(crate) fn add_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed
 ///
 /// # Errors
 /// See [`set`].
-pub(crate) fn remove_tag(text: &str, tag: &str) -> Result<Option<String>, Malformed> {
+pub(crate) fn remove_tag(text: &str, tag: &str) -> Result<Option<String>, MalformedFrontMatter> {
     let Some((block, mapping)) = parsed(text)? else { return Ok(None) };
     let has = tags_of(&mapping.values());
     if !has.iter().any(|one| same(one, tag)) {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
-use super::{Malformed, resolve};
+use super::{MalformedFrontMatter, resolve};
 
 /// Maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
@@ -74,7 +74,7 @@ impl Mapping {
 ///
 /// # Errors
 /// Position of the error, where it is not a YAML mapping.
-pub(super) fn parse(yaml: &str) -> Result<Mapping, Malformed> {
+pub(super) fn parse(yaml: &str) -> Result<Mapping, MalformedFrontMatter> {
     let mut reader = Reader {
         yaml,
         events: Parser::new_from_str(yaml),
@@ -126,7 +126,7 @@ struct Anchor {
 }
 
 impl<'y> Reader<'y> {
-    fn next(&mut self) -> Result<(Event<'y>, Span), Malformed> {
+    fn next(&mut self) -> Result<(Event<'y>, Span), MalformedFrontMatter> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(wrong(error.marker(), error.info())),
@@ -139,7 +139,7 @@ impl<'y> Reader<'y> {
         self.bytes.get(mark.index()).copied().unwrap_or(self.yaml.len())
     }
 
-    fn count(&mut self, more: usize, at: &Span) -> Result<(), Malformed> {
+    fn count(&mut self, more: usize, at: &Span) -> Result<(), MalformedFrontMatter> {
         self.values += more;
         match self.values > MAX_VALUES {
             true => Err(wrong(&at.start, "it has too many values")),
@@ -148,7 +148,7 @@ impl<'y> Reader<'y> {
     }
 
     /// Accounts for a value that is copied once more.
-    fn repeat(&mut self, text_bytes: usize, at: &Span) -> Result<(), Malformed> {
+    fn repeat(&mut self, text_bytes: usize, at: &Span) -> Result<(), MalformedFrontMatter> {
         self.repeated_bytes += text_bytes;
         match self.repeated_bytes > MAX_REPEATED_BYTES {
             true => Err(wrong(&at.start, "its aliases repeat too much text")),
@@ -157,7 +157,7 @@ impl<'y> Reader<'y> {
     }
 
     /// Value of an anchor, if the limits allow a copy.
-    fn alias(&mut self, id: usize, depth: usize, at: &Span) -> Result<Value, Malformed> {
+    fn alias(&mut self, id: usize, depth: usize, at: &Span) -> Result<Value, MalformedFrontMatter> {
         let Some(anchor) = self.anchors.get(&id) else {
             return Err(wrong(&at.start, "an alias stands for what it is a part of"));
         };
@@ -202,7 +202,7 @@ impl<'y> Reader<'y> {
     }
 
     /// Entries of a mapping whose start was read, and the position of its end.
-    fn entries(&mut self, depth: usize) -> Result<(Vec<Entry>, usize), Malformed> {
+    fn entries(&mut self, depth: usize) -> Result<(Vec<Entry>, usize), MalformedFrontMatter> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut keys = std::collections::HashSet::new();
         loop {
@@ -228,7 +228,7 @@ impl<'y> Reader<'y> {
         }
     }
 
-    fn node(&mut self, depth: usize) -> Result<Node, Malformed> {
+    fn node(&mut self, depth: usize) -> Result<Node, MalformedFrontMatter> {
         let (event, span) = self.next()?;
         if depth > MAX_DEPTH {
             return Err(wrong(&span.start, "it is nested too deep"));
@@ -272,7 +272,7 @@ impl<'y> Reader<'y> {
         Ok(node)
     }
 
-    fn list(&mut self, start: usize, depth: usize) -> Result<Node, Malformed> {
+    fn list(&mut self, start: usize, depth: usize) -> Result<Node, MalformedFrontMatter> {
         let flow = self.past_properties(start).starts_with('[');
         let mut items = Vec::new();
         let end = loop {
@@ -297,7 +297,7 @@ impl<'y> Reader<'y> {
         Ok(Node { value, shape, start, end })
     }
 
-    fn mapping(&mut self, start: usize, depth: usize) -> Result<Node, Malformed> {
+    fn mapping(&mut self, start: usize, depth: usize) -> Result<Node, MalformedFrontMatter> {
         let flow = self.past_properties(start).starts_with('{');
         let (entries, brace) = self.entries(depth)?;
         let end = match flow {
@@ -330,6 +330,6 @@ fn measure(value: &Value) -> (usize, usize) {
 }
 
 /// Makes an error; the block begins on the note's second line.
-fn wrong(at: &Marker, why: &str) -> Malformed {
-    Malformed { line: at.line() + 1, column: at.col() + 1, why: why.to_owned() }
+fn wrong(at: &Marker, why: &str) -> MalformedFrontMatter {
+    MalformedFrontMatter { line: at.line() + 1, column: at.col() + 1, why: why.to_owned() }
 }

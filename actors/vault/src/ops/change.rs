@@ -2,41 +2,41 @@
 
 use serde_json::Value;
 
-use super::{ATTEMPTS, Note, Replacement, Vault, malformed};
+use super::{ATTEMPTS, NoteText, TextReplacement, VaultView, malformed};
 use crate::Error;
-use crate::folder::Expect;
-use crate::front::{self, Malformed};
+use crate::folder::WritePrecondition;
+use crate::front::{self, MalformedFrontMatter};
 use crate::path::NotePath;
 
 /// Position of written text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum WritePosition {
     Overwrite,
     Append,
     /// Insert after the front matter.
     Prepend,
 }
 
-impl Vault {
+impl VaultView {
     /// Writes a note. Returns whether it is new, and its size.
     pub(crate) fn write(
         &self,
         path: &NotePath,
         content: &str,
-        mode: Mode,
+        mode: WritePosition,
     ) -> Result<(bool, usize), Error> {
-        if mode == Mode::Overwrite {
-            let new = self.folder.save(path, content.as_bytes(), Expect::Any)?;
+        if mode == WritePosition::Overwrite {
+            let new = self.folder.save(path, content.as_bytes(), WritePrecondition::Any)?;
             return Ok((new, content.len()));
         }
         self.attempt(|| {
             let (old, expect) = match self.read(path) {
-                Ok(Note { text, expect }) => (text, expect),
-                Err(Error::NotFound { .. }) => (String::new(), Expect::Nothing),
+                Ok(NoteText { text, expect }) => (text, expect),
+                Err(Error::NotFound { .. }) => (String::new(), WritePrecondition::Nothing),
                 Err(error) => return Err(error),
             };
             let (at, line_end) = match mode {
-                Mode::Prepend => {
+                WritePosition::Prepend => {
                     let block = front::locate(&old).map_err(malformed(path))?;
                     let after = block.map(|block| (block.whole.end, block.line_end));
                     after.unwrap_or((front::begin(&old), ""))
@@ -108,11 +108,11 @@ impl Vault {
     pub(crate) fn replace(
         &self,
         path: &NotePath,
-        replacement: &Replacement,
+        replacement: &TextReplacement,
         stopped: &dyn Fn() -> bool,
     ) -> Result<usize, Error> {
         self.attempt(|| {
-            let Note { text, expect } = self.read(path)?;
+            let NoteText { text, expect } = self.read(path)?;
             let most = self.folder.max_note_bytes;
             let (replaced, count) = replacement.apply(path, &text, most, stopped)?;
             if replaced != text {
@@ -126,10 +126,10 @@ impl Vault {
     fn edit(
         &self,
         path: &NotePath,
-        change: impl Fn(&str) -> Result<Option<String>, Malformed>,
+        change: impl Fn(&str) -> Result<Option<String>, MalformedFrontMatter>,
     ) -> Result<bool, Error> {
         self.attempt(|| {
-            let Note { text, expect } = self.read(path)?;
+            let NoteText { text, expect } = self.read(path)?;
             match change(&text).map_err(malformed(path))? {
                 Some(new) => self.folder.save(path, new.as_bytes(), expect).map(|_| true),
                 None => Ok(false),

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use super::Vault;
+use super::VaultView;
 use crate::Error;
-use crate::folder::{Item, Kind, Walk};
+use crate::folder::{WalkEntry, WalkEntryKind, WalkParams};
 use crate::path::NotePath;
 
 /// Maximum number of rows of one listing.
@@ -12,7 +12,7 @@ pub(crate) const MOST_ROWS: usize = 10_000;
 
 /// Parameters of a listing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ListingParams {
     /// Include the contents of subfolders.
     pub(crate) recursive: bool,
     /// Leave out folders.
@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
 
 /// Row of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct ListingRow {
     /// Path from the caller's root.
     pub(crate) path: String,
     pub(crate) is_folder: bool,
@@ -34,8 +34,8 @@ pub(crate) struct Row {
 
 /// Listing of a folder.
 #[derive(Debug)]
-pub(crate) struct Listing {
-    pub(crate) rows: Vec<Row>,
+pub(crate) struct FolderListing {
+    pub(crate) rows: Vec<ListingRow>,
     /// True if there is more.
     pub(crate) truncated: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct RecentFile {
 
 /// Summary of the vault.
 #[derive(Debug)]
-pub(crate) struct Stats {
+pub(crate) struct VaultStats {
     pub(crate) notes: usize,
     pub(crate) folders: usize,
     pub(crate) size_bytes: u64,
@@ -59,44 +59,59 @@ pub(crate) struct Stats {
     pub(crate) truncated: bool,
 }
 
-impl Vault {
+impl VaultView {
     /// Lists notes and folders in a folder, by path.
     pub(crate) fn list(
         &self,
         path: &NotePath,
-        wanted: &Wanted,
+        wanted: &ListingParams,
         stopped: &dyn Fn() -> bool,
-    ) -> Result<Listing, Error> {
+    ) -> Result<FolderListing, Error> {
         let prefix = self.shown(path);
         let after = match wanted.after.as_deref() {
             Some(after) if after.starts_with(&prefix) => Some(&after[prefix.len()..]),
             // The position is after everything in this folder.
             Some(after) if *after > *prefix => {
-                return Ok(Listing { rows: Vec::new(), truncated: false });
+                return Ok(FolderListing { rows: Vec::new(), truncated: false });
             }
             _ => None,
         };
         let wants = match wanted.notes_only {
-            true => |kind| kind == Kind::Note,
-            false => Kind::is_listed,
+            true => |kind| kind == WalkEntryKind::Note,
+            false => WalkEntryKind::is_listed,
         };
         let (recursive, most) = (wanted.recursive, wanted.limit.min(MOST_ROWS));
-        let walk = Walk { recursive, stat: true, wants, after, most, ..Walk::everything(stopped) };
+        let walk = WalkParams {
+            recursive,
+            stat: true,
+            wants,
+            after,
+            most,
+            ..WalkParams::everything(stopped)
+        };
         let (items, truncated) = self.walk(&walk, path)?;
-        let row = |item: Item| Row {
+        let row = |item: WalkEntry| ListingRow {
             path: format!("{prefix}{}", item.path),
-            is_folder: item.kind == Kind::Folder,
+            is_folder: item.kind == WalkEntryKind::Folder,
             size_bytes: item.size_bytes,
         };
-        Ok(Listing { rows: items.into_iter().map(row).collect(), truncated })
+        Ok(FolderListing { rows: items.into_iter().map(row).collect(), truncated })
     }
 
-    pub(crate) fn stats(&self, recent: usize, stopped: &dyn Fn() -> bool) -> Result<Stats, Error> {
-        let walk = Walk { stat: true, wants: Kind::is_listed, ..Walk::everything(stopped) };
+    pub(crate) fn stats(
+        &self,
+        recent: usize,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<VaultStats, Error> {
+        let walk = WalkParams {
+            stat: true,
+            wants: WalkEntryKind::is_listed,
+            ..WalkParams::everything(stopped)
+        };
         let (items, truncated) = self.walk(&walk, self.scope.root())?;
-        let folders = items.iter().filter(|item| item.kind == Kind::Folder).count();
-        let mut notes: Vec<Item> =
-            items.into_iter().filter(|item| item.kind == Kind::Note).collect();
+        let folders = items.iter().filter(|item| item.kind == WalkEntryKind::Folder).count();
+        let mut notes: Vec<WalkEntry> =
+            items.into_iter().filter(|item| item.kind == WalkEntryKind::Note).collect();
         let size_bytes = notes.iter().map(|note| note.size_bytes).sum();
         let count = notes.len();
         notes.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.path.cmp(&b.path)));
@@ -106,11 +121,15 @@ impl Vault {
             modified: note.modified.unwrap_or(SystemTime::UNIX_EPOCH),
         });
         let recent = recent.collect();
-        Ok(Stats { notes: count, folders, size_bytes, recent, truncated })
+        Ok(VaultStats { notes: count, folders, size_bytes, recent, truncated })
     }
 
     /// Walks a folder. A caller's own root that does not exist yet is empty.
-    pub(crate) fn walk(&self, walk: &Walk<'_>, at: &NotePath) -> Result<(Vec<Item>, bool), Error> {
+    pub(crate) fn walk(
+        &self,
+        walk: &WalkParams<'_>,
+        at: &NotePath,
+    ) -> Result<(Vec<WalkEntry>, bool), Error> {
         match walk.of(&self.folder, at) {
             Err(Error::NotFound { .. }) if at == self.scope.root() => Ok((Vec::new(), false)),
             walked => walked,

@@ -20,15 +20,15 @@ const MOST_BYTES: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Replacement of text or of a pattern's matches.
-pub(crate) enum Replacement {
+pub(crate) enum TextReplacement {
     /// Literal text with literal text.
     Text { old: String, new: String },
     /// Matches of a pattern.
-    Pattern(Box<Pattern>),
+    Pattern(Box<CompiledPattern>),
 }
 
 /// Compiled pattern with its replacement.
-pub(crate) struct Pattern {
+pub(crate) struct CompiledPattern {
     regex: Regex,
     window: ScanWindow,
     /// True if no match extends over a line's end.
@@ -39,7 +39,7 @@ pub(crate) struct Pattern {
     groups: Vec<(usize, usize)>,
 }
 
-impl Replacement {
+impl TextReplacement {
     /// Compiles what a caller asks for. `$1` and `${name}` in the replacement of a pattern are its
     /// groups.
     ///
@@ -47,7 +47,7 @@ impl Replacement {
     /// [`Error::Pattern`].
     pub(crate) fn new(old: &str, new: &str, is_pattern: bool) -> Result<Self, Error> {
         match is_pattern {
-            true => Pattern::new(old, new).map(|pattern| Self::Pattern(Box::new(pattern))),
+            true => CompiledPattern::new(old, new).map(|pattern| Self::Pattern(Box::new(pattern))),
             false => Ok(Self::Text { old: old.to_owned(), new: new.to_owned() }),
         }
     }
@@ -98,7 +98,7 @@ impl Replacement {
     }
 }
 
-impl Pattern {
+impl CompiledPattern {
     fn new(old: &str, new: &str) -> Result<Self, Error> {
         if old.len().max(new.len()) > MOST_BYTES {
             let why = format!("it and what replaces it have at most {MOST_BYTES} bytes each");

@@ -16,7 +16,7 @@ mod replace;
 
 struct Home {
     dir: TempDir,
-    vault: Vault,
+    vault: VaultView,
 }
 
 impl Home {
@@ -27,9 +27,9 @@ impl Home {
     fn with(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let changes = tokio::sync::broadcast::channel(1).0;
-        let folder = Folder::open(&options, &dir.path().join("vault"), changes).unwrap();
+        let folder = VaultFolder::open(&options, &dir.path().join("vault"), changes).unwrap();
         let folder = Arc::new(folder);
-        Self { dir, vault: Vault { folder, scope: Scope::whole() } }
+        Self { dir, vault: VaultView { folder, scope: Scope::whole() } }
     }
 
     fn at(&self, path: &str) -> std::path::PathBuf {
@@ -51,13 +51,13 @@ fn note(path: &str) -> NotePath {
 }
 
 /// Lists everything; `recursive` includes subfolders.
-fn wanted(recursive: bool) -> Wanted {
-    Wanted { recursive, limit: MOST_ROWS, ..Wanted::default() }
+fn wanted(recursive: bool) -> ListingParams {
+    ListingParams { recursive, limit: MOST_ROWS, ..ListingParams::default() }
 }
 
 /// Replaces literal text.
-fn plain(old: &str, new: &str) -> Replacement {
-    Replacement::new(old, new, false).unwrap()
+fn plain(old: &str, new: &str) -> TextReplacement {
+    TextReplacement::new(old, new, false).unwrap()
 }
 
 fn code<T>(done: Result<T, Error>) -> &'static str {
@@ -68,8 +68,8 @@ fn code<T>(done: Result<T, Error>) -> &'static str {
 fn a_note_is_written_read_moved_and_deleted() {
     let home = Home::new();
     let vault = &home.vault;
-    assert_eq!(vault.write(&note("a/b/c.md"), "one", Mode::Overwrite).unwrap(), (true, 3));
-    assert_eq!(vault.write(&note("a/b/c.md"), "two", Mode::Append).unwrap(), (false, 6));
+    assert_eq!(vault.write(&note("a/b/c.md"), "one", WritePosition::Overwrite).unwrap(), (true, 3));
+    assert_eq!(vault.write(&note("a/b/c.md"), "two", WritePosition::Append).unwrap(), (false, 6));
     assert_eq!(vault.read(&note("a/b/c.md")).unwrap().text, "onetwo");
     assert!(vault.rename(&note("a/b/c.md"), &note("d/e.md"), false).unwrap());
     assert_eq!((home.text("d/e.md").as_str(), home.at("a/b/c.md").exists()), ("onetwo", false));
@@ -94,24 +94,24 @@ fn what_is_prepended_comes_after_the_front_matter() {
     let home = Home::new();
     let write = |text: &str, mode| home.vault.write(&note("a.md"), text, mode);
     home.put("a.md", "---\na: 1\n---\nbody\n");
-    write("first\n", Mode::Prepend).unwrap();
+    write("first\n", WritePosition::Prepend).unwrap();
     assert_eq!(home.text("a.md"), "---\na: 1\n---\nfirst\nbody\n");
     home.put("a.md", "---\na: 1\n---");
-    write("x", Mode::Prepend).unwrap();
+    write("x", WritePosition::Prepend).unwrap();
     assert_eq!(home.text("a.md"), "---\na: 1\n---\nx");
     home.put("a.md", "---\r\na: 1\r\n---");
-    write("x", Mode::Prepend).unwrap();
+    write("x", WritePosition::Prepend).unwrap();
     assert_eq!(home.text("a.md"), "---\r\na: 1\r\n---\r\nx");
     home.put("a.md", "\u{feff}body");
-    write("x", Mode::Prepend).unwrap();
+    write("x", WritePosition::Prepend).unwrap();
     assert_eq!(home.text("a.md"), "\u{feff}xbody");
     home.put("a.md", "---\nnever closed");
-    assert_eq!(code(write("x", Mode::Prepend)), "malformed_frontmatter");
+    assert_eq!(code(write("x", WritePosition::Prepend)), "malformed_frontmatter");
     assert_eq!(home.text("a.md"), "---\nnever closed");
-    write("!", Mode::Append).unwrap();
+    write("!", WritePosition::Append).unwrap();
     assert_eq!(home.text("a.md"), "---\nnever closed!");
-    write("x", Mode::Overwrite).unwrap();
-    home.vault.write(&note("new.md"), "made", Mode::Prepend).unwrap();
+    write("x", WritePosition::Overwrite).unwrap();
+    home.vault.write(&note("new.md"), "made", WritePosition::Prepend).unwrap();
     assert_eq!(home.text("new.md"), "made");
 }
 
@@ -150,8 +150,8 @@ fn no_symbolic_link_leads_out() {
         let kept = note("inside/kept.md");
         let codes = [
             code(vault.read(&at)),
-            code(vault.write(&at, "x", Mode::Overwrite)),
-            code(vault.write(&at, "x", Mode::Append)),
+            code(vault.write(&at, "x", WritePosition::Overwrite)),
+            code(vault.write(&at, "x", WritePosition::Append)),
             code(vault.delete(&at)),
             code(vault.set(&at, "k", &json!(1))),
             code(vault.add_tag(&at, "t")),
@@ -198,7 +198,7 @@ fn a_link_put_in_place_meanwhile_leads_nowhere() {
         });
         for round in 0..300 {
             let at = note(&format!("swap/new{}.md", round % 7));
-            let _refused_or_inside = home.vault.write(&at, "x", Mode::Overwrite);
+            let _refused_or_inside = home.vault.write(&at, "x", WritePosition::Overwrite);
             let _either = home.vault.list(&note("swap"), &wanted(true), &|| false);
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -214,19 +214,25 @@ fn what_is_no_file_is_not_opened() {
     fs::create_dir(home.at("folder.md")).unwrap();
     for path in ["pipe.md", "folder.md"] {
         assert_eq!(code(home.vault.read(&note(path))), "wrong_kind");
-        assert_eq!(code(home.vault.write(&note(path), "x", Mode::Overwrite)), "wrong_kind");
+        assert_eq!(
+            code(home.vault.write(&note(path), "x", WritePosition::Overwrite)),
+            "wrong_kind"
+        );
         assert_eq!(code(home.vault.delete(&note(path))), "wrong_kind");
     }
     home.put("a.md", "x");
-    assert_eq!(code(home.vault.write(&note("a.md/b.md"), "x", Mode::Overwrite)), "wrong_kind");
+    assert_eq!(
+        code(home.vault.write(&note("a.md/b.md"), "x", WritePosition::Overwrite)),
+        "wrong_kind"
+    );
 }
 
 #[test]
 fn sizes_are_bounded_also_of_what_grows() {
     let home = Home::with(Options { max_note_mb: 1, ..Options::default() });
     let big = "x".repeat(1 << 20);
-    home.vault.write(&note("a.md"), &big, Mode::Overwrite).unwrap();
-    assert_eq!(code(home.vault.write(&note("a.md"), "y", Mode::Append)), "note_too_large");
+    home.vault.write(&note("a.md"), &big, WritePosition::Overwrite).unwrap();
+    assert_eq!(code(home.vault.write(&note("a.md"), "y", WritePosition::Append)), "note_too_large");
     let doubled = home.vault.replace(&note("a.md"), &plain("x", "xx"), &|| false);
     assert_eq!(code(doubled), "note_too_large");
     assert_eq!(home.text("a.md"), big);
@@ -246,7 +252,7 @@ fn a_change_by_another_program_is_not_written_over() {
     assert_eq!(code(saved), "note_contended");
     assert_eq!(home.text("a.md"), "from an editor");
     assert_eq!(
-        code(home.vault.folder.save(&note("a.md"), b"mine", Expect::Nothing)),
+        code(home.vault.folder.save(&note("a.md"), b"mine", WritePrecondition::Nothing)),
         "note_contended"
     );
     assert_eq!(fs::read_dir(home.at(STAGING)).unwrap().count(), 0);
@@ -257,7 +263,7 @@ fn a_note_keeps_its_mode_and_what_a_crash_left_is_swept() {
     let home = Home::new();
     home.put("a.md", "x");
     fs::set_permissions(home.at("a.md"), fs::Permissions::from_mode(0o640)).unwrap();
-    home.vault.write(&note("a.md"), "y", Mode::Overwrite).unwrap();
+    home.vault.write(&note("a.md"), "y", WritePosition::Overwrite).unwrap();
     assert_eq!(fs::metadata(home.at("a.md")).unwrap().mode() & 0o777, 0o640);
     fs::write(home.at(STAGING).join("left"), "half").unwrap();
     home.vault.folder.sweep().unwrap();
@@ -271,15 +277,15 @@ fn a_scope_is_all_there_is() {
     home.put("teams/one/a.md", "a");
     home.put("teams/two/b.md", "b");
     let folder = home.vault.folder.clone();
-    let own = Vault { folder, scope: Scope::below(note("teams/one")) };
+    let own = VaultView { folder, scope: Scope::below(note("teams/one")) };
     let listed = own.list(own.scope.root(), &wanted(true), &|| false).unwrap();
     assert_eq!(listed.rows.iter().map(|row| row.path.as_str()).collect::<Vec<_>>(), ["a.md"]);
     let below = own.list(&own.scope.place("").unwrap(), &wanted(false), &|| false).unwrap();
     assert_eq!(below.rows, listed.rows);
     assert!(own.scope.place("../two/b.md").is_err());
     assert_eq!(own.stats(5, &|| false).unwrap().recent[0].path, "a.md");
-    let empty = Vault { scope: Scope::below(note("teams/new")), ..own };
+    let empty = VaultView { scope: Scope::below(note("teams/new")), ..own };
     assert!(empty.list(empty.scope.root(), &wanted(true), &|| false).unwrap().rows.is_empty());
-    empty.write(&empty.scope.place("c.md").unwrap(), "c", Mode::Overwrite).unwrap();
+    empty.write(&empty.scope.place("c.md").unwrap(), "c", WritePosition::Overwrite).unwrap();
     assert_eq!(home.text("teams/new/c.md"), "c");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{Cut, Found, Hit, MOST_SKIPPED, Skipped};
+use super::{MOST_SKIPPED, SearchHit, SearchLimit, SearchResults, SkippedNote};
 
 /// Maximum number of chunks that workers may be ahead of the first incomplete one; their results
 /// wait in memory.
@@ -12,20 +12,20 @@ const AHEAD: usize = 32;
 /// Results of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    pub(super) hits: Vec<Hit>,
+    pub(super) hits: Vec<SearchHit>,
     pub(super) bytes: usize,
     pub(super) searched: usize,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedNote>,
     skipped_count: usize,
 }
 
 impl Part {
-    pub(super) fn add(&mut self, hits: Vec<Hit>) {
-        self.bytes += hits.iter().map(Hit::bytes).sum::<usize>();
+    pub(super) fn add(&mut self, hits: Vec<SearchHit>) {
+        self.bytes += hits.iter().map(SearchHit::bytes).sum::<usize>();
         self.hits.extend(hits);
     }
 
-    pub(super) fn skip(&mut self, skipped: Skipped) {
+    pub(super) fn skip(&mut self, skipped: SkippedNote) {
         self.skipped_count += 1;
         if self.skipped.len() < MOST_SKIPPED {
             self.skipped.push(skipped);
@@ -43,7 +43,7 @@ pub(super) struct Gather {
 
 #[derive(Default)]
 struct State {
-    found: Found,
+    found: SearchResults,
     bytes: usize,
     /// Index of the next chunk in order.
     next: usize,
@@ -98,12 +98,12 @@ impl Gather {
         found.skipped.extend(part.skipped.into_iter().take(room));
         for hit in part.hits {
             if found.hits.len() == self.most {
-                found.cut = Some(Cut::Results);
+                found.cut = Some(SearchLimit::Results);
                 return true;
             }
             state.bytes += hit.bytes();
             if state.bytes > self.most_bytes {
-                found.cut = Some(Cut::Bytes);
+                found.cut = Some(SearchLimit::Bytes);
                 return true;
             }
             found.hits.push(hit);
@@ -112,7 +112,7 @@ impl Gather {
     }
 
     /// Results of the completed prefix of chunks.
-    pub(super) fn finish(self) -> Found {
+    pub(super) fn finish(self) -> SearchResults {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner).found
     }
 

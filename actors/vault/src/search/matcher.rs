@@ -5,7 +5,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch}
 use memchr::{memchr_iter, memrchr_iter};
 use regex_syntax::ParserBuilder;
 
-use super::{Hit, Request};
+use super::{SearchHit, SearchParams};
 use crate::Error;
 use crate::scan_window::{PATTERN_BYTES, ScanWindow};
 
@@ -13,7 +13,7 @@ use crate::scan_window::{PATTERN_BYTES, ScanWindow};
 const LINE_BYTES: usize = 1_000;
 
 /// Compiled query.
-pub(crate) struct Question {
+pub(crate) struct CompiledQuery {
     matcher: RegexMatcher,
     window: ScanWindow,
 }
@@ -27,13 +27,13 @@ pub(super) enum Unanswered {
     TooLong(String),
 }
 
-impl Question {
+impl CompiledQuery {
     /// Compiles a query.
     ///
     /// # Errors
     /// [`Error::Pattern`] for an invalid or too large pattern, or one that extends over a line's
     /// end.
-    pub(crate) fn new(ask: &Request<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(ask: &SearchParams<'_>) -> Result<Self, Error> {
         let mut builder = RegexMatcherBuilder::new();
         builder
             .case_insensitive(!ask.case_sensitive)
@@ -78,7 +78,7 @@ impl Question {
         bytes: &[u8],
         room: Room,
         stopped: &dyn Fn() -> bool,
-    ) -> Result<Vec<Hit>, Unanswered> {
+    ) -> Result<Vec<SearchHit>, Unanswered> {
         let mut gathered = Lines { bytes, from: 0, before: 0, room, taken: 0, hits: Vec::new() };
         while gathered.has_room() {
             let Some(end) = self.window.end(bytes, gathered.from) else {
@@ -120,7 +120,7 @@ struct Lines<'b> {
     before: u64,
     room: Room,
     taken: usize,
-    hits: Vec<Hit>,
+    hits: Vec<SearchHit>,
 }
 
 impl Lines<'_> {
@@ -135,7 +135,7 @@ impl Sink for Lines<'_> {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
         let start = self.from + found.absolute_byte_offset() as usize;
         let end = start + found.bytes().len();
-        let hit = Hit {
+        let hit = SearchHit {
             path: String::new(),
             line_number: self.before + found.line_number().unwrap_or(0),
             line: shown(found.bytes()),

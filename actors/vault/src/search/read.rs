@@ -3,19 +3,19 @@
 use cap_std::fs::Dir;
 
 use crate::Error;
-use crate::folder::{Folder, read_at};
+use crate::folder::{VaultFolder, read_at};
 use crate::path::NotePath;
 
 /// Reader that keeps the folder of the last note open, and reuses its buffer.
 pub(super) struct Reader<'f> {
-    folder: &'f Folder,
+    folder: &'f VaultFolder,
     root: &'f NotePath,
     open: Option<(String, Dir)>,
     bytes: Vec<u8>,
 }
 
 impl<'f> Reader<'f> {
-    pub(super) fn new(folder: &'f Folder, root: &'f NotePath) -> Self {
+    pub(super) fn new(folder: &'f VaultFolder, root: &'f NotePath) -> Self {
         Self { folder, root, open: None, bytes: Vec::new() }
     }
 

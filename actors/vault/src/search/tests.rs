@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::folder::Folder;
+use crate::folder::VaultFolder;
 use crate::path::Scope;
 use crate::{Options, tags};
 
-fn vault(notes: &[(String, String)], options: &Options) -> (TempDir, Vault) {
+fn vault(notes: &[(String, String)], options: &Options) -> (TempDir, VaultView) {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in notes {
         let at = dir.path().join("vault").join(path);
@@ -18,12 +18,12 @@ fn vault(notes: &[(String, String)], options: &Options) -> (TempDir, Vault) {
         fs::write(at, text).unwrap();
     }
     let changes = tokio::sync::broadcast::channel(1).0;
-    let folder = Arc::new(Folder::open(options, &dir.path().join("vault"), changes).unwrap());
-    (dir, Vault { folder, scope: Scope::whole() })
+    let folder = Arc::new(VaultFolder::open(options, &dir.path().join("vault"), changes).unwrap());
+    (dir, VaultView { folder, scope: Scope::whole() })
 }
 
-fn ask(query: &str) -> Request<'_> {
-    Request {
+fn ask(query: &str) -> SearchParams<'_> {
+    SearchParams {
         query,
         regex: false,
         case_sensitive: true,
@@ -37,12 +37,16 @@ fn ask(query: &str) -> Request<'_> {
     }
 }
 
-fn run(vault: &Vault, ask: &Request<'_>) -> Result<Found, Error> {
-    search(vault, ask, &Watch { stopped: &|| false, progress: &|_, _| {}, every: PROGRESS })
+fn run(vault: &VaultView, ask: &SearchParams<'_>) -> Result<SearchResults, Error> {
+    search(
+        vault,
+        ask,
+        &SearchCallbacks { stopped: &|| false, progress: &|_, _| {}, every: PROGRESS },
+    )
 }
 
 /// Reference search, in the plainest way.
-fn plainly(notes: &[(String, String)], ask: &Request<'_>) -> Vec<Hit> {
+fn plainly(notes: &[(String, String)], ask: &SearchParams<'_>) -> Vec<SearchHit> {
     let pattern = if ask.regex { ask.query.to_owned() } else { regex::escape(ask.query) };
     let case = if ask.case_sensitive { "" } else { "(?i)" };
     let pattern = regex::Regex::new(&format!("{case}(?:{pattern})")).unwrap();
@@ -65,7 +69,12 @@ fn plainly(notes: &[(String, String)], ask: &Request<'_>) -> Vec<Hit> {
             let (first, last) = (nth.saturating_sub(ask.context_lines), nth + ask.context_lines);
             let context = lines[first..lines.len().min(last + 1)].join("\n");
             let line_number = nth as u64 + 1;
-            hits.push(Hit { path: path.clone(), line_number, line: (*line).to_owned(), context });
+            hits.push(SearchHit {
+                path: path.clone(),
+                line_number,
+                line: (*line).to_owned(),
+                context,
+            });
         }
     }
     hits
@@ -96,10 +105,10 @@ proptest! {
         threads in 1usize..5,
     ) {
         let (_dir, vault) = vault(&notes, &Options::default());
-        let ask = Request { regex, case_sensitive, context_lines, tag: tag.as_deref(), max_results, threads, ..ask(query) };
+        let ask = SearchParams { regex, case_sensitive, context_lines, tag: tag.as_deref(), max_results, threads, ..ask(query) };
         let found = run(&vault, &ask).unwrap();
         let plain = plainly(&notes, &ask);
-        prop_assert_eq!(found.cut, (plain.len() > max_results).then_some(Cut::Results));
+        prop_assert_eq!(found.cut, (plain.len() > max_results).then_some(SearchLimit::Results));
         prop_assert_eq!(&found.hits[..], &plain[..plain.len().min(max_results)]);
     }
 }
@@ -109,7 +118,7 @@ fn words_folders_and_nested_tags_narrow_a_search() {
     let notes = [("a/one.md", "#topic/sub cat\nconcat\n"), ("b.md", "cat\nCat\n")];
     let notes = notes.map(|(path, text)| (path.to_owned(), text.to_owned()));
     let (_dir, vault) = vault(&notes, &Options::default());
-    let lines = |ask: &Request<'_>| {
+    let lines = |ask: &SearchParams<'_>| {
         let found = run(&vault, ask).unwrap();
         found
             .hits
@@ -118,13 +127,16 @@ fn words_folders_and_nested_tags_narrow_a_search() {
             .collect::<Vec<_>>()
     };
     assert_eq!(lines(&ask("cat")), ["a/one.md:1", "a/one.md:2", "b.md:1"]);
-    assert_eq!(lines(&Request { whole_word: true, ..ask("cat") }), ["a/one.md:1", "b.md:1"]);
-    assert_eq!(lines(&Request { tag: Some("Topic"), ..ask("cat") }), ["a/one.md:1", "a/one.md:2"]);
+    assert_eq!(lines(&SearchParams { whole_word: true, ..ask("cat") }), ["a/one.md:1", "b.md:1"]);
+    assert_eq!(
+        lines(&SearchParams { tag: Some("Topic"), ..ask("cat") }),
+        ["a/one.md:1", "a/one.md:2"]
+    );
     let at = NotePath::parse("a").unwrap();
-    assert_eq!(lines(&Request { at, case_sensitive: false, ..ask("CAT") }).len(), 2);
+    assert_eq!(lines(&SearchParams { at, case_sensitive: false, ..ask("CAT") }).len(), 2);
     let nowhere = NotePath::parse("nowhere").unwrap();
     assert!(matches!(
-        run(&vault, &Request { at: nowhere, ..ask("x") }),
+        run(&vault, &SearchParams { at: nowhere, ..ask("x") }),
         Err(Error::NotFound { .. })
     ));
 }
@@ -151,12 +163,12 @@ fn results_bytes_and_lines_are_bounded() {
         &[("a.md".to_owned(), long.repeat(3_000))],
         &Options { max_note_mb: 64, ..Options::default() },
     );
-    let found = run(&vault, &Request { max_results: 10_000, ..ask("xy") }).unwrap();
+    let found = run(&vault, &SearchParams { max_results: 10_000, ..ask("xy") }).unwrap();
     assert!(found.hits.is_empty());
     let found =
-        run(&vault, &Request { max_results: 10_000, context_lines: 20, ..ask("xä") }).unwrap();
-    assert_eq!(found.cut, Some(Cut::Bytes));
-    let bytes: usize = found.hits.iter().map(Hit::bytes).sum();
+        run(&vault, &SearchParams { max_results: 10_000, context_lines: 20, ..ask("xä") }).unwrap();
+    assert_eq!(found.cut, Some(SearchLimit::Bytes));
+    let bytes: usize = found.hits.iter().map(SearchHit::bytes).sum();
     assert!(bytes <= RESULT_BYTES && bytes > RESULT_BYTES / 2, "{bytes}");
     let line = &found.hits[0].line;
     assert!(line.len() < 1_100 && line.ends_with("x[... 5002 bytes]"), "{}", &line[990..]);
@@ -166,18 +178,19 @@ fn results_bytes_and_lines_are_bounded() {
 fn a_search_ends_when_nobody_waits_or_its_time_is_over() {
     let notes: Vec<_> = (0..300).map(|n| (format!("{n:03}.md"), "a line\n".repeat(50))).collect();
     let (_dir, vault) = vault(&notes, &Options::default());
-    let late = run(&vault, &Request { timeout: Duration::ZERO, ..ask("line") }).unwrap();
-    assert_eq!((late.cut, late.hits.len()), (Some(Cut::Time), 0));
+    let late = run(&vault, &SearchParams { timeout: Duration::ZERO, ..ask("line") }).unwrap();
+    assert_eq!((late.cut, late.hits.len()), (Some(SearchLimit::Time), 0));
     let looked = AtomicUsize::new(0);
-    let watch = Watch {
+    let watch = SearchCallbacks {
         stopped: &|| looked.fetch_add(1, Relaxed) > 40,
         progress: &|_, _| {},
         every: PROGRESS,
     };
-    let all = Request { max_results: 100_000, ..ask("line") };
+    let all = SearchParams { max_results: 100_000, ..ask("line") };
     assert!(matches!(search(&vault, &all, &watch), Err(Error::Cancelled)));
     let gone = AtomicBool::new(true);
-    let watch = Watch { stopped: &|| gone.load(Relaxed), progress: &|_, _| {}, every: PROGRESS };
+    let watch =
+        SearchCallbacks { stopped: &|| gone.load(Relaxed), progress: &|_, _| {}, every: PROGRESS };
     assert!(matches!(search(&vault, &all, &watch), Err(Error::Cancelled)));
 }
 
@@ -187,7 +200,7 @@ fn a_note_is_searched_in_stretches_as_it_is_at_once() {
     let room = matcher::Room { hits: 8, bytes: 1_000, context_lines: 1 };
     for regex in ["one", "^one$", "^$", "e\\b", "[^x]*"] {
         let hits = |most| {
-            let question = Question::new(&Request { regex: true, ..ask(regex) }).unwrap();
+            let question = CompiledQuery::new(&SearchParams { regex: true, ..ask(regex) }).unwrap();
             let question = question.shown(most);
             question.hits(&mut question.searcher(), text.as_bytes(), room, &|| false).unwrap()
         };
@@ -202,7 +215,7 @@ fn a_note_is_searched_in_stretches_as_it_is_at_once() {
 /// A search takes one step for each state of a large pattern at each byte.
 #[test]
 fn large_patterns_are_stopped_within_a_note_and_get_no_endless_lines() {
-    let large = Request { regex: true, threads: 1, ..ask("[ab]{0,2000}[cd]") };
+    let large = SearchParams { regex: true, threads: 1, ..ask("[ab]{0,2000}[cd]") };
     let lines = ("lines.md".to_owned(), "xyz xyz\n".repeat(1 << 18));
     let (_dir, vault) = vault(
         &[
@@ -217,7 +230,7 @@ fn large_patterns_are_stopped_within_a_note_and_get_no_endless_lines() {
     assert_eq!(found.skipped[0].path, "line.md");
     assert!(found.skipped[0].reason.contains("1048576 bytes"), "{:?}", found.skipped);
     let looked = AtomicUsize::new(0);
-    let watch = Watch {
+    let watch = SearchCallbacks {
         stopped: &|| looked.fetch_add(1, Relaxed) > 6,
         progress: &|_, _| {},
         every: PROGRESS,
@@ -231,9 +244,10 @@ fn a_note_of_which_not_all_was_looked_through_for_the_tag_is_named() {
     let notes = [("a.md", format!("#a\n{word}")), ("b.md", format!("{word}#a\n"))];
     let notes = notes.map(|(path, text)| (path.to_owned(), text));
     let (_dir, vault) = vault(&notes, &Options::default());
-    let found = run(&vault, &Request { tag: Some("a"), max_results: 3, ..ask("word") }).unwrap();
-    assert_eq!((found.hits.len(), found.cut), (3, Some(Cut::Results)));
-    let found = run(&vault, &Request { tag: Some("A"), ..ask("#a") }).unwrap();
+    let found =
+        run(&vault, &SearchParams { tag: Some("a"), max_results: 3, ..ask("word") }).unwrap();
+    assert_eq!((found.hits.len(), found.cut), (3, Some(SearchLimit::Results)));
+    let found = run(&vault, &SearchParams { tag: Some("A"), ..ask("#a") }).unwrap();
     assert_eq!((found.hits.len(), found.skipped_count), (1, 1), "{found:?}");
     assert_eq!((found.hits[0].path.as_str(), found.skipped[0].path.as_str()), ("a.md", "b.md"));
 }
@@ -244,7 +258,7 @@ fn what_is_no_query_is_refused() {
     for (query, regex) in
         [("", false), ("(", true), ("a\nb", true), ("a\\nb", true), ("(x{1000}){1000}", true)]
     {
-        let refused = run(&vault, &Request { regex, ..ask(query) });
+        let refused = run(&vault, &SearchParams { regex, ..ask(query) });
         assert!(matches!(refused, Err(Error::Pattern(_))), "{query:?}");
     }
     assert!(matches!(run(&vault, &ask(&"x".repeat(1_025))), Err(Error::Pattern(_))));
@@ -257,8 +271,8 @@ fn how_far_a_long_search_is_is_told() {
     let (_dir, vault) = vault(&notes, &Options::default());
     let told = std::sync::Mutex::new(Vec::new());
     let progress = |done: usize, all: usize| told.lock().unwrap().push((done, all));
-    let watch = Watch { stopped: &|| false, progress: &progress, every: Duration::ZERO };
-    let none = search(&vault, &Request { threads: 1, ..ask("nowhere") }, &watch).unwrap();
+    let watch = SearchCallbacks { stopped: &|| false, progress: &progress, every: Duration::ZERO };
+    let none = search(&vault, &SearchParams { threads: 1, ..ask("nowhere") }, &watch).unwrap();
     assert_eq!((none.searched, none.hits.len()), (100, 0));
     let all: Vec<_> = (1..=100).map(|done| (done, 100)).collect();
     assert_eq!(told.into_inner().unwrap(), all);

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::actor::VaultActor;
 use crate::answer::VaultResult;
-use crate::keeper::VaultActor;
 use crate::ops::MOST_ROWS;
 
 /// Read, write, search and organise a shared folder of Markdown notes that outlives workspaces and
@@ -18,38 +18,38 @@ pub struct VaultCall {
     /// The call is confined to what this member of a team has: `team/member`. Its paths begin at the folder `teams/<team>`, and nothing outside of that is read, found or changed. Default: the whole vault.
     pub as_member: Option<String>,
     #[serde(flatten)]
-    pub(crate) action: Action,
+    pub(crate) action: VaultAction,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
-pub(crate) enum Action {
+pub(crate) enum VaultAction {
     /// Show a note.
-    Read(Read),
+    Read(ReadInput),
     /// Make or change one.
-    Write(Write),
+    Write(WriteInput),
     /// Find lines in all notes.
-    Search(Search),
+    Search(SearchInput),
     /// Show what a folder has.
-    List(List),
+    List(ListInput),
     /// Remove a note.
-    Delete(Delete),
+    Delete(DeleteInput),
     /// Read or change front matter.
-    Frontmatter(Frontmatter),
+    Frontmatter(FrontmatterInput),
     /// Read or change tags.
-    Tags(Tags),
+    Tags(TagsInput),
     /// Replace text in a note.
-    Replace(Replace),
+    Replace(ReplaceInput),
     /// Move or rename a note.
-    Move(Move),
+    Move(MoveInput),
     /// Show several notes.
-    BatchRead(BatchRead),
+    BatchRead(BatchReadInput),
     /// Show how much there is, and what changed last.
-    Stats(Stats),
+    Stats(StatsInput),
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Read {
+pub(crate) struct ReadInput {
     /// The note, or a card that the daemon keeps of a team's member, `teams/<team>/cards/<member>.json`.
     pub(crate) path: String,
     /// `markdown`, the default, is the text alone; `json` also answers the parsed front matter.
@@ -57,7 +57,7 @@ pub(crate) struct Read {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Write {
+pub(crate) struct WriteInput {
     /// The note.
     pub(crate) path: String,
     /// The text. Nothing is added to it, no newline either.
@@ -67,7 +67,7 @@ pub(crate) struct Write {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Search {
+pub(crate) struct SearchInput {
     /// What a line has to have, 1 to 1024 characters.
     pub(crate) query: String,
     /// `query` is a regular expression. Default: false.
@@ -88,7 +88,7 @@ pub(crate) struct Search {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct List {
+pub(crate) struct ListInput {
     /// The folder. Default: the whole vault.
     pub(crate) path: Option<String>,
     /// The same as `path`.
@@ -105,7 +105,7 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Delete {
+pub(crate) struct DeleteInput {
     /// The note.
     pub(crate) path: String,
     /// Has to be true. There is no way back.
@@ -113,7 +113,7 @@ pub(crate) struct Delete {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Frontmatter {
+pub(crate) struct FrontmatterInput {
     /// The note.
     pub(crate) path: String,
     /// `get` answers all of it, `set` and `delete` change one key.
@@ -126,7 +126,7 @@ pub(crate) struct Frontmatter {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Tags {
+pub(crate) struct TagsInput {
     /// The note.
     pub(crate) path: String,
     /// `list` answers those of the front matter and of the text, `add` and `remove` change the front matter.
@@ -136,7 +136,7 @@ pub(crate) struct Tags {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Replace {
+pub(crate) struct ReplaceInput {
     /// The note.
     pub(crate) path: String,
     /// What to replace, wherever it is.
@@ -149,7 +149,7 @@ pub(crate) struct Replace {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Move {
+pub(crate) struct MoveInput {
     /// The note.
     pub(crate) path: String,
     /// Where to; folders on the way are made.
@@ -159,7 +159,7 @@ pub(crate) struct Move {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct BatchRead {
+pub(crate) struct BatchReadInput {
     /// The notes, and cards as for `read`.
     #[schemars(length(min = 1, max = 10))]
     pub(crate) paths: Vec<String>,
@@ -170,7 +170,7 @@ pub(crate) struct BatchRead {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Stats {
+pub(crate) struct StatsInput {
     /// How many of the notes changed last to show. Default: 10.
     #[schemars(range(max = 1000))]
     pub(crate) recent_count: Option<u32>,

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_link::{Link, Wait, link_error};
+use hivekeep_link::{CallTerms, Link, link_error};
 
 use crate::codes;
 
@@ -27,7 +27,7 @@ pub(super) async fn bring(link: &Link, file: &Path) -> Result<(), ToolError> {
             .next("mend git.ca_file on the host")
     };
     let bytes = read(file).await.map_err(refused)?;
-    let (size, wait) = (bytes.len() as u64, Wait::at_most(PATIENCE));
+    let (size, wait) = (bytes.len() as u64, CallTerms::at_most(PATIENCE));
     let sent = link.upload(PLACE, Some(0o644), size, bytes.as_slice(), wait, |_| {}).await;
     sent.map(drop).map_err(link_error)
 }

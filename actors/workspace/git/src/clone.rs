@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_link::{LinkError, Wait, link_error};
-use hivekeep_protocol::{FileList, GuestCode};
+use hivekeep_link::{CallTerms, LinkError, link_error};
+use hivekeep_protocol::{GuestCode, ListFolder};
 
 use super::{
     Git, GitUrl, Login,
-    run::{Asked, GitDone},
+    run::{AuthenticationRecord, GitDone},
 };
 use crate::api::GitCloned;
 use crate::codes;
@@ -83,8 +83,8 @@ pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError
 ///
 /// `destination_not_empty`.
 async fn free(git: &Git, path: &str) -> Result<(), ToolError> {
-    let look = FileList { path: path.to_owned(), after: None, limit: 1 };
-    let what = match git.link().ask(look, Wait::at_most(LOOK)).await {
+    let look = ListFolder { path: path.to_owned(), after: None, limit: 1 };
+    let what = match git.link().ask(look, CallTerms::at_most(LOOK)).await {
         Ok(listed) if listed.entries.is_empty() => return Ok(()),
         Ok(_) => "contains files",
         Err(LinkError::Guest(error)) if error.code == GuestCode::NotFound => return Ok(()),
@@ -95,7 +95,12 @@ async fn free(git: &Git, path: &str) -> Result<(), ToolError> {
         .next("give another `path`, or remove what is there"))
 }
 
-async fn failure(git: &mut Git, wish: &CloneWish, done: &GitDone, asked: &Asked) -> ToolError {
+async fn failure(
+    git: &mut Git,
+    wish: &CloneWish,
+    done: &GitDone,
+    asked: &AuthenticationRecord,
+) -> ToolError {
     if let Some(error) = git.not_let_in(done, asked) {
         return error;
     }

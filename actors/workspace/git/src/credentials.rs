@@ -55,7 +55,7 @@ pub struct HostCredential {
 /// A credential that a call brings along.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Given {
+pub struct CallCredential {
     /// The user's name; left out for servers that only look at the token.
     pub username: Option<String>,
     /// Token or password. It reaches git for this one command and is kept nowhere.
@@ -67,7 +67,7 @@ pub struct Given {
     pub host: Option<String>,
 }
 
-impl Given {
+impl CallCredential {
     /// Makes a login for the server that would receive the credential.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl GitOptions {
     pub fn login_for(
         &self,
         url: &GitUrl,
-        given: Option<&Given>,
+        given: Option<&CallCredential>,
     ) -> Result<Option<Login>, ToolError> {
         match (given, url.origin()) {
             (Some(given), Some(origin)) => given.login(origin, url.username()).map(Some),

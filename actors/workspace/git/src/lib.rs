@@ -25,13 +25,13 @@ mod status;
 mod tests;
 mod url;
 
+pub use credentials::{CallCredential, Login};
 pub use credentials::{GitOptions, HostCredential};
-pub use credentials::{Given, Login};
 pub use family::GitFamily;
 pub use names::path;
-pub use redact::Hider;
+pub use redact::SecretRedactor;
 pub use repo::Git;
-pub use run::Asked;
+pub use run::AuthenticationRecord;
 pub use url::GitUrl;
 
 pub use self::{

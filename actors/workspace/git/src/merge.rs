@@ -44,7 +44,7 @@ use self::{
 pub use self::{
     guest::GuestRepository,
     repository::Repository,
-    running::{Merges, Running},
+    running::{Merges, RunningMerge},
 };
 use crate::merge::api::{MergeResult, MergeStrategy};
 
@@ -53,7 +53,7 @@ const AT_ONCE: usize = 4;
 
 /// Parameters of a merge.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct MergeWish {
     /// Path of the repository, the same in all workspaces.
     pub path: String,
     /// Strategy of the merge.
@@ -67,7 +67,7 @@ pub struct Wish {
 }
 
 /// Workspace that takes part in a merge.
-pub struct Side {
+pub struct MergeSide {
     /// Id of the workspace.
     pub id: WorkspaceId,
     /// Name of the workspace.
@@ -82,10 +82,10 @@ pub struct Side {
 /// Fails when nothing could be tried, or the result could not be landed on the target's branch:
 /// then the target is unchanged. A failed source is part of the result.
 pub async fn merge(
-    wish: &Wish,
-    running: &Running,
-    target: &Side,
-    sources: &[Side],
+    wish: &MergeWish,
+    running: &RunningMerge,
+    target: &MergeSide,
+    sources: &[MergeSide],
     spool: &Path,
     progress: &Progress,
 ) -> Result<MergeResult, ToolError> {
@@ -105,10 +105,10 @@ pub async fn merge(
 
 /// Merge in progress.
 struct Attempt<'a> {
-    wish: &'a Wish,
-    running: &'a Running,
+    wish: &'a MergeWish,
+    running: &'a RunningMerge,
     target: &'a Repo<'a>,
-    sources: &'a [Side],
+    sources: &'a [MergeSide],
     spool: &'a Path,
     progress: &'a Progress,
 }
@@ -154,7 +154,7 @@ impl Attempt<'_> {
         Ok(self.target.at(path))
     }
 
-    async fn collect(&self, source: &Side, sample: &[String]) -> Collected {
+    async fn collect(&self, source: &MergeSide, sample: &[String]) -> Collected {
         match &source.repository {
             Ok(way) => {
                 collect(&**way, self.wish, self.running, &source.name, sample, self.spool).await
@@ -170,7 +170,7 @@ impl Attempt<'_> {
         &self,
         scratch: &Repo<'_>,
         index: usize,
-        source: &Side,
+        source: &MergeSide,
         has: Collected,
         report: &mut Report,
     ) -> Tried<Option<Branch>> {
@@ -213,7 +213,7 @@ impl Attempt<'_> {
     async fn apply(
         &self,
         scratch: &Repo<'_>,
-        source: &Side,
+        source: &MergeSide,
         tip: &str,
     ) -> Tried<(Applied, Option<Branch>)> {
         let alone = |tried: Result<Applied, Failure>| tried.map(|applied| (applied, None));
@@ -234,7 +234,7 @@ impl Attempt<'_> {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "at most twenty")]
-    fn report_progress(&self, index: usize, source: &Side) {
+    fn report_progress(&self, index: usize, source: &MergeSide) {
         let all = Some(self.sources.len() as f64);
         self.progress.report(index as f64, all, format!("merging {}", source.name));
     }

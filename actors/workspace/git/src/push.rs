@@ -5,8 +5,8 @@ use std::time::Duration;
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::{
-    Git, GitOptions, GitUrl, Given, Login, names, report,
-    run::{Asked, GitDone},
+    CallCredential, Git, GitOptions, GitUrl, Login, names, report,
+    run::{AuthenticationRecord, GitDone},
     url,
 };
 use crate::api::GitPushed;
@@ -18,7 +18,7 @@ pub struct PushWish {
     pub branch: Option<String>,
     pub force: bool,
     pub set_upstream: bool,
-    pub credential: Option<Given>,
+    pub credential: Option<CallCredential>,
     pub timeout: Duration,
 }
 
@@ -141,7 +141,7 @@ fn failure(
     remote: &str,
     branch: &str,
     done: &GitDone,
-    asked: &Asked,
+    asked: &AuthenticationRecord,
     refs: &[crate::api::PushedRef],
 ) -> ToolError {
     if let Some(rejected) = refs.iter().find(|it| it.status == "rejected") {

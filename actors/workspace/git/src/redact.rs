@@ -23,12 +23,12 @@ static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 
 /// Redactor of texts.
 #[derive(Debug, Default)]
-pub struct Hider {
+pub struct SecretRedactor {
     /// Secrets of the call, longest first.
     known: Vec<Secret>,
 }
 
-impl Hider {
+impl SecretRedactor {
     /// Adds a secret to hide.
     pub fn add(&mut self, secret: &Secret) {
         if secret.expose().len() >= LEAST_BYTES && !self.known.contains(secret) {
@@ -95,13 +95,13 @@ mod tests {
                 "https://example.org/@scope/x ghp_short",
             ),
         ] {
-            assert_eq!(Hider::default().text(&text).0, expected, "{text}");
+            assert_eq!(SecretRedactor::default().text(&text).0, expected, "{text}");
         }
     }
 
     #[test]
     fn those_of_the_call_are_hidden_longest_first() {
-        let mut hider = Hider::default();
+        let mut hider = SecretRedactor::default();
         for secret in ["abc", "hunter22", "hunter22-longer"] {
             hider.add(&Secret::new(secret.to_owned()));
         }
@@ -115,7 +115,7 @@ mod tests {
             secret in "[!-~]{8,40}", before in "\\PC{0,40}", after in "\\PC{0,40}",
         ) {
             prop_assume!(!HIDDEN.contains(&secret));
-            let mut hider = Hider::default();
+            let mut hider = SecretRedactor::default();
             hider.add(&Secret::new(secret.clone()));
             let (text, hidden) = hider.text(&format!("{before}{secret}{after}"));
             // A replacement could only spell the secret again with stars.

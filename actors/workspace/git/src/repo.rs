@@ -6,8 +6,8 @@ use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 use hivekeep_link::Link;
 
 use super::{
-    Hider, Login, authorities,
-    run::{self, Asked, GitCall, GitDone},
+    Login, SecretRedactor, authorities,
+    run::{self, AuthenticationRecord, GitCall, GitDone},
 };
 use crate::codes;
 
@@ -33,7 +33,7 @@ pub struct Git {
     /// File of the host with authorities trusted beside those of the image.
     ca_file: Option<PathBuf>,
     /// Redactor of its output.
-    pub hider: Hider,
+    pub hider: SecretRedactor,
 }
 
 impl Git {
@@ -46,7 +46,7 @@ impl Git {
         // Status commands change nothing in a repository, and paths are literal.
         env.push(("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()));
         env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
-        Self { link, dir, env, ca_file: None, hider: Hider::default() }
+        Self { link, dir, env, ca_file: None, hider: SecretRedactor::default() }
     }
 
     /// Trusts the authorities of a host's file too, unless the workspace sets its own.
@@ -101,7 +101,7 @@ impl Git {
         args: &[&str],
         login: Option<&Login>,
         timeout: Duration,
-    ) -> Result<(GitDone, Asked), ToolError> {
+    ) -> Result<(GitDone, AuthenticationRecord), ToolError> {
         let credential = match login {
             Some(login) => Some(login.credential().await?),
             None => None,
@@ -197,7 +197,11 @@ impl Git {
     }
 
     /// Authentication error of a run, if that is why it failed.
-    pub(super) fn not_let_in(&self, done: &GitDone, asked: &Asked) -> Option<ToolError> {
+    pub(super) fn not_let_in(
+        &self,
+        done: &GitDone,
+        asked: &AuthenticationRecord,
+    ) -> Option<ToolError> {
         let shown = |origin: &str| self.hider.text(&origin.chars().take(300).collect::<String>()).0;
         if asked.rejected {
             let error = self.failed(

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_link::{ExecOutput, Link, LinkError, Wait, link_error};
-use hivekeep_protocol::{Argv, Credential, Exec, ExecAsking, Exit, GuestCode};
+use hivekeep_link::{CallTerms, ExecOutput, Link, LinkError, link_error};
+use hivekeep_protocol::{Argv, Credential, ExecAsking, Exit, GuestCode, RunCommand};
 
 use crate::codes;
 
-pub use hivekeep_link::Asked;
+pub use hivekeep_link::AuthenticationRecord;
 
 /// Time beyond git's own limit that the guest's answer is awaited.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);
@@ -77,8 +77,8 @@ pub async fn git_asking(
     link: &Link,
     call: GitCall<'_>,
     credential: Option<Credential>,
-) -> Result<(GitDone, Asked), ToolError> {
-    let wait = Wait::at_most(call.timeout + ANSWER_MARGIN);
+) -> Result<(GitDone, AuthenticationRecord), ToolError> {
+    let wait = CallTerms::at_most(call.timeout + ANSWER_MARGIN);
     let request = ExecAsking { exec: exec_of(&call), credential };
     let (output, asked) = match link.exec_asking(request, wait).await {
         Ok((output, asked)) => (Ok(output), asked),
@@ -87,7 +87,7 @@ pub async fn git_asking(
             return Err(ToolError::new(Layer::Guest, codes::GUEST_UNSUPPORTED, message)
                 .next("workspace_stop and workspace_start it: then it runs this daemon's guest"));
         }
-        Err(error) => (Err(error), Asked::default()),
+        Err(error) => (Err(error), AuthenticationRecord::default()),
     };
     Ok((done(&call, output)?, asked))
 }
@@ -98,15 +98,15 @@ pub async fn git_asking(
 /// `git_missing`, `git_timed_out`; `not_found` and `not_a_directory` for `dir`; errors of the link
 /// to the guest.
 pub async fn git(link: &Link, call: GitCall<'_>) -> Result<GitDone, ToolError> {
-    let wait = Wait::at_most(call.timeout + ANSWER_MARGIN);
+    let wait = CallTerms::at_most(call.timeout + ANSWER_MARGIN);
     let output = link.exec(exec_of(&call), wait, |_, _| {}).await;
     done(&call, output)
 }
 
-fn exec_of(call: &GitCall<'_>) -> Exec {
+fn exec_of(call: &GitCall<'_>) -> RunCommand {
     let words = std::iter::once("git").chain(call.args.iter().copied());
     let env = USUAL.iter().chain(call.env).chain(&FIXED);
-    Exec {
+    RunCommand {
         argv: Argv::Direct(words.map(str::to_owned).collect()),
         env: env.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         workdir: Some(call.dir.to_owned()),

@@ -26,7 +26,7 @@ async fn cloned_as(
     guest: &Guest,
     url: &str,
     path: &str,
-    given: Option<&Given>,
+    given: Option<&CallCredential>,
     change: impl FnOnce(&mut CloneWish),
 ) -> Result<GitCloned, ToolError> {
     let url = GitUrl::parse(url)?;
@@ -75,9 +75,9 @@ async fn differs(
     diff(&guest.git(&guest.path(path)), wish).await
 }
 
-fn given(token: &str) -> Given {
+fn given(token: &str) -> CallCredential {
     let token = Secret::new(token.to_owned());
-    Given { username: Some("somebody".to_owned()), token, host: None }
+    CallCredential { username: Some("somebody".to_owned()), token, host: None }
 }
 
 /// Makes a bare repository of one commit with a branch `other`.
@@ -272,10 +272,10 @@ async fn a_credential_reaches_the_server_and_is_nowhere_else() {
     assert_eq!(refused.code, "authentication_required", "{refused:?}");
     let refused = pushed(&guest, "a", PushWish { credential: Some(given("tok-wrong")), ..wish() });
     assert_eq!(refused.await.unwrap_err().code, "authentication_failed");
-    let elsewhere = Given { host: Some("example.org".into()), ..given(TOKEN) };
+    let elsewhere = CallCredential { host: Some("example.org".into()), ..given(TOKEN) };
     let refused = pushed(&guest, "a", PushWish { credential: Some(elsewhere), ..wish() });
     assert_eq!(refused.await.unwrap_err().code, "credential_for_another_server");
-    let here = Given { host: Some(format!("http://{}", server.address)), ..given(TOKEN) };
+    let here = CallCredential { host: Some(format!("http://{}", server.address)), ..given(TOKEN) };
     let wish = PushWish { credential: Some(here), set_upstream: true, ..wish() };
     let done = pushed(&guest, "a", wish).await.unwrap();
     assert_eq!(done.status, "pushed");

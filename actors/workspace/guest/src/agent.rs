@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use hivekeep_protocol::{Frame, GuestEvent, Kind, encode};
+use hivekeep_protocol::{Frame, FrameKind, GuestEvent, encode};
 use tokio_util::sync::CancellationToken;
 
 use crate::contain::Contain;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
-use crate::jobs::Jobs;
+use crate::jobs::JobsFolder;
 use crate::session::outbox::Outbox;
-use crate::settings::Settings;
-use crate::tasks::Tasks;
+use crate::settings::AgentSettings;
+use crate::tasks::GuestTasks;
 
 /// The status with which the daemon tells its init to shut down.
 pub const SHUTDOWN_STATUS: u8 = 75;
 
 /// Identity of this guest.
 #[derive(Debug)]
-pub struct Identity {
+pub struct GuestIdentity {
     /// Boot id of the kernel, or of the sandbox.
     pub boot_id: String,
     /// Starts of the daemon within this boot, this one included.
@@ -35,14 +35,14 @@ pub struct Identity {
 /// Shared by every connection.
 #[derive(Debug)]
 pub struct Agent {
-    pub(crate) settings: Settings,
-    pub(crate) identity: Identity,
+    pub(crate) settings: AgentSettings,
+    pub(crate) identity: GuestIdentity,
     pub(crate) persona: Persona,
     pub(crate) freezer: Freezer,
     pub(crate) contain: Contain,
-    pub(crate) jobs: Jobs,
-    pub(crate) tasks: Tasks,
-    pub(crate) links: Links,
+    pub(crate) jobs: JobsFolder,
+    pub(crate) tasks: GuestTasks,
+    pub(crate) links: EventListeners,
     /// Held by the one call at a time that sets the interface, never across an await.
     pub(crate) network: Mutex<()>,
     pub(crate) null: std::fs::File,
@@ -56,7 +56,7 @@ impl Agent {
     }
 
     /// Tasks that were assigned to this guest.
-    pub fn tasks(&self) -> &Tasks {
+    pub fn tasks(&self) -> &GuestTasks {
         &self.tasks
     }
 
@@ -66,8 +66,8 @@ impl Agent {
     }
 }
 
-impl Identity {
-    fn read(settings: &Settings) -> io::Result<Self> {
+impl GuestIdentity {
+    fn read(settings: &AgentSettings) -> io::Result<Self> {
         // A sandbox shares its kernel's boot id, so it is given one of its own.
         let boot_id = std::fs::read_to_string(settings.run_dir.join("boot_id"))
             .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/random/boot_id"))?;
@@ -84,36 +84,36 @@ impl Identity {
 
 /// The connections that get events.
 #[derive(Debug, Default)]
-pub struct Links {
+pub struct EventListeners {
     next: AtomicU64,
     /// Held for an insertion, a removal or an offer only.
     live: Arc<Mutex<Vec<(u64, Outbox)>>>,
 }
 
-/// A connection leaves [`Links`] when this is dropped.
-pub(crate) struct Listening {
+/// A connection leaves [`EventListeners`] when this is dropped.
+pub(crate) struct EventListener {
     key: u64,
     live: Arc<Mutex<Vec<(u64, Outbox)>>>,
 }
 
-impl Links {
-    pub(crate) fn add(&self, outbox: Outbox) -> Listening {
+impl EventListeners {
+    pub(crate) fn add(&self, outbox: Outbox) -> EventListener {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         self.live.lock().unwrap_or_else(PoisonError::into_inner).push((key, outbox));
-        Listening { key, live: self.live.clone() }
+        EventListener { key, live: self.live.clone() }
     }
 
     /// Tells every connection. One whose queue is full misses it.
     pub(crate) fn tell(&self, event: &GuestEvent) {
         let Ok(payload) = encode(event) else { return };
-        let frame = Frame { kind: Kind::Event, id: 0, payload }.to_bytes();
+        let frame = Frame { kind: FrameKind::Event, id: 0, payload }.to_bytes();
         for (_, outbox) in self.live.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             outbox.offer(frame.clone());
         }
     }
 }
 
-impl Drop for Listening {
+impl Drop for EventListener {
     fn drop(&mut self) {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.retain(|(key, _)| *key != self.key);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::settings::Place;
+use crate::settings::GuestKind;
 
 /// The command line makes no sense.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum Error {
 
 /// Where the agent finds its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Link {
+pub enum LinkPort {
     /// The virtio-serial port.
     Virtio,
     /// The vsock port, and the CIDs served.
@@ -45,13 +45,13 @@ pub enum Link {
 #[derive(Debug, Clone)]
 pub struct AgentArgs {
     /// `--carrier virtio-serial|vsock`, `--unix-fd N` or `--unix PATH`.
-    pub link: Link,
+    pub link: LinkPort,
     /// `--token-hash HEX`: BLAKE3 of the token.
     pub token_hash: [u8; 32],
     /// `--peer-uid U`, repeatable: users served on a Unix socket.
     pub peer_uids: Vec<u32>,
     /// `--place vm|sandbox`.
-    pub place: Place,
+    pub place: GuestKind,
     /// `--state-dir DIR`.
     pub state_dir: PathBuf,
     /// `--run-dir DIR`.
@@ -101,7 +101,7 @@ fn words(words: impl Iterator<Item = OsString>) -> Parser {
 /// See [`Error`].
 pub fn agent(args: impl Iterator<Item = OsString>) -> Result<AgentArgs, Error> {
     let mut parser = words(args);
-    let (mut carrier, mut token_hash, mut place) = (None, None, Place::Sandbox);
+    let (mut carrier, mut token_hash, mut place) = (None, None, GuestKind::Sandbox);
     let (mut peer_uids, mut cids) = (Vec::new(), vec![crate::carrier::vsock::HOST_CID]);
     let (mut state_dir, mut run_dir) = (PathBuf::from(STATE_DIR), PathBuf::from(RUN_DIR));
     let mut cgroup_root = None;
@@ -109,22 +109,22 @@ pub fn agent(args: impl Iterator<Item = OsString>) -> Result<AgentArgs, Error> {
         match arg {
             Arg::Long("carrier") => {
                 carrier = Some(match parser.value()?.string()?.as_str() {
-                    "virtio-serial" => Link::Virtio,
-                    "vsock" => Link::Vsock(Vec::new()),
+                    "virtio-serial" => LinkPort::Virtio,
+                    "vsock" => LinkPort::Vsock(Vec::new()),
                     other => {
                         return Err(value("--carrier", other, "is not virtio-serial or vsock"));
                     }
                 });
             }
-            Arg::Long("unix-fd") => carrier = Some(Link::UnixFd(parser.value()?.parse()?)),
-            Arg::Long("unix") => carrier = Some(Link::UnixPath(parser.value()?.into())),
+            Arg::Long("unix-fd") => carrier = Some(LinkPort::UnixFd(parser.value()?.parse()?)),
+            Arg::Long("unix") => carrier = Some(LinkPort::UnixPath(parser.value()?.into())),
             Arg::Long("token-hash") => token_hash = Some(hash(&parser.value()?.string()?)?),
             Arg::Long("peer-uid") => peer_uids.push(parser.value()?.parse()?),
             Arg::Long("allow-cid") => cids.push(parser.value()?.parse()?),
             Arg::Long("place") => {
                 place = match parser.value()?.string()?.as_str() {
-                    "vm" => Place::Vm,
-                    "sandbox" => Place::Sandbox,
+                    "vm" => GuestKind::Vm,
+                    "sandbox" => GuestKind::Sandbox,
                     other => return Err(value("--place", other, "is not vm or sandbox")),
                 };
             }
@@ -135,7 +135,7 @@ pub fn agent(args: impl Iterator<Item = OsString>) -> Result<AgentArgs, Error> {
         }
     }
     let link = match carrier.ok_or(Error::Missing("--carrier, --unix-fd or --unix"))? {
-        Link::Vsock(_) => Link::Vsock(cids),
+        LinkPort::Vsock(_) => LinkPort::Vsock(cids),
         other => other,
     };
     let token_hash = token_hash.ok_or(Error::Missing("--token-hash"))?;
@@ -233,7 +233,7 @@ mod tests {
         let hash = "a1".repeat(32);
         let line = format!("--carrier vsock --allow-cid 1 --token-hash {hash} --place vm");
         let it = agent(args(&line)).expect("sound");
-        assert_eq!((it.link, it.place), (Link::Vsock(vec![2, 1]), Place::Vm));
+        assert_eq!((it.link, it.place), (LinkPort::Vsock(vec![2, 1]), GuestKind::Vm));
         assert_eq!((it.token_hash, it.run_dir), ([0xa1; 32], PathBuf::from(RUN_DIR)));
     }
 

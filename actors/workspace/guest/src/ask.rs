@@ -21,7 +21,7 @@ use hivekeep_protocol::{ExecAsked, ExecAsking, GuestError};
 
 use crate::exec;
 use crate::files::io_error;
-use crate::session::call::CallCx;
+use crate::session::call::RequestContext;
 use server::Server;
 
 /// The name by which git calls this binary.
@@ -33,7 +33,7 @@ pub const SOCKET_VARIABLE: &str = "HIVEKEEP_ASK";
 ///
 /// # Errors
 /// As [`exec::run`], and when there can be no socket.
-pub async fn run(cx: &CallCx, asking: ExecAsking) -> Result<ExecAsked, GuestError> {
+pub async fn run(cx: &RequestContext, asking: ExecAsking) -> Result<ExecAsked, GuestError> {
     let ExecAsking { mut exec, credential } = asking;
     let run_dir = &cx.agent.settings.run_dir;
     let program = program(run_dir).map_err(|error| io_error(&error, "the askpass program"))?;

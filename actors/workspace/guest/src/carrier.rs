@@ -16,14 +16,14 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::session::Stream;
+use crate::session::StreamKind;
 
 /// Accepts byte streams of the host.
-pub trait Carrier: Send + 'static {
+pub trait GuestCarrier: Send + 'static {
     /// For messages and reports.
     const NAME: &'static str;
     /// Whether a stream ends with its connection.
-    const STREAM: Stream;
+    const STREAM: StreamKind;
     /// Bytes from the host.
     type Reader: AsyncRead + Unpin + Send + 'static;
     /// Bytes to the host.

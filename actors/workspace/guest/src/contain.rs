@@ -23,7 +23,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::files::off_thread;
 use crate::sys::spawn::{self, Program};
-use outputs::Readers;
+use outputs::OutputReaders;
 
 /// Longest wait for processes to die after SIGKILL. Beyond it something in the
 /// kernel holds them, and the call fails and says so.
@@ -33,7 +33,7 @@ pub const KILL_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub enum Contain {
     /// One cgroup for each command.
-    Cgroup(cgroup::Pool),
+    Cgroup(cgroup::CgroupPool),
     /// One shim for each command.
     Subreaper(Arc<reaper::Shim>),
 }
@@ -57,14 +57,14 @@ pub enum Error {
 
 /// Set of the processes of one command.
 #[derive(Debug, Clone)]
-pub enum Scope {
+pub enum ProcessSet {
     /// Those in this cgroup or below.
     Cgroup(PathBuf),
     /// Those that descend from this shim, which is child-subreaper.
     Below(i32),
 }
 
-impl Scope {
+impl ProcessSet {
     /// Whether a process, which lives, is one of the command's.
     pub fn holds(&self, pid: i32) -> bool {
         match self {
@@ -76,7 +76,7 @@ impl Scope {
 
 /// A running command and everything it started. Dropping it kills all of that.
 #[derive(Debug)]
-pub struct Running(Option<Hold>);
+pub struct RunningCommand(Option<Hold>);
 
 #[derive(Debug)]
 enum Hold {
@@ -113,7 +113,7 @@ impl Contain {
     ///
     /// # Errors
     /// When it cannot be contained or executed; nothing is left then.
-    pub async fn start(&self, program: Program) -> Result<(Running, Readers), Error> {
+    pub async fn start(&self, program: Program) -> Result<(RunningCommand, OutputReaders), Error> {
         match self {
             Self::Cgroup(pool) => {
                 let (cgroup, pool) = (pool.take()?, pool.clone());
@@ -121,7 +121,7 @@ impl Contain {
                 let unless_started = cgroup.kill_guard();
                 let started = off_thread(move || {
                     let (member, readers) = pool.start(cgroup, &program)?;
-                    Ok((Running(Some(Hold::Cgroup(member))), readers))
+                    Ok((RunningCommand(Some(Hold::Cgroup(member))), readers))
                 });
                 let started = started.await;
                 unless_started.disarm();
@@ -131,7 +131,7 @@ impl Contain {
                 let shim = shim.clone();
                 let started = off_thread(move || {
                     let (reaped, readers) = shim.start(program)?;
-                    Ok::<_, Error>((Running(Some(Hold::Reaper(reaped))), readers))
+                    Ok::<_, Error>((RunningCommand(Some(Hold::Reaper(reaped))), readers))
                 });
                 let (mut running, readers) = started.await?;
                 if let Hold::Reaper(reaped) = running.hold() {
@@ -143,16 +143,16 @@ impl Contain {
     }
 }
 
-impl Running {
+impl RunningCommand {
     fn hold(&mut self) -> &mut Hold {
         self.0.as_mut().expect("taken only by drop")
     }
 
     /// Set of its processes, while it runs.
-    pub fn scope(&mut self) -> Scope {
+    pub fn scope(&mut self) -> ProcessSet {
         match self.hold() {
-            Hold::Cgroup(member) => Scope::Cgroup(member.dir().to_path_buf()),
-            Hold::Reaper(reaped) => Scope::Below(reaped.shim()),
+            Hold::Cgroup(member) => ProcessSet::Cgroup(member.dir().to_path_buf()),
+            Hold::Reaper(reaped) => ProcessSet::Below(reaped.shim()),
         }
     }
 
@@ -233,7 +233,7 @@ impl Hold {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let Some(mut hold) = self.0.take().filter(|hold| !hold.is_done()) else { return };
         hold.kill();

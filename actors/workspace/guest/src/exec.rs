@@ -10,14 +10,14 @@ mod pump;
 
 use std::time::Duration;
 
-use hivekeep_protocol::{Exec, ExecDone, Exit, GuestCode, GuestError, Stream};
+use hivekeep_protocol::{Exit, GuestCode, GuestError, RunCommand, RunCommandReply, Stream};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::contain::{self, Running, Scope};
-use crate::session::call::{CallCx, cancelled};
+use crate::contain::{self, ProcessSet, RunningCommand};
+use crate::session::call::{RequestContext, cancelled};
 use crate::sys::spawn;
-use command::Prepared;
+use command::PreparedCommand;
 use pump::Pump;
 
 /// Time for which processes left by the command may go on holding its pipes.
@@ -37,7 +37,7 @@ enum Ended {
 ///
 /// # Errors
 /// When the command could not be started, was cancelled, or could not be killed.
-pub async fn run(cx: &CallCx, exec: Exec) -> Result<ExecDone, GuestError> {
+pub async fn run(cx: &RequestContext, exec: RunCommand) -> Result<RunCommandReply, GuestError> {
     beside(cx, exec, |_| std::future::pending()).await
 }
 
@@ -46,16 +46,16 @@ pub async fn run(cx: &CallCx, exec: Exec) -> Result<ExecDone, GuestError> {
 /// # Errors
 /// As [`run`].
 pub(crate) async fn beside<F: Future<Output = ()>>(
-    cx: &CallCx,
-    exec: Exec,
-    work: impl FnOnce(Scope) -> F,
-) -> Result<ExecDone, GuestError> {
+    cx: &RequestContext,
+    exec: RunCommand,
+    work: impl FnOnce(ProcessSet) -> F,
+) -> Result<RunCommandReply, GuestError> {
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(exec.timeout_ms).min(LONGEST);
     let agent = &cx.agent;
     let workdir = exec.workdir.as_deref();
-    let Prepared { program, script } =
-        Prepared::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;
+    let PreparedCommand { program, script } =
+        PreparedCommand::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;
     let started = tokio::select! {
         started = agent.contain.start(program) => started,
         () = cx.cancel.cancelled() => return Err(cancelled()),
@@ -99,7 +99,7 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
     if matches!(ended, Ended::Cancelled) {
         return Err(cancelled());
     }
-    Ok(ExecDone {
+    Ok(RunCommandReply {
         exit,
         timed_out: matches!(ended, Ended::TimedOut),
         stdout_total_bytes: stdout.total_bytes(),
@@ -111,7 +111,7 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
 
 /// Kills what is left; afterwards nothing is. Returns how the command ended and
 /// how many other processes there were.
-async fn clear(running: &mut Running, ended: &Ended) -> Result<(Exit, u32), GuestError> {
+async fn clear(running: &mut RunningCommand, ended: &Ended) -> Result<(Exit, u32), GuestError> {
     if !matches!(ended, Ended::Itself) || !running.empties_within(DYING).await {
         running.kill();
     }

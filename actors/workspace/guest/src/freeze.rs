@@ -20,8 +20,8 @@ pub use freezer::Freezer;
 use freezer::{Order, Thread};
 
 use crate::files::{io_error, off_thread};
-use crate::session::call::CallCx;
-use crate::settings::Place;
+use crate::session::call::RequestContext;
+use crate::settings::GuestKind;
 use crate::sys::ioctl;
 
 const MAX_FREEZE_MS: u32 = 60_000;
@@ -32,12 +32,12 @@ const THAW_WAIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// `Invalid` for too long a time, `Unsupported` where the disk is not the guest's own, `Busy`
 /// while it is frozen, or as syncfs(2) and FIFREEZE.
-pub async fn quiesce(cx: &CallCx, asked: &Quiesce) -> Result<Quiesced, GuestError> {
+pub async fn quiesce(cx: &RequestContext, asked: &Quiesce) -> Result<Quiesced, GuestError> {
     let refuse = |code, text: &str| Err(GuestError::new(code, text));
     if asked.freeze_ms.is_some_and(|ms| ms > MAX_FREEZE_MS) {
         return refuse(GuestCode::Invalid, "a disk is frozen for at most a minute");
     }
-    if asked.freeze_ms.is_some() && cx.agent.settings.place == Place::Sandbox {
+    if asked.freeze_ms.is_some() && cx.agent.settings.place == GuestKind::Sandbox {
         return refuse(GuestCode::Unsupported, "a sandbox has no disk of its own");
     }
     let sync = || Ok(rustix::fs::syncfs(File::open("/")?)?);
@@ -97,7 +97,7 @@ fn hold_still(
 ///
 /// # Errors
 /// `Internal` when the thread does not answer.
-pub async fn thaw(cx: &CallCx) -> Result<Thawed, GuestError> {
+pub async fn thaw(cx: &RequestContext) -> Result<Thawed, GuestError> {
     let (order, answer) = oneshot::channel();
     let thread = cx.agent.freezer.thread().take();
     let ordered = thread.is_some_and(|thread| thread.orders.send(order).is_ok());

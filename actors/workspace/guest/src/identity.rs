@@ -22,8 +22,8 @@ pub use persona::Persona;
 pub(crate) use small::write_beside;
 
 use crate::files::io_error;
-use crate::session::call::CallCx;
-use crate::settings::Place;
+use crate::session::call::RequestContext;
+use crate::settings::GuestKind;
 use crate::sys::ioctl;
 use crate::system;
 
@@ -41,9 +41,9 @@ const CLOCK_TOLERANCE_MS: u64 = 10;
 /// # Errors
 /// `Invalid` for values that are none, `Unsupported` in a sandbox, `Internal` where something
 /// could not be set.
-pub fn reidentify(cx: &CallCx, asked: Reidentify) -> Result<Reidentified, GuestError> {
+pub fn reidentify(cx: &RequestContext, asked: Reidentify) -> Result<Reidentified, GuestError> {
     check(&asked)?;
-    if cx.agent.settings.place == Place::Sandbox {
+    if cx.agent.settings.place == GuestKind::Sandbox {
         let text = "a sandbox has no identity of its own";
         return Err(GuestError::new(GuestCode::Unsupported, text));
     }

@@ -9,9 +9,9 @@
 //! (default `/dev/vda`), `hivekeep.machine_id=` the machine's id, which is taken if it has none
 //! yet, or if its disk began as another machine's (the word `hivekeep.fork`).
 
-pub mod keeper;
 mod modules;
 mod mounts;
+pub mod supervisor;
 
 use std::ffi::CString;
 use std::io;
@@ -24,7 +24,7 @@ use rustix::system::{RebootCommand, reboot};
 
 use crate::args::RUN_DIR;
 use crate::identity;
-use crate::roles::Failure;
+use crate::roles::RoleFailure;
 
 /// Where the agent keeps commands' cgroups.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup/hivekeep";
@@ -78,14 +78,14 @@ impl Asked {
 /// # Errors
 /// Only when this is not PID 1; a boot that fails is said on the console and the
 /// machine powers off.
-pub fn run() -> Result<ExitCode, Failure> {
+pub fn run() -> Result<ExitCode, RoleFailure> {
     if std::process::id() != 1 {
         return Err("init is only for PID 1 of a machine".into());
     }
     let grace = match boot() {
         Ok((asked, later)) => {
-            let agent = keeper::agent_program(c"/proc/self/exe", &agent_words(&asked));
-            keeper::keep(&agent, Path::new(RUN_DIR), || later.load_beside())
+            let agent = supervisor::agent_program(c"/proc/self/exe", &agent_words(&asked));
+            supervisor::run(&agent, Path::new(RUN_DIR), || later.load_beside())
         }
         Err(error) => {
             crate::say!("{error}");
@@ -93,7 +93,7 @@ pub fn run() -> Result<ExitCode, Failure> {
             Duration::ZERO
         }
     };
-    keeper::end_everything(grace);
+    supervisor::end_everything(grace);
     power_off()
 }
 

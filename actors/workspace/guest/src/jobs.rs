@@ -16,20 +16,20 @@ pub mod watch;
 use std::io;
 
 use hivekeep_protocol::{
-    GuestCode, GuestError, JobForget, JobForgotten, JobKill, JobKilled, JobPoll, JobReport,
-    JobStart, JobStarted, Jobs as JobsReply,
+    GuestCode, GuestError, JobForget, JobForgotten, JobKill, JobKilled, JobListReply as JobsReply,
+    JobPoll, JobReport, JobStart, JobStarted,
 };
 
 use crate::files::off_thread;
-use crate::session::call::CallCx;
-pub use folder::Jobs;
+use crate::session::call::RequestContext;
+pub use folder::JobsFolder;
 use folder::disk;
 
 /// Answers [`JobStart`].
 ///
 /// # Errors
 /// `Invalid`, `JobConflict`, `Busy` with too many jobs, `CannotStart`, disk errors.
-pub async fn start(cx: &CallCx, asked: JobStart) -> Result<JobStarted, GuestError> {
+pub async fn start(cx: &RequestContext, asked: JobStart) -> Result<JobStarted, GuestError> {
     let (agent, id) = (cx.agent.clone(), asked.job_id.clone());
     let started = off_thread(move || start::start(&agent, asked)).await?;
     if !started.existed {
@@ -42,7 +42,7 @@ pub async fn start(cx: &CallCx, asked: JobStart) -> Result<JobStarted, GuestErro
 ///
 /// # Errors
 /// `UnknownJob`, or disk errors.
-pub async fn poll(cx: &CallCx, asked: JobPoll) -> Result<JobReport, GuestError> {
+pub async fn poll(cx: &RequestContext, asked: JobPoll) -> Result<JobReport, GuestError> {
     let job = cx.agent.jobs.find(&asked.job_id)?;
     off_thread(move || job.report(asked.stdout_from, asked.stderr_from, asked.max_bytes))
         .await
@@ -53,7 +53,7 @@ pub async fn poll(cx: &CallCx, asked: JobPoll) -> Result<JobReport, GuestError> 
 ///
 /// # Errors
 /// Disk errors.
-pub async fn list(cx: &CallCx) -> Result<JobsReply, GuestError> {
+pub async fn list(cx: &RequestContext) -> Result<JobsReply, GuestError> {
     let jobs = cx.agent.jobs.clone();
     let summaries = off_thread(move || {
         let all = jobs.all()?;
@@ -69,7 +69,7 @@ pub async fn list(cx: &CallCx) -> Result<JobsReply, GuestError> {
 ///
 /// # Errors
 /// `UnknownJob`, `Invalid` for a signal outside 1 to 64, or disk errors.
-pub async fn kill(cx: &CallCx, asked: JobKill) -> Result<JobKilled, GuestError> {
+pub async fn kill(cx: &RequestContext, asked: JobKill) -> Result<JobKilled, GuestError> {
     if !(1..=64).contains(&asked.signal) {
         let message = format!("{} is not a valid signal", asked.signal);
         return Err(GuestError::new(GuestCode::Invalid, message));
@@ -93,7 +93,7 @@ pub async fn kill(cx: &CallCx, asked: JobKill) -> Result<JobKilled, GuestError> 
 ///
 /// # Errors
 /// `UnknownJob`, `Busy` while it runs, or disk errors.
-pub async fn forget(cx: &CallCx, asked: JobForget) -> Result<JobForgotten, GuestError> {
+pub async fn forget(cx: &RequestContext, asked: JobForget) -> Result<JobForgotten, GuestError> {
     let job = cx.agent.jobs.find(&asked.job_id)?;
     off_thread(move || {
         let summary = job.summary().map_err(|error| disk(&error))?;

@@ -22,8 +22,8 @@ use self::addresses::Held;
 use self::interface::Interface;
 use self::netlink::Netlink;
 use crate::files::{io_error, off_thread};
-use crate::session::call::CallCx;
-use crate::settings::Place;
+use crate::session::call::RequestContext;
+use crate::settings::GuestKind;
 use crate::sys::ioctl;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -33,9 +33,9 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// # Errors
 /// `Invalid` for values that are none, `Unsupported` in a sandbox and in a machine without an
 /// interface, `NotFound` where its driver is missing, or as the kernel says.
-pub async fn set(cx: &CallCx, asked: SetNetwork) -> Result<NetworkSet, GuestError> {
+pub async fn set(cx: &RequestContext, asked: SetNetwork) -> Result<NetworkSet, GuestError> {
     check(&asked).map_err(|why| GuestError::new(GuestCode::Invalid, why))?;
-    if cx.agent.settings.place == Place::Sandbox {
+    if cx.agent.settings.place == GuestKind::Sandbox {
         let text = "a sandbox has no network of its own";
         return Err(GuestError::new(GuestCode::Unsupported, text));
     }

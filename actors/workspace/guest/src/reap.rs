@@ -18,7 +18,7 @@ use rustix::process::{Pid, WaitOptions};
 
 use crate::contain::KILL_DEADLINE;
 use crate::contain::descend::descendants;
-use crate::contain::reaper::{Note, command_of};
+use crate::contain::reaper::{ShimMessage, command_of};
 use crate::sys::spawn::{self, EXTRA_FD, Program, Stdio};
 use crate::sys::{kill::kill, signals, stdio};
 
@@ -38,7 +38,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
             | spawn::Error::Clone(cause)
             | spawn::Error::Cgroup(cause),
         ) => {
-            tell(&notes, Note::CannotStart(cause.raw_os_error().unwrap_or(libc::EIO)));
+            tell(&notes, ShimMessage::CannotStart(cause.raw_os_error().unwrap_or(libc::EIO)));
             return ExitCode::FAILURE;
         }
     };
@@ -51,14 +51,14 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn tell(notes: &OwnedFd, note: Note) {
+fn tell(notes: &OwnedFd, note: ShimMessage) {
     if let Ok(bytes) = encode(&note) {
         let _ = rustix::io::write(notes, &bytes);
     }
 }
 
 /// The command, and a descriptor that tells of children.
-fn start(args: impl Iterator<Item = OsString>) -> Result<(Tree, OwnedFd), spawn::Error> {
+fn start(args: impl Iterator<Item = OsString>) -> Result<(ProcessTree, OwnedFd), spawn::Error> {
     signals::block(&QUIET);
     let prepared = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let children =
@@ -66,7 +66,7 @@ fn start(args: impl Iterator<Item = OsString>) -> Result<(Tree, OwnedFd), spawn:
     let children = children.map_err(spawn::Error::Exec)?;
     let nothing = || spawn::Error::Exec(io::ErrorKind::InvalidInput.into());
     let (path, argv) = command_of(args).ok_or_else(nothing)?;
-    Ok((Tree::start(&inherited(path, argv))?, children))
+    Ok((ProcessTree::start(&inherited(path, argv))?, children))
 }
 
 /// A program that gets what this process was given.
@@ -79,12 +79,12 @@ fn inherited(path: CString, argv: Vec<CString>) -> Program {
     Program { path, argv, env: env.collect(), workdirs: Vec::new(), max_open_files: None }
 }
 
-fn supervise(notes: &OwnedFd, mut tree: Tree, children: &OwnedFd) -> io::Result<()> {
+fn supervise(notes: &OwnedFd, mut tree: ProcessTree, children: &OwnedFd) -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    tell(notes, Note::Running);
+    tell(notes, ShimMessage::Running);
     let mut told = false;
     loop {
         let mut fds = [PollFd::new(children, PollFlags::IN), PollFd::new(notes, PollFlags::IN)];
@@ -94,22 +94,22 @@ fn supervise(notes: &OwnedFd, mut tree: Tree, children: &OwnedFd) -> io::Result<
         let _ = rustix::io::read(children, &mut drained);
         let others = tree.reap();
         if let (Some(exit), false) = (tree.exit, told) {
-            tell(notes, Note::Exited(exit, others));
+            tell(notes, ShimMessage::Exited(exit, others));
             if !others {
                 return Ok(());
             }
             told = true;
         }
         if told && !others {
-            tell(notes, Note::Cleared(0));
+            tell(notes, ShimMessage::Cleared(0));
             return Ok(());
         }
         if kill_ordered {
             let killed = tree.kill_all()?;
             if let (Some(exit), false) = (tree.exit, told) {
-                tell(notes, Note::Exited(exit, true));
+                tell(notes, ShimMessage::Exited(exit, true));
             }
-            tell(notes, Note::Cleared(killed));
+            tell(notes, ShimMessage::Cleared(killed));
             return Ok(());
         }
     }
@@ -117,14 +117,14 @@ fn supervise(notes: &OwnedFd, mut tree: Tree, children: &OwnedFd) -> io::Result<
 
 /// This process's descendants, the command first among them.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     /// The command itself.
     pub(crate) leader: Pid,
     /// Exit of the command, once it has been reaped.
     pub(crate) exit: Option<Exit>,
 }
 
-impl Tree {
+impl ProcessTree {
     fn start(program: &Program) -> Result<Self, spawn::Error> {
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
         let stdio = Stdio {
@@ -170,13 +170,13 @@ impl Tree {
             if Instant::now() > end {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            let mut news = false;
+            let mut any_new = false;
             for pid in descendants(me) {
                 if kill(pid, libc::SIGKILL).is_ok() && pid != leader {
-                    news |= killed.insert(pid);
+                    any_new |= killed.insert(pid);
                 }
             }
-            if !news {
+            if !any_new {
                 signals::wait_for(&[libc::SIGCHLD], Duration::from_millis(2));
             }
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::agent::{Agent, SHUTDOWN_STATUS};
-use crate::args::{AgentArgs, Link};
+use crate::args::{AgentArgs, LinkPort};
 use crate::carrier::{unix::Unix, virtio::Virtio, vsock::Vsock};
-use crate::settings::Settings;
+use crate::settings::AgentSettings;
 use crate::sys::{heap, signals, stdio};
 
 /// Threads for disks at once: a guest has few CPUs and one disk.
@@ -19,7 +19,7 @@ const BLOCKING_THREADS: usize = 4;
 const DEVICE_WAIT: Duration = Duration::from_secs(10);
 
 /// Any role's failure to start; said and then the process ends.
-pub type Failure = Box<dyn std::error::Error>;
+pub type RoleFailure = Box<dyn std::error::Error>;
 
 /// The daemon's runtime: one thread, and a few for disks.
 ///
@@ -33,17 +33,17 @@ pub fn runtime() -> io::Result<Runtime> {
 ///
 /// # Errors
 /// When it cannot start.
-pub fn agent(args: AgentArgs) -> Result<ExitCode, Failure> {
+pub fn agent(args: AgentArgs) -> Result<ExitCode, RoleFailure> {
     heap::keep_freed_memory();
     signals::restore_defaults();
     stdio::close_on_exec();
     let inherited = match args.link {
-        Link::UnixFd(fd) => Some(stdio::inherited(fd)?),
+        LinkPort::UnixFd(fd) => Some(stdio::inherited(fd)?),
         _ => None,
     };
     let runtime = runtime()?;
     runtime.block_on(async {
-        let agent = Agent::start(Settings {
+        let agent = Agent::start(AgentSettings {
             token_hash: args.token_hash,
             exe: Path::new("/proc/self/exe").to_path_buf(),
             state_dir: args.state_dir,
@@ -53,17 +53,17 @@ pub fn agent(args: AgentArgs) -> Result<ExitCode, Failure> {
         })
         .await?;
         match (args.link, inherited) {
-            (Link::Virtio, _) => agent.serve(Virtio::open(DEVICE_WAIT).await?).await,
-            (Link::Vsock(cids), _) => {
+            (LinkPort::Virtio, _) => agent.serve(Virtio::open(DEVICE_WAIT).await?).await,
+            (LinkPort::Vsock(cids), _) => {
                 agent.serve(Vsock::bind(crate::carrier::vsock::PORT, cids)?).await;
             }
-            (Link::UnixPath(path), _) => agent.serve(Unix::bind(&path, args.peer_uids)?).await,
-            (Link::UnixFd(_), Some(fd)) => {
+            (LinkPort::UnixPath(path), _) => agent.serve(Unix::bind(&path, args.peer_uids)?).await,
+            (LinkPort::UnixFd(_), Some(fd)) => {
                 agent.serve(Unix::inherited(fd, args.peer_uids)?).await;
             }
-            (Link::UnixFd(_), None) => {}
+            (LinkPort::UnixFd(_), None) => {}
         }
-        Ok::<_, Failure>(())
+        Ok::<_, RoleFailure>(())
     })?;
     runtime.shutdown_background();
     Ok(ExitCode::from(SHUTDOWN_STATUS))

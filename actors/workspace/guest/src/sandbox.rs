@@ -34,15 +34,15 @@ use std::process::ExitCode;
 
 use crate::args::{RUN_DIR, SandboxArgs};
 use crate::identity;
-use crate::init::keeper;
-use crate::roles::Failure;
+use crate::init::supervisor;
+use crate::roles::RoleFailure;
 use crate::sys::stdio;
 
 /// Makes the sandbox and stays its PID 1 until a shutdown is ordered.
 ///
 /// # Errors
 /// When any step fails: nothing runs in half a sandbox.
-pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     if std::process::id() != 1 {
         return Err("sandbox is only for PID 1 of a PID namespace (bwrap --as-pid-1)".into());
     }
@@ -78,8 +78,8 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, Failure> {
     }
     let words: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>()?;
     let grace =
-        keeper::keep(&keeper::agent_program(root::GUEST, &words), Path::new(RUN_DIR), || {});
-    keeper::end_everything(grace);
+        supervisor::run(&supervisor::agent_program(root::GUEST, &words), Path::new(RUN_DIR), || {});
+    supervisor::end_everything(grace);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,16 +9,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use hivekeep_protocol::{
-    Decoder, Frame, FromGuest, GuestError, Hello, Kind, PROTOCOL_VERSION, Ping, Refusal, SYNC_LEN,
-    ToGuest, Welcome, decode, encode, sync_preamble,
+    Decoder, Frame, FrameKind, FromGuest, GuestError, GuestWelcome, HelloRefusal, HostHello,
+    PROTOCOL_VERSION, Ping, SYNC_LEN, ToGuest, decode, encode, sync_preamble,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_vsock::{VMADDR_CID_LOCAL, VsockAddr, VsockStream};
 
 use crate::agent::Agent;
 use crate::carrier::vsock::{PORT, Vsock};
-use crate::roles::{Failure, runtime};
-use crate::settings::{Place, Settings};
+use crate::roles::{RoleFailure, runtime};
+use crate::settings::{AgentSettings, GuestKind};
 use crate::sys::spawn::{Program, Stdio, spawn as start};
 
 /// Serves on AF_VSOCK, dials it through the loopback CID, and pings through the
@@ -26,15 +26,15 @@ use crate::sys::spawn::{Program, Stdio, spawn as start};
 ///
 /// # Errors
 /// At the first step that fails.
-pub fn vsock() -> Result<ExitCode, Failure> {
+pub fn vsock() -> Result<ExitCode, RoleFailure> {
     let dir = std::env::temp_dir().join(format!("hivekeep-selftest-{}", std::process::id()));
     let token = [0x5a; 32];
-    let settings = Settings {
+    let settings = AgentSettings {
         token_hash: *blake3::hash(&token).as_bytes(),
         exe: "/proc/self/exe".into(),
         state_dir: dir.join("state"),
         run_dir: dir.join("run"),
-        place: Place::Sandbox,
+        place: GuestKind::Sandbox,
         cgroup_root: None,
     };
     let outcome = runtime()?.block_on(async {
@@ -48,7 +48,7 @@ pub fn vsock() -> Result<ExitCode, Failure> {
         match (pong, refused) {
             (true, Err(_)) => Ok(()),
             (true, Ok(_)) => Err("a peer that is not the host was served".into()),
-            (false, _) => Err::<(), Failure>("the ping came back changed".into()),
+            (false, _) => Err::<(), RoleFailure>("the ping came back changed".into()),
         }
     });
     let _ = std::fs::remove_dir_all(dir);
@@ -57,26 +57,26 @@ pub fn vsock() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn ping(port: u32, token: [u8; 32]) -> Result<bool, Failure> {
+async fn ping(port: u32, token: [u8; 32]) -> Result<bool, RoleFailure> {
     let mut stream = VsockStream::connect(VsockAddr::new(VMADDR_CID_LOCAL, port)).await?;
     let preamble = sync_preamble(*b"selftest-vsock-1");
     stream.write_all(&preamble).await?;
     let mut echo = [0; SYNC_LEN];
     stream.read_exact(&mut echo).await?;
-    let hello = Hello { min_version: PROTOCOL_VERSION, max_version: PROTOCOL_VERSION, token };
-    let hello = Frame { kind: Kind::Hello, id: 0, payload: encode(&hello)? };
+    let hello = HostHello { min_version: PROTOCOL_VERSION, max_version: PROTOCOL_VERSION, token };
+    let hello = Frame { kind: FrameKind::Hello, id: 0, payload: encode(&hello)? };
     stream.write_all(&hello.to_bytes()).await?;
-    let welcome: Result<Welcome, Refusal> = decode(&frame(&mut stream).await?.payload)?;
+    let welcome: Result<GuestWelcome, HelloRefusal> = decode(&frame(&mut stream).await?.payload)?;
     welcome?;
     let payload = b"are you there".to_vec();
     let request = encode(&ToGuest::Ping(Ping { payload: payload.clone() }))?;
-    let request = Frame { kind: Kind::Request, id: 1, payload: request };
+    let request = Frame { kind: FrameKind::Request, id: 1, payload: request };
     stream.write_all(&request.to_bytes()).await?;
     let reply: Result<FromGuest, GuestError> = decode(&frame(&mut stream).await?.payload)?;
     Ok(matches!(reply?, FromGuest::Ping(pong) if pong.payload == payload) && echo == preamble)
 }
 
-async fn frame(stream: &mut VsockStream) -> Result<Frame, Failure> {
+async fn frame(stream: &mut VsockStream) -> Result<Frame, RoleFailure> {
     let mut decoder = Decoder::default();
     loop {
         let byte = [stream.read_u8().await?];
@@ -90,7 +90,7 @@ async fn frame(stream: &mut VsockStream) -> Result<Frame, Failure> {
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn spawn(times: Option<OsString>) -> Result<ExitCode, Failure> {
+pub fn spawn(times: Option<OsString>) -> Result<ExitCode, RoleFailure> {
     let times = times.and_then(|text| text.to_str()?.parse().ok()).unwrap_or(100_usize).max(1);
     let program = Program {
         path: c"/bin/sh".to_owned(),
@@ -120,7 +120,10 @@ pub fn spawn(times: Option<OsString>) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(times: usize, mut once: impl FnMut() -> Result<(), Failure>) -> Result<u128, Failure> {
+fn measure(
+    times: usize,
+    mut once: impl FnMut() -> Result<(), RoleFailure>,
+) -> Result<u128, RoleFailure> {
     let mut taken = Vec::with_capacity(times);
     for _ in 0..times {
         let begun = Instant::now();

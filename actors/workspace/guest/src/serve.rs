@@ -2,30 +2,30 @@
 
 use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
-use crate::session::call::CallCx;
+use crate::session::call::RequestContext;
 use crate::{ask, exec, files, freeze, identity, jobs, network, system, tasks};
 
 /// Answers one call.
 ///
 /// # Errors
 /// What the call could not do, as told to the host.
-pub async fn answer(cx: &CallCx, request: ToGuest) -> Result<FromGuest, GuestError> {
+pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, GuestError> {
     Ok(match request {
         ToGuest::Ping(ping) => FromGuest::Ping(Pong { payload: ping.payload }),
         ToGuest::Configure(it) => FromGuest::Configure(system::configure(cx, it).await?),
         ToGuest::Usage(it) => FromGuest::Usage(system::usage(cx, it).await?),
         ToGuest::Shutdown(it) => FromGuest::Shutdown(system::shutdown(cx, &it).await?),
-        ToGuest::Exec(it) => FromGuest::Exec(exec::run(cx, it).await?),
+        ToGuest::RunCommand(it) => FromGuest::RunCommand(exec::run(cx, it).await?),
         ToGuest::ExecAsking(it) => FromGuest::ExecAsking(ask::run(cx, it).await?),
         ToGuest::JobStart(it) => FromGuest::JobStart(jobs::start(cx, it).await?),
         ToGuest::JobPoll(it) => FromGuest::JobPoll(jobs::poll(cx, it).await?),
         ToGuest::JobKill(it) => FromGuest::JobKill(jobs::kill(cx, it).await?),
         ToGuest::JobList(_) => FromGuest::JobList(jobs::list(cx).await?),
         ToGuest::JobForget(it) => FromGuest::JobForget(jobs::forget(cx, it).await?),
-        ToGuest::FileRead(it) => FromGuest::FileRead(files::read::run(cx, it).await?),
-        ToGuest::FileWrite(it) => FromGuest::FileWrite(files::write::run(cx, it).await?),
-        ToGuest::FileEdit(it) => FromGuest::FileEdit(files::edit::run(cx, it).await?),
-        ToGuest::FileList(it) => FromGuest::FileList(files::list::run(it).await?),
+        ToGuest::ReadFile(it) => FromGuest::ReadFile(files::read::run(cx, it).await?),
+        ToGuest::WriteFile(it) => FromGuest::WriteFile(files::write::run(cx, it).await?),
+        ToGuest::EditFile(it) => FromGuest::EditFile(files::edit::run(cx, it).await?),
+        ToGuest::ListFolder(it) => FromGuest::ListFolder(files::list::run(it).await?),
         ToGuest::Reidentify(it) => FromGuest::Reidentify(identity::reidentify(cx, it)?),
         ToGuest::Quiesce(it) => FromGuest::Quiesce(freeze::quiesce(cx, &it).await?),
         ToGuest::Thaw(_) => FromGuest::Thaw(freeze::thaw(cx).await?),

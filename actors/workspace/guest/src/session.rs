@@ -20,21 +20,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hivekeep_protocol::{
-    Frame, FromGuest, GuestCode, GuestError, Kind, ToGuest, decode, encode, limits,
+    Frame, FrameKind, FromGuest, GuestCode, GuestError, ToGuest, decode, encode, limits,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use call::{CallCx, Control};
+use call::{Control, RequestContext};
 use outbox::Outbox;
 use payload::Payload;
 use source::{Broken, Incoming, Source};
 
 /// What kind of byte stream a carrier gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum StreamKind {
     /// A connection: it ends, and a new one begins with nothing in it.
     Connection,
     /// One stream for ever: a new connection is only a new preamble in it.
@@ -43,7 +43,7 @@ pub enum Stream {
 
 /// Serves a byte stream until it ends. On an endless stream that may be many
 /// connections one after another.
-pub async fn serve<R, W>(agent: Arc<Agent>, reader: R, writer: W, stream: Stream)
+pub async fn serve<R, W>(agent: Arc<Agent>, reader: R, writer: W, stream: StreamKind)
 where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
@@ -57,7 +57,7 @@ where
                 Broken::Closed => break,
                 // Nothing is wrong: no word of it on the console.
                 Broken::Anew => {}
-                Broken::Rubbish(why) if stream == Stream::Endless => {
+                Broken::Rubbish(why) if stream == StreamKind::Endless => {
                     crate::say!("link: {why}; looking for a new connection");
                 }
                 Broken::Rubbish(why) => {
@@ -135,13 +135,13 @@ impl Calls {
 
     fn handle(&mut self, frame: Frame) -> Result<(), Broken> {
         match frame.kind {
-            Kind::Request => return self.open(frame),
-            Kind::Cancel => {
+            FrameKind::Request => return self.open(frame),
+            FrameKind::Cancel => {
                 if let Some(control) = self.by_id.get(&frame.id) {
                     control.cancel.cancel();
                 }
             }
-            Kind::Credit => {
+            FrameKind::Credit => {
                 let bytes: [u8; 4] = frame.payload.as_slice().try_into().map_err(|_| {
                     Broken::Rubbish(format!("credit of {} bytes", frame.payload.len()))
                 })?;
@@ -149,13 +149,13 @@ impl Calls {
                     control.credit.grant(u32::from_be_bytes(bytes));
                 }
             }
-            Kind::Data => return self.data(frame.id, frame.payload.into()),
-            Kind::End => {
+            FrameKind::Data => return self.data(frame.id, frame.payload.into()),
+            FrameKind::End => {
                 if let Some(control) = self.by_id.get(&frame.id) {
                     control.inflow.end();
                 }
             }
-            Kind::Hello | Kind::Welcome | Kind::Reply | Kind::Event => {
+            FrameKind::Hello | FrameKind::Welcome | FrameKind::Reply | FrameKind::Event => {
                 return Err(Broken::Rubbish(format!("{:?} frame from the host", frame.kind)));
             }
         }
@@ -208,7 +208,7 @@ impl Calls {
     }
 }
 
-async fn run(cx: CallCx, request: Result<ToGuest, GuestError>) {
+async fn run(cx: RequestContext, request: Result<ToGuest, GuestError>) {
     let ordered_stop = matches!(request, Ok(ToGuest::Shutdown(_)));
     let reply = match request {
         Ok(request) => crate::serve::answer(&cx, request).await,
@@ -229,6 +229,6 @@ async fn reply_with(outbox: &Outbox, id: u32, reply: Result<FromGuest, GuestErro
         encode(&Err::<FromGuest, _>(error))
     });
     if let Ok(payload) = payload {
-        let _ = outbox.send(Frame { kind: Kind::Reply, id, payload }.to_bytes()).await;
+        let _ = outbox.send(Frame { kind: FrameKind::Reply, id, payload }.to_bytes()).await;
     }
 }

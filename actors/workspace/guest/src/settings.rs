@@ -7,7 +7,7 @@ pub const SHUTDOWN_FILE: &str = "shutdown";
 
 /// Kind of place that the daemon runs in, and so what is its own to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum GuestKind {
     /// A kernel of its own: clock, host name, entropy and disk belong to it.
     Vm,
     /// Namespaces on a shared kernel.
@@ -16,7 +16,7 @@ pub enum Place {
 
 /// Settings that the daemon is started with.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct AgentSettings {
     /// BLAKE3 of the host's token.
     pub token_hash: [u8; 32],
     /// This program, for its shims.
@@ -26,7 +26,7 @@ pub struct Settings {
     /// Gone after a reboot.
     pub run_dir: PathBuf,
     /// The kind of place.
-    pub place: Place,
+    pub place: GuestKind,
     /// A cgroup v2 directory for commands; `None` contains by subreaper.
     pub cgroup_root: Option<PathBuf>,
 }

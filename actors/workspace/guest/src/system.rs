@@ -13,8 +13,8 @@ use rustix::time::{ClockId, Timespec};
 
 use crate::agent::Agent;
 use crate::files::{io_error, off_thread};
-use crate::session::call::CallCx;
-use crate::settings::Place;
+use crate::session::call::RequestContext;
+use crate::settings::GuestKind;
 use crate::settings::SHUTDOWN_FILE;
 use crate::sys::ioctl;
 
@@ -28,7 +28,7 @@ pub const MAX_GRACE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// `Invalid` for a host name that is no DNS label.
-pub async fn configure(cx: &CallCx, asked: Configure) -> Result<Configured, GuestError> {
+pub async fn configure(cx: &RequestContext, asked: Configure) -> Result<Configured, GuestError> {
     if !is_label(&asked.hostname) {
         let message = format!("{:?} is no host name", asked.hostname);
         return Err(GuestError::new(GuestCode::Invalid, message));
@@ -45,7 +45,7 @@ pub(crate) fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-fn apply(place: Place, asked: &Configure) -> Configured {
+fn apply(place: GuestKind, asked: &Configure) -> Configured {
     let mut done = Configured {
         hostname: String::new(),
         clock_step_ms: 0,
@@ -54,7 +54,7 @@ fn apply(place: Place, asked: &Configure) -> Configured {
         grow_error: None,
     };
     match place {
-        Place::Vm => {
+        GuestKind::Vm => {
             if let Err(error) = rustix::system::sethostname(asked.hostname.as_bytes()) {
                 crate::say!("configure: host name: {error}");
             }
@@ -75,10 +75,10 @@ fn apply(place: Place, asked: &Configure) -> Configured {
                 done.grow_error = grow_root().err().map(|error| error.to_string());
             }
         }
-        Place::Sandbox if asked.grow_root => {
+        GuestKind::Sandbox if asked.grow_root => {
             done.grow_error = Some("a sandbox has no disk of its own".into());
         }
-        Place::Sandbox => {}
+        GuestKind::Sandbox => {}
     }
     done.hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
     done.root_total_bytes = rustix::fs::statvfs("/").map_or(0, |fs| fs.f_blocks * fs.f_frsize);
@@ -117,7 +117,7 @@ fn grow_root() -> io::Result<()> {
 ///
 /// # Errors
 /// When the kernel does not say.
-pub async fn usage(cx: &CallCx, _asked: Usage) -> Result<UsageReport, GuestError> {
+pub async fn usage(cx: &RequestContext, _asked: Usage) -> Result<UsageReport, GuestError> {
     let agent = cx.agent.clone();
     off_thread(move || measure(&agent)).await.map_err(|error| io_error(&error, "usage"))
 }
@@ -130,12 +130,12 @@ fn measure(agent: &Agent) -> io::Result<UsageReport> {
         line.split_ascii_whitespace().next()?.parse::<u64>().ok()
     };
     let uptime = match agent.settings.place {
-        Place::Vm => {
+        GuestKind::Vm => {
             let now = rustix::time::clock_gettime(ClockId::Boottime);
             let millis = now.tv_sec * 1000 + now.tv_nsec / 1_000_000;
             u64::try_from(millis).unwrap_or(0)
         }
-        Place::Sandbox => {
+        GuestKind::Sandbox => {
             agent.identity.started.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
         }
     };
@@ -158,7 +158,7 @@ fn measure(agent: &Agent) -> io::Result<UsageReport> {
 ///
 /// # Errors
 /// When the order cannot be left for init.
-pub async fn shutdown(cx: &CallCx, asked: &Shutdown) -> Result<ShuttingDown, GuestError> {
+pub async fn shutdown(cx: &RequestContext, asked: &Shutdown) -> Result<ShuttingDown, GuestError> {
     let grace_ms = asked.grace_ms.min(MAX_GRACE.as_millis() as u64);
     let order = cx.agent.settings.run_dir.join(SHUTDOWN_FILE);
     let written = off_thread(move || std::fs::write(order, grace_ms.to_string())).await;

@@ -23,18 +23,18 @@ pub mod queue;
 pub mod run;
 
 use hivekeep_protocol::{
-    GuestCode, GuestError, TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskPage, TaskPut,
-    TaskRead, TaskReading, TaskResults, TaskTaken, Tasks as Listed, limits,
+    GuestCode, GuestError, TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskListReply as Listed,
+    TaskPut, TaskPutReply, TaskRead, TaskReadReply, TaskResults, TaskResultsReply, limits,
 };
 
 use crate::files::off_thread;
-use crate::session::call::CallCx;
-pub use access::Tasks;
+use crate::session::call::RequestContext;
+pub use access::GuestTasks;
 use durable::DurableQueue;
 
 /// Asks the queue on behalf of a call, and loads it before.
 async fn ask<T: Send + 'static>(
-    cx: &CallCx,
+    cx: &RequestContext,
     work: impl FnOnce(&mut DurableQueue) -> Result<T, GuestError> + Send + 'static,
 ) -> Result<(T, u64), GuestError> {
     let generation = cx.agent.tasks.generation();
@@ -51,7 +51,7 @@ async fn ask<T: Send + 'static>(
 ///
 /// # Errors
 /// `Invalid` for an id that is none, `TooLarge`, `Busy`, `NoSpace` and other disk errors.
-pub async fn put(cx: &CallCx, asked: TaskPut) -> Result<TaskTaken, GuestError> {
+pub async fn put(cx: &RequestContext, asked: TaskPut) -> Result<TaskPutReply, GuestError> {
     check(&asked)?;
     let may_begin = !run::starts_nothing(&cx.agent);
     let ((taken, begins), generation) = ask(cx, move |queue| queue.put(asked, may_begin)).await?;
@@ -89,7 +89,7 @@ fn check(asked: &TaskPut) -> Result<(), GuestError> {
 ///
 /// # Errors
 /// Disk errors.
-pub async fn list(cx: &CallCx) -> Result<Listed, GuestError> {
+pub async fn list(cx: &RequestContext) -> Result<Listed, GuestError> {
     Ok(ask(cx, |queue| Ok(queue.list())).await?.0)
 }
 
@@ -97,7 +97,10 @@ pub async fn list(cx: &CallCx) -> Result<Listed, GuestError> {
 ///
 /// # Errors
 /// Disk errors.
-pub async fn results(cx: &CallCx, asked: TaskResults) -> Result<TaskPage, GuestError> {
+pub async fn results(
+    cx: &RequestContext,
+    asked: TaskResults,
+) -> Result<TaskResultsReply, GuestError> {
     Ok(ask(cx, move |queue| queue.results(asked.after, asked.limit)).await?.0)
 }
 
@@ -105,7 +108,7 @@ pub async fn results(cx: &CallCx, asked: TaskResults) -> Result<TaskPage, GuestE
 ///
 /// # Errors
 /// `UnknownTask`, or disk errors.
-pub async fn read(cx: &CallCx, asked: TaskRead) -> Result<TaskReading, GuestError> {
+pub async fn read(cx: &RequestContext, asked: TaskRead) -> Result<TaskReadReply, GuestError> {
     Ok(ask(cx, move |queue| queue.reading(&asked)).await?.0)
 }
 
@@ -113,7 +116,7 @@ pub async fn read(cx: &CallCx, asked: TaskRead) -> Result<TaskReading, GuestErro
 ///
 /// # Errors
 /// `TooLarge` for more ids than there can be tasks, or disk errors.
-pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, GuestError> {
+pub async fn acknowledge(cx: &RequestContext, asked: TaskAck) -> Result<TaskAcked, GuestError> {
     if asked.task_ids.len() > limits::MAX_TASKS {
         let message = format!("{} ids; at most {}", asked.task_ids.len(), limits::MAX_TASKS);
         return Err(GuestError::new(GuestCode::TooLarge, message));
@@ -125,7 +128,7 @@ pub async fn acknowledge(cx: &CallCx, asked: TaskAck) -> Result<TaskAcked, Guest
 ///
 /// # Errors
 /// `UnknownTask`, or disk errors.
-pub async fn cancel(cx: &CallCx, asked: TaskCancel) -> Result<TaskCancelled, GuestError> {
+pub async fn cancel(cx: &RequestContext, asked: TaskCancel) -> Result<TaskCancelled, GuestError> {
     let ((state, job), generation) = ask(cx, move |queue| queue.cancel(&asked.task_id)).await?;
     if let Some(job) = job.filter(|job| job.path().exists()) {
         let agent = cx.agent.clone();

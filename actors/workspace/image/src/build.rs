@@ -25,7 +25,7 @@ use chrono::Utc;
 use tokio_util::sync::CancellationToken;
 
 use super::store::Inner;
-use super::{Error, Hash, ImageName, ImageStore, KernelChoice, Manifest, Result, Suite};
+use super::{ContentHash, Error, ImageName, ImageStore, KernelChoice, Manifest, Result, Suite};
 
 /// Version of this code's output; raised when the same inputs give something else, which makes
 /// built images out of date.
@@ -48,7 +48,7 @@ pub struct BuildRequest {
 
 /// Step of a build, reported when it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct BuildStep {
     /// Number of the step, from 1.
     pub step: u32,
     /// Number of steps.
@@ -59,16 +59,16 @@ pub struct Progress {
 
 /// Result of a build.
 #[derive(Debug, Clone)]
-pub struct Built {
+pub struct BuildResult {
     /// Manifest of the image as it is now.
     pub manifest: Manifest,
     /// Part that was rebuilt.
-    pub change: Change,
+    pub change: RebuiltPart,
 }
 
 /// Part of an image that was rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum RebuiltPart {
     /// Nothing: the image was up to date, and its content was checked.
     Unchanged,
     /// The initrd only, for another guest binary.
@@ -79,7 +79,7 @@ pub enum Change {
 
 /// Reporter of steps in order.
 struct Steps<'a> {
-    report: &'a (dyn Fn(Progress) + Send + Sync),
+    report: &'a (dyn Fn(BuildStep) + Send + Sync),
     step: u32,
     steps: u32,
 }
@@ -87,23 +87,23 @@ struct Steps<'a> {
 impl Steps<'_> {
     fn next(&mut self, message: impl Into<String>) {
         self.step += 1;
-        (self.report)(Progress { step: self.step, steps: self.steps, message: message.into() });
+        (self.report)(BuildStep { step: self.step, steps: self.steps, message: message.into() });
     }
 }
 
 /// Guest daemon that goes into the initrd.
 struct Guest {
     bytes: Vec<u8>,
-    hash: Hash,
+    hash: ContentHash,
 }
 
 /// Builds an image; see [`ImageStore::build`].
 pub(super) async fn build(
     store: &ImageStore,
     request: BuildRequest,
-    report: &(dyn Fn(Progress) + Send + Sync),
+    report: &(dyn Fn(BuildStep) + Send + Sync),
     cancel: &CancellationToken,
-) -> Result<Built> {
+) -> Result<BuildResult> {
     let lock = store.blocking(Inner::lock).await?;
     let guest_binary = request.guest_binary.clone();
     let guest = store.blocking(move |_| read_guest(&guest_binary)).await?;
@@ -116,7 +116,7 @@ pub(super) async fn build(
     };
     let built = match usable {
         Some(manifest) if manifest.guest_hash == guest.hash => {
-            Ok(Built { manifest, change: Change::Unchanged })
+            Ok(BuildResult { manifest, change: RebuiltPart::Unchanged })
         }
         Some(manifest) => {
             let mut steps = Steps { report, step: 0, steps: 1 };
@@ -130,7 +130,7 @@ pub(super) async fn build(
 }
 
 /// Hash of everything that decides an image's content, except the guest and new package versions.
-fn recipe(request: &BuildRequest) -> Hash {
+fn recipe(request: &BuildRequest) -> ContentHash {
     let content = match request.name {
         ImageName::Base => {
             format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
@@ -144,11 +144,11 @@ fn recipe(request: &BuildRequest) -> Hash {
         request.suite,
         ext4::SETTINGS
     );
-    Hash::of(text.as_bytes())
+    ContentHash::of(text.as_bytes())
 }
 
 /// Manifest of the present image, if it was made by this recipe and all of it is intact.
-fn usable(inner: &Inner, name: ImageName, recipe: Hash) -> Result<Option<Manifest>> {
+fn usable(inner: &Inner, name: ImageName, recipe: ContentHash) -> Result<Option<Manifest>> {
     let manifest = match inner.manifest(name) {
         Ok(Some(manifest)) if manifest.recipe == recipe => manifest,
         // An unreadable manifest is repaired by building again.
@@ -173,7 +173,7 @@ fn usable(inner: &Inner, name: ImageName, recipe: Hash) -> Result<Option<Manifes
     }
 }
 
-async fn renew_initrd(store: &ImageStore, old: Manifest, guest: Guest) -> Result<Built> {
+async fn renew_initrd(store: &ImageStore, old: Manifest, guest: Guest) -> Result<BuildResult> {
     store
         .blocking(move |inner| {
             let modules = inner.objects.path(&old.modules);
@@ -186,7 +186,7 @@ async fn renew_initrd(store: &ImageStore, old: Manifest, guest: Guest) -> Result
                 ..old
             };
             manifest.save(&inner.manifest_path(manifest.name))?;
-            Ok(Built { manifest, change: Change::Initrd })
+            Ok(BuildResult { manifest, change: RebuiltPart::Initrd })
         })
         .await
 }
@@ -195,7 +195,7 @@ fn read_guest(path: &Path) -> Result<Guest> {
     let refuse = |reason: String| Error::GuestBinary { path: path.to_path_buf(), reason };
     let bytes = fs::read(path).map_err(|error| refuse(error.to_string()))?;
     match elf::is_static_program(&bytes) {
-        Ok(true) => Ok(Guest { hash: Hash::of(&bytes), bytes }),
+        Ok(true) => Ok(Guest { hash: ContentHash::of(&bytes), bytes }),
         Ok(false) => Err(refuse("it is not a static x86-64 program".to_owned())),
         Err(error) => Err(refuse(format!("it is not a 64-bit ELF: {error}"))),
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Hash, ImageName};
+use super::{ContentHash, ImageName};
 
 /// Failure of the image store or of a build.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +24,9 @@ pub enum Error {
         /// Damaged file.
         path: PathBuf,
         /// Hash in the manifest.
-        expected: Hash,
+        expected: ContentHash,
         /// Hash of the content on disk.
-        found: Hash,
+        found: ContentHash,
         /// Command that repairs it.
         remedy: String,
     },

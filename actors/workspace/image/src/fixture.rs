@@ -8,14 +8,14 @@ use tempfile::TempDir;
 use super::{tree::Owners, *};
 
 /// Store with its folder.
-pub struct Fixture {
+pub struct ImageStoreFixture {
     _folder: TempDir,
     /// Image store.
     pub store: ImageStore,
 }
 
 /// Makes a store with a `base` image whose root filesystem is a hole of this size.
-pub fn fixture(rootfs_bytes: u64) -> Fixture {
+pub fn fixture(rootfs_bytes: u64) -> ImageStoreFixture {
     let folder = TempDir::new().unwrap();
     let store = ImageStore::open(folder.path().join("images-root")).unwrap();
     let objects = &store.inner.objects;
@@ -35,15 +35,15 @@ pub fn fixture(rootfs_bytes: u64) -> Fixture {
         initrd: objects.put_bytes(b"initrd", "initrd", None).unwrap(),
         rootfs_ext4: objects.put_file(&rootfs, "rootfs.ext4", None).unwrap(),
         rootfs_tree: Some(objects.put_tree(&tree, &Owners::Listed(HashMap::new())).unwrap()),
-        guest_hash: Hash::of(b"guest"),
+        guest_hash: ContentHash::of(b"guest"),
         debian_suite: Suite::Bookworm,
         packages: vec![Package {
             name: "git".to_owned(),
             version: "1:2.39.5-0+deb12u3".to_owned(),
         }],
-        recipe: Hash::of(b"recipe"),
-        kernel_recipe: Hash::of(b"kernel recipe"),
+        recipe: ContentHash::of(b"recipe"),
+        kernel_recipe: ContentHash::of(b"kernel recipe"),
     };
     manifest.save(&store.inner.manifest_path(ImageName::Base)).unwrap();
-    Fixture { _folder: folder, store }
+    ImageStoreFixture { _folder: folder, store }
 }

@@ -12,9 +12,9 @@ use super::{Error, Result};
 /// BLAKE3 hash; 64 lower-case hex digits in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Hash(blake3::Hash);
+pub struct ContentHash(blake3::Hash);
 
-impl Hash {
+impl ContentHash {
     /// Hash of bytes in memory.
     pub fn of(bytes: &[u8]) -> Self {
         Self(blake3::hash(bytes))
@@ -35,19 +35,19 @@ impl Hash {
     }
 }
 
-impl fmt::Display for Hash {
+impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.to_hex())
     }
 }
 
-impl From<Hash> for String {
-    fn from(hash: Hash) -> Self {
+impl From<ContentHash> for String {
+    fn from(hash: ContentHash) -> Self {
         hash.to_string()
     }
 }
 
-impl TryFrom<String> for Hash {
+impl TryFrom<String> for ContentHash {
     type Error = String;
 
     fn try_from(text: String) -> std::result::Result<Self, String> {

@@ -39,15 +39,15 @@ mod tests;
 mod tree;
 mod verify;
 
-pub use build::{BuildRequest, Built, Change, Progress};
+pub use build::{BuildRequest, BuildResult, BuildStep, RebuiltPart};
 pub use error::Error;
-pub use hash::Hash;
+pub use hash::ContentHash;
 pub use manifest::{Manifest, ObjectRef, Package, TreeRef};
 pub use names::{ImageName, KernelChoice, Suite};
 pub use objects::ObjectName;
 pub use overlay::MAX_DISK_GB;
-pub use requirements::{Purpose, Remedy, Requirement, requirements};
-pub use store::{ImageState, ImageStore, Listed};
+pub use requirements::{Remedy, Requirement, RequirementPurpose, requirements};
+pub use store::{ImageRow, ImageState, ImageStore};
 pub use verify::VerifiedImage;
 
 /// Result type of this crate.

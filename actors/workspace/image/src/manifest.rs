@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::files::write_durably;
-use super::{Error, Hash, ImageName, KernelChoice, Result, Suite};
+use super::{ContentHash, Error, ImageName, KernelChoice, Result, Suite};
 
 /// Version of the format, raised when a field changes its meaning; a manifest of another format is
 /// refused.
@@ -17,7 +17,7 @@ const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct ObjectRef {
     /// BLAKE3 of the content, and the name of the object's folder.
-    pub hash: Hash,
+    pub hash: ContentHash,
     /// Name of the file in that folder.
     pub file: String,
     /// Length of the content in bytes; a sparse file takes less on disk.
@@ -32,7 +32,7 @@ pub struct ObjectRef {
 #[serde(deny_unknown_fields)]
 pub struct TreeRef {
     /// BLAKE3 of `entries.jsonl`, which lists every path with type, mode, owner and content hash.
-    pub hash: Hash,
+    pub hash: ContentHash,
     /// Number of files, directories and links.
     pub entries: u64,
     /// Sum of the file sizes in bytes.
@@ -72,16 +72,16 @@ pub struct Manifest {
     /// Root filesystem as a directory, for the sandbox's read-only lower layer.
     pub rootfs_tree: Option<TreeRef>,
     /// BLAKE3 of the guest binary inside the initrd.
-    pub guest_hash: Hash,
+    pub guest_hash: ContentHash,
     /// Suite that the packages came from.
     pub debian_suite: Suite,
     /// Packages that went in, sorted by name.
     pub packages: Vec<Package>,
     /// Hash of everything but the guest binary that decides the result of a build. Differs from the
     /// current one when a newer hivekeep would build the image differently.
-    pub recipe: Hash,
+    pub recipe: ContentHash,
     /// Part of the recipe that decides the kernel, so images can share one.
-    pub kernel_recipe: Hash,
+    pub kernel_recipe: ContentHash,
 }
 
 impl Manifest {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::files::{rename_new, sync_dir};
 use super::tree::{self, Owners};
-use super::{Error, Hash, ObjectRef, Result, TreeRef};
+use super::{ContentHash, Error, ObjectRef, Result, TreeRef};
 
 /// Name of the folder of objects in a store.
 pub(super) const OBJECTS: &str = "objects";
@@ -18,7 +18,7 @@ pub(super) const OBJECTS: &str = "objects";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectName {
     /// Hash of the content.
-    pub hash: Hash,
+    pub hash: ContentHash,
     /// Name of the file.
     pub file: String,
 }
@@ -70,10 +70,14 @@ impl Objects {
         let file = File::open(source).map_err(Error::io("open", source))?;
         file.sync_all().map_err(Error::io("sync", source))?;
         let bytes = file.metadata().map_err(Error::io("stat", source))?.len();
-        let object =
-            ObjectRef { hash: Hash::of_file(source)?, file: name.to_owned(), bytes, version };
+        let object = ObjectRef {
+            hash: ContentHash::of_file(source)?,
+            file: name.to_owned(),
+            bytes,
+            version,
+        };
         let target = self.path(&object);
-        if target.exists() && Hash::of_file(&target)? == object.hash {
+        if target.exists() && ContentHash::of_file(&target)? == object.hash {
             fs::remove_file(source).map_err(Error::io("remove", source))?;
             return Ok(object);
         }
@@ -131,7 +135,7 @@ impl Objects {
     /// Renames a staged folder, whose content is durable, to its final name. A present folder of
     /// that name has damaged content (the caller checked); it moves to `tmp`, where the next open
     /// removes it.
-    fn install(&self, folder: &Path, hash: Hash) -> Result<()> {
+    fn install(&self, folder: &Path, hash: ContentHash) -> Result<()> {
         let target = self.root.join(hash.to_string());
         if target.exists() {
             let aside = self.temp.join(format!("damaged-{}", Uuid::new_v4().simple()));
@@ -148,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_object_is_named_by_the_last_two_parts_of_its_path() {
-        let hash = Hash::of(b"one");
+        let hash = ContentHash::of(b"one");
         let path = format!("/a/objects/{hash}/rootfs.ext4");
         let name = ObjectName { hash, file: "rootfs.ext4".to_owned() };
         assert_eq!(ObjectName::of(Path::new(&path)), Some(name));

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::build::run::{run, tool};
 use super::files::{parent, rename_new, sync_dir, temp_beside};
 use super::store::ImageStore;
-use super::{Error, Hash, Result, VerifiedImage};
+use super::{ContentHash, Error, Result, VerifiedImage};
 
 /// Maximum disk size in GiB: what the filesystem's reserved descriptor blocks can grow to.
 pub const MAX_DISK_GB: u64 = 1024;
@@ -45,7 +45,7 @@ pub(super) async fn create(
 /// Path of the template. Its key covers the base's path, so a store that was moved makes its
 /// templates again.
 fn template_path(store: &ImageStore, image: &VerifiedImage, disk_gb: u64) -> PathBuf {
-    let key = Hash::of(image.rootfs().as_os_str().as_encoded_bytes()).to_string();
+    let key = ContentHash::of(image.rootfs().as_os_str().as_encoded_bytes()).to_string();
     store.root().join("overlays").join(format!("{}-{disk_gb}g.qcow2", &key[..16]))
 }
 

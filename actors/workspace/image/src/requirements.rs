@@ -8,7 +8,7 @@ use super::build::run::tool;
 /// Purpose of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum RequirementPurpose {
     /// Making workspace disks.
     Overlay,
     /// Building any image.
@@ -25,7 +25,7 @@ pub struct Requirement {
     /// Name of the program or path of the file.
     pub what: &'static str,
     /// Purpose that fails without it.
-    pub purpose: Purpose,
+    pub purpose: RequirementPurpose,
     /// True if this host has it.
     pub found: bool,
     /// Way to get it.
@@ -54,27 +54,27 @@ impl std::fmt::Display for Remedy {
 /// Keyring of Debian's archive: packages are taken only if these keys signed their index.
 pub(super) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-const PROGRAMS: [(&str, Purpose, Remedy); 15] = [
-    ("qemu-img", Purpose::Overlay, Package("qemu-utils")),
-    ("apt-get", Purpose::Build, Otherwise("build on Debian 12 or 13")),
-    ("apt-cache", Purpose::Build, Otherwise("build on Debian 12 or 13")),
-    ("apt-config", Purpose::Build, Otherwise("build on Debian 12 or 13")),
-    ("dpkg-deb", Purpose::Build, Package("dpkg")),
-    ("mke2fs", Purpose::Build, Package("e2fsprogs")),
-    ("tune2fs", Purpose::Build, Package("e2fsprogs")),
-    ("e2fsck", Purpose::Build, Package("e2fsprogs")),
-    ("debugfs", Purpose::Build, Package("e2fsprogs")),
-    ("mmdebstrap", Purpose::BuildDebian, Package("mmdebstrap")),
-    ("gcc", Purpose::BuildSmallKernel, Package("build-essential")),
-    ("make", Purpose::BuildSmallKernel, Package("build-essential")),
-    ("flex", Purpose::BuildSmallKernel, Package("flex")),
-    ("bison", Purpose::BuildSmallKernel, Package("bison")),
-    ("bc", Purpose::BuildSmallKernel, Package("bc")),
+const PROGRAMS: [(&str, RequirementPurpose, Remedy); 15] = [
+    ("qemu-img", RequirementPurpose::Overlay, Package("qemu-utils")),
+    ("apt-get", RequirementPurpose::Build, Otherwise("build on Debian 12 or 13")),
+    ("apt-cache", RequirementPurpose::Build, Otherwise("build on Debian 12 or 13")),
+    ("apt-config", RequirementPurpose::Build, Otherwise("build on Debian 12 or 13")),
+    ("dpkg-deb", RequirementPurpose::Build, Package("dpkg")),
+    ("mke2fs", RequirementPurpose::Build, Package("e2fsprogs")),
+    ("tune2fs", RequirementPurpose::Build, Package("e2fsprogs")),
+    ("e2fsck", RequirementPurpose::Build, Package("e2fsprogs")),
+    ("debugfs", RequirementPurpose::Build, Package("e2fsprogs")),
+    ("mmdebstrap", RequirementPurpose::BuildDebian, Package("mmdebstrap")),
+    ("gcc", RequirementPurpose::BuildSmallKernel, Package("build-essential")),
+    ("make", RequirementPurpose::BuildSmallKernel, Package("build-essential")),
+    ("flex", RequirementPurpose::BuildSmallKernel, Package("flex")),
+    ("bison", RequirementPurpose::BuildSmallKernel, Package("bison")),
+    ("bc", RequirementPurpose::BuildSmallKernel, Package("bc")),
 ];
 
-const FILES: [(&str, Purpose, Remedy); 2] = [
-    (KEYRING, Purpose::Build, Package("debian-archive-keyring")),
-    ("/usr/include/libelf.h", Purpose::BuildSmallKernel, Package("libelf-dev")),
+const FILES: [(&str, RequirementPurpose, Remedy); 2] = [
+    (KEYRING, RequirementPurpose::Build, Package("debian-archive-keyring")),
+    ("/usr/include/libelf.h", RequirementPurpose::BuildSmallKernel, Package("libelf-dev")),
 ];
 
 /// Lists everything that image builds may need, in the order of use. Changes nothing.
@@ -94,7 +94,7 @@ pub fn requirements() -> Vec<Requirement> {
     // mmdebstrap without root works in a user namespace with several ids.
     let mapping = (!rustix::process::geteuid().is_root()).then(|| Requirement {
         what: "newuidmap",
-        purpose: Purpose::BuildDebian,
+        purpose: RequirementPurpose::BuildDebian,
         found: tool("newuidmap").is_ok(),
         remedy: Package("uidmap"),
     });

@@ -8,7 +8,7 @@ use hivekeep_trees::remove_tree;
 use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 
-use super::build::{self, BuildRequest, Built, Progress};
+use super::build::{self, BuildRequest, BuildResult, BuildStep};
 use super::files::{has_mounts, sweep};
 use super::objects::{OBJECTS, ObjectName, Objects};
 use super::verify::Verified;
@@ -29,7 +29,7 @@ pub(super) struct Inner {
 
 /// Row of `image list`.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct ImageRow {
     /// Name of the image.
     pub name: ImageName,
     /// State of the image.
@@ -91,9 +91,9 @@ impl ImageStore {
     pub async fn build(
         &self,
         request: BuildRequest,
-        progress: &(dyn Fn(Progress) + Send + Sync),
+        progress: &(dyn Fn(BuildStep) + Send + Sync),
         cancel: &CancellationToken,
-    ) -> Result<Built> {
+    ) -> Result<BuildResult> {
         build::build(self, request, progress, cancel).await
     }
 
@@ -121,14 +121,17 @@ impl ImageStore {
     }
 
     /// Lists all images, built or not.
-    pub async fn list(&self) -> Result<Vec<Listed>> {
+    pub async fn list(&self) -> Result<Vec<ImageRow>> {
         self.blocking(|inner| {
             let state = |name| match inner.manifest(name) {
                 Ok(Some(manifest)) => ImageState::Built(Box::new(manifest)),
                 Ok(None) => ImageState::NotBuilt,
                 Err(error) => ImageState::Unreadable { reason: error.to_string() },
             };
-            Ok(ImageName::ALL.into_iter().map(|name| Listed { name, state: state(name) }).collect())
+            Ok(ImageName::ALL
+                .into_iter()
+                .map(|name| ImageRow { name, state: state(name) })
+                .collect())
         })
         .await
     }

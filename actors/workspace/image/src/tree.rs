@@ -9,14 +9,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::remedy;
-use super::{Error, Hash, ImageName, Result, TreeRef};
+use super::{ContentHash, Error, ImageName, Result, TreeRef};
 
 /// Type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     Dir,
-    File { bytes: u64, blake3: Hash },
+    File { bytes: u64, blake3: ContentHash },
     Link { target: String },
 }
 
@@ -71,7 +71,11 @@ impl List {
     }
 
     pub(super) fn reference(&self) -> TreeRef {
-        TreeRef { hash: Hash::of(&self.text()), entries: self.0.len() as u64, bytes: self.bytes() }
+        TreeRef {
+            hash: ContentHash::of(&self.text()),
+            entries: self.0.len() as u64,
+            bytes: self.bytes(),
+        }
     }
 
     /// Sum of the file sizes.
@@ -110,7 +114,7 @@ fn visit(path: &Path, name: &str, owners: &Owners, list: &mut Vec<Entry>) -> Res
         let target = target.to_str().ok_or_else(|| odd("points to a name that is not UTF-8"))?;
         Kind::Link { target: target.to_owned() }
     } else if meta.is_file() {
-        Kind::File { bytes: meta.len(), blake3: Hash::of_file(path)? }
+        Kind::File { bytes: meta.len(), blake3: ContentHash::of_file(path)? }
     } else {
         return Err(odd("is neither file, directory nor link"));
     };
@@ -129,8 +133,8 @@ pub(super) fn verify(tree: &Path, entries: &Path, reference: &TreeRef) -> Result
         found,
         remedy: remedy(ImageName::Base),
     };
-    if Hash::of(&text) != reference.hash {
-        return Err(corrupt(entries, Hash::of(&text)));
+    if ContentHash::of(&text) != reference.hash {
+        return Err(corrupt(entries, ContentHash::of(&text)));
     }
     let mut owners = HashMap::new();
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

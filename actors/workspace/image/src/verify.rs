@@ -9,7 +9,7 @@ use dashmap::DashMap;
 
 use super::error::remedy;
 use super::objects::Objects;
-use super::{Error, Hash, ImageName, Manifest, ObjectRef, Result, TreeRef, tree};
+use super::{ContentHash, Error, ImageName, Manifest, ObjectRef, Result, TreeRef, tree};
 
 /// Image whose kernel, initrd and root filesystem matched their hashes.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl Stamp {
 /// Cache, for the life of the process, of checked files and their stamps.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    seen: DashMap<PathBuf, (Stamp, Hash)>,
+    seen: DashMap<PathBuf, (Stamp, ContentHash)>,
 }
 
 impl Verified {
@@ -102,7 +102,7 @@ impl Verified {
         if self.knows(&path, stamp, object.hash) {
             return Ok(path);
         }
-        let found = Hash::of_file(&path)?;
+        let found = ContentHash::of_file(&path)?;
         if found != object.hash {
             return Err(Error::Corrupt {
                 path,
@@ -140,7 +140,7 @@ impl Verified {
         Ok(tree)
     }
 
-    fn knows(&self, path: &Path, stamp: Stamp, hash: Hash) -> bool {
+    fn knows(&self, path: &Path, stamp: Stamp, hash: ContentHash) -> bool {
         self.seen.get(path).is_some_and(|known| *known == (stamp, hash))
     }
 }

@@ -12,10 +12,10 @@ use std::{
 };
 
 use hivekeep_link::{
-    Endpoint, Link, LinkOptions, LinkToken, Wait,
-    fake::{Act, FakeGuest, exec_done, obliging},
+    CallTerms, Endpoint, Link, LinkOptions, LinkToken,
+    fake::{FakeGuest, RequestBehaviour, exec_done, obliging},
 };
-use hivekeep_protocol::{Argv, Exec, FileWritten, FromGuest, Ping, Stream, ToGuest};
+use hivekeep_protocol::{Argv, FromGuest, Ping, RunCommand, Stream, ToGuest, WriteFileReply};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -40,22 +40,24 @@ impl Drop for Daemon {
     }
 }
 
-fn wait() -> Wait {
-    Wait::at_most(Duration::from_secs(600))
+fn wait() -> CallTerms {
+    CallTerms::at_most(Duration::from_secs(600))
 }
 
-fn script(request: &ToGuest) -> Act {
+fn script(request: &ToGuest) -> RequestBehaviour {
     match request {
-        ToGuest::Exec(_) => Act::Send(
+        ToGuest::RunCommand(_) => RequestBehaviour::Send(
             vec![(Stream::Stdout, vec![0; BYTES as usize])],
-            Ok(FromGuest::Exec(exec_done(BYTES, 0))),
+            Ok(FromGuest::RunCommand(exec_done(BYTES, 0))),
         ),
-        ToGuest::FileRead(_) => Act::Content(BYTES),
-        ToGuest::FileWrite(write) => Act::Receive(Ok(FromGuest::FileWrite(FileWritten {
-            bytes: write.size_bytes,
-            replaced: false,
-            mode: 0o644,
-        }))),
+        ToGuest::ReadFile(_) => RequestBehaviour::Content(BYTES),
+        ToGuest::WriteFile(write) => {
+            RequestBehaviour::Receive(Ok(FromGuest::WriteFile(WriteFileReply {
+                bytes: write.size_bytes,
+                replaced: false,
+                mode: 0o644,
+            })))
+        }
         other => obliging(other),
     }
 }
@@ -88,7 +90,7 @@ async fn raw(folder: &Path) -> Outcome<f64> {
 }
 
 async fn exec_output(link: &Link) -> Outcome<f64> {
-    let request = Exec {
+    let request = RunCommand {
         argv: Argv::Shell(format!("head -c {BYTES} /dev/zero")),
         env: vec![],
         workdir: None,

@@ -7,8 +7,8 @@
 
 use std::{error::Error, process::ExitCode, time::Duration};
 
-use hivekeep_link::{Endpoint, Link, LinkOptions, LinkToken, Wait};
-use hivekeep_protocol::{Argv, Exec, Exit};
+use hivekeep_link::{CallTerms, Endpoint, Link, LinkOptions, LinkToken};
+use hivekeep_protocol::{Argv, Exit, RunCommand};
 use tokio_util::sync::CancellationToken;
 
 const FILE: &str = "/tmp/vsock_probe.bytes";
@@ -16,15 +16,15 @@ const FILE_BYTES: u32 = 1 << 20;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-fn wait() -> Wait {
-    Wait::at_most(Duration::from_secs(30))
+fn wait() -> CallTerms {
+    CallTerms::at_most(Duration::from_secs(30))
 }
 
 async fn probe(endpoint: &Endpoint, token: &LinkToken) -> Outcome<()> {
     let cancel = CancellationToken::new();
     let (link, _welcome) = Link::connect(endpoint, token, &LinkOptions::default(), &cancel).await?;
     link.ping(wait()).await?;
-    let order = Exec {
+    let order = RunCommand {
         argv: Argv::Shell("echo over vsock".to_owned()),
         env: Vec::new(),
         workdir: None,

@@ -19,14 +19,14 @@ const GRANT_PART: u32 = 4;
 
 /// Deadline and cancellation of a waiting caller.
 #[derive(Debug, Clone)]
-pub struct Wait {
+pub struct CallTerms {
     /// Time to give up.
     pub deadline: Instant,
     /// Token that makes the caller give up at once.
     pub cancel: CancellationToken,
 }
 
-impl Wait {
+impl CallTerms {
     /// Waits for this long, not cancellable.
     pub fn at_most(time: Duration) -> Self {
         Self { deadline: Instant::now() + time, cancel: CancellationToken::new() }
@@ -88,12 +88,12 @@ impl OpenCall {
     }
 
     /// Waits for the reply alone.
-    pub(super) async fn reply(&mut self, wait: &Wait) -> Result<Reply, LinkError> {
+    pub(super) async fn reply(&mut self, wait: &CallTerms) -> Result<Reply, LinkError> {
         self.until(wait, Inbox::take_reply).await
     }
 
     /// Waits for data or the reply, and takes everything available.
-    pub(super) async fn turn(&mut self, wait: &Wait) -> Result<Taken, LinkError> {
+    pub(super) async fn turn(&mut self, wait: &CallTerms) -> Result<Taken, LinkError> {
         self.until(wait, Inbox::take).await
     }
 
@@ -103,7 +103,7 @@ impl OpenCall {
     /// the outcome: a call that succeeded after all has succeeded.
     pub(super) async fn until<T>(
         &mut self,
-        wait: &Wait,
+        wait: &CallTerms,
         mut look: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<T, LinkError> {
         loop {
@@ -161,7 +161,7 @@ impl OpenCall {
 
     /// Ends the call because the caller cannot continue, and waits until the guest has closed it:
     /// it has then undone what it began.
-    pub(super) async fn withdraw(&mut self, wait: &Wait) {
+    pub(super) async fn withdraw(&mut self, wait: &CallTerms) {
         self.core.outbox.cancel(self.call.id);
         tokio::select! {
             biased;
@@ -205,7 +205,7 @@ impl OpenCall {
     /// Runs the caller's own I/O (a source, a sink) under the call's wait.
     pub(super) async fn run<F: Future>(
         &mut self,
-        wait: &Wait,
+        wait: &CallTerms,
         work: F,
     ) -> Result<F::Output, LinkError> {
         tokio::select! {

@@ -22,16 +22,16 @@ pub use self::{
 use super::error::AttemptError;
 
 /// Receiving half of a connection.
-pub type Reading = Box<dyn AsyncRead + Send + Unpin>;
+pub type CarrierReader = Box<dyn AsyncRead + Send + Unpin>;
 /// Sending half of a connection.
-pub type Writing = Box<dyn AsyncWrite + Send + Unpin>;
+pub type CarrierWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Byte stream to the guest in two halves, before any handshake.
 pub struct Connection {
     /// Bytes from the guest.
-    pub reader: Reading,
+    pub reader: CarrierReader,
     /// Bytes to the guest.
-    pub writer: Writing,
+    pub writer: CarrierWriter,
 }
 
 /// Transport to a guest.

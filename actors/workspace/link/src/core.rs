@@ -5,12 +5,12 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use hivekeep_protocol::{GuestEvent, Request, ToGuest, encode};
+use hivekeep_protocol::{GuestEvent, GuestRequest, ToGuest, encode};
 use tokio::{sync::broadcast, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    call::{OpenCall, Wait},
+    call::{CallTerms, OpenCall},
     calls::{Calls, Slot},
     error::{Ending, LinkDown, LinkError, Violation},
     events::KEPT_EVENTS,
@@ -92,7 +92,7 @@ impl Core {
         LinkError::Down(self.down().cloned().unwrap_or(LinkDown::Closed))
     }
 
-    pub(super) fn heard(&self) {
+    pub(super) fn note_activity(&self) {
         self.heard_ms.store(self.since_began(), Ordering::Relaxed);
     }
 
@@ -120,7 +120,7 @@ impl Core {
     }
 
     /// Converts the reply to a request of type `R`. Another kind of reply ends the link.
-    pub(super) fn typed<R: Request>(&self, reply: Reply) -> Result<R::Reply, LinkError> {
+    pub(super) fn typed<R: GuestRequest>(&self, reply: Reply) -> Result<R::Reply, LinkError> {
         let reply = reply.map_err(LinkError::Guest)?;
         R::reply_of(reply).ok_or_else(|| {
             self.close(Violation::WrongReply.into());
@@ -134,7 +134,7 @@ impl Core {
         request: ToGuest,
         exchange: Exchange,
         slot: Slot,
-        wait: &Wait,
+        wait: &CallTerms,
     ) -> Result<OpenCall, LinkError> {
         let payload = encode(&request).map_err(LinkError::Request)?;
         drop(request);

@@ -1,7 +1,7 @@
-use hivekeep_protocol::{FileRead, FileReadDone, ToGuest, limits::INITIAL_CREDIT_BYTES};
+use hivekeep_protocol::{ReadFile, ReadFileReply, ToGuest, limits::INITIAL_CREDIT_BYTES};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
+use super::{Link, call::CallTerms, calls::Slot, error::LinkError, inbox::Exchange};
 
 /// Window of a large file: bytes that may arrive while the sink's disk is busy.
 pub(super) const WINDOW: u32 = 4 * INITIAL_CREDIT_BYTES;
@@ -22,13 +22,13 @@ impl Link {
         offset: u64,
         limit: Option<u64>,
         mut sink: impl AsyncWrite + Send + Unpin,
-        wait: Wait,
+        wait: CallTerms,
         mut on_progress: impl FnMut(u64) + Send,
-    ) -> Result<FileReadDone, LinkError> {
+    ) -> Result<ReadFileReply, LinkError> {
         let core = self.core();
-        let request = FileRead { path: path.to_owned(), offset, limit };
+        let request = ReadFile { path: path.to_owned(), offset, limit };
         let mut call = core
-            .open(ToGuest::FileRead(request), Exchange::Download, Slot::Ordinary, &wait)
+            .open(ToGuest::ReadFile(request), Exchange::Download, Slot::Ordinary, &wait)
             .await?;
         if limit.is_none_or(|limit| limit > u64::from(INITIAL_CREDIT_BYTES)) {
             call.widen(WINDOW);
@@ -49,7 +49,7 @@ impl Link {
                 on_progress(written);
             }
             if let Some(reply) = taken.reply {
-                let done = core.typed::<FileRead>(reply)?;
+                let done = core.typed::<ReadFile>(reply)?;
                 if done.sent_bytes != written {
                     return Err(LinkError::Miscounted {
                         told_bytes: done.sent_bytes,

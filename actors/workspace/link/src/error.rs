@@ -1,13 +1,13 @@
 use std::io;
 
-use hivekeep_protocol::{EncodeError, FrameError, GuestError, Kind, Refusal};
+use hivekeep_protocol::{EncodeError, FrameError, FrameKind, GuestError, HelloRefusal};
 
 /// Failure to make a link, or of a call on it.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The guest refuses to serve this host. Trying again is useless.
     #[error("the guest refuses the link: {0}")]
-    Refused(Refusal),
+    Refused(HelloRefusal),
     /// The socket belongs to a process other than the guest's machine. Not retried.
     #[error("the socket belongs to uid {actual}, not to uid {expected}")]
     WrongPeer {
@@ -109,7 +109,7 @@ pub enum AttemptError {
     },
     /// The guest refused. Final.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(HelloRefusal),
 }
 
 impl AttemptError {
@@ -151,13 +151,13 @@ pub enum LinkDown {
 pub enum Violation {
     /// A payload is not of its frame's type.
     #[error("undecodable {0:?} frame")]
-    Undecodable(Kind),
+    Undecodable(FrameKind),
     /// A frame that only a host may send, or one out of place.
     #[error("unexpected {0:?} frame")]
-    UnexpectedKind(Kind),
+    UnexpectedKind(FrameKind),
     /// A reply to, or data for, a call that is not open.
     #[error("{0:?} frame for call {1}, which is not open")]
-    UnknownCall(Kind, u32),
+    UnknownCall(FrameKind, u32),
     /// The reply answers another kind of request.
     #[error("reply of the wrong kind")]
     WrongReply,

@@ -9,12 +9,12 @@ pub(super) const KEPT_EVENTS: usize = 256;
 
 /// Events that the guest pushes. They are hints: a receiver that is more than 256 behind loses the
 /// oldest, and asks the guest for the truth.
-pub struct Events {
+pub struct GuestEvents {
     receiver: broadcast::Receiver<GuestEvent>,
     dropped: u64,
 }
 
-impl Events {
+impl GuestEvents {
     pub(super) fn new(receiver: broadcast::Receiver<GuestEvent>) -> Self {
         Self { receiver, dropped: 0 }
     }

@@ -1,12 +1,12 @@
-use hivekeep_protocol::{Exec, ExecAsked, ExecAsking, ExecDone, Request, Stream};
+use hivekeep_protocol::{ExecAsked, ExecAsking, GuestRequest, RunCommand, RunCommandReply, Stream};
 
 use super::{
     Link,
-    call::Wait,
+    call::CallTerms,
     calls::Slot,
     error::LinkError,
     inbox::Exchange,
-    text::{Text, capped_text},
+    text::{CapturedText, capped_text},
 };
 
 /// Maximum amount of output in flight at once.
@@ -14,7 +14,7 @@ const MAX_WINDOW: u32 = 32 * 1024 * 1024;
 
 /// Authentication record of a run: the questions of servers, as git reported them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct AuthenticationRecord {
     /// True if a server was given the credential.
     pub answered: bool,
     /// Server, in the guest's words, that asked and had no answer.
@@ -25,16 +25,16 @@ pub struct Asked {
 
 /// Captured first part of one stream's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedOutput {
     /// Bytes kept, at most the request's `max_output_bytes`.
     pub bytes: Vec<u8>,
     /// Number of bytes that the command wrote.
     pub total_bytes: u64,
 }
 
-impl Captured {
+impl CapturedOutput {
     /// Output as text, with a notice when it is cut.
-    pub fn text(&self) -> Text {
+    pub fn text(&self) -> CapturedText {
         capped_text(&self.bytes, self.total_bytes)
     }
 }
@@ -43,11 +43,11 @@ impl Captured {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
     /// Exit of the command.
-    pub done: ExecDone,
+    pub done: RunCommandReply,
     /// Captured stdout.
-    pub stdout: Captured,
+    pub stdout: CapturedOutput,
     /// Captured stderr.
-    pub stderr: Captured,
+    pub stderr: CapturedOutput,
 }
 
 impl Link {
@@ -61,8 +61,8 @@ impl Link {
     /// See [`Link::ask`].
     pub async fn exec(
         &self,
-        request: Exec,
-        wait: Wait,
+        request: RunCommand,
+        wait: CallTerms,
         on_output: impl FnMut(Stream, &[u8]) + Send,
     ) -> Result<ExecOutput, LinkError> {
         let most = request.max_output_bytes;
@@ -77,25 +77,25 @@ impl Link {
     pub async fn exec_asking(
         &self,
         request: ExecAsking,
-        wait: Wait,
-    ) -> Result<(ExecOutput, Asked), LinkError> {
+        wait: CallTerms,
+    ) -> Result<(ExecOutput, AuthenticationRecord), LinkError> {
         let most = request.exec.max_output_bytes;
         let (told, stdout, stderr) = self.collect(request, most, wait, |_, _| {}).await?;
         let ExecAsked { done, answered, unanswered, rejected } = told;
-        let asked = Asked { answered: answered > 0, unanswered, rejected };
+        let asked = AuthenticationRecord { answered: answered > 0, unanswered, rejected };
         Ok((output(done, stdout, stderr), asked))
     }
 
     /// Collects the output and the reply of a request.
-    async fn collect<R: Request>(
+    async fn collect<R: GuestRequest>(
         &self,
         request: R,
         most: u64,
-        wait: Wait,
+        wait: CallTerms,
         mut on_output: impl FnMut(Stream, &[u8]) + Send,
-    ) -> Result<(R::Reply, Captured, Captured), LinkError> {
+    ) -> Result<(R::Reply, CapturedOutput, CapturedOutput), LinkError> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let (mut stdout, mut stderr) = (Captured::default(), Captured::default());
+        let (mut stdout, mut stderr) = (CapturedOutput::default(), CapturedOutput::default());
         let core = self.core();
         let mut call =
             core.open(request.into_wire(), Exchange::Output, Slot::Ordinary, &wait).await?;
@@ -125,7 +125,11 @@ impl Link {
     }
 }
 
-fn output(done: ExecDone, mut stdout: Captured, mut stderr: Captured) -> ExecOutput {
+fn output(
+    done: RunCommandReply,
+    mut stdout: CapturedOutput,
+    mut stderr: CapturedOutput,
+) -> ExecOutput {
     stdout.total_bytes = stdout.total_bytes.max(done.stdout_total_bytes);
     stderr.total_bytes = stderr.total_bytes.max(done.stderr_total_bytes);
     ExecOutput { done, stdout, stderr }

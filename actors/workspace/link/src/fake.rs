@@ -6,8 +6,8 @@ mod serve;
 use std::sync::Arc;
 
 use hivekeep_protocol::{
-    Containment, ExecDone, Exit, FileReadDone, FromGuest, GuestCode, GuestError, PROTOCOL_VERSION,
-    Pong, Refusal, Stream, ToGuest, Welcome,
+    Containment, Exit, FromGuest, GuestCode, GuestError, GuestWelcome, HelloRefusal,
+    PROTOCOL_VERSION, Pong, ReadFileReply, RunCommandReply, Stream, ToGuest,
 };
 use tokio::sync::mpsc;
 
@@ -15,7 +15,7 @@ pub use self::carrier::FakeCarrier;
 
 /// Behaviour of the guest at the start of a connection.
 #[derive(Debug, Clone)]
-pub enum Opening {
+pub enum HelloBehaviour {
     /// Accepts.
     Welcome,
     /// Sends these bytes of an older connection, then accepts.
@@ -31,12 +31,12 @@ pub enum Opening {
     /// Sends garbage without end.
     EndlessRubbish,
     /// Refuses.
-    Refuses(Refusal),
+    Refuses(HelloRefusal),
 }
 
 /// Behaviour of the guest for a request.
 #[derive(Clone)]
-pub enum Act {
+pub enum RequestBehaviour {
     /// Answers.
     Reply(Result<FromGuest, GuestError>),
     /// Sends data under credit, then answers.
@@ -57,7 +57,7 @@ pub enum Act {
 
 /// Observation of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum Observation {
     /// Hello with this token.
     Hello([u8; 32]),
     /// Request and its call.
@@ -72,18 +72,18 @@ pub enum Seen {
     Gone,
 }
 
-type Script = Arc<dyn Fn(&ToGuest) -> Act + Send + Sync>;
+type Script = Arc<dyn Fn(&ToGuest) -> RequestBehaviour + Send + Sync>;
 
 /// Guest that acts by a script.
 #[derive(Clone)]
 pub struct FakeGuest {
-    opening: Opening,
+    opening: HelloBehaviour,
     script: Script,
-    seen: mpsc::UnboundedSender<Seen>,
+    seen: mpsc::UnboundedSender<Observation>,
 }
 
-impl Act {
-    /// Makes an [`Act::Raw`] of a function.
+impl RequestBehaviour {
+    /// Makes an [`RequestBehaviour::Raw`] of a function.
     pub fn raw(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::Raw(Arc::new(bytes))
     }
@@ -92,21 +92,21 @@ impl Act {
 impl FakeGuest {
     /// Makes a guest and the receiver of its observations. The script decides for each request.
     pub fn new(
-        script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
-    ) -> (Self, mpsc::UnboundedReceiver<Seen>) {
+        script: impl Fn(&ToGuest) -> RequestBehaviour + Send + Sync + 'static,
+    ) -> (Self, mpsc::UnboundedReceiver<Observation>) {
         #[expect(clippy::disallowed_methods, reason = "bounded by the test's own calls")]
         let (seen, receiver) = mpsc::unbounded_channel();
-        (Self { opening: Opening::Welcome, script: Arc::new(script), seen }, receiver)
+        (Self { opening: HelloBehaviour::Welcome, script: Arc::new(script), seen }, receiver)
     }
 
     /// Makes a guest that answers pings, repeats a shell script on stdout, and has every file with
     /// its path as content.
-    pub fn obliging() -> (Self, mpsc::UnboundedReceiver<Seen>) {
+    pub fn obliging() -> (Self, mpsc::UnboundedReceiver<Observation>) {
         Self::new(obliging)
     }
 
     /// Sets the opening.
-    pub fn opening(mut self, opening: Opening) -> Self {
+    pub fn opening(mut self, opening: HelloBehaviour) -> Self {
         self.opening = opening;
         self
     }
@@ -116,36 +116,39 @@ impl FakeGuest {
         FakeCarrier::new(self)
     }
 
-    fn saw(&self, seen: Seen) {
+    fn saw(&self, seen: Observation) {
         // A test that does not look drops the receiver.
         let _ = self.seen.send(seen);
     }
 }
 
 /// Script of [`FakeGuest::obliging`].
-pub fn obliging(request: &ToGuest) -> Act {
+pub fn obliging(request: &ToGuest) -> RequestBehaviour {
     match request {
         ToGuest::Ping(ping) => {
-            Act::Reply(Ok(FromGuest::Ping(Pong { payload: ping.payload.clone() })))
+            RequestBehaviour::Reply(Ok(FromGuest::Ping(Pong { payload: ping.payload.clone() })))
         }
-        ToGuest::Exec(exec) => {
+        ToGuest::RunCommand(exec) => {
             let output = format!("{:?}", exec.argv).into_bytes();
             let done = exec_done(output.len() as u64, 0);
-            Act::Send(vec![(Stream::Stdout, output)], Ok(FromGuest::Exec(done)))
+            RequestBehaviour::Send(vec![(Stream::Stdout, output)], Ok(FromGuest::RunCommand(done)))
         }
-        ToGuest::FileRead(read) => {
+        ToGuest::ReadFile(read) => {
             let content = read.path.clone().into_bytes();
             let bytes = content.len() as u64;
-            let done = FileReadDone { sent_bytes: bytes, size_bytes: bytes, mode: 0o644 };
-            Act::Send(vec![(Stream::Content, content)], Ok(FromGuest::FileRead(done)))
+            let done = ReadFileReply { sent_bytes: bytes, size_bytes: bytes, mode: 0o644 };
+            RequestBehaviour::Send(vec![(Stream::Content, content)], Ok(FromGuest::ReadFile(done)))
         }
-        _ => Act::Reply(Err(GuestError::new(GuestCode::Unsupported, "not in this script"))),
+        _ => RequestBehaviour::Reply(Err(GuestError::new(
+            GuestCode::Unsupported,
+            "not in this script",
+        ))),
     }
 }
 
 /// Result of a command that exited with 0 after writing so many bytes.
-pub fn exec_done(stdout_total_bytes: u64, stderr_total_bytes: u64) -> ExecDone {
-    ExecDone {
+pub fn exec_done(stdout_total_bytes: u64, stderr_total_bytes: u64) -> RunCommandReply {
+    RunCommandReply {
         exit: Exit::Code(0),
         timed_out: false,
         stdout_total_bytes,
@@ -155,8 +158,8 @@ pub fn exec_done(stdout_total_bytes: u64, stderr_total_bytes: u64) -> ExecDone {
     }
 }
 
-fn welcome() -> Welcome {
-    Welcome {
+fn welcome() -> GuestWelcome {
+    GuestWelcome {
         version: PROTOCOL_VERSION,
         guest_version: "0.0.0-fake".into(),
         boot_id: "00000000-0000-0000-0000-000000000000".into(),

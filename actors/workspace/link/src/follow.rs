@@ -1,6 +1,6 @@
-use hivekeep_protocol::{Exec, ExecDone, Stream, ToGuest};
+use hivekeep_protocol::{RunCommand, RunCommandReply, Stream, ToGuest};
 
-use super::{Link, call::Wait, calls::Slot, error::LinkError, inbox::Exchange};
+use super::{Link, call::CallTerms, calls::Slot, error::LinkError, inbox::Exchange};
 
 impl Link {
     /// Runs a command like [`Link::exec`] without keeping its output: `on_output` sees each piece
@@ -10,12 +10,12 @@ impl Link {
     /// See [`Link::ask`].
     pub async fn exec_followed(
         &self,
-        request: Exec,
-        wait: Wait,
+        request: RunCommand,
+        wait: CallTerms,
         mut on_output: impl FnMut(Stream, &[u8]) + Send,
-    ) -> Result<ExecDone, LinkError> {
+    ) -> Result<RunCommandReply, LinkError> {
         let core = self.core();
-        let request = ToGuest::Exec(request);
+        let request = ToGuest::RunCommand(request);
         let mut call = core.open(request, Exchange::Output, Slot::Ordinary, &wait).await?;
         loop {
             let taken = call.turn(&wait).await?;
@@ -25,7 +25,7 @@ impl Link {
                 call.consumed(content.len());
             }
             if let Some(reply) = taken.reply {
-                return core.typed::<Exec>(reply);
+                return core.typed::<RunCommand>(reply);
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hivekeep_protocol::{
-    Decoder, Frame, Hello, Kind, PROTOCOL_VERSION, Refusal, SYNC_LEN, Welcome, decode, encode,
-    nonce_of, sync_preamble,
+    Decoder, Frame, FrameKind, GuestWelcome, HelloRefusal, HostHello, PROTOCOL_VERSION, SYNC_LEN,
+    decode, encode, nonce_of, sync_preamble,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -33,7 +33,7 @@ const MAX_TEXT_BYTES: usize = 256;
 
 /// Connection to a guest that accepted.
 pub(super) struct Greeted {
-    pub(super) welcome: Welcome,
+    pub(super) welcome: GuestWelcome,
     /// Bytes received after the welcome.
     pub(super) received: Vec<u8>,
 }
@@ -121,7 +121,7 @@ impl Greeting<'_> {
     }
 
     async fn send_hello(&mut self, token: &LinkToken) -> Result<(), AttemptError> {
-        let mut hello = Hello {
+        let mut hello = HostHello {
             min_version: PROTOCOL_VERSION,
             max_version: PROTOCOL_VERSION,
             token: token.bytes(),
@@ -129,7 +129,7 @@ impl Greeting<'_> {
         let encoded = encode(&hello);
         hello.token.zeroize();
         let payload = encoded.map_err(|_| AttemptError::NotAGuest("unencodable hello"))?;
-        let mut frame = Frame { kind: Kind::Hello, id: 0, payload };
+        let mut frame = Frame { kind: FrameKind::Hello, id: 0, payload };
         let mut bytes = frame.to_bytes();
         frame.payload.zeroize();
         let writer = &mut self.connection.writer;
@@ -142,11 +142,11 @@ impl Greeting<'_> {
         sent.map_err(AttemptError::Connect)
     }
 
-    async fn read_welcome(&mut self) -> Result<Welcome, AttemptError> {
+    async fn read_welcome(&mut self) -> Result<GuestWelcome, AttemptError> {
         loop {
             match self.first_frame()? {
                 // On an endless stream the replies of an older link's calls may come first.
-                Some(frame) if self.repeat && frame.kind != Kind::Welcome => continue,
+                Some(frame) if self.repeat && frame.kind != FrameKind::Welcome => continue,
                 Some(frame) => return welcome_of(&frame),
                 None => {}
             }
@@ -178,7 +178,7 @@ impl Greeting<'_> {
 }
 
 async fn read_more(
-    reader: &mut super::carrier::Reading,
+    reader: &mut super::carrier::CarrierReader,
     received: &mut Vec<u8>,
 ) -> Result<(), AttemptError> {
     received.reserve(READ_BYTES.saturating_sub(received.len()).max(4096));
@@ -189,16 +189,16 @@ async fn read_more(
     }
 }
 
-fn welcome_of(frame: &Frame) -> Result<Welcome, AttemptError> {
-    if frame.kind != Kind::Welcome || frame.id != 0 {
+fn welcome_of(frame: &Frame) -> Result<GuestWelcome, AttemptError> {
+    if frame.kind != FrameKind::Welcome || frame.id != 0 {
         return Err(AttemptError::NotAGuest("the answer to the hello is not a welcome"));
     }
-    let answer: Result<Welcome, Refusal> = decode(&frame.payload)
+    let answer: Result<GuestWelcome, HelloRefusal> = decode(&frame.payload)
         .map_err(|_| AttemptError::NotAGuest("the welcome cannot be decoded"))?;
     let welcome = answer.map_err(AttemptError::Refused)?;
     if welcome.version != PROTOCOL_VERSION {
         let version = welcome.version;
-        let refusal = Refusal::Version { min_version: version, max_version: version };
+        let refusal = HelloRefusal::Version { min_version: version, max_version: version };
         return Err(AttemptError::Refused(refusal));
     }
     if welcome.guest_version.len() > MAX_TEXT_BYTES || welcome.boot_id.len() > MAX_TEXT_BYTES {

@@ -44,19 +44,19 @@ mod writer;
 
 use std::sync::Arc;
 
-use hivekeep_protocol::{Ping, Request, Welcome};
+use hivekeep_protocol::{GuestRequest, GuestWelcome, Ping};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    call::Wait,
+    call::CallTerms,
     endpoint::Endpoint,
     error::{AttemptError, Ending, LinkDown, LinkError, Violation},
-    events::{Events, MAX_EVENT_BYTES},
-    exec::{Asked, Captured, ExecOutput},
-    options::{KeeperOptions, LinkOptions},
+    events::{GuestEvents, MAX_EVENT_BYTES},
+    exec::{AuthenticationRecord, CapturedOutput, ExecOutput},
+    options::{LinkOptions, LinkSupervisorOptions},
     refuse::{guest_code, link_error},
-    supervisor::{KeeperArgs, KeeperMsg, LinkNews, LinkSupervisor},
-    text::{Text, capped_text},
+    supervisor::{LinkChange, LinkSupervisor, LinkSupervisorArgs, LinkSupervisorMsg},
+    text::{CapturedText, capped_text},
     token::LinkToken,
 };
 use self::{calls::Slot, carrier::Carrier, core::Core, inbox::Exchange, outbox::Outbox};
@@ -90,7 +90,7 @@ impl Link {
         token: &LinkToken,
         options: &LinkOptions,
         cancel: &CancellationToken,
-    ) -> Result<(Self, Welcome), LinkError> {
+    ) -> Result<(Self, GuestWelcome), LinkError> {
         Self::connect_over(&*endpoint.carrier(), token, options, cancel).await
     }
 
@@ -103,7 +103,7 @@ impl Link {
         token: &LinkToken,
         options: &LinkOptions,
         cancel: &CancellationToken,
-    ) -> Result<(Self, Welcome), LinkError> {
+    ) -> Result<(Self, GuestWelcome), LinkError> {
         let (connection, greeted) = dial::dial(carrier, token, options, cancel).await?;
         let (outbox, queues) = Outbox::new();
         let first_id = getrandom::u32().map_err(|error| LinkError::Unreachable {
@@ -129,7 +129,11 @@ impl Link {
     /// and [`LinkError::Cancelled`], at most the grace after `wait` is over (a
     /// call that the guest completed meanwhile is answered as completed);
     /// [`LinkError::Down`]; [`LinkError::Request`] when it is too large to send.
-    pub async fn ask<R: Request>(&self, request: R, wait: Wait) -> Result<R::Reply, LinkError> {
+    pub async fn ask<R: GuestRequest>(
+        &self,
+        request: R,
+        wait: CallTerms,
+    ) -> Result<R::Reply, LinkError> {
         self.ask_from(Slot::Ordinary, request, wait).await
     }
 
@@ -138,19 +142,19 @@ impl Link {
     ///
     /// # Errors
     /// See [`Link::ask`].
-    pub async fn ask_reserved<R: Request>(
+    pub async fn ask_reserved<R: GuestRequest>(
         &self,
         request: R,
-        wait: Wait,
+        wait: CallTerms,
     ) -> Result<R::Reply, LinkError> {
         self.ask_from(Slot::Reserved, request, wait).await
     }
 
-    async fn ask_from<R: Request>(
+    async fn ask_from<R: GuestRequest>(
         &self,
         slot: Slot,
         request: R,
-        wait: Wait,
+        wait: CallTerms,
     ) -> Result<R::Reply, LinkError> {
         let mut call = self.core().open(request.into_wire(), Exchange::Plain, slot, &wait).await?;
         let reply = call.reply(&wait).await?;
@@ -161,7 +165,7 @@ impl Link {
     ///
     /// # Errors
     /// See [`Link::ask`]. A pong that does not match the ping ends the link.
-    pub async fn ping(&self, wait: Wait) -> Result<(), LinkError> {
+    pub async fn ping(&self, wait: CallTerms) -> Result<(), LinkError> {
         let payload = b"hivekeep".to_vec();
         let pong = self.ask_reserved(Ping { payload: payload.clone() }, wait).await?;
         if pong.payload != payload {
@@ -172,8 +176,8 @@ impl Link {
     }
 
     /// Subscribes to the guest's events from now on.
-    pub fn events(&self) -> Events {
-        Events::new(self.core().subscribe())
+    pub fn events(&self) -> GuestEvents {
+        GuestEvents::new(self.core().subscribe())
     }
 
     /// Resolves with the reason when the link has ended. Does not keep it open.

@@ -57,7 +57,7 @@ impl LinkOptions {
 /// How a [`super::LinkSupervisor`] keeps its link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct KeeperOptions {
+pub struct LinkSupervisorOptions {
     /// One connecting phase and the calls.
     pub link: LinkOptions,
     /// Silence of the guest after which it is pinged.
@@ -77,7 +77,7 @@ pub struct KeeperOptions {
     pub stable_after_ms: u64,
 }
 
-impl Default for KeeperOptions {
+impl Default for LinkSupervisorOptions {
     fn default() -> Self {
         Self {
             link: LinkOptions::default(),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hivekeep_protocol::{Frame, HEADER_LEN, Kind, limits::MAX_PAYLOAD_BYTES};
+use hivekeep_protocol::{Frame, FrameKind, HEADER_LEN, limits::MAX_PAYLOAD_BYTES};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Maximum number of data frames that wait for the writer, of all uploads together.
@@ -22,7 +22,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    fn new(kind: Kind, id: u32, payload: Vec<u8>) -> Self {
+    fn new(kind: FrameKind, id: u32, payload: Vec<u8>) -> Self {
         Self { header: Frame::header(kind, id, payload.len()), payload, _room: None }
     }
 }
@@ -58,17 +58,17 @@ impl Outbox {
     }
 
     pub(super) fn request(&self, id: u32, payload: Vec<u8>, room: OwnedSemaphorePermit) {
-        let mut frame = Outgoing::new(Kind::Request, id, payload);
+        let mut frame = Outgoing::new(FrameKind::Request, id, payload);
         frame._room = Some(room);
         self.send_control(frame);
     }
 
     pub(super) fn cancel(&self, id: u32) {
-        self.send_control(Outgoing::new(Kind::Cancel, id, Vec::new()));
+        self.send_control(Outgoing::new(FrameKind::Cancel, id, Vec::new()));
     }
 
     pub(super) fn credit(&self, id: u32, bytes: u32) {
-        self.send_control(Outgoing::new(Kind::Credit, id, bytes.to_be_bytes().to_vec()));
+        self.send_control(Outgoing::new(FrameKind::Credit, id, bytes.to_be_bytes().to_vec()));
     }
 
     fn send_control(&self, frame: Outgoing) {
@@ -79,11 +79,11 @@ impl Outbox {
     /// Waits for a place and queues content (its stream byte in front). False when the link is
     /// down.
     pub(super) async fn data(&self, id: u32, payload: Vec<u8>) -> bool {
-        self.data.send(Outgoing::new(Kind::Data, id, payload)).await.is_ok()
+        self.data.send(Outgoing::new(FrameKind::Data, id, payload)).await.is_ok()
     }
 
     /// Queues the end of a call's content, after it.
     pub(super) async fn end(&self, id: u32) -> bool {
-        self.data.send(Outgoing::new(Kind::End, id, Vec::new())).await.is_ok()
+        self.data.send(Outgoing::new(FrameKind::End, id, Vec::new())).await.is_ok()
     }
 }

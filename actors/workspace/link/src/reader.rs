@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, buf::Limit};
-use hivekeep_protocol::{Decoder, Frame, GuestEvent, HEADER_LEN, Kind, decode};
+use hivekeep_protocol::{Decoder, Frame, FrameKind, GuestEvent, HEADER_LEN, decode};
 use tokio::io::AsyncReadExt;
 
 use super::{
-    carrier::Reading,
+    carrier::CarrierReader,
     core::Core,
     error::{LinkDown, Violation},
     events::MAX_EVENT_BYTES,
@@ -21,7 +21,7 @@ const IN_PLACE_BYTES: usize = 64 * 1024;
 
 /// Demultiplexer: passes the guest's frames to their calls until the link is down. `received` came
 /// with the handshake.
-pub(super) async fn read_until_down(core: Arc<Core>, reader: Reading, received: Vec<u8>) {
+pub(super) async fn read_until_down(core: Arc<Core>, reader: CarrierReader, received: Vec<u8>) {
     tokio::select! {
         biased;
         _ = core.closed() => {}
@@ -29,7 +29,7 @@ pub(super) async fn read_until_down(core: Arc<Core>, reader: Reading, received: 
     }
 }
 
-async fn read(core: &Core, mut reader: Reading, received: Vec<u8>) -> LinkDown {
+async fn read(core: &Core, mut reader: CarrierReader, received: Vec<u8>) -> LinkDown {
     let mut incoming = Incoming::default();
     if let Err(reason) = incoming.take_in(core, &received) {
         return reason;
@@ -46,7 +46,7 @@ async fn read(core: &Core, mut reader: Reading, received: Vec<u8>) -> LinkDown {
             Ok(len) => len,
             Err(error) => return LinkDown::Io(error.to_string()),
         };
-        core.heard();
+        core.note_activity();
         let taken = match &incoming.in_place {
             Some(_) => incoming.in_place_done(core),
             None => incoming.take_in(core, &buffer[..len]),
@@ -108,7 +108,7 @@ impl Incoming {
 
     fn in_place_done(&mut self, core: &Core) -> Result<(), LinkDown> {
         if let Some(Body { id, payload, .. }) = self.in_place.take_if(|body| body.missing() == 0) {
-            deliver(core, Frame { kind: Kind::Data, id, payload })?;
+            deliver(core, Frame { kind: FrameKind::Data, id, payload })?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Incoming {
 
 fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violation> {
     match kind {
-        Kind::Data => match core.calls.find(id) {
+        FrameKind::Data => match core.calls.find(id) {
             Some(call) => {
                 call.inbox().data(payload)?;
                 call.wake.notify_one();
@@ -124,7 +124,7 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
             None if core.is_stray() => {}
             None => return Err(Violation::UnknownCall(kind, id)),
         },
-        Kind::Reply => match core.calls.find(id) {
+        FrameKind::Reply => match core.calls.find(id) {
             Some(call) => {
                 // Closed only once the reply is decoded: a call that is open is woken by the end of
                 // the link.
@@ -136,7 +136,7 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
             None if core.is_stray() => {}
             None => return Err(Violation::UnknownCall(kind, id)),
         },
-        Kind::Credit => {
+        FrameKind::Credit => {
             let bytes = payload.try_into().map_err(|_| Violation::Undecodable(kind))?;
             // Late and harmless for a closed call.
             if let Some(call) = core.calls.find(id) {
@@ -144,8 +144,13 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
                 call.wake.notify_one();
             }
         }
-        Kind::Event if id == 0 => take_event(core, &payload)?,
-        Kind::Event | Kind::Hello | Kind::Welcome | Kind::Request | Kind::End | Kind::Cancel => {
+        FrameKind::Event if id == 0 => take_event(core, &payload)?,
+        FrameKind::Event
+        | FrameKind::Hello
+        | FrameKind::Welcome
+        | FrameKind::Request
+        | FrameKind::End
+        | FrameKind::Cancel => {
             return Err(Violation::UnexpectedKind(kind));
         }
     }
@@ -158,7 +163,7 @@ fn take_event(core: &Core, payload: &[u8]) -> Result<(), Violation> {
     }
     match decode::<GuestEvent>(payload) {
         // Many empty results take twenty times the size of their frame here.
-        Ok(GuestEvent::TaskEnded(news)) if news.page.results.len() != 1 => {
+        Ok(GuestEvent::TaskEnded(push)) if push.page.results.len() != 1 => {
             core.publish(GuestEvent::TasksChanged);
         }
         Ok(event) => core.publish(event),

@@ -16,7 +16,7 @@ mod watch;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use hivekeep_protocol::Welcome;
+use hivekeep_protocol::GuestWelcome;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::{
     sync::watch::Receiver,
@@ -28,18 +28,18 @@ use super::{
     Link, LinkToken,
     carrier::Carrier,
     error::{LinkDown, LinkError},
-    options::KeeperOptions,
+    options::LinkSupervisorOptions,
 };
 
 /// Change of the link's state.
 #[derive(Debug)]
-pub enum LinkNews {
+pub enum LinkChange {
     /// The link is up; calls may be made on it.
     Up {
         /// Link to use.
         link: Link,
         /// Welcome of the guest.
-        welcome: Welcome,
+        welcome: GuestWelcome,
     },
     /// The link was up and is lost; it is being made again.
     Down {
@@ -52,7 +52,7 @@ pub enum LinkNews {
         error: LinkError,
     },
     /// The guest (or the socket's owner) refuses. Nothing more is tried until
-    /// [`KeeperMsg::reconnect`].
+    /// [`LinkSupervisorMsg::reconnect`].
     Refused {
         /// Reason.
         error: LinkError,
@@ -64,24 +64,24 @@ pub enum LinkNews {
 }
 
 /// Arguments of a supervisor.
-pub struct KeeperArgs {
+pub struct LinkSupervisorArgs {
     /// Carrier to the guest: [`super::Endpoint::carrier`].
     pub carrier: Arc<dyn Carrier>,
     /// Token of the machine, which changes when a copy of another machine's memory gets its own
     /// identity.
     pub token: Receiver<LinkToken>,
     /// Options of the link.
-    pub options: KeeperOptions,
+    pub options: LinkSupervisorOptions,
     /// Callback for each change, called in order from the supervisor's mailbox. Must not block: it
     /// posts to its owner.
-    pub on_news: Arc<dyn Fn(LinkNews) + Send + Sync>,
+    pub on_change: Arc<dyn Fn(LinkChange) + Send + Sync>,
 }
 
 /// Message to a supervisor. Stopping the actor closes the link.
 #[derive(Debug)]
-pub struct KeeperMsg(Msg);
+pub struct LinkSupervisorMsg(Msg);
 
-impl KeeperMsg {
+impl LinkSupervisorMsg {
     /// Connects again after a refusal. Has no effect otherwise.
     pub fn reconnect() -> Self {
         Self(Msg::Reconnect)
@@ -91,20 +91,20 @@ impl KeeperMsg {
 #[derive(Debug)]
 enum Msg {
     Reconnect,
-    Connected { round: u64, outcome: Result<(Link, Welcome), LinkError> },
+    Connected { round: u64, outcome: Result<(Link, GuestWelcome), LinkError> },
     Lost { round: u64, reason: LinkDown },
     Silent { round: u64 },
     Answers { round: u64 },
     WorkerDied,
 }
 
-/// Actor; its state is made from [`KeeperArgs`].
+/// Actor; its state is made from [`LinkSupervisorArgs`].
 #[derive(Debug)]
 pub struct LinkSupervisor;
 
 /// State of a [`LinkSupervisor`].
-pub struct Keeping {
-    args: KeeperArgs,
+pub struct LinkSupervisorState {
+    args: LinkSupervisorArgs,
     phase: Phase,
     /// Count of connecting phases; posts of an older one are dropped.
     round: u64,
@@ -119,7 +119,7 @@ enum Phase {
     Refused,
 }
 
-impl Drop for Keeping {
+impl Drop for LinkSupervisorState {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Phase::Up { link, .. } = &self.phase {
@@ -129,27 +129,28 @@ impl Drop for Keeping {
 }
 
 impl Actor for LinkSupervisor {
-    type Msg = KeeperMsg;
-    type State = Keeping;
-    type Arguments = KeeperArgs;
+    type Msg = LinkSupervisorMsg;
+    type State = LinkSupervisorState;
+    type Arguments = LinkSupervisorArgs;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<KeeperMsg>,
-        args: KeeperArgs,
-    ) -> Result<Keeping, ActorProcessingErr> {
+        myself: ActorRef<LinkSupervisorMsg>,
+        args: LinkSupervisorArgs,
+    ) -> Result<LinkSupervisorState, ActorProcessingErr> {
         let pause = Duration::from_millis(args.options.reconnect_first_ms);
         let stop = CancellationToken::new();
-        let mut keeping = Keeping { args, phase: Phase::Connecting, round: 0, pause, stop };
+        let mut keeping =
+            LinkSupervisorState { args, phase: Phase::Connecting, round: 0, pause, stop };
         keeping.connect(&myself, Duration::ZERO);
         Ok(keeping)
     }
 
     async fn handle(
         &self,
-        myself: ActorRef<KeeperMsg>,
-        KeeperMsg(message): KeeperMsg,
-        keeping: &mut Keeping,
+        myself: ActorRef<LinkSupervisorMsg>,
+        LinkSupervisorMsg(message): LinkSupervisorMsg,
+        keeping: &mut LinkSupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         let current = keeping.round;
         match message {
@@ -157,24 +158,24 @@ impl Actor for LinkSupervisor {
                 keeping.connected(&myself, outcome);
             }
             Msg::Lost { round, reason } if round == current => keeping.lost(&myself, reason),
-            Msg::Silent { round } if round == current => keeping.tell(LinkNews::Unresponsive),
-            Msg::Answers { round } if round == current => keeping.tell(LinkNews::Responsive),
+            Msg::Silent { round } if round == current => keeping.tell(LinkChange::Unresponsive),
+            Msg::Answers { round } if round == current => keeping.tell(LinkChange::Responsive),
             Msg::Reconnect if matches!(keeping.phase, Phase::Refused) => {
                 keeping.connect(&myself, Duration::ZERO);
             }
-            Msg::WorkerDied => return Err("a task of the link keeper panicked".into()),
+            Msg::WorkerDied => return Err("a task of the link supervisor panicked".into()),
             _ => {}
         }
         Ok(())
     }
 }
 
-impl Keeping {
-    fn tell(&self, news: LinkNews) {
-        (self.args.on_news)(news);
+impl LinkSupervisorState {
+    fn tell(&self, change: LinkChange) {
+        (self.args.on_change)(change);
     }
 
-    fn connect(&mut self, myself: &ActorRef<KeeperMsg>, after: Duration) {
+    fn connect(&mut self, myself: &ActorRef<LinkSupervisorMsg>, after: Duration) {
         self.phase = Phase::Connecting;
         self.round += 1;
         let (round, stop) = (self.round, self.stop.clone());
@@ -189,8 +190,8 @@ impl Keeping {
 
     fn connected(
         &mut self,
-        myself: &ActorRef<KeeperMsg>,
-        outcome: Result<(Link, Welcome), LinkError>,
+        myself: &ActorRef<LinkSupervisorMsg>,
+        outcome: Result<(Link, GuestWelcome), LinkError>,
     ) {
         match outcome {
             Ok((link, welcome)) => {
@@ -200,29 +201,29 @@ impl Keeping {
                     options: self.args.options.clone(),
                     has_connections: self.args.carrier.has_connections(),
                     round: self.round,
-                    keeper: myself.clone(),
+                    supervisor: myself.clone(),
                 };
-                self.tell(LinkNews::Up { link, welcome });
+                self.tell(LinkChange::Up { link, welcome });
                 self.work(myself, watch.run());
             }
             Err(error @ (LinkError::Refused(_) | LinkError::WrongPeer { .. })) => {
                 self.phase = Phase::Refused;
-                self.tell(LinkNews::Refused { error });
+                self.tell(LinkChange::Refused { error });
             }
             Err(error) => {
-                self.tell(LinkNews::Unreachable { error });
+                self.tell(LinkChange::Unreachable { error });
                 let pause = self.next_pause();
                 self.connect(myself, pause);
             }
         }
     }
 
-    fn lost(&mut self, myself: &ActorRef<KeeperMsg>, reason: LinkDown) {
+    fn lost(&mut self, myself: &ActorRef<LinkSupervisorMsg>, reason: LinkDown) {
         let Phase::Up { since, .. } = &self.phase else { return };
         if since.elapsed() >= Duration::from_millis(self.args.options.stable_after_ms) {
             self.pause = Duration::from_millis(self.args.options.reconnect_first_ms);
         }
-        self.tell(LinkNews::Down { reason });
+        self.tell(LinkChange::Down { reason });
         let pause = self.next_pause();
         self.connect(myself, pause);
     }
@@ -238,7 +239,11 @@ impl Keeping {
     }
 
     /// Runs a task that ends with a post to the mailbox, or with the actor.
-    fn work(&self, myself: &ActorRef<KeeperMsg>, task: impl Future<Output = Msg> + Send + 'static) {
+    fn work(
+        &self,
+        myself: &ActorRef<LinkSupervisorMsg>,
+        task: impl Future<Output = Msg> + Send + 'static,
+    ) {
         let (stop, myself) = (self.stop.clone(), myself.clone());
         tokio::spawn(async move {
             let message = tokio::select! {
@@ -247,7 +252,7 @@ impl Keeping {
                 outcome = AssertUnwindSafe(task).catch_unwind() => outcome.unwrap_or(Msg::WorkerDied),
             };
             // An error says that the actor has gone, and the message with it.
-            let _ = myself.cast(KeeperMsg(message));
+            let _ = myself.cast(LinkSupervisorMsg(message));
         });
     }
 }

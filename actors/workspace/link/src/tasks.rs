@@ -1,11 +1,11 @@
 //! Client of a guest's task queue: put, read, acknowledge.
 //!
-//! [`Delivery`] talks to one guest over a link; `check` validates its answers, pure.
+//! [`TaskQueueClient`] talks to one guest over a link; `check` validates its answers, pure.
 
 mod check;
-mod delivery;
+mod client;
 #[cfg(test)]
 mod tests;
 
 pub use check::is_id;
-pub use delivery::{Delivery, told};
+pub use client::{TaskQueueClient, pushed_results};

@@ -5,28 +5,28 @@ mod calls;
 mod connecting;
 mod data;
 mod hostile;
-mod keeping;
+mod supervisor;
 
 use std::time::Duration;
 
-use hivekeep_protocol::{Argv, Exec, ToGuest, Welcome};
+use hivekeep_protocol::{Argv, GuestWelcome, RunCommand, ToGuest};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Link, LinkError, LinkOptions, LinkToken, Wait,
-    fake::{Act, FakeCarrier, FakeGuest, Seen},
+    CallTerms, Link, LinkError, LinkOptions, LinkToken,
+    fake::{FakeCarrier, FakeGuest, Observation, RequestBehaviour},
 };
 
 fn token() -> LinkToken {
     LinkToken::from_bytes([7; 32])
 }
 
-fn wait() -> Wait {
-    Wait::at_most(Duration::from_secs(60))
+fn wait() -> CallTerms {
+    CallTerms::at_most(Duration::from_secs(60))
 }
 
-async fn connect(carrier: &FakeCarrier) -> Result<(Link, Welcome), LinkError> {
+async fn connect(carrier: &FakeCarrier) -> Result<(Link, GuestWelcome), LinkError> {
     let cancel = CancellationToken::new();
     Link::connect_over(carrier, &token(), &LinkOptions::default(), &cancel).await
 }
@@ -34,16 +34,16 @@ async fn connect(carrier: &FakeCarrier) -> Result<(Link, Welcome), LinkError> {
 /// Makes a link to a guest that acts by `script`, and the receiver of its observations after the
 /// hello.
 async fn link_to(
-    script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
-) -> (Link, UnboundedReceiver<Seen>) {
+    script: impl Fn(&ToGuest) -> RequestBehaviour + Send + Sync + 'static,
+) -> (Link, UnboundedReceiver<Observation>) {
     let (guest, mut seen) = FakeGuest::new(script);
     let (link, _) = connect(&guest.carrier()).await.unwrap();
-    assert_eq!(seen.recv().await, Some(Seen::Hello([7; 32])));
+    assert_eq!(seen.recv().await, Some(Observation::Hello([7; 32])));
     (link, seen)
 }
 
-fn shell(script: &str, max_output_bytes: u64) -> Exec {
-    Exec {
+fn shell(script: &str, max_output_bytes: u64) -> RunCommand {
+    RunCommand {
         argv: Argv::Shell(script.into()),
         env: vec![],
         workdir: None,
@@ -53,10 +53,10 @@ fn shell(script: &str, max_output_bytes: u64) -> Exec {
 }
 
 /// Next cancel that the guest sees.
-async fn cancel_seen(seen: &mut UnboundedReceiver<Seen>) -> u32 {
+async fn cancel_seen(seen: &mut UnboundedReceiver<Observation>) -> u32 {
     loop {
         match seen.recv().await {
-            Some(Seen::Cancel(id)) => return id,
+            Some(Observation::Cancel(id)) => return id,
             Some(_) => {}
             None => panic!("the guest has gone"),
         }

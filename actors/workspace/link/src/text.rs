@@ -2,7 +2,7 @@
 
 /// Captured bytes as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text {
+pub struct CapturedText {
     /// Text in valid UTF-8; when truncated it ends with a notice of the bytes shown and in all.
     pub text: String,
     /// True if there was more than is shown.
@@ -13,7 +13,7 @@ pub struct Text {
 ///
 /// A character is never split: when output follows that is not shown, an incomplete character at
 /// the cut is left out. Bytes that are not UTF-8 at all become U+FFFD.
-pub fn capped_text(bytes: &[u8], total_bytes: u64) -> Text {
+pub fn capped_text(bytes: &[u8], total_bytes: u64) -> CapturedText {
     let truncated = total_bytes > bytes.len() as u64;
     let shown = if truncated { &bytes[..whole_chars(bytes)] } else { bytes };
     let mut text = String::from_utf8_lossy(shown).into_owned();
@@ -23,7 +23,7 @@ pub fn capped_text(bytes: &[u8], total_bytes: u64) -> Text {
         }
         text.push_str(&format!("[output truncated: {} of {total_bytes} bytes shown]", shown.len()));
     }
-    Text { text, truncated }
+    CapturedText { text, truncated }
 }
 
 /// Length without a character that is cut off by the end of `bytes`.
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn all_of_it_is_shown_as_it_is() {
         let all = capped_text("héllo".as_bytes(), 6);
-        assert_eq!(all, Text { text: "héllo".into(), truncated: false });
+        assert_eq!(all, CapturedText { text: "héllo".into(), truncated: false });
     }
 
     #[test]

@@ -1,10 +1,10 @@
 use bytes::BufMut;
-use hivekeep_protocol::{FileWrite, FileWritten, Stream, ToGuest, limits::DATA_CHUNK_BYTES};
+use hivekeep_protocol::{Stream, ToGuest, WriteFile, WriteFileReply, limits::DATA_CHUNK_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::{
     Link,
-    call::{OpenCall, Wait},
+    call::{CallTerms, OpenCall},
     calls::Slot,
     error::LinkError,
     inbox::{Exchange, Inbox, Reply},
@@ -27,13 +27,13 @@ impl Link {
         mode: Option<u32>,
         size_bytes: u64,
         mut source: impl AsyncRead + Send + Unpin,
-        wait: Wait,
+        wait: CallTerms,
         on_progress: impl FnMut(u64) + Send,
-    ) -> Result<FileWritten, LinkError> {
+    ) -> Result<WriteFileReply, LinkError> {
         let core = self.core();
-        let request = FileWrite { path: path.to_owned(), mode, size_bytes };
+        let request = WriteFile { path: path.to_owned(), mode, size_bytes };
         let mut call =
-            core.open(ToGuest::FileWrite(request), Exchange::Upload, Slot::Ordinary, &wait).await?;
+            core.open(ToGuest::WriteFile(request), Exchange::Upload, Slot::Ordinary, &wait).await?;
         let reply = match send(&mut call, size_bytes, &mut source, &wait, on_progress).await {
             Ok(Some(early)) => early,
             Ok(None) => call.reply(&wait).await?,
@@ -44,7 +44,7 @@ impl Link {
                 return Err(error);
             }
         };
-        let written = core.typed::<FileWrite>(reply)?;
+        let written = core.typed::<WriteFile>(reply)?;
         if written.bytes != size_bytes {
             let told_bytes = written.bytes;
             return Err(LinkError::Miscounted { told_bytes, passed_bytes: size_bytes });
@@ -66,7 +66,7 @@ async fn send(
     call: &mut OpenCall,
     size_bytes: u64,
     source: &mut (impl AsyncRead + Send + Unpin),
-    wait: &Wait,
+    wait: &CallTerms,
     mut on_progress: impl FnMut(u64) + Send,
 ) -> Result<Option<Reply>, LinkError> {
     let mut sent = 0;
@@ -107,7 +107,7 @@ async fn read_chunk(
     call: &mut OpenCall,
     source: &mut (impl AsyncRead + Send + Unpin),
     len: usize,
-    wait: &Wait,
+    wait: &CallTerms,
 ) -> Result<Vec<u8>, LinkError> {
     let mut payload = Vec::with_capacity(len + 1);
     payload.push(Stream::Content as u8);
@@ -125,7 +125,7 @@ async fn read_chunk(
 /// Queues a chunk, or with `None` the end, behind what is queued already.
 async fn queue(
     call: &mut OpenCall,
-    wait: &Wait,
+    wait: &CallTerms,
     payload: Option<Vec<u8>>,
 ) -> Result<(), LinkError> {
     let (core, id) = (call.shared(), call.id());

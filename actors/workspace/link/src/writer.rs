@@ -6,7 +6,7 @@ use std::{
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::{
-    carrier::Writing,
+    carrier::CarrierWriter,
     core::Core,
     error::LinkDown,
     outbox::{Outgoing, Queues},
@@ -17,7 +17,7 @@ use super::{
 const DATA_AT_ONCE: usize = 1;
 
 /// Writes what is queued until the link is down.
-pub(super) async fn write_until_down(core: Arc<Core>, mut writer: Writing, queues: Queues) {
+pub(super) async fn write_until_down(core: Arc<Core>, mut writer: CarrierWriter, queues: Queues) {
     tokio::select! {
         biased;
         _ = core.closed() => {}
@@ -27,7 +27,7 @@ pub(super) async fn write_until_down(core: Arc<Core>, mut writer: Writing, queue
     drop(writer);
 }
 
-async fn write(writer: &mut Writing, mut queues: Queues) -> io::Error {
+async fn write(writer: &mut CarrierWriter, mut queues: Queues) -> io::Error {
     let (mut batch, mut data) = (Vec::new(), Vec::new());
     loop {
         tokio::select! {

@@ -10,10 +10,12 @@ use std::{
 };
 
 use hivekeep_kernel::ports::{TaskOutcome, TaskState};
-use hivekeep_link::{Endpoint, Link, LinkError, LinkOptions, LinkToken, Wait, tasks::Delivery};
+use hivekeep_link::{
+    CallTerms, Endpoint, Link, LinkError, LinkOptions, LinkToken, tasks::TaskQueueClient,
+};
 use hivekeep_protocol::{
-    Argv, Exec, Exit, FileEdit, FileList, FileStat, GuestCode, JobForget, JobPoll, JobStart,
-    TaskPut, Usage,
+    Argv, EditFile, Exit, FileStat, GuestCode, JobForget, JobPoll, JobStart, ListFolder,
+    RunCommand, TaskPut, Usage,
 };
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
@@ -95,12 +97,12 @@ impl Guest {
     }
 }
 
-fn wait() -> Wait {
-    Wait::at_most(Duration::from_secs(60))
+fn wait() -> CallTerms {
+    CallTerms::at_most(Duration::from_secs(60))
 }
 
-fn shell(script: &str) -> Exec {
-    Exec {
+fn shell(script: &str) -> RunCommand {
+    RunCommand {
         argv: Argv::Shell(script.into()),
         env: vec![("GREETING".into(), "hello".into())],
         workdir: Some("/".into()),
@@ -127,7 +129,7 @@ async fn commands_run_and_their_output_comes_whole() {
 #[tokio::test]
 async fn a_timeout_and_a_cancel_kill_the_command() {
     let Some(guest) = Guest::start().await else { return };
-    let limited = Exec { timeout_ms: 200, ..shell("echo begun; sleep 60") };
+    let limited = RunCommand { timeout_ms: 200, ..shell("echo begun; sleep 60") };
     let output = guest.link.exec(limited, wait(), |_, _| {}).await.expect("it runs");
     assert!(output.done.timed_out);
     assert_eq!(output.stdout.text().text, "begun\n");
@@ -186,13 +188,13 @@ async fn files_pass_both_ways() {
         "{outcome:?}"
     );
     let listed = link
-        .ask(FileList { path: guest.path("tree"), after: None, limit: 10 }, wait())
+        .ask(ListFolder { path: guest.path("tree"), after: None, limit: 10 }, wait())
         .await
         .expect("it is listed");
     assert_eq!(listed.entries.len(), 1, "no leftovers: {listed:?}");
 
     link.upload(&path, None, 5, &b"a b a"[..], wait(), |_| {}).await.expect("it is written");
-    let edit = FileEdit { path, old_string: "a".into(), new_string: "c".into(), replace_all: true };
+    let edit = EditFile { path, old_string: "a".into(), new_string: "c".into(), replace_all: true };
     assert_eq!(link.ask(edit, wait()).await.expect("it is edited").replacements, 2);
 }
 
@@ -233,7 +235,7 @@ async fn a_wrong_token_is_refused() {
 async fn tasks_are_delivered_told_and_acknowledged() {
     let Some(mut guest) = Guest::start().await else { return };
     let folder = guest.path("state/tasks");
-    let delivery = Delivery::with_folder(guest.link.clone(), &folder);
+    let delivery = TaskQueueClient::with_folder(guest.link.clone(), &folder);
     let mut hints = guest.link.events();
     let effects = guest.path("effects");
     let command = format!("echo x >> {effects}; seq 1 9000; echo $GREETING >&2; exit 3");
@@ -266,7 +268,7 @@ async fn tasks_are_delivered_told_and_acknowledged() {
 
     // A killed daemon's successor knows everything again.
     guest.restart().await;
-    let delivery = Delivery::with_folder(guest.link.clone(), &folder);
+    let delivery = TaskQueueClient::with_folder(guest.link.clone(), &folder);
     assert_eq!(
         delivery.results(0, 20, &sent).await.expect("a page").results,
         std::slice::from_ref(&result)

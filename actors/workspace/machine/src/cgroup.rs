@@ -19,7 +19,7 @@ use super::handle::ProcessId;
 use super::process::Pinned;
 use super::{AppliedLimits, Error};
 
-pub use detect::Host;
+pub use detect::CgroupMounts;
 
 /// Maximum time for leftovers of a killed machine to vanish.
 const EMPTY_WAIT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ impl Controller {
 
 /// Limits of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct CgroupLimits {
     /// RAM of everything in the group.
     pub memory_bytes: u64,
     /// Whole processors.
@@ -74,7 +74,7 @@ pub struct Cgroups {
 
 /// Groups of one machine, and the limits that they enforce.
 #[derive(Debug)]
-pub struct Group {
+pub struct MachineCgroups {
     /// Absolute paths of the folders, each once.
     pub dirs: Vec<PathBuf>,
     /// Subset of `dirs` by which a child joins v1 hierarchies.
@@ -90,11 +90,11 @@ impl Cgroups {
     /// Finds and prepares the host's controllers. `tag` distinguishes this daemon's groups from
     /// another's on the same host.
     pub fn detect(tag: &str) -> Self {
-        Self::on(&Host::read(), tag)
+        Self::on(&CgroupMounts::read(), tag)
     }
 
     /// Finds controllers like [`Cgroups::detect`], on a host described by the caller.
-    pub fn on(host: &Host, tag: &str) -> Self {
+    pub fn on(host: &CgroupMounts, tag: &str) -> Self {
         let place = |controller| (controller, detect::place(host, controller, tag));
         Self { places: Controller::ALL.map(place) }
     }
@@ -115,7 +115,7 @@ impl Cgroups {
 
     /// Makes the groups of a machine, or reuses present ones, and sets its limits. A controller
     /// that refuses the limit is reported in the group.
-    pub fn create(&self, machine: &str, limits: &Limits) -> Group {
+    pub fn create(&self, machine: &str, limits: &CgroupLimits) -> MachineCgroups {
         let (mut v1, mut v2) = (BTreeSet::new(), None);
         let mut set = |(controller, place): &(Controller, Result<Place, String>)| {
             let place = match place {
@@ -140,7 +140,7 @@ impl Cgroups {
         };
         let [memory, cpu, pids] = [0, 1, 2].map(|index| set(&self.places[index]));
         let dirs: BTreeSet<_> = v1.iter().chain(&v2).cloned().collect();
-        Group { dirs: dirs.into_iter().collect(), v1, v2, memory, cpu, pids }
+        MachineCgroups { dirs: dirs.into_iter().collect(), v1, v2, memory, cpu, pids }
     }
 
     /// Names of the machines that have a group.
@@ -176,7 +176,7 @@ impl Cgroups {
     }
 }
 
-impl Group {
+impl MachineCgroups {
     /// Fails if a limit is not enforced.
     pub fn require(&self) -> Result<(), Error> {
         let named = [("memory", &self.memory), ("cpu", &self.cpu), ("processes", &self.pids)];

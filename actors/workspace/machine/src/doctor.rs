@@ -15,7 +15,7 @@ const TRIAL: Duration = Duration::from_secs(5);
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct HostCheck {
     /// Subject, such as `kvm`.
     pub what: &'static str,
     /// True if it is as good as it can be. Machines may well run without.
@@ -28,7 +28,7 @@ pub struct Finding {
     pub package: Option<&'static str>,
 }
 
-impl Finding {
+impl HostCheck {
     fn new(what: &'static str, result: Result<String, String>, remedy: &str) -> Self {
         let ok = result.is_ok();
         let detail = result.unwrap_or_else(|why| why);
@@ -38,7 +38,7 @@ impl Finding {
 
 /// Runs all checks. Blocks for up to ten seconds on a very ill host, else for some 100 ms.
 /// `cgroup_tag` must not be the tag of a running daemon.
-pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<Finding> {
+pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<HostCheck> {
     vec![
         kvm(),
         vsock(),
@@ -51,31 +51,31 @@ pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<Finding> {
     ]
 }
 
-fn kvm() -> Finding {
+fn kvm() -> HostCheck {
     let verdict = probe_kvm();
     let result = if verdict.usable { Ok(verdict.reason) } else { Err(verdict.reason) };
     let remedy = "VMs run in software emulation, 15 to 20 times slower; \
         for speed use a host with hardware virtualization, or isolation = \"sandbox\"";
-    Finding::new("kvm", result, remedy)
+    HostCheck::new("kvm", result, remedy)
 }
 
-fn vsock() -> Finding {
+fn vsock() -> HostCheck {
     let result = if Path::new("/dev/vhost-vsock").exists() {
         Ok("/dev/vhost-vsock".to_owned())
     } else {
         Err("no /dev/vhost-vsock: links use virtio-serial".to_owned())
     };
-    Finding::new("vsock", result, "modprobe vhost_vsock, where the kernel has it")
+    HostCheck::new("vsock", result, "modprobe vhost_vsock, where the kernel has it")
 }
 
-fn program(what: &'static str, path: &Path, remedy: &str, package: &'static str) -> Finding {
+fn program(what: &'static str, path: &Path, remedy: &str, package: &'static str) -> HostCheck {
     let result = tools::find(path, remedy).and_then(|found| tools::version(&found));
-    let finding = Finding::new(what, result.map_err(|error| error.to_string()), remedy);
-    Finding { package: (!finding.ok).then_some(package), ..finding }
+    let finding = HostCheck::new(what, result.map_err(|error| error.to_string()), remedy);
+    HostCheck { package: (!finding.ok).then_some(package), ..finding }
 }
 
 /// Checks user namespaces by a trial, as the user that sandboxes run as.
-fn user_namespaces(options: &Options) -> Finding {
+fn user_namespaces(options: &Options) -> HostCheck {
     let trial = || -> Result<String, String> {
         let bwrap = tools::find(&options.bwrap_path, sandbox::BWRAP_REMEDY)
             .map_err(|error| error.to_string())?;
@@ -93,7 +93,7 @@ fn user_namespaces(options: &Options) -> Finding {
             false => Err(tried.status.to_string()),
         }
     };
-    Finding::new("user namespaces", trial(), forbidden_by(Path::new("/proc/sys")))
+    HostCheck::new("user namespaces", trial(), forbidden_by(Path::new("/proc/sys")))
 }
 
 /// Remedy for namespaces that do not work, by the settings of the kernel.
@@ -115,7 +115,7 @@ fn forbidden_by(settings: &Path) -> &'static str {
     }
 }
 
-fn cgroups(tag: &str) -> Finding {
+fn cgroups(tag: &str) -> HostCheck {
     let cgroups = Cgroups::detect(tag);
     let result = match (cgroups.missing(), cgroups.version()) {
         (None, Some(version)) => Ok(format!("memory, cpu and pids ({version:?})")),
@@ -125,10 +125,10 @@ fn cgroups(tag: &str) -> Finding {
     cgroups.leave();
     let remedy = "run the daemon as root, or under systemd with Delegate=yes and \
         DelegateSubgroup=daemon";
-    Finding::new("cgroups", result, remedy)
+    HostCheck::new("cgroups", result, remedy)
 }
 
-fn landlock() -> Finding {
+fn landlock() -> HostCheck {
     let Landlock { abi, missing, .. } = Landlock::here();
     let result = match missing.is_empty() {
         true => Ok(format!("ABI {abi}")),
@@ -136,11 +136,11 @@ fn landlock() -> Finding {
     };
     let remedy = "boot a kernel of 6.12 or later with lsm=landlock,...; \
         workspace.sandbox.landlock_required = true refuses sandboxes until then";
-    Finding::new("landlock", result, remedy)
+    HostCheck::new("landlock", result, remedy)
 }
 
 /// Checks the users that machines run as.
-fn users(options: &Options) -> Finding {
+fn users(options: &Options) -> HostCheck {
     let subordinates = Subordinates::find(options.machine_uid_count);
     let result = match (Confinement::with(&subordinates).user, subordinates) {
         (HostUser::Own, Err(_root)) => {
@@ -153,7 +153,7 @@ fn users(options: &Options) -> Finding {
         }
         (HostUser::Shared { why }, _) => Err(format!("all machines share one: {why}")),
     };
-    Finding::new("users of machines", result, sandbox::USERS_REMEDY)
+    HostCheck::new("users of machines", result, sandbox::USERS_REMEDY)
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub enum Error {
     },
     /// The handle names no living machine.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Gone(#[from] ReattachError),
     /// SIGKILL was sent but the process stays (uninterruptible in the host's kernel).
     #[error("process {pid} is still there {} s after SIGKILL", after.as_secs())]
     Unkillable {
@@ -158,7 +158,7 @@ impl Error {
 
 /// Reason why a journalled machine cannot be reattached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Gone {
+pub enum ReattachError {
     /// The host was rebooted since.
     #[error("the host was rebooted since the machine started")]
     HostRebooted,

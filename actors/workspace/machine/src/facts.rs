@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::landlock::Landlock;
-use super::plan::Carrier;
+use super::plan::CarrierKind;
 use super::sandbox::Subordinates;
 
 /// How a workspace is kept apart from the host.
@@ -50,7 +50,7 @@ pub enum CgroupVersion {
 
 /// Facts that a driver found when it was made. Shown by `check` and `workspace_info`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Facts {
+pub struct DriverFacts {
     /// Accelerator that executes the guest.
     pub accelerator: AcceleratorKind,
     /// Reason for this accelerator.
@@ -58,7 +58,7 @@ pub struct Facts {
     /// Program and its version, such as "QEMU emulator version 7.2.22".
     pub program: String,
     /// Default carrier of plans.
-    pub carrier: Carrier,
+    pub carrier: CarrierKind,
     /// Version of the hierarchy that limits memory, if any.
     pub cgroup: Option<CgroupVersion>,
     /// Limitations of this driver's machines on this host, each with its reason.
@@ -112,7 +112,7 @@ impl Confinement {
 /// Support of a capability, or the reason why it is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "support", rename_all = "snake_case")]
-pub enum Support {
+pub enum CapabilitySupport {
     /// Possible.
     Yes,
     /// Refused by name.
@@ -122,13 +122,13 @@ pub enum Support {
     },
 }
 
-impl Support {
+impl CapabilitySupport {
     /// Makes a refusal.
     pub fn no(why: impl Into<String>) -> Self {
         Self::No { why: why.into() }
     }
 
-    /// True for [`Support::Yes`].
+    /// True for [`CapabilitySupport::Yes`].
     pub fn is_yes(&self) -> bool {
         matches!(self, Self::Yes)
     }
@@ -139,13 +139,13 @@ impl Support {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// Support for saving and resuming RAM and device state.
-    pub memory_snapshots: Support,
+    pub memory_snapshots: CapabilitySupport,
     /// Support for a kernel of the guest's own.
-    pub own_kernel: Support,
+    pub own_kernel: CapabilitySupport,
     /// Support for `disk_gb` as a hard limit.
-    pub disk_limit: Support,
+    pub disk_limit: CapabilitySupport,
     /// Support for users besides root.
-    pub several_users: Support,
+    pub several_users: CapabilitySupport,
 }
 
 /// Whether one limit holds.

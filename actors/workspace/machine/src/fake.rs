@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use hivekeep_kernel::ports::PortForward;
+use hivekeep_kernel::ports::ForwardedPort;
 use hivekeep_link::fake::FakeGuest;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -15,9 +15,10 @@ use uuid::Uuid;
 use super::handle::{ProcessId, boot_id};
 
 use super::{
-    AcceleratorKind, AppliedLimits, Capabilities, Carrier, Driver, Endpoint, Enforcement, Error,
-    ExitHow, Facts, Folders, Gone, Images, Isolation, Launched, Logs, LogsOnDiscard, MachineExit,
-    MachineHandle, Memory, Plan, Ram, Snapshots, Support,
+    AcceleratorKind, AppliedLimits, Capabilities, CapabilitySupport, CarrierKind, Driver,
+    DriverFacts, Endpoint, Enforcement, Error, ExitHow, Images, Isolation, LaunchedMachine,
+    LogsOnDiscard, MachineExit, MachineFolders, MachineHandle, MachineLogs, MachinePlan, Memory,
+    RamLocation, ReattachError, Snapshots,
 };
 
 /// Images that `TEST_HIVEKEEP_IMAGES` names, or the reason why there are none.
@@ -59,8 +60,8 @@ impl Drop for EndsWithTest {
 }
 
 /// Makes a small valid plan with its folders under `root`: `run/ID`, `disk/ID`, `log/ID`.
-pub fn plan(workspace: &str, root: &Path) -> Plan {
-    Plan {
+pub fn plan(workspace: &str, root: &Path) -> MachinePlan {
+    MachinePlan {
         workspace: workspace.to_owned(),
         name: "golden".into(),
         is_fork: false,
@@ -70,7 +71,7 @@ pub fn plan(workspace: &str, root: &Path) -> Plan {
         memory_mb: 256,
         disk_gb: 1,
         images: Images::default(),
-        folders: Folders {
+        folders: MachineFolders {
             run_dir: root.join("run").join(workspace),
             disk_dir: root.join("disk").join(workspace),
             log_dir: root.join("log").join(workspace),
@@ -78,7 +79,7 @@ pub fn plan(workspace: &str, root: &Path) -> Plan {
         disk: None,
         token_hash_hex: "ab".repeat(32),
         hostname: "golden".into(),
-        carrier: Carrier::VirtioSerial,
+        carrier: CarrierKind::VirtioSerial,
         cid: None,
         nic: None,
     }
@@ -87,7 +88,7 @@ pub fn plan(workspace: &str, root: &Path) -> Plan {
 /// Driver of machines that do not exist, with controls for tests.
 pub struct FakeDriver {
     isolation: Isolation,
-    facts: Facts,
+    facts: DriverFacts,
     capabilities: Capabilities,
     state: Mutex<State>,
     guest: Option<FakeGuest>,
@@ -102,7 +103,7 @@ struct State {
     calls: Vec<String>,
     machines: HashMap<String, watch::Sender<Option<MachineExit>>>,
     failures: Vec<Error>,
-    reattach_failures: Vec<Gone>,
+    reattach_failures: Vec<ReattachError>,
     kills_refused: bool,
     guests: HashMap<String, tokio::task::AbortHandle>,
     save_failures: Vec<Error>,
@@ -118,14 +119,16 @@ impl FakeDriver {
     /// Makes a driver of the given isolation, with no machine running.
     pub fn new(isolation: Isolation) -> Self {
         let support = match isolation {
-            Isolation::Vm => Support::Yes,
-            Isolation::Sandbox => Support::no("a sandbox is processes, not a machine with memory"),
+            Isolation::Vm => CapabilitySupport::Yes,
+            Isolation::Sandbox => {
+                CapabilitySupport::no("a sandbox is processes, not a machine with memory")
+            }
         };
-        let facts = Facts {
+        let facts = DriverFacts {
             accelerator: AcceleratorKind::Tcg,
             accelerator_why: "fake".into(),
             program: "fake".into(),
-            carrier: Carrier::Unix,
+            carrier: CarrierKind::Unix,
             cgroup: None,
             cannot: Vec::new(),
             confinement: None,
@@ -161,7 +164,7 @@ impl FakeDriver {
     }
 
     /// Makes the next re-attachment fail with this, whether or not the machine runs.
-    pub fn fail_next_reattach(&self, gone: Gone) {
+    pub fn fail_next_reattach(&self, gone: ReattachError) {
         self.state().reattach_failures.push(gone);
     }
 
@@ -258,7 +261,7 @@ impl Driver for FakeDriver {
         self.isolation
     }
 
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &DriverFacts {
         &self.facts
     }
 
@@ -266,7 +269,7 @@ impl Driver for FakeDriver {
         &self.capabilities
     }
 
-    async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
+    async fn prepare(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.note("prepare", &plan.workspace);
         plan.check()?;
         match self.isolation {
@@ -275,7 +278,7 @@ impl Driver for FakeDriver {
         }
     }
 
-    async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
+    async fn launch(&self, plan: &MachinePlan) -> Result<LaunchedMachine, Error> {
         self.note("launch", &plan.workspace);
         self.held("launch").await;
         let mut state = self.state();
@@ -307,17 +310,17 @@ impl Driver for FakeDriver {
             cgroup_dirs: Vec::new(),
             endpoint: Endpoint::Unix { path, peer_uid: rustix::process::geteuid().as_raw() },
             memory: (self.isolation == Isolation::Vm)
-                .then(|| snapshots::held(plan, Ram::Shared { fd: 3 })),
+                .then(|| snapshots::held(plan, RamLocation::Shared { fd: 3 })),
             nic: plan.nic.is_some(),
         };
         state.paused.remove(&plan.workspace);
         state.tops.insert(plan.workspace.clone(), plan.disk().top);
         let no = || Enforcement::No { why: "fake".into() };
         let limits = AppliedLimits { memory: no(), cpu: no(), pids: no(), disk: no() };
-        Ok(Launched { handle, limits })
+        Ok(LaunchedMachine { handle, limits })
     }
 
-    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), ReattachError> {
         self.note("reattach", &handle.workspace);
         self.held("reattach").await;
         if let Some(gone) = self.state().reattach_failures.pop() {
@@ -326,7 +329,7 @@ impl Driver for FakeDriver {
         if self.is_running(&handle.workspace) {
             Ok(())
         } else {
-            Err(Gone::Ended { pid: handle.process.pid })
+            Err(ReattachError::Ended { pid: handle.process.pid })
         }
     }
 
@@ -345,7 +348,7 @@ impl Driver for FakeDriver {
 
     async fn power_down(&self, handle: &MachineHandle) -> Result<(), Error> {
         self.note("power_down", &handle.workspace);
-        let gone = Gone::Ended { pid: handle.process.pid };
+        let gone = ReattachError::Ended { pid: handle.process.pid };
         self.crash(&handle.workspace, ExitHow::Exited { code: 0 }).then_some(()).ok_or(gone.into())
     }
 
@@ -359,13 +362,13 @@ impl Driver for FakeDriver {
         Ok(())
     }
 
-    async fn release(&self, plan: &Plan) -> Result<(), Error> {
+    async fn release(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.note("release", &plan.workspace);
         self.state().machines.remove(&plan.workspace);
         Ok(())
     }
 
-    async fn discard(&self, plan: &Plan, _logs: LogsOnDiscard) -> Result<(), Error> {
+    async fn discard(&self, plan: &MachinePlan, _logs: LogsOnDiscard) -> Result<(), Error> {
         self.note("discard", &plan.workspace);
         self.state().machines.remove(&plan.workspace);
         let disk = &plan.folders.disk_dir;
@@ -389,7 +392,7 @@ impl Driver for FakeDriver {
     async fn set_forwards(
         &self,
         handle: &MachineHandle,
-        wanted: &[PortForward],
+        wanted: &[ForwardedPort],
     ) -> Result<(), Error> {
         let ends: String = wanted.iter().map(|one| format!(" {}", one.host())).collect();
         self.note("set_forwards", &format!("{}{ends}", handle.workspace));
@@ -403,8 +406,8 @@ impl Driver for FakeDriver {
         Ok(Memory { rss_bytes: 1 << 20, pss_bytes: Some(1 << 20) })
     }
 
-    async fn logs(&self, _folders: &Folders) -> Result<Logs, Error> {
-        Ok(Logs { console: "fake console\n".into(), stderr: String::new() })
+    async fn logs(&self, _folders: &MachineFolders) -> Result<MachineLogs, Error> {
+        Ok(MachineLogs { console: "fake console\n".into(), stderr: String::new() })
     }
 }
 

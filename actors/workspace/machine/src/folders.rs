@@ -9,7 +9,7 @@ use hivekeep_trees::remove_tree;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::plan::Plan;
+use super::plan::MachinePlan;
 use super::{Error, console};
 
 /// Name of the marker that says whose folder it is; only a marked folder is ever removed. A
@@ -22,7 +22,7 @@ const LOG_READ_BYTES: u64 = 2 * console::KEEP_BYTES;
 /// Folders of one workspace. Each is named after the workspace and lies in a root that contains
 /// nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Folders {
+pub struct MachineFolders {
     /// Folder of sockets; removed with the machine.
     pub run_dir: PathBuf,
     /// Folder of the overlay; removed with the workspace.
@@ -42,14 +42,14 @@ pub enum LogsOnDiscard {
 
 /// Kept output of a machine, oldest first, at most 2 MiB each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Logs {
+pub struct MachineLogs {
     /// Output of the guest's console.
     pub console: String,
     /// Error output of the machine's program.
     pub stderr: String,
 }
 
-impl Folders {
+impl MachineFolders {
     /// Path of QEMU's control socket.
     pub fn qmp(&self) -> PathBuf {
         self.run_dir.join("qmp")
@@ -86,7 +86,7 @@ impl Folders {
 }
 
 /// Makes the folder if it is missing, and marks it as this plan's.
-pub(super) fn make(dir: &Path, mode: u32, plan: &Plan) -> Result<(), Error> {
+pub(super) fn make(dir: &Path, mode: u32, plan: &MachinePlan) -> Result<(), Error> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o711)
@@ -160,11 +160,11 @@ pub(super) fn tail(path: &Path, limit: u64) -> io::Result<String> {
 }
 
 /// End of the machine's stderr for an error message, at most 4 KiB.
-pub(super) fn stderr_tail(folders: &Folders) -> String {
+pub(super) fn stderr_tail(folders: &MachineFolders) -> String {
     tail(&folders.stderr_log(), 4096).unwrap_or_default().trim().to_owned()
 }
 
-pub(super) async fn read_logs(folders: &Folders) -> Result<Logs, Error> {
+pub(super) async fn read_logs(folders: &MachineFolders) -> Result<MachineLogs, Error> {
     let folders = folders.clone();
     let read = move || {
         let both = |log: PathBuf| {
@@ -173,7 +173,10 @@ pub(super) async fn read_logs(folders: &Folders) -> Result<Logs, Error> {
             let newer = tail(&log, LOG_READ_BYTES / 2).map_err(Error::io("read", &log))?;
             Ok::<_, Error>(older + &newer)
         };
-        Ok(Logs { console: both(folders.console_log())?, stderr: both(folders.stderr_log())? })
+        Ok(MachineLogs {
+            console: both(folders.console_log())?,
+            stderr: both(folders.stderr_log())?,
+        })
     };
     tokio::task::spawn_blocking(read).await.map_err(Error::lost_task)?
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::error::Gone;
+use super::error::ReattachError;
 use super::facts::Isolation;
-use super::folders::Folders;
-use super::snapshot::Held;
+use super::folders::MachineFolders;
+use super::snapshot::MachineMemory;
 pub use hivekeep_link::Endpoint;
 
 /// Identity of a process that cannot be mistaken for a later one with the same pid.
@@ -22,19 +22,19 @@ pub struct ProcessId {
 
 impl ProcessId {
     /// Identity of the process that has this pid now.
-    pub fn of_pid(pid: i32) -> Result<Self, Gone> {
+    pub fn of_pid(pid: i32) -> Result<Self, ReattachError> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
-            .map_err(|_| Gone::Ended { pid })?;
-        let start_ticks = start_ticks(&stat).ok_or(Gone::Ended { pid })?;
+            .map_err(|_| ReattachError::Ended { pid })?;
+        let start_ticks = start_ticks(&stat).ok_or(ReattachError::Ended { pid })?;
         Ok(Self { pid, start_ticks })
     }
 
     /// Checks that the pid still is this process. A zombie still is.
-    pub fn verify(self) -> Result<(), Gone> {
+    pub fn verify(self) -> Result<(), ReattachError> {
         if Self::of_pid(self.pid)? == self {
             Ok(())
         } else {
-            Err(Gone::PidReused { pid: self.pid })
+            Err(ReattachError::PidReused { pid: self.pid })
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct MachineHandle {
     /// User that it runs as.
     pub uid: u32,
     /// Folders of the plan.
-    pub folders: Folders,
+    pub folders: MachineFolders,
     /// Absolute paths of its cgroup folders; empty where there are none.
     pub cgroup_dirs: Vec<PathBuf>,
     /// Endpoint of the link.
@@ -77,7 +77,7 @@ pub struct MachineHandle {
     /// Description of its memory; `None` for a sandbox, and for a machine of a daemon that could
     /// not save machines.
     #[serde(default)]
-    pub memory: Option<Held>,
+    pub memory: Option<MachineMemory>,
     /// True if it has a network interface. A machine from a memory image has one if the saved one
     /// had.
     #[serde(default)]
@@ -86,14 +86,14 @@ pub struct MachineHandle {
 
 impl MachineHandle {
     /// Checks that the very process is still there.
-    pub(super) fn verify_process(&self) -> Result<(), Gone> {
+    pub(super) fn verify_process(&self) -> Result<(), ReattachError> {
         if self.boot_id != boot_id() {
-            return Err(Gone::HostRebooted);
+            return Err(ReattachError::HostRebooted);
         }
         self.process.verify()?;
         let pid = self.process.pid;
         // A zombie keeps its pid and start time until its parent reaps it.
-        if is_zombie(pid) { Err(Gone::Ended { pid }) } else { Ok(()) }
+        if is_zombie(pid) { Err(ReattachError::Ended { pid }) } else { Ok(()) }
     }
 
     /// Path of QEMU's control socket.
@@ -131,7 +131,7 @@ mod tests {
         let own = ProcessId::of_pid(std::process::id() as i32).unwrap();
         assert_eq!(own.verify(), Ok(()));
         let earlier = ProcessId { start_ticks: own.start_ticks - 1, ..own };
-        assert_eq!(earlier.verify(), Err(Gone::PidReused { pid: own.pid }));
+        assert_eq!(earlier.verify(), Err(ReattachError::PidReused { pid: own.pid }));
     }
 
     #[test]
@@ -139,6 +139,6 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = ProcessId::of_pid(child.id() as i32).unwrap();
         child.wait().unwrap();
-        assert_eq!(process.verify(), Err(Gone::Ended { pid: process.pid }));
+        assert_eq!(process.verify(), Err(ReattachError::Ended { pid: process.pid }));
     }
 }

@@ -9,13 +9,13 @@ use tokio::task::AbortHandle;
 
 use super::cgroup::{self, Cgroups};
 use super::exit::MachineExit;
-use super::folders::{self, Folders};
+use super::folders::{self, MachineFolders};
 use super::handle::{MachineHandle, ProcessId};
 use super::options::{MachineUser, Options};
 use super::process::{Pinned, Watcher};
 use super::sandbox::Subordinates;
 use super::trash::Trash;
-use super::{Error, LogsOnDiscard, Memory, Plan, console, memory};
+use super::{Error, LogsOnDiscard, MachinePlan, Memory, console, memory};
 
 /// Maximum time for a killed process to vanish.
 const KILL_WAIT: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ impl HostEnv {
         }
     }
 
-    pub(super) async fn release(&self, plan: &Plan) -> Result<(), Error> {
+    pub(super) async fn release(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.end_beside(&plan.workspace);
         let (cgroups, plan) = (self.cgroups.clone(), plan.clone());
         let release = move || {
@@ -152,9 +152,13 @@ impl HostEnv {
         tokio::task::spawn_blocking(release).await.map_err(Error::lost_task)?
     }
 
-    pub(super) async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
+    pub(super) async fn discard(
+        &self,
+        plan: &MachinePlan,
+        logs: LogsOnDiscard,
+    ) -> Result<(), Error> {
         self.release(plan).await?;
-        let Folders { disk_dir, log_dir, .. } = plan.folders.clone();
+        let MachineFolders { disk_dir, log_dir, .. } = plan.folders.clone();
         let trash = self.trash.clone();
         let discard = move || {
             trash.take(&disk_dir)?;
@@ -173,7 +177,7 @@ impl HostEnv {
 
 /// Makes the folders of a plan. The machine's user may enter the run and disk folders, because it
 /// must reach their contents; the logs are the daemon's alone.
-pub(super) fn make_folders(plan: &Plan) -> Result<(), Error> {
+pub(super) fn make_folders(plan: &MachinePlan) -> Result<(), Error> {
     folders::make(&plan.folders.run_dir, 0o711, plan)?;
     folders::make(&plan.folders.disk_dir, 0o711, plan)?;
     folders::make(&plan.folders.log_dir, 0o700, plan)

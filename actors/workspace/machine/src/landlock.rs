@@ -16,7 +16,7 @@ const ASKED: [(u32, &str); 3] = [
     Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Extent {
+pub enum LandlockExtent {
     /// All of it.
     Full,
     /// Some of it: the kernel is older.
@@ -29,7 +29,7 @@ pub enum Extent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Landlock {
     /// How much of what sandboxes ask for is enforced.
-    pub enforced: Extent,
+    pub enforced: LandlockExtent,
     /// The kernel's version of it; 0 without.
     pub abi: u32,
     /// What sandboxes ask for and this kernel does not have.
@@ -51,9 +51,9 @@ impl Landlock {
         let lacking = ASKED.iter().filter(|(since, _)| abi < *since);
         let missing: Vec<_> = lacking.map(|(_, what)| (*what).to_owned()).collect();
         let enforced = match (abi, missing.is_empty()) {
-            (_, true) => Extent::Full,
-            (0, _) => Extent::None,
-            _ => Extent::Partial,
+            (_, true) => LandlockExtent::Full,
+            (0, _) => LandlockExtent::None,
+            _ => LandlockExtent::Partial,
         };
         Self { enforced, abi, missing }
     }
@@ -66,10 +66,10 @@ mod tests {
     #[test]
     fn what_is_missing_follows_from_the_abi() {
         let of = |abi| (Landlock::of(abi).enforced, Landlock::of(abi).missing.len());
-        assert_eq!(of(0), (Extent::None, 3));
-        assert_eq!(of(4), (Extent::Partial, 2));
-        assert_eq!(of(5), (Extent::Partial, 1));
-        assert_eq!(of(6), (Extent::Full, 0));
-        assert_eq!(of(99), (Extent::Full, 0));
+        assert_eq!(of(0), (LandlockExtent::None, 3));
+        assert_eq!(of(4), (LandlockExtent::Partial, 2));
+        assert_eq!(of(5), (LandlockExtent::Partial, 1));
+        assert_eq!(of(6), (LandlockExtent::Full, 0));
+        assert_eq!(of(99), (LandlockExtent::Full, 0));
     }
 }

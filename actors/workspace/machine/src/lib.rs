@@ -1,7 +1,7 @@
 //! Machine drivers: they start, watch and end the process behind a workspace.
 //!
 //! ```text
-//!  owner ── Plan ──► prepare ──► launch ──► MachineHandle ──► journal
+//!  owner ── MachinePlan ──► prepare ──► launch ──► MachineHandle ──► journal
 //!                                              │
 //!            after a daemon restart: reattach ─┤
 //!                                              ├─► watch ─► MachineExit   (a message to the owner)
@@ -13,7 +13,7 @@
 //! runs bubblewrap. A machine is its own session, outlives the daemon, and is only ever addressed
 //! through a pidfd whose start time was checked, so a recycled pid is never touched.
 //!
-//! The owner journals its intent (the [`Plan`]) before `launch` and the handle after it. At the
+//! The owner journals its intent (the [`MachinePlan`]) before `launch` and the handle after it. At the
 //! next start [`sweep::Sweeper`] finds machines that were started in between.
 
 pub mod cgroup;
@@ -49,32 +49,33 @@ mod trash;
 pub mod vm;
 
 use async_trait::async_trait;
-use hivekeep_kernel::ports::PortForward;
+use hivekeep_kernel::ports::ForwardedPort;
 
-pub use error::{Error, Gone};
+pub use error::{Error, ReattachError};
 pub use exit::{ExitHow, MachineExit};
 pub use facts::{
-    AcceleratorKind, AppliedLimits, Capabilities, CgroupVersion, Confinement, Enforcement, Facts,
-    HostUser, Isolation, Support,
+    AcceleratorKind, AppliedLimits, Capabilities, CapabilitySupport, CgroupVersion, Confinement,
+    DriverFacts, Enforcement, HostUser, Isolation,
 };
-pub use folders::{Folders, Logs, LogsOnDiscard};
+pub use folders::{LogsOnDiscard, MachineFolders, MachineLogs};
 pub use handle::{Endpoint, MachineHandle, ProcessId};
 pub use host_env::HostEnv;
 pub use kvm::{KvmVerdict, probe_kvm};
-pub use landlock::{Extent, Landlock};
+pub use landlock::{Landlock, LandlockExtent};
 pub use memory::Memory;
 pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
-pub use plan::{Carrier, Disk, Images, Plan};
+pub use plan::{CarrierKind, Disk, Images, MachinePlan};
 pub use refuse::host_disk_full;
 pub use snapshot::{
-    Held, Ram, SaveRequest, Saved, SavedMemory, SavedNic, Shape, SnapshotFolder, Snapshots,
+    MachineMemory, MachineShape, RamLocation, SaveRequest, SaveResult, SavedMemory, SavedNic,
+    SnapshotFolder, Snapshots,
 };
 pub use spawn::raise_open_files;
 
 /// Started machine.
 #[derive(Debug, Clone)]
-pub struct Launched {
+pub struct LaunchedMachine {
     /// Handle, to be journalled by the owner before it answers anyone.
     pub handle: MachineHandle,
     /// Limits that are enforced, and by which mechanism.
@@ -90,22 +91,22 @@ pub trait Driver: Send + Sync {
     fn isolation(&self) -> Isolation;
 
     /// Facts found at start: accelerator, versions, carrier, limitations.
-    fn facts(&self) -> &Facts;
+    fn facts(&self) -> &DriverFacts;
 
     /// Capabilities of this kind of machine.
     fn capabilities(&self) -> &Capabilities;
 
     /// Makes the run folder, the log folder and the disk where they are missing. Legal to repeat
     /// at any time, also after a crash in the middle; never touches an existing disk.
-    async fn prepare(&self, plan: &Plan) -> Result<(), Error>;
+    async fn prepare(&self, plan: &MachinePlan) -> Result<(), Error>;
 
     /// Starts the machine. Legal after [`Driver::prepare`] while no machine of this plan runs.
     /// A failure leaves no process and no cgroup; the logs stay.
-    async fn launch(&self, plan: &Plan) -> Result<Launched, Error>;
+    async fn launch(&self, plan: &MachinePlan) -> Result<LaunchedMachine, Error>;
 
     /// Reattaches a journalled machine, after checking that it is the very process that was
     /// launched. Starts nothing and ends nothing.
-    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone>;
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), ReattachError>;
 
     /// Resolves when the machine's process is gone, at once if it already is. May be called by
     /// several owners, for children and for machines launched by an earlier daemon. Dropping the
@@ -120,10 +121,10 @@ pub trait Driver: Send + Sync {
     async fn kill(&self, handle: &MachineHandle) -> Result<(), Error>;
 
     /// Removes run folder, sockets and cgroup. Legal once the machine is gone. Logs and disk stay.
-    async fn release(&self, plan: &Plan) -> Result<(), Error>;
+    async fn release(&self, plan: &MachinePlan) -> Result<(), Error>;
 
     /// Releases the machine like [`Driver::release`], then removes the disk, and the logs if asked.
-    async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error>;
+    async fn discard(&self, plan: &MachinePlan, logs: LogsOnDiscard) -> Result<(), Error>;
 
     /// Snapshot operations, where machines of this kind support them.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
@@ -142,7 +143,7 @@ pub trait Driver: Send + Sync {
     async fn set_forwards(
         &self,
         handle: &MachineHandle,
-        wanted: &[PortForward],
+        wanted: &[ForwardedPort],
     ) -> Result<(), Error> {
         let _there_are_none = wanted;
         Err(Error::NoInterface { workspace: handle.workspace.clone() })
@@ -157,7 +158,7 @@ pub trait Driver: Send + Sync {
     async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error>;
 
     /// Kept console and stderr of a machine that runs, stopped, or failed to start.
-    async fn logs(&self, folders: &Folders) -> Result<Logs, Error> {
+    async fn logs(&self, folders: &MachineFolders) -> Result<MachineLogs, Error> {
         folders::read_logs(folders).await
     }
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::{Attachment, PortForward};
+use hivekeep_kernel::ports::{ForwardedPort, InterfaceSettings};
 
 /// Network card: its MAC address and its host side.
 #[derive(Debug, Clone)]
@@ -28,9 +28,9 @@ pub enum NicEnd {
     User {
         /// Settings that the guest is given. The network has at least eight addresses: QEMU takes
         /// one for itself.
-        attachment: Attachment,
+        attachment: InterfaceSettings,
         /// Ports of the host that are forwarded to the guest.
-        forwards: Vec<PortForward>,
+        forwards: Vec<ForwardedPort>,
     },
 }
 
@@ -41,7 +41,7 @@ impl Nic {
             return Err(format!("{} is not a valid address of a machine", mac_text(self.mac)));
         }
         let NicEnd::User { attachment, .. } = &self.end else { return Ok(()) };
-        let Attachment { address, prefix_len, gateway, .. } = *attachment;
+        let InterfaceSettings { address, prefix_len, gateway, .. } = *attachment;
         let place = format!("{address}/{prefix_len} by {gateway}");
         if !(8..=29).contains(&prefix_len) {
             return Err(format!("{place}: the network must have 8 to 29 bits"));
@@ -73,7 +73,7 @@ mod tests {
         let mac = [2, 0x68, 10, 213, 4, 5];
         let nic = |mac, address: [u8; 4], prefix_len, gateway: [u8; 4]| {
             let (address, gateway) = (address.into(), gateway.into());
-            let attachment = Attachment { mac, address, prefix_len, gateway, dns: None };
+            let attachment = InterfaceSettings { mac, address, prefix_len, gateway, dns: None };
             Nic { mac, end: NicEnd::User { attachment, forwards: vec![] } }
         };
         assert_eq!(nic(mac, [10, 213, 4, 5], 16, [10, 213, 0, 1]).check(), Ok(()));

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Error;
-use super::folders::Folders;
+use super::folders::MachineFolders;
 use super::nic::Nic;
 
 /// Transport between the host and the guest daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Carrier {
+pub enum CarrierKind {
     /// AF_VSOCK through the host's kernel.
     Vsock,
     /// A virtio-serial port; the host side is a Unix socket of QEMU.
@@ -23,7 +23,7 @@ pub enum Carrier {
     Unix,
 }
 
-impl Carrier {
+impl CarrierKind {
     /// Word in the guest's command line.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ pub struct Disk {
 /// Plan of one machine. The owner keeps it in the workspace's record: `slot` and `uuid` must not
 /// change during the workspace's life.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct MachinePlan {
     /// Id of the workspace; also the name of its folders and its cgroup.
     pub workspace: String,
     /// Name of the workspace, for people.
@@ -84,22 +84,22 @@ pub struct Plan {
     /// Images that it boots from.
     pub images: Images,
     /// Folders of the workspace.
-    pub folders: Folders,
-    /// Layers of the disk; `None` is one layer of the workspace's own, [`Folders::disk`].
+    pub folders: MachineFolders,
+    /// Layers of the disk; `None` is one layer of the workspace's own, [`MachineFolders::disk`].
     pub disk: Option<Disk>,
     /// BLAKE3 of the link token, 64 hex digits.
     pub token_hash_hex: String,
     /// Host name of the guest.
     pub hostname: String,
     /// Carrier of the link.
-    pub carrier: Carrier,
+    pub carrier: CarrierKind,
     /// Context id of the guest, 3 or above; needed by the two vsock carriers.
     pub cid: Option<u32>,
     /// Network card; a machine without one has nothing but loopback.
     pub nic: Option<Nic>,
 }
 
-impl Plan {
+impl MachinePlan {
     /// Refuses what would be unsafe to put into a command line, a path or a cgroup name.
     pub(super) fn check(&self) -> Result<(), Error> {
         let bad = |why: &str| Err(Error::BadPlan(why.into()));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use tokio::sync::watch;
 
-use super::error::{Error, Gone};
+use super::error::{Error, ReattachError};
 use super::exit::ExitHow;
 use super::handle::ProcessId;
 
@@ -20,8 +20,8 @@ pub(super) struct Pinned(OwnedFd);
 impl Pinned {
     /// Pins the process. The descriptor is opened before the start time is compared: if both are
     /// right, it can only be the descriptor of that very process.
-    pub(super) fn open(process: ProcessId) -> Result<Self, Gone> {
-        let gone = Gone::Ended { pid: process.pid };
+    pub(super) fn open(process: ProcessId) -> Result<Self, ReattachError> {
+        let gone = ReattachError::Ended { pid: process.pid };
         let pid = Pid::from_raw(process.pid).ok_or(gone.clone())?;
         let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone)?;
         process.verify()?;

@@ -21,8 +21,8 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 
-pub use wire::Event;
 use wire::Incoming;
+pub use wire::QmpEvent;
 
 /// Maximum length of a line. QEMU's description of a disk names, for each layer, all layers below
 /// it: with eighty that is more than 1 MiB, and a disk has up to a hundred.
@@ -70,18 +70,18 @@ struct Command {
 
 /// Connection to QEMU. Dropping it closes the connection.
 #[derive(Debug)]
-pub struct Client {
+pub struct QmpClient {
     commands: mpsc::Sender<Command>,
     next_id: AtomicU64,
     dropped_events: Arc<AtomicU64>,
 }
 
 /// Events of QEMU in order; the newest are dropped while the queue is full.
-pub type Events = mpsc::Receiver<Event>;
+pub type QmpEvents = mpsc::Receiver<QmpEvent>;
 
-impl Client {
+impl QmpClient {
     /// Connects, reads the greeting and leaves negotiation mode, all within `timeout`.
-    pub async fn connect(path: &Path, timeout: Duration) -> Result<(Self, Events), Error> {
+    pub async fn connect(path: &Path, timeout: Duration) -> Result<(Self, QmpEvents), Error> {
         let connect = async {
             let stream = UnixStream::connect(path).await.map_err(Error::Connect)?;
             Self::over(stream, timeout).await
@@ -90,8 +90,8 @@ impl Client {
         tokio::time::timeout(timeout, connect).await.map_err(late)?
     }
 
-    /// Sets up a client like [`Client::connect`] on a stream that is connected already.
-    pub async fn over(stream: UnixStream, timeout: Duration) -> Result<(Self, Events), Error> {
+    /// Sets up a client like [`QmpClient::connect`] on a stream that is connected already.
+    pub async fn over(stream: UnixStream, timeout: Duration) -> Result<(Self, QmpEvents), Error> {
         let connect = async {
             let mut lines = Framed::new(stream, LinesCodec::new_with_max_length(LINE_BYTES));
             match next(&mut lines).await? {
@@ -127,7 +127,7 @@ impl Client {
         self.run(command, arguments, None, timeout).await
     }
 
-    /// Runs `getfd` or `add-fd` like [`Client::execute`]: the descriptor is sent with the command.
+    /// Runs `getfd` or `add-fd` like [`QmpClient::execute`]: the descriptor is sent with the command.
     pub async fn execute_with(
         &self,
         command: &str,
@@ -197,7 +197,7 @@ async fn next(lines: &mut Lines) -> Result<Incoming, Error> {
 struct Pump {
     lines: Lines,
     queued: mpsc::Receiver<Command>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<QmpEvent>,
     dropped: Arc<AtomicU64>,
     waiting: HashMap<u64, oneshot::Sender<Result<Value, Error>>>,
 }

@@ -24,8 +24,9 @@ use super::exit::{ExitHow, MachineExit};
 use super::host_env::{self, HostEnv};
 use super::process::Pinned;
 use super::{
-    AcceleratorKind, Capabilities, Carrier, Confinement, Driver, Error, Facts, Gone, Isolation,
-    Launched, LogsOnDiscard, MachineHandle, Memory, Plan, Support, tools,
+    AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Confinement, Driver,
+    DriverFacts, Error, Isolation, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan,
+    Memory, ReattachError, tools,
 };
 
 pub(super) use layout::Layout;
@@ -39,7 +40,7 @@ pub struct SandboxDriver {
     host_env: HostEnv,
     bwrap: PathBuf,
     guest: PathBuf,
-    facts: Facts,
+    facts: DriverFacts,
     capabilities: Capabilities,
 }
 
@@ -56,20 +57,24 @@ impl SandboxDriver {
         if let Some((what, why)) = host_env.cgroups.missing() {
             cannot.push(format!("limit {what}: {why}"));
         }
-        let facts = Facts {
+        let facts = DriverFacts {
             accelerator: AcceleratorKind::Namespaces,
             accelerator_why: "processes of the host's kernel need none".into(),
             program: tools::version(&bwrap)?,
-            carrier: Carrier::Unix,
+            carrier: CarrierKind::Unix,
             cgroup: host_env.cgroups.version(),
             cannot,
             confinement: Some(Confinement::with(&host_env.subordinates)),
         };
         let capabilities = Capabilities {
-            memory_snapshots: Support::no("a sandbox is processes, not a machine with memory"),
-            own_kernel: Support::no("a sandbox runs on the host's kernel"),
-            disk_limit: Support::no("a sandbox's files lie on the host's file system"),
-            several_users: Support::no("only root is mapped into the sandbox's user namespace"),
+            memory_snapshots: CapabilitySupport::no(
+                "a sandbox is processes, not a machine with memory",
+            ),
+            own_kernel: CapabilitySupport::no("a sandbox runs on the host's kernel"),
+            disk_limit: CapabilitySupport::no("a sandbox's files lie on the host's file system"),
+            several_users: CapabilitySupport::no(
+                "only root is mapped into the sandbox's user namespace",
+            ),
         };
         Ok(Self { host_env, bwrap, guest, facts, capabilities })
     }
@@ -94,7 +99,7 @@ impl Driver for SandboxDriver {
         Isolation::Sandbox
     }
 
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &DriverFacts {
         &self.facts
     }
 
@@ -102,7 +107,7 @@ impl Driver for SandboxDriver {
         &self.capabilities
     }
 
-    async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
+    async fn prepare(&self, plan: &MachinePlan) -> Result<(), Error> {
         plan.check()?;
         let (host_env, plan) = (self.host_env.clone(), plan.clone());
         let prepare = move || {
@@ -112,13 +117,13 @@ impl Driver for SandboxDriver {
         tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
     }
 
-    async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
+    async fn launch(&self, plan: &MachinePlan) -> Result<LaunchedMachine, Error> {
         let launched = launch::launch(self, plan).await?;
         self.host_env.begin_beside(&launched.handle, Vec::new());
         Ok(launched)
     }
 
-    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), ReattachError> {
         handle.verify_process()?;
         self.host_env.begin_beside(handle, Vec::new());
         Ok(())
@@ -152,11 +157,11 @@ impl Driver for SandboxDriver {
         self.host_env.kill(handle).await
     }
 
-    async fn release(&self, plan: &Plan) -> Result<(), Error> {
+    async fn release(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.host_env.release(plan).await
     }
 
-    async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
+    async fn discard(&self, plan: &MachinePlan, logs: LogsOnDiscard) -> Result<(), Error> {
         self.host_env.discard(plan, logs).await
     }
 
@@ -167,11 +172,11 @@ impl Driver for SandboxDriver {
 
 /// Folder of the overlay's upper and work folders, which share one file system and belong to the
 /// machine's user.
-fn overlay_dir(plan: &Plan) -> PathBuf {
+fn overlay_dir(plan: &MachinePlan) -> PathBuf {
     plan.folders.disk_dir.join("overlay")
 }
 
-fn make_overlay(plan: &Plan, user: &user::User) -> Result<(), Error> {
+fn make_overlay(plan: &MachinePlan, user: &user::User) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     let overlay = overlay_dir(plan);
     let make = |dir: &Path, mode: u32| -> Result<(), Error> {

@@ -18,14 +18,14 @@
 
 mod folder;
 
-pub(super) use folder::Description;
+pub(super) use folder::SnapshotDescription;
 
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{Carrier, Error, Launched, MachineHandle, Plan};
+use super::{CarrierKind, Error, LaunchedMachine, MachineHandle, MachinePlan};
 
 pub use folder::SnapshotFolder;
 
@@ -41,7 +41,7 @@ pub struct SaveRequest {
 
 /// Result of [`Snapshots::save`], durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Saved {
+pub struct SaveResult {
     /// Milliseconds for which the guest was paused, rounded up.
     pub pause_ms: u64,
     /// True if the frozen layer is now open read-only in the machine that wrote it. Otherwise only
@@ -65,7 +65,7 @@ pub struct SavedMemory {
 /// Properties that a memory image and a machine must have in common. Both sides are recorded when
 /// they are made, so that a daemon with another QEMU refuses instead of failing in the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct MachineShape {
     /// The program that runs the machine, with its version.
     pub program: String,
     /// BLAKE3 of the command-line words that define the machine.
@@ -75,7 +75,7 @@ pub struct Shape {
     /// RAM of the guest, in MiB.
     pub memory_mb: u64,
     /// The link's carrier.
-    pub carrier: Carrier,
+    pub carrier: CarrierKind,
     /// Frequency of the time stamp counter that an emulated guest was given, in kHz; 0 otherwise.
     pub tsc_khz: u64,
     /// The network interface.
@@ -96,7 +96,7 @@ pub enum SavedNic {
     Tap,
 }
 
-impl Shape {
+impl MachineShape {
     /// Refuses with the first difference.
     pub(super) fn must_fit(&self, saved: &Self) -> Result<(), Error> {
         let differs =
@@ -111,7 +111,7 @@ impl Shape {
             return differs("vcpus", saved.vcpus.to_string(), self.vcpus.to_string());
         }
         if self.carrier != saved.carrier {
-            let word = |carrier: Carrier| carrier.as_str().to_owned();
+            let word = |carrier: CarrierKind| carrier.as_str().to_owned();
             return differs("the link's carrier", word(saved.carrier), word(self.carrier));
         }
         // Two measurements on one host agree to a part per thousand; a guest with another
@@ -135,17 +135,17 @@ impl Shape {
 
 /// Memory of a running machine; part of its handle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct MachineMemory {
     /// Shape of the machine when it started.
-    pub shape: Shape,
+    pub shape: MachineShape,
     /// Location of its memory.
-    pub ram: Ram,
+    pub ram: RamLocation,
 }
 
 /// Location of a machine's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "held", rename_all = "snake_case")]
-pub enum Ram {
+pub enum RamLocation {
     /// A memfd that the machine's process has open under this number: readable from outside.
     Shared {
         /// Descriptor number in the machine's process.
@@ -174,13 +174,13 @@ pub trait Snapshots: Send + Sync {
     /// [`Snapshots::resume`] repeats the write; without room the guest stops again at once.
     async fn is_disk_full(&self, handle: &MachineHandle) -> Result<bool, Error>;
 
-    /// Freezes the disk's top layer ([`Plan::disk`]) and puts `new_top` above it, which is made if
+    /// Freezes the disk's top layer ([`MachinePlan::disk`]) and puts `new_top` above it, which is made if
     /// it is missing. Succeeds if the machine has it already. Returns true if the frozen layer is
-    /// now read-only, see [`Saved::layer_is_read_only`].
+    /// now read-only, see [`SaveResult::layer_is_read_only`].
     async fn switch_disk(
         &self,
         handle: &MachineHandle,
-        plan: &Plan,
+        plan: &MachinePlan,
         new_top: &Path,
     ) -> Result<bool, Error>;
 
@@ -192,9 +192,9 @@ pub trait Snapshots: Send + Sync {
     async fn save(
         &self,
         handle: &MachineHandle,
-        plan: &Plan,
+        plan: &MachinePlan,
         request: &SaveRequest,
-    ) -> Result<Saved, Error>;
+    ) -> Result<SaveResult, Error>;
 
     /// Starts a machine from a memory image, paused: the caller connects the link, calls
     /// [`Snapshots::resume`] and has the guest given an identity of its own. `plan` names the
@@ -213,7 +213,11 @@ pub trait Snapshots: Send + Sync {
     /// ```
     /// A daemon that takes such a machine up again cannot know how far the one before came: it
     /// repeats the last two.
-    async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error>;
+    async fn launch_from(
+        &self,
+        plan: &MachinePlan,
+        snapshot: &SnapshotFolder,
+    ) -> Result<LaunchedMachine, Error>;
 
     /// Removes a memory image, complete or not. Succeeds if it does not exist. Machines that were
     /// started from it keep their memory.
@@ -224,13 +228,13 @@ pub trait Snapshots: Send + Sync {
 mod tests {
     use super::*;
 
-    pub(super) fn shape() -> Shape {
-        Shape {
+    pub(super) fn shape() -> MachineShape {
+        MachineShape {
             program: "QEMU 7".into(),
             machine: "ab".into(),
             vcpus: 1,
             memory_mb: 256,
-            carrier: Carrier::VirtioSerial,
+            carrier: CarrierKind::VirtioSerial,
             tsc_khz: 2_500_000,
             nic: SavedNic::Plain,
         }
@@ -240,18 +244,18 @@ mod tests {
     fn the_first_difference_of_shapes_is_named() {
         let saved = shape();
         saved.must_fit(&saved).unwrap();
-        Shape { tsc_khz: 2_500_900, ..shape() }.must_fit(&saved).unwrap();
-        let with_tap = Shape { nic: SavedNic::Tap, ..shape() };
+        MachineShape { tsc_khz: 2_500_900, ..shape() }.must_fit(&saved).unwrap();
+        let with_tap = MachineShape { nic: SavedNic::Tap, ..shape() };
         with_tap.must_fit(&saved).unwrap();
         assert!(saved.must_fit(&with_tap).is_err());
         for (named, here) in [
-            ("version", Shape { program: "QEMU 8".into(), ..shape() }),
-            ("memory_mb", Shape { memory_mb: 512, ..shape() }),
-            ("vcpus", Shape { vcpus: 2, ..shape() }),
-            ("carrier", Shape { carrier: Carrier::Vsock, ..shape() }),
-            ("time stamp", Shape { tsc_khz: 2_600_000, ..shape() }),
-            ("interface", Shape { nic: SavedNic::None, ..shape() }),
-            ("devices", Shape { machine: "cd".into(), ..shape() }),
+            ("version", MachineShape { program: "QEMU 8".into(), ..shape() }),
+            ("memory_mb", MachineShape { memory_mb: 512, ..shape() }),
+            ("vcpus", MachineShape { vcpus: 2, ..shape() }),
+            ("carrier", MachineShape { carrier: CarrierKind::Vsock, ..shape() }),
+            ("time stamp", MachineShape { tsc_khz: 2_600_000, ..shape() }),
+            ("interface", MachineShape { nic: SavedNic::None, ..shape() }),
+            ("devices", MachineShape { machine: "cd".into(), ..shape() }),
         ] {
             let refused = here.must_fit(&saved).unwrap_err();
             assert!(matches!(refused, Error::ShapeDiffers { .. }), "{refused}");

@@ -27,7 +27,7 @@ use self::child::Child;
 use super::cgroup::Door;
 use super::handle::ProcessId;
 use super::options::MachineUser;
-use super::{Error, Gone};
+use super::{Error, ReattachError};
 
 pub use self::open_files::raise_open_files;
 
@@ -59,7 +59,7 @@ impl Spawn {
         let pid = Child::new(self, stdin)
             .and_then(|child| birth::give(&child))
             .map_err(Error::io("start", &program))?;
-        ProcessId::of_pid(pid).map_err(|_| Error::Gone(Gone::Ended { pid }))
+        ProcessId::of_pid(pid).map_err(|_| Error::Gone(ReattachError::Ended { pid }))
     }
 }
 

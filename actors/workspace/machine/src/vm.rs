@@ -21,16 +21,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hivekeep_kernel::ports::PortForward;
+use hivekeep_kernel::ports::ForwardedPort;
 use serde_json::Value;
 
 use super::exit::MachineExit;
 use super::host_env::{self, HostEnv};
 use super::options::{Accelerator, CarrierChoice};
 use super::{
-    AcceleratorKind, Capabilities, Carrier, Driver, Error, Facts, Gone, Isolation, KvmVerdict,
-    Launched, LogsOnDiscard, MachineHandle, Memory, Options, Plan, Snapshots, Support, console,
-    folders, layer, qmp, tools,
+    AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Driver, DriverFacts, Error,
+    Isolation, KvmVerdict, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan, Memory,
+    Options, ReattachError, Snapshots, console, folders, layer, qmp, tools,
 };
 
 const QMP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub struct VmDriver {
     tsc_khz: u64,
     make_overlay: OverlayMaker,
     images: ram::RamCache,
-    facts: Facts,
+    facts: DriverFacts,
     capabilities: Capabilities,
 }
 
@@ -69,12 +69,12 @@ impl VmDriver {
         if let Some((what, why)) = host_env.cgroups.missing() {
             cannot.push(format!("limit {what}: {why}"));
         }
-        let memory_snapshots = if carrier == Carrier::VhostUserVsock {
-            Support::no("QEMU cannot save a machine with a vhost-user-vsock device")
+        let memory_snapshots = if carrier == CarrierKind::VhostUserVsock {
+            CapabilitySupport::no("QEMU cannot save a machine with a vhost-user-vsock device")
         } else {
-            Support::Yes
+            CapabilitySupport::Yes
         };
-        let facts = Facts {
+        let facts = DriverFacts {
             accelerator,
             accelerator_why: match options.accelerator {
                 Accelerator::Tcg => "accelerator = \"tcg\"".into(),
@@ -88,9 +88,9 @@ impl VmDriver {
         };
         let capabilities = Capabilities {
             memory_snapshots,
-            own_kernel: Support::Yes,
-            disk_limit: Support::Yes,
-            several_users: Support::Yes,
+            own_kernel: CapabilitySupport::Yes,
+            disk_limit: CapabilitySupport::Yes,
+            several_users: CapabilitySupport::Yes,
         };
         let tsc_khz = if accelerator == AcceleratorKind::Tcg { tsc::measure_khz() } else { 0 };
         let images = ram::RamCache::default();
@@ -99,7 +99,7 @@ impl VmDriver {
 
     /// Connects, sends one command, and leaves the socket to the next.
     async fn ask(&self, handle: &MachineHandle, command: &str) -> Result<Value, qmp::Error> {
-        let (client, _events) = qmp::Client::connect(&handle.qmp_path(), QMP_TIMEOUT).await?;
+        let (client, _events) = qmp::QmpClient::connect(&handle.qmp_path(), QMP_TIMEOUT).await?;
         client.execute(command, Value::Null, QMP_TIMEOUT).await
     }
 
@@ -122,7 +122,7 @@ impl Driver for VmDriver {
         Isolation::Vm
     }
 
-    fn facts(&self) -> &Facts {
+    fn facts(&self) -> &DriverFacts {
         &self.facts
     }
 
@@ -130,7 +130,7 @@ impl Driver for VmDriver {
         &self.capabilities
     }
 
-    async fn prepare(&self, plan: &Plan) -> Result<(), Error> {
+    async fn prepare(&self, plan: &MachinePlan) -> Result<(), Error> {
         plan.check()?;
         let (plan, make_overlay) = (plan.clone(), Arc::clone(&self.make_overlay));
         let prepare = move || {
@@ -140,27 +140,27 @@ impl Driver for VmDriver {
         tokio::task::spawn_blocking(prepare).await.map_err(Error::lost_task)?
     }
 
-    async fn launch(&self, plan: &Plan) -> Result<Launched, Error> {
+    async fn launch(&self, plan: &MachinePlan) -> Result<LaunchedMachine, Error> {
         let launched =
             launch::launch(self, plan, launch::Origin::Boot, args::Processor::Current).await?;
         self.begin_beside(&launched.handle);
         Ok(launched)
     }
 
-    async fn reattach(&self, handle: &MachineHandle) -> Result<(), Gone> {
+    async fn reattach(&self, handle: &MachineHandle) -> Result<(), ReattachError> {
         handle.verify_process()?;
         let reason = match self.ask(handle, "query-uuid").await {
             Ok(answer) if answer["UUID"] == handle.uuid.to_string() => None,
             Ok(answer) => Some(format!("it says its uuid is {}", answer["UUID"])),
             Err(error) if is_slow(&error) => {
                 handle.verify_process()?;
-                return Err(Gone::Silent { reason: error.to_string() });
+                return Err(ReattachError::Silent { reason: error.to_string() });
             }
             Err(error) => Some(error.to_string()),
         };
         if let Some(reason) = reason {
             handle.verify_process()?;
-            return Err(Gone::Uncontrollable { reason });
+            return Err(ReattachError::Uncontrollable { reason });
         }
         self.begin_beside(handle);
         Ok(())
@@ -180,11 +180,11 @@ impl Driver for VmDriver {
         self.host_env.kill(handle).await
     }
 
-    async fn release(&self, plan: &Plan) -> Result<(), Error> {
+    async fn release(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.host_env.release(plan).await
     }
 
-    async fn discard(&self, plan: &Plan, logs: LogsOnDiscard) -> Result<(), Error> {
+    async fn discard(&self, plan: &MachinePlan, logs: LogsOnDiscard) -> Result<(), Error> {
         self.host_env.discard(plan, logs).await
     }
 
@@ -199,7 +199,7 @@ impl Driver for VmDriver {
     async fn set_forwards(
         &self,
         handle: &MachineHandle,
-        wanted: &[PortForward],
+        wanted: &[ForwardedPort],
     ) -> Result<(), Error> {
         forwards::set(&control_of_nic(handle).await?, wanted).await
     }
@@ -234,12 +234,12 @@ fn choose_accelerator(wish: Accelerator, kvm: &KvmVerdict) -> Result<Accelerator
     }
 }
 
-fn choose_carrier(options: &Options) -> Result<Carrier, Error> {
+fn choose_carrier(options: &Options) -> Result<CarrierKind, Error> {
     let vsock = Path::new(launch::VHOST_VSOCK).exists();
     match (options.carrier, vsock) {
-        (CarrierChoice::Vsock | CarrierChoice::Auto, true) => Ok(Carrier::Vsock),
+        (CarrierChoice::Vsock | CarrierChoice::Auto, true) => Ok(CarrierKind::Vsock),
         (CarrierChoice::VirtioSerial, _) | (CarrierChoice::Auto, false) => {
-            Ok(Carrier::VirtioSerial)
+            Ok(CarrierKind::VirtioSerial)
         }
         (CarrierChoice::Vsock, false) => Err(Error::ToolMissing {
             program: launch::VHOST_VSOCK.into(),
@@ -247,13 +247,13 @@ fn choose_carrier(options: &Options) -> Result<Carrier, Error> {
         }),
         (CarrierChoice::VhostUserVsock, _) => {
             tools::find(&options.vhost_device_vsock_path, vhost::REMEDY)?;
-            Ok(Carrier::VhostUserVsock)
+            Ok(CarrierKind::VhostUserVsock)
         }
     }
 }
 
 /// Makes the writable layer so that it appears under its name complete and synced, or not at all.
-fn make_disk(plan: &Plan, make_overlay: &OverlayMaker) -> Result<(), Error> {
+fn make_disk(plan: &MachinePlan, make_overlay: &OverlayMaker) -> Result<(), Error> {
     let disk = plan.disk();
     let size_bytes = u64::from(plan.disk_gb) << 30;
     if !disk.layers.is_empty() {
@@ -262,7 +262,7 @@ fn make_disk(plan: &Plan, make_overlay: &OverlayMaker) -> Result<(), Error> {
     if disk.top.exists() {
         return Ok(());
     }
-    let base = Plan::image(&plan.images.rootfs_ext4, "root file system")?;
+    let base = MachinePlan::image(&plan.images.rootfs_ext4, "root file system")?;
     layer::publish(&disk.top, |fresh| make_overlay(base, size_bytes, fresh))
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
-use crate::run::{Exec, ExecDone};
+use crate::run::{RunCommand, RunCommandReply};
 
 /// Secret text that only its receiver may see. Its `Debug` shows nothing; its memory is cleared on
 /// drop.
@@ -47,14 +47,14 @@ pub struct Credential {
     pub secret: Secret,
 }
 
-/// Command with askpass: an [`Exec`] of git whose askpass the guest's daemon answers.
+/// Command with askpass: an [`RunCommand`] of git whose askpass the guest's daemon answers.
 ///
 /// The credential is only in the daemon's memory, while the command runs. Only a process of that
 /// command's own containment is given it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecAsking {
     /// Command to run.
-    pub exec: Exec,
+    pub exec: RunCommand,
     /// Credential to answer with; without one nothing is answered, and the question is still
     /// reported.
     pub credential: Option<Credential>,
@@ -64,7 +64,7 @@ pub struct ExecAsking {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecAsked {
     /// Result of the command.
-    pub done: ExecDone,
+    pub done: RunCommandReply,
     /// Number of questions answered.
     pub answered: u32,
     /// Last origin that was asked for and had no answer.

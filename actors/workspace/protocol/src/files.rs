@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Sends a byte range of a file to the host, then the reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileRead {
+pub struct ReadFile {
     /// Absolute path.
     pub path: String,
     /// First byte.
@@ -13,9 +13,9 @@ pub struct FileRead {
     pub limit: Option<u64>,
 }
 
-/// Answer to [`FileRead`], after the last data frame.
+/// Answer to [`ReadFile`], after the last data frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileReadDone {
+pub struct ReadFileReply {
     /// Number of bytes sent.
     pub sent_bytes: u64,
     /// Size of the file when it was opened.
@@ -30,7 +30,7 @@ pub struct FileReadDone {
 /// target has the old content or the new, never a part. A link that ends early or a cancel leaves
 /// the old content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileWrite {
+pub struct WriteFile {
     /// Absolute path; missing parents are made.
     pub path: String,
     /// Permission bits; `None` keeps an existing file's, else 0644.
@@ -39,9 +39,9 @@ pub struct FileWrite {
     pub size_bytes: u64,
 }
 
-/// Answer to [`FileWrite`].
+/// Answer to [`WriteFile`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileWritten {
+pub struct WriteFileReply {
     /// Number of bytes written.
     pub bytes: u64,
     /// True if the file existed before.
@@ -52,7 +52,7 @@ pub struct FileWritten {
 
 /// Replaces text in a UTF-8 file, atomically, keeping its mode and owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileEdit {
+pub struct EditFile {
     /// Absolute path.
     pub path: String,
     /// Exact text to find; not empty.
@@ -63,9 +63,9 @@ pub struct FileEdit {
     pub replace_all: bool,
 }
 
-/// Answer to [`FileEdit`].
+/// Answer to [`EditFile`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileEdited {
+pub struct EditFileReply {
     /// Number of occurrences replaced.
     pub replacements: u64,
     /// Number of occurrences of `old_string` found.
@@ -74,7 +74,7 @@ pub struct FileEdited {
 
 /// Lists a directory sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileList {
+pub struct ListFolder {
     /// Absolute path of a directory.
     pub path: String,
     /// Continue after this name.
@@ -83,9 +83,9 @@ pub struct FileList {
     pub limit: u32,
 }
 
-/// Answer to [`FileList`].
+/// Answer to [`ListFolder`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileListed {
+pub struct ListFolderReply {
     /// Entries in byte order of their names.
     pub entries: Vec<FileEntry>,
     /// True if there are more after the last.

@@ -16,10 +16,10 @@ pub const HEADER_LEN: usize = 12;
 /// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// Host: [`crate::Hello`].
+pub enum FrameKind {
+    /// Host: [`crate::HostHello`].
     Hello = 1,
-    /// Guest: `Result<Welcome, Refusal>`.
+    /// Guest: `Result<GuestWelcome, HelloRefusal>`.
     Welcome = 2,
     /// Host: [`crate::ToGuest`]; opens the call.
     Request = 3,
@@ -37,7 +37,7 @@ pub enum Kind {
     Event = 9,
 }
 
-impl Kind {
+impl FrameKind {
     fn of(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Hello,
@@ -58,7 +58,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Kind of the frame.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Id of the call it belongs to; 0 for handshake and events.
     pub id: u32,
     /// Payload of at most [`MAX_PAYLOAD_BYTES`].
@@ -84,7 +84,7 @@ impl Frame {
     ///
     /// # Panics
     /// Panics when `payload_len` exceeds [`MAX_PAYLOAD_BYTES`]; senders chunk or refuse first.
-    pub fn header(kind: Kind, id: u32, payload_len: usize) -> [u8; HEADER_LEN] {
+    pub fn header(kind: FrameKind, id: u32, payload_len: usize) -> [u8; HEADER_LEN] {
         assert!(payload_len <= MAX_PAYLOAD_BYTES, "payload of {payload_len} bytes");
         let len = u32::try_from(payload_len).expect("bounded above");
         let mut header = [0; HEADER_LEN];
@@ -118,7 +118,7 @@ pub struct Decoder {
     header: [u8; HEADER_LEN],
     header_len: usize,
     payload: Vec<u8>,
-    expecting: Option<(Kind, u32, usize)>,
+    expecting: Option<(FrameKind, u32, usize)>,
 }
 
 impl Decoder {
@@ -132,7 +132,7 @@ impl Decoder {
     /// next frame.
     pub fn take_over(&mut self, min_len: usize) -> Option<(u32, usize)> {
         match self.expecting {
-            Some((Kind::Data, id, len)) if len >= min_len && self.payload.is_empty() => {
+            Some((FrameKind::Data, id, len)) if len >= min_len && self.payload.is_empty() => {
                 self.expecting = None;
                 Some((id, len))
             }
@@ -174,7 +174,7 @@ impl Decoder {
         Ok((used, Some(Frame { kind, id, payload })))
     }
 
-    fn parse_header(&self) -> Result<(Kind, u32, usize), FrameError> {
+    fn parse_header(&self) -> Result<(FrameKind, u32, usize), FrameError> {
         let h = &self.header;
         let check = u16::from_be_bytes([h[6], h[7]]);
         if check != check_of(h) || h[5] != 0 {
@@ -184,7 +184,7 @@ impl Decoder {
         if len as usize > MAX_PAYLOAD_BYTES {
             return Err(FrameError::TooLarge(len));
         }
-        let kind = Kind::of(h[4]).ok_or(FrameError::Kind(h[4]))?;
+        let kind = FrameKind::of(h[4]).ok_or(FrameError::Kind(h[4]))?;
         Ok((kind, u32::from_be_bytes([h[8], h[9], h[10], h[11]]), len as usize))
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     fn frames() -> impl Strategy<Value = Vec<Frame>> {
         let frame = (1u8..=9, any::<u32>(), proptest::collection::vec(any::<u8>(), 0..300))
             .prop_map(|(kind, id, payload)| Frame {
-                kind: Kind::of(kind).expect("in range"),
+                kind: FrameKind::of(kind).expect("in range"),
                 id,
                 payload,
             });
@@ -230,7 +230,7 @@ mod tests {
 
         #[test]
         fn a_flipped_header_bit_is_noticed(id in any::<u32>(), bit in 0usize..96) {
-            let mut bytes = Frame { kind: Kind::Data, id, payload: vec![] }.to_bytes();
+            let mut bytes = Frame { kind: FrameKind::Data, id, payload: vec![] }.to_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert_eq!(decode_all(&bytes, 64), Err(FrameError::Header));
         }
@@ -244,17 +244,17 @@ mod tests {
             decoder.push(bytes).expect("sound");
             (decoder.take_over(min_len), decoder.mid_frame())
         };
-        let data = frame(Kind::Data);
+        let data = frame(FrameKind::Data);
         assert_eq!(taken_over(&data[..HEADER_LEN], 40), (Some((5, 40)), false));
         assert_eq!(taken_over(&data[..HEADER_LEN], 41), (None, true));
         assert_eq!(taken_over(&data[..HEADER_LEN + 1], 40), (None, true));
-        assert_eq!(taken_over(&frame(Kind::Request)[..HEADER_LEN], 40), (None, true));
+        assert_eq!(taken_over(&frame(FrameKind::Request)[..HEADER_LEN], 40), (None, true));
     }
 
     /// The layout is a contract with guests already running.
     #[test]
     fn golden_frame() {
-        let frame = Frame { kind: Kind::Request, id: 7, payload: vec![0xaa] };
+        let frame = Frame { kind: FrameKind::Request, id: 7, payload: vec![0xaa] };
         assert_eq!(frame.to_bytes(), [0, 0, 0, 1, 3, 0, 0x84, 0xcf, 0, 0, 0, 7, 0xaa]);
     }
 }

@@ -7,7 +7,7 @@ pub const PROTOCOL_VERSION: u16 = 1;
 
 /// First frame of the host after the sync preamble.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct HostHello {
     /// Lowest version the host speaks.
     pub min_version: u16,
     /// Highest version the host speaks.
@@ -17,7 +17,7 @@ pub struct Hello {
     pub token: [u8; 32],
 }
 
-impl std::fmt::Debug for Hello {
+impl std::fmt::Debug for HostHello {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hello")
             .field("min_version", &self.min_version)
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Hello {
 
 /// Acceptance by the guest; requests may follow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct GuestWelcome {
     /// Version that both will use.
     pub version: u16,
     /// Version of the guest daemon's build.
@@ -44,7 +44,7 @@ pub struct Welcome {
 
 /// Refusal by the guest, which then closes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Refusal {
+pub enum HelloRefusal {
     /// No common version.
     #[error("guest speaks protocol {min_version} to {max_version}")]
     Version {

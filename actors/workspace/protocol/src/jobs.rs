@@ -12,9 +12,9 @@ pub struct JobStart {
     pub job_id: String,
     /// Command to run.
     pub argv: Argv,
-    /// Variables, see [`crate::Exec::env`].
+    /// Variables, see [`crate::RunCommand::env`].
     pub env: Vec<(String, String)>,
-    /// Working directory, see [`crate::Exec::workdir`].
+    /// Working directory, see [`crate::RunCommand::workdir`].
     pub workdir: Option<String>,
     /// Maximum number of bytes kept of each stream; output beyond is counted and dropped.
     pub spool_bytes: u64,
@@ -106,7 +106,7 @@ pub struct JobList;
 
 /// Answer to [`JobList`], oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Jobs {
+pub struct JobListReply {
     /// Jobs, at most [`crate::limits::MAX_JOBS`].
     pub jobs: Vec<JobSummary>,
 }

@@ -1,15 +1,15 @@
 //! Wire protocol between the daemon and the guest: types and framing, no I/O.
 //!
 //! One connection carries many calls. Every frame names the call it belongs to ([`Frame::id`]); a
-//! call is opened by a [`Kind::Request`], may exchange [`Kind::Data`] in either direction under
-//! credit, and is closed by exactly one [`Kind::Reply`] from the guest.
+//! call is opened by a [`FrameKind::Request`], may exchange [`FrameKind::Data`] in either direction under
+//! credit, and is closed by exactly one [`FrameKind::Reply`] from the guest.
 //!
 //! ```text
 //! host                              guest
 //!  │ SYNC nonce ───────────────────► │   resynchronises a byte stream that
 //!  │ ◄─────────────────── SYNC nonce │   may hold bytes of an older connection
-//!  │ Hello{versions, token} ───────► │
-//!  │ ◄──────────── Welcome | Refused │
+//!  │ HostHello{versions, token} ───► │
+//!  │ ◄── GuestWelcome | HelloRefusal │
 //!  │ Request 7 ────────────────────► │
 //!  │ ◄──────────────── Data 7 stdout │
 //!  │ Credit 7 ─────────────────────► │
@@ -38,25 +38,25 @@ pub use asking::{Credential, ExecAsked, ExecAsking, Secret};
 pub use encode::{DecodeError, EncodeError, decode, encode};
 pub use error::{GuestCode, GuestError};
 pub use files::{
-    EntryKind, FileEdit, FileEdited, FileEntry, FileList, FileListed, FileRead, FileReadDone,
-    FileStat, FileWrite, FileWritten,
+    EditFile, EditFileReply, EntryKind, FileEntry, FileStat, ListFolder, ListFolderReply, ReadFile,
+    ReadFileReply, WriteFile, WriteFileReply,
 };
-pub use frame::{Decoder, Frame, FrameError, HEADER_LEN, Kind};
-pub use hello::{Containment, Hello, PROTOCOL_VERSION, Refusal, Welcome};
+pub use frame::{Decoder, Frame, FrameError, FrameKind, HEADER_LEN};
+pub use hello::{Containment, GuestWelcome, HelloRefusal, HostHello, PROTOCOL_VERSION};
 pub use jobs::{
-    JobForget, JobForgotten, JobKill, JobKilled, JobList, JobPoll, JobReport, JobStart, JobStarted,
-    JobSummary, Jobs, Spool,
+    JobForget, JobForgotten, JobKill, JobKilled, JobList, JobListReply, JobPoll, JobReport,
+    JobStart, JobStarted, JobSummary, Spool,
 };
 pub use network::{NetworkSet, SetNetwork};
-pub use request::{FromGuest, GuestEvent, Request, ToGuest};
-pub use run::{Argv, Exec, ExecDone, Exit, Stream};
+pub use request::{FromGuest, GuestEvent, GuestRequest, ToGuest};
+pub use run::{Argv, Exit, RunCommand, RunCommandReply, Stream};
 pub use sync::{SYNC_LEN, SyncScanner, begins_sync, nonce_of, sync_preamble};
 pub use system::{
     Configure, Configured, Ping, Pong, Quiesce, Quiesced, Reidentified, Reidentify, Shutdown,
     ShuttingDown, Thaw, Thawed, Usage, UsageReport,
 };
 pub use tasks::{
-    TaskAck, TaskAcked, TaskCancel, TaskCancelled, TaskList, TaskNews, TaskOutcome, TaskOutput,
-    TaskPage, TaskProgress, TaskPut, TaskRead, TaskReading, TaskResult, TaskResults, TaskState,
-    TaskTaken, Tasks,
+    GuestTaskOutcome, GuestTaskResult, GuestTaskState, TaskAck, TaskAcked, TaskCancel,
+    TaskCancelled, TaskList, TaskListReply, TaskProgress, TaskPut, TaskPutReply, TaskRead,
+    TaskReadReply, TaskResults, TaskResultsPush, TaskResultsReply, TaskStreamOutput,
 };

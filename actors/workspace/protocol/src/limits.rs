@@ -24,10 +24,10 @@ pub const MAX_PATH_BYTES: usize = 4096;
 /// Maximum number of environment variables of one command.
 pub const MAX_ENV_VARS: usize = 1024;
 
-/// Maximum number of entries of one [`crate::FileListed`] page.
+/// Maximum number of entries of one [`crate::ListFolderReply`] page.
 pub const MAX_LIST_ENTRIES: usize = 2000;
 
-/// Maximum size of a file that [`crate::FileEdit`] opens.
+/// Maximum size of a file that [`crate::EditFile`] opens.
 pub const MAX_EDIT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Maximum number of jobs that a guest keeps, running and finished together.
@@ -63,13 +63,13 @@ pub const MAX_TASK_ENV_BYTES: usize = 512 * 1024;
 /// Maximum time limit of a task.
 pub const MAX_TASK_TIMEOUT_SECS: u64 = 24 * 60 * 60;
 
-/// Maximum number of results in one [`crate::TaskPage`], so that it fits a frame.
+/// Maximum number of results in one [`crate::TaskResultsReply`], so that it fits a frame.
 pub const MAX_TASK_RESULTS: usize = 20;
 
-/// Maximum size of each stream in a [`crate::TaskResult`].
+/// Maximum size of each stream in a [`crate::GuestTaskResult`].
 pub const TASK_SHOWN_BYTES: usize = 16 * 1024;
 
-/// Maximum size of each stream in a [`crate::TaskReading`].
+/// Maximum size of each stream in a [`crate::TaskReadReply`].
 pub const MAX_TASK_READ_BYTES: u32 = 256 * 1024;
 
 /// Maximum payload of an event. A larger one is not sent; the host has to ask.

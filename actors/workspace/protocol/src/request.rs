@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::*;
 
 /// Request with a known reply type.
-pub trait Request: Send + Sized + 'static {
+pub trait GuestRequest: Send + Sized + 'static {
     /// Type of the reply.
     type Reply: Send + 'static;
     /// Converts to the wire's enum.
@@ -16,18 +16,18 @@ pub trait Request: Send + Sized + 'static {
 
 macro_rules! requests {
     ($($(#[$doc:meta])* $request:ident => $reply:ident,)+) => {
-        /// Payload of a [`Kind::Request`] frame. New kinds are added at the end.
+        /// Payload of a [`FrameKind::Request`] frame. New kinds are added at the end.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub enum ToGuest { $($(#[$doc])* $request($request),)+ }
 
-        /// Payload of a successful [`Kind::Reply`] frame, in the order of [`ToGuest`].
+        /// Payload of a successful [`FrameKind::Reply`] frame, in the order of [`ToGuest`].
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub enum FromGuest { $(
             #[doc = concat!("Answer to [`ToGuest::", stringify!($request), "`].")]
             $request($reply),
         )+ }
 
-        $(impl Request for $request {
+        $(impl GuestRequest for $request {
             type Reply = $reply;
             fn into_wire(self) -> ToGuest { ToGuest::$request(self) }
             fn reply_of(reply: FromGuest) -> Option<$reply> {
@@ -47,7 +47,7 @@ requests! {
     /// Power off.
     Shutdown => ShuttingDown,
     /// Run and wait.
-    Exec => ExecDone,
+    RunCommand => RunCommandReply,
     /// Run in the background.
     JobStart => JobStarted,
     /// Read a job.
@@ -55,17 +55,17 @@ requests! {
     /// Signal a job.
     JobKill => JobKilled,
     /// All jobs.
-    JobList => Jobs,
+    JobList => JobListReply,
     /// Remove an ended job.
     JobForget => JobForgotten,
     /// Download.
-    FileRead => FileReadDone,
+    ReadFile => ReadFileReply,
     /// Upload.
-    FileWrite => FileWritten,
+    WriteFile => WriteFileReply,
     /// Replace text.
-    FileEdit => FileEdited,
+    EditFile => EditFileReply,
     /// List a directory.
-    FileList => FileListed,
+    ListFolder => ListFolderReply,
     /// One entry.
     FileStat => FileEntry,
     /// After a start from another machine's memory.
@@ -79,20 +79,20 @@ requests! {
     /// Run git and answer its askpass.
     ExecAsking => ExecAsked,
     /// Assign a task.
-    TaskPut => TaskTaken,
+    TaskPut => TaskPutReply,
     /// Tasks that wait or run.
-    TaskList => Tasks,
+    TaskList => TaskListReply,
     /// Read the results of tasks.
-    TaskResults => TaskPage,
+    TaskResults => TaskResultsReply,
     /// Acknowledge results.
     TaskAck => TaskAcked,
     /// End a task.
     TaskCancel => TaskCancelled,
     /// Read a task's output.
-    TaskRead => TaskReading,
+    TaskRead => TaskReadReply,
 }
 
-/// Payload of a [`Kind::Event`] frame: pushed by the guest without being asked. Events are hints,
+/// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,
 /// one of which may be lost with a link; the host asks for the truth.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuestEvent {
@@ -101,7 +101,7 @@ pub enum GuestEvent {
     /// A task was started or has a result: ask by [`TaskResults`].
     TasksChanged,
     /// A task has a result, which is included.
-    TaskEnded(TaskNews),
+    TaskEnded(TaskResultsPush),
     /// A task has written output.
     TaskProgress(TaskProgress),
 }

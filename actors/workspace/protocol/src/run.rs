@@ -17,7 +17,7 @@ pub enum Argv {
 /// process left in that containment is killed, whatever process group or session it moved to. The
 /// reply does not wait for a background child that still has stdout open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exec {
+pub struct RunCommand {
     /// Command to run.
     pub argv: Argv,
     /// Variables set on top of the guest's base environment; later ones win.
@@ -40,9 +40,9 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// Result of an [`Exec`].
+/// Result of an [`RunCommand`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExecDone {
+pub struct RunCommandReply {
     /// Exit of the command itself; after a timeout, that caused by the kill.
     pub exit: Exit,
     /// True if the time limit was reached and the process tree was killed.

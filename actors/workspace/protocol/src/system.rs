@@ -91,7 +91,7 @@ pub struct Reidentify {
     pub hostname: String,
     /// Machine id for `/etc/machine-id`: 32 lower-case hexadecimal digits.
     pub machine_id: String,
-    /// Id of this copy. Reported in [`crate::Welcome::boot_id`] from now on, because the kernel's
+    /// Id of this copy. Reported in [`crate::GuestWelcome::boot_id`] from now on, because the kernel's
     /// own boot id is that of the machine it was copied from.
     pub instance_id: String,
     /// Wall clock of the host, Unix milliseconds.
@@ -119,7 +119,7 @@ pub struct Reidentified {
     pub hostname: String,
     /// Contents of `/etc/machine-id`.
     pub machine_id: String,
-    /// Instance id, as in [`crate::Welcome::boot_id`] from now on.
+    /// Instance id, as in [`crate::GuestWelcome::boot_id`] from now on.
     pub instance_id: String,
     /// Wall clock of the guest, Unix milliseconds.
     pub clock_unix_ms: i64,

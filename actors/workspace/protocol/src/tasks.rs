@@ -15,7 +15,7 @@ use crate::{Exit, GuestError, Spool};
 /// starts nothing: it is answered with the state of the first.
 ///
 /// A task that makes no sense (a NUL in the command, a missing folder) is accepted and ends as
-/// [`TaskOutcome::NotRun`]; only what cannot be stored is refused.
+/// [`GuestTaskOutcome::NotRun`]; only what cannot be stored is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskPut {
     /// Id of the message that assigned it, repeated with the result. Same limits as `task_id`, or
@@ -26,9 +26,9 @@ pub struct TaskPut {
     pub task_id: String,
     /// Script for `/bin/sh`, at most [`crate::limits::MAX_TASK_COMMAND_BYTES`].
     pub command: String,
-    /// Working directory, see [`crate::Exec::workdir`].
+    /// Working directory, see [`crate::RunCommand::workdir`].
     pub workdir: Option<String>,
-    /// Variables, see [`crate::Exec::env`]. At most [`crate::limits::MAX_TASK_ENV_BYTES`] together.
+    /// Variables, see [`crate::RunCommand::env`]. At most [`crate::limits::MAX_TASK_ENV_BYTES`] together.
     pub env: Vec<(String, String)>,
     /// Wall-clock limit from the start: 1 to [`crate::limits::MAX_TASK_TIMEOUT_SECS`]. At its end
     /// every process of the task gets SIGKILL.
@@ -37,20 +37,20 @@ pub struct TaskPut {
 
 /// Answer to [`TaskPut`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskTaken {
+pub struct TaskPutReply {
     /// State of the task.
-    pub state: TaskState,
+    pub state: GuestTaskState,
     /// True if a task of this id had been put before.
     pub repeat: bool,
     /// True if that task had another command, folder or time limit. The earlier one counts.
     pub differs: bool,
     /// Result of the task, when it is done.
-    pub result: Option<Box<TaskResult>>,
+    pub result: Option<Box<GuestTaskResult>>,
 }
 
 /// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TaskState {
+pub enum GuestTaskState {
     /// Waiting for its turn.
     Queued,
     /// Started.
@@ -67,7 +67,7 @@ pub struct TaskList;
 
 /// Answer to [`TaskList`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tasks {
+pub struct TaskListReply {
     /// Ids of queued tasks in order of arrival.
     pub queued: Vec<String>,
     /// Ids of running tasks in order of arrival; at most [`crate::limits::TASKS_AT_ONCE`].
@@ -80,7 +80,7 @@ pub struct Tasks {
 /// consumes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskResults {
-    /// Number beyond which to read: only results with a greater [`TaskResult::number`].
+    /// Number beyond which to read: only results with a greater [`GuestTaskResult::number`].
     pub after: u64,
     /// Maximum number of results, never more than [`crate::limits::MAX_TASK_RESULTS`].
     pub limit: u32,
@@ -88,9 +88,9 @@ pub struct TaskResults {
 
 /// Answer to [`TaskResults`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskPage {
+pub struct TaskResultsReply {
     /// Results by ascending number.
-    pub results: Vec<TaskResult>,
+    pub results: Vec<GuestTaskResult>,
     /// True if there are more beyond the last.
     pub more: bool,
     /// Number of tasks that wait.
@@ -101,7 +101,7 @@ pub struct TaskPage {
 
 /// Result of a task. Immutable once it was reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskResult {
+pub struct GuestTaskResult {
     /// Sequence number; ascends with each task that ends in this guest, from 1.
     pub number: u64,
     /// Id of the task, as put.
@@ -109,20 +109,20 @@ pub struct TaskResult {
     /// Id of the message, as put.
     pub message_id: String,
     /// Outcome of the task.
-    pub outcome: TaskOutcome,
+    pub outcome: GuestTaskOutcome,
     /// Folder it was started in; `None` when it was not started.
     pub workdir: Option<String>,
     /// Captured stdout.
-    pub stdout: TaskOutput,
+    pub stdout: TaskStreamOutput,
     /// Captured stderr.
-    pub stderr: TaskOutput,
+    pub stderr: TaskStreamOutput,
     /// Time from the start to the end of the command; 0 if not known.
     pub elapsed_ms: u64,
 }
 
 /// Outcome of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TaskOutcome {
+pub enum GuestTaskOutcome {
     /// The command ended this way by itself.
     Ended(Exit),
     /// The limit was reached and the whole task was killed.
@@ -138,7 +138,7 @@ pub enum TaskOutcome {
 
 /// Captured output of one stream of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskOutput {
+pub struct TaskStreamOutput {
     /// Beginning of the output, at most [`crate::limits::TASK_SHOWN_BYTES`].
     #[serde(with = "serde_bytes")]
     pub head: Vec<u8>,
@@ -165,7 +165,7 @@ pub struct TaskAcked {
     pub acknowledged: u32,
 }
 
-/// Ends a task. Its result will be [`TaskOutcome::Cancelled`], or the outcome just before.
+/// Ends a task. Its result will be [`GuestTaskOutcome::Cancelled`], or the outcome just before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskCancel {
     /// Id of the task.
@@ -176,7 +176,7 @@ pub struct TaskCancel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskCancelled {
     /// State of the task before.
-    pub state: TaskState,
+    pub state: GuestTaskState,
 }
 
 /// Reads a task's output, complete or so far.
@@ -195,9 +195,9 @@ pub struct TaskRead {
 
 /// Answer to [`TaskRead`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskReading {
+pub struct TaskReadReply {
     /// State of the task. Once it is done, its output is complete.
-    pub state: TaskState,
+    pub state: GuestTaskState,
     /// stdout from the asked cursor.
     pub stdout: Spool,
     /// stderr from the asked cursor.
@@ -206,12 +206,12 @@ pub struct TaskReading {
 
 /// Pushed result: the answer to a [`TaskResults`] request that the host would send now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskNews {
+pub struct TaskResultsPush {
     /// Request that is answered: [`TaskResults::after`]. A greater number has the same answer, up
     /// to the result's number.
     pub after: u64,
     /// Answer, with one result.
-    pub page: TaskPage,
+    pub page: TaskResultsReply,
 }
 
 /// Notice that a running task has written something. At most once a second for each.

@@ -33,7 +33,7 @@ pub struct PolicyInForce {
     /// The workspace.
     pub workspace_id: WorkspaceId,
     /// All of it.
-    pub network_policy: ports::NetworkPolicy,
+    pub network_policy: ports::ReachPolicy,
     /// Whether this call changed it.
     pub changed: bool,
     /// Always true: it decides about each packet from this answer on, or this would be an error.
@@ -140,8 +140,8 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    pub(crate) fn of(forward: &ports::PortForward) -> Self {
-        let ports::PortForward { transport, host_ip, host_port, guest_port } = *forward;
+    pub(crate) fn of(forward: &ports::ForwardedPort) -> Self {
+        let ports::ForwardedPort { transport, host_ip, host_port, guest_port } = *forward;
         Self { host_port, guest_port, host_ip, protocol: transport }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hivekeep_image::{ImageState, ImageStore, Purpose, Remedy, requirements};
+use hivekeep_image::{ImageState, ImageStore, Remedy, RequirementPurpose, requirements};
 use hivekeep_machine::doctor::doctor;
 use hivekeep_runtime::{Finding, Host};
 
@@ -46,10 +46,10 @@ fn programs() -> Vec<Finding> {
     wanted
         .map(|wanted| {
             let (purpose, needed) = match wanted.purpose {
-                Purpose::Overlay => ("makes disks", true),
-                Purpose::Build => ("builds images", false),
-                Purpose::BuildDebian => ("builds the debian image", false),
-                Purpose::BuildSmallKernel => ("compiles the small kernel", false),
+                RequirementPurpose::Overlay => ("makes disks", true),
+                RequirementPurpose::Build => ("builds images", false),
+                RequirementPurpose::BuildDebian => ("builds the debian image", false),
+                RequirementPurpose::BuildSmallKernel => ("compiles the small kernel", false),
             };
             let name = Path::new(wanted.what).file_name().unwrap_or_default().to_string_lossy();
             let missing = format!("missing; {purpose}");

@@ -8,7 +8,7 @@ use hivekeep_kernel::{
         TaskTaken, TaskWindow, Tasks,
     },
 };
-use hivekeep_link::tasks::{self, Delivery};
+use hivekeep_link::tasks::{self, TaskQueueClient};
 use hivekeep_protocol::TaskPut;
 use tokio::sync::oneshot;
 
@@ -49,15 +49,15 @@ impl TasksHandle {
         &self,
         id: WorkspaceId,
         ask: impl FnOnce(oneshot::Sender<Result<GuestAccess, ToolError>>) -> TaskMsg,
-    ) -> Result<(Delivery, Vec<(String, String)>), ToolError> {
+    ) -> Result<(TaskQueueClient, Vec<(String, String)>), ToolError> {
         let ask = |reply| workspace::Msg::Tasks(ask(reply));
         let access = self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
         let GuestAccess { mut link_state, env } = access?;
         let patience = Duration::from_secs(self.0.options.link_wait_secs);
-        Ok((Delivery::over(usable(&mut link_state, patience).await?), env))
+        Ok((TaskQueueClient::over(usable(&mut link_state, patience).await?), env))
     }
 
-    async fn delivery(&self, id: WorkspaceId) -> Result<Delivery, ToolError> {
+    async fn delivery(&self, id: WorkspaceId) -> Result<TaskQueueClient, ToolError> {
         Ok(self.access(id, |reply| TaskMsg::Access { env: BTreeMap::new(), reply }).await?.0)
     }
 }
@@ -80,7 +80,7 @@ impl Tasks for TasksHandle {
     ) -> Result<TaskPage, ToolError> {
         let ask = |reply| workspace::Msg::Tasks(TaskMsg::Cached { after, limit, reply });
         match self.address(id)?.ask(ACTOR_PATIENCE, ask).await? {
-            Some(page) => tasks::told(after, limit, page, sent),
+            Some(page) => tasks::pushed_results(after, limit, page, sent),
             None => self.delivery(id).await?.results(after, limit, sent).await,
         }
     }

@@ -2,18 +2,18 @@
 
 use std::collections::VecDeque;
 
-use hivekeep_protocol::{TaskNews, TaskPage};
+use hivekeep_protocol::{TaskResultsPush, TaskResultsReply};
 
 /// More are asked for when they are wanted. Each fits an event of the link.
 const MOST: usize = 8;
 
 /// What one guest told over its present link.
 #[derive(Debug, Default)]
-pub(crate) struct ResultCache(VecDeque<TaskNews>);
+pub(crate) struct ResultCache(VecDeque<TaskResultsPush>);
 
 impl ResultCache {
     /// Keeps what is an answer; anything else is worth no more than a hint.
-    pub(crate) fn keep(&mut self, news: TaskNews) {
+    pub(crate) fn keep(&mut self, news: TaskResultsPush) {
         let [result] = &news.page.results[..] else { return };
         let last = self.0.back().map_or(0, number);
         if news.page.more || result.number <= news.after || result.number <= last {
@@ -27,8 +27,8 @@ impl ResultCache {
 
     /// What the guest would answer to a question for at most `limit` results beyond a number, as
     /// far as it told that; `None` when it has to be asked.
-    pub(crate) fn answer(&self, after: u64, limit: u32) -> Option<TaskPage> {
-        let mut page: Option<TaskPage> = None;
+    pub(crate) fn answer(&self, after: u64, limit: u32) -> Option<TaskResultsReply> {
+        let mut page: Option<TaskResultsReply> = None;
         let mut known = after;
         for news in self.0.iter().filter(|news| number(news) > after) {
             if news.after > known {
@@ -51,7 +51,7 @@ impl ResultCache {
 
     /// The guest is about to be told that these are durable here: it will tell of them no more.
     pub(crate) fn acknowledged(&mut self, task_ids: &[String]) {
-        let named = |news: &TaskNews| {
+        let named = |news: &TaskResultsPush| {
             news.page.results.iter().any(|result| task_ids.contains(&result.task_id))
         };
         self.0.retain(|news| !named(news));
@@ -63,41 +63,41 @@ impl ResultCache {
     }
 }
 
-fn number(news: &TaskNews) -> u64 {
+fn number(news: &TaskResultsPush) -> u64 {
     news.page.results.last().map_or(0, |result| result.number)
 }
 
 #[cfg(test)]
 mod tests {
-    use hivekeep_protocol::{Exit, TaskOutcome, TaskOutput, TaskResult};
+    use hivekeep_protocol::{Exit, GuestTaskOutcome, GuestTaskResult, TaskStreamOutput};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn result(number: u64) -> TaskResult {
-        TaskResult {
+    fn result(number: u64) -> GuestTaskResult {
+        GuestTaskResult {
             number,
             task_id: format!("t{number}"),
             message_id: "m".into(),
-            outcome: TaskOutcome::Ended(Exit::Code(0)),
+            outcome: GuestTaskOutcome::Ended(Exit::Code(0)),
             workdir: None,
-            stdout: TaskOutput::default(),
-            stderr: TaskOutput::default(),
+            stdout: TaskStreamOutput::default(),
+            stderr: TaskStreamOutput::default(),
             elapsed_ms: 1,
         }
     }
 
-    fn news(after: u64, number: u64) -> TaskNews {
-        let page = TaskPage {
+    fn news(after: u64, number: u64) -> TaskResultsPush {
+        let page = TaskResultsReply {
             results: vec![result(number)],
             more: false,
             queued: 0,
             running: number as u32,
         };
-        TaskNews { after, page }
+        TaskResultsPush { after, page }
     }
 
-    fn numbers(page: Option<TaskPage>) -> Option<(Vec<u64>, bool)> {
+    fn numbers(page: Option<TaskResultsReply>) -> Option<(Vec<u64>, bool)> {
         page.map(|page| (page.results.iter().map(|it| it.number).collect(), page.more))
     }
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use hivekeep_git::{
-    self as git, CloneWish, CommitWish, DiffWish, GitUrl, Given, PushWish,
+    self as git, CallCredential, CloneWish, CommitWish, DiffWish, GitUrl, PushWish,
     api::{GitCloned, GitCommitted, GitDiffed, GitPushed, GitStatusResult},
 };
 
@@ -32,7 +32,7 @@ pub struct GitClone {
     /// Only so many commits of its history.
     pub depth: Option<u32>,
     /// Who one is for the server, for this clone alone.
-    pub credential: Option<Given>,
+    pub credential: Option<CallCredential>,
     /// Wall-clock limit in seconds, 1 to 86400.
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "clone_timeout")]
@@ -105,7 +105,7 @@ pub struct GitPush {
     #[serde(default = "push_timeout")]
     pub timeout_secs: u64,
     /// Who one is for the remote's server, for this push alone.
-    pub credential: Option<Given>,
+    pub credential: Option<CallCredential>,
 }
 
 fn origin() -> String {

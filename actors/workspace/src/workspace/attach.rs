@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{Fault, RestartPolicy, supervise::Verdict};
-use hivekeep_link::{KeeperArgs, LinkNews, LinkSupervisor, LinkToken};
+use hivekeep_kernel::{Fault, RestartPolicy, supervise::RestartVerdict};
+use hivekeep_link::{LinkChange, LinkSupervisor, LinkSupervisorArgs, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId, host_disk_full};
 use serde_json::json;
 
@@ -47,11 +47,11 @@ impl Workspace {
         self.token.send_replace(token.unwrap_or_else(|| self.ledger.plan.token.clone()));
         let (token, workspace) = (self.token.subscribe(), self.me.address.clone());
         let options = self.handle.shared.options.link.clone();
-        let args = move || KeeperArgs {
+        let args = move || LinkSupervisorArgs {
             carrier: endpoint.carrier(),
             token: token.clone(),
             options: options.clone(),
-            on_news: {
+            on_change: {
                 let workspace = workspace.clone();
                 Arc::new(move |news| drop(workspace.send(Msg::Link(news))))
             },
@@ -95,7 +95,7 @@ impl Workspace {
         self.set_phase(Phase::Crashed);
         let verdict = self.crashes.judge(self.me.address.probe().age(), true);
         let workspace = self.handle.clone();
-        let restarts = matches!(verdict, Verdict::RestartAfter(_));
+        let restarts = matches!(verdict, RestartVerdict::RestartAfter(_));
         let _detached = self.me.workers.spawn(async move {
             let at = chrono::Utc::now();
             let data = json!({ "reason": reason, "restarting": restarts });
@@ -105,7 +105,7 @@ impl Workspace {
             {
                 tracing::error!(workspace = %workspace.id, %error, "a crash could not be recorded");
             }
-            if let Verdict::RestartAfter(wait) = verdict {
+            if let RestartVerdict::RestartAfter(wait) = verdict {
                 tokio::time::sleep(wait).await;
                 let _gone = workspace.actor.send(Msg::RestartDue);
             }
@@ -141,16 +141,16 @@ impl Workspace {
         Ok(())
     }
 
-    pub(super) fn link_news(&mut self, news: LinkNews) -> Result<(), Fault> {
+    pub(super) fn link_news(&mut self, news: LinkChange) -> Result<(), Fault> {
         let probe = self.children.probe(LINK, "link", RestartPolicy::ENTITY);
         if self.machine.is_none() {
             return Ok(());
         }
-        if matches!(news, LinkNews::Up { .. } | LinkNews::Down { .. }) {
+        if matches!(news, LinkChange::Up { .. } | LinkChange::Down { .. }) {
             self.forget_results();
         }
         let link_state = match news {
-            LinkNews::Up { link, welcome } => {
+            LinkChange::Up { link, welcome } => {
                 probe.set_state(format!("up, guest {}", bounded(&welcome.guest_version)));
                 self.listen(&link);
                 if self.phase == Phase::Running {
@@ -158,20 +158,20 @@ impl Workspace {
                 }
                 LinkState::Up(link)
             }
-            LinkNews::Down { reason } => {
+            LinkChange::Down { reason } => {
                 probe.set_error(reason.to_string());
                 LinkState::Connecting(reason.to_string())
             }
-            LinkNews::Unreachable { error } => LinkState::Connecting(error.to_string()),
-            LinkNews::Refused { error } => {
+            LinkChange::Unreachable { error } => LinkState::Connecting(error.to_string()),
+            LinkChange::Refused { error } => {
                 probe.set_error(error.to_string());
                 LinkState::Refused(error.to_string())
             }
-            LinkNews::Unresponsive => match &*self.link_state.borrow() {
+            LinkChange::Unresponsive => match &*self.link_state.borrow() {
                 LinkState::Up(link) => LinkState::Unresponsive(link.clone()),
                 other => other.clone(),
             },
-            LinkNews::Responsive => match &*self.link_state.borrow() {
+            LinkChange::Responsive => match &*self.link_state.borrow() {
                 LinkState::Unresponsive(link) => LinkState::Up(link.clone()),
                 other => other.clone(),
             },

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError, fault_point, ports::NetworkWish};
-use hivekeep_link::{Link, Wait};
-use hivekeep_protocol::{Argv, Exec, Exit};
+use hivekeep_link::{CallTerms, Link};
+use hivekeep_protocol::{Argv, Exit, RunCommand};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -93,14 +93,14 @@ impl Workspace {
 
 /// A command that does nothing.
 async fn command(link: &Link) -> Result<(), ToolError> {
-    let request = Exec {
+    let request = RunCommand {
         argv: Argv::Shell("true".to_owned()),
         env: Vec::new(),
         workdir: None,
         timeout_ms: as_ms(REHEARSAL),
         max_output_bytes: 1024,
     };
-    let output = link.exec(request, Wait::at_most(REHEARSAL), |_, _| {}).await;
+    let output = link.exec(request, CallTerms::at_most(REHEARSAL), |_, _| {}).await;
     let done = output.map_err(hivekeep_link::link_error)?.done;
     match done.exit {
         Exit::Code(0) => Ok(()),

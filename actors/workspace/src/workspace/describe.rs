@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
-use hivekeep_link::Wait;
+use hivekeep_link::CallTerms;
 use hivekeep_protocol::Usage;
 
 use super::{LinkState, Workspace, take_down};
@@ -81,7 +81,7 @@ impl Workspace {
                 confinement: driver.facts().confinement.clone(),
             });
             if let LinkState::Up(link) = link_state {
-                match link.ask(Usage, Wait::at_most(GUEST_PATIENCE)).await {
+                match link.ask(Usage, CallTerms::at_most(GUEST_PATIENCE)).await {
                     Ok(usage) => {
                         details.disk_used_bytes = Some(usage.root_used_bytes);
                         details.disk_volsize_bytes = Some(usage.root_total_bytes);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
-use hivekeep_link::{ExecOutput, Wait};
+use hivekeep_link::{CallTerms, ExecOutput};
 use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ impl Workspace {
     ) -> Result<Reply<ExecResult>, ToolError> {
         self.on(Want::Guest)?;
         let limit = Duration::from_secs(input.timeout_secs);
-        let request = hivekeep_protocol::Exec {
+        let request = hivekeep_protocol::RunCommand {
             argv: Argv::Shell(input.command),
             env: self.environment(input.env)?,
             workdir: input.workdir,
@@ -44,7 +44,7 @@ impl Workspace {
         Ok(Reply::later(async move {
             let link = cx.guard(link_state::usable(&mut link_state, patience)).await?;
             let deadline = (Instant::now() + limit + ANSWER_MARGIN).min(cx.deadline);
-            let wait = Wait { deadline, cancel: cx.cancel.clone() };
+            let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
             let output =
                 link.exec(request, wait, teller(&cx)).await.map_err(hivekeep_link::link_error)?;
             finish(output, limit)

@@ -121,7 +121,7 @@ impl Workspace {
     ) -> Result<Reply<FileEdited>, ToolError> {
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
-            let request = hivekeep_protocol::FileEdit {
+            let request = hivekeep_protocol::EditFile {
                 path: input.path.clone(),
                 old_string: input.old_string,
                 new_string: input.new_string,
@@ -149,7 +149,7 @@ impl Workspace {
     ) -> Result<Reply<FileListed>, ToolError> {
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
-            let request = hivekeep_protocol::FileList {
+            let request = hivekeep_protocol::ListFolder {
                 path: input.path,
                 after: input.after,
                 limit: input.limit,

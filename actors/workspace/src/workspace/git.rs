@@ -1,6 +1,6 @@
 //! A workspace's git, and who one is when a server asks it.
 
-use hivekeep_git::{Git, GitOptions, GitUrl, Given, Login};
+use hivekeep_git::{CallCredential, Git, GitOptions, GitUrl, Login};
 use hivekeep_kernel::{CallCx, ToolError};
 
 use super::Workspace;
@@ -32,7 +32,7 @@ impl Workspace {
     pub(crate) fn login_for(
         &self,
         url: &GitUrl,
-        given: Option<&Given>,
+        given: Option<&CallCredential>,
     ) -> Result<Option<Login>, ToolError> {
         self.handle.shared.git.login_for(url, given)
     }

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_link::{Events, Link};
+use hivekeep_link::{GuestEvents, Link};
 use hivekeep_protocol::GuestEvent;
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -38,7 +38,7 @@ impl Workspace {
 }
 
 /// Sends each event until nobody takes them or the link has ended.
-async fn pass_on(mut events: Events, links: u64, send: impl Fn(GuestEventIn) -> bool) {
+async fn pass_on(mut events: GuestEvents, links: u64, send: impl Fn(GuestEventIn) -> bool) {
     let room = Arc::new(Semaphore::new(WAITING));
     let mut pace = Pace { due: Instant::now() };
     while let Some(event) = events.recv().await {
@@ -68,13 +68,13 @@ impl Pace {
 mod tests {
     use std::sync::{Mutex, PoisonError};
 
-    use hivekeep_protocol::{Frame, FromGuest, GuestCode, GuestError, JobList, Kind, encode};
+    use hivekeep_protocol::{Frame, FrameKind, FromGuest, GuestCode, GuestError, JobList, encode};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use hivekeep_link::{
-        LinkOptions, LinkToken, Wait,
-        fake::{Act, FakeGuest},
+        CallTerms, LinkOptions, LinkToken,
+        fake::{FakeGuest, RequestBehaviour},
     };
 
     #[test]
@@ -96,15 +96,15 @@ mod tests {
     fn flooding() -> FakeGuest {
         let flood = |id| {
             let hint = encode(&GuestEvent::TasksChanged).unwrap();
-            let mut bytes = Frame { kind: Kind::Event, id: 0, payload: hint }.to_bytes();
+            let mut bytes = Frame { kind: FrameKind::Event, id: 0, payload: hint }.to_bytes();
             bytes = bytes.repeat(50_000);
             let reply: Result<FromGuest, _> =
                 Err(GuestError::new(GuestCode::Unsupported, "said all"));
             let payload = encode(&reply).unwrap();
-            bytes.extend(Frame { kind: Kind::Reply, id, payload }.to_bytes());
+            bytes.extend(Frame { kind: FrameKind::Reply, id, payload }.to_bytes());
             bytes
         };
-        FakeGuest::new(move |_| Act::raw(flood)).0
+        FakeGuest::new(move |_| RequestBehaviour::raw(flood)).0
     }
 
     #[tokio::test]
@@ -121,7 +121,8 @@ mod tests {
                 true
             }
         }));
-        let said = link.ask(JobList, Wait::at_most(Duration::from_secs(60))).await.unwrap_err();
+        let said =
+            link.ask(JobList, CallTerms::at_most(Duration::from_secs(60))).await.unwrap_err();
         assert!(said.to_string().contains("said all"), "{said}");
         let mut total = 0;
         for _ in 0..4 {

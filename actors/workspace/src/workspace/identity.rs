@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_link::{Link, Wait};
+use hivekeep_link::{CallTerms, Link};
 use hivekeep_protocol::{Configure, Reidentify};
 
 use crate::codes;
@@ -38,7 +38,8 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
     };
     let instance_id = request.instance_id.clone();
     let asked_ms = now_ms();
-    let is = link.ask(request, Wait::at_most(PATIENCE)).await.map_err(hivekeep_link::link_error)?;
+    let is =
+        link.ask(request, CallTerms::at_most(PATIENCE)).await.map_err(hivekeep_link::link_error)?;
     let kept = match () {
         () if is.hostname != plan.name.as_str() => "its host name",
         () if is.machine_id != machine_id => "its machine id",
@@ -73,7 +74,7 @@ pub(super) async fn configure(
         grow_root,
     };
     let configured = link
-        .ask(request, Wait::at_most(CONFIGURE_PATIENCE))
+        .ask(request, CallTerms::at_most(CONFIGURE_PATIENCE))
         .await
         .map_err(hivekeep_link::link_error)?;
     if configured.hostname != plan.name.as_str() {

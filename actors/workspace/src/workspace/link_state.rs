@@ -5,7 +5,7 @@ use std::time::Duration;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use tokio::sync::watch;
 
-use hivekeep_link::{Link, Wait};
+use hivekeep_link::{CallTerms, Link};
 
 use crate::codes;
 
@@ -67,6 +67,6 @@ pub(crate) async fn usable(
 }
 
 /// Until when a call waits for the guest.
-pub(crate) fn wait(cx: &CallCx) -> Wait {
-    Wait { deadline: cx.deadline, cancel: cx.cancel.clone() }
+pub(crate) fn wait(cx: &CallCx) -> CallTerms {
+    CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() }
 }

@@ -5,7 +5,7 @@ mod prepare;
 mod tasks;
 
 use hivekeep_kernel::{CallCx, SessionId, SnapshotId, ToolCall, ToolError};
-use hivekeep_link::{Link, LinkNews, LinkToken};
+use hivekeep_link::{Link, LinkChange, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 use hivekeep_protocol::GuestEvent;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
@@ -72,7 +72,7 @@ pub enum Msg {
     /// A machine that was left for not answering answers.
     Answers(ProcessId),
     /// News of the link.
-    Link(LinkNews),
+    Link(LinkChange),
     /// News from the guest.
     GuestEvent(GuestEventIn),
     /// Of the guest's tasks.

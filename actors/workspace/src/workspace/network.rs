@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use hivekeep_kernel::{
     Layer, ToolError,
-    ports::{Attachment, Netdev, NetworkMode, NetworkPolicy},
+    ports::{InterfaceSettings, Netdev, NetworkMode, ReachPolicy},
 };
-use hivekeep_link::{Link, Wait};
+use hivekeep_link::{CallTerms, Link};
 use hivekeep_machine::{Driver, Isolation, MachineHandle, Nic, NicEnd};
 use hivekeep_protocol::{NetworkSet, SetNetwork};
 
@@ -37,7 +37,7 @@ const GATEWAY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a machine that starts, or runs, has been promised.
 pub(super) struct NetworkLease {
-    attachment: Attachment,
+    attachment: InterfaceSettings,
     /// By a bridge, whose gateway answers.
     bridge: bool,
 }
@@ -73,7 +73,7 @@ pub(super) async fn interface(
     plan: &Planned,
 ) -> Result<(Option<NetworkLease>, Option<Nic>), ToolError> {
     let Some(lease) = lease(workspace, plan).await? else { return Ok((None, None)) };
-    let Attachment { mac, .. } = lease.attachment;
+    let InterfaceSettings { mac, .. } = lease.attachment;
     let end = match workspace.shared.network.cable(workspace.id).await? {
         Netdev::Tap(queue) => NicEnd::Tap(queue),
         Netdev::User(forwards) => NicEnd::User { attachment: lease.attachment, forwards },
@@ -101,7 +101,7 @@ pub(super) async fn settled(
     }
     let closed = network
         .view(workspace.id)
-        .is_none_or(|view| view.policy == NetworkPolicy::default() && view.forwards.is_empty());
+        .is_none_or(|view| view.policy == ReachPolicy::default() && view.forwards.is_empty());
     if !closed {
         let message = "the memory it begins with was saved without a network interface";
         return Err(failed(message.to_owned()).next("begin without the snapshot's memory"));
@@ -179,7 +179,7 @@ pub(super) async fn leave(workspace: &WorkspaceHandle) {
 
 impl NetworkLease {
     async fn ask(&self, link: &Link) -> Result<NetworkSet, ToolError> {
-        let Attachment { mac, address, prefix_len, gateway, dns } = self.attachment;
+        let InterfaceSettings { mac, address, prefix_len, gateway, dns } = self.attachment;
         let request = SetNetwork {
             mac,
             address: address.octets(),
@@ -187,7 +187,7 @@ impl NetworkLease {
             gateway: gateway.octets(),
             dns: dns.map(|dns| dns.octets()),
         };
-        link.ask(request, Wait::at_most(GUEST_PATIENCE)).await.map_err(|error| {
+        link.ask(request, CallTerms::at_most(GUEST_PATIENCE)).await.map_err(|error| {
             let error = hivekeep_link::link_error(error);
             match error.layer {
                 Layer::Guest => failed(format!("the guest could not: {}", error.message)),
@@ -197,7 +197,7 @@ impl NetworkLease {
     }
 
     fn check(&self, set: &NetworkSet) -> Result<(), ToolError> {
-        let Attachment { mac, address, prefix_len, gateway, dns } = self.attachment;
+        let InterfaceSettings { mac, address, prefix_len, gateway, dns } = self.attachment;
         let wrong = match () {
             () if set.mac != mac => format!("its own address is {}", mac_text(set.mac)),
             () if (set.address, set.prefix_len) != (address.octets(), prefix_len) => {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::ToolError;
-use hivekeep_machine::{Gone, MachineHandle, ProcessId, host_disk_full};
+use hivekeep_machine::{MachineHandle, ProcessId, ReattachError, host_disk_full};
 use serde_json::json;
 
 use super::{
@@ -137,7 +137,7 @@ enum Found {
     /// It answers.
     There,
     /// It is not there, or another's.
-    Gone(Gone),
+    Gone(ReattachError),
     /// It is there and did not answer for as long as a boot may take.
     Silent(String),
     /// Nobody asks any more: the workspace is being removed.
@@ -162,17 +162,21 @@ async fn found(
         }
         match found {
             Ok(()) => return Ok(Found::There),
-            Err(Gone::Silent { reason }) if Instant::now() < until => {
+            Err(ReattachError::Silent { reason }) if Instant::now() < until => {
                 tracing::debug!(workspace = %workspace.id, reason, "a machine does not answer yet");
                 tokio::time::sleep(ASK_AGAIN_IN).await;
             }
-            Err(Gone::Silent { reason }) => return Ok(Found::Silent(reason)),
+            Err(ReattachError::Silent { reason }) => return Ok(Found::Silent(reason)),
             Err(gone) => return Ok(Found::Gone(gone)),
         }
     }
 }
 
-async fn crashed(workspace: WorkspaceHandle, plan: Planned, gone: Gone) -> Result<(), ToolError> {
+async fn crashed(
+    workspace: WorkspaceHandle,
+    plan: Planned,
+    gone: ReattachError,
+) -> Result<(), ToolError> {
     let reason = format!("the machine ended while the daemon was away: {gone}");
     take_down::kill_machine(&workspace, &plan).await?;
     let record = Record::Crashed { at: chrono::Utc::now(), reason: reason.clone() };

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use futures::future::BoxFuture;
 use hivekeep_kernel::{
     Address, CallCx, Children, Context, JobId, Layer, Owned, SessionId, ToolError, WorkspaceId,
-    supervise::Meter, workers::Workers,
+    supervise::RestartCounter, workers::Workers,
 };
 use hivekeep_link::LinkToken;
 use hivekeep_machine::{MachineHandle, ProcessId};
@@ -80,7 +80,7 @@ pub struct Workspace {
     pub(super) merger: Option<Merger>,
     /// Calls' work. A clone held by work keeps that work alive past the actor.
     pub(super) ops: Workers,
-    pub(super) crashes: Meter,
+    pub(super) crashes: RestartCounter,
 }
 
 impl Workspace {

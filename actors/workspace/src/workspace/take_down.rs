@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
-use hivekeep_link::Wait;
+use hivekeep_link::CallTerms;
 use hivekeep_machine::{LogsOnDiscard, MachineHandle};
 use hivekeep_protocol::Shutdown;
 use serde_json::json;
@@ -128,7 +128,9 @@ async fn end_machine(
     let asked = match link_state {
         LinkState::Up(link) => {
             let grace_ms = u64::try_from(grace.as_millis() / 2).unwrap_or(2_000);
-            link.ask(Shutdown { grace_ms }, Wait::at_most(Duration::from_secs(2))).await.is_ok()
+            link.ask(Shutdown { grace_ms }, CallTerms::at_most(Duration::from_secs(2)))
+                .await
+                .is_ok()
         }
         _ => false,
     };
@@ -180,9 +182,9 @@ pub(super) async fn remove_machine(
 pub(super) fn machine_plan(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-) -> Result<hivekeep_machine::Plan, ToolError> {
+) -> Result<hivekeep_machine::MachinePlan, ToolError> {
     let carrier = workspace.shared.driver(plan.spec.isolation)?.facts().carrier;
-    Ok(hivekeep_machine::Plan {
+    Ok(hivekeep_machine::MachinePlan {
         workspace: plan.id.to_string(),
         name: plan.name.to_string(),
         uuid: plan.uuid,
@@ -216,9 +218,9 @@ pub(super) fn disk_files(
 const FIRST_CID: u32 = 10_000;
 
 /// Where the workspace's machine lives.
-pub(super) fn folders(workspace: &WorkspaceHandle) -> hivekeep_machine::Folders {
+pub(super) fn folders(workspace: &WorkspaceHandle) -> hivekeep_machine::MachineFolders {
     let (roots, id) = (&workspace.shared.folders, workspace.id.to_string());
-    hivekeep_machine::Folders {
+    hivekeep_machine::MachineFolders {
         run_dir: roots.run.join(&id),
         disk_dir: roots.disks.join(&id),
         log_dir: roots.logs.join(&id),

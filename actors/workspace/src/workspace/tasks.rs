@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use hivekeep_kernel::{ToolError, ports::TaskHints};
-use hivekeep_protocol::{TaskNews, TaskProgress};
+use hivekeep_protocol::{TaskProgress, TaskResultsPush};
 
 use super::{GuestAccess, TaskMsg, Workspace};
 use crate::phase::Want;
@@ -36,7 +36,7 @@ impl Workspace {
     }
 
     /// A result came with the hint, over the link that is up, or over one of before.
-    pub(super) fn task_ended(&mut self, links: u64, news: TaskNews) {
+    pub(super) fn task_ended(&mut self, links: u64, news: TaskResultsPush) {
         if links == self.links {
             self.results.keep(news);
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use hivekeep_git::merge::{self, GuestRepository, Repository, Side, Wish, api::MergeResult};
+use hivekeep_git::merge::{
+    self, GuestRepository, MergeSide, MergeWish, Repository, api::MergeResult,
+};
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
@@ -65,7 +67,7 @@ impl Workspaces {
     }
 }
 
-fn wish(input: &WorkspaceMerge) -> Result<Wish, ToolError> {
+fn wish(input: &WorkspaceMerge) -> Result<MergeWish, ToolError> {
     let path = input.path.clone().unwrap_or_else(|| DEFAULT_PATH.to_owned());
     if !path.starts_with('/') || path.len() > MAX_PATH_BYTES || path.contains('\0') {
         return Err(ToolError::invalid("path must be absolute and at most 4096 bytes"));
@@ -76,7 +78,7 @@ fn wish(input: &WorkspaceMerge) -> Result<Wish, ToolError> {
     {
         return Err(ToolError::invalid("commit_message must be text of at most 65536 bytes"));
     }
-    Ok(Wish {
+    Ok(MergeWish {
         path,
         strategy: input.strategy,
         commit_message: input.commit_message.clone(),
@@ -86,11 +88,11 @@ fn wish(input: &WorkspaceMerge) -> Result<Wish, ToolError> {
 }
 
 /// A workspace with the way into its guest, as far as there is one.
-async fn side(cx: &CallCx, card: Card) -> Side {
+async fn side(cx: &CallCx, card: Card) -> MergeSide {
     let patience = PATIENCE.min(cx.remaining());
     let asked = card.address.ask(patience, |reply| workspace::Msg::Enter(cx.clone(), reply)).await;
     let link = asked.map_err(ToolError::from).and_then(|link| link);
     let repository =
         link.map(|link| Box::new(GuestRepository::new(link, cx.clone())) as Box<dyn Repository>);
-    Side { id: card.id, name: card.name.to_string(), repository }
+    MergeSide { id: card.id, name: card.name.to_string(), repository }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hivekeep_git::GitUrl;
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, WorkspaceId};
-use hivekeep_machine::{Isolation, Support};
+use hivekeep_machine::{CapabilitySupport, Isolation};
 
 pub(super) use preparing::Preparing;
 
@@ -146,9 +146,11 @@ impl Workspaces {
         }
         match (&driver.capabilities().memory_snapshots, asked) {
             (_, Some(false)) => Ok(false),
-            (Support::Yes, _) => Ok(true),
-            (Support::No { .. }, None) => Ok(false),
-            (Support::No { why }, Some(true)) => Err(refused(why).next("leave include_memory out")),
+            (CapabilitySupport::Yes, _) => Ok(true),
+            (CapabilitySupport::No { .. }, None) => Ok(false),
+            (CapabilitySupport::No { why }, Some(true)) => {
+                Err(refused(why).next("leave include_memory out"))
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ mod wires;
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_link::LinkToken;
-use hivekeep_machine::{ExitHow, Gone, Isolation};
+use hivekeep_machine::{ExitHow, Isolation, ReattachError};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -27,7 +27,7 @@ async fn left_by_a_recovery() -> (Stage, String) {
     let mut stage = Stage::open().await;
     let id = stage.create("w").await;
     let reason = "nobody answers at its control socket".to_owned();
-    stage.driver.fail_next_reattach(Gone::Uncontrollable { reason });
+    stage.driver.fail_next_reattach(ReattachError::Uncontrollable { reason });
     stage.driver.refuse_kills(true);
     stage.restart().await;
     stage.once(&id, |info| info["state"] == "crashed").await;

@@ -20,7 +20,7 @@ impl Stage {
         let (team, workspaces) = (TeamId::new(), vec![WorkspaceId::new(), WorkspaceId::new()]);
         let mut stage = Self { board: Board::default(), team, workspaces, seq: 10 };
         let picture = stage.picture(&[&[], &[]]);
-        stage.board.begin(TeamNow { seq: 10, picture });
+        stage.board.begin(TeamSnapshot { seq: 10, picture });
         stage
     }
 
@@ -50,17 +50,17 @@ impl Stage {
         kind: &str,
         subject: String,
         data: Value,
-    ) -> Event {
+    ) -> JournalEvent {
         self.seq += 1;
         let at = DateTime::<Utc>::UNIX_EPOCH + chrono::Duration::seconds(self.seq as i64);
-        Event { seq: Seq::new(self.seq), at, kind: kind.to_owned(), subject, data }
+        JournalEvent { seq: Seq::new(self.seq), at, kind: kind.to_owned(), subject, data }
     }
 
-    fn of_team(&mut self, kind: &str, data: Value) -> Event {
+    fn of_team(&mut self, kind: &str, data: Value) -> JournalEvent {
         self.event(kind, self.team.to_string(), data)
     }
 
-    pub(in crate::cli::team) fn put(&mut self, id: MessageId) -> Event {
+    pub(in crate::cli::team) fn put(&mut self, id: MessageId) -> JournalEvent {
         let data = json!({
             "message_id": id, "member": "b", "from": "a", "to": "b", "message_type": "text",
             "bytes": 12,
@@ -68,7 +68,7 @@ impl Stage {
         self.of_team("message.put", data)
     }
 
-    pub(in crate::cli::team) fn taken(&mut self, ids: &[MessageId]) -> Event {
+    pub(in crate::cli::team) fn taken(&mut self, ids: &[MessageId]) -> JournalEvent {
         self.of_team("message.taken", json!({ "message_ids": ids, "member": "b" }))
     }
 
@@ -230,7 +230,7 @@ proptest! {
         }
         let seen = &held[ahead.min(held.len() - 1)];
         let picture = stage.picture(&[&[], seen]);
-        stage.board.begin(TeamNow { seq: 10, picture });
+        stage.board.begin(TeamSnapshot { seq: 10, picture });
         events.iter().for_each(|event| stage.board.fold(event));
         let truth: HashSet<_> = held.last().expect("one").iter().map(ToString::to_string).collect();
         prop_assert_eq!(stage.board.members[1].inbox.as_ref(), Some(&truth));

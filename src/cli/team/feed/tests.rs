@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    config::Folders,
+    config::DaemonFolders,
     doors::{
-        control::{Reply, ReplyBody, Request},
-        hello::{Answer, Welcome},
+        control::{ControlReply, ControlRequest, ReplyBody},
+        hello::{DaemonWelcome, HelloReply},
     },
 };
 
@@ -30,36 +30,36 @@ fn answer(stream: &UnixStream) {
     let mut lines = BufReader::new(stream).lines();
     let _hello = lines.next();
     let (version, tools) = (String::new(), String::new());
-    let welcome = Welcome { version, pid: 1, tools, session: None, resumed: false };
-    let welcome = serde_json::to_value(Answer::Welcome(welcome)).expect("plain data");
+    let welcome = DaemonWelcome { version, pid: 1, tools, session: None, resumed: false };
+    let welcome = serde_json::to_value(HelloReply::Welcome(welcome)).expect("plain data");
     say(stream, welcome).expect("it listens");
     for line in lines.map_while(Result::ok) {
-        let request: Request = serde_json::from_str(&line).expect("a request");
+        let request: ControlRequest = serde_json::from_str(&line).expect("a request");
         let body = match request.wanted {
-            Wanted::Team { name, .. } => {
+            ControlMethod::Team { name, .. } => {
                 let (team_id, state, members) = (TeamId::new(), "ready".to_owned(), Vec::new());
                 let picture = Picture { name, team_id, state, members };
-                ReplyBody::Result(json!(TeamNow { seq: 1, picture }))
+                ReplyBody::Result(json!(TeamSnapshot { seq: 1, picture }))
             }
             _ => ReplyBody::Error(Box::new(ToolError::internal("no events"))),
         };
-        let reply = Reply { id: Some(request.id), body };
+        let reply = ControlReply { id: Some(request.id), body };
         if say(stream, json!(reply)).is_err() {
             return;
         }
     }
 }
 
-fn reach(home: &Path) -> Reach {
+fn reach(home: &Path) -> DaemonReach {
     let at = |name: &str| home.join(name);
-    let folders = Folders {
+    let folders = DaemonFolders {
         state: at("state"),
         run: at("run"),
         logs: at("logs"),
         socket: at("socket"),
         token_file: at("token"),
     };
-    Reach { folders, config_args: Vec::new() }
+    DaemonReach { folders, config_args: Vec::new() }
 }
 
 #[test]
@@ -68,12 +68,12 @@ fn a_daemon_that_tells_no_events_is_not_asked_without_a_pause() {
     let reach = reach(home.path());
     let listener = UnixListener::bind(&reach.folders.socket).expect("a socket");
     thread::spawn(move || deaf(&listener));
-    let (news, heard) = sync_channel::<News>(64);
+    let (news, heard) = sync_channel::<FeedMessage>(64);
     follow(reach, "crew".to_owned(), news).expect("there is a team");
     let begins = || loop {
         match heard.recv_timeout(Duration::from_secs(60)).expect("it goes on") {
-            News::Begin(_) => return Instant::now(),
-            News::Away(why) => assert!(why.contains("no events"), "{why}"),
+            FeedMessage::Begin(_) => return Instant::now(),
+            FeedMessage::Away(why) => assert!(why.contains("no events"), "{why}"),
             other => panic!("{other:?}"),
         }
     };

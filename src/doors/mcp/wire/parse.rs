@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::{bytes::BytesMut, codec::Decoder};
 
 use crate::codes;
-use crate::doors::pace::{LARGE_BYTES, MAX_VALUES};
+use crate::doors::rate::{LARGE_BYTES, MAX_VALUES};
 
 /// Kind of a line.
 pub(super) enum Parsed {

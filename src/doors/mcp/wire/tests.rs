@@ -4,26 +4,26 @@ use rmcp::ErrorData;
 
 use super::{unread::MOST, *};
 use crate::config::{Config, DaemonOptions};
-use crate::doors::incoming::{Incoming, LONGEST, SHORT_BYTES};
+use crate::doors::incoming::{LONGEST, MessageRoom, SHORT_BYTES};
 
-type Ours = Wire<BufReader<ReadHalf<DuplexStream>>, WriteHalf<DuplexStream>>;
+type Ours = McpTransport<BufReader<ReadHalf<DuplexStream>>, WriteHalf<DuplexStream>>;
 
 /// The wire and its client, with so much room between them.
 fn pair(buffer: usize) -> (Ours, DuplexStream) {
-    pair_within(buffer, &Incoming::new(&Config::default()))
+    pair_within(buffer, &MessageRoom::new(&Config::default()))
 }
 
 /// The same, with this room for long messages.
-fn pair_within(buffer: usize, incoming: &Incoming) -> (Ours, DuplexStream) {
+fn pair_within(buffer: usize, incoming: &MessageRoom) -> (Ours, DuplexStream) {
     let (ours, theirs) = tokio::io::duplex(buffer);
     let (reader, writer) = split(ours);
     let options = DaemonOptions {
         messages_per_sec: u32::MAX.try_into().expect("above 0"),
         ..Default::default()
     };
-    let pace = Pace::new(&options);
-    let lines = Lines::new(BufReader::new(reader), 1 << 20).within(incoming.clone());
-    (Wire::new(lines, writer, pace), theirs)
+    let pace = RateBuckets::new(&options);
+    let lines = LineReader::new(BufReader::new(reader), 1 << 20).within(incoming.clone());
+    (McpTransport::new(lines, writer, pace), theirs)
 }
 
 async fn say(client: &mut DuplexStream, text: &str) {
@@ -71,7 +71,7 @@ async fn nothing_is_read_while_answers_are_unread() {
 }
 
 /// Whether all the room for long messages is free.
-async fn all_free(incoming: &Incoming) -> bool {
+async fn all_free(incoming: &MessageRoom) -> bool {
     let longest = async {
         let mut held = Vec::new();
         for _ in 0..LONGEST {
@@ -89,7 +89,7 @@ fn long_ping(id: usize) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn half_a_long_message_ends_its_connection_in_time_though_answers_are_unread() {
-    let incoming = Incoming::new(&Config::default());
+    let incoming = MessageRoom::new(&Config::default());
     let (mut wire, mut client) = pair_within(4096, &incoming);
     let long = long_ping(1);
     let begun = tokio::time::timeout(Duration::from_secs(1), async {
@@ -111,7 +111,7 @@ async fn half_a_long_message_ends_its_connection_in_time_though_answers_are_unre
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_nobody_reads_holds_no_room_of_its_request() {
-    let incoming = Incoming::new(&Config::default());
+    let incoming = MessageRoom::new(&Config::default());
     let (mut wire, mut client) = pair_within(4096, &incoming);
     let text = long_ping(1) + "\n";
     let (written, handler) = tokio::join!(client.write_all(text.as_bytes()), now(&mut wire));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hivekeep_store::{Blobs, Hash, Journal, Options, Replay, StreamId};
+use hivekeep_store::{BlobHash, Blobs, Journal, Options, Replay, StreamId};
 
 /// Streams that only grow, and streams that are forgotten and written anew.
 pub const KEPT: usize = 3;
@@ -27,7 +27,7 @@ pub struct Acknowledged {
     pub kept: [u64; KEPT],
     pub churned: [Turn; CHURNED],
     pub events: u64,
-    pub blobs: Vec<Hash>,
+    pub blobs: Vec<BlobHash>,
 }
 
 impl Turn {

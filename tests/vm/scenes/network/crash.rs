@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use hivekeep_network::selftest::{stage::PUBLIC, talk::Server};
+use hivekeep_network::selftest::{stage::PUBLIC, talk::TestServer};
 use serde_json::{Value, json};
 
 use super::{PORT, destroy, emptied, forward, greeted, policy, stage};
@@ -42,7 +42,7 @@ pub fn every_point_leaves_nothing(mut house: House) {
     // What was written holds after a kill, whether or not it was answered.
     house.create("w");
     let _server =
-        Server::start(&stage(&house).world, SocketAddrV4::new(PUBLIC, PORT)).expect("a server");
+        TestServer::start(&stage(&house).world, SocketAddrV4::new(PUBLIC, PORT)).expect("a server");
     for (point, allow) in [("network.after_durable", true), ("network.after_applied", false)] {
         let args = json!({ "workspace_id": "w", "allow_internet": allow });
         die_at(&mut house, point, "network_policy", args);

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use hivekeep_network::selftest::{
-    stage::{HOST, PUBLIC, Stage},
-    talk::{self, PATIENCE, Server},
+    stage::{HOST, PUBLIC, TestNetwork},
+    talk::{self, PATIENCE, TestServer},
 };
 use serde_json::json;
 
@@ -27,7 +27,7 @@ pub fn forwards_outlive_everything_but_their_workspace(mut house: House) {
     let taken = house.refused("port_forward", taken);
     assert!(taken.code == "port_taken" && taken.details["workspace"] == "w", "{}", taken.text);
     let reached = |house: &House, port: u16| {
-        let Stage { host, world, .. } = stage(house);
+        let TestNetwork { host, world, .. } = stage(house);
         let at = |address| SocketAddrV4::new(address, port);
         let inside = talk::tcp(host, at(Ipv4Addr::LOCALHOST), PATIENCE);
         let outside = talk::tcp(world, at(HOST), PATIENCE);
@@ -91,7 +91,7 @@ pub fn alone_with_its_forwards(mut house: House) {
     let wish = json!({ "workspace_id": "w", "allow_inter_vm": true });
     assert_eq!(house.refused("network_policy", wish).code, "policy_unavailable");
     let _server =
-        Server::start(&stage(&house).world, SocketAddrV4::new(PUBLIC, PORT)).expect("a server");
+        TestServer::start(&stage(&house).world, SocketAddrV4::new(PUBLIC, PORT)).expect("a server");
     assert!(!greeted(&house, "w", PUBLIC, PORT));
     serve(&house, "w", &[80]);
     let reached = |house: &House, port| {

@@ -8,8 +8,8 @@ use std::{
 };
 
 use hivekeep_network::selftest::{
-    stage::{PUBLIC, Stage},
-    talk::{self, PATIENCE, Server},
+    stage::{PUBLIC, TestNetwork},
+    talk::{self, PATIENCE, TestServer},
 };
 use serde_json::json;
 
@@ -23,7 +23,7 @@ use crate::{
 pub fn a_claimed_machine_is_connected(mut house: House) {
     let ready = ids(&once_ready(&house, 2));
     let _server =
-        Server::start(&stage(&house).world, SocketAddrV4::new(PUBLIC, PORT)).expect("a server");
+        TestServer::start(&stage(&house).world, SocketAddrV4::new(PUBLIC, PORT)).expect("a server");
     for name in ["a", "b"] {
         let args = json!({ "name": name, "allow_internet": name == "a" });
         let made = house.call("workspace_create", args);
@@ -90,7 +90,7 @@ impl GitServer {
     const PORT: u16 = 9418;
 
     /// Serves a repository of one commit, whose id it tells.
-    fn start(stage: &Stage, folder: &Path) -> (Self, String) {
+    fn start(stage: &TestNetwork, folder: &Path) -> (Self, String) {
         let script = "git init -q work && cd work && echo 'from afar' > told && git add told && \
              git -c user.name=a -c user.email=a@b commit -qm one && git clone -q --bare . ../repo.git && \
              git log -1 --format=%H";

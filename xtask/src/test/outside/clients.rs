@@ -7,15 +7,15 @@ use anyhow::{Context, Result, ensure};
 use super::{server::Daemon, tools::Tools};
 use crate::repo::Repo;
 use crate::setup::needs::program;
-use crate::steps::Outcome;
+use crate::steps::StepOutcome;
 use crate::test::nextest::Scope;
 
 /// The newest protocol revision; it knows no `initialize`.
 const STATELESS: &str = "2026-07-28";
 
-pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Outcome> {
+pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<StepOutcome> {
     if !scope.images {
-        return Ok(Outcome::Skipped("there are no images".to_owned()));
+        return Ok(StepOutcome::Skipped("there are no images".to_owned()));
     }
     let mut left_out = Vec::new();
     // Socket paths are short: not below the target folder.
@@ -60,7 +60,7 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Out
     ensure!(driven > 0, "none could run: {}", left_out.join("; "));
     left_out.iter().for_each(|what| println!("SKIPPED: clients: {what}"));
     left_out.insert(0, format!("{driven} runs"));
-    Ok(Outcome::Passed(left_out.join("; not ")))
+    Ok(StepOutcome::Passed(left_out.join("; not ")))
 }
 
 /// Machines and sandboxes run as users of their own and pass through the home.

@@ -4,13 +4,13 @@ use anyhow::{Result, bail};
 
 use super::{server::Fixture, tools::Tools};
 use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::steps::StepOutcome;
 
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 /// Scenarios that fail are listed, each with its reason, in `tests/conformance/`;
 /// one that fails unlisted and one that passes although listed are both an error.
-pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<Outcome> {
+pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
     let fixture = Fixture::start(repo)?;
     let folder = repo.root.join("tests/conformance");
     let preload = format!("--import {}", folder.join("bearer.mjs").display());
@@ -39,5 +39,5 @@ pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<Outcome> {
     if !failed.is_empty() {
         bail!("not as expected on {}: {}", failed.join(" and "), said.join("; "));
     }
-    Ok(Outcome::Passed(format!("{}, as expected", said.join("; "))))
+    Ok(StepOutcome::Passed(format!("{}, as expected", said.join("; "))))
 }

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::{server::Daemon, tools::Tools};
 use crate::repo::Repo;
-use crate::steps::Outcome;
+use crate::steps::StepOutcome;
 
 const INSPECTOR: &str = "@modelcontextprotocol/inspector/clients/launcher/build/index.js";
 
-pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<Outcome> {
+pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
     let home = repo.shell.create_temp_dir()?;
     let daemon = Daemon::start(repo, home.path())?;
     // It gives its server nothing of its own environment but what it is told to.
@@ -33,5 +33,5 @@ pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<Outcome> {
     let called = ask(&["--method", "tools/call", "--tool-name", "workspace_list"])?;
     let count = &called["structuredContent"]["count"];
     ensure!(count == 0, "workspace_list answers {called}");
-    Ok(Outcome::Passed(format!("{tools} tools listed, one called")))
+    Ok(StepOutcome::Passed(format!("{tools} tools listed, one called")))
 }

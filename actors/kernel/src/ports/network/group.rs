@@ -101,7 +101,7 @@ impl GroupChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{NetworkPolicy, NetworkWish};
+    use crate::ports::{NetworkWish, ReachPolicy};
 
     #[test]
     fn a_group_reads_back_as_written_and_what_is_no_name_is_refused() {
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_policy_without_a_group_is_told_as_before() {
-        let json = serde_json::to_value(NetworkPolicy::default()).expect("serialises");
+        let json = serde_json::to_value(ReachPolicy::default()).expect("serialises");
         assert_eq!(json.get("group"), None);
-        let back: NetworkPolicy = serde_json::from_value(json).expect("reads back");
-        assert_eq!(back, NetworkPolicy::default());
+        let back: ReachPolicy = serde_json::from_value(json).expect("reads back");
+        assert_eq!(back, ReachPolicy::default());
     }
 }

@@ -6,17 +6,17 @@ use nftables::schema::{
     Chain, Element, FlushObject, NfCmd, NfListObject, NfObject, Rule, Set, SetType,
 };
 
-use super::{Contents, Table};
+use super::{Contents, RulesTable};
 use crate::rules::expr::Expr;
 
-impl Table {
+impl RulesTable {
     /// The commands that bring a kernel that holds `before` to this table, in one transaction,
     /// and leave everything else as it is: the chains of other members with their counts of
     /// connections, and what names opened. `None` where that cannot be said in such commands;
-    /// then [`Table::update`] can.
-    pub fn difference(&self, before: &Table) -> Option<Vec<NfObject<'static>>> {
+    /// then [`RulesTable::update`] can.
+    pub fn difference(&self, before: &RulesTable) -> Option<Vec<NfObject<'static>>> {
         let (old, new) = (before.by_chain(), self.by_chain());
-        let base = |table: &Table| -> Vec<Chain<'static>> {
+        let base = |table: &RulesTable| -> Vec<Chain<'static>> {
             table.chains.iter().filter(|chain| chain.hook.is_some()).cloned().collect()
         };
         let redeclared = |name: &String| match (before.sets.get(name), self.sets.get(name)) {
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    fn declare_new(&self, before: &Table, commands: &mut Vec<NfCmd<'static>>) {
+    fn declare_new(&self, before: &RulesTable, commands: &mut Vec<NfCmd<'static>>) {
         for (name, (set, contents)) in &self.sets {
             if before.sets.contains_key(name) {
                 continue;
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    fn exchange_elements(&self, before: &Table, commands: &mut Vec<NfCmd<'static>>) {
+    fn exchange_elements(&self, before: &RulesTable, commands: &mut Vec<NfCmd<'static>>) {
         for (name, (set, contents)) in &self.sets {
             let Some((_, Contents::Planned(old))) = before.sets.get(name) else { continue };
             let Contents::Planned(new) = contents else { continue };

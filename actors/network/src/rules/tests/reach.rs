@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::{networks, rules};
-use crate::plan::{Member, Network, Policy, Subnet};
-use crate::rules::{Ruleset, Table};
+use crate::plan::{MemberPolicy, NetworkMember, NetworkPlan, Subnet};
+use crate::rules::{RulesTable, Ruleset};
 
 /// A packet of a connection from one guest to another one.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ enum Turn {
 }
 
 impl Model {
-    fn of(table: &Table) -> Self {
+    fn of(table: &RulesTable) -> Self {
         let (mut chains, mut sets) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
         for (chain, rule) in rules(table) {
             chains.entry(chain).or_default().push(rule);
@@ -150,7 +150,7 @@ impl Model {
 }
 
 /// What the plan says, in its own words.
-fn allowed(network: &Network, packet: Packet) -> bool {
+fn allowed(network: &NetworkPlan, packet: Packet) -> bool {
     let of = |address| {
         let member = network.members().find(|(_, member)| member.lease.address == address);
         &member.unwrap().1.policy
@@ -163,7 +163,7 @@ fn allowed(network: &Network, packet: Packet) -> bool {
 }
 
 /// Each pair of guests, both ways, on an allowed port and another one.
-fn packets(network: &Network) -> Vec<Packet> {
+fn packets(network: &NetworkPlan) -> Vec<Packet> {
     let all: Vec<_> = network.members().map(|(_, member)| member).collect();
     let mut packets = Vec::new();
     for opener in &all {
@@ -205,7 +205,7 @@ proptest! {
         let members: usize = network.groups().values().map(Vec::len).sum();
         let [with, without] = [&network, &without].map(|n| Ruleset::render(n).inet);
         prop_assert_eq!(with.rules().count() - without.rules().count(), members);
-        let elements = |table: &Table| -> usize {
+        let elements = |table: &RulesTable| -> usize {
             let sets = Model::of(table).sets;
             sets.values().map(|elements| elements.as_array().unwrap().len()).sum()
         };
@@ -216,15 +216,18 @@ proptest! {
 #[test]
 fn who_joins_a_group_costs_the_same_whatever_its_size() {
     let commands = |mates: usize| {
-        let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
-        let group = |name: &str| Policy { group: Some(name.parse().unwrap()), ..Policy::default() };
-        let admit = |network: &mut Network, id, policy| {
+        let mut network = NetworkPlan::new("hk".parse().unwrap(), Subnet::default());
+        let group = |name: &str| MemberPolicy {
+            group: Some(name.parse().unwrap()),
+            ..MemberPolicy::default()
+        };
+        let admit = |network: &mut NetworkPlan, id, policy| {
             let lease = network.allot(id).unwrap();
-            network.admit(id, Member { lease, policy, forwards: Vec::new() }).unwrap();
+            network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() }).unwrap();
         };
         (0..mates).for_each(|_| admit(&mut network, WorkspaceId::new(), group("a")));
         let id = WorkspaceId::new();
-        admit(&mut network, id, Policy::default());
+        admit(&mut network, id, MemberPolicy::default());
         let before = Ruleset::render(&network);
         let mut member = network.member(id).unwrap().clone();
         member.policy = group("a");

@@ -4,37 +4,37 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{AddressLease, Policy};
+use crate::plan::{AddressLease, MemberPolicy};
 use crate::selftest::frames;
 use crate::selftest::stage::{HOST, METADATA, PRIVATE, PUBLIC};
-use crate::selftest::talk::{self, PATIENCE, QUIET, Server};
+use crate::selftest::talk::{self, PATIENCE, QUIET, TestServer};
 
-fn allowing(destinations: &[String]) -> Policy {
+fn allowing(destinations: &[String]) -> MemberPolicy {
     let parsed = destinations.iter().map(|text| text.parse().expect("a destination"));
-    Policy { egress_allow: parsed.collect(), ..Policy::default() }
+    MemberPolicy { egress_allow: parsed.collect(), ..MemberPolicy::default() }
 }
 
 pub(super) fn internet(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(PUBLIC, PORT);
-    let server = Server::start(&scene.stage.world, to)?;
+    let server = TestServer::start(&scene.stage.world, to)?;
     scene.closed("a to a public server", Side::A, to, &server);
-    scene.policy(scene.a, Policy { allow_internet: true, ..Policy::default() })?;
+    scene.policy(scene.a, MemberPolicy { allow_internet: true, ..MemberPolicy::default() })?;
     scene.open("a to a public server, allowed", Side::A, to);
-    let seen = server.heard(&HOST.to_string());
+    let seen = server.received(&HOST.to_string());
     scene.expect("its source is the host's address", seen > 0, format!("{seen} heard"));
     scene.closed("b to a public server", Side::B, to, &server);
-    scene.policy(scene.a, Policy::default())?;
+    scene.policy(scene.a, MemberPolicy::default())?;
     scene.closed("a to a public server, no longer allowed", Side::A, to, &server);
     Ok(())
 }
 
 pub(super) fn private(scene: &mut Scene) -> Result<(), Error> {
     let at = |address| SocketAddrV4::new(address, PORT);
-    let metadata = Server::start(&scene.stage.world, at(METADATA))?;
-    let private = Server::start(&scene.stage.world, at(PRIVATE))?;
+    let metadata = TestServer::start(&scene.stage.world, at(METADATA))?;
+    let private = TestServer::start(&scene.stage.world, at(PRIVATE))?;
     let second = SocketAddrV4::new(PRIVATE, PORT + 1);
-    let other = Server::start(&scene.stage.world, second)?;
-    scene.policy(scene.a, Policy { allow_internet: true, ..Policy::default() })?;
+    let other = TestServer::start(&scene.stage.world, second)?;
+    scene.policy(scene.a, MemberPolicy { allow_internet: true, ..MemberPolicy::default() })?;
     scene.closed("a to metadata, with the internet", Side::A, at(METADATA), &metadata);
     scene.closed("a to a private server, with the internet", Side::A, at(PRIVATE), &private);
     scene.policy(scene.a, allowing(&[format!("{PRIVATE}:{PORT}"), METADATA.to_string()]))?;
@@ -49,25 +49,26 @@ pub(super) fn private(scene: &mut Scene) -> Result<(), Error> {
 
 pub(super) fn host(scene: &mut Scene) -> Result<(), Error> {
     let gateway = scene.network.subnet().gateway();
-    let policy = Policy { allow_internet: true, allow_inter_vm: true, ..Policy::default() };
+    let policy =
+        MemberPolicy { allow_internet: true, allow_inter_vm: true, ..MemberPolicy::default() };
     scene.policy(scene.a, policy)?;
     for address in [gateway, HOST] {
         let at = SocketAddrV4::new(address, PORT);
-        let server = Server::start(&scene.stage.host, at)?;
+        let server = TestServer::start(&scene.stage.host, at)?;
         scene.open("the host to itself", Side::Host, at);
         scene.closed("a to the host", Side::A, at, &server);
     }
     let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT);
-    let server = Server::start(&scene.stage.host, at)?;
+    let server = TestServer::start(&scene.stage.host, at)?;
     let a = scene.a().lease;
     let path = [SocketAddrV4::new(a.address, PORT), at];
     let frame = frames::udp(AddressLease::at(gateway).mac, a.mac, path, b"to loopback");
     scene.a().send(&frame).map_err(Error::io("send a frame"))?;
     std::thread::sleep(QUIET);
-    let heard = server.heard("to loopback");
+    let heard = server.received("to loopback");
     scene.expect("a to the host's loopback", heard == 0, format!("{heard} arrived"));
     let at = SocketAddrV4::new(a.address, PORT);
-    let server = Server::start(&scene.a().inside, at)?;
+    let server = TestServer::start(&scene.a().inside, at)?;
     scene.open("the host to a", Side::Host, at);
     // As if the host's neighbours had a route to its guests.
     scene.stage.world.block_on(crate::selftest::stage::configure::route_to_guests)?;
@@ -77,8 +78,8 @@ pub(super) fn host(scene: &mut Scene) -> Result<(), Error> {
 
 pub(super) fn changes(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(PUBLIC, PORT);
-    let _server = Server::start(&scene.stage.world, to)?;
-    let internet = Policy { allow_internet: true, ..Policy::default() };
+    let _server = TestServer::start(&scene.stage.world, to)?;
+    let internet = MemberPolicy { allow_internet: true, ..MemberPolicy::default() };
     scene.policy(scene.a, internet.clone())?;
     scene.policy(scene.b, internet.clone())?;
     let of_a = talk::open(&scene.a().inside, to, PATIENCE);
@@ -89,14 +90,17 @@ pub(super) fn changes(scene: &mut Scene) -> Result<(), Error> {
     };
     let carried = talk::carries(&mut of_a, PATIENCE) && talk::carries(&mut of_b, PATIENCE);
     scene.expect("both connections", carried, "carry bytes");
-    scene.policy(scene.a, Policy::default())?;
+    scene.policy(scene.a, MemberPolicy::default())?;
     let cut = !talk::carries(&mut of_a, QUIET);
     scene.expect("a's connection, no longer allowed", cut, format!("ended: {cut}"));
     let kept = talk::carries(&mut of_b, PATIENCE);
     scene.expect("b's connection", kept, format!("goes on: {kept}"));
     scene.policy(
         scene.b,
-        Policy { egress_allow: vec![PUBLIC.to_string().parse().expect("an address")], ..internet },
+        MemberPolicy {
+            egress_allow: vec![PUBLIC.to_string().parse().expect("an address")],
+            ..internet
+        },
     )?;
     let kept = talk::carries(&mut of_b, PATIENCE);
     scene.expect("b's connection after a change of b", kept, format!("goes on: {kept}"));

@@ -4,20 +4,23 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{AddressLease, Forward, Policy, Protocol};
+use crate::plan::{AddressLease, Forward, MemberPolicy, Protocol};
 use crate::selftest::frames;
 use crate::selftest::stage::{HOST, PUBLIC, configure};
-use crate::selftest::talk::{QUIET, Server};
+use crate::selftest::talk::{QUIET, TestServer};
 
 /// A may do what it likes, and the host's loopback leads to it: nothing but the wall is in its way.
 pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {
     let gateway = scene.network.subnet().gateway();
     let [in_a, in_b] = [scene.a(), scene.b()].map(|guest| guest.lease.address);
     let at = |address| SocketAddrV4::new(address, PORT);
-    let guests =
-        [Server::start(&scene.a().inside, at(in_a))?, Server::start(&scene.b().inside, at(in_b))?];
-    let public = Server::start(&scene.stage.world, at(PUBLIC))?;
-    let open = Policy { allow_internet: true, allow_inter_vm: true, ..Policy::default() };
+    let guests = [
+        TestServer::start(&scene.a().inside, at(in_a))?,
+        TestServer::start(&scene.b().inside, at(in_b))?,
+    ];
+    let public = TestServer::start(&scene.stage.world, at(PUBLIC))?;
+    let open =
+        MemberPolicy { allow_internet: true, allow_inter_vm: true, ..MemberPolicy::default() };
     scene.policy(scene.a, open.clone())?;
     scene.policy(scene.b, open)?;
     let (host_ip, protocol) = (Ipv4Addr::LOCALHOST, Protocol::Tcp);
@@ -29,7 +32,7 @@ pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {
     scene.stage.world.block_on(configure::route_to_guests)?;
 
     scene.stage.lose_rules()?;
-    let any = Server::start(&scene.stage.host, at(Ipv4Addr::UNSPECIFIED))?;
+    let any = TestServer::start(&scene.stage.host, at(Ipv4Addr::UNSPECIFIED))?;
     for address in [gateway, HOST] {
         scene.open("the host to itself, filter empty", Side::Host, at(address));
         scene.closed("a to the host, filter empty", Side::A, at(address), &any);
@@ -46,7 +49,7 @@ pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {
 }
 
 /// Datagrams that no routing would lead to the host: to its loopback, to everyone, to a group.
-fn frames_of_a(scene: &mut Scene, any: &Server) -> Result<(), Error> {
+fn frames_of_a(scene: &mut Scene, any: &TestServer) -> Result<(), Error> {
     let (a, bridge) = (scene.a().lease, AddressLease::at(scene.network.subnet().gateway()).mac);
     let nobody = Ipv4Addr::UNSPECIFIED;
     for (from, to) in [
@@ -62,7 +65,7 @@ fn frames_of_a(scene: &mut Scene, any: &Server) -> Result<(), Error> {
         }
     }
     std::thread::sleep(QUIET);
-    let heard = any.heard("through nothing");
+    let heard = any.received("through nothing");
     scene.expect("a's datagrams at the host, filter empty", heard == 0, format!("{heard} arrived"));
     Ok(())
 }

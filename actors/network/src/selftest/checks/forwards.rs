@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{Forward, Policy, Protocol};
+use crate::plan::{Forward, MemberPolicy, Protocol};
 use crate::selftest::stage::{HOST, PUBLIC};
-use crate::selftest::talk::{self, PATIENCE, Server};
+use crate::selftest::talk::{self, PATIENCE, TestServer};
 
 fn both(host_ip: Ipv4Addr, host_port: u16, guest_port: u16) -> Vec<Forward> {
     let one = |protocol| Forward { host_ip, host_port, guest_port, protocol };
@@ -15,7 +15,7 @@ fn both(host_ip: Ipv4Addr, host_port: u16, guest_port: u16) -> Vec<Forward> {
 
 pub(super) fn forwards(scene: &mut Scene) -> Result<(), Error> {
     let in_a = SocketAddrV4::new(scene.a().lease.address, PORT);
-    let server = Server::start(&scene.a().inside, in_a)?;
+    let server = TestServer::start(&scene.a().inside, in_a)?;
     let inner = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080);
     let outer = SocketAddrV4::new(HOST, 8081);
     scene.closed("loopback, no forward", Side::Host, inner, &server);
@@ -46,11 +46,11 @@ pub(super) fn forwards(scene: &mut Scene) -> Result<(), Error> {
 /// Connections of guests and host to the same port elsewhere go where they are addressed.
 fn captures_nothing(scene: &mut Scene, port: u16) -> Result<(), Error> {
     let elsewhere = SocketAddrV4::new(PUBLIC, port);
-    let server = Server::start(&scene.stage.world, elsewhere)?;
-    scene.policy(scene.b, Policy { allow_internet: true, ..Policy::default() })?;
+    let server = TestServer::start(&scene.stage.world, elsewhere)?;
+    scene.policy(scene.b, MemberPolicy { allow_internet: true, ..MemberPolicy::default() })?;
     scene.open("b to the same port of a public server", Side::B, elsewhere);
     scene.open("the host to the same port of a public server", Side::Host, elsewhere);
-    let heard = server.heard("");
+    let heard = server.received("");
     scene.expect("at that server", heard >= 4, format!("{heard} heard"));
     Ok(())
 }

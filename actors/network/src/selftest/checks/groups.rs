@@ -5,28 +5,28 @@ use std::time::Instant;
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{AddressLease, Policy};
+use crate::plan::{AddressLease, MemberPolicy};
 use crate::selftest::frames;
-use crate::selftest::talk::{self, PATIENCE, QUIET, Server};
+use crate::selftest::talk::{self, PATIENCE, QUIET, TestServer};
 
 /// In the payload of packets that are looked for.
 const MARK: &[u8] = b"from a mate";
 
-fn of(group: &str) -> Policy {
-    Policy { group: Some(group.parse().expect("a group")), ..Policy::default() }
+fn of(group: &str) -> MemberPolicy {
+    MemberPolicy { group: Some(group.parse().expect("a group")), ..MemberPolicy::default() }
 }
 
 pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(scene.b().lease.address, PORT);
     let back = SocketAddrV4::new(scene.a().lease.address, PORT);
-    let server = Server::start(&scene.b().inside, to)?;
-    let other = Server::start(&scene.a().inside, back)?;
+    let server = TestServer::start(&scene.b().inside, to)?;
+    let other = TestServer::start(&scene.a().inside, back)?;
     scene.policy(scene.a, of("a"))?;
     scene.policy(scene.b, of("a-b"))?;
     scene.closed("group a to group a-b", Side::A, to, &server);
     scene.closed("group a-b to group a", Side::B, back, &other);
     // What opens b to others does not open it to a group that it is not in.
-    scene.policy(scene.b, Policy { allow_inter_vm: true, ..of("a-b") })?;
+    scene.policy(scene.b, MemberPolicy { allow_inter_vm: true, ..of("a-b") })?;
     scene.closed("group a to group a-b with allow_inter_vm", Side::A, to, &server);
     passes(scene, "a protocol without ports to another group", false)?;
 
@@ -35,8 +35,8 @@ pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
     scene.open("b to a, of one group", Side::B, back);
     passes(scene, "a protocol without ports within a group", true)?;
     let elsewhere = SocketAddrV4::new(*to.ip(), PORT + 1);
-    let second = Server::start(&scene.b().inside, elsewhere)?;
-    scene.policy(scene.b, Policy { allowed_ports: [PORT].into(), ..of("a") })?;
+    let second = TestServer::start(&scene.b().inside, elsewhere)?;
+    scene.policy(scene.b, MemberPolicy { allowed_ports: [PORT].into(), ..of("a") })?;
     scene.open("a to an allowed port of b", Side::A, to);
     scene.closed("a to another port of b", Side::A, elsewhere, &second);
 
@@ -49,7 +49,7 @@ pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
     };
     let carried = [&mut of_a, &mut of_b].map(|stream| talk::carries(stream, PATIENCE));
     scene.expect("both connections", carried == [true; 2], format!("carry bytes: {carried:?}"));
-    scene.policy(scene.b, Policy::default())?;
+    scene.policy(scene.b, MemberPolicy::default())?;
     let carried = [&mut of_a, &mut of_b].map(|stream| talk::carries(stream, QUIET));
     let seen = format!("carry bytes: {carried:?}");
     scene.expect("both connections after b left", carried == [false; 2], seen);
@@ -65,11 +65,11 @@ fn passes(scene: &mut Scene, what: &str, promised: bool) -> Result<(), Error> {
     let frame = frames::experiment(gateway, a.mac, [a.address, b.address], MARK);
     scene.b().forget();
     let end = Instant::now() + if promised { PATIENCE } else { QUIET };
-    while scene.b().heard(MARK) == 0 && Instant::now() < end {
+    while scene.b().received(MARK) == 0 && Instant::now() < end {
         scene.a().send(&frame).map_err(Error::io("send a frame"))?;
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let heard = scene.b().heard(MARK);
+    let heard = scene.b().received(MARK);
     scene.expect(what, (heard > 0) == promised, format!("{heard} arrived"));
     Ok(())
 }

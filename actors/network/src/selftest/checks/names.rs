@@ -12,30 +12,33 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use super::{PORT, Scene, Side};
-use crate::plan::{Policy, Protocol, Tag};
-use crate::resolver::{Limits, Opens, Permits, Resolver, Settings};
+use crate::plan::{MemberPolicy, Protocol, Tag};
+use crate::resolver::{AddressOpener, Permits, Resolver, ResolverLimits, ResolverSettings};
 use crate::rules::NAMES_MARK;
 use crate::selftest::stage::{METADATA, PUBLIC, WORLD};
-use crate::selftest::talk::{PATIENCE, Server};
-use crate::{Access, Enforcer, Error, Opening};
+use crate::selftest::talk::{PATIENCE, TestServer};
+use crate::{Enforcer, Error, HostAccess, ResolvedAddresses};
 
 /// Opens by an enforcer of its own.
 struct Opener(tokio::sync::Mutex<Enforcer>, Tag);
 
 #[async_trait]
-impl Opens for Opener {
-    async fn open(&self, openings: Vec<Opening>) -> Result<(), Error> {
+impl AddressOpener for Opener {
+    async fn open(&self, openings: Vec<ResolvedAddresses>) -> Result<(), Error> {
         self.0.lock().await.open_names(&self.1, &openings).await
     }
 }
 
 pub(super) fn names(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(PUBLIC, PORT);
-    let server = Server::start(&scene.stage.world, to)?;
-    let metadata = Server::start(&scene.stage.world, SocketAddrV4::new(METADATA, PORT))?;
+    let server = TestServer::start(&scene.stage.world, to)?;
+    let metadata = TestServer::start(&scene.stage.world, SocketAddrV4::new(METADATA, PORT))?;
     let allowed = ["good.example".to_owned(), format!("*.bad.example:{PORT}")];
     let allowed = allowed.iter().map(|text| text.parse().expect("a destination"));
-    scene.policy(scene.a, Policy { egress_allow: allowed.collect(), ..Policy::default() })?;
+    scene.policy(
+        scene.a,
+        MemberPolicy { egress_allow: allowed.collect(), ..MemberPolicy::default() },
+    )?;
     let upstream = SocketAddrV4::new(WORLD, 53);
     let socket = scene.stage.world.run(move || UdpSocket::bind(upstream));
     let socket = socket.map_err(Error::io("serve names in the world"))?;
@@ -63,9 +66,9 @@ pub(super) fn names(scene: &mut Scene) -> Result<(), Error> {
         let at = SocketAddrV4::new(METADATA, PORT);
         scene.closed("a to metadata, by that name", Side::A, at, &metadata);
         // A change elsewhere does not close what was opened.
-        scene.policy(scene.b, Policy { allow_internet: true, ..Policy::default() })?;
+        scene.policy(scene.b, MemberPolicy { allow_internet: true, ..MemberPolicy::default() })?;
         scene.open("a to the server, after a change of b", Side::A, to);
-        scene.policy(scene.a, Policy::default())?;
+        scene.policy(scene.a, MemberPolicy::default())?;
         scene.closed("a to the server, name no longer allowed", Side::A, to, &server);
         Ok(())
     });
@@ -87,11 +90,12 @@ fn with_resolver(
     let (end, mut ended) = tokio::sync::oneshot::channel::<()>();
     let serve = move || async move {
         let bound = async {
-            let opener = Opener(Enforcer::open(Access::default())?.into(), tag);
-            let (limits, opens) = (Limits::default(), Arc::new(opener));
+            let opener = Opener(Enforcer::open(HostAccess::default())?.into(), tag);
+            let (limits, opens) = (ResolverLimits::default(), Arc::new(opener));
             let upstreams = vec![upstream.into()];
             let mark = Some(NAMES_MARK);
-            let settings = Settings { listen: gateway, upstreams, limits, permits, opens, mark };
+            let settings =
+                ResolverSettings { listen: gateway, upstreams, limits, permits, opens, mark };
             Resolver::bind(settings).await
         };
         let resolver = match bound.await {
@@ -120,7 +124,7 @@ fn with_resolver(
     let _ = thread.join();
     outcome?;
     // The rules still let guests ask, as they do while the daemon is down.
-    let stranger = Server::start(&scene.stage.host, gateway)?;
+    let stranger = TestServer::start(&scene.stage.host, gateway)?;
     scene.closed("a to another program on the port for names", Side::A, gateway, &stranger);
     Ok(())
 }

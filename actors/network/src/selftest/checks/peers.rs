@@ -5,9 +5,9 @@ use std::net::SocketAddrV4;
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::Policy;
+use crate::plan::MemberPolicy;
 use crate::selftest::frames::{self, BROADCAST, ethernet};
-use crate::selftest::talk::{QUIET, Server};
+use crate::selftest::talk::{QUIET, TestServer};
 
 /// In the payload of frames that are looked for.
 const MARK: &[u8] = b"from a stranger";
@@ -16,13 +16,14 @@ const EXPERIMENT: u16 = 0x88b5;
 
 pub(super) fn apart(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(scene.b().lease.address, PORT);
-    let server = Server::start(&scene.b().inside, to)?;
+    let server = TestServer::start(&scene.b().inside, to)?;
     scene.closed("a to b", Side::A, to, &server);
     let back = SocketAddrV4::new(scene.a().lease.address, PORT);
-    let other = Server::start(&scene.a().inside, back)?;
+    let other = TestServer::start(&scene.a().inside, back)?;
     scene.closed("b to a", Side::B, back, &other);
     // One open side is not enough.
-    let open = Policy { allow_inter_vm: true, allow_internet: true, ..Policy::default() };
+    let open =
+        MemberPolicy { allow_inter_vm: true, allow_internet: true, ..MemberPolicy::default() };
     scene.policy(scene.a, open)?;
     scene.closed("a to b, allowed by a alone", Side::A, to, &server);
     scene.closed("b to a, allowed by a alone", Side::B, back, &other);
@@ -30,10 +31,10 @@ pub(super) fn apart(scene: &mut Scene) -> Result<(), Error> {
     raw(scene, to)?;
     std::thread::sleep(QUIET);
     let (b, a) = (scene.b(), scene.a().lease.mac);
-    let (marked, from_a) = (b.heard(MARK), b.heard_from(a));
+    let (marked, from_a) = (b.received(MARK), b.received_from(a));
     let seen = format!("{marked} marked frames, {from_a} frames from a's MAC");
     scene.expect("raw frames of a at b", marked == 0 && from_a == 0, seen);
-    let heard = server.heard("stranger");
+    let heard = server.received("stranger");
     scene.expect("raw datagrams of a at b", heard == 0, format!("{heard} heard"));
     Ok(())
 }
@@ -61,21 +62,21 @@ fn raw(scene: &Scene, to: SocketAddrV4) -> Result<(), Error> {
 
 pub(super) fn together(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(scene.b().lease.address, PORT);
-    let server = Server::start(&scene.b().inside, to)?;
+    let server = TestServer::start(&scene.b().inside, to)?;
     scene.closed("a to b", Side::A, to, &server);
-    let open = Policy { allow_inter_vm: true, ..Policy::default() };
+    let open = MemberPolicy { allow_inter_vm: true, ..MemberPolicy::default() };
     scene.policy(scene.a, open.clone())?;
     scene.policy(scene.b, open.clone())?;
     scene.open("a to b, allowed", Side::A, to);
     let seen = scene.a().lease.address.to_string();
-    scene.expect("b sees a's own address", server.heard(&seen) > 0, seen);
+    scene.expect("b sees a's own address", server.received(&seen) > 0, seen);
     let elsewhere = SocketAddrV4::new(*to.ip(), PORT + 1);
-    let second = Server::start(&scene.b().inside, elsewhere)?;
-    let limited = Policy { allowed_ports: BTreeSet::from([PORT]), ..open };
+    let second = TestServer::start(&scene.b().inside, elsewhere)?;
+    let limited = MemberPolicy { allowed_ports: BTreeSet::from([PORT]), ..open };
     scene.policy(scene.b, limited)?;
     scene.open("a to an allowed port of b", Side::A, to);
     scene.closed("a to another port of b", Side::A, elsewhere, &second);
-    scene.policy(scene.a, Policy::default())?;
+    scene.policy(scene.a, MemberPolicy::default())?;
     scene.closed("a to b, no longer allowed", Side::A, to, &server);
     Ok(())
 }

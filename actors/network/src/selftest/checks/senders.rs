@@ -4,16 +4,16 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{PORT, Scene, Side};
 use crate::Error;
-use crate::plan::{AddressLease, Mac, Policy};
+use crate::plan::{AddressLease, Mac, MemberPolicy};
 use crate::selftest::frames;
 use crate::selftest::stage::PUBLIC;
-use crate::selftest::talk::{QUIET, Server};
+use crate::selftest::talk::{QUIET, TestServer};
 
 pub(super) fn true_ones(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(PUBLIC, PORT);
-    let server = Server::start(&scene.stage.world, to)?;
+    let server = TestServer::start(&scene.stage.world, to)?;
     // Both may go out, so that only the sender can be what stops a datagram.
-    let internet = Policy { allow_internet: true, ..Policy::default() };
+    let internet = MemberPolicy { allow_internet: true, ..MemberPolicy::default() };
     scene.policy(scene.a, internet.clone())?;
     scene.policy(scene.b, internet)?;
     scene.open("a by its kernel", Side::A, to);
@@ -45,7 +45,7 @@ pub(super) fn true_ones(scene: &mut Scene) -> Result<(), Error> {
         scene.a().send(frame).map_err(Error::io("send a frame"))?;
     }
     std::thread::sleep(QUIET);
-    let (honest, false_ones) = (server.heard("frame true"), server.heard("frame false"));
+    let (honest, false_ones) = (server.received("frame true"), server.received("frame false"));
     scene.expect("the true frame", honest == 1, format!("{honest} arrived"));
     let kinds: Vec<_> = frames[1..].iter().map(|(what, _)| *what).collect();
     let seen = format!("{false_ones} of {} arrived ({})", kinds.len(), kinds.join(", "));
@@ -59,7 +59,7 @@ pub(super) fn true_ones(scene: &mut Scene) -> Result<(), Error> {
 fn claims(scene: &mut Scene, bridge: Mac, gateway: Ipv4Addr) -> Result<(), Error> {
     let (a, b) = (scene.a().lease, scene.b().lease);
     let at_b = SocketAddrV4::new(b.address, PORT);
-    let server = Server::start(&scene.b().inside, at_b)?;
+    let server = TestServer::start(&scene.b().inside, at_b)?;
     scene.open("the host to b", Side::Host, at_b);
     for frame in [
         frames::arp_claim(a.mac, a.mac, b.address, (bridge, gateway)),
@@ -68,9 +68,9 @@ fn claims(scene: &mut Scene, bridge: Mac, gateway: Ipv4Addr) -> Result<(), Error
     ] {
         scene.a().send(&frame).map_err(Error::io("send a frame"))?;
     }
-    let before = server.heard("");
+    let before = server.received("");
     scene.open("the host to b after false claims", Side::Host, at_b);
-    let arrived = server.heard("") - before;
+    let arrived = server.received("") - before;
     scene.expect("the host's packets at b", arrived >= 2, format!("{arrived} arrived"));
     Ok(())
 }

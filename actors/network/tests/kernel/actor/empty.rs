@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use hivekeep_kernel::ports::{Netdev, Network as _, NetworkPolicy, Transport};
+use hivekeep_kernel::ports::{Netdev, Network as _, ReachPolicy, Transport};
 use hivekeep_network::plan::{AddressLease, Subnet};
 use hivekeep_network::selftest::frames;
-use hivekeep_network::selftest::stage::{HOST, PUBLIC, Stage};
-use hivekeep_network::selftest::stand_in::StandIn;
-use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, Server};
-use hivekeep_network::{Access, Mode};
+use hivekeep_network::selftest::stage::{HOST, PUBLIC, TestNetwork};
+use hivekeep_network::selftest::stand_in::TestGuest;
+use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
+use hivekeep_network::{HostAccess, NetworkModeChoice};
 
 use super::super::needs_root;
 use super::{Daemon, ids, options, said, wish};
@@ -30,9 +30,9 @@ enum Turn {
 /// there to give them. Says what it made, and that a turn is over.
 async fn daemon(turns: mpsc::Receiver<Turn>, made: mpsc::Sender<Option<(AddressLease, Netdev)>>) {
     let folder = tempfile::tempdir().unwrap();
-    let start = || Daemon::start(folder.path(), options(Mode::Bridge));
+    let start = || Daemon::start(folder.path(), options(NetworkModeChoice::Bridge));
     let mut daemon = Some(start().await);
-    let all = NetworkPolicy { allow_internet: true, allow_inter_vm: true, ..Default::default() };
+    let all = ReachPolicy { allow_internet: true, allow_inter_vm: true, ..Default::default() };
     for id in ids::<2>() {
         let network = &daemon.as_ref().unwrap().network;
         let attachment = network.join(id, wish(&all)).await.unwrap();
@@ -59,7 +59,7 @@ async fn daemon(turns: mpsc::Receiver<Turn>, made: mpsc::Sender<Option<(AddressL
 
 /// Sends to everybody whom no rule lets it reach, until it is told to end; each time from another
 /// port, for what the host answers it may answer.
-fn knock(guest: &StandIn, gateway: Ipv4Addr, end: &AtomicBool) {
+fn knock(guest: &TestGuest, gateway: Ipv4Addr, end: &AtomicBool) {
     let targets = [Ipv4Addr::LOCALHOST, gateway, HOST, Ipv4Addr::BROADCAST];
     for port in (20_000..60_000).cycle() {
         if end.load(SeqCst) {
@@ -87,10 +87,10 @@ impl Drop for Ends {
 #[test]
 fn nothing_opens_with_the_daemon_up_or_down_and_what_is_allowed_comes_back() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let at = |address| SocketAddrV4::new(address, PORT);
-    let host = Server::start(&stage.host, at(Ipv4Addr::UNSPECIFIED)).unwrap();
-    let _public = Server::start(&stage.world, at(PUBLIC)).unwrap();
+    let host = TestServer::start(&stage.host, at(Ipv4Addr::UNSPECIFIED)).unwrap();
+    let _public = TestServer::start(&stage.world, at(PUBLIC)).unwrap();
     let subnet = Subnet::default();
     std::thread::scope(|scope| {
         let stage = &stage;
@@ -100,9 +100,9 @@ fn nothing_opens_with_the_daemon_up_or_down_and_what_is_allowed_comes_back() {
         let [a, b] = [(); 2].map(|()| {
             let (lease, cable) = results.recv().unwrap().expect("a member");
             let Netdev::Tap(cable) = cable else { panic!("no tap") };
-            StandIn::plug(cable.try_clone().unwrap(), lease, subnet).unwrap()
+            TestGuest::plug(cable.try_clone().unwrap(), lease, subnet).unwrap()
         });
-        let _in_b = Server::start(&b.inside, at(b.lease.address)).unwrap();
+        let _in_b = TestServer::start(&b.inside, at(b.lease.address)).unwrap();
         let ends = Ends(Arc::default());
         let (a, end) = (Arc::new(a), ends.0.clone());
         let knocks = a.clone();
@@ -116,8 +116,8 @@ fn nothing_opens_with_the_daemon_up_or_down_and_what_is_allowed_comes_back() {
         };
         assert_eq!(allowed(PATIENCE), [true; 2]);
         // The one packet that is between the bridge's rules and the host's goes on.
-        let open = |flushes| host.heard("knock") > flushes;
-        assert!(host.heard("knock") == 0, "the rules were there");
+        let open = |flushes| host.received("knock") > flushes;
+        assert!(host.received("knock") == 0, "the rules were there");
         for _ in 0..5 {
             turn(Turn::Empty);
             assert_eq!(allowed(PATIENCE), [true; 2]);

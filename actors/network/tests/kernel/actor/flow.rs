@@ -7,32 +7,32 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{GroupChange, Netdev, Network as _, NetworkPolicy, NetworkWish};
+use hivekeep_kernel::ports::{GroupChange, Netdev, Network as _, NetworkWish, ReachPolicy};
 use hivekeep_network::plan::{AddressLease, Subnet};
-use hivekeep_network::selftest::stage::{PUBLIC, Stage};
-use hivekeep_network::selftest::stand_in::StandIn;
-use hivekeep_network::selftest::talk::{self, PATIENCE, Server};
-use hivekeep_network::{Access, Mode};
+use hivekeep_network::selftest::stage::{PUBLIC, TestNetwork};
+use hivekeep_network::selftest::stand_in::TestGuest;
+use hivekeep_network::selftest::talk::{self, PATIENCE, TestServer};
+use hivekeep_network::{HostAccess, NetworkModeChoice};
 
 use super::super::needs_root;
 use super::{Daemon, ids, on_stage, options, said, taps, wish};
 
-fn internet() -> NetworkPolicy {
-    NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
+fn internet() -> ReachPolicy {
+    ReachPolicy { allow_internet: true, ..ReachPolicy::default() }
 }
 
 /// Puts a stand-in where a member's machine would be.
-pub(super) async fn plug(daemon: &Daemon, id: WorkspaceId) -> StandIn {
+pub(super) async fn plug(daemon: &Daemon, id: WorkspaceId) -> TestGuest {
     let address = daemon.network.view(id).unwrap().attachment.address;
     let Netdev::Tap(cable) = daemon.network.cable(id).await.unwrap() else { panic!("no tap") };
     let cable = cable.try_clone().unwrap();
-    StandIn::plug(cable, AddressLease::at(address), Subnet::default()).unwrap()
+    TestGuest::plug(cable, AddressLease::at(address), Subnet::default()).unwrap()
 }
 
 const PACKETS: usize = 800;
 
 /// Sends packets from a guest, one each 2 ms, after one that was answered.
-async fn send(guest: StandIn, to: SocketAddrV4) -> (StandIn, std::thread::JoinHandle<()>) {
+async fn send(guest: TestGuest, to: SocketAddrV4) -> (TestGuest, std::thread::JoinHandle<()>) {
     let prepared = tokio::task::spawn_blocking(move || {
         talk::udp(&guest.inside, to, PATIENCE).unwrap();
         let socket = guest.inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
@@ -52,22 +52,22 @@ async fn send(guest: StandIn, to: SocketAddrV4) -> (StandIn, std::thread::JoinHa
 fn without_loss<T: Send + 'static, F: Future<Output = T>>(
     work: impl FnOnce(PathBuf, SocketAddrV4) -> F + Send + 'static,
 ) -> T {
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let to = SocketAddrV4::new(PUBLIC, 7070);
-    let server = Server::start(&stage.world, to).unwrap();
+    let server = TestServer::start(&stage.world, to).unwrap();
     let path = folder.path().to_owned();
     let outcome = stage.host.block_on(move || work(path, to));
     let end = Instant::now() + PATIENCE;
-    while server.heard("packet") < PACKETS && Instant::now() < end {
+    while server.received("packet") < PACKETS && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(server.heard("packet"), PACKETS);
+    assert_eq!(server.received("packet"), PACKETS);
     outcome
 }
 
 /// The cable ends with the guest, so what it sent has to be taken first.
-async fn unplug(guest: StandIn, sender: std::thread::JoinHandle<()>) {
+async fn unplug(guest: TestGuest, sender: std::thread::JoinHandle<()>) {
     sender.join().unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(guest);
@@ -77,7 +77,7 @@ async fn unplug(guest: StandIn, sender: std::thread::JoinHandle<()>) {
 fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
     needs_root!();
     let mut took = without_loss(|path, to| async move {
-        let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&path, options(NetworkModeChoice::Bridge)).await;
         let network = &daemon.network;
         let [id, other] = ids();
         for id in [id, other] {
@@ -113,7 +113,7 @@ fn no_packet_of_an_allowed_flow_is_lost_while_policies_change() {
 fn a_restart_of_the_daemon_loses_no_packet() {
     needs_root!();
     let starts = without_loss(|path, to| async move {
-        let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&path, options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
         daemon.network.join(id, wish(&internet())).await.unwrap();
         daemon.network.settled(id).await.unwrap();
@@ -121,7 +121,7 @@ fn a_restart_of_the_daemon_loses_no_packet() {
         daemon.stop().await;
         let mut starts = 0;
         while !sender.is_finished() {
-            let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+            let daemon = Daemon::start(&path, options(NetworkModeChoice::Bridge)).await;
             daemon.network.settled(id).await.unwrap();
             daemon.stop().await;
             starts += 1;
@@ -141,7 +141,7 @@ fn hammer() {
         return eprintln!("SKIPPED: {HAMMER} is not set; `killed_in_the_middle` sets it");
     };
     super::super::block_on(async {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let note = |line: String| {
             use std::io::Write;
             let mut options = std::fs::OpenOptions::new();
@@ -182,7 +182,7 @@ fn hammer() {
 #[test]
 fn killed_in_the_middle_it_has_what_it_acknowledged_and_nothing_else() {
     needs_root!();
-    let stage = Stage::new(Access::default()).unwrap();
+    let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     for round in 0..5u64 {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -215,7 +215,7 @@ fn killed_in_the_middle_it_has_what_it_acknowledged_and_nothing_else() {
         }
         let path = folder.path().to_owned();
         stage.host.block_on(move || async move {
-            let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+            let daemon = Daemon::start(&path, options(NetworkModeChoice::Bridge)).await;
             let mut planned = Vec::new();
             for id in &there {
                 match daemon.network.view(*id) {
@@ -241,7 +241,7 @@ fn killed_in_the_middle_it_has_what_it_acknowledged_and_nothing_else() {
     // And nothing, where there is nobody any more.
     let path = folder.path().to_owned();
     stage.host.block_on(move || async move {
-        let daemon = Daemon::start(&path, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&path, options(NetworkModeChoice::Bridge)).await;
         daemon.network.retain(Vec::new()).await.unwrap();
         daemon.network.take_down().await;
         assert_eq!(said("nft list tables"), "");
@@ -255,7 +255,7 @@ fn killed_in_the_middle_it_has_what_it_acknowledged_and_nothing_else() {
 fn a_guest_is_answered_by_the_resolver_and_told_no() {
     needs_root!();
     on_stage(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
         let attachment = daemon.network.join(id, NetworkWish::default()).await.unwrap();
         daemon.network.settled(id).await.unwrap();

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkGroup, NetworkWish};
-use hivekeep_network::selftest::stage::Stage;
-use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, Server};
-use hivekeep_network::{Access, Mode, Options};
+use hivekeep_network::selftest::stage::TestNetwork;
+use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
+use hivekeep_network::{HostAccess, NetworkModeChoice, Options};
 
 use super::super::needs_root;
 use super::flow::plug;
@@ -37,7 +37,7 @@ fn kept(name: &str) -> String {
 fn a_member_is_in_one_group_until_it_leaves_and_over_restarts() {
     needs_root!();
     on_stage(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let network = &daemon.network;
         let [one, other] = ids();
         let of = |daemon: &Daemon, id| daemon.network.view(id).unwrap().policy.group;
@@ -55,7 +55,7 @@ fn a_member_is_in_one_group_until_it_leaves_and_over_restarts() {
         assert_eq!(kept("a-b"), "", "the set of a group without members stays");
         daemon.stop().await;
 
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         daemon.network.settled(other).await.unwrap();
         assert_eq!([of(&daemon, one), of(&daemon, other)], [group("a"), group("a")]);
         assert_eq!(daemon.network.set_policy(one, leaves()).await.unwrap().group, None);
@@ -102,7 +102,9 @@ fn victim() {
     let ends_in = std::env::var_os(JOINS).is_some();
     super::super::block_on(async {
         let nft_path = folder.join("nft");
-        let daemon = Daemon::start(&folder, Options { nft_path, ..options(Mode::Bridge) }).await;
+        let daemon =
+            Daemon::start(&folder, Options { nft_path, ..options(NetworkModeChoice::Bridge) })
+                .await;
         let (before, after) = if ends_in { ("a-b", joins("a")) } else { ("a", leaves()) };
         daemon.network.join(mate, joins("a")).await.unwrap();
         daemon.network.join(id, joins(before)).await.unwrap();
@@ -120,7 +122,7 @@ fn a_change_of_a_group_is_whole() {
     needs_root!();
     for (ends_in, when) in [(true, "before"), (true, "after"), (false, "before"), (false, "after")]
     {
-        let stage = Stage::new(Access::default()).unwrap();
+        let stage = TestNetwork::new(HostAccess::default()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_owned();
         deadly_nft(&path);
@@ -146,7 +148,7 @@ async fn look(folder: PathBuf, [mate, id]: [WorkspaceId; 2], ends_in: bool, told
     // The kernel was told, or not yet.
     let mates = kept("a").matches("10.213.").count();
     assert_eq!(mates, if ends_in == told { 2 } else { 1 }, "{}", kept("a"));
-    let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+    let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
     daemon.network.settled(id).await.unwrap();
     let expected = if ends_in { group("a") } else { None };
     assert_eq!(daemon.network.view(id).unwrap().policy.group, expected);
@@ -155,11 +157,11 @@ async fn look(folder: PathBuf, [mate, id]: [WorkspaceId; 2], ends_in: bool, told
     let packets = tokio::task::spawn_blocking(move || {
         for (from, to) in [(&mate, &own), (&own, &mate)] {
             let at = SocketAddrV4::new(to.lease.address, 7070);
-            let server = Server::start(&to.inside, at).unwrap();
+            let server = TestServer::start(&to.inside, at).unwrap();
             let patience = if ends_in { PATIENCE } else { QUIET };
             let answer = talk::tcp(&from.inside, at, patience);
             assert_eq!(answer.is_ok(), ends_in, "{answer:?}");
-            assert_eq!(server.heard("tcp") > 0, ends_in);
+            assert_eq!(server.received("tcp") > 0, ends_in);
         }
     });
     packets.await.unwrap();

@@ -1,21 +1,21 @@
 //! Members come, change and go.
 
 use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{Netdev, Network as _, NetworkPolicy, NetworkWish, Transport};
-use hivekeep_network::Mode;
+use hivekeep_kernel::ports::{Netdev, Network as _, NetworkWish, ReachPolicy, Transport};
+use hivekeep_network::NetworkModeChoice;
 
 use super::super::needs_root;
 use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
 
-fn internet() -> NetworkPolicy {
-    NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
+fn internet() -> ReachPolicy {
+    ReachPolicy { allow_internet: true, ..ReachPolicy::default() }
 }
 
 #[test]
 fn a_member_joins_gets_its_cable_settles_and_leaves_nothing() {
     needs_root!();
     on_stage(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let network = &daemon.network;
         let [id] = ids();
         assert_eq!(taps(), Vec::<String>::new());
@@ -54,7 +54,7 @@ fn a_member_joins_gets_its_cable_settles_and_leaves_nothing() {
 fn many_who_join_together_cost_one_turn_more_not_one_each() {
     needs_root!();
     on_stage(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let [first] = ids();
         daemon.network.join(first, NetworkWish::default()).await.unwrap();
         daemon.network.settled(first).await.unwrap();
@@ -80,13 +80,13 @@ fn many_who_join_together_cost_one_turn_more_not_one_each() {
 fn a_restart_finds_everything_and_takes_away_what_no_workspace_has() {
     needs_root!();
     on_stage(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let [kept, gone] = ids();
-        let wished = NetworkPolicy {
+        let wished = ReachPolicy {
             allow_inter_vm: true,
             allowed_ports: vec![80],
             egress_allow: vec!["a.example:443/tcp".into()],
-            ..NetworkPolicy::default()
+            ..ReachPolicy::default()
         };
         for id in [kept, gone] {
             daemon.network.join(id, wish(&wished)).await.unwrap();
@@ -100,7 +100,7 @@ fn a_restart_finds_everything_and_takes_away_what_no_workspace_has() {
         daemon.stop().await;
         assert_eq!((said("nft list ruleset"), taps()), (rules.clone(), links.clone()));
 
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         daemon.network.settled(kept).await.unwrap();
         assert_eq!(daemon.network.view(kept).unwrap(), before);
         assert_eq!(taps(), links);
@@ -111,7 +111,7 @@ fn a_restart_finds_everything_and_takes_away_what_no_workspace_has() {
         daemon.stop().await;
 
         // And those who are gone stay gone.
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         assert_eq!(daemon.network.view(gone), None);
         daemon.network.retain(Vec::new()).await.unwrap();
         daemon.stop().await;
@@ -123,7 +123,7 @@ fn a_restart_finds_everything_and_takes_away_what_no_workspace_has() {
         said("nft add chain inet hivekeep-test crossing");
         said("ip link add test-br type bridge");
         assert!(!nothing());
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         until("a start without members removes it all", nothing).await;
         daemon.stop().await;
     });
@@ -133,7 +133,7 @@ fn a_restart_finds_everything_and_takes_away_what_no_workspace_has() {
 fn forwards_are_taken_found_free_and_given_back() {
     needs_root!();
     on_stage(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let network = &daemon.network;
         let [id, other] = ids();
         let tcp = Transport::Tcp;

@@ -1,30 +1,30 @@
 //! What cannot be kept is refused, and what goes wrong is said.
 
 use hivekeep_kernel::ports::{
-    Netdev, Network as _, NetworkMode, NetworkPolicy, NetworkWish, Transport,
+    Netdev, Network as _, NetworkMode, NetworkWish, ReachPolicy, Transport,
 };
-use hivekeep_network::{Mode, Options};
+use hivekeep_network::{NetworkModeChoice, Options};
 
 use super::super::needs_root;
 use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
 
-fn internet() -> NetworkPolicy {
-    NetworkPolicy { allow_internet: true, ..NetworkPolicy::default() }
+fn internet() -> ReachPolicy {
+    ReachPolicy { allow_internet: true, ..ReachPolicy::default() }
 }
 
 #[test]
 fn user_mode_forwards_ports_and_refuses_the_rest_by_name() {
     on_stage_or_here(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::User)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::User)).await;
         let network = &daemon.network;
         let [id, other] = ids();
         let mode = network.mode().await.unwrap();
         assert!(matches!(&mode, NetworkMode::User { reason } if reason.contains("network.mode")));
         for refused in [
             internet(),
-            NetworkPolicy { allow_inter_vm: true, ..NetworkPolicy::default() },
-            NetworkPolicy { egress_allow: vec!["10.0.0.1".into()], ..NetworkPolicy::default() },
-            NetworkPolicy { group: Some("a".parse().unwrap()), ..NetworkPolicy::default() },
+            ReachPolicy { allow_inter_vm: true, ..ReachPolicy::default() },
+            ReachPolicy { egress_allow: vec!["10.0.0.1".into()], ..ReachPolicy::default() },
+            ReachPolicy { group: Some("a".parse().unwrap()), ..ReachPolicy::default() },
         ] {
             let error = network.join(id, wish(&refused)).await.unwrap_err();
             assert_eq!(error.code, "policy_unavailable", "{error}");
@@ -50,7 +50,7 @@ fn user_mode_forwards_ports_and_refuses_the_rest_by_name() {
         assert_eq!(daemon.state(), "running, user mode");
         daemon.stop().await;
         // The machine runs on; its ports are its own, and no trouble.
-        let daemon = Daemon::start(&folder, options(Mode::User)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::User)).await;
         assert_eq!(daemon.network.view(id).unwrap().forwards, [forward, later]);
         assert_eq!(daemon.state(), "running, user mode");
         drop(machine);
@@ -62,21 +62,21 @@ fn user_mode_forwards_ports_and_refuses_the_rest_by_name() {
 fn a_policy_of_another_footing_is_not_in_force_and_its_machine_gets_no_cable() {
     needs_root!();
     on_stage(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
         daemon.network.join(id, wish(&internet())).await.unwrap();
         daemon.network.settled(id).await.unwrap();
         daemon.stop().await;
-        let daemon = Daemon::start(&folder, options(Mode::User)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::User)).await;
         let network = &daemon.network;
-        assert_eq!(network.view(id).unwrap().policy, NetworkPolicy::default());
+        assert_eq!(network.view(id).unwrap().policy, ReachPolicy::default());
         for refused in [
             network.cable(id).await.unwrap_err(),
             network.join(id, NetworkWish::default()).await.unwrap_err(),
         ] {
             assert_eq!(refused.code, "policy_unavailable");
         }
-        network.set_policy(id, wish(&NetworkPolicy::default())).await.unwrap();
+        network.set_policy(id, wish(&ReachPolicy::default())).await.unwrap();
         assert!(matches!(network.cable(id).await.unwrap(), Netdev::User(_)));
         daemon.stop().await;
     });
@@ -85,7 +85,7 @@ fn a_policy_of_another_footing_is_not_in_force_and_its_machine_gets_no_cable() {
 #[test]
 fn without_a_network_everything_is_refused_and_leaving_is_not() {
     on_stage_or_here(|folder| async move {
-        let daemon = Daemon::start(&folder, options(Mode::Off)).await;
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Off)).await;
         let [id] = ids();
         let refused = daemon.network.join(id, NetworkWish::default()).await.unwrap_err();
         assert_eq!(refused.code, "network_unavailable");
@@ -100,11 +100,11 @@ fn without_a_network_everything_is_refused_and_leaving_is_not() {
 fn one_daemon_has_a_tag_and_a_subnet_and_the_next_says_what_is_in_its_way() {
     needs_root!();
     on_stage(|folder| async move {
-        let first = Daemon::start(&folder.join("a"), options(Mode::Bridge)).await;
+        let first = Daemon::start(&folder.join("a"), options(NetworkModeChoice::Bridge)).await;
         let [id] = ids();
         first.network.join(id, NetworkWish::default()).await.unwrap();
         first.network.settled(id).await.unwrap();
-        let same = Daemon::start(&folder.join("b"), options(Mode::Auto)).await;
+        let same = Daemon::start(&folder.join("b"), options(NetworkModeChoice::Auto)).await;
         let NetworkMode::User { reason } = same.network.mode().await.unwrap() else { panic!() };
         assert!(reason.contains("tag `test`"), "{reason}");
         assert!(same.state().starts_with("degraded, user mode: no bridge"), "{}", same.state());
@@ -112,7 +112,7 @@ fn one_daemon_has_a_tag_and_a_subnet_and_the_next_says_what_is_in_its_way() {
         same.stop().await;
         let subnet = Some("10.213.0.0/16".parse().unwrap());
         let tag = Some("other".parse().unwrap());
-        let other = Options { tag, subnet, ..options(Mode::Auto) };
+        let other = Options { tag, subnet, ..options(NetworkModeChoice::Auto) };
         let third = Daemon::start(&folder.join("c"), other.clone()).await;
         let NetworkMode::User { reason } = third.network.mode().await.unwrap() else { panic!() };
         assert!(reason.contains("another daemon has the subnet 10.213.0.0/16"), "{reason}");
@@ -131,9 +131,12 @@ fn one_daemon_has_a_tag_and_a_subnet_and_the_next_says_what_is_in_its_way() {
 fn a_second_daemon_takes_the_next_free_subnet_and_stays_there() {
     needs_root!();
     on_stage(|folder| async move {
-        let tagged = |tag: &str| Options { tag: Some(tag.parse().unwrap()), ..options(Mode::Auto) };
+        let tagged = |tag: &str| Options {
+            tag: Some(tag.parse().unwrap()),
+            ..options(NetworkModeChoice::Auto)
+        };
         // Neither has a member yet, so neither has a bridge to be seen.
-        let first = Daemon::start(&folder.join("a"), options(Mode::Auto)).await;
+        let first = Daemon::start(&folder.join("a"), options(NetworkModeChoice::Auto)).await;
         // A network that the host reaches by a router of its own.
         said("ip route add 10.214.8.0/24 dev up0");
         let second = Daemon::start(&folder.join("b"), tagged("other")).await;
@@ -173,13 +176,16 @@ fn a_self_test_that_cannot_look_refuses_for_now_and_is_repeated() {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&nft, mode).unwrap();
         std::fs::write(&dies, "").unwrap();
-        let daemon =
-            Daemon::untested(&folder, Options { nft_path: nft, ..options(Mode::Auto) }).await;
+        let daemon = Daemon::untested(
+            &folder,
+            Options { nft_path: nft, ..options(NetworkModeChoice::Auto) },
+        )
+        .await;
         let network = &daemon.network;
         assert_eq!(network.mode().await.unwrap(), NetworkMode::Bridge);
         let [id] = ids();
         let named =
-            NetworkPolicy { egress_allow: vec!["a.example".into()], ..NetworkPolicy::default() };
+            ReachPolicy { egress_allow: vec!["a.example".into()], ..ReachPolicy::default() };
         let refused = network.join(id, wish(&named)).await.unwrap_err();
         assert_eq!((&*refused.code, refused.retryable), ("policy_unproven", true), "{refused}");
         assert!(refused.message.contains("not yet proven: AllowedNames: UNKNOWN"), "{refused}");
@@ -199,7 +205,8 @@ fn an_emptied_filter_is_heard_of_and_filled_again() {
     needs_root!();
     on_stage(|folder| async move {
         // Never by the clock.
-        let seldom = Options { check_interval_secs: 1_000_000, ..options(Mode::Bridge) };
+        let seldom =
+            Options { check_interval_secs: 1_000_000, ..options(NetworkModeChoice::Bridge) };
         let daemon = Daemon::start(&folder, seldom).await;
         let [id] = ids();
         daemon.network.join(id, wish(&internet())).await.unwrap();
@@ -229,7 +236,7 @@ fn an_emptied_filter_is_heard_of_and_filled_again() {
 fn what_others_do_to_it_is_mended_and_told_and_a_lost_port_too() {
     needs_root!();
     on_stage(|folder| async move {
-        let often = Options { check_interval_secs: 1, ..options(Mode::Bridge) };
+        let often = Options { check_interval_secs: 1, ..options(NetworkModeChoice::Bridge) };
         let daemon = Daemon::start(&folder, often.clone()).await;
         let [id] = ids();
         daemon.network.join(id, NetworkWish::default()).await.unwrap();
@@ -271,7 +278,7 @@ fn what_the_kernel_does_not_take_is_undone_and_tried_again() {
         std::fs::write(&nft, script).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&nft, mode).unwrap();
-        let slow = Options { nft_path: nft, ..options(Mode::Bridge) };
+        let slow = Options { nft_path: nft, ..options(NetworkModeChoice::Bridge) };
         let daemon = Daemon::start(&folder, slow).await;
         let network = &daemon.network;
         let [id, other] = ids();
@@ -281,7 +288,7 @@ fn what_the_kernel_does_not_take_is_undone_and_tried_again() {
         let refused = network.set_policy(id, wish(&internet())).await.unwrap_err();
         assert_eq!(refused.code, "network_failed");
         assert!(refused.message.contains("broken on purpose"), "{refused}");
-        assert_eq!(network.view(id).unwrap().policy, NetworkPolicy::default());
+        assert_eq!(network.view(id).unwrap().policy, ReachPolicy::default());
         let refused = network.add_forward(id, Transport::Tcp, 80, Some(18_080)).await.unwrap_err();
         assert_eq!(refused.code, "network_failed");
         network.join(other, NetworkWish::default()).await.unwrap();
@@ -291,12 +298,12 @@ fn what_the_kernel_does_not_take_is_undone_and_tried_again() {
         network.settled(other).await.unwrap();
         assert_eq!(daemon.state(), "running, bridge");
         std::net::TcpListener::bind("127.0.0.1:18080").expect("the port is free again");
-        assert_eq!(network.view(id).unwrap().policy, NetworkPolicy::default());
+        assert_eq!(network.view(id).unwrap().policy, ReachPolicy::default());
         assert_eq!(network.view(id).unwrap().forwards, []);
         daemon.stop().await;
         // And it is not in the journal either.
-        let daemon = Daemon::start(&folder, options(Mode::Bridge)).await;
-        assert_eq!(daemon.network.view(id).unwrap().policy, NetworkPolicy::default());
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
+        assert_eq!(daemon.network.view(id).unwrap().policy, ReachPolicy::default());
         daemon.stop().await;
     });
 }
@@ -316,7 +323,8 @@ fn a_cable_outlives_a_look_that_began_before_its_member_was_in() {
         std::fs::write(&nft, script).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&nft, mode).unwrap();
-        let daemon = Daemon::start(&folder, Options { nft_path: nft, ..options(Mode::Bridge) });
+        let daemon =
+            Daemon::start(&folder, Options { nft_path: nft, ..options(NetworkModeChoice::Bridge) });
         let daemon = daemon.await;
         let network = &daemon.network;
         network.mode().await.unwrap();

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{Layer, Progress, ports::Sessions as _};
+use hivekeep_kernel::{Layer, Progress, ports::SessionQuotas as _};
 use serde_json::json;
 
 use crate::test_util::{

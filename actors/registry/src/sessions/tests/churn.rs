@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hivekeep_kernel::{Door, Resources, SessionId, ports::Sessions as _};
+use hivekeep_kernel::{Door, Resources, SessionId, ports::SessionQuotas as _};
 use serde_json::json;
 
 use crate::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     Resources, SessionId,
-    ports::{Reservation, Sessions as _},
+    ports::{Reservation, SessionQuotas as _},
 };
 
 use crate::test_util::Stage;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::swarm::records::{MergePlan, TaskPlan};
 
-fn plan() -> Plan {
+fn plan() -> SwarmPlan {
     let task = |name: &str| TaskPlan {
         name: name.to_owned(),
         command: "true".to_owned(),
@@ -16,7 +16,7 @@ fn plan() -> Plan {
         env: Default::default(),
         workspace: format!("swarm-{name}"),
     };
-    Plan {
+    SwarmPlan {
         id: SwarmId::new(),
         owner: SessionId::new(),
         at: DateTime::UNIX_EPOCH,

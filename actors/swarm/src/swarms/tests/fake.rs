@@ -11,14 +11,14 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
     ports::{
-        Hold, InternalCall, Sessions, Standing, TaskAssignment, TaskBoard, TaskHints, TaskOutcome,
-        TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
+        Hold, InternalCall, SessionQuotas, Standing, TaskAssignment, TaskBoard, TaskHints,
+        TaskOutcome, TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
     },
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::swarm::records::{Plan, TaskEnd};
+use crate::swarm::records::{SwarmPlan, TaskEnd};
 
 /// The golden workspace; it has the snapshot `base`.
 pub(crate) const GOLDEN: &str = "golden";
@@ -140,7 +140,7 @@ impl Fake {
     }
 
     /// A task that ran before a daemon died, with its result.
-    pub(crate) fn run_now(&self, name: &str, plan: &Plan, task: usize) -> TaskEnd {
+    pub(crate) fn run_now(&self, name: &str, plan: &SwarmPlan, task: usize) -> TaskEnd {
         let job = &plan.tasks[task];
         let assignment = TaskAssignment {
             message_id: plan.id.to_string(),
@@ -454,7 +454,7 @@ impl Tasks for Fake {
 }
 
 #[async_trait]
-impl Sessions for Fake {
+impl SessionQuotas for Fake {
     async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
         self.with(|world| {
             let after = world.reserved.plus(what);

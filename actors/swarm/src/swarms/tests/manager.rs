@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_kernel::{Resources, SessionId, SwarmId, ports::Sessions};
+use hivekeep_kernel::{Resources, SessionId, SwarmId, ports::SessionQuotas};
 use serde_json::json;
 
 use super::stage::{Stage, eventually, swarm};

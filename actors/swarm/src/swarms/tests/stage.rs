@@ -10,7 +10,7 @@ use hivekeep_kernel::{Progress, SessionId, SwarmId, ToolError, ports::Tasks};
 use hivekeep_runtime::{WaiterLimit, log::LogRecord};
 use hivekeep_store::Journal;
 pub(super) use hivekeep_testkit::eventually;
-use hivekeep_testkit::{Call, Rig, Surroundings, context};
+use hivekeep_testkit::{PendingCall, Rig, RigServices, context};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::{
     Options, SwarmFamily,
     shared::SwarmShared,
     swarm::{
-        records::{Plan, Record},
+        records::{Record, SwarmPlan},
         state::stream,
     },
     swarms::plan::SwarmRequest,
@@ -54,7 +54,7 @@ impl Stage {
     pub(super) async fn with(options: Options) -> Self {
         let fake = Fake::default();
         let offered = fake.clone();
-        let surroundings = Surroundings {
+        let surroundings = RigServices {
             sessions: Arc::new(fake.clone()),
             tools: Arc::new(fake.clone()),
             offer: Arc::new(move |ports| {
@@ -93,7 +93,7 @@ impl Stage {
         self.rig.kill_grandchildren();
     }
 
-    pub(super) fn begin(&self, args: Value) -> Call {
+    pub(super) fn begin(&self, args: Value) -> PendingCall {
         self.begin_as(self.session, "swarm_run", args, MINUTE)
     }
 
@@ -109,7 +109,7 @@ impl Stage {
     }
 
     /// What a call would have planned.
-    pub(super) async fn plan(&self, id: SwarmId, input: SwarmRun) -> Plan {
+    pub(super) async fn plan(&self, id: SwarmId, input: SwarmRun) -> SwarmPlan {
         let cx = context(self.session, "swarm_run", MINUTE, Progress::default());
         let shared = SwarmShared::new(&self.rig.daemon, Options::default()).expect("offered");
         let wish = SwarmRequest::of(input).unwrap_or_else(|error| panic!("{error}"));

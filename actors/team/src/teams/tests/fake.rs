@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
-    ports::{Hold, InternalCall, NetworkPolicy, Sessions, Standing, Tools},
+    ports::{Hold, InternalCall, ReachPolicy, SessionQuotas, Standing, Tools},
 };
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ pub(super) struct World {
     pub(super) placeless: bool,
     /// The policy of a workspace of a name that has this in it cannot be changed.
     pub(super) unruly: Option<&'static str>,
-    pub(super) policies: BTreeMap<WorkspaceId, NetworkPolicy>,
+    pub(super) policies: BTreeMap<WorkspaceId, ReachPolicy>,
     /// The next lists of workspaces take so long, each in its turn.
     pub(super) slow_lists: VecDeque<Duration>,
     /// What sessions hold, and may.
@@ -201,7 +201,7 @@ impl Tools for Fake {
 }
 
 #[async_trait]
-impl Sessions for Fake {
+impl SessionQuotas for Fake {
     async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
         self.with(|world| {
             if world.allowed.is_some_and(|most| world.used + what.workspaces > most) {

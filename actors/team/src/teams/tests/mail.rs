@@ -55,7 +55,7 @@ async fn what_is_acknowledged_outlives_a_crash_and_what_is_taken_does_not_come_b
     // That they were taken is written after the answer.
     let mut taken = stage.journal.events().subscribe(Some(hivekeep_store::Seq::FIRST), 64);
     loop {
-        if let hivekeep_store::Delivery::Event(event) = taken.next().await.expect("runs")
+        if let hivekeep_store::SubscriptionItem::Event(event) = taken.next().await.expect("runs")
             && event.kind == "message.taken"
         {
             break;

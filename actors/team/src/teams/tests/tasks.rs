@@ -415,7 +415,7 @@ async fn what_happens_to_a_task_is_told_as_events() {
     let mut events = stage.journal.events().subscribe(Some(hivekeep_store::Seq::FIRST), 64);
     let mut seen = std::collections::BTreeMap::new();
     while seen.len() < 4 {
-        if let hivekeep_store::Delivery::Event(event) = events.next().await.expect("runs")
+        if let hivekeep_store::SubscriptionItem::Event(event) = events.next().await.expect("runs")
             && event.kind.starts_with("task.")
         {
             assert!(!event.data.to_string().contains("secret"), "{}", event.data);

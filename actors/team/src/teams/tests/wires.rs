@@ -10,15 +10,15 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
     ports::{
-        Attachment, GroupChange, Netdev, Network, NetworkMode, NetworkPolicy, NetworkView,
-        NetworkWish, PortForward, Transport, Vault,
+        ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView,
+        NetworkWish, ReachPolicy, Transport, Vault,
     },
 };
 
 use super::fake::Fake;
 
-fn view(policy: NetworkPolicy) -> NetworkView {
-    let attachment = Attachment {
+fn view(policy: ReachPolicy) -> NetworkView {
+    let attachment = InterfaceSettings {
         mac: [2; 6],
         address: Ipv4Addr::new(10, 0, 0, 9),
         prefix_len: 16,
@@ -42,7 +42,7 @@ impl Network for Fake {
         &self,
         id: WorkspaceId,
         wish: NetworkWish,
-    ) -> Result<NetworkPolicy, ToolError> {
+    ) -> Result<ReachPolicy, ToolError> {
         self.with(|world| {
             let known = world.workspaces.iter().find(|(_, one)| one.id == id);
             let (name, _) = known.expect("only what is there is put into a group");
@@ -63,7 +63,7 @@ impl Network for Fake {
         })
     }
 
-    async fn join(&self, _: WorkspaceId, _: NetworkWish) -> Result<Attachment, ToolError> {
+    async fn join(&self, _: WorkspaceId, _: NetworkWish) -> Result<InterfaceSettings, ToolError> {
         unreachable!("teams do not give places")
     }
     async fn cable(&self, _: WorkspaceId) -> Result<Netdev, ToolError> {
@@ -78,7 +78,7 @@ impl Network for Fake {
         _: Transport,
         _: u16,
         _: Option<u16>,
-    ) -> Result<PortForward, ToolError> {
+    ) -> Result<ForwardedPort, ToolError> {
         unreachable!("teams forward no ports")
     }
     async fn remove_forward(
@@ -87,7 +87,7 @@ impl Network for Fake {
         _: Transport,
         _: u16,
         _: Option<u16>,
-    ) -> Result<Vec<PortForward>, ToolError> {
+    ) -> Result<Vec<ForwardedPort>, ToolError> {
         unreachable!("teams forward no ports")
     }
     async fn leave(&self, _: WorkspaceId) -> Result<(), ToolError> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rustix::thread::CapabilitySet;
 
 use super::*;
-use crate::search::{Cut, PROGRESS, Request, Watch, search};
+use crate::search::{PROGRESS, SearchCallbacks, SearchLimit, SearchParams, search};
 
 #[test]
 fn a_listing_has_notes_and_folders_by_path_and_nothing_else() {
@@ -28,7 +28,7 @@ fn a_listing_has_notes_and_folders_by_path_and_nothing_else() {
     assert_eq!((stats.notes, stats.folders, stats.size_bytes, stats.recent.len()), (4, 2, 16, 2));
 }
 
-fn paths(vault: &Vault, at: &str, wanted: &Wanted) -> (Vec<String>, bool) {
+fn paths(vault: &VaultView, at: &str, wanted: &ListingParams) -> (Vec<String>, bool) {
     let listed = vault.list(&note(at), wanted, &|| false).unwrap();
     (listed.rows.into_iter().map(|row| row.path).collect(), listed.truncated)
 }
@@ -50,7 +50,7 @@ proptest! {
         for file in &files {
             home.put(file, "x");
         }
-        let wanted = Wanted { notes_only, ..wanted(true) };
+        let wanted = ListingParams { notes_only, ..wanted(true) };
         let (whole, more) = paths(&home.vault, at, &wanted);
         prop_assert!(whole.is_sorted() && !more, "{whole:?}");
         let below = files.iter().filter(|file| at.is_empty() || file.starts_with(&format!("{at}/")));
@@ -59,7 +59,7 @@ proptest! {
         let mut pages = Vec::new();
         loop {
             let after = pages.last().cloned();
-            let (page, more) = paths(&home.vault, at, &Wanted { after, limit, ..wanted.clone() });
+            let (page, more) = paths(&home.vault, at, &ListingParams { after, limit, ..wanted.clone() });
             prop_assert_eq!(more, page.len() == limit && pages.len() + limit < whole.len());
             pages.extend(page);
             if !more {
@@ -68,7 +68,7 @@ proptest! {
         }
         prop_assert_eq!(&pages, &whole);
         // Pages may also begin after a path that does not exist.
-        let (rest, _) = paths(&home.vault, at, &Wanted { after: Some(nowhere.clone()), ..wanted });
+        let (rest, _) = paths(&home.vault, at, &ListingParams { after: Some(nowhere.clone()), ..wanted });
         prop_assert_eq!(rest, whole.into_iter().filter(|path| *path > nowhere).collect::<Vec<_>>());
     }
 }
@@ -86,7 +86,7 @@ fn a_page_enters_no_folder_that_it_does_not_need() {
         false
     };
     let after = Some("50/one.md".to_owned());
-    let page = Wanted { after, limit: 3, notes_only: true, ..wanted(true) };
+    let page = ListingParams { after, limit: 3, notes_only: true, ..wanted(true) };
     let listed = home.vault.list(&note(""), &page, &stopped).unwrap();
     let names: Vec<_> = listed.rows.into_iter().map(|row| row.path).collect();
     assert_eq!(
@@ -117,7 +117,7 @@ fn folders_that_cannot_be_read_are_told() {
     mode("names", 0o400);
     let listed = paths(&home.vault, "", &wanted(true));
     let stats = home.vault.stats(9, &|| false);
-    let ask = Request {
+    let ask = SearchParams {
         query: "x",
         regex: false,
         case_sensitive: true,
@@ -129,7 +129,7 @@ fn folders_that_cannot_be_read_are_told() {
         timeout: std::time::Duration::from_secs(60),
         threads: 1,
     };
-    let watch = Watch { stopped: &|| false, progress: &|_, _| {}, every: PROGRESS };
+    let watch = SearchCallbacks { stopped: &|| false, progress: &|_, _| {}, every: PROGRESS };
     let found = search(&home.vault, &ask, &watch);
     mode("closed", 0o700);
     mode("names", 0o700);
@@ -138,7 +138,7 @@ fn folders_that_cannot_be_read_are_told() {
     let stats = stats.unwrap();
     assert_eq!((stats.notes, stats.folders, stats.truncated), (2, 3, true));
     let found = found.unwrap();
-    assert_eq!((found.hits.len(), found.searched, found.cut), (2, 2, Some(Cut::Notes)));
+    assert_eq!((found.hits.len(), found.searched, found.cut), (2, 2, Some(SearchLimit::Notes)));
     let skipped: Vec<_> = found.skipped.iter().map(|one| one.path.as_str()).collect();
     assert_eq!(skipped, ["closed/", "names/"]);
 }

@@ -9,7 +9,7 @@ fn text_is_replaced_as_it_is_and_patterns_with_their_groups() {
     let home = Home::new();
     home.put("a.md", "one.two one-two\n$1 end\n");
     let replace = |old: &str, regex, new: &str| {
-        let replacement = Replacement::new(old, new, regex).unwrap();
+        let replacement = TextReplacement::new(old, new, regex).unwrap();
         home.vault.replace(&note("a.md"), &replacement, &|| false).unwrap()
     };
     assert_eq!(replace("one.two", false, "$1"), 1);
@@ -20,7 +20,7 @@ fn text_is_replaced_as_it_is_and_patterns_with_their_groups() {
     assert_eq!(replace("nowhere", false, "x"), 0);
     assert_eq!(fs::metadata(home.at("a.md")).unwrap().ino(), before, "not written anew");
     for bad in ["(", "(x{1000}){1000}", &"x".repeat(100_000)] {
-        assert_eq!(code(Replacement::new(bad, "", true)), "invalid_pattern");
+        assert_eq!(code(TextReplacement::new(bad, "", true)), "invalid_pattern");
     }
 }
 
@@ -41,7 +41,7 @@ proptest! {
         let whole = regex::RegexBuilder::new(old).multi_line(true).build().unwrap();
         let expected = whole.replace_all(&text, new).into_owned();
         let count = whole.find_iter(&text).count();
-        let pieces = Replacement::new(old, new, true).unwrap().shown(most);
+        let pieces = TextReplacement::new(old, new, true).unwrap().shown(most);
         match pieces.apply(&note("a.md"), &text, 1_000, &|| false) {
             Ok(done) => prop_assert_eq!(done, (expected, count)),
             Err(Error::PatternTooSlow { .. }) => {
@@ -59,7 +59,7 @@ fn no_more_is_made_than_a_note_may_have() {
     home.put("a.md", &big);
     // Would be 1 GiB, if it were made.
     for (old, new) in [("(?s).+", "$0".repeat(1_000)), ("(x)", "$1".repeat(1_000))] {
-        let huge = Replacement::new(old, &new, true).unwrap();
+        let huge = TextReplacement::new(old, &new, true).unwrap();
         let refused = home.vault.replace(&note("a.md"), &huge, &|| false).unwrap_err();
         let Error::TooLarge { bytes, most, .. } = refused else { panic!("{refused}") };
         assert!(most == 1 << 20 && bytes <= 2 * most, "{bytes} bytes were made");
@@ -78,7 +78,7 @@ fn who_does_not_wait_any_more_stops_a_replacement_between_two_matches() {
     };
     for (old, is_pattern) in [(".*[^a-z]|[a-z]", true), ("a", false)] {
         looked.set(0);
-        let replacement = Replacement::new(old, "b", is_pattern).unwrap();
+        let replacement = TextReplacement::new(old, "b", is_pattern).unwrap();
         let done = home.vault.replace(&note("a.md"), &replacement, &stopped);
         assert_eq!((code(done), looked.get()), ("cancelled", 11));
     }
@@ -91,7 +91,7 @@ fn a_pattern_that_is_too_large_for_a_note_is_refused_and_one_for_lines_is_not() 
     home.put("a.md", "word and word\n".repeat(100_000));
     home.put("line.md", "word and word ".repeat(100_000));
     let replace = |path: &str, old: &str| {
-        let replacement = Replacement::new(old, "", true).unwrap();
+        let replacement = TextReplacement::new(old, "", true).unwrap();
         home.vault.replace(&note(path), &replacement, &|| false)
     };
     // The engine may take one step for each of its states at each byte, and nothing stops it there.

@@ -9,10 +9,10 @@ use std::{
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::{
-    Wish, leftovers,
+    MergeWish, leftovers,
     repo::{Repo, is_sha, nonsense, shown, text},
     repository::Repository,
-    running::Running,
+    running::RunningMerge,
 };
 use crate::codes;
 
@@ -73,8 +73,8 @@ pub(super) async fn sample(target: &Repo<'_>, head: &str) -> Result<Vec<String>,
 /// Collects what a source has and the target may lack.
 pub(super) async fn collect(
     way: &dyn Repository,
-    wish: &Wish,
-    running: &Running,
+    wish: &MergeWish,
+    running: &RunningMerge,
     name: &str,
     sample: &[String],
     spool: &Path,
@@ -101,7 +101,7 @@ pub(super) async fn collect(
 
 async fn look_at_uncommitted(
     repo: &Repo<'_>,
-    wish: &Wish,
+    wish: &MergeWish,
     name: &str,
     collected: &mut Collected,
 ) -> Result<(), ToolError> {
@@ -138,7 +138,7 @@ async fn nothing_beyond(repo: &Repo<'_>, head: &str, shared: &[String]) -> Resul
 
 async fn bundle(
     repo: &Repo<'_>,
-    running: &Running,
+    running: &RunningMerge,
     shared: &[String],
     spool: &Path,
 ) -> Result<Commits, ToolError> {
@@ -184,7 +184,7 @@ fn host_failed(error: &std::io::Error) -> ToolError {
 /// Outer error: failure of the target; inner error: defect of the bundle.
 pub(super) async fn receive(
     target: &Repo<'_>,
-    running: &Running,
+    running: &RunningMerge,
     index: usize,
     name: &str,
     commits: Commits,

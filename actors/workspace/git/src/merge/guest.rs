@@ -8,8 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
-use hivekeep_link::{Link, Wait, link_error};
-use hivekeep_protocol::{Argv, Exec, Exit, FileList};
+use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_protocol::{Argv, Exit, ListFolder, RunCommand};
 
 use super::repository::Repository;
 use crate::codes;
@@ -36,11 +36,11 @@ impl GuestRepository {
         Self { link, cx, through: AtomicBool::new(false) }
     }
 
-    fn wait(&self) -> Wait {
+    fn wait(&self) -> CallTerms {
         if self.through.load(Ordering::Relaxed) {
-            return Wait::at_most(THROUGH);
+            return CallTerms::at_most(THROUGH);
         }
-        Wait { deadline: self.cx.deadline, cancel: self.cx.cancel.clone() }
+        CallTerms { deadline: self.cx.deadline, cancel: self.cx.cancel.clone() }
     }
 }
 
@@ -82,7 +82,7 @@ impl Repository for GuestRepository {
     async fn names(&self, dir: &str) -> Result<Vec<String>, ToolError> {
         let (mut names, mut after) = (Vec::new(), None);
         for _ in 0..PAGES {
-            let request = FileList { path: dir.to_owned(), after, limit: PAGE };
+            let request = ListFolder { path: dir.to_owned(), after, limit: PAGE };
             let listed = self.link.ask(request, self.wait()).await.map_err(link_error)?;
             // A guest may send more than was asked for, or a path instead of a name.
             let sound = listed.entries.into_iter().take(PAGE as usize).map(|entry| entry.name);
@@ -96,7 +96,7 @@ impl Repository for GuestRepository {
     }
 
     async fn remove(&self, path: &str) -> Result<(), ToolError> {
-        let request = Exec {
+        let request = RunCommand {
             argv: Argv::Direct(["rm", "-rf", "--", path].map(str::to_owned).to_vec()),
             env: Vec::new(),
             workdir: Some("/".to_owned()),

@@ -5,7 +5,7 @@ use hivekeep_kernel::{Layer, ToolError, fault_point};
 use super::{
     leftovers::{self, FROM, TO},
     repo::{Repo, failed},
-    running::Running,
+    running::RunningMerge,
 };
 use crate::codes;
 
@@ -17,7 +17,7 @@ use crate::codes;
 /// `target_moved`, `target_dirty`, `git_failed`: the target is unchanged then.
 pub(super) async fn land_if_needed(
     target: &Repo<'_>,
-    running: &Running,
+    running: &RunningMerge,
     from: &str,
     to: &str,
 ) -> Result<(), ToolError> {

@@ -10,7 +10,7 @@ use hivekeep_kernel::{Layer, ToolError};
 
 use super::{
     repo::{Repo, is_sha, shown, text},
-    running::Running,
+    running::RunningMerge,
 };
 use crate::codes;
 use crate::merge::api::{Interrupted, InterruptedOutcome};
@@ -40,7 +40,7 @@ pub(super) fn reference(id: &str, what: &str) -> String {
 ///
 /// # Errors
 /// Fails when something could not be removed.
-pub(super) async fn remove_files(repo: &Repo<'_>, running: &Running) -> Result<(), ToolError> {
+pub(super) async fn remove_files(repo: &Repo<'_>, running: &RunningMerge) -> Result<(), ToolError> {
     for name in repo.way.names(&repo.common).await? {
         let id = name.strip_prefix(FILES).and_then(|rest| rest.split_once('.'));
         if let Some((id, _)) = id.filter(|(id, _)| !running.is_going_on(id)) {
@@ -67,7 +67,7 @@ async fn remove_file(repo: &Repo<'_>, name: &str) -> Result<(), ToolError> {
 ///
 /// # Errors
 /// Fails when something could not be removed; the next merge into the target removes it.
-pub(super) async fn remove_own(target: &Repo<'_>, running: &Running) -> Result<(), ToolError> {
+pub(super) async fn remove_own(target: &Repo<'_>, running: &RunningMerge) -> Result<(), ToolError> {
     for name in target.way.names(&target.common).await? {
         let own = name.strip_prefix(FILES).and_then(|rest| rest.strip_prefix(&*running.id));
         if own.is_some_and(|rest| rest.starts_with('.')) {
@@ -85,7 +85,7 @@ pub(super) async fn remove_own(target: &Repo<'_>, running: &Running) -> Result<(
 /// to look.
 pub(super) async fn remove_all(
     target: &Repo<'_>,
-    running: &Running,
+    running: &RunningMerge,
 ) -> Result<Vec<Interrupted>, ToolError> {
     remove_files(target, running).await?;
     let mut merges: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();

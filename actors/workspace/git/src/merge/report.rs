@@ -3,7 +3,7 @@
 use hivekeep_kernel::{Layer, ToolError};
 
 use super::{
-    Side, Wish,
+    MergeSide, MergeWish,
     collect::Collected,
     conflict::Failure,
     replay::Applied,
@@ -26,8 +26,8 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(
-        wish: &Wish,
-        target: &Side,
+        wish: &MergeWish,
+        target: &MergeSide,
         head: String,
         interrupted_before: Vec<Interrupted>,
     ) -> Self {
@@ -54,7 +54,7 @@ impl Report {
     }
 
     /// Begins the row of the next source.
-    pub(super) fn begin(&mut self, source: &Side, has: &Collected) {
+    pub(super) fn begin(&mut self, source: &MergeSide, has: &Collected) {
         if !has.uncommitted.is_empty() {
             let files = has.uncommitted.iter().take(MAX_FILES);
             self.result.uncommitted_sources.push(Uncommitted {

@@ -19,7 +19,7 @@ impl Merges {
     ///
     /// # Errors
     /// `merge_in_progress`.
-    pub fn begin(&self, target: WorkspaceId) -> Result<Running, ToolError> {
+    pub fn begin(&self, target: WorkspaceId) -> Result<RunningMerge, ToolError> {
         let id = uuid::Uuid::now_v7().simple().to_string();
         match self.targets.entry(target) {
             dashmap::Entry::Occupied(_) => {
@@ -31,7 +31,7 @@ impl Merges {
             dashmap::Entry::Vacant(free) => {
                 self.ids.insert(id.clone());
                 free.insert(id.clone());
-                Ok(Running { id, target, all: self.clone() })
+                Ok(RunningMerge { id, target, all: self.clone() })
             }
         }
     }
@@ -39,14 +39,14 @@ impl Merges {
 
 /// Running merge; it ends when this is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningMerge {
     /// Id that marks its temporary files and refs.
     pub(super) id: String,
     target: WorkspaceId,
     all: Merges,
 }
 
-impl Running {
+impl RunningMerge {
     /// Id of the merge.
     #[cfg(test)]
     pub(super) fn id(&self) -> &str {
@@ -59,7 +59,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningMerge {
     fn drop(&mut self) {
         self.all.ids.remove(&self.id);
         self.all.targets.remove_if(&self.target, |_, id| *id == self.id);

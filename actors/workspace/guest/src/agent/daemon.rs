@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Agent, Identity, Links};
-use crate::carrier::Carrier;
+use super::{Agent, EventListeners, GuestIdentity};
+use crate::carrier::GuestCarrier;
 use crate::contain::{Contain, cgroup, reaper};
 use crate::freeze::Freezer;
 use crate::identity::Persona;
-use crate::jobs::{self, Jobs};
-use crate::session::{self, Stream};
-use crate::settings::{Place, Settings};
-use crate::tasks::{self, Tasks};
+use crate::jobs::{self, JobsFolder};
+use crate::session::{self, StreamKind};
+use crate::settings::{AgentSettings, GuestKind};
+use crate::tasks::{self, GuestTasks};
 
 /// Connections served at once; the next waits to be accepted.
 const MAX_CONNECTIONS: usize = 8;
@@ -27,30 +27,30 @@ impl Agent {
     ///
     /// # Errors
     /// When a folder cannot be made or the containment does not work.
-    pub async fn start(settings: Settings) -> io::Result<Arc<Self>> {
+    pub async fn start(settings: AgentSettings) -> io::Result<Arc<Self>> {
         std::fs::create_dir_all(&settings.run_dir)?;
         raise_open_files();
-        let identity = Identity::read(&settings)?;
+        let identity = GuestIdentity::read(&settings)?;
         let persona = Persona::read(&settings, &identity.boot_id);
         let freezer = match settings.place {
-            Place::Vm => Freezer::new(),
-            Place::Sandbox => Freezer::default(),
+            GuestKind::Vm => Freezer::new(),
+            GuestKind::Sandbox => Freezer::default(),
         };
         let contain = match &settings.cgroup_root {
-            Some(root) => Contain::Cgroup(cgroup::Pool::open(root)?),
+            Some(root) => Contain::Cgroup(cgroup::CgroupPool::open(root)?),
             None => Contain::Subreaper(Arc::new(reaper::Shim::new(&settings.exe)?)),
         };
         crate::files::temp::sweep(&settings.run_dir);
         let agent = Arc::new(Self {
-            jobs: Jobs::open(&settings)?,
-            tasks: Tasks::new(&settings, &identity.boot_id, contain.clone()),
+            jobs: JobsFolder::open(&settings)?,
+            tasks: GuestTasks::new(&settings, &identity.boot_id, contain.clone()),
             null: std::fs::File::open("/dev/null")?,
             identity,
             persona,
             freezer,
             contain,
             network: Default::default(),
-            links: Links::default(),
+            links: EventListeners::default(),
             stopping: CancellationToken::new(),
             settings,
         });
@@ -60,7 +60,7 @@ impl Agent {
     }
 
     /// Accepts and serves connections until the host orders a shutdown.
-    pub async fn serve<C: Carrier>(self: Arc<Self>, mut carrier: C) {
+    pub async fn serve<C: GuestCarrier>(self: Arc<Self>, mut carrier: C) {
         tokio::spawn(an_earlier_timer());
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
@@ -78,11 +78,11 @@ impl Agent {
             };
             let serving = session::serve(self.clone(), reader, writer, C::STREAM);
             match C::STREAM {
-                Stream::Endless => tokio::select! {
+                StreamKind::Endless => tokio::select! {
                     () = self.stopping.cancelled() => return,
                     () = serving => {}
                 },
-                Stream::Connection => {
+                StreamKind::Connection => {
                     tokio::spawn(async move {
                         serving.await;
                         drop(slot);
@@ -103,9 +103,12 @@ async fn an_earlier_timer() {
 }
 
 type Accepted<C> =
-    (tokio::sync::OwnedSemaphorePermit, <C as Carrier>::Reader, <C as Carrier>::Writer);
+    (tokio::sync::OwnedSemaphorePermit, <C as GuestCarrier>::Reader, <C as GuestCarrier>::Writer);
 
-async fn accept<C: Carrier>(carrier: &mut C, slots: &Arc<Semaphore>) -> io::Result<Accepted<C>> {
+async fn accept<C: GuestCarrier>(
+    carrier: &mut C,
+    slots: &Arc<Semaphore>,
+) -> io::Result<Accepted<C>> {
     let slot = slots.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (reader, writer) = carrier.accept().await?;
     Ok((slot, reader, writer))

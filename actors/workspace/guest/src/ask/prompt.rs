@@ -4,7 +4,7 @@ use hivekeep_protocol::Credential;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum CredentialField {
     /// The name.
     Username,
     /// The password.
@@ -13,10 +13,10 @@ pub enum Wanted {
 
 /// Reads `Username for 'https://host': ` and its like: what is wanted, and for which origin.
 /// `None` for anything else, a passphrase of ssh among it.
-pub fn parse(prompt: &str) -> Option<(Wanted, String)> {
+pub fn parse(prompt: &str) -> Option<(CredentialField, String)> {
     let (wanted, rest) = match prompt.split_once(" for '")? {
-        ("Username", rest) => (Wanted::Username, rest),
-        ("Password", rest) => (Wanted::Password, rest),
+        ("Username", rest) => (CredentialField::Username, rest),
+        ("Password", rest) => (CredentialField::Password, rest),
         _ => return None,
     };
     let url = rest.trim_end().strip_suffix("':")?;
@@ -42,10 +42,14 @@ fn origin(url: &str) -> Option<String> {
 }
 
 /// What the prompt is answered with.
-pub fn answer<'c>(credential: &'c Credential, wanted: Wanted, origin: &str) -> Option<&'c str> {
+pub fn answer<'c>(
+    credential: &'c Credential,
+    wanted: CredentialField,
+    origin: &str,
+) -> Option<&'c str> {
     (credential.origin == origin).then(|| match wanted {
-        Wanted::Username => credential.username.as_str(),
-        Wanted::Password => credential.secret.expose(),
+        CredentialField::Username => credential.username.as_str(),
+        CredentialField::Password => credential.secret.expose(),
     })
 }
 
@@ -59,17 +63,26 @@ mod tests {
     #[test]
     fn prompts_name_what_they_want_and_of_whom() {
         for (prompt, expected) in [
-            ("Username for 'https://example.org': ", (Wanted::Username, "https://example.org")),
-            ("Password for 'https://me@example.org': ", (Wanted::Password, "https://example.org")),
+            (
+                "Username for 'https://example.org': ",
+                (CredentialField::Username, "https://example.org"),
+            ),
+            (
+                "Password for 'https://me@example.org': ",
+                (CredentialField::Password, "https://example.org"),
+            ),
             (
                 "Password for 'http://a@b@Example.org:8080': ",
-                (Wanted::Password, "http://example.org:8080"),
+                (CredentialField::Password, "http://example.org:8080"),
             ),
             (
                 "Username for 'https://example.org:443/r.git': ",
-                (Wanted::Username, "https://example.org"),
+                (CredentialField::Username, "https://example.org"),
             ),
-            ("Password for 'https://u@[::1]:81': ", (Wanted::Password, "https://[::1]:81")),
+            (
+                "Password for 'https://u@[::1]:81': ",
+                (CredentialField::Password, "https://[::1]:81"),
+            ),
         ] {
             let (wanted, origin) = parse(prompt).expect(prompt);
             assert_eq!((wanted, origin.as_str()), expected, "{prompt}");

@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::prompt;
-use crate::contain::Scope;
+use crate::contain::ProcessSet;
 use crate::sys::peer;
 
 /// Longest question.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was asked while the command ran.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct AskRecord {
     pub(super) answered: u32,
     pub(super) unanswered: Option<String>,
     pub(super) rejected: bool,
@@ -40,7 +40,7 @@ pub(super) struct Server {
     path: PathBuf,
     credential: Option<Credential>,
     /// Held for a note or the last look only.
-    heard: Mutex<Heard>,
+    heard: Mutex<AskRecord>,
 }
 
 impl Server {
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// Answers processes of `scope`, and no others.
-    pub(super) async fn serve(&self, scope: Scope) {
+    pub(super) async fn serve(&self, scope: ProcessSet) {
         let mut questions = 0;
         while questions < MAX_QUESTIONS {
             let Ok((stream, _)) = self.listener.accept().await else { return };
@@ -98,12 +98,12 @@ impl Server {
         }
     }
 
-    fn note(&self) -> std::sync::MutexGuard<'_, Heard> {
+    fn note(&self) -> std::sync::MutexGuard<'_, AskRecord> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nobody is answered any more.
-    pub(super) fn close(self) -> Heard {
+    pub(super) fn close(self) -> AskRecord {
         std::mem::take(&mut *self.note())
     }
 }

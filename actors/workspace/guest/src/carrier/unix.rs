@@ -8,8 +8,8 @@ use std::path::Path;
 use tokio::net::UnixListener;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::Carrier;
-use crate::session::Stream;
+use super::GuestCarrier;
+use crate::session::StreamKind;
 
 /// Accepts processes of the allowed users.
 #[derive(Debug)]
@@ -39,9 +39,9 @@ impl Unix {
     }
 }
 
-impl Carrier for Unix {
+impl GuestCarrier for Unix {
     const NAME: &'static str = "unix";
-    const STREAM: Stream = Stream::Connection;
+    const STREAM: StreamKind = StreamKind::Connection;
     type Reader = OwnedReadHalf;
     type Writer = OwnedWriteHalf;
 

@@ -18,8 +18,8 @@ use rustix::event::{PollFd, PollFlags};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-use super::Carrier;
-use crate::session::Stream;
+use super::GuestCarrier;
+use crate::session::StreamKind;
 use crate::sys::watched;
 
 /// The port's name, as the host gives it to its device.
@@ -79,11 +79,11 @@ fn find(class: &Path) -> Option<PathBuf> {
     })
 }
 
-impl Carrier for Virtio {
+impl GuestCarrier for Virtio {
     const NAME: &'static str = "virtio-serial";
-    const STREAM: Stream = Stream::Endless;
-    type Reader = Half;
-    type Writer = Half;
+    const STREAM: StreamKind = StreamKind::Endless;
+    type Reader = PortHalf;
+    type Writer = PortHalf;
 
     async fn accept(&mut self) -> io::Result<(Self::Reader, Self::Writer)> {
         while !host_is_there(&self.port)? {
@@ -92,14 +92,17 @@ impl Carrier for Virtio {
             tokio::time::sleep(pause).await;
         }
         self.eager = EAGER_POLLS;
-        Ok((Half::of(&self.port, Interest::READABLE)?, Half::of(&self.port, Interest::WRITABLE)?))
+        Ok((
+            PortHalf::of(&self.port, Interest::READABLE)?,
+            PortHalf::of(&self.port, Interest::WRITABLE)?,
+        ))
     }
 }
 
 /// One direction of the port during one stay of the host. Each has a descriptor
 /// of its own, so that each can be watched anew without the other.
 #[derive(Debug)]
-pub struct Half {
+pub struct PortHalf {
     port: Arc<File>,
     /// The driver interrupts for each buffer it has sent; that is not to look like
     /// something to read.
@@ -107,7 +110,7 @@ pub struct Half {
     watched: Option<AsyncFd<Arc<File>>>,
 }
 
-impl Half {
+impl PortHalf {
     fn of(port: &File, interest: Interest) -> io::Result<Self> {
         let port = Arc::new(port.try_clone()?);
         let watched = Some(watched::shared(port.clone(), interest)?);
@@ -130,7 +133,7 @@ impl Half {
     }
 }
 
-impl AsyncRead for Half {
+impl AsyncRead for PortHalf {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -170,7 +173,7 @@ fn read_all_there_is(port: &File, buf: &mut ReadBuf<'_>) -> Result<(), rustix::i
     Ok(())
 }
 
-impl AsyncWrite for Half {
+impl AsyncWrite for PortHalf {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -7,8 +7,8 @@ use std::io;
 use tokio_vsock::{OwnedReadHalf, OwnedWriteHalf, VMADDR_CID_ANY, VsockAddr, VsockListener};
 
 use self::pieces::Pieces;
-use super::Carrier;
-use crate::session::Stream;
+use super::GuestCarrier;
+use crate::session::StreamKind;
 
 /// Where the host dials.
 pub const PORT: u32 = 5000;
@@ -33,9 +33,9 @@ impl Vsock {
     }
 }
 
-impl Carrier for Vsock {
+impl GuestCarrier for Vsock {
     const NAME: &'static str = "vsock";
-    const STREAM: Stream = Stream::Connection;
+    const STREAM: StreamKind = StreamKind::Connection;
     type Reader = OwnedReadHalf;
     type Writer = Pieces<OwnedWriteHalf>;
 

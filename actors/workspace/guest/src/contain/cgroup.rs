@@ -14,7 +14,7 @@ use hivekeep_protocol::Exit;
 use rustix::process::Pid;
 use tokio::io::unix::AsyncFd;
 
-use super::outputs::{self, Readers};
+use super::outputs::{self, OutputReaders};
 use super::{Error, collect, raw, wait_for};
 use crate::sys::spawn::{Program, Stdio, spawn};
 use crate::sys::watched;
@@ -28,7 +28,7 @@ const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
 /// The cgroups of commands, under one directory of ours.
 #[derive(Debug, Clone)]
-pub struct Pool(Arc<Shared>);
+pub struct CgroupPool(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -40,7 +40,7 @@ struct Shared {
     idle: Mutex<Vec<Cgroup>>,
 }
 
-impl Pool {
+impl CgroupPool {
     /// Takes `root` (made if missing) for this daemon. Commands that an earlier
     /// daemon left there are killed: their caller is gone.
     ///
@@ -111,7 +111,7 @@ impl Pool {
         &self,
         cgroup: Cgroup,
         program: &Program,
-    ) -> Result<(Member, Readers), Error> {
+    ) -> Result<(Member, OutputReaders), Error> {
         let (readers, writers) = outputs::pipes().inspect_err(|_| remove(&cgroup.dir))?;
         let stdio = writers.stdio(self.0.null.as_fd());
         let stdio = Stdio { cgroup: Some(cgroup.procs.as_fd()), ..stdio };
@@ -189,7 +189,7 @@ pub(super) struct Member {
     empty: bool,
     /// Taken by the drop only.
     cgroup: Option<Cgroup>,
-    pool: Pool,
+    pool: CgroupPool,
 }
 
 impl Member {

@@ -11,7 +11,7 @@ use crate::sys::watched;
 
 /// The daemon's ends. Reading does not block.
 #[derive(Debug)]
-pub struct Readers {
+pub struct OutputReaders {
     /// Standard output of the command.
     pub stdout: AsyncFd<OwnedFd>,
     /// Standard error of the command.
@@ -26,9 +26,9 @@ pub(super) struct Writers {
 }
 
 /// Makes both pipes and watches them. Must be called within the runtime.
-pub(super) fn pipes() -> io::Result<(Readers, Writers)> {
+pub(super) fn pipes() -> io::Result<(OutputReaders, Writers)> {
     let ((stdout, out), (stderr, err)) = (pipe()?, pipe()?);
-    Ok((Readers { stdout, stderr }, Writers { stdout: out, stderr: err }))
+    Ok((OutputReaders { stdout, stderr }, Writers { stdout: out, stderr: err }))
 }
 
 fn pipe() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {

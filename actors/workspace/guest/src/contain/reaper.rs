@@ -1,6 +1,6 @@
 //! The daemon's side of the [`crate::reap`] shim.
 //!
-//! A socket joins the two; its messages are [`Note`]s from the shim. The daemon sends nothing: it
+//! A socket joins the two; its messages are [`ShimMessage`]s from the shim. The daemon sends nothing: it
 //! shuts its side down, and that is the order to kill. So a daemon that dies takes its commands
 //! with it.
 
@@ -16,14 +16,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use super::outputs::{self, Readers};
+use super::outputs::{self, OutputReaders};
 use super::{Error, raw, wait_for};
 use crate::sys::spawn::{self, Program, Stdio};
 use crate::sys::watched;
 
 /// Message of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Note {
+pub enum ShimMessage {
     /// The command runs.
     Running,
     /// execve, or what comes before it, failed with this errno.
@@ -34,7 +34,7 @@ pub enum Note {
     Cleared(u32),
 }
 
-/// Most bytes of a [`Note`] on the socket.
+/// Most bytes of a [`ShimMessage`] on the socket.
 const MAX_NOTE_BYTES: usize = 16;
 
 /// Starter of shims.
@@ -56,7 +56,7 @@ impl Shim {
 
     /// Starts the program under a shim, which has its environment, working directory and limits
     /// from here. Blocking and within the runtime, as for a cgroup.
-    pub(super) fn start(&self, program: Program) -> Result<(Reaped, Readers), Error> {
+    pub(super) fn start(&self, program: Program) -> Result<(Reaped, OutputReaders), Error> {
         let mut argv = vec![c"hivekeep-guest".to_owned(), c"reap".to_owned(), program.path];
         argv.extend(program.argv);
         let shim = Program { path: self.exe.clone(), argv, ..program };
@@ -107,16 +107,16 @@ impl Reaped {
     /// Waits for the shim to have started the command.
     pub(super) async fn confirmed(&mut self) -> Result<(), Error> {
         match self.note().await? {
-            Note::Running => Ok(()),
-            Note::CannotStart(errno) => {
+            ShimMessage::Running => Ok(()),
+            ShimMessage::CannotStart(errno) => {
                 self.collected = wait_for(&self.pidfd).await.is_ok();
                 Err(spawn::Error::Exec(io::Error::from_raw_os_error(errno)).into())
             }
-            Note::Exited(..) | Note::Cleared(_) => Err(Error::Lost),
+            ShimMessage::Exited(..) | ShimMessage::Cleared(_) => Err(Error::Lost),
         }
     }
 
-    async fn note(&self) -> Result<Note, Error> {
+    async fn note(&self) -> Result<ShimMessage, Error> {
         let mut bytes = [0; MAX_NOTE_BYTES];
         loop {
             let mut ready = self.notes.readable().await?;
@@ -140,17 +140,17 @@ impl Reaped {
         }
     }
 
-    fn take(&mut self, note: Note) {
+    fn take(&mut self, note: ShimMessage) {
         match note {
-            Note::Exited(exit, others) => {
+            ShimMessage::Exited(exit, others) => {
                 self.exit = Some(exit);
                 self.others = others;
                 if !others {
                     self.cleared = Some(0);
                 }
             }
-            Note::Cleared(killed) => self.cleared = Some(killed),
-            Note::Running | Note::CannotStart(_) => {}
+            ShimMessage::Cleared(killed) => self.cleared = Some(killed),
+            ShimMessage::Running | ShimMessage::CannotStart(_) => {}
         }
     }
 

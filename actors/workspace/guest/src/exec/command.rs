@@ -31,14 +31,14 @@ const MAX_OPEN_FILES: u64 = 65_536;
 
 /// A command ready to start.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedCommand {
     /// What to execute.
     pub program: Program,
     /// The file of a long script; removed when dropped.
     pub script: Option<ScriptFile>,
 }
 
-impl Prepared {
+impl PreparedCommand {
     /// Checks the request and resolves the program. `script_dir` takes long scripts.
     ///
     /// # Errors
@@ -165,10 +165,10 @@ impl Drop for ScriptFile {
 mod tests {
     use super::*;
 
-    fn prepared(argv: Argv, env: &[(&str, &str)]) -> Result<Prepared, GuestCode> {
+    fn prepared(argv: Argv, env: &[(&str, &str)]) -> Result<PreparedCommand, GuestCode> {
         let env: Vec<_> = env.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         let dir = std::env::temp_dir();
-        Prepared::new(&argv, &env, None, &dir).map_err(|error| error.code)
+        PreparedCommand::new(&argv, &env, None, &dir).map_err(|error| error.code)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::session::call::CallCx;
+use crate::session::call::RequestContext;
 
 /// What one read takes of a pipe at first: all that fits it.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -25,7 +25,7 @@ const GATHER: Duration = Duration::from_millis(2);
 const ENOUGH_BYTES: usize = PIPE_BYTES / 2;
 
 pub(super) struct Pump<'cx> {
-    cx: &'cx CallCx,
+    cx: &'cx RequestContext,
     stream: Stream,
     pipe: &'cx AsyncFd<OwnedFd>,
     /// Cancelled when no process that could write is left.
@@ -38,7 +38,7 @@ pub(super) struct Pump<'cx> {
 
 impl<'cx> Pump<'cx> {
     pub(super) fn new(
-        cx: &'cx CallCx,
+        cx: &'cx RequestContext,
         stream: Stream,
         pipe: &'cx AsyncFd<OwnedFd>,
         may_send: u64,

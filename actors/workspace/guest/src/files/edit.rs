@@ -3,18 +3,18 @@
 use std::io::Read;
 use std::path::Path;
 
-use hivekeep_protocol::{FileEdit, FileEdited, GuestCode, GuestError, limits};
+use hivekeep_protocol::{EditFile, EditFileReply, GuestCode, GuestError, limits};
 
-use super::temp::Replacement;
+use super::temp::FileReplacement;
 use super::{io_error, off_thread, path};
-use crate::session::call::CallCx;
+use crate::session::call::RequestContext;
 
 /// Answers [`FileEdit`].
 ///
 /// # Errors
 /// `Invalid` for an empty text to find, `NoMatch`, `NotUtf8`, `TooLarge`, and as
 /// for reading and writing.
-pub async fn run(cx: &CallCx, asked: FileEdit) -> Result<FileEdited, GuestError> {
+pub async fn run(cx: &RequestContext, asked: EditFile) -> Result<EditFileReply, GuestError> {
     if asked.old_string.is_empty() {
         return Err(GuestError::new(GuestCode::Invalid, "the text to find is empty"));
     }
@@ -22,7 +22,7 @@ pub async fn run(cx: &CallCx, asked: FileEdit) -> Result<FileEdited, GuestError>
     off_thread(move || edit(&asked, &run_dir)).await
 }
 
-fn edit(asked: &FileEdit, run_dir: &Path) -> Result<FileEdited, GuestError> {
+fn edit(asked: &EditFile, run_dir: &Path) -> Result<EditFileReply, GuestError> {
     let path = path::absolute(&asked.path)?;
     let name = &asked.path;
     let refuse = |code, why: &str| GuestError::new(code, format!("{name}: {why}"));
@@ -41,7 +41,7 @@ fn edit(asked: &FileEdit, run_dir: &Path) -> Result<FileEdited, GuestError> {
         return Err(refuse(GuestCode::NoMatch, "the text to replace does not occur"));
     }
     let replacements = if asked.replace_all { occurrences } else { 1 };
-    let write = |replacement: &mut Replacement| {
+    let write = |replacement: &mut FileReplacement| {
         let mut rest = text.as_str();
         for _ in 0..replacements {
             let (before, after) = rest.split_once(&asked.old_string).unwrap_or((rest, ""));
@@ -51,9 +51,9 @@ fn edit(asked: &FileEdit, run_dir: &Path) -> Result<FileEdited, GuestError> {
         }
         replacement.append(&[rest.as_bytes()])
     };
-    let mut replacement = Replacement::begin(&path, 0, run_dir)?;
+    let mut replacement = FileReplacement::begin(&path, 0, run_dir)?;
     write(&mut replacement)
         .and_then(|()| replacement.commit(None))
         .map_err(|error| io_error(&error, name))?;
-    Ok(FileEdited { replacements, occurrences })
+    Ok(EditFileReply { replacements, occurrences })
 }

@@ -5,7 +5,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use hivekeep_protocol::{EntryKind, FileEntry, FileList, FileListed, FileStat, GuestError, limits};
+use hivekeep_protocol::{
+    EntryKind, FileEntry, FileStat, GuestError, ListFolder, ListFolderReply, limits,
+};
 
 use super::{io_error, off_thread, path};
 
@@ -18,11 +20,11 @@ const ENTRY_BYTES: usize = 64;
 ///
 /// # Errors
 /// `NotADirectory`, `NotFound`, or as opendir(3).
-pub async fn run(asked: FileList) -> Result<FileListed, GuestError> {
+pub async fn run(asked: ListFolder) -> Result<ListFolderReply, GuestError> {
     off_thread(move || list(&asked)).await
 }
 
-fn list(asked: &FileList) -> Result<FileListed, GuestError> {
+fn list(asked: &ListFolder) -> Result<ListFolderReply, GuestError> {
     let dir = path::absolute(&asked.path)?;
     let failed = |error: std::io::Error| io_error(&error, &asked.path);
     let limit = (asked.limit as usize).clamp(1, limits::MAX_LIST_ENTRIES);
@@ -53,7 +55,7 @@ fn list(asked: &FileList) -> Result<FileListed, GuestError> {
             entries.push(entry_of(name, &meta));
         }
     }
-    Ok(FileListed { entries, more })
+    Ok(ListFolderReply { entries, more })
 }
 
 /// Answers [`FileStat`].

@@ -7,12 +7,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hivekeep_protocol::{FileRead, FileReadDone, GuestError, Stream};
+use hivekeep_protocol::{GuestError, ReadFile, ReadFileReply, Stream};
 use rustix::io::Errno;
 
 use super::append::DIRECT_FROM_BYTES;
 use super::{io_error, off_thread, path};
-use crate::session::call::CallCx;
+use crate::session::call::RequestContext;
 use crate::session::payload::ALIGNMENT;
 use crate::sys::{cached, read};
 
@@ -27,7 +27,7 @@ const SMALL_BYTES: u64 = 16 * 1024;
 /// # Errors
 /// `IsADirectory`; `Invalid` for devices, pipes and sockets; as open(2) and read(2);
 /// `Cancelled`.
-pub async fn run(cx: &CallCx, asked: FileRead) -> Result<FileReadDone, GuestError> {
+pub async fn run(cx: &RequestContext, asked: ReadFile) -> Result<ReadFileReply, GuestError> {
     let name = asked.path.clone();
     let path = path::absolute(&asked.path)?;
     let (file, meta) = off_thread(move || path::open_regular(&path)).await?;
@@ -46,7 +46,7 @@ pub async fn run(cx: &CallCx, asked: FileRead) -> Result<FileReadDone, GuestErro
         sent?;
         content = next.map_err(|error| io_error(&error, &name))?;
     }
-    Ok(FileReadDone { sent_bytes, size_bytes: meta.size(), mode: meta.mode() & 0o7777 })
+    Ok(ReadFileReply { sent_bytes, size_bytes: meta.size(), mode: meta.mode() & 0o7777 })
 }
 
 /// A file to be read from memory where it is there, and else past the page cache: a

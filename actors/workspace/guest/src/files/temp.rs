@@ -19,7 +19,7 @@ const NEW_FILE_MODE: u32 = 0o644;
 
 /// A file on its way to replace another. Dropping it leaves the old one.
 #[derive(Debug)]
-pub struct Replacement {
+pub struct FileReplacement {
     file: Appending,
     temp: PathBuf,
     note: PathBuf,
@@ -28,16 +28,16 @@ pub struct Replacement {
     new_dirs: Vec<PathBuf>,
 }
 
-/// What [`Replacement::commit`] did.
+/// What [`FileReplacement::commit`] did.
 #[derive(Debug, Clone, Copy)]
-pub struct Replaced {
+pub struct ReplacedFile {
     /// There was a file before.
     pub existed: bool,
     /// Permission bits it now has.
     pub mode: u32,
 }
 
-impl Replacement {
+impl FileReplacement {
     /// Begins to replace `target`, whose missing parents are made. `expected_bytes`
     /// are reserved on the disk, so that a full one is noticed first.
     ///
@@ -88,7 +88,7 @@ impl Replacement {
     ///
     /// # Errors
     /// As fsync(2) and rename(2); the old file is then still there.
-    pub fn commit(self, mode: Option<u32>) -> io::Result<Replaced> {
+    pub fn commit(self, mode: Option<u32>) -> io::Result<ReplacedFile> {
         let kept = self.old.as_ref().map_or(NEW_FILE_MODE, |old| old.mode() & 0o7777);
         let mode = mode.map_or(kept, |mode| mode & 0o7777);
         let file = self.file.file();
@@ -102,11 +102,11 @@ impl Replacement {
             sync_parent(dir)?;
         }
         sync_parent(&self.target)?;
-        Ok(Replaced { existed: self.old.is_some(), mode })
+        Ok(ReplacedFile { existed: self.old.is_some(), mode })
     }
 }
 
-impl Drop for Replacement {
+impl Drop for FileReplacement {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.temp);
         let _ = std::fs::remove_file(&self.note);

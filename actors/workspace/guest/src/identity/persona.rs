@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::small;
-use crate::settings::{Place, Settings};
+use crate::settings::{AgentSettings, GuestKind};
 
 /// Where a machine's id stands.
 pub(crate) const MACHINE_ID: &str = "/etc/machine-id";
@@ -31,7 +31,7 @@ pub(super) struct Known {
 
 impl Persona {
     /// As last told by the host, or as the daemon was started.
-    pub fn read(settings: &Settings, boot_id: &str) -> Self {
+    pub fn read(settings: &AgentSettings, boot_id: &str) -> Self {
         let file = settings.run_dir.join("persona.json");
         let told = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let current = told.unwrap_or_else(|| Known {
@@ -40,7 +40,7 @@ impl Persona {
         });
         let persona = Self { file, current: Mutex::new(current.clone()) };
         // There before any snapshot, so that a fork has only to overwrite it.
-        if settings.place == Place::Vm
+        if settings.place == GuestKind::Vm
             && let Err(error) = persona.become_known_as(current)
         {
             crate::say!("{}: {error}", persona.file.display());
@@ -57,7 +57,7 @@ impl Persona {
         self.current().token_hash
     }
 
-    /// For [`hivekeep_protocol::Welcome::boot_id`].
+    /// For [`hivekeep_protocol::GuestWelcome::boot_id`].
     pub fn instance_id(&self) -> String {
         self.current().instance_id.clone()
     }

@@ -33,7 +33,7 @@ const MAX_PART_BYTES: u64 = 480 * 1024;
 
 /// The durable request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spec {
+pub struct JobSpec {
     /// As asked.
     pub start: JobStart,
     /// The boot it was started in.
@@ -66,7 +66,7 @@ pub struct Process {
 
 /// End of a job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Ended {
+pub struct JobEnd {
     /// The leader's exit.
     pub exit: Exit,
     /// Ended by the shutdown of the machine.
@@ -91,7 +91,7 @@ pub enum JobState {
     /// The shim lives.
     Running,
     /// The shim saw it end.
-    Ended(Ended),
+    Ended(JobEnd),
     /// The shim died, or the machine did.
     Lost,
 }
@@ -138,7 +138,7 @@ impl JobDir {
 
     /// # Errors
     /// When it cannot be read.
-    pub fn spec(&self) -> io::Result<Spec> {
+    pub fn spec(&self) -> io::Result<JobSpec> {
         self.load("spec.json")?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -185,7 +185,7 @@ impl JobDir {
     }
 
     /// One that was torn, by its machine's end, says as much as none.
-    fn ended(&self) -> io::Result<Option<Ended>> {
+    fn ended(&self) -> io::Result<Option<JobEnd>> {
         match self.load("exit.json") {
             Err(error)
                 if matches!(

@@ -7,20 +7,20 @@ use hivekeep_protocol::{GuestCode, GuestError};
 
 use super::dir::JobDir;
 use crate::files::io_error;
-use crate::settings::Settings;
+use crate::settings::AgentSettings;
 
 /// The folder of the host's jobs.
 #[derive(Debug, Clone)]
-pub struct Jobs {
+pub struct JobsFolder {
     root: PathBuf,
 }
 
-impl Jobs {
+impl JobsFolder {
     /// Opens the folder.
     ///
     /// # Errors
     /// When it cannot be made or read.
-    pub fn open(settings: &Settings) -> io::Result<Self> {
+    pub fn open(settings: &AgentSettings) -> io::Result<Self> {
         let root = settings.state_dir.join("jobs");
         open_folder(&root)?;
         Ok(Self { root })

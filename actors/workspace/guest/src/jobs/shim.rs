@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 use hivekeep_protocol::GuestError;
 use rustix::event::{PollFd, PollFlags};
 
-use super::dir::{Ended, JobDir, Process, unix_ms};
+use super::dir::{JobDir, JobEnd, Process, unix_ms};
 use super::spool::Spool;
 use super::{disk, end};
 use crate::contain::descend::descendants;
 use crate::contain::{self, raw};
-use crate::exec::command::Prepared;
-use crate::reap::Tree;
+use crate::exec::command::PreparedCommand;
+use crate::reap::ProcessTree;
 use crate::settings::SHUTDOWN_FILE;
 use crate::sys::kill::kill;
-use crate::sys::spawn::{self, EXTRA_FD, Program, Started, Stdio};
+use crate::sys::spawn::{self, EXTRA_FD, Program, StartedProcess, Stdio};
 use crate::sys::{fork, signals, stdio};
 
 /// Signals that do not end a shim.
@@ -39,7 +39,7 @@ const LINGER: Duration = Duration::from_millis(75);
 /// A command that was started.
 #[derive(Debug)]
 struct Job {
-    tree: Tree,
+    tree: ProcessTree,
     children: OwnedFd,
     spool: Spool,
     cgroup: PathBuf,
@@ -111,7 +111,7 @@ fn spawn_within(
     program: &Program,
     stdio: &Stdio<'_>,
     limit: Option<Duration>,
-) -> (Result<Started, spawn::Error>, bool) {
+) -> (Result<StartedProcess, spawn::Error>, bool) {
     let Some(limit) = limit else { return (spawn::spawn(program, stdio), false) };
     std::thread::scope(|scope| {
         let (done, started) = mpsc::channel();
@@ -134,7 +134,7 @@ impl Job {
         let spec = dir.spec().map_err(failed)?;
         let (start, task) = (spec.start, spec.task);
         let prepared =
-            Prepared::new(&start.argv, &start.env, start.workdir.as_deref(), dir.path())?;
+            PreparedCommand::new(&start.argv, &start.env, start.workdir.as_deref(), dir.path())?;
         // A long script stays in the job's folder, which is removed as a whole.
         std::mem::forget(prepared.script);
         let mut program = prepared.program;
@@ -175,7 +175,7 @@ impl Job {
                 return Err(crate::exec::contained(&contain::Error::Start(error)));
             }
         };
-        let (tree, leader_ran_for) = (Tree { leader, exit: None }, None);
+        let (tree, leader_ran_for) = (ProcessTree { leader, exit: None }, None);
         let mut job =
             Self { tree, children, spool, cgroup, begun, limit, timed_out, leader_ran_for };
         let process = Process { shim_pid: raw(rustix::process::getpid()), leader_pid: raw(leader) };
@@ -198,7 +198,7 @@ impl Job {
     ///
     /// # Errors
     /// When its processes cannot be watched.
-    fn see_to_its_end(&mut self, run_dir: &Path) -> io::Result<Ended> {
+    fn see_to_its_end(&mut self, run_dir: &Path) -> io::Result<JobEnd> {
         loop {
             let mut fds = vec![PollFd::new(&self.children, PollFlags::IN)];
             fds.extend(self.spool.pipes().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -247,11 +247,11 @@ impl Job {
         Ok(())
     }
 
-    fn finish(&self, run_dir: &Path) -> io::Result<Ended> {
+    fn finish(&self, run_dir: &Path) -> io::Result<JobEnd> {
         let exit = self.tree.exit.ok_or_else(|| io::Error::other("the leader was lost"))?;
         self.spool.sync();
         let leader_ran_for = self.leader_ran_for.unwrap_or_else(|| self.begun.elapsed());
-        Ok(Ended {
+        Ok(JobEnd {
             exit,
             interrupted: run_dir.join(SHUTDOWN_FILE).exists(),
             finished_unix_ms: unix_ms(),

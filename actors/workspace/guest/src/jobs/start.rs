@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
 use rustix::process::{Pid, WaitOptions};
 
-use super::dir::{JobDir, Spec, TaskTerms, unix_ms};
+use super::dir::{JobDir, JobSpec, TaskTerms, unix_ms};
 use super::folder::disk;
 use crate::agent::Agent;
 use crate::contain::raw;
-use crate::exec::command::Prepared;
+use crate::exec::command::PreparedCommand;
 use crate::files::temp::sync_parent;
 use crate::sys::spawn::{Program, Stdio, spawn};
 
@@ -26,7 +26,7 @@ const ACK_WITHIN: Duration = Duration::from_secs(20);
 
 /// Outcome of an attempt to start a job.
 #[derive(Debug)]
-pub(crate) enum Attempt {
+pub(crate) enum StartAttempt {
     /// The first process has this id.
     Started(u32),
     /// The folder was there before.
@@ -47,9 +47,9 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
         return Err(GuestError::new(GuestCode::Busy, message));
     }
     match attempt(agent, &job, asked.clone(), None)? {
-        Attempt::Started(pid) => Ok(JobStarted { pid, existed: false }),
-        Attempt::Exists => existing(&job, &asked),
-        Attempt::Unknown(error) => Err(error),
+        StartAttempt::Started(pid) => Ok(JobStarted { pid, existed: false }),
+        StartAttempt::Exists => existing(&job, &asked),
+        StartAttempt::Unknown(error) => Err(error),
     }
 }
 
@@ -62,21 +62,21 @@ pub(crate) fn attempt(
     job: &JobDir,
     start: JobStart,
     task: Option<TaskTerms>,
-) -> Result<Attempt, GuestError> {
+) -> Result<StartAttempt, GuestError> {
     // Refuses nonsense before anything is kept of it; the shim does it for real.
     let run_dir = &agent.settings.run_dir;
-    drop(Prepared::new(&start.argv, &start.env, start.workdir.as_deref(), run_dir)?);
+    drop(PreparedCommand::new(&start.argv, &start.env, start.workdir.as_deref(), run_dir)?);
     let boot_id = agent.identity.boot_id.clone();
-    let spec = Spec { start, boot_id, started_unix_ms: unix_ms(), task };
+    let spec = JobSpec { start, boot_id, started_unix_ms: unix_ms(), task };
     let Some(lock) = record(job, &spec).map_err(|error| disk(&error))? else {
-        return Ok(Attempt::Exists);
+        return Ok(StartAttempt::Exists);
     };
     let launched = launch(agent, job, &lock).map_err(|error| disk(&error));
     drop(lock);
-    let refused = match launched.map(|told| hear(&told)) {
-        Ok(Ok(Ok(pid))) => return Ok(Attempt::Started(pid)),
-        Ok(Err(silent)) => return Ok(Attempt::Unknown(disk(&silent))),
-        Ok(Ok(Err(error))) if job.may_have_begun() => return Ok(Attempt::Unknown(error)),
+    let refused = match launched.map(|told| read_outcome(&told)) {
+        Ok(Ok(Ok(pid))) => return Ok(StartAttempt::Started(pid)),
+        Ok(Err(silent)) => return Ok(StartAttempt::Unknown(disk(&silent))),
+        Ok(Ok(Err(error))) if job.may_have_begun() => return Ok(StartAttempt::Unknown(error)),
         Ok(Ok(Err(error))) | Err(error) => error,
     };
     agent.contain.remove_job(&job.id());
@@ -86,7 +86,7 @@ pub(crate) fn attempt(
 
 /// Makes the job's folder with its request, locked from its first moment on.
 /// `None` when another call was quicker.
-fn record(job: &JobDir, spec: &Spec) -> io::Result<Option<File>> {
+fn record(job: &JobDir, spec: &JobSpec) -> io::Result<Option<File>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = job.path().with_file_name(format!(".new-{number}-{}", job.id()));
@@ -163,7 +163,7 @@ fn launch(agent: &Agent, job: &JobDir, lock: &File) -> io::Result<File> {
     Ok(heard.into())
 }
 
-fn hear(mut pipe: &File) -> io::Result<Result<u32, GuestError>> {
+fn read_outcome(mut pipe: &File) -> io::Result<Result<u32, GuestError>> {
     let deadline = Instant::now() + ACK_WITHIN;
     let (mut text, mut part) = (Vec::new(), [0; 1024]);
     loop {

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::io;
 use std::process::ExitCode;
 
-use crate::roles::Failure;
+use crate::roles::RoleFailure;
 
 /// Families, and somewhat beyond the last.
 const FAMILIES: std::ops::RangeInclusive<i32> = 0..=50;
@@ -25,7 +25,7 @@ const NONE: i64 = -1;
 ///
 /// # Errors
 /// When a number is none.
-pub fn run(numbers: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
+pub fn run(numbers: impl Iterator<Item = OsString>) -> Result<ExitCode, RoleFailure> {
     let mut asked = Vec::new();
     for number in numbers {
         asked.push(number.to_string_lossy().parse()?);

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::roles::Failure;
+use crate::roles::RoleFailure;
 
 /// Two of the driver's 32 KiB buffers; more at once is no quicker.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -23,7 +23,7 @@ const AWAY_POLL: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// When the port cannot be used, or an order makes no sense.
-pub fn run(device: Option<OsString>) -> Result<ExitCode, Failure> {
+pub fn run(device: Option<OsString>) -> Result<ExitCode, RoleFailure> {
     let device = device.ok_or("selftest-raw needs the port's device node")?;
     let mut port = File::options().read(true).write(true).open(device)?;
     let mut chunk = vec![0; CHUNK_BYTES];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hivekeep_protocol::{Frame, GuestCode, GuestError, Kind, Stream, limits};
+use hivekeep_protocol::{Frame, FrameKind, GuestCode, GuestError, Stream, limits};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ const MAX_CREDIT_BYTES: usize = 1 << 30;
 
 /// A handler's view of its call.
 #[derive(Debug)]
-pub struct CallCx {
+pub struct RequestContext {
     /// The call.
     pub id: u32,
     /// The daemon.
@@ -37,13 +37,13 @@ pub(super) struct Control {
     pub(super) inflow: Arc<Inflow>,
 }
 
-pub(super) fn open(id: u32, agent: Arc<Agent>, outbox: Outbox) -> (CallCx, Control) {
+pub(super) fn open(id: u32, agent: Arc<Agent>, outbox: Outbox) -> (RequestContext, Control) {
     let cancel = CancellationToken::new();
     let credit = Arc::new(Credit(Semaphore::new(limits::INITIAL_CREDIT_BYTES as usize)));
     let inflow = Arc::new(Inflow::new());
     let control =
         Control { id, cancel: cancel.clone(), credit: credit.clone(), inflow: inflow.clone() };
-    (CallCx { id, agent, cancel, inflow, outbox, credit }, control)
+    (RequestContext { id, agent, cancel, inflow, outbox, credit }, control)
 }
 
 /// Bytes that a call may still send.
@@ -57,7 +57,7 @@ impl Credit {
     }
 }
 
-impl CallCx {
+impl RequestContext {
     /// Sends content, frame by frame, once the host has granted credit for it.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl CallCx {
     pub async fn replenish(&self, bytes: usize) -> Result<(), GuestError> {
         self.inflow.widen(bytes);
         let payload = u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes().to_vec();
-        let frame = Frame { kind: Kind::Credit, id: self.id, payload };
+        let frame = Frame { kind: FrameKind::Credit, id: self.id, payload };
         self.outbox.send(frame.to_bytes()).await.map_err(|_| cancelled())
     }
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use hivekeep_protocol::{
-    Frame, Hello, Kind, PROTOCOL_VERSION, Refusal, Welcome, decode, encode, sync_preamble,
+    Frame, FrameKind, GuestWelcome, HelloRefusal, HostHello, PROTOCOL_VERSION, decode, encode,
+    sync_preamble,
 };
 use subtle::ConstantTimeEq;
 use tokio::io::AsyncRead;
 use tokio::time::timeout;
 
-use super::Stream;
+use super::StreamKind;
 use super::outbox::Outbox;
 use super::source::{Broken, Source};
 use crate::agent::Agent;
@@ -24,7 +25,7 @@ pub(super) async fn accept<R: AsyncRead + Unpin>(
 ) -> Result<(), Broken> {
     let late = |_| Broken::Rubbish("no handshake in time".into());
     match source.stream() {
-        Stream::Endless => loop {
+        StreamKind::Endless => loop {
             let nonce = source.preamble().await?;
             match timeout(DEADLINE, greet(agent, source, outbox, nonce)).await {
                 // The host repeats its preamble until it hears the echo, so the rest
@@ -33,7 +34,7 @@ pub(super) async fn accept<R: AsyncRead + Unpin>(
                 Ok(done) => return done,
             }
         },
-        Stream::Connection => {
+        StreamKind::Connection => {
             let shaking = async {
                 let nonce = source.preamble().await?;
                 greet(agent, source, outbox, nonce).await
@@ -52,14 +53,14 @@ async fn greet<R: AsyncRead + Unpin>(
     let gone = |_| Broken::Closed;
     outbox.send(sync_preamble(nonce).to_vec()).await.map_err(gone)?;
     let frame = source.frame().await?;
-    if frame.kind != Kind::Hello {
+    if frame.kind != FrameKind::Hello {
         return Err(Broken::Rubbish(format!("{:?} frame before the hello", frame.kind)));
     }
-    let hello: Hello =
+    let hello: HostHello =
         decode(&frame.payload).map_err(|error| Broken::Rubbish(format!("hello: {error}")))?;
     let answer = judge(agent, &hello);
     let payload = encode(&answer).map_err(|error| Broken::Rubbish(error.to_string()))?;
-    let frame = Frame { kind: Kind::Welcome, id: 0, payload };
+    let frame = Frame { kind: FrameKind::Welcome, id: 0, payload };
     outbox.send(frame.to_bytes()).await.map_err(gone)?;
     answer.map(drop).map_err(|refusal| {
         crate::say!("link: refused: {refusal}");
@@ -68,16 +69,16 @@ async fn greet<R: AsyncRead + Unpin>(
 }
 
 /// The token is judged first: a stranger learns nothing about versions.
-fn judge(agent: &Agent, hello: &Hello) -> Result<Welcome, Refusal> {
+fn judge(agent: &Agent, hello: &HostHello) -> Result<GuestWelcome, HelloRefusal> {
     let hash = blake3::hash(&hello.token);
     if !bool::from(hash.as_bytes().ct_eq(&agent.persona.token_hash())) {
-        return Err(Refusal::Token);
+        return Err(HelloRefusal::Token);
     }
     if !(hello.min_version..=hello.max_version).contains(&PROTOCOL_VERSION) {
         let (min_version, max_version) = (PROTOCOL_VERSION, PROTOCOL_VERSION);
-        return Err(Refusal::Version { min_version, max_version });
+        return Err(HelloRefusal::Version { min_version, max_version });
     }
-    Ok(Welcome {
+    Ok(GuestWelcome {
         version: PROTOCOL_VERSION,
         guest_version: env!("CARGO_PKG_VERSION").to_owned(),
         boot_id: agent.persona.instance_id(),

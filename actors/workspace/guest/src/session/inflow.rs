@@ -35,7 +35,7 @@ struct State {
 
 /// What [`Inflow::take`] found.
 #[derive(Debug)]
-pub struct Taken {
+pub struct InflowBatch {
     /// In order.
     pub pieces: VecDeque<Payload>,
     /// Nothing more will come.
@@ -89,14 +89,14 @@ impl Inflow {
     }
 
     /// Waits for a batch of content or the end. Cancel-safe. One taker at a time.
-    pub async fn take(&self) -> Taken {
+    pub async fn take(&self) -> InflowBatch {
         loop {
             {
                 let mut state = self.state();
                 if state.ended || state.waiting >= BATCH_BYTES {
                     let pieces = std::mem::take(&mut state.pieces);
                     state.waiting = 0;
-                    return Taken { pieces, ended: state.ended };
+                    return InflowBatch { pieces, ended: state.ended };
                 }
             }
             self.arrived.notified().await;

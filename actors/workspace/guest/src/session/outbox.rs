@@ -1,7 +1,7 @@
 //! The writing half of a connection: one task, one bounded queue.
 
 use bytes::Bytes;
-use hivekeep_protocol::{Frame, HEADER_LEN, Kind, Stream};
+use hivekeep_protocol::{Frame, FrameKind, HEADER_LEN, Stream};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -47,7 +47,7 @@ impl Outbox {
     /// When the connection has ended.
     pub async fn data(&self, id: u32, stream: Stream, content: Bytes) -> Result<(), LinkGone> {
         let mut head = [stream as u8; HEAD_LEN];
-        head[..HEADER_LEN].copy_from_slice(&Frame::header(Kind::Data, id, 1 + content.len()));
+        head[..HEADER_LEN].copy_from_slice(&Frame::header(FrameKind::Data, id, 1 + content.len()));
         self.0.send(Item::Data { head, content }).await.map_err(|_| LinkGone)
     }
 

@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, BytesMut};
 use hivekeep_protocol::{Decoder, Frame, HEADER_LEN, SyncScanner, begins_sync, limits};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::Stream;
+use super::StreamKind;
 use super::payload::Payload;
 
 /// Small, so that little of a large frame is received to here instead of its place.
@@ -40,16 +40,16 @@ pub(super) struct Source<R> {
     decoder: Decoder,
     /// A large data frame of this call that has begun.
     in_place: Option<(u32, Payload)>,
-    stream: Stream,
+    stream: StreamKind,
 }
 
 impl<R: AsyncRead + Unpin> Source<R> {
-    pub(super) fn new(reader: R, stream: Stream) -> Self {
+    pub(super) fn new(reader: R, stream: StreamKind) -> Self {
         let received = BytesMut::with_capacity(BUFFER_BYTES);
         Self { reader, received, decoder: Decoder::default(), in_place: None, stream }
     }
 
-    pub(super) fn stream(&self) -> Stream {
+    pub(super) fn stream(&self) -> StreamKind {
         self.stream
     }
 
@@ -105,7 +105,7 @@ impl<R: AsyncRead + Unpin> Source<R> {
             }
             let inside =
                 self.in_place.is_some() || self.decoder.mid_frame() || !self.received.is_empty();
-            if inside && self.stream == Stream::Endless {
+            if inside && self.stream == StreamKind::Endless {
                 match tokio::time::timeout(GAP, self.fill()).await {
                     Ok(filled) => filled?,
                     Err(_silent) => return Err(Broken::Rubbish("a frame broke off".into())),
@@ -131,7 +131,7 @@ impl<R: AsyncRead + Unpin> Source<R> {
                 self.in_place = Some((id, payload));
                 return Ok(None);
             }
-            if self.stream == Stream::Endless && self.at_preamble() {
+            if self.stream == StreamKind::Endless && self.at_preamble() {
                 return Err(Broken::Anew);
             }
             let some = match (self.decoder.mid_frame(), self.received.len()) {
@@ -155,14 +155,14 @@ impl<R: AsyncRead + Unpin> Source<R> {
 
 #[cfg(test)]
 mod tests {
-    use hivekeep_protocol::{Kind, sync_preamble};
+    use hivekeep_protocol::{FrameKind, sync_preamble};
     use proptest::prelude::*;
     use tokio::io::AsyncWriteExt;
 
     use super::*;
 
     fn data(id: u32, len: usize) -> Frame {
-        Frame { kind: Kind::Data, id, payload: (0..len).map(|n| (n % 3) as u8).collect() }
+        Frame { kind: FrameKind::Data, id, payload: (0..len).map(|n| (n % 3) as u8).collect() }
     }
 
     async fn next(source: &mut Source<tokio::io::DuplexStream>) -> (u32, Vec<u8>) {
@@ -185,7 +185,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
                 let (mut host, guest) = tokio::io::duplex(piece);
-                let mut source = Source::new(guest, Stream::Connection);
+                let mut source = Source::new(guest, StreamKind::Connection);
                 let frames: Vec<_> = (1..).zip(&lens).map(|(id, len)| data(id, *len)).collect();
                 let bytes: Vec<u8> = frames.iter().flat_map(Frame::to_bytes).collect();
                 let sending = tokio::spawn(async move { host.write_all(&bytes).await });
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_frame_that_breaks_off_gives_way_to_a_new_connection() {
         let (mut host, guest) = tokio::io::duplex(1 << 20);
-        let mut source = Source::new(guest, Stream::Endless);
+        let mut source = Source::new(guest, StreamKind::Endless);
         let frame = data(7, 200_000).to_bytes();
         host.write_all(&frame[..150_000]).await.expect("taken");
         assert!(matches!(source.next().await, Err(Broken::Rubbish(_))));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn conversation() -> Vec<u8> {
-        let frame = |id| Frame { kind: Kind::Cancel, id, payload: Vec::new() }.to_bytes();
+        let frame = |id| Frame { kind: FrameKind::Cancel, id, payload: Vec::new() }.to_bytes();
         [sync_preamble([1; 16]).to_vec(), frame(1), sync_preamble([2; 16]).to_vec(), frame(2)]
             .concat()
     }
@@ -219,7 +219,7 @@ mod tests {
     #[tokio::test]
     async fn a_host_that_begins_anew_is_no_rubbish_and_loses_nothing() {
         let bytes = conversation();
-        let mut source = Source::new(&bytes[..], Stream::Endless);
+        let mut source = Source::new(&bytes[..], StreamKind::Endless);
         for nth in 1..=2 {
             assert_eq!(source.preamble().await.unwrap(), [nth; 16]);
             assert_eq!(source.frame().await.unwrap().id, u32::from(nth));
@@ -236,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn a_preamble_inside_a_connection_that_cannot_begin_anew_breaks_it() {
         let bytes = conversation();
-        let mut source = Source::new(&bytes[..], Stream::Connection);
+        let mut source = Source::new(&bytes[..], StreamKind::Connection);
         source.preamble().await.unwrap();
         source.frame().await.unwrap();
         let after = source.frame().await;

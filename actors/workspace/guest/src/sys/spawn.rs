@@ -52,7 +52,7 @@ pub struct Stdio<'fd> {
 
 /// A started process.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedProcess {
     /// Its id; its own session and process group have the same.
     pub pid: Pid,
     /// Readable once it has ended.
@@ -103,7 +103,7 @@ struct Plan {
 ///
 /// # Errors
 /// When any step up to and including execve failed; then no process is left.
-pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<Started, Error> {
+pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<StartedProcess, Error> {
     let (argv, env) = (pointers(&program.argv), pointers(&program.env));
     let workdirs = pointers(&program.workdirs);
     let raw = |fd: Option<BorrowedFd<'_>>| fd.map_or(-1, |fd| fd.as_raw_fd());
@@ -151,7 +151,7 @@ pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<Started, Error> {
         ((&raw const plan.failed).read_volatile(), (&raw const plan.errno).read_volatile())
     };
     if failed == Step::None {
-        return Ok(Started { pid, pidfd });
+        return Ok(StartedProcess { pid, pidfd });
     }
     let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
     let error = io::Error::from_raw_os_error(errno);

@@ -7,18 +7,18 @@ use hivekeep_protocol::{GuestCode, GuestError};
 use tokio::sync::Semaphore;
 
 use super::durable::DurableQueue;
-use super::folder::Folder;
+use super::folder::TaskFolders;
 use crate::contain::Contain;
 use crate::files::off_thread;
 use crate::identity::MACHINE_ID;
 use crate::jobs::{dir::JobDir, end};
-use crate::settings::Settings;
+use crate::settings::AgentSettings;
 
 /// The tasks of this guest.
 #[derive(Debug)]
-pub struct Tasks {
+pub struct GuestTasks {
     contain: Contain,
-    folder: Folder,
+    folder: TaskFolders,
     /// Held by threads that may block, one at a time by `turn`.
     queue: Arc<Mutex<DurableQueue>>,
     /// First come, first served; and no more than one thread for disks is taken.
@@ -27,11 +27,11 @@ pub struct Tasks {
     generation: Arc<AtomicU64>,
 }
 
-impl Tasks {
+impl GuestTasks {
     /// Does not look at the tasks there are; see [`super::run::resume`].
-    pub fn new(settings: &Settings, boot_id: &str, contain: Contain) -> Self {
+    pub fn new(settings: &AgentSettings, boot_id: &str, contain: Contain) -> Self {
         let machine_id = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
-        let folder = Folder::new(&settings.state_dir, &settings.run_dir);
+        let folder = TaskFolders::new(&settings.state_dir, &settings.run_dir);
         let queue =
             DurableQueue::new(folder.clone(), machine_id.trim().to_owned(), boot_id.to_owned());
         Self {

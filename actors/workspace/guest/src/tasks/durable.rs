@@ -8,12 +8,13 @@ use std::io;
 use std::path::Path;
 
 use hivekeep_protocol::{
-    Exit, GuestCode, GuestError, TaskAcked, TaskOutcome, TaskPut, TaskState, TaskTaken, limits,
+    Exit, GuestCode, GuestError, GuestTaskOutcome, GuestTaskState, TaskAcked, TaskPut,
+    TaskPutReply, limits,
 };
 
-use super::folder::Folder;
-use super::log::{Flush, Log};
-use super::queue::{Ended, Phase, Put, Queue, Run, Task};
+use super::folder::TaskFolders;
+use super::log::{LogFlush, TaskLog};
+use super::queue::{PutDecision, StoredTaskResult, TaskPhase, TaskQueue, TaskRecord, TaskRun};
 use crate::files::io_error;
 use crate::jobs::dir::{self, JobDir, JobState};
 
@@ -23,14 +24,14 @@ const WORKDIRS: [&str; 2] = ["/workspace", "/root"];
 /// Queue of tasks with its log. Used by one thread at a time, which may block.
 #[derive(Debug)]
 pub struct DurableQueue {
-    pub(super) folder: Folder,
-    pub(super) tasks: Queue,
+    pub(super) folder: TaskFolders,
+    pub(super) tasks: TaskQueue,
     /// This machine's id.
     pub(super) owner: String,
     boot_id: String,
     loaded: bool,
     /// `None` as long as there have been no tasks.
-    log: Option<Log>,
+    log: Option<TaskLog>,
     /// Places in the log of what open tasks ask for.
     asked_at: HashMap<u64, u64>,
     last_run: u64,
@@ -42,7 +43,7 @@ pub struct DurableQueue {
 
 /// Way in which a task came to its end.
 #[derive(Debug, Clone)]
-pub enum End {
+pub enum TaskCommandEnd {
     /// As the folder of its job says.
     OfJob,
     /// Not run, for this reason.
@@ -57,10 +58,10 @@ fn disk(error: &io::Error) -> GuestError {
 
 impl DurableQueue {
     /// Does not touch the disk.
-    pub fn new(folder: Folder, owner: String, boot_id: String) -> Self {
+    pub fn new(folder: TaskFolders, owner: String, boot_id: String) -> Self {
         Self {
             folder,
-            tasks: Queue::default(),
+            tasks: TaskQueue::default(),
             owner,
             boot_id,
             loaded: false,
@@ -98,14 +99,14 @@ impl DurableQueue {
 
     /// Whether the job of a task runs, has ended or was lost. What cannot be read is looked at
     /// again when its end is taken.
-    fn may_have_begun(&self, task: &Task) -> bool {
+    fn may_have_begun(&self, task: &TaskRecord) -> bool {
         let Some(run) = &task.run else { return false };
         let dir = self.folder.run(run.number);
         let state = dir.state(self.is_of_this_boot(run));
         !matches!(state, Ok(JobState::NeverBegan)) || dir.is_cancelled()
     }
 
-    fn is_of_this_boot(&self, run: &Run) -> bool {
+    fn is_of_this_boot(&self, run: &TaskRun) -> bool {
         run.boot_id == self.boot_id
     }
 
@@ -127,18 +128,18 @@ impl DurableQueue {
             Some(run) => run,
             None => {
                 let run = self.next_run(&asked);
-                let task = Task { run: Some(run.clone()), ..task };
-                self.commit(vec![(task, None)], Flush::Now)?;
+                let task = TaskRecord { run: Some(run.clone()), ..task };
+                self.commit(vec![(task, None)], LogFlush::Now)?;
                 run
             }
         };
         Ok(Some((self.folder.run(run.number), asked, run.workdir)))
     }
 
-    fn next_run(&mut self, asked: &TaskPut) -> Run {
+    fn next_run(&mut self, asked: &TaskPut) -> TaskRun {
         self.last_run += 1;
         let (boot_id, workdir) = (self.boot_id.clone(), Some(workdir_of(asked)));
-        Run { number: self.last_run, boot_id, workdir }
+        TaskRun { number: self.last_run, boot_id, workdir }
     }
 
     /// State of a task's job, as its folder says.
@@ -189,32 +190,32 @@ impl DurableQueue {
         &mut self,
         asked: TaskPut,
         may_begin: bool,
-    ) -> Result<(TaskTaken, Option<u64>), GuestError> {
+    ) -> Result<(TaskPutReply, Option<u64>), GuestError> {
         let digest = digest_of(&asked);
         match self.tasks.put(&asked.task_id, &asked.message_id, digest.clone()) {
-            Put::Full => {
+            PutDecision::Full => {
                 let message = format!("{} tasks are kept and not acknowledged", limits::MAX_TASKS);
                 Err(GuestError::new(GuestCode::Busy, message))
             }
-            Put::Repeat(task) => {
+            PutDecision::Repeat(task) => {
                 let result = match &task.phase {
-                    Phase::Open => None,
-                    Phase::Ended(ended) | Phase::Acknowledged(ended) => {
+                    TaskPhase::Open => None,
+                    TaskPhase::Ended(ended) | TaskPhase::Acknowledged(ended) => {
                         Some(Box::new(self.result(&task, ended)?))
                     }
                 };
                 let (state, differs) = (self.tasks.state(&task), task.digest != digest);
-                Ok((TaskTaken { state, repeat: true, differs, result }, None))
+                Ok((TaskPutReply { state, repeat: true, differs, result }, None))
             }
-            Put::New(mut task) => {
+            PutDecision::New(mut task) => {
                 let (seq, begins) = (task.seq, may_begin && self.tasks.is_idle());
                 task.run = begins.then(|| self.next_run(&asked));
-                self.commit(vec![(task, Some(asked))], Flush::Now)?;
+                self.commit(vec![(task, Some(asked))], LogFlush::Now)?;
                 if begins {
                     self.tasks.runs_already(seq);
                 }
-                let state = if begins { TaskState::Running } else { TaskState::Queued };
-                let taken = TaskTaken { state, repeat: false, differs: false, result: None };
+                let state = if begins { GuestTaskState::Running } else { GuestTaskState::Queued };
+                let taken = TaskPutReply { state, repeat: false, differs: false, result: None };
                 Ok((taken, begins.then_some(seq)))
             }
         }
@@ -232,7 +233,7 @@ impl DurableQueue {
         if !tasks.is_empty() {
             // A host that is told one again has it, and says so again.
             let tasks = tasks.into_iter().map(|task| (task, None)).collect();
-            self.commit(tasks, Flush::WithTheNext)?;
+            self.commit(tasks, LogFlush::WithTheNext)?;
         }
         runs.into_iter().for_each(|run| self.count_surplus(run));
         self.forget();
@@ -266,16 +267,21 @@ impl DurableQueue {
     ///
     /// # Errors
     /// `UnknownTask`, or disk errors.
-    pub fn cancel(&mut self, task_id: &str) -> Result<(TaskState, Option<JobDir>), GuestError> {
+    pub fn cancel(
+        &mut self,
+        task_id: &str,
+    ) -> Result<(GuestTaskState, Option<JobDir>), GuestError> {
         let task = self.tasks.find(task_id).ok_or_else(|| unknown(task_id))?.clone();
         let state = self.tasks.state(&task);
         match state {
-            TaskState::Queued => self.end(task.seq, &End::Cancelled).map(|()| (state, None)),
-            // Claimed, and about to begin: it finds out that it must not.
-            TaskState::Running if task.run.is_none() => {
-                self.end(task.seq, &End::Cancelled).map(|()| (TaskState::Queued, None))
+            GuestTaskState::Queued => {
+                self.end(task.seq, &TaskCommandEnd::Cancelled).map(|()| (state, None))
             }
-            TaskState::Running => {
+            // Claimed, and about to begin: it finds out that it must not.
+            GuestTaskState::Running if task.run.is_none() => self
+                .end(task.seq, &TaskCommandEnd::Cancelled)
+                .map(|()| (GuestTaskState::Queued, None)),
+            GuestTaskState::Running => {
                 self.cancelled.insert(task.seq);
                 let run = self.run(task.seq);
                 if let Some(run) = run.as_ref().filter(|run| run.path().exists()) {
@@ -283,7 +289,7 @@ impl DurableQueue {
                 }
                 Ok((state, run))
             }
-            TaskState::Done | TaskState::Acknowledged => Ok((state, None)),
+            GuestTaskState::Done | GuestTaskState::Acknowledged => Ok((state, None)),
         }
     }
 
@@ -296,11 +302,13 @@ impl DurableQueue {
     ///
     /// # Errors
     /// Disk errors; it is then to be tried again.
-    pub fn end(&mut self, seq: u64, end: &End) -> Result<(), GuestError> {
+    pub fn end(&mut self, seq: u64, end: &TaskCommandEnd) -> Result<(), GuestError> {
         let ended = match end {
-            End::NotRun(error) => not_run(TaskOutcome::NotRun(bounded(error.clone()))),
-            End::Cancelled => not_run(TaskOutcome::Cancelled),
-            End::OfJob => {
+            TaskCommandEnd::NotRun(error) => {
+                not_run(GuestTaskOutcome::NotRun(bounded(error.clone())))
+            }
+            TaskCommandEnd::Cancelled => not_run(GuestTaskOutcome::Cancelled),
+            TaskCommandEnd::OfJob => {
                 let ended = match self.job_state(seq).map_err(|error| disk(&error))? {
                     JobState::Ended(ended) => Some(ended),
                     _ => None,
@@ -308,33 +316,33 @@ impl DurableQueue {
                 self.ended(seq, ended)
             }
         };
-        let task = self.tasks.end(seq, |number| Ended { number, ..ended });
+        let task = self.tasks.end(seq, |number| StoredTaskResult { number, ..ended });
         if let Some(task) = task {
-            self.commit(vec![(task, None)], Flush::Now)?;
+            self.commit(vec![(task, None)], LogFlush::Now)?;
         }
         self.cancelled.remove(&seq);
         Ok(())
     }
 
     /// The result of a task whose run is over; without an end it was interrupted.
-    fn ended(&self, seq: u64, ended: Option<dir::Ended>) -> Ended {
+    fn ended(&self, seq: u64, ended: Option<dir::JobEnd>) -> StoredTaskResult {
         let run = self.tasks.task(seq).and_then(|task| task.run.clone());
         let dir = run.as_ref().map(|run| self.folder.run(run.number));
         let workdir = run.and_then(|run| run.workdir);
         let Some(ended) = ended else {
             let totals = dir.map_or([0; 2], |dir| dir.totals());
-            return Ended { workdir, totals, ..not_run(TaskOutcome::Interrupted) };
+            return StoredTaskResult { workdir, totals, ..not_run(GuestTaskOutcome::Interrupted) };
         };
         let outcome = match ended.exit {
-            _ if ended.interrupted => TaskOutcome::Interrupted,
-            _ if ended.timed_out => TaskOutcome::TimedOut,
+            _ if ended.interrupted => GuestTaskOutcome::Interrupted,
+            _ if ended.timed_out => GuestTaskOutcome::TimedOut,
             Exit::Signal(libc::SIGKILL) if dir.is_some_and(|dir| dir.is_cancelled()) => {
-                TaskOutcome::Cancelled
+                GuestTaskOutcome::Cancelled
             }
-            exit => TaskOutcome::Ended(exit),
+            exit => GuestTaskOutcome::Ended(exit),
         };
         let (elapsed_ms, totals) = (ended.elapsed_ms, ended.totals);
-        Ended { number: 0, outcome, workdir, elapsed_ms, totals }
+        StoredTaskResult { number: 0, outcome, workdir, elapsed_ms, totals }
     }
 }
 
@@ -372,11 +380,11 @@ fn bounded(mut error: GuestError) -> GuestError {
     error
 }
 
-fn not_run(outcome: TaskOutcome) -> Ended {
-    Ended { number: 0, outcome, workdir: None, elapsed_ms: 0, totals: [0; 2] }
+fn not_run(outcome: GuestTaskOutcome) -> StoredTaskResult {
+    StoredTaskResult { number: 0, outcome, workdir: None, elapsed_ms: 0, totals: [0; 2] }
 }
 
 /// The run that holds a task's output.
-fn run_of(task: &Task) -> Option<u64> {
+fn run_of(task: &TaskRecord) -> Option<u64> {
     task.run.as_ref().map(|run| run.number)
 }

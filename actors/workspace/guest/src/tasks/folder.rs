@@ -2,7 +2,7 @@
 //!
 //! | path | holds |
 //! |---|---|
-//! | `log`, in the state folder | whose tasks these are, every [`Task`](super::queue::Task), and what it asks for, by what became of it one after the other |
+//! | `log`, in the state folder | whose tasks these are, every [`TaskRecord`](super::queue::TaskRecord), and what it asks for, by what became of it one after the other |
 //! | `outputs/rNUMBER/`, beside it | what a task has printed; there once it has |
 //! | `runs/rNUMBER/`, in the run folder | the [`JobDir`] of a task; there until its end is in the log |
 //!
@@ -16,20 +16,20 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use hivekeep_protocol::{TaskOutput, limits};
+use hivekeep_protocol::{TaskStreamOutput, limits};
 
-use super::log::{Log, staged};
+use super::log::{TaskLog, staged};
 use crate::files::temp::sync_parent;
 use crate::jobs::dir::JobDir;
 
 /// The tasks' folders.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub struct TaskFolders {
     root: PathBuf,
     runs: PathBuf,
 }
 
-impl Folder {
+impl TaskFolders {
     /// Does not touch the disk. The first folder may not be there yet.
     pub fn new(state_dir: &Path, run_dir: &Path) -> Self {
         Self { root: state_dir.join("tasks"), runs: run_dir.join("runs") }
@@ -62,13 +62,13 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be made; then it is not there.
-    pub fn make(&self, first: Vec<u8>) -> io::Result<Log> {
+    pub fn make(&self, first: Vec<u8>) -> io::Result<TaskLog> {
         let staged = self.root.with_file_name(".tasks.new");
         if staged.exists() {
             std::fs::remove_dir_all(&staged)?;
         }
         std::fs::create_dir_all(staged.join("outputs"))?;
-        let (log, _places) = Log::create(&staged.join("log"), std::iter::once(Ok(first)))?;
+        let (log, _places) = TaskLog::create(&staged.join("log"), std::iter::once(Ok(first)))?;
         std::fs::rename(&staged, &self.root)?;
         sync_parent(&self.root)?;
         Ok(log)
@@ -78,9 +78,9 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be read. What it has is whole or not there, so that the disk is to blame.
-    pub fn load(&self, each: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<Log> {
+    pub fn load(&self, each: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<TaskLog> {
         let _none = std::fs::remove_file(staged(&self.log()));
-        Log::open(&self.log(), each)
+        TaskLog::open(&self.log(), each)
     }
 
     /// Path of the log.
@@ -124,7 +124,12 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn output(&self, number: u64, stream: &str, total_bytes: u64) -> io::Result<TaskOutput> {
+    pub fn output(
+        &self,
+        number: u64,
+        stream: &str,
+        total_bytes: u64,
+    ) -> io::Result<TaskStreamOutput> {
         let path = self.run(number).outputs().join(stream);
         let mut head = Vec::new();
         let kept_bytes = match File::open(&path) {
@@ -137,7 +142,7 @@ impl Folder {
             Err(error) => return Err(error),
         };
         let path = (kept_bytes > head.len() as u64).then(|| path.to_string_lossy().into_owned());
-        Ok(TaskOutput { head, total_bytes: total_bytes.max(kept_bytes), path })
+        Ok(TaskStreamOutput { head, total_bytes: total_bytes.max(kept_bytes), path })
     }
 
     /// Bytes that a task's outputs take beyond what is always shown of them.

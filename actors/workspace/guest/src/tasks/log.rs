@@ -34,7 +34,7 @@ type Chain = [u8; CHAIN_BYTES];
 
 /// The file, and where its records end.
 #[derive(Debug)]
-pub struct Log {
+pub struct TaskLog {
     file: File,
     /// Here the next record goes.
     end: u64,
@@ -48,14 +48,14 @@ pub struct Log {
 
 /// Whether a record has to be on the disk when it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flush {
+pub enum LogFlush {
     /// The record has to be, and with it all before.
     Now,
     /// The record may go with the next that has to be.
     WithTheNext,
 }
 
-impl Log {
+impl TaskLog {
     /// Writes a new file with these records, durably, in the place of any there is.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Log {
         let (end, room) = (FIRST_AT, FIRST_AT);
         let mut log = Self { file, end, room, chain: salt, renew_at: RENEW_BYTES, broken: false };
         let places: Vec<u64> = records
-            .map(|record| log.append(&[record?], Flush::WithTheNext).map(|places| places[0]))
+            .map(|record| log.append(&[record?], LogFlush::WithTheNext).map(|places| places[0]))
             .collect::<io::Result<_>>()?;
         if log.room == FIRST_AT {
             log.widen(AHEAD_BYTES)?;
@@ -142,7 +142,7 @@ impl Log {
     ///
     /// # Errors
     /// When they cannot be written; then nothing is added.
-    pub fn append(&mut self, records: &[Vec<u8>], flush: Flush) -> io::Result<Vec<u64>> {
+    pub fn append(&mut self, records: &[Vec<u8>], flush: LogFlush) -> io::Result<Vec<u64>> {
         let (mut bytes, mut chain, mut places) = (Vec::new(), self.chain, Vec::new());
         for record in records {
             if record.is_empty() || record.len() > MAX_RECORD_BYTES {
@@ -159,7 +159,7 @@ impl Log {
             self.widen(end - self.room)?;
         }
         self.file.write_all_at(&bytes, self.end)?;
-        if flush == Flush::Now
+        if flush == LogFlush::Now
             && let Err(error) = self.file.sync_data()
         {
             // The kernel forgets what it could not write: another flush would say nothing of it.

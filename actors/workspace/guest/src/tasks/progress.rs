@@ -22,8 +22,8 @@ pub(super) async fn tell(agent: Arc<Agent>, generation: u64, seq: u64, run: JobD
     loop {
         ticks.tick().await;
         let looked = run.clone();
-        let news = off_thread(move || news(&looked, told));
-        let Some((written, tail)) = news.await else { continue };
+        let output = off_thread(move || new_output(&looked, told));
+        let Some((written, tail)) = output.await else { continue };
         if ids.is_none() {
             let named = agent.tasks.with(generation, move |queue| {
                 Ok(queue
@@ -42,7 +42,7 @@ pub(super) async fn tell(agent: Arc<Agent>, generation: u64, seq: u64, run: JobD
 }
 
 /// Sizes of the streams and the end of one that has grown since `told`; `None` where none has.
-fn news(run: &JobDir, told: [u64; 2]) -> Option<([u64; 2], Vec<u8>)> {
+fn new_output(run: &JobDir, told: [u64; 2]) -> Option<([u64; 2], Vec<u8>)> {
     let totals = run.totals();
     let length = |name| std::fs::metadata(run.outputs().join(name)).map_or(0, |file| file.len());
     let kept = [length("stdout"), length("stderr")];

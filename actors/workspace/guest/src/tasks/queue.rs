@@ -1,17 +1,17 @@
 //! State machine of the tasks: which is next, and what is known of each. Pure: the disk is
 //! [`super::folder`]'s.
 //!
-//! Each change is decided here, written down by the caller, and only then [applied](Queue::apply). What
+//! Each change is decided here, written down by the caller, and only then [applied](TaskQueue::apply). What
 //! a crash cuts short in between has not happened, or is found on the disk by the next daemon.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use hivekeep_protocol::{TaskOutcome, TaskState, limits};
+use hivekeep_protocol::{GuestTaskOutcome, GuestTaskState, limits};
 use serde::{Deserialize, Serialize};
 
 /// Record of a task, as the disk holds it in every state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Task {
+pub struct TaskRecord {
     /// Place in the order of arrival; never used twice.
     pub seq: u64,
     /// As put.
@@ -21,15 +21,15 @@ pub struct Task {
     /// Digest of what it asks for.
     pub digest: String,
     /// Phase that was written down last.
-    pub phase: Phase,
+    pub phase: TaskPhase,
     /// The run that was made for it. Whether that began, the job's folder knows.
     #[serde(default)]
-    pub run: Option<Run>,
+    pub run: Option<TaskRun>,
 }
 
 /// The job that runs a task, written down before it can begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct TaskRun {
     /// Number of its folder; never another task's.
     pub number: u64,
     /// The boot that it is of.
@@ -40,22 +40,22 @@ pub struct Run {
 
 /// Phase that a task is known to have reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
+pub enum TaskPhase {
     /// No result yet.
     Open,
     /// A result that the host may not have.
-    Ended(Ended),
+    Ended(StoredTaskResult),
     /// A result that the host has.
-    Acknowledged(Ended),
+    Acknowledged(StoredTaskResult),
 }
 
 /// Result of a task; never changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct StoredTaskResult {
     /// Ascends in the order of the ends.
     pub number: u64,
     /// Outcome of the task.
-    pub outcome: TaskOutcome,
+    pub outcome: GuestTaskOutcome,
     /// See [`hivekeep_protocol::TaskResult::workdir`].
     pub workdir: Option<String>,
     /// See [`hivekeep_protocol::TaskResult::elapsed_ms`].
@@ -66,19 +66,19 @@ pub struct Ended {
 
 /// Decision on a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Put {
+pub enum PutDecision {
     /// A new task, to be written down and applied.
-    New(Task),
+    New(TaskRecord),
     /// A task that is known.
-    Repeat(Task),
+    Repeat(TaskRecord),
     /// There are [`limits::MAX_TASKS`].
     Full,
 }
 
 /// All tasks of a guest.
 #[derive(Debug, Default)]
-pub struct Queue {
-    tasks: BTreeMap<u64, Task>,
+pub struct TaskQueue {
+    tasks: BTreeMap<u64, TaskRecord>,
     by_id: HashMap<String, u64>,
     /// Open tasks that were started, or are being started.
     active: HashSet<u64>,
@@ -86,7 +86,7 @@ pub struct Queue {
     last_number: u64,
 }
 
-impl Queue {
+impl TaskQueue {
     /// Empty, for tasks that come after these. Their places are not given again: what still looks
     /// after a task of before must not take another for it.
     pub fn successor(&self) -> Self {
@@ -94,56 +94,56 @@ impl Queue {
     }
 
     /// The task of a place.
-    pub fn task(&self, seq: u64) -> Option<&Task> {
+    pub fn task(&self, seq: u64) -> Option<&TaskRecord> {
         self.tasks.get(&seq)
     }
 
     /// Open tasks, in order of arrival.
-    pub fn open(&self) -> impl Iterator<Item = &Task> {
-        self.tasks.values().filter(|task| task.phase == Phase::Open)
+    pub fn open(&self) -> impl Iterator<Item = &TaskRecord> {
+        self.tasks.values().filter(|task| task.phase == TaskPhase::Open)
     }
 
     /// Every task that is known, in order of arrival.
-    pub fn all(&self) -> impl Iterator<Item = &Task> {
+    pub fn all(&self) -> impl Iterator<Item = &TaskRecord> {
         self.tasks.values()
     }
 
     /// Whether there is such a task, without a result.
     pub fn is_open(&self, seq: u64) -> bool {
-        self.tasks.get(&seq).is_some_and(|task| task.phase == Phase::Open)
+        self.tasks.get(&seq).is_some_and(|task| task.phase == TaskPhase::Open)
     }
 
     /// The task of an id.
-    pub fn find(&self, task_id: &str) -> Option<&Task> {
+    pub fn find(&self, task_id: &str) -> Option<&TaskRecord> {
         self.by_id.get(task_id).and_then(|seq| self.tasks.get(seq))
     }
 
     /// State of a task.
-    pub fn state(&self, task: &Task) -> TaskState {
+    pub fn state(&self, task: &TaskRecord) -> GuestTaskState {
         match task.phase {
-            Phase::Open if self.active.contains(&task.seq) => TaskState::Running,
-            Phase::Open => TaskState::Queued,
-            Phase::Ended(_) => TaskState::Done,
-            Phase::Acknowledged(_) => TaskState::Acknowledged,
+            TaskPhase::Open if self.active.contains(&task.seq) => GuestTaskState::Running,
+            TaskPhase::Open => GuestTaskState::Queued,
+            TaskPhase::Ended(_) => GuestTaskState::Done,
+            TaskPhase::Acknowledged(_) => GuestTaskState::Acknowledged,
         }
     }
 
     /// Decides on a put.
-    pub fn put(&self, task_id: &str, message_id: &str, digest: String) -> Put {
+    pub fn put(&self, task_id: &str, message_id: &str, digest: String) -> PutDecision {
         if let Some(task) = self.find(task_id) {
-            return Put::Repeat(task.clone());
+            return PutDecision::Repeat(task.clone());
         }
-        let acknowledged = |task: &&Task| matches!(task.phase, Phase::Acknowledged(_));
+        let acknowledged = |task: &&TaskRecord| matches!(task.phase, TaskPhase::Acknowledged(_));
         if self.tasks.len() - self.tasks.values().filter(acknowledged).count() >= limits::MAX_TASKS
         {
-            return Put::Full;
+            return PutDecision::Full;
         }
-        Put::New(Task {
+        PutDecision::New(TaskRecord {
             seq: self.last_seq + 1,
             task_id: task_id.to_owned(),
             message_id: message_id.to_owned(),
             digest,
-            phase: Phase::Open,
+            phase: TaskPhase::Open,
             run: None,
         })
     }
@@ -174,23 +174,23 @@ impl Queue {
     }
 
     /// A task that ended, to be written down and applied; `None` when it had ended before.
-    pub fn end(&self, seq: u64, end: impl FnOnce(u64) -> Ended) -> Option<Task> {
-        let task = self.tasks.get(&seq).filter(|task| task.phase == Phase::Open)?;
-        Some(Task { phase: Phase::Ended(end(self.last_number + 1)), ..task.clone() })
+    pub fn end(&self, seq: u64, end: impl FnOnce(u64) -> StoredTaskResult) -> Option<TaskRecord> {
+        let task = self.tasks.get(&seq).filter(|task| task.phase == TaskPhase::Open)?;
+        Some(TaskRecord { phase: TaskPhase::Ended(end(self.last_number + 1)), ..task.clone() })
     }
 
     /// A task whose result the host has, to be written down and applied; `None` when that is
     /// known, or there is no result.
-    pub fn acknowledge(&self, task_id: &str) -> Option<Task> {
+    pub fn acknowledge(&self, task_id: &str) -> Option<TaskRecord> {
         let task = self.find(task_id)?;
-        let Phase::Ended(ended) = &task.phase else { return None };
-        Some(Task { phase: Phase::Acknowledged(ended.clone()), ..task.clone() })
+        let TaskPhase::Ended(ended) = &task.phase else { return None };
+        Some(TaskRecord { phase: TaskPhase::Acknowledged(ended.clone()), ..task.clone() })
     }
 
     /// Applies what was written down.
-    pub fn apply(&mut self, task: Task) {
+    pub fn apply(&mut self, task: TaskRecord) {
         self.last_seq = self.last_seq.max(task.seq);
-        if let Phase::Ended(ended) | Phase::Acknowledged(ended) = &task.phase {
+        if let TaskPhase::Ended(ended) | TaskPhase::Acknowledged(ended) = &task.phase {
             self.last_number = self.last_number.max(ended.number);
             self.active.remove(&task.seq);
         }
@@ -199,12 +199,12 @@ impl Queue {
     }
 
     /// Acknowledged tasks in the order in which they ended.
-    pub fn acknowledged(&self) -> Vec<&Task> {
+    pub fn acknowledged(&self) -> Vec<&TaskRecord> {
         let mut all: Vec<_> = self
             .tasks
             .values()
             .filter_map(|task| match &task.phase {
-                Phase::Acknowledged(ended) => Some((ended.number, task)),
+                TaskPhase::Acknowledged(ended) => Some((ended.number, task)),
                 _ => None,
             })
             .collect();
@@ -214,7 +214,7 @@ impl Queue {
 
     /// Forgets the oldest acknowledged tasks beyond [`limits::MAX_TASKS_REMEMBERED`]. What the
     /// disk has of them may go.
-    pub fn forget(&mut self) -> Vec<Task> {
+    pub fn forget(&mut self) -> Vec<TaskRecord> {
         let known = self.acknowledged();
         let beyond = known.len().saturating_sub(limits::MAX_TASKS_REMEMBERED);
         let gone: Vec<_> = known[..beyond].iter().map(|task| task.seq).collect();
@@ -226,12 +226,12 @@ impl Queue {
     }
 
     /// Results beyond a number that were not acknowledged, in their order.
-    pub fn results(&self, after: u64) -> Vec<(&Task, &Ended)> {
+    pub fn results(&self, after: u64) -> Vec<(&TaskRecord, &StoredTaskResult)> {
         let mut all: Vec<_> = self
             .tasks
             .values()
             .filter_map(|task| match &task.phase {
-                Phase::Ended(ended) if ended.number > after => Some((task, ended)),
+                TaskPhase::Ended(ended) if ended.number > after => Some((task, ended)),
                 _ => None,
             })
             .collect();

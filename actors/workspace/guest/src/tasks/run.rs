@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hivekeep_protocol::{
-    Argv, GuestCode, GuestError, GuestEvent, JobStart, TaskNews, TaskPut, encode, limits,
+    Argv, GuestCode, GuestError, GuestEvent, JobStart, TaskPut, TaskResultsPush, encode, limits,
 };
 
-use super::durable::End;
+use super::durable::TaskCommandEnd;
 use super::progress;
 use crate::agent::Agent;
 use crate::files::off_thread;
 use crate::jobs::dir::{JobDir, JobState, TaskTerms};
-use crate::jobs::start::{Attempt, attempt};
+use crate::jobs::start::{StartAttempt, attempt};
 use crate::jobs::{end, watch};
 use crate::settings::SHUTDOWN_FILE;
 
@@ -83,14 +83,18 @@ pub(super) async fn run(agent: Arc<Agent>, generation: u64, seq: u64) {
     });
     let (job, asked, workdir) = match begun.await {
         Ok(Some(begun)) => begun,
-        Ok(None) => return conclude(agent, generation, seq, None, End::Cancelled).await,
-        Err(error) => return conclude(agent, generation, seq, None, End::NotRun(error)).await,
+        Ok(None) => return conclude(agent, generation, seq, None, TaskCommandEnd::Cancelled).await,
+        Err(error) => {
+            return conclude(agent, generation, seq, None, TaskCommandEnd::NotRun(error)).await;
+        }
     };
     let (starting, its_job) = (agent.clone(), job.clone());
     match off_thread(move || start(&starting, &its_job, asked, workdir)).await {
-        Ok(Attempt::Unknown(error)) => crate::say!("task {}: {error}", job.id()),
+        Ok(StartAttempt::Unknown(error)) => crate::say!("task {}: {error}", job.id()),
         Ok(_) => {}
-        Err(error) => return conclude(agent, generation, seq, None, End::NotRun(error)).await,
+        Err(error) => {
+            return conclude(agent, generation, seq, None, TaskCommandEnd::NotRun(error)).await;
+        }
     }
     // Ordered, or become another machine's, while it was started.
     let cancelled = agent.tasks.with(generation, move |queue| Ok(queue.is_cancelled(seq))).await;
@@ -111,7 +115,7 @@ fn start(
     job: &JobDir,
     asked: TaskPut,
     workdir: Option<String>,
-) -> Result<Attempt, GuestError> {
+) -> Result<StartAttempt, GuestError> {
     let limit_secs = asked.timeout_secs;
     if !(1..=limits::MAX_TASK_TIMEOUT_SECS).contains(&limit_secs) {
         let most = limits::MAX_TASK_TIMEOUT_SECS;
@@ -141,14 +145,14 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
         }
         match agent.tasks.with(generation, move |queue| Ok(queue.job_state(seq))).await {
             Ok(Ok(JobState::Running) | Err(_)) => tokio::time::sleep(LOOK).await,
-            Ok(Ok(JobState::Ended(_))) => break End::OfJob,
-            Ok(Ok(JobState::NeverBegan)) if job.is_cancelled() => break End::Cancelled,
+            Ok(Ok(JobState::Ended(_))) => break TaskCommandEnd::OfJob,
+            Ok(Ok(JobState::NeverBegan)) if job.is_cancelled() => break TaskCommandEnd::Cancelled,
             Ok(Ok(JobState::NeverBegan)) => return requeue(&agent, generation, seq, job).await,
             Ok(Ok(JobState::Lost)) => {
                 // Before its end is told, nothing of it goes on.
                 let (agent, job) = (agent.clone(), job.clone());
                 off_thread(move || end::clear_after_shim(&agent.contain, &job)).await;
-                break End::OfJob;
+                break TaskCommandEnd::OfJob;
             }
             // Another machine's.
             Err(_) => return,
@@ -182,7 +186,13 @@ async fn discard(agent: &Arc<Agent>, job: JobDir) {
 
 /// Writes down how a task ended, again and again until that is on the disk, and publishes it. Then its
 /// job, if it had one, is removed.
-async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, job: Option<&JobDir>, end: End) {
+async fn conclude(
+    agent: Arc<Agent>,
+    generation: u64,
+    seq: u64,
+    job: Option<&JobDir>,
+    end: TaskCommandEnd,
+) {
     let mut said = false;
     let (told, any_wait) = loop {
         let end = end.clone();
@@ -191,11 +201,11 @@ async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, job: Option<&Job
         }
         let written = agent.tasks.with(generation, move |queue| {
             queue.end(seq, &end)?;
-            Ok((queue.news(seq), !queue.tasks.is_idle()))
+            Ok((queue.results_push(seq), !queue.tasks.is_idle()))
         });
         match written.await {
-            Ok((news, any_wait)) => {
-                break (news.map_or(GuestEvent::TasksChanged, as_event), any_wait);
+            Ok((push, any_wait)) => {
+                break (push.map_or(GuestEvent::TasksChanged, as_event), any_wait);
             }
             Err(error) => say_once(&mut said, &error),
         }
@@ -211,8 +221,8 @@ async fn conclude(agent: Arc<Agent>, generation: u64, seq: u64, job: Option<&Job
 }
 
 /// A result that is too much for an event is left to be asked for.
-fn as_event(news: TaskNews) -> GuestEvent {
-    let event = GuestEvent::TaskEnded(news);
+fn as_event(push: TaskResultsPush) -> GuestEvent {
+    let event = GuestEvent::TaskEnded(push);
     match encode(&event) {
         Ok(payload) if payload.len() <= limits::MAX_EVENT_BYTES => event,
         _ => GuestEvent::TasksChanged,

@@ -23,7 +23,7 @@ pub struct Host {
     writer: Arc<AsyncMutex<OwnedWriteHalf>>,
     waiting: Waiting,
     next: std::sync::atomic::AtomicU32,
-    pub welcome: Welcome,
+    pub welcome: GuestWelcome,
     pub events: AsyncMutex<mpsc::UnboundedReceiver<GuestEvent>>,
 }
 
@@ -34,7 +34,7 @@ pub struct Call {
 }
 
 pub struct Output {
-    pub reply: Result<ExecDone, GuestError>,
+    pub reply: Result<RunCommandReply, GuestError>,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
 }
@@ -54,13 +54,16 @@ pub async fn read_frame(reader: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> Opt
 }
 
 /// Preamble and hello on a fresh stream; the guest's answer.
-pub async fn shake(stream: &mut UnixStream, hello: &Hello) -> Result<Welcome, Refusal> {
+pub async fn shake(
+    stream: &mut UnixStream,
+    hello: &HostHello,
+) -> Result<GuestWelcome, HelloRefusal> {
     let preamble = sync_preamble(*b"a-nonce-of-tests");
     stream.write_all(&preamble).await.expect("write");
     let mut echo = [0; SYNC_LEN];
     stream.read_exact(&mut echo).await.expect("echo");
     assert_eq!(echo, preamble);
-    let frame = Frame { kind: Kind::Hello, id: 0, payload: encode(hello).expect("hello") };
+    let frame = Frame { kind: FrameKind::Hello, id: 0, payload: encode(hello).expect("hello") };
     stream.write_all(&frame.to_bytes()).await.expect("write");
     let mut header = [0; HEADER_LEN];
     stream.read_exact(&mut header).await.expect("welcome");
@@ -70,8 +73,8 @@ pub async fn shake(stream: &mut UnixStream, hello: &Hello) -> Result<Welcome, Re
     decode(&payload).expect("welcome")
 }
 
-pub fn hello() -> Hello {
-    Hello { min_version: PROTOCOL_VERSION, max_version: PROTOCOL_VERSION, token: TOKEN }
+pub fn hello() -> HostHello {
+    HostHello { min_version: PROTOCOL_VERSION, max_version: PROTOCOL_VERSION, token: TOKEN }
 }
 
 impl Host {
@@ -89,7 +92,7 @@ impl Host {
         tokio::spawn(async move {
             let mut buffer = Vec::new();
             while let Some(frame) = read_frame(&mut reader, &mut buffer).await {
-                if frame.kind == Kind::Event {
+                if frame.kind == FrameKind::Event {
                     let _ = events_in.send(decode(&frame.payload).expect("an event"));
                 } else if let Some(call) = calls.lock().expect("lock").get(&frame.id) {
                     let _ = call.send(frame);
@@ -106,17 +109,17 @@ impl Host {
         let (send, frames) = mpsc::unbounded_channel();
         self.waiting.lock().expect("lock").insert(id, send);
         let call = Call { id, frames, writer: self.writer.clone() };
-        call.send(Kind::Request, &encode(&request).expect("a request")).await;
+        call.send(FrameKind::Request, &encode(&request).expect("a request")).await;
         call
     }
 
-    pub async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, GuestError> {
+    pub async fn ask<R: GuestRequest>(&self, request: R) -> Result<R::Reply, GuestError> {
         let mut call = self.call(request.into_wire()).await;
         let reply = call.reply().await?;
         Ok(R::reply_of(reply).expect("a reply of the request's kind"))
     }
 
-    pub async fn exec(&self, exec: Exec) -> Output {
+    pub async fn exec(&self, exec: RunCommand) -> Output {
         self.call(exec.into_wire()).await.output().await
     }
 
@@ -126,37 +129,40 @@ impl Host {
 
     pub async fn upload(
         &self,
-        request: FileWrite,
+        request: WriteFile,
         pieces: impl Iterator<Item = Vec<u8>>,
-    ) -> Result<FileWritten, GuestError> {
+    ) -> Result<WriteFileReply, GuestError> {
         let mut call = self.call(request.into_wire()).await;
         let mut credit = u64::from(limits::INITIAL_CREDIT_BYTES);
         for mut piece in pieces {
             while credit < piece.len() as u64 {
                 let frame = call.next().await;
                 match frame.kind {
-                    Kind::Credit => credit += u64::from(u32_of(&frame.payload)),
+                    FrameKind::Credit => credit += u64::from(u32_of(&frame.payload)),
                     _ => return reply_of(&frame).map(written),
                 }
             }
             credit -= piece.len() as u64;
             piece.insert(0, Stream::Content as u8);
-            call.send(Kind::Data, &piece).await;
+            call.send(FrameKind::Data, &piece).await;
         }
-        call.send(Kind::End, &[]).await;
+        call.send(FrameKind::End, &[]).await;
         call.reply().await.map(written)
     }
 
-    pub async fn download(&self, request: FileRead) -> (Result<FileReadDone, GuestError>, Vec<u8>) {
+    pub async fn download(
+        &self,
+        request: ReadFile,
+    ) -> (Result<ReadFileReply, GuestError>, Vec<u8>) {
         let mut call = self.call(request.into_wire()).await;
         let (reply, content) = call.content().await;
-        let reply = reply.map(|reply| FileRead::reply_of(reply).expect("of its kind"));
+        let reply = reply.map(|reply| ReadFile::reply_of(reply).expect("of its kind"));
         (reply, content)
     }
 }
 
-fn written(reply: FromGuest) -> FileWritten {
-    FileWrite::reply_of(reply).expect("of its kind")
+fn written(reply: FromGuest) -> WriteFileReply {
+    WriteFile::reply_of(reply).expect("of its kind")
 }
 
 fn u32_of(bytes: &[u8]) -> u32 {
@@ -164,18 +170,18 @@ fn u32_of(bytes: &[u8]) -> u32 {
 }
 
 fn reply_of(frame: &Frame) -> Result<FromGuest, GuestError> {
-    assert_eq!(frame.kind, Kind::Reply);
+    assert_eq!(frame.kind, FrameKind::Reply);
     decode(&frame.payload).expect("a reply")
 }
 
 impl Call {
-    pub async fn send(&self, kind: Kind, payload: &[u8]) {
+    pub async fn send(&self, kind: FrameKind, payload: &[u8]) {
         let frame = Frame { kind, id: self.id, payload: payload.to_vec() };
         let _ = self.writer.lock().await.write_all(&frame.to_bytes()).await;
     }
 
     pub async fn cancel(&self) {
-        self.send(Kind::Cancel, &[]).await;
+        self.send(FrameKind::Cancel, &[]).await;
     }
 
     pub async fn next(&mut self) -> Frame {
@@ -192,14 +198,14 @@ impl Call {
         loop {
             let frame = self.next().await;
             match frame.kind {
-                Kind::Data => {
+                FrameKind::Data => {
                     let (stream, bytes) = frame.payload.split_first().expect("a stream byte");
                     assert!(bytes.len() <= limits::DATA_CHUNK_BYTES);
                     got(*stream, bytes);
                     let grant = u32::try_from(bytes.len()).expect("small").to_be_bytes();
-                    self.send(Kind::Credit, &grant).await;
+                    self.send(FrameKind::Credit, &grant).await;
                 }
-                Kind::Credit => {}
+                FrameKind::Credit => {}
                 _ => return reply_of(&frame),
             }
         }
@@ -222,13 +228,13 @@ impl Call {
                 };
             })
             .await;
-        let reply = reply.map(|reply| Exec::reply_of(reply).expect("of its kind"));
+        let reply = reply.map(|reply| RunCommand::reply_of(reply).expect("of its kind"));
         Output { reply, stdout, stderr }
     }
 }
 
-pub fn shell(line: &str) -> Exec {
-    Exec {
+pub fn shell(line: &str) -> RunCommand {
+    RunCommand {
         argv: Argv::Shell(line.into()),
         env: vec![],
         workdir: Some("/".into()),

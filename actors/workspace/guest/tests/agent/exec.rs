@@ -5,7 +5,7 @@ use hivekeep_protocol::*;
 use crate::client::{Host, Output, shell};
 use crate::guest::{Guest, Way, eventually, runs, ways};
 
-fn done(output: &Output) -> &ExecDone {
+fn done(output: &Output) -> &RunCommandReply {
     output.reply.as_ref().expect("the command ran")
 }
 
@@ -76,7 +76,7 @@ async fn a_host_that_grants_nothing_stalls_only_that_command() {
         sent += frame.payload.len() - 1;
     }
     assert!(sent <= window, "{sent} bytes without credit");
-    stalled.send(Kind::Credit, &2_000_000_u32.to_be_bytes()).await;
+    stalled.send(FrameKind::Credit, &2_000_000_u32.to_be_bytes()).await;
     let output = stalled.output().await;
     assert_eq!(sent + output.stdout.len(), 3_000_000);
 }
@@ -276,17 +276,17 @@ async fn what_cannot_start_says_why() {
     for way in ways() {
         let guest = Guest::start(way);
         let host = Host::to(&guest).await;
-        let code = async |exec: Exec| host.exec(exec).await.reply.expect_err("refused").code;
-        let direct = |words: &[&str]| Exec {
+        let code = async |exec: RunCommand| host.exec(exec).await.reply.expect_err("refused").code;
+        let direct = |words: &[&str]| RunCommand {
             argv: Argv::Direct(words.iter().map(|w| w.to_string()).collect()),
             ..shell("")
         };
         assert_eq!(code(direct(&["/no/such/program"])).await, GuestCode::CannotStart);
         assert_eq!(code(direct(&["no-such-program"])).await, GuestCode::CannotStart);
         assert_eq!(code(direct(&["/etc/hostname"])).await, GuestCode::CannotStart);
-        let nowhere = Exec { workdir: Some("/no/such/folder".into()), ..shell("true") };
+        let nowhere = RunCommand { workdir: Some("/no/such/folder".into()), ..shell("true") };
         assert_eq!(code(nowhere).await, GuestCode::NotFound);
-        let bad_name = Exec { env: vec![("A=B".into(), "c".into())], ..shell("true") };
+        let bad_name = RunCommand { env: vec![("A=B".into(), "c".into())], ..shell("true") };
         assert_eq!(code(bad_name).await, GuestCode::Invalid);
         let output = host.exec(direct(&["printf", "%s|", "a b", "$HOME"])).await;
         assert_eq!(output.stdout, b"a b|$HOME|");

@@ -20,15 +20,15 @@ fn text(path: PathBuf) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-fn write(path: PathBuf, size_bytes: u64) -> FileWrite {
-    FileWrite { path: text(path), mode: None, size_bytes }
+fn write(path: PathBuf, size_bytes: u64) -> WriteFile {
+    WriteFile { path: text(path), mode: None, size_bytes }
 }
 
-fn read(path: PathBuf) -> FileRead {
-    FileRead { path: text(path), offset: 0, limit: None }
+fn read(path: PathBuf) -> ReadFile {
+    ReadFile { path: text(path), offset: 0, limit: None }
 }
 
-async fn put(host: &Host, path: PathBuf, bytes: &[u8]) -> Result<FileWritten, GuestError> {
+async fn put(host: &Host, path: PathBuf, bytes: &[u8]) -> Result<WriteFileReply, GuestError> {
     host.upload(write(path, bytes.len() as u64), [bytes.to_vec()].into_iter()).await
 }
 
@@ -49,7 +49,7 @@ async fn a_large_file_passes_both_ways_in_little_memory() {
     let (mut at, mut received) = (0_u64, 0_u64);
     loop {
         let frame = call.next().await;
-        if frame.kind == Kind::Reply {
+        if frame.kind == FrameKind::Reply {
             break;
         }
         let bytes = &frame.payload[1..];
@@ -58,7 +58,7 @@ async fn a_large_file_passes_both_ways_in_little_memory() {
         at += bytes.len() as u64;
         received += bytes.len() as u64;
         let grant = u32::try_from(bytes.len()).expect("small").to_be_bytes();
-        call.send(Kind::Credit, &grant).await;
+        call.send(FrameKind::Credit, &grant).await;
     }
     assert_eq!(received, size);
     assert!(guest.peak_rss_bytes() < 30 << 20, "{} bytes", guest.peak_rss_bytes());
@@ -83,7 +83,7 @@ async fn writing_keeps_owner_and_mode_and_makes_parents() {
     assert_eq!((done.replaced, done.mode), (true, 0o711));
     let meta = std::fs::metadata(&path).expect("stat");
     assert_eq!((meta.uid(), meta.mode() & 0o7777), (owner, 0o711));
-    let asked = FileWrite { mode: Some(0o600), ..write(path.clone(), 0) };
+    let asked = WriteFile { mode: Some(0o600), ..write(path.clone(), 0) };
     assert_eq!(host.upload(asked, [].into_iter()).await.expect("emptied").mode, 0o600);
     assert_eq!(std::fs::read(&path).expect("read"), b"");
     assert_eq!(leftovers(&dir.join("a/b")), 0);
@@ -112,7 +112,7 @@ async fn an_upload_that_breaks_off_or_lies_leaves_the_old_content() {
         assert_eq!(error.code, GuestCode::Invalid);
     }
     let mut call = host.call(write(path.clone(), 100_000).into_wire()).await;
-    call.send(Kind::Data, &[0; 50_000]).await;
+    call.send(FrameKind::Data, &[0; 50_000]).await;
     call.cancel().await;
     assert_eq!(call.reply().await.expect_err("cancelled").code, GuestCode::Cancelled);
     eventually("no temporary file is left", || leftovers(&dir) == 0);
@@ -125,16 +125,18 @@ async fn an_upload_that_breaks_off_or_lies_leaves_the_old_content() {
     assert_eq!(std::fs::read(&path).expect("read"), b"old");
 }
 
-fn half_an_upload(socket: &std::path::Path, write: FileWrite) -> std::os::unix::net::UnixStream {
+fn half_an_upload(socket: &std::path::Path, write: WriteFile) -> std::os::unix::net::UnixStream {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("connect");
     stream.write_all(&sync_preamble([5; 16])).expect("preamble");
     stream.read_exact(&mut [0; SYNC_LEN]).expect("echo");
     let hello = encode(&crate::client::hello()).expect("hello");
     let request = encode(&write.into_wire()).expect("request");
-    for (kind, id, payload) in
-        [(Kind::Hello, 0, hello), (Kind::Request, 1, request), (Kind::Data, 1, vec![0; 30_000])]
-    {
+    for (kind, id, payload) in [
+        (FrameKind::Hello, 0, hello),
+        (FrameKind::Request, 1, request),
+        (FrameKind::Data, 1, vec![0; 30_000]),
+    ] {
         stream.write_all(&Frame { kind, id, payload }.to_bytes()).expect("sent");
     }
     stream
@@ -144,7 +146,7 @@ fn half_an_upload(socket: &std::path::Path, write: FileWrite) -> std::os::unix::
 async fn what_a_killed_daemon_left_is_cleaned() {
     let (mut guest, host, dir) = start().await;
     let call = host.call(write(dir.join("new"), 100_000).into_wire()).await;
-    call.send(Kind::Data, &[0; 50_000]).await;
+    call.send(FrameKind::Data, &[0; 50_000]).await;
     eventually("the upload has begun", || leftovers(&dir) == 1);
     guest.crash_and_restart();
     eventually("the next daemon cleans", || leftovers(&dir) == 0);
@@ -157,7 +159,7 @@ async fn data_beyond_the_credit_closes_the_link() {
     // A call that never reads what it is sent.
     let call = host.call(crate::client::shell("sleep 1000").into_wire()).await;
     for _ in 0..20 {
-        call.send(Kind::Data, &[0; 65_537]).await;
+        call.send(FrameKind::Data, &[0; 65_537]).await;
     }
     let mut call = call;
     let closed = async { while call.frames.recv().await.is_some() {} };
@@ -171,10 +173,10 @@ async fn reading_takes_a_range_and_files_without_a_size() {
     let (_guest, host, dir) = start().await;
     std::fs::write(dir.join("f"), "0123456789").expect("write");
     let (done, content) =
-        host.download(FileRead { offset: 3, limit: Some(4), ..read(dir.join("f")) }).await;
+        host.download(ReadFile { offset: 3, limit: Some(4), ..read(dir.join("f")) }).await;
     assert_eq!(content, b"3456");
     assert_eq!(done.expect("read").size_bytes, 10);
-    let (done, content) = host.download(FileRead { offset: 99, ..read(dir.join("f")) }).await;
+    let (done, content) = host.download(ReadFile { offset: 99, ..read(dir.join("f")) }).await;
     assert_eq!((done.expect("read").sent_bytes, content.len()), (0, 0));
     let (_, content) = host.download(read("/proc/self/status".into())).await;
     assert!(content.starts_with(b"Name:"));
@@ -251,7 +253,7 @@ async fn editing_replaces_the_first_or_all() {
     let (_guest, host, dir) = start().await;
     let path = dir.join("t");
     std::fs::write(&path, "ä b ä b").expect("write");
-    let edit = |old: &str, all: bool| FileEdit {
+    let edit = |old: &str, all: bool| EditFile {
         path: text(path.clone()),
         old_string: old.into(),
         new_string: "ß".into(),
@@ -263,13 +265,13 @@ async fn editing_replaces_the_first_or_all() {
     let done = host.ask(edit(" b", true)).await.expect("edited");
     assert_eq!((done.replacements, done.occurrences), (2, 2));
     assert_eq!(std::fs::read_to_string(&path).expect("read"), "ßß äß");
-    let code = async |edit| host.ask::<FileEdit>(edit).await.expect_err("refused").code;
+    let code = async |edit| host.ask::<EditFile>(edit).await.expect_err("refused").code;
     assert_eq!(code(edit("zz", true)).await, GuestCode::NoMatch);
     assert_eq!(code(edit("", true)).await, GuestCode::Invalid);
     std::fs::write(&path, [0xff, 0xfe, b'a']).expect("write");
     assert_eq!(code(edit("a", true)).await, GuestCode::NotUtf8);
     assert_eq!(
-        code(FileEdit { path: text(dir.clone()), ..edit("a", true) }).await,
+        code(EditFile { path: text(dir.clone()), ..edit("a", true) }).await,
         GuestCode::IsADirectory
     );
     std::fs::File::create(&path)
@@ -285,7 +287,8 @@ async fn a_directory_is_listed_in_pages() {
         std::fs::write(dir.join(format!("f{number:04}")), "x").expect("write");
     }
     symlink("nowhere", dir.join("a-link")).expect("a link");
-    let ask = |after: Option<String>| FileList { path: text(dir.clone()), after, limit: u32::MAX };
+    let ask =
+        |after: Option<String>| ListFolder { path: text(dir.clone()), after, limit: u32::MAX };
     let first = host.ask(ask(None)).await.expect("a page");
     assert_eq!((first.entries.len(), first.more), (limits::MAX_LIST_ENTRIES, true));
     assert_eq!(
@@ -300,7 +303,7 @@ async fn a_directory_is_listed_in_pages() {
     assert_eq!(names.len(), 2501);
     assert!(names.is_sorted());
     let code = async |path: PathBuf| {
-        let ask = FileList { path: text(path), after: None, limit: 1 };
+        let ask = ListFolder { path: text(path), after: None, limit: 1 };
         host.ask(ask).await.expect_err("refused").code
     };
     assert_eq!(code(dir.join("f0000")).await, GuestCode::NotADirectory);

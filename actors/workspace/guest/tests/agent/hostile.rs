@@ -19,7 +19,7 @@ fn throw(guest: &Guest, shake: bool, bytes: &[u8]) {
     if shake {
         stream.write_all(&sync_preamble([1; 16])).expect("preamble");
         let payload = encode(&hello()).expect("hello");
-        let hello = Frame { kind: Kind::Hello, id: 0, payload };
+        let hello = Frame { kind: FrameKind::Hello, id: 0, payload };
         stream.write_all(&hello.to_bytes()).expect("hello");
     }
     let _ = stream.write_all(bytes);
@@ -44,7 +44,7 @@ fn some_frame() -> impl Strategy<Value = Vec<u8>> {
         .concat()),
         Just(encode(&shell("echo x").into_wire()).expect("a request")),
         Just(
-            encode(&FileRead { path: "/dev/zero".into(), offset: 0, limit: None }.into_wire())
+            encode(&ReadFile { path: "/dev/zero".into(), offset: 0, limit: None }.into_wire())
                 .expect("a request")
         ),
         Just(
@@ -56,31 +56,31 @@ fn some_frame() -> impl Strategy<Value = Vec<u8>> {
         ),
     ];
     let kinds = [
-        Kind::Hello,
-        Kind::Welcome,
-        Kind::Request,
-        Kind::Request,
-        Kind::Reply,
-        Kind::Data,
-        Kind::End,
-        Kind::Cancel,
-        Kind::Credit,
-        Kind::Event,
+        FrameKind::Hello,
+        FrameKind::Welcome,
+        FrameKind::Request,
+        FrameKind::Request,
+        FrameKind::Reply,
+        FrameKind::Data,
+        FrameKind::End,
+        FrameKind::Cancel,
+        FrameKind::Credit,
+        FrameKind::Event,
     ];
     (proptest::sample::select(kinds.to_vec()), 0u32..4, payload)
         // A shutdown is an order that a host may give.
         .prop_filter("no shutdown", |(kind, _, payload)| {
-            !(*kind == Kind::Request && matches!(decode(payload), Ok(ToGuest::Shutdown(_))))
+            !(*kind == FrameKind::Request && matches!(decode(payload), Ok(ToGuest::Shutdown(_))))
         })
         .prop_filter("no commands of chance", |(kind, _, payload)| {
             let asked = decode::<ToGuest>(payload);
             let writes = matches!(
                 &asked,
-                Ok(ToGuest::JobStart(_) | ToGuest::FileWrite(_) | ToGuest::FileEdit(_))
+                Ok(ToGuest::JobStart(_) | ToGuest::WriteFile(_) | ToGuest::EditFile(_))
             );
             let runs =
-                matches!(&asked, Ok(ToGuest::Exec(e)) if e.argv != Argv::Shell("echo x".into()));
-            *kind != Kind::Request || !(writes || runs)
+                matches!(&asked, Ok(ToGuest::RunCommand(e)) if e.argv != Argv::Shell("echo x".into()));
+            *kind != FrameKind::Request || !(writes || runs)
         })
         .prop_map(|(kind, id, payload)| Frame { kind, id, payload }.to_bytes())
 }

@@ -13,15 +13,15 @@ use crate::client::{Host, PATIENCE, hello, shake, shell};
 use crate::guest::{Guest, Way, ways};
 
 /// A blocking host that starts one exec and keeps the connection.
-pub fn raw_exec(socket: &Path, exec: Exec) -> StdStream {
+pub fn raw_exec(socket: &Path, exec: RunCommand) -> StdStream {
     let mut stream = StdStream::connect(socket).expect("connect");
     let preamble = sync_preamble([3; 16]);
     stream.write_all(&preamble).expect("preamble");
     stream.read_exact(&mut [0; SYNC_LEN]).expect("echo");
-    let hello = Frame { kind: Kind::Hello, id: 0, payload: encode(&hello()).expect("hello") };
+    let hello = Frame { kind: FrameKind::Hello, id: 0, payload: encode(&hello()).expect("hello") };
     stream.write_all(&hello.to_bytes()).expect("hello");
     let payload = encode(&exec.into_wire()).expect("a request");
-    let request = Frame { kind: Kind::Request, id: 1, payload };
+    let request = Frame { kind: FrameKind::Request, id: 1, payload };
     stream.write_all(&request.to_bytes()).expect("request");
     stream
 }
@@ -36,7 +36,7 @@ async fn closes(stream: &mut UnixStream) {
 async fn bytes_before_the_preamble_are_dropped() {
     let guest = Guest::start(Way::Subreaper);
     let mut stream = UnixStream::connect(guest.socket()).await.expect("connect");
-    let stale = Frame { kind: Kind::Reply, id: 9, payload: vec![0xff; 5000] }.to_bytes();
+    let stale = Frame { kind: FrameKind::Reply, id: 9, payload: vec![0xff; 5000] }.to_bytes();
     stream.write_all(&stale[..4000]).await.expect("write");
     shake(&mut stream, &hello()).await.expect("welcome");
 }
@@ -45,8 +45,8 @@ async fn bytes_before_the_preamble_are_dropped() {
 async fn a_wrong_token_is_refused_and_the_connection_closed() {
     let guest = Guest::start(Way::Subreaper);
     let mut stream = UnixStream::connect(guest.socket()).await.expect("connect");
-    let wrong = Hello { token: [8; 32], ..hello() };
-    assert_eq!(shake(&mut stream, &wrong).await, Err(Refusal::Token));
+    let wrong = HostHello { token: [8; 32], ..hello() };
+    assert_eq!(shake(&mut stream, &wrong).await, Err(HelloRefusal::Token));
     closes(&mut stream).await;
 }
 
@@ -54,12 +54,12 @@ async fn a_wrong_token_is_refused_and_the_connection_closed() {
 async fn a_host_of_other_versions_is_told_ours() {
     let guest = Guest::start(Way::Subreaper);
     let mut stream = UnixStream::connect(guest.socket()).await.expect("connect");
-    let newer = Hello { min_version: 900, max_version: 901, ..hello() };
-    let refusal = Refusal::Version { min_version: 1, max_version: 1 };
+    let newer = HostHello { min_version: 900, max_version: 901, ..hello() };
+    let refusal = HelloRefusal::Version { min_version: 1, max_version: 1 };
     assert_eq!(shake(&mut stream, &newer).await, Err(refusal));
     closes(&mut stream).await;
     let mut stream = UnixStream::connect(guest.socket()).await.expect("connect");
-    let wide = Hello { min_version: 0, max_version: 901, ..hello() };
+    let wide = HostHello { min_version: 0, max_version: 901, ..hello() };
     assert_eq!(shake(&mut stream, &wide).await.expect("welcome").version, 1);
 }
 
@@ -124,7 +124,7 @@ async fn an_unknown_request_is_answered_and_the_link_lives() {
     call.id = 4000;
     let mut odd = host.call(Ping { payload: vec![] }.into_wire()).await;
     odd.reply().await.expect("pong");
-    odd.send(Kind::Request, &[250, 1, 2]).await;
+    odd.send(FrameKind::Request, &[250, 1, 2]).await;
     assert_eq!(odd.reply().await.expect_err("unknown").code, GuestCode::Unsupported);
     host.ask(Ping { payload: vec![] }).await.expect("the link lives");
 }

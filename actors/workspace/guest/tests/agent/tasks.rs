@@ -26,12 +26,12 @@ pub fn task(id: &str, command: &str) -> TaskPut {
     }
 }
 
-pub async fn page(host: &Host, after: u64) -> TaskPage {
+pub async fn page(host: &Host, after: u64) -> TaskResultsReply {
     host.ask(TaskResults { after, limit: 1000 }).await.expect("a page")
 }
 
 /// Waits until so many results are there, all of which fit a page.
-pub async fn results(host: &Host, many: usize) -> BTreeMap<String, TaskResult> {
+pub async fn results(host: &Host, many: usize) -> BTreeMap<String, GuestTaskResult> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let page = page(host, 0).await;
@@ -43,8 +43,8 @@ pub async fn results(host: &Host, many: usize) -> BTreeMap<String, TaskResult> {
     }
 }
 
-fn ok(result: &TaskResult) -> bool {
-    result.outcome == TaskOutcome::Ended(Exit::Code(0))
+fn ok(result: &GuestTaskResult) -> bool {
+    result.outcome == GuestTaskOutcome::Ended(Exit::Code(0))
 }
 
 #[tokio::test]
@@ -55,13 +55,16 @@ async fn a_task_runs_once_and_a_repeat_has_the_same_result_even_when_acknowledge
         let file = guest.dir.path().join("effects");
         let line = format!("echo $WORD; echo err >&2; echo x >> {}; exit 3", file.display());
         let taken = host.ask(task("one", &line)).await.expect("taken");
-        assert_eq!((taken.state, taken.repeat, taken.result), (TaskState::Running, false, None));
+        assert_eq!(
+            (taken.state, taken.repeat, taken.result),
+            (GuestTaskState::Running, false, None)
+        );
         let told = tokio::time::timeout(Duration::from_secs(60), async {
             host.events.lock().await.recv().await
         });
         assert!(matches!(told.await.expect("told"), Some(GuestEvent::TaskEnded(_))));
         let first = results(&host, 1).await.remove("one").expect("its result");
-        assert_eq!(first.outcome, TaskOutcome::Ended(Exit::Code(3)));
+        assert_eq!(first.outcome, GuestTaskOutcome::Ended(Exit::Code(3)));
         assert_eq!((first.number, first.message_id.as_str()), (1, "m-one"));
         assert_eq!(
             (&first.stdout.head[..], &first.stderr.head[..]),
@@ -78,7 +81,7 @@ async fn a_task_runs_once_and_a_repeat_has_the_same_result_even_when_acknowledge
         let again = host.ask(task("one", &line)).await.expect("known");
         assert_eq!(
             (again.state, again.repeat, again.differs),
-            (TaskState::Acknowledged, true, false)
+            (GuestTaskState::Acknowledged, true, false)
         );
         assert_eq!(again.result.as_deref(), Some(&first));
         let other = host.ask(task("one", "echo other")).await.expect("known");
@@ -115,11 +118,11 @@ async fn four_run_at_once_and_the_others_in_their_order() {
     assert_eq!((page.running, page.queued, page.results.len()), (4, 3, 0));
     // One that waits never begins.
     let cancelled = host.ask(TaskCancel { task_id: "5".into() }).await.expect("cancelled");
-    assert_eq!(cancelled.state, TaskState::Queued);
+    assert_eq!(cancelled.state, GuestTaskState::Queued);
     std::fs::write(guest.dir.path().join("go"), "").expect("go");
     let all = results(&host, 7).await;
     assert!(all.iter().all(|(id, it)| ok(it) || id == "5"), "{all:?}");
-    assert_eq!(all["5"].outcome, TaskOutcome::Cancelled);
+    assert_eq!(all["5"].outcome, GuestTaskOutcome::Cancelled);
     let order = std::fs::read_to_string(&order).expect("order");
     let mut begun: Vec<_> = order.lines().collect();
     assert_eq!(begun.len(), 6);
@@ -147,16 +150,16 @@ async fn a_limit_a_cancel_and_the_commands_end_each_kill_the_whole_tree() {
         host.ask(task("stopped", &tree("sleep 1001"))).await.expect("taken");
         eventually("it runs", || runs(&format!("{mark}sleep 1001")));
         let stop = host.ask(TaskCancel { task_id: "stopped".into() }).await.expect("sent");
-        assert_eq!(stop.state, TaskState::Running);
+        assert_eq!(stop.state, GuestTaskState::Running);
         let all = results(&host, 3).await;
-        assert_eq!(all["late"].outcome, TaskOutcome::TimedOut);
+        assert_eq!(all["late"].outcome, GuestTaskOutcome::TimedOut);
         assert_eq!(all["late"].stdout.head, b"begun\n");
         assert!(all["late"].elapsed_ms >= 1000);
-        assert_eq!(all["leaves"].outcome, TaskOutcome::Ended(Exit::Code(6)));
-        assert_eq!(all["stopped"].outcome, TaskOutcome::Cancelled);
+        assert_eq!(all["leaves"].outcome, GuestTaskOutcome::Ended(Exit::Code(6)));
+        assert_eq!(all["stopped"].outcome, GuestTaskOutcome::Cancelled);
         assert!(!runs(&mark), "{way:?}");
         let done = host.ask(TaskCancel { task_id: "late".into() }).await.expect("over");
-        assert_eq!(done.state, TaskState::Done);
+        assert_eq!(done.state, GuestTaskState::Done);
     }
 }
 
@@ -197,7 +200,7 @@ async fn nonsense_is_an_answer_and_the_daemon_lives() {
     host.ask(task(any, "true")).await.expect("an id is only a name");
     let all = results(&host, many + 1).await;
     for (id, code) in expected {
-        let TaskOutcome::NotRun(error) = &all[&id].outcome else { panic!("{:?}", all[&id]) };
+        let GuestTaskOutcome::NotRun(error) = &all[&id].outcome else { panic!("{:?}", all[&id]) };
         assert_eq!(error.code, code, "{id}: {error}");
         assert!(error.message.len() <= limits::MAX_TASK_REASON_BYTES);
         assert_eq!(all[&id].workdir, None);
@@ -216,7 +219,7 @@ async fn much_output_is_capped_in_the_result_and_whole_in_a_file() {
     assert_eq!(result.stdout.total_bytes, whole.len() as u64);
     let path = result.stdout.path.expect("a file");
     assert!(Path::new(&path).starts_with(guest.dir.path().join("state/tasks")));
-    let read = FileRead { path, offset: 0, limit: None };
+    let read = ReadFile { path, offset: 0, limit: None };
     let (reply, content) = host.download(read).await;
     reply.expect("fetched");
     assert_eq!(content, whole.as_bytes());
@@ -251,7 +254,7 @@ async fn what_is_written_of_tasks_is_bounded_and_none_is_forgotten_over_it() {
     guest.crash_and_restart();
     let host = Host::to(&guest).await;
     let known = host.ask(task("large-0", &large)).await.expect("known");
-    assert_eq!((known.state, known.differs), (TaskState::Acknowledged, false));
+    assert_eq!((known.state, known.differs), (GuestTaskState::Acknowledged, false));
     std::fs::write(go, "").expect("go");
     let all = results(&host, 5).await;
     assert_eq!(all["waits"].stdout.head, b"waited\n");
@@ -345,8 +348,8 @@ async fn after_a_reboot_what_ran_is_interrupted_and_what_waited_runs() {
     for number in 0..6 {
         let result = &all[&number.to_string()];
         let expected = match number {
-            0..4 => TaskOutcome::Interrupted,
-            _ => TaskOutcome::Ended(Exit::Code(0)),
+            0..4 => GuestTaskOutcome::Interrupted,
+            _ => GuestTaskOutcome::Ended(Exit::Code(0)),
         };
         assert_eq!(result.outcome, expected, "{number}");
     }
@@ -367,7 +370,7 @@ async fn a_shutdown_interrupts_what_it_ends_and_begins_nothing_new() {
     eventually("it runs", || guest.dir.path().join("began-0").exists());
     std::fs::write(guest.dir.path().join("run/shutdown"), "0").expect("an order");
     host.ask(TaskCancel { task_id: "0".into() }).await.expect("ended");
-    assert_eq!(results(&host, 1).await["0"].outcome, TaskOutcome::Interrupted);
+    assert_eq!(results(&host, 1).await["0"].outcome, GuestTaskOutcome::Interrupted);
     let listed = host.ask(TaskList).await.expect("a list");
     assert_eq!((listed.running.len(), listed.queued), (3, vec!["4".to_owned()]));
 }

@@ -10,12 +10,15 @@ use uuid::Uuid;
 
 use super::apt::Apt;
 use super::kernel::{self, Kernel};
-use super::{BuildRequest, Built, Change, Guest, Progress, Steps, base, debian, ext4, initrd};
+use super::{
+    BuildRequest, BuildResult, BuildStep, Guest, RebuiltPart, Steps, base, debian, ext4, initrd,
+};
 use crate::requirements::requirements;
 use crate::store::Inner;
 use crate::tree::{self, Owners};
 use crate::{
-    Error, Hash, ImageName, ImageStore, KernelChoice, Manifest, Package, Purpose, Result, Suite,
+    ContentHash, Error, ImageName, ImageStore, KernelChoice, Manifest, Package, RequirementPurpose,
+    Result, Suite,
 };
 
 /// Context of a build's parts.
@@ -31,11 +34,11 @@ pub(super) struct Workshop<'a> {
 pub(super) async fn build(
     store: &ImageStore,
     request: &BuildRequest,
-    recipe: Hash,
+    recipe: ContentHash,
     guest: Guest,
-    report: &(dyn Fn(Progress) + Send + Sync),
+    report: &(dyn Fn(BuildStep) + Send + Sync),
     cancel: &CancellationToken,
-) -> Result<Built> {
+) -> Result<BuildResult> {
     check_requirements(request)?;
     let work = store.inner.temp().join(format!("build-{}", Uuid::new_v4().simple()));
     fs::create_dir(&work).map_err(Error::io("create", &work))?;
@@ -57,7 +60,7 @@ pub(super) async fn build(
     if let Err(error) = removed {
         tracing::warn!(%error, "left for the next open of the store");
     }
-    Ok(Built { manifest: manifest?, change: Change::All })
+    Ok(BuildResult { manifest: manifest?, change: RebuiltPart::All })
 }
 
 /// Parts of a full build, ready to go into the store.
@@ -94,7 +97,7 @@ async fn stages(
 fn finish(
     inner: &Inner,
     request: BuildRequest,
-    recipe: Hash,
+    recipe: ContentHash,
     guest: Guest,
     parts: Parts,
 ) -> Result<Manifest> {
@@ -144,7 +147,7 @@ async fn get_kernel(shop: &Workshop<'_>, apt: &Apt<'_>, request: &BuildRequest) 
     }
 }
 
-fn shared_kernel(inner: &Inner, wanted: Hash) -> Option<Kernel> {
+fn shared_kernel(inner: &Inner, wanted: ContentHash) -> Option<Kernel> {
     ImageName::ALL.into_iter().find_map(|name| {
         let manifest = inner.manifest(name).ok()??;
         if manifest.kernel_recipe != wanted {
@@ -165,9 +168,9 @@ fn shared_kernel(inner: &Inner, wanted: Hash) -> Option<Kernel> {
 
 fn check_requirements(request: &BuildRequest) -> Result<()> {
     let wanted = |purpose| match purpose {
-        Purpose::Overlay | Purpose::Build => true,
-        Purpose::BuildDebian => request.name == ImageName::Debian,
-        Purpose::BuildSmallKernel => request.kernel == KernelChoice::Small,
+        RequirementPurpose::Overlay | RequirementPurpose::Build => true,
+        RequirementPurpose::BuildDebian => request.name == ImageName::Debian,
+        RequirementPurpose::BuildSmallKernel => request.kernel == KernelChoice::Small,
     };
     match requirements().into_iter().find(|it| wanted(it.purpose) && !it.found) {
         None => Ok(()),

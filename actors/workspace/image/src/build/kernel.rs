@@ -7,7 +7,7 @@ use super::apt::Apt;
 use super::full::Workshop;
 use super::modules::{self, WANTED};
 use super::{initrd, small, vmlinux};
-use crate::{Error, Hash, KernelChoice, ObjectRef, Package, Result, Suite};
+use crate::{ContentHash, Error, KernelChoice, ObjectRef, Package, Result, Suite};
 
 /// Kernel in the store.
 #[derive(Debug, Clone)]
@@ -19,12 +19,12 @@ pub(super) struct Kernel {
 }
 
 /// Hash of everything that decides which kernel a build makes, except new package versions.
-pub(super) fn recipe(choice: KernelChoice, suite: Suite) -> Hash {
+pub(super) fn recipe(choice: KernelChoice, suite: Suite) -> ContentHash {
     let extra = match choice {
         KernelChoice::Debian => WANTED.join(","),
         KernelChoice::Small => small::FRAGMENT.to_owned(),
     };
-    Hash::of(format!("kernel 1\n{choice}\n{suite}\n{extra}").as_bytes())
+    ContentHash::of(format!("kernel 1\n{choice}\n{suite}\n{extra}").as_bytes())
 }
 
 /// Fetches Debian's cloud kernel: downloaded, unpacked, the ELF extracted from its bzImage.

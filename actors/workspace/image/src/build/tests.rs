@@ -11,7 +11,7 @@ use super::apt::Apt;
 use super::run::{run, tool};
 use super::*;
 use crate::tree::{self, Owners};
-use crate::{Purpose, requirements};
+use crate::{RequirementPurpose, requirements};
 
 /// Makes the smallest ELF with a PVH entry note.
 fn pvh_elf(entry: u32, note_type: u32) -> Vec<u8> {
@@ -200,7 +200,8 @@ async fn owners_are_set_inside_the_image_for_a_builder_that_is_not_root() {
 
 /// Reason why a real build cannot run here, if any.
 async fn obstacle() -> Option<String> {
-    let wanted = |purpose| matches!(purpose, Purpose::Build | Purpose::Overlay);
+    let wanted =
+        |purpose| matches!(purpose, RequirementPurpose::Build | RequirementPurpose::Overlay);
     let missing = requirements().into_iter().find(|it| wanted(it.purpose) && !it.found);
     if let Some(missing) = missing {
         return Some(format!("{}: {}", missing.what, missing.remedy));
@@ -229,10 +230,10 @@ async fn base_is_built_kept_and_renewed() {
     let guest = folder.path().join("guest");
     fs::copy(tool("busybox").unwrap(), &guest).unwrap();
     let told = Mutex::new(Vec::new());
-    let report = |progress: Progress| told.lock().unwrap().push((progress.step, progress.steps));
+    let report = |progress: BuildStep| told.lock().unwrap().push((progress.step, progress.steps));
 
     let built = store.build(request(&guest), &report, &cancel).await.unwrap();
-    assert_eq!(built.change, Change::All);
+    assert_eq!(built.change, RebuiltPart::All);
     assert_eq!(*told.lock().unwrap(), [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]);
     assert_eq!(fs::read_dir(store.inner.temp()).unwrap().count(), 0);
     let image = store.resolve(ImageName::Base).await.unwrap();
@@ -266,21 +267,21 @@ async fn base_is_built_kept_and_renewed() {
     assert_eq!(fs::metadata(tree.join("tmp")).unwrap().mode() & 0o7777, 0o1777);
 
     let again = store.build(request(&guest), &report, &cancel).await.unwrap();
-    assert_eq!(again.change, Change::Unchanged);
+    assert_eq!(again.change, RebuiltPart::Unchanged);
     assert_eq!(again.manifest, built.manifest);
 
     let mut other = fs::read(&guest).unwrap();
     other.push(0);
     fs::write(&guest, other).unwrap();
     let renewed = store.build(request(&guest), &report, &cancel).await.unwrap();
-    assert_eq!(renewed.change, Change::Initrd);
+    assert_eq!(renewed.change, RebuiltPart::Initrd);
     assert_ne!(renewed.manifest.initrd, built.manifest.initrd);
     assert_eq!(renewed.manifest.kernel, built.manifest.kernel);
     assert_eq!(renewed.manifest.rootfs_ext4, built.manifest.rootfs_ext4);
 
     fs::remove_file(image.rootfs()).unwrap();
     let repaired = store.build(request(&guest), &report, &cancel).await.unwrap();
-    assert_eq!(repaired.change, Change::All);
+    assert_eq!(repaired.change, RebuiltPart::All);
     assert_eq!(repaired.manifest.kernel, built.manifest.kernel, "the kernel is reused");
     store.resolve(ImageName::Base).await.unwrap();
 }
@@ -294,7 +295,7 @@ async fn a_cancelled_build_leaves_nothing() {
     let (_folder, store) = store();
     let cancel = CancellationToken::new();
     let guest = tool("busybox").unwrap();
-    let report = |progress: Progress| {
+    let report = |progress: BuildStep| {
         if progress.step == 2 {
             cancel.cancel();
         }

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hivekeep_protocol::{
-    Decoder, FileReadDone, Frame, FromGuest, GuestCode, GuestError, Hello, Kind, Refusal, SYNC_LEN,
-    Stream, SyncScanner, ToGuest, Welcome, decode, encode,
+    Decoder, Frame, FrameKind, FromGuest, GuestCode, GuestError, GuestWelcome, HelloRefusal,
+    HostHello, ReadFileReply, SYNC_LEN, Stream, SyncScanner, ToGuest, decode, encode,
     limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES},
     sync_preamble,
 };
@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Act, FakeGuest, Opening, Seen, welcome};
+use super::{FakeGuest, HelloBehaviour, Observation, RequestBehaviour, welcome};
 
 type Reply = Result<FromGuest, GuestError>;
 
@@ -42,7 +42,7 @@ impl FakeGuest {
             self.follow(reader, &mut decoder, received, out).await;
             writing.abort();
         }
-        self.saw(Seen::Gone);
+        self.saw(Observation::Gone);
     }
 
     /// Performs the handshake. `None` when the connection is not served further.
@@ -52,11 +52,11 @@ impl FakeGuest {
         writer: &mut WriteHalf<S>,
     ) -> Option<(Vec<u8>, Decoder)> {
         match &self.opening {
-            Opening::HangsUp => return None,
-            Opening::EndlessRubbish => loop {
+            HelloBehaviour::HangsUp => return None,
+            HelloBehaviour::EndlessRubbish => loop {
                 writer.write_all(&[0x5a; 64 * 1024]).await.ok()?;
             },
-            Opening::StaleBytes(bytes) => writer.write_all(bytes).await.ok()?,
+            HelloBehaviour::StaleBytes(bytes) => writer.write_all(bytes).await.ok()?,
             _ => {}
         }
         let (mut scanner, mut preambles, mut echoes) = (SyncScanner::default(), 0, 0);
@@ -70,12 +70,12 @@ impl FakeGuest {
                 at += used;
                 preambles += 1;
                 match &self.opening {
-                    Opening::Silent => continue,
-                    Opening::HearsPreamble(nth) if preambles < *nth => continue,
+                    HelloBehaviour::Silent => continue,
+                    HelloBehaviour::HearsPreamble(nth) if preambles < *nth => continue,
                     _ => writer.write_all(&sync_preamble(nonce)).await.ok()?,
                 }
                 echoes += 1;
-                let lost = matches!(self.opening, Opening::LosesFirstHello) && echoes == 1;
+                let lost = matches!(self.opening, HelloBehaviour::LosesFirstHello) && echoes == 1;
                 if !lost {
                     return self.greet(reader, writer, received.split_off(at)).await;
                 }
@@ -100,13 +100,13 @@ impl FakeGuest {
                 }
                 continue;
             };
-            let hello: Hello = decode(&frame.payload).ok()?;
-            self.saw(Seen::Hello(hello.token));
-            let answer: Result<Welcome, Refusal> = match &self.opening {
-                Opening::Refuses(refusal) => Err(refusal.clone()),
+            let hello: HostHello = decode(&frame.payload).ok()?;
+            self.saw(Observation::Hello(hello.token));
+            let answer: Result<GuestWelcome, HelloRefusal> = match &self.opening {
+                HelloBehaviour::Refuses(refusal) => Err(refusal.clone()),
                 _ => Ok(welcome()),
             };
-            writer.write_all(&frame_of(Kind::Welcome, 0, encode(&answer).ok()?)).await.ok()?;
+            writer.write_all(&frame_of(FrameKind::Welcome, 0, encode(&answer).ok()?)).await.ok()?;
             return answer.is_ok().then_some((received, decoder));
         }
     }
@@ -146,33 +146,33 @@ impl FakeGuest {
         out: &mpsc::Sender<Vec<u8>>,
     ) -> Option<()> {
         match (kind, calls.get(&id)) {
-            (Kind::Request, _) => {
+            (FrameKind::Request, _) => {
                 let request: ToGuest = decode(&payload).ok()?;
-                self.saw(Seen::Request(id, request.clone()));
+                self.saw(Observation::Request(id, request.clone()));
                 let credit = Arc::new(Semaphore::new(INITIAL_CREDIT_BYTES as usize));
                 let cancel = CancellationToken::new();
                 let mut call = Call { id, credit, cancel, at_end: None, out: out.clone() };
                 match (self.script)(&request) {
-                    Act::HangUp => return None,
-                    Act::Raw(bytes) => out.send(bytes(id)).await.ok()?,
-                    Act::Receive(reply) => call.at_end = Some(reply),
+                    RequestBehaviour::HangUp => return None,
+                    RequestBehaviour::Raw(bytes) => out.send(bytes(id)).await.ok()?,
+                    RequestBehaviour::Receive(reply) => call.at_end = Some(reply),
                     act => drop(tokio::spawn(call.clone().act(act))),
                 }
                 calls.insert(id, call);
             }
-            (Kind::Data, Some(call)) => {
+            (FrameKind::Data, Some(call)) => {
                 let len = payload.len() - 1;
-                self.saw(Seen::Data(id, len));
+                self.saw(Observation::Data(id, len));
                 call.grant(len).await?;
             }
-            (Kind::End, Some(call)) => {
-                self.saw(Seen::End(id));
+            (FrameKind::End, Some(call)) => {
+                self.saw(Observation::End(id));
                 if let Some(reply) = call.at_end.clone() {
                     call.reply(reply).await?;
                 }
             }
-            (Kind::Cancel, call) => {
-                self.saw(Seen::Cancel(id));
+            (FrameKind::Cancel, call) => {
+                self.saw(Observation::Cancel(id));
                 if let Some(call) = call {
                     call.cancel.cancel();
                     if call.at_end.is_some() {
@@ -180,7 +180,7 @@ impl FakeGuest {
                     }
                 }
             }
-            (Kind::Credit, Some(call)) => {
+            (FrameKind::Credit, Some(call)) => {
                 call.credit.add_permits(u32::from_be_bytes(payload.try_into().ok()?) as usize);
             }
             _ => return None,
@@ -190,10 +190,10 @@ impl FakeGuest {
 }
 
 impl Call {
-    async fn act(self, act: Act) -> Option<()> {
+    async fn act(self, act: RequestBehaviour) -> Option<()> {
         match act {
-            Act::Reply(reply) => self.reply(reply).await,
-            Act::Send(pieces, reply) => {
+            RequestBehaviour::Reply(reply) => self.reply(reply).await,
+            RequestBehaviour::Send(pieces, reply) => {
                 for (stream, bytes) in pieces {
                     for chunk in bytes.chunks(DATA_CHUNK_BYTES) {
                         self.data(stream, chunk).await?;
@@ -201,7 +201,7 @@ impl Call {
                 }
                 self.reply(reply).await
             }
-            Act::Content(bytes) => {
+            RequestBehaviour::Content(bytes) => {
                 let chunk = vec![0x42; DATA_CHUNK_BYTES];
                 let mut left = bytes;
                 while left > 0 {
@@ -209,14 +209,17 @@ impl Call {
                     self.data(Stream::Content, &chunk[..len as usize]).await?;
                     left -= len;
                 }
-                let done = FileReadDone { sent_bytes: bytes, size_bytes: bytes, mode: 0o644 };
-                self.reply(Ok(FromGuest::FileRead(done))).await
+                let done = ReadFileReply { sent_bytes: bytes, size_bytes: bytes, mode: 0o644 };
+                self.reply(Ok(FromGuest::ReadFile(done))).await
             }
-            Act::Stall => {
+            RequestBehaviour::Stall => {
                 self.cancel.cancelled().await;
                 self.reply(Err(cancelled())).await
             }
-            Act::Ignore | Act::Raw(_) | Act::Receive(_) | Act::HangUp => None,
+            RequestBehaviour::Ignore
+            | RequestBehaviour::Raw(_)
+            | RequestBehaviour::Receive(_)
+            | RequestBehaviour::HangUp => None,
         }
     }
 
@@ -231,7 +234,7 @@ impl Call {
             credit = credit => credit.ok()?.forget(),
         }
         let mut bytes = Vec::with_capacity(chunk.len() + SYNC_LEN);
-        bytes.extend_from_slice(&Frame::header(Kind::Data, self.id, chunk.len() + 1));
+        bytes.extend_from_slice(&Frame::header(FrameKind::Data, self.id, chunk.len() + 1));
         bytes.push(stream as u8);
         bytes.extend_from_slice(chunk);
         self.out.send(bytes).await.ok()
@@ -239,12 +242,12 @@ impl Call {
 
     async fn grant(&self, len: usize) -> Option<()> {
         let len = u32::try_from(len).ok()?;
-        let bytes = frame_of(Kind::Credit, self.id, len.to_be_bytes().to_vec());
+        let bytes = frame_of(FrameKind::Credit, self.id, len.to_be_bytes().to_vec());
         self.out.send(bytes).await.ok()
     }
 
     async fn reply(&self, reply: Reply) -> Option<()> {
-        self.out.send(frame_of(Kind::Reply, self.id, encode(&reply).ok()?)).await.ok()
+        self.out.send(frame_of(FrameKind::Reply, self.id, encode(&reply).ok()?)).await.ok()
     }
 }
 
@@ -252,7 +255,7 @@ fn cancelled() -> GuestError {
     GuestError::new(GuestCode::Cancelled, "cancelled by the host")
 }
 
-fn frame_of(kind: Kind, id: u32, payload: Vec<u8>) -> Vec<u8> {
+fn frame_of(kind: FrameKind, id: u32, payload: Vec<u8>) -> Vec<u8> {
     Frame { kind, id, payload }.to_bytes()
 }
 

@@ -3,16 +3,16 @@ use std::time::Duration;
 use ractor::ActorRef;
 use tokio::time::sleep;
 
-use super::{KeeperMsg, Msg};
-use crate::{Link, call::Wait, error::LinkDown, options::KeeperOptions};
+use super::{LinkSupervisorMsg, Msg};
+use crate::{Link, call::CallTerms, error::LinkDown, options::LinkSupervisorOptions};
 
 /// Watches one link to its end and pings the guest when it is silent.
 pub(super) struct Watch {
     pub(super) link: Link,
-    pub(super) options: KeeperOptions,
+    pub(super) options: LinkSupervisorOptions,
     pub(super) has_connections: bool,
     pub(super) round: u64,
-    pub(super) keeper: ActorRef<KeeperMsg>,
+    pub(super) supervisor: ActorRef<LinkSupervisorMsg>,
 }
 
 impl Watch {
@@ -36,7 +36,7 @@ impl Watch {
                 continue;
             }
             let time = Duration::from_millis(self.options.ping_timeout_ms.max(1));
-            let pong = self.link.ping(Wait::at_most(time)).await;
+            let pong = self.link.ping(CallTerms::at_most(time)).await;
             // Any frame received meanwhile is as good as the pong.
             if pong.is_ok() || self.link.silent_ms() < self.options.ping_timeout_ms {
                 self.answered(&mut missed);
@@ -60,6 +60,6 @@ impl Watch {
 
     fn post(&self, message: Msg) {
         // An error says that the actor has gone; then this task ends too.
-        let _ = self.keeper.cast(KeeperMsg(message));
+        let _ = self.supervisor.cast(LinkSupervisorMsg(message));
     }
 }

@@ -27,19 +27,19 @@ fn misbehaves(what: impl std::fmt::Display) -> ToolError {
     .next("destroy the workspace, or restore a snapshot of it from before")
 }
 
-pub(super) fn state(state: wire::TaskState) -> TaskState {
+pub(super) fn state(state: wire::GuestTaskState) -> TaskState {
     match state {
-        wire::TaskState::Queued => TaskState::Queued,
-        wire::TaskState::Running => TaskState::Running,
-        wire::TaskState::Done => TaskState::Done,
-        wire::TaskState::Acknowledged => TaskState::Acknowledged,
+        wire::GuestTaskState::Queued => TaskState::Queued,
+        wire::GuestTaskState::Running => TaskState::Running,
+        wire::GuestTaskState::Done => TaskState::Done,
+        wire::GuestTaskState::Acknowledged => TaskState::Acknowledged,
     }
 }
 
 /// Validates the answer to the put of a task.
 pub(super) fn taken(
     task_id: &str,
-    taken: wire::TaskTaken,
+    taken: wire::TaskPutReply,
     folder: &str,
 ) -> Result<TaskTaken, ToolError> {
     let result = taken.result.map(|told| {
@@ -58,7 +58,7 @@ pub(super) fn taken(
 /// Validates results that were asked for.
 pub(super) fn page(
     asked: &wire::TaskResults,
-    told: wire::TaskPage,
+    told: wire::TaskResultsReply,
     sent: &BTreeMap<String, String>,
     folder: &str,
 ) -> Result<TaskPage, ToolError> {
@@ -98,8 +98,8 @@ pub(super) fn page(
 }
 
 /// Validates the overview of tasks without a result.
-pub(super) fn board(told: wire::Tasks) -> Result<TaskBoard, ToolError> {
-    let wire::Tasks { queued, running, results } = told;
+pub(super) fn board(told: wire::TaskListReply) -> Result<TaskBoard, ToolError> {
+    let wire::TaskListReply { queued, running, results } = told;
     if queued.len().saturating_add(running.len()) > limits::MAX_TASKS
         || results as usize > limits::MAX_TASKS
     {
@@ -114,7 +114,7 @@ pub(super) fn board(told: wire::Tasks) -> Result<TaskBoard, ToolError> {
 /// Validates a part of a task's output.
 pub(super) fn reading(
     asked: &wire::TaskRead,
-    told: wire::TaskReading,
+    told: wire::TaskReadReply,
 ) -> Result<TaskOutput, ToolError> {
     let span = |asked_from: u64, told: wire::Spool| {
         let most = asked.max_bytes.min(limits::MAX_TASK_READ_BYTES) as usize;
@@ -142,7 +142,7 @@ pub fn is_id(id: &str) -> bool {
 }
 
 /// Bounds everything in a result, and counts refused paths.
-fn result(told: wire::TaskResult, folder: &str) -> (TaskResult, u32) {
+fn result(told: wire::GuestTaskResult, folder: &str) -> (TaskResult, u32) {
     let (stdout, no_stdout) = text(told.stdout, folder);
     let (stderr, no_stderr) = text(told.stderr, folder);
     let workdir = told.workdir.filter(|dir| is_path(dir));
@@ -159,14 +159,14 @@ fn result(told: wire::TaskResult, folder: &str) -> (TaskResult, u32) {
     (result, u32::from(no_stdout) + u32::from(no_stderr))
 }
 
-fn outcome(told: wire::TaskOutcome) -> TaskOutcome {
+fn outcome(told: wire::GuestTaskOutcome) -> TaskOutcome {
     match told {
-        wire::TaskOutcome::Ended(Exit::Code(exit_code)) => TaskOutcome::Exited { exit_code },
-        wire::TaskOutcome::Ended(Exit::Signal(signal)) => TaskOutcome::Signalled { signal },
-        wire::TaskOutcome::TimedOut => TaskOutcome::TimedOut,
-        wire::TaskOutcome::Interrupted => TaskOutcome::Interrupted,
-        wire::TaskOutcome::Cancelled => TaskOutcome::Cancelled,
-        wire::TaskOutcome::NotRun(error) => TaskOutcome::Invalid {
+        wire::GuestTaskOutcome::Ended(Exit::Code(exit_code)) => TaskOutcome::Exited { exit_code },
+        wire::GuestTaskOutcome::Ended(Exit::Signal(signal)) => TaskOutcome::Signalled { signal },
+        wire::GuestTaskOutcome::TimedOut => TaskOutcome::TimedOut,
+        wire::GuestTaskOutcome::Interrupted => TaskOutcome::Interrupted,
+        wire::GuestTaskOutcome::Cancelled => TaskOutcome::Cancelled,
+        wire::GuestTaskOutcome::NotRun(error) => TaskOutcome::Invalid {
             code: guest_code(error.code).name.to_owned(),
             reason: error.message.chars().take(limits::MAX_TASK_REASON_BYTES).collect(),
         },
@@ -174,7 +174,7 @@ fn outcome(told: wire::TaskOutcome) -> TaskOutcome {
 }
 
 /// Text of a stream, and whether its file was refused.
-fn text(mut told: wire::TaskOutput, folder: &str) -> (TaskText, bool) {
+fn text(mut told: wire::TaskStreamOutput, folder: &str) -> (TaskText, bool) {
     let total_bytes = told.total_bytes.max(told.head.len() as u64);
     told.head.truncate(limits::TASK_SHOWN_BYTES);
     let shown = capped_text(&told.head, total_bytes);
@@ -238,7 +238,7 @@ mod tests {
             path in proptest::option::of("\\PC{0,60}"),
         ) {
             let bytes = head.len().max(usize::try_from(total_bytes).unwrap());
-            let (text, refused) = text(wire::TaskOutput { head, total_bytes, path: path.clone() }, FOLDER);
+            let (text, refused) = text(wire::TaskStreamOutput { head, total_bytes, path: path.clone() }, FOLDER);
             prop_assert!(text.text.len() <= 3 * limits::TASK_SHOWN_BYTES + 100);
             prop_assert_eq!(text.total_bytes, bytes as u64);
             prop_assert_eq!(refused, path.is_some(), "no such path begins with the folder");

@@ -4,49 +4,51 @@ use std::collections::BTreeMap;
 
 use hivekeep_kernel::ports::{TaskOutcome, TaskState};
 use hivekeep_protocol::{
-    self as wire, Exit, Frame, FromGuest, GuestCode, GuestError, GuestEvent, Kind, ToGuest, encode,
-    limits,
+    self as wire, Exit, Frame, FrameKind, FromGuest, GuestCode, GuestError, GuestEvent, ToGuest,
+    encode, limits,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Delivery;
+use super::TaskQueueClient;
 use crate::{
     Link, LinkOptions, LinkToken,
-    fake::{Act, FakeGuest},
+    fake::{FakeGuest, RequestBehaviour},
 };
 
-async fn delivery(script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static) -> (Delivery, Link) {
+async fn delivery(
+    script: impl Fn(&ToGuest) -> RequestBehaviour + Send + Sync + 'static,
+) -> (TaskQueueClient, Link) {
     let (guest, _seen) = FakeGuest::new(script);
     let (token, cancel) = (LinkToken::from_bytes([7; 32]), CancellationToken::new());
     let options = LinkOptions::default();
     let connected = Link::connect_over(&guest.carrier(), &token, &options, &cancel).await;
     let link = connected.expect("the guest lets us in").0;
-    (Delivery::over(link.clone()), link)
+    (TaskQueueClient::over(link.clone()), link)
 }
 
-fn result(number: u64, task_id: &str) -> wire::TaskResult {
-    wire::TaskResult {
+fn result(number: u64, task_id: &str) -> wire::GuestTaskResult {
+    wire::GuestTaskResult {
         number,
         task_id: task_id.into(),
         message_id: format!("m-{task_id}"),
-        outcome: wire::TaskOutcome::Ended(Exit::Code(0)),
+        outcome: wire::GuestTaskOutcome::Ended(Exit::Code(0)),
         workdir: Some("/workspace".into()),
-        stdout: wire::TaskOutput::default(),
-        stderr: wire::TaskOutput::default(),
+        stdout: wire::TaskStreamOutput::default(),
+        stderr: wire::TaskStreamOutput::default(),
         elapsed_ms: 5,
     }
 }
 
-fn page(results: Vec<wire::TaskResult>) -> wire::TaskPage {
-    wire::TaskPage { results, more: false, queued: 1, running: 2 }
+fn page(results: Vec<wire::GuestTaskResult>) -> wire::TaskResultsReply {
+    wire::TaskResultsReply { results, more: false, queued: 1, running: 2 }
 }
 
 fn sent(ids: &[&str]) -> BTreeMap<String, String> {
     ids.iter().map(|id| ((*id).to_owned(), format!("m-{id}"))).collect()
 }
 
-async fn tells(page: wire::TaskPage) -> (Delivery, Link) {
-    delivery(move |_| Act::Reply(Ok(FromGuest::TaskResults(page.clone())))).await
+async fn tells(page: wire::TaskResultsReply) -> (TaskQueueClient, Link) {
+    delivery(move |_| RequestBehaviour::Reply(Ok(FromGuest::TaskResults(page.clone())))).await
 }
 
 fn put() -> wire::TaskPut {
@@ -82,8 +84,11 @@ async fn results_of_tasks_never_sent_are_dropped_and_counted() {
 #[tokio::test]
 async fn paths_that_point_outside_are_refused_and_the_result_is_kept() {
     let mut liar = result(1, "a");
-    let out =
-        |path: String| wire::TaskOutput { head: b"x".to_vec(), total_bytes: 9, path: Some(path) };
+    let out = |path: String| wire::TaskStreamOutput {
+        head: b"x".to_vec(),
+        total_bytes: 9,
+        path: Some(path),
+    };
     liar.stdout = out("/etc/shadow".into());
     liar.stderr = out(format!("{}/../../../../etc/shadow", limits::TASKS_DIR));
     liar.workdir = Some("a\nb".into());
@@ -106,7 +111,7 @@ async fn too_much_of_a_result_is_cut() {
     much.stdout.total_bytes = 3;
     let reason = "\u{1f600}".repeat(20_000);
     let mut chatty = result(2, "b");
-    chatty.outcome = wire::TaskOutcome::NotRun(GuestError::new(GuestCode::NotFound, reason));
+    chatty.outcome = wire::GuestTaskOutcome::NotRun(GuestError::new(GuestCode::NotFound, reason));
     let (delivery, _link) = tells(page(vec![much, chatty])).await;
     let page = delivery.results(0, 20, &sent(&["a", "b"])).await.expect("a page");
     let stdout = &page.results[0].stdout;
@@ -123,7 +128,7 @@ async fn too_much_of_a_result_is_cut() {
 #[tokio::test]
 async fn a_page_that_is_none_is_refused_and_the_link_goes_on() {
     let ids = ["a", "b", "c"];
-    let many = wire::TaskPage { more: true, ..page(vec![]) };
+    let many = wire::TaskResultsReply { more: true, ..page(vec![]) };
     let lies = [
         page(vec![result(5, "a"), result(5, "b")]),
         page(vec![result(9, "a"), result(8, "b")]),
@@ -141,7 +146,7 @@ async fn a_page_that_is_none_is_refused_and_the_link_goes_on() {
 
 #[tokio::test]
 async fn the_answer_to_a_put_is_of_that_task_and_makes_sense() {
-    let taken = |state, result: Option<wire::TaskResult>| wire::TaskTaken {
+    let taken = |state, result: Option<wire::GuestTaskResult>| wire::TaskPutReply {
         state,
         repeat: true,
         differs: false,
@@ -150,20 +155,20 @@ async fn the_answer_to_a_put_is_of_that_task_and_makes_sense() {
     let mut bad_message = result(1, "a");
     bad_message.message_id = "\0".into();
     for lie in [
-        taken(wire::TaskState::Done, Some(result(1, "b"))),
-        taken(wire::TaskState::Done, Some(bad_message)),
-        taken(wire::TaskState::Done, None),
-        taken(wire::TaskState::Queued, Some(result(1, "a"))),
+        taken(wire::GuestTaskState::Done, Some(result(1, "b"))),
+        taken(wire::GuestTaskState::Done, Some(bad_message)),
+        taken(wire::GuestTaskState::Done, None),
+        taken(wire::GuestTaskState::Queued, Some(result(1, "a"))),
     ] {
         let told = lie.clone();
         let (delivery, _link) =
-            delivery(move |_| Act::Reply(Ok(FromGuest::TaskPut(told.clone())))).await;
+            delivery(move |_| RequestBehaviour::Reply(Ok(FromGuest::TaskPut(told.clone())))).await;
         let refused = delivery.put(put()).await.expect_err("refused");
         assert_eq!(refused.code, "guest_misbehaves", "{lie:?}");
     }
-    let honest = taken(wire::TaskState::Acknowledged, Some(result(1, "a")));
+    let honest = taken(wire::GuestTaskState::Acknowledged, Some(result(1, "a")));
     let (delivery, _link) =
-        delivery(move |_| Act::Reply(Ok(FromGuest::TaskPut(honest.clone())))).await;
+        delivery(move |_| RequestBehaviour::Reply(Ok(FromGuest::TaskPut(honest.clone())))).await;
     let taken = delivery.put(put()).await.expect("taken");
     assert_eq!((taken.state, taken.repeat), (TaskState::Acknowledged, true));
     assert_eq!(taken.result.expect("its result").number, 1);
@@ -179,8 +184,8 @@ async fn a_list_is_bounded() {
     ];
     for (queued, results) in lists {
         let (delivery, _link) = delivery(move |_| {
-            let tasks = wire::Tasks { queued: queued.clone(), running: vec![], results };
-            Act::Reply(Ok(FromGuest::TaskList(tasks)))
+            let tasks = wire::TaskListReply { queued: queued.clone(), running: vec![], results };
+            RequestBehaviour::Reply(Ok(FromGuest::TaskList(tasks)))
         })
         .await;
         assert_eq!(delivery.board().await.expect_err("refused").code, "guest_misbehaves");
@@ -190,7 +195,7 @@ async fn a_list_is_bounded() {
 #[tokio::test]
 async fn more_acknowledgements_than_asked_for_are_not_believed() {
     let (delivery, _link) = delivery(|_| {
-        Act::Reply(Ok(FromGuest::TaskAck(wire::TaskAcked { acknowledged: u32::MAX })))
+        RequestBehaviour::Reply(Ok(FromGuest::TaskAck(wire::TaskAcked { acknowledged: u32::MAX })))
     })
     .await;
     let ids: Vec<_> = (0..limits::MAX_TASKS + 5).map(|n| n.to_string()).collect();
@@ -200,16 +205,16 @@ async fn more_acknowledgements_than_asked_for_are_not_believed() {
 #[tokio::test]
 async fn frames_too_large_or_malformed_end_the_link_and_the_call() {
     let raw: [fn(u32) -> Vec<u8>; 3] = [
-        |id| Frame { kind: Kind::Reply, id, payload: vec![0xff; 40] }.to_bytes(),
+        |id| Frame { kind: FrameKind::Reply, id, payload: vec![0xff; 40] }.to_bytes(),
         |id| {
-            let mut bytes = Frame { kind: Kind::Reply, id, payload: vec![0; 8] }.to_bytes();
+            let mut bytes = Frame { kind: FrameKind::Reply, id, payload: vec![0; 8] }.to_bytes();
             bytes[..4].copy_from_slice(&u32::MAX.to_be_bytes());
             bytes
         },
-        |_| Frame { kind: Kind::Event, id: 0, payload: vec![9; 100_000] }.to_bytes(),
+        |_| Frame { kind: FrameKind::Event, id: 0, payload: vec![9; 100_000] }.to_bytes(),
     ];
     for bytes in raw {
-        let (delivery, link) = delivery(move |_| Act::raw(bytes)).await;
+        let (delivery, link) = delivery(move |_| RequestBehaviour::raw(bytes)).await;
         let lost = delivery.results(0, 20, &sent(&[])).await.expect_err("no answer");
         assert_eq!(lost.code, "link_lost");
         assert!(!link.is_up());
@@ -219,15 +224,17 @@ async fn frames_too_large_or_malformed_end_the_link_and_the_call() {
 #[tokio::test]
 async fn a_flood_of_hints_keeps_nobody_from_an_answer() {
     let (delivery, link) = delivery(|_| {
-        Act::raw(|id| {
+        RequestBehaviour::raw(|id| {
             let hint = encode(&GuestEvent::TasksChanged).expect("small");
             let mut bytes = Vec::new();
             for _ in 0..20_000 {
-                bytes.extend(Frame { kind: Kind::Event, id: 0, payload: hint.clone() }.to_bytes());
+                bytes.extend(
+                    Frame { kind: FrameKind::Event, id: 0, payload: hint.clone() }.to_bytes(),
+                );
             }
             let page = Ok::<_, GuestError>(FromGuest::TaskResults(page(vec![result(1, "a")])));
             let payload = encode(&page).expect("small");
-            bytes.extend(Frame { kind: Kind::Reply, id, payload }.to_bytes());
+            bytes.extend(Frame { kind: FrameKind::Reply, id, payload }.to_bytes());
             bytes
         })
     })

@@ -6,10 +6,10 @@ use hivekeep_protocol::{
 use super::*;
 use crate::{Ending, LinkDown, fake::obliging};
 
-fn stalling(request: &ToGuest) -> Act {
+fn stalling(request: &ToGuest) -> RequestBehaviour {
     match request {
-        ToGuest::JobList(_) => Act::Stall,
-        ToGuest::FileStat(_) => Act::Ignore,
+        ToGuest::JobList(_) => RequestBehaviour::Stall,
+        ToGuest::FileStat(_) => RequestBehaviour::Ignore,
         other => obliging(other),
     }
 }
@@ -27,7 +27,7 @@ async fn a_cancel_reaches_the_guest_and_is_confirmed() {
         let link = link.clone();
         async move { link.ask(JobList, wait).await }
     });
-    let Some(Seen::Request(id, _)) = seen.recv().await else { panic!("no request") };
+    let Some(Observation::Request(id, _)) = seen.recv().await else { panic!("no request") };
     cancel.cancel();
     assert_eq!(cancel_seen(&mut seen).await, id);
     let outcome = asking.await.unwrap();
@@ -38,7 +38,7 @@ async fn a_cancel_reaches_the_guest_and_is_confirmed() {
 #[tokio::test]
 async fn a_deadline_cancels_and_says_when_the_guest_did_not_confirm() {
     let (link, mut seen) = link_to(stalling).await;
-    let outcome = link.ask(stat(), Wait::at_most(Duration::from_millis(20))).await;
+    let outcome = link.ask(stat(), CallTerms::at_most(Duration::from_millis(20))).await;
     assert!(matches!(outcome, Err(LinkError::Deadline(Ending::Unconfirmed))), "{outcome:?}");
     cancel_seen(&mut seen).await;
     link.ping(wait()).await.unwrap();
@@ -53,7 +53,7 @@ async fn a_wait_that_is_over_sends_nothing() {
     let outcome = link.ask(JobList, over).await;
     assert!(matches!(outcome, Err(LinkError::Cancelled(Ending::NotSent))), "{outcome:?}");
     link.ping(wait()).await.unwrap();
-    assert!(matches!(seen.recv().await, Some(Seen::Request(_, ToGuest::Ping(_)))));
+    assert!(matches!(seen.recv().await, Some(Observation::Request(_, ToGuest::Ping(_)))));
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_dropped_future_cancels_in_the_guest() {
     let mut asking = Box::pin(link.ask(JobList, wait()));
     let id = tokio::select! {
         outcome = &mut asking => panic!("{outcome:?}"),
-        Some(Seen::Request(id, _)) = seen.recv() => id,
+        Some(Observation::Request(id, _)) = seen.recv() => id,
     };
     drop(asking);
     assert_eq!(cancel_seen(&mut seen).await, id);
@@ -77,7 +77,8 @@ async fn a_dropped_future_cancels_in_the_guest() {
 #[tokio::test]
 async fn the_guests_error_is_the_callers() {
     let (link, _seen) =
-        link_to(|_| Act::Reply(Err(GuestError::new(GuestCode::NoSpace, "disk full")))).await;
+        link_to(|_| RequestBehaviour::Reply(Err(GuestError::new(GuestCode::NoSpace, "disk full"))))
+            .await;
     let outcome = link.ask(stat(), wait()).await;
     assert!(matches!(outcome, Err(LinkError::Guest(e)) if e.code == GuestCode::NoSpace));
 }
@@ -119,7 +120,7 @@ async fn never_more_calls_than_the_guest_serves_and_a_ping_still_passes() {
         })
         .collect();
     for _ in 0..248 {
-        assert!(matches!(seen.recv().await, Some(Seen::Request(_, ToGuest::JobList(_)))));
+        assert!(matches!(seen.recv().await, Some(Observation::Request(_, ToGuest::JobList(_)))));
     }
     link.ping(wait()).await.unwrap();
     assert_eq!(link.calls_in_flight(), 248);
@@ -129,7 +130,7 @@ async fn never_more_calls_than_the_guest_serves_and_a_ping_still_passes() {
 #[tokio::test]
 async fn the_end_of_the_link_ends_every_call() {
     let (link, mut seen) = link_to(|request| match request {
-        ToGuest::FileStat(_) => Act::HangUp,
+        ToGuest::FileStat(_) => RequestBehaviour::HangUp,
         other => stalling(other),
     })
     .await;

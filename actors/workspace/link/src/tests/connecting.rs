@@ -1,6 +1,6 @@
 use std::sync::atomic::Ordering;
 
-use hivekeep_protocol::{Refusal, sync_preamble};
+use hivekeep_protocol::{HelloRefusal, sync_preamble};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{AttemptError, Endpoint, LinkDown, fake::Opening};
+use crate::{AttemptError, Endpoint, LinkDown, fake::HelloBehaviour};
 
 fn short() -> LinkOptions {
     LinkOptions {
@@ -26,7 +26,7 @@ fn own_uid() -> u32 {
 async fn connect_with(
     carrier: &FakeCarrier,
     options: LinkOptions,
-) -> Result<(Link, Welcome), LinkError> {
+) -> Result<(Link, GuestWelcome), LinkError> {
     Link::connect_over(carrier, &token(), &options, &CancellationToken::new()).await
 }
 
@@ -35,7 +35,7 @@ async fn greets_with_the_token_and_answers() {
     let (guest, mut seen) = FakeGuest::obliging();
     let (link, welcome) = connect(&guest.carrier()).await.unwrap();
     assert_eq!(welcome.guest_version, "0.0.0-fake");
-    assert_eq!(seen.recv().await, Some(Seen::Hello([7; 32])));
+    assert_eq!(seen.recv().await, Some(Observation::Hello([7; 32])));
     link.ping(wait()).await.unwrap();
 }
 
@@ -72,12 +72,12 @@ async fn somebody_elses_socket_is_not_spoken_to() {
         Link::connect(&endpoint, &token(), &LinkOptions::default(), &CancellationToken::new())
             .await;
     assert!(matches!(outcome, Err(LinkError::WrongPeer { actual, .. }) if actual == own_uid()));
-    assert_eq!(seen.recv().await, Some(Seen::Gone), "not even a hello");
+    assert_eq!(seen.recv().await, Some(Observation::Gone), "not even a hello");
 }
 
 #[tokio::test]
 async fn a_silent_guest_is_dialled_again_until_the_deadline() {
-    let carrier = FakeGuest::obliging().0.opening(Opening::Silent).carrier();
+    let carrier = FakeGuest::obliging().0.opening(HelloBehaviour::Silent).carrier();
     let dials = carrier.dials();
     let outcome = connect_with(&carrier, short()).await;
     assert!(matches!(outcome, Err(LinkError::Unreachable { last: AttemptError::Silent, .. })));
@@ -86,7 +86,7 @@ async fn a_silent_guest_is_dialled_again_until_the_deadline() {
 
 #[tokio::test]
 async fn a_closed_port_is_dialled_again_until_the_deadline() {
-    let carrier = FakeGuest::obliging().0.opening(Opening::HangsUp).carrier();
+    let carrier = FakeGuest::obliging().0.opening(HelloBehaviour::HangsUp).carrier();
     let outcome = connect_with(&carrier, short()).await;
     let Err(LinkError::Unreachable { attempts, last }) = outcome else { panic!("{outcome:?}") };
     assert!(attempts > 1);
@@ -95,9 +95,10 @@ async fn a_closed_port_is_dialled_again_until_the_deadline() {
 
 #[tokio::test]
 async fn a_refusal_is_final() {
-    let carrier = FakeGuest::obliging().0.opening(Opening::Refuses(Refusal::Token)).carrier();
+    let carrier =
+        FakeGuest::obliging().0.opening(HelloBehaviour::Refuses(HelloRefusal::Token)).carrier();
     let dials = carrier.dials();
-    assert!(matches!(connect(&carrier).await, Err(LinkError::Refused(Refusal::Token))));
+    assert!(matches!(connect(&carrier).await, Err(LinkError::Refused(HelloRefusal::Token))));
     assert_eq!(dials.load(Ordering::SeqCst), 1);
 }
 
@@ -106,7 +107,7 @@ async fn stale_bytes_before_the_echo_are_dropped() {
     let mut stale = vec![0xff; 300_000];
     stale.extend_from_slice(&sync_preamble([9; 16]));
     stale.extend_from_slice(&sync_preamble([8; 16])[..20]);
-    let guest = FakeGuest::obliging().0.opening(Opening::StaleBytes(stale));
+    let guest = FakeGuest::obliging().0.opening(HelloBehaviour::StaleBytes(stale));
     let (link, _) = connect(&guest.carrier().without_connections()).await.unwrap();
     link.ping(wait()).await.unwrap();
 }
@@ -114,7 +115,7 @@ async fn stale_bytes_before_the_echo_are_dropped() {
 #[tokio::test]
 async fn lost_preambles_are_repeated_where_the_carrier_has_no_connections() {
     for nth in [2, 4] {
-        let guest = FakeGuest::obliging().0.opening(Opening::HearsPreamble(nth));
+        let guest = FakeGuest::obliging().0.opening(HelloBehaviour::HearsPreamble(nth));
         let carrier = guest.carrier().without_connections();
         let dials = carrier.dials();
         connect(&carrier).await.unwrap();
@@ -124,7 +125,7 @@ async fn lost_preambles_are_repeated_where_the_carrier_has_no_connections() {
 
 #[tokio::test]
 async fn a_lost_hello_begins_a_new_round_on_the_same_stream() {
-    let guest = FakeGuest::obliging().0.opening(Opening::LosesFirstHello);
+    let guest = FakeGuest::obliging().0.opening(HelloBehaviour::LosesFirstHello);
     let carrier = guest.carrier().without_connections();
     let dials = carrier.dials();
     let (link, _) = connect(&carrier).await.unwrap();
@@ -134,7 +135,7 @@ async fn a_lost_hello_begins_a_new_round_on_the_same_stream() {
 
 #[tokio::test]
 async fn endless_rubbish_ends_the_attempt() {
-    let carrier = FakeGuest::obliging().0.opening(Opening::EndlessRubbish).carrier();
+    let carrier = FakeGuest::obliging().0.opening(HelloBehaviour::EndlessRubbish).carrier();
     let options = LinkOptions {
         deadline_ms: 30_000,
         attempt_timeout_ms: 30_000,
@@ -150,7 +151,7 @@ async fn endless_rubbish_ends_the_attempt() {
 
 #[tokio::test]
 async fn connecting_is_cancelled_at_once() {
-    let carrier = FakeGuest::obliging().0.opening(Opening::Silent).carrier();
+    let carrier = FakeGuest::obliging().0.opening(HelloBehaviour::Silent).carrier();
     let cancel = CancellationToken::new();
     cancel.cancel();
     let outcome = Link::connect_over(&carrier, &token(), &LinkOptions::default(), &cancel).await;
@@ -166,7 +167,7 @@ async fn dropping_the_last_handle_closes() {
     clone.ping(wait()).await.unwrap();
     drop(clone);
     assert_eq!(closed.await, LinkDown::Closed);
-    while seen.recv().await.expect("the guest sees the end") != Seen::Gone {}
+    while seen.recv().await.expect("the guest sees the end") != Observation::Gone {}
 }
 
 /// Fake vhost-user-vsock device: for three dials it closes without a reply (port not open), sends

@@ -4,7 +4,7 @@ use std::{
 };
 
 use hivekeep_protocol::{
-    FileReadDone, FileWritten, FromGuest, GuestCode, GuestError, Stream,
+    FromGuest, GuestCode, GuestError, ReadFileReply, Stream, WriteFileReply,
     limits::INITIAL_CREDIT_BYTES,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
@@ -14,8 +14,12 @@ use crate::fake::{exec_done, obliging};
 
 const MIB: u64 = 1024 * 1024;
 
-fn written(bytes: u64) -> Act {
-    Act::Receive(Ok(FromGuest::FileWrite(FileWritten { bytes, replaced: true, mode: 0o644 })))
+fn written(bytes: u64) -> RequestBehaviour {
+    RequestBehaviour::Receive(Ok(FromGuest::WriteFile(WriteFileReply {
+        bytes,
+        replaced: true,
+        mode: 0o644,
+    })))
 }
 
 #[tokio::test]
@@ -26,7 +30,7 @@ async fn output_is_collected_by_stream_and_seen_as_it_comes() {
             (Stream::Stderr, b"oops".to_vec()),
             (Stream::Stdout, b"two".to_vec()),
         ];
-        Act::Send(pieces, Ok(FromGuest::Exec(exec_done(7, 4))))
+        RequestBehaviour::Send(pieces, Ok(FromGuest::RunCommand(exec_done(7, 4))))
     })
     .await;
     let mut seen = [Vec::new(), Vec::new()];
@@ -50,7 +54,10 @@ async fn output_that_is_only_followed_may_be_longer_than_what_is_held() {
     let sent = content.clone();
     let (link, _seen) = link_to(move |_| {
         let done = exec_done(sent.len() as u64, 0);
-        Act::Send(vec![(Stream::Stdout, sent.clone())], Ok(FromGuest::Exec(done)))
+        RequestBehaviour::Send(
+            vec![(Stream::Stdout, sent.clone())],
+            Ok(FromGuest::RunCommand(done)),
+        )
     })
     .await;
     let mut followed = Vec::new();
@@ -65,7 +72,10 @@ async fn output_past_64_kib_and_past_the_credit_arrives_whole() {
     let sent = content.clone();
     let (link, _seen) = link_to(move |_| {
         let done = exec_done(sent.len() as u64, 0);
-        Act::Send(vec![(Stream::Stdout, sent.clone())], Ok(FromGuest::Exec(done)))
+        RequestBehaviour::Send(
+            vec![(Stream::Stdout, sent.clone())],
+            Ok(FromGuest::RunCommand(done)),
+        )
     })
     .await;
     let output = link.exec(shell("x", 16 * MIB), wait(), |_, _| {}).await.unwrap();
@@ -76,7 +86,7 @@ async fn output_past_64_kib_and_past_the_credit_arrives_whole() {
 async fn a_guest_that_sends_more_than_asked_is_not_kept() {
     let (link, _seen) = link_to(|_| {
         let pieces = vec![(Stream::Stdout, vec![b'x'; 5 * MIB as usize])];
-        Act::Send(pieces, Ok(FromGuest::Exec(exec_done(9 * MIB, 0))))
+        RequestBehaviour::Send(pieces, Ok(FromGuest::RunCommand(exec_done(9 * MIB, 0))))
     })
     .await;
     let mut told = 0;
@@ -89,7 +99,7 @@ async fn a_guest_that_sends_more_than_asked_is_not_kept() {
 #[tokio::test]
 async fn small_calls_pass_a_download_whose_sink_is_blocked() {
     let (link, _seen) = link_to(|request| match request {
-        ToGuest::FileRead(_) => Act::Content(200 * MIB),
+        ToGuest::ReadFile(_) => RequestBehaviour::Content(200 * MIB),
         other => obliging(other),
     })
     .await;
@@ -112,13 +122,13 @@ async fn small_calls_pass_a_download_whose_sink_is_blocked() {
 #[tokio::test]
 async fn a_download_given_up_while_its_sink_is_blocked_is_cancelled_in_the_guest() {
     let (link, mut seen) = link_to(|request| match request {
-        ToGuest::FileRead(_) => Act::Content(200 * MIB),
+        ToGuest::ReadFile(_) => RequestBehaviour::Content(200 * MIB),
         other => obliging(other),
     })
     .await;
     let (sink, _never_read) = tokio::io::duplex(1024);
     let outcome = link
-        .download("/big", 0, None, sink, Wait::at_most(Duration::from_millis(100)), |_| {})
+        .download("/big", 0, None, sink, CallTerms::at_most(Duration::from_millis(100)), |_| {})
         .await;
     assert!(matches!(outcome, Err(LinkError::Deadline(_))), "{outcome:?}");
     cancel_seen(&mut seen).await;
@@ -127,15 +137,15 @@ async fn a_download_given_up_while_its_sink_is_blocked_is_cancelled_in_the_guest
 
 #[tokio::test]
 async fn a_download_is_bounded_by_its_limit_and_checked_against_the_count() {
-    let (link, _seen) = link_to(|_| Act::Content(2 * MIB)).await;
+    let (link, _seen) = link_to(|_| RequestBehaviour::Content(2 * MIB)).await;
     let mut sink = Vec::new();
     let outcome = link.download("/f", 0, Some(MIB), &mut sink, wait(), |_| {}).await;
     assert!(matches!(outcome, Err(LinkError::Miscounted { told_bytes: MIB, .. })), "{outcome:?}");
     assert!(sink.len() as u64 <= MIB);
 
     let (link, _seen) = link_to(|_| {
-        let lie = FileReadDone { sent_bytes: 9, size_bytes: 9, mode: 0o644 };
-        Act::Send(vec![(Stream::Content, vec![1, 2, 3])], Ok(FromGuest::FileRead(lie)))
+        let lie = ReadFileReply { sent_bytes: 9, size_bytes: 9, mode: 0o644 };
+        RequestBehaviour::Send(vec![(Stream::Content, vec![1, 2, 3])], Ok(FromGuest::ReadFile(lie)))
     })
     .await;
     let outcome = link.download("/f", 0, None, Vec::new(), wait(), |_| {}).await;
@@ -154,12 +164,14 @@ async fn an_upload_sends_all_of_it_and_then_the_end() {
     let (mut received, mut ended) = (0, false);
     while let Ok(event) = seen.try_recv() {
         match event {
-            Seen::Data(_, len) => {
+            Observation::Data(_, len) => {
                 assert!(!ended);
                 received += len as u64;
             }
-            Seen::End(_) => ended = true,
-            Seen::Request(_, ToGuest::FileWrite(write)) => assert_eq!(write.mode, Some(0o600)),
+            Observation::End(_) => ended = true,
+            Observation::Request(_, ToGuest::WriteFile(write)) => {
+                assert_eq!(write.mode, Some(0o600))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -187,8 +199,8 @@ async fn a_source_of_another_size_is_an_error_and_cancelled() {
         assert_eq!(link.core().calls.count(), 0, "told before the guest has closed the call");
         loop {
             match seen.recv().await.unwrap() {
-                Seen::Cancel(_) => break,
-                Seen::End(_) => panic!("the guest was told that the file is complete"),
+                Observation::Cancel(_) => break,
+                Observation::End(_) => panic!("the guest was told that the file is complete"),
                 _ => {}
             }
         }
@@ -216,9 +228,10 @@ async fn a_failing_source_is_named_and_cancelled() {
 
 #[tokio::test]
 async fn a_guest_that_cannot_take_the_file_ends_the_upload_early() {
-    let (link, _seen) =
-        link_to(|_| Act::Reply(Err(GuestError::new(GuestCode::PermissionDenied, "/f: read-only"))))
-            .await;
+    let (link, _seen) = link_to(|_| {
+        RequestBehaviour::Reply(Err(GuestError::new(GuestCode::PermissionDenied, "/f: read-only")))
+    })
+    .await;
     let source = tokio::io::repeat(1).take(500 * MIB);
     let outcome = link.upload("/f", None, 500 * MIB, source, wait(), |_| {}).await;
     assert!(
@@ -230,13 +243,13 @@ async fn a_guest_that_cannot_take_the_file_ends_the_upload_early() {
 #[tokio::test]
 async fn a_stalled_upload_source_holds_up_nobody_and_obeys_the_deadline() {
     let (link, mut seen) = link_to(|request| match request {
-        ToGuest::FileWrite(_) => written(10),
+        ToGuest::WriteFile(_) => written(10),
         other => obliging(other),
     })
     .await;
     let (source, _never_written) = tokio::io::duplex(16);
     let upload =
-        link.upload("/f", None, 10, source, Wait::at_most(Duration::from_millis(100)), |_| {});
+        link.upload("/f", None, 10, source, CallTerms::at_most(Duration::from_millis(100)), |_| {});
     let (outcome, pong) = tokio::join!(upload, link.ping(wait()));
     pong.unwrap();
     assert!(matches!(outcome, Err(LinkError::Deadline(_))), "{outcome:?}");

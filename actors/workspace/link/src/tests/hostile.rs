@@ -1,6 +1,6 @@
 use hivekeep_protocol::{
-    Exit, Frame, FromGuest, GuestEvent, JobSummary, Kind, Pong, Stream, TaskNews, TaskOutcome,
-    TaskOutput, TaskPage, TaskResult, encode,
+    Exit, Frame, FrameKind, FromGuest, GuestEvent, GuestTaskOutcome, GuestTaskResult, JobSummary,
+    Pong, Stream, TaskResultsPush, TaskResultsReply, TaskStreamOutput, encode,
     limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES},
 };
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{LinkDown, Violation, fake::obliging};
 
-fn frame(kind: Kind, id: u32, payload: Vec<u8>) -> Vec<u8> {
+fn frame(kind: FrameKind, id: u32, payload: Vec<u8>) -> Vec<u8> {
     Frame { kind, id, payload }.to_bytes()
 }
 
@@ -18,14 +18,14 @@ fn pong(payload: &[u8]) -> FromGuest {
 
 /// Reason with which a link ends whose guest answers an exec with these bytes.
 async fn ended_by(bytes: impl Fn(u32) -> Vec<u8> + Clone + Send + Sync + 'static) -> LinkDown {
-    let (link, _seen) = link_to(move |_| Act::raw(bytes.clone())).await;
+    let (link, _seen) = link_to(move |_| RequestBehaviour::raw(bytes.clone())).await;
     let outcome = link.exec(shell("x", 10), wait(), |_, _| {}).await;
     assert!(matches!(outcome, Err(LinkError::Down(_))), "{outcome:?}");
     link.closed().await
 }
 
 /// Reason for one frame, of a call `away` from the one that is open.
-async fn violation(kind: Kind, away: u32, payload: Vec<u8>) -> Violation {
+async fn violation(kind: FrameKind, away: u32, payload: Vec<u8>) -> Violation {
     let bytes = move |id: u32| frame(kind, id.wrapping_add(away), payload.clone());
     match ended_by(bytes).await {
         LinkDown::Violation(violation) => violation,
@@ -37,23 +37,29 @@ async fn violation(kind: Kind, away: u32, payload: Vec<u8>) -> Violation {
 async fn each_breach_of_the_protocol_ends_the_link_with_its_reason() {
     let reply = encode(&Ok::<_, hivekeep_protocol::GuestError>(pong(b"x"))).unwrap();
     assert!(matches!(ended_by(|_| vec![0x55; 100]).await, LinkDown::Frame(_)));
-    let seen = violation(Kind::Reply, 0, vec![0xff; 9]).await;
-    assert_eq!(seen, Violation::Undecodable(Kind::Reply));
-    assert_eq!(violation(Kind::Reply, 0, reply.clone()).await, Violation::WrongReply);
-    let seen = violation(Kind::Reply, 9, reply).await;
-    assert!(matches!(seen, Violation::UnknownCall(Kind::Reply, _)));
-    let seen = violation(Kind::Data, 9, vec![1, 1]).await;
-    assert!(matches!(seen, Violation::UnknownCall(Kind::Data, _)));
-    assert_eq!(violation(Kind::Data, 0, vec![]).await, Violation::DataSize(0));
-    let seen = violation(Kind::Data, 0, vec![0, 1]).await;
+    let seen = violation(FrameKind::Reply, 0, vec![0xff; 9]).await;
+    assert_eq!(seen, Violation::Undecodable(FrameKind::Reply));
+    assert_eq!(violation(FrameKind::Reply, 0, reply.clone()).await, Violation::WrongReply);
+    let seen = violation(FrameKind::Reply, 9, reply).await;
+    assert!(matches!(seen, Violation::UnknownCall(FrameKind::Reply, _)));
+    let seen = violation(FrameKind::Data, 9, vec![1, 1]).await;
+    assert!(matches!(seen, Violation::UnknownCall(FrameKind::Data, _)));
+    assert_eq!(violation(FrameKind::Data, 0, vec![]).await, Violation::DataSize(0));
+    let seen = violation(FrameKind::Data, 0, vec![0, 1]).await;
     assert!(matches!(seen, Violation::WrongStream(_)));
-    let seen = violation(Kind::Data, 0, vec![1; DATA_CHUNK_BYTES + 2]).await;
+    let seen = violation(FrameKind::Data, 0, vec![1; DATA_CHUNK_BYTES + 2]).await;
     assert_eq!(seen, Violation::DataSize(DATA_CHUNK_BYTES + 2));
-    let seen = violation(Kind::Credit, 0, vec![1]).await;
-    assert_eq!(seen, Violation::Undecodable(Kind::Credit));
-    let big_event = ended_by(|_| frame(Kind::Event, 0, vec![0; 20_000])).await;
+    let seen = violation(FrameKind::Credit, 0, vec![1]).await;
+    assert_eq!(seen, Violation::Undecodable(FrameKind::Credit));
+    let big_event = ended_by(|_| frame(FrameKind::Event, 0, vec![0; 20_000])).await;
     assert_eq!(big_event, LinkDown::Violation(Violation::EventSize(20_000)));
-    for kind in [Kind::Hello, Kind::Welcome, Kind::Request, Kind::End, Kind::Cancel] {
+    for kind in [
+        FrameKind::Hello,
+        FrameKind::Welcome,
+        FrameKind::Request,
+        FrameKind::End,
+        FrameKind::Cancel,
+    ] {
         assert_eq!(violation(kind, 0, vec![]).await, Violation::UnexpectedKind(kind));
     }
 }
@@ -61,16 +67,16 @@ async fn each_breach_of_the_protocol_ends_the_link_with_its_reason() {
 #[tokio::test]
 async fn frames_of_an_older_link_are_dropped_where_the_stream_may_hold_some() {
     let (guest, _seen) = FakeGuest::new(|request| match request {
-        ToGuest::JobList(_) => Act::raw(|id| {
+        ToGuest::JobList(_) => RequestBehaviour::raw(|id| {
             let old = id.wrapping_sub(9);
-            let mut bytes = frame(Kind::Data, old, vec![1; 5000]);
-            bytes.extend(frame(Kind::Reply, old, vec![0xff; 9]));
+            let mut bytes = frame(FrameKind::Data, old, vec![1; 5000]);
+            bytes.extend(frame(FrameKind::Reply, old, vec![0xff; 9]));
             bytes
         }),
         other => obliging(other),
     });
     let (link, _) = connect(&guest.carrier().without_connections()).await.unwrap();
-    let brief = Wait::at_most(Duration::from_millis(10));
+    let brief = CallTerms::at_most(Duration::from_millis(10));
     let _ = link.ask(hivekeep_protocol::JobList, brief).await;
     link.ping(wait()).await.unwrap();
 }
@@ -79,8 +85,8 @@ async fn frames_of_an_older_link_are_dropped_where_the_stream_may_hold_some() {
 #[tokio::test]
 async fn a_guest_that_ignores_credit_is_cut_off() {
     let (link, _seen) = link_to(|_| {
-        Act::raw(|id| {
-            let chunk = frame(Kind::Data, id, vec![0; DATA_CHUNK_BYTES + 1]);
+        RequestBehaviour::raw(|id| {
+            let chunk = frame(FrameKind::Data, id, vec![0; DATA_CHUNK_BYTES + 1]);
             chunk.repeat(crate::download::WINDOW as usize / DATA_CHUNK_BYTES + 1)
         })
     })
@@ -96,25 +102,26 @@ async fn a_guest_that_ignores_credit_is_cut_off() {
 #[tokio::test]
 async fn late_data_of_a_cancelled_call_is_dropped() {
     let (link, mut seen) = link_to(|request| match request {
-        ToGuest::JobList(_) => {
-            Act::raw(|id| frame(Kind::Data, id.wrapping_sub(1), vec![Stream::Stdout as u8, 5]))
-        }
-        ToGuest::Exec(_) => Act::Ignore,
+        ToGuest::JobList(_) => RequestBehaviour::raw(|id| {
+            frame(FrameKind::Data, id.wrapping_sub(1), vec![Stream::Stdout as u8, 5])
+        }),
+        ToGuest::RunCommand(_) => RequestBehaviour::Ignore,
         other => obliging(other),
     })
     .await;
     let outcome =
-        link.exec(shell("x", 10), Wait::at_most(Duration::from_millis(10)), |_, _| {}).await;
+        link.exec(shell("x", 10), CallTerms::at_most(Duration::from_millis(10)), |_, _| {}).await;
     assert!(matches!(outcome, Err(LinkError::Deadline(_))), "{outcome:?}");
     cancel_seen(&mut seen).await;
     // The guest now sends data for the previous call.
-    let _ = link.ask(hivekeep_protocol::JobList, Wait::at_most(Duration::from_millis(10))).await;
+    let _ =
+        link.ask(hivekeep_protocol::JobList, CallTerms::at_most(Duration::from_millis(10))).await;
     link.ping(wait()).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_pong_of_another_ping_ends_the_link() {
-    let (link, _seen) = link_to(|_| Act::Reply(Ok(pong(b"forged")))).await;
+    let (link, _seen) = link_to(|_| RequestBehaviour::Reply(Ok(pong(b"forged")))).await;
     assert!(matches!(link.ping(wait()).await, Err(LinkError::Down(_))));
     assert_eq!(link.closed().await, LinkDown::Violation(Violation::WrongReply));
 }
@@ -131,19 +138,20 @@ async fn events_come_in_order_and_a_flood_drops_the_oldest_and_counts() {
         })
     }
     let (link, _seen) = link_to(|request| match request {
-        ToGuest::Exec(_) => {
+        ToGuest::RunCommand(_) => {
             // One of a kind that this host does not know, then many.
-            let mut bytes = frame(Kind::Event, 0, vec![200, 1, 2, 3]);
+            let mut bytes = frame(FrameKind::Event, 0, vec![200, 1, 2, 3]);
             for n in 0..1000 {
-                bytes.extend(frame(Kind::Event, 0, encode(&ended(n)).unwrap()));
+                bytes.extend(frame(FrameKind::Event, 0, encode(&ended(n)).unwrap()));
             }
-            Act::raw(move |_| bytes.clone())
+            RequestBehaviour::raw(move |_| bytes.clone())
         }
         other => obliging(other),
     })
     .await;
     let mut events = link.events();
-    let _ = link.exec(shell("x", 1), Wait::at_most(Duration::from_millis(50)), |_, _| {}).await;
+    let _ =
+        link.exec(shell("x", 1), CallTerms::at_most(Duration::from_millis(50)), |_, _| {}).await;
     link.ping(wait()).await.unwrap();
     let first = events.recv().await.unwrap();
     assert_eq!((first, events.dropped()), (ended(1000 - 256), 1000 - 256));
@@ -157,30 +165,33 @@ async fn events_come_in_order_and_a_flood_drops_the_oldest_and_counts() {
 #[tokio::test]
 async fn results_that_are_told_in_numbers_are_kept_as_a_hint() {
     fn told(results: usize) -> GuestEvent {
-        let result = TaskResult {
+        let result = GuestTaskResult {
             number: 1,
             task_id: String::new(),
             message_id: String::new(),
-            outcome: TaskOutcome::Ended(Exit::Code(0)),
+            outcome: GuestTaskOutcome::Ended(Exit::Code(0)),
             workdir: None,
-            stdout: TaskOutput::default(),
-            stderr: TaskOutput::default(),
+            stdout: TaskStreamOutput::default(),
+            stderr: TaskStreamOutput::default(),
             elapsed_ms: 0,
         };
-        let page = TaskPage { results: vec![result; results], more: false, queued: 0, running: 0 };
-        GuestEvent::TaskEnded(TaskNews { after: 0, page })
+        let page =
+            TaskResultsReply { results: vec![result; results], more: false, queued: 0, running: 0 };
+        GuestEvent::TaskEnded(TaskResultsPush { after: 0, page })
     }
     let (link, _seen) = link_to(|request| match request {
-        ToGuest::Exec(_) => {
-            let bytes = [1000, 0, 2, 1].map(|n| frame(Kind::Event, 0, encode(&told(n)).unwrap()));
+        ToGuest::RunCommand(_) => {
+            let bytes =
+                [1000, 0, 2, 1].map(|n| frame(FrameKind::Event, 0, encode(&told(n)).unwrap()));
             let bytes = bytes.concat();
-            Act::raw(move |_| bytes.clone())
+            RequestBehaviour::raw(move |_| bytes.clone())
         }
         other => obliging(other),
     })
     .await;
     let mut events = link.events();
-    let _ = link.exec(shell("x", 1), Wait::at_most(Duration::from_millis(50)), |_, _| {}).await;
+    let _ =
+        link.exec(shell("x", 1), CallTerms::at_most(Duration::from_millis(50)), |_, _| {}).await;
     for _ in 0..3 {
         assert!(events.recv().await == Some(GuestEvent::TasksChanged), "it is no hint");
     }
@@ -192,7 +203,7 @@ async fn results_that_are_told_in_numbers_are_kept_as_a_hint() {
 #[derive(Debug, Clone)]
 enum Attack {
     Rubbish(Vec<u8>),
-    Frames(Vec<(Kind, u32, Vec<u8>)>),
+    Frames(Vec<(FrameKind, u32, Vec<u8>)>),
 }
 
 impl Attack {
@@ -202,7 +213,7 @@ impl Attack {
             Self::Frames(frames) => frames
                 .iter()
                 .flat_map(|(kind, back, payload)| {
-                    let id = if *kind == Kind::Event { 0 } else { id.wrapping_sub(*back) };
+                    let id = if *kind == FrameKind::Event { 0 } else { id.wrapping_sub(*back) };
                     frame(*kind, id, payload.clone())
                 })
                 .collect(),
@@ -212,10 +223,10 @@ impl Attack {
 
 fn attack() -> impl Strategy<Value = Attack> {
     let kind = prop_oneof![
-        6 => Just(Kind::Data),
-        2 => Just(Kind::Credit),
-        2 => Just(Kind::Event),
-        1 => Just(Kind::Reply),
+        6 => Just(FrameKind::Data),
+        2 => Just(FrameKind::Credit),
+        2 => Just(FrameKind::Event),
+        1 => Just(FrameKind::Reply),
     ];
     let payload = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..200),
@@ -242,11 +253,11 @@ proptest! {
             let (link, _seen) = link_to(move |request| match request {
                 ToGuest::JobList(_) => {
                     let attack = attack.clone();
-                    Act::raw(move |id| attack.bytes(id))
+                    RequestBehaviour::raw(move |id| attack.bytes(id))
                 }
-                _ => Act::Ignore,
+                _ => RequestBehaviour::Ignore,
             }).await;
-            let brief = || Wait::at_most(Duration::from_millis(30));
+            let brief = || CallTerms::at_most(Duration::from_millis(30));
             let mut kept = 0;
             let (exec, _file, _jobs) = tokio::join!(
                 link.exec(shell("x", 1000), brief(), |_, bytes| kept += bytes.len()),

@@ -12,7 +12,7 @@ const DAEMON_LEAF: &str = "daemon";
 
 /// Kernel's description of mounts and of the daemon's own groups.
 #[derive(Debug, Clone)]
-pub struct Host {
+pub struct CgroupMounts {
     /// Contents of `/proc/self/mountinfo`.
     pub mountinfo: String,
     /// Contents of `/proc/self/cgroup`.
@@ -21,7 +21,7 @@ pub struct Host {
     pub root: bool,
 }
 
-impl Host {
+impl CgroupMounts {
     /// Reads the description of this process.
     pub fn read() -> Self {
         Self {
@@ -80,7 +80,11 @@ impl<'a> Mount<'a> {
 }
 
 /// Finds the controller, v2 first, and makes `hivekeep-TAG` there.
-pub(super) fn place(host: &Host, controller: Controller, tag: &str) -> Result<Place, String> {
+pub(super) fn place(
+    host: &CgroupMounts,
+    controller: Controller,
+    tag: &str,
+) -> Result<Place, String> {
     let mut why = format!("no cgroup hierarchy with the {} controller", controller.name());
     if let Some(mount) = host.mounts().find(|mount| mount.unified) {
         match unified(host, &mount, controller, tag) {
@@ -101,7 +105,7 @@ pub(super) fn place(host: &Host, controller: Controller, tag: &str) -> Result<Pl
 
 /// Folder in the unified hierarchy; `Ok(None)` if it does not have the controller at all.
 fn unified(
-    host: &Host,
+    host: &CgroupMounts,
     mount: &Mount<'_>,
     controller: Controller,
     tag: &str,

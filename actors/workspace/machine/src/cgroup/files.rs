@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{Controller, Limits};
+use super::{CgroupLimits, Controller};
 use crate::facts::CgroupVersion;
 
 /// Accounting period of the scheduler; the kernel's default.
@@ -15,7 +15,7 @@ pub(super) fn set(
     version: CgroupVersion,
     controller: Controller,
     dir: &Path,
-    limits: &Limits,
+    limits: &CgroupLimits,
 ) -> io::Result<String> {
     let quota_us = u64::from(limits.vcpus) * PERIOD_US;
     let (word, file, value) = match (version, controller) {

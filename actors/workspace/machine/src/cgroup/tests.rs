@@ -1,14 +1,14 @@
 use super::*;
 
-const LIMITS: Limits = Limits { memory_bytes: 256 << 20, vcpus: 2, pids: 50 };
+const LIMITS: CgroupLimits = CgroupLimits { memory_bytes: 256 << 20, vcpus: 2, pids: 50 };
 
-fn fake_v2(root: bool) -> (tempfile::TempDir, Host) {
+fn fake_v2(root: bool) -> (tempfile::TempDir, CgroupMounts) {
     let dir = tempfile::tempdir().unwrap();
     let top = dir.path();
     fs::create_dir_all(top.join("a.service/daemon")).unwrap();
     fs::write(top.join("cgroup.controllers"), "cpuset cpu memory pids\n").unwrap();
     let mountinfo = format!("30 25 0:26 / {} rw - cgroup2 cgroup2 rw\n", top.display());
-    let host = Host { mountinfo, own: "0::/a.service/daemon\n".into(), root };
+    let host = CgroupMounts { mountinfo, own: "0::/a.service/daemon\n".into(), root };
     (dir, host)
 }
 
@@ -63,7 +63,7 @@ fn v1_groups_lie_below_our_own_also_in_a_container() {
         point("cpu").display()
     );
     let own = "5:memory:/docker/c1/x\n4:cpu,cpuacct:/elsewhere/../..\n".into();
-    let cgroups = Cgroups::on(&Host { mountinfo, own, root: true }, "t");
+    let cgroups = Cgroups::on(&CgroupMounts { mountinfo, own, root: true }, "t");
     let bases: Vec<_> =
         cgroups.places.iter().map(|(_, place)| place.clone().map(|place| place.base)).collect();
     assert_eq!(bases[0], Ok(point("memory/x/hivekeep-t")));

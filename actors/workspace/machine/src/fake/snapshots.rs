@@ -8,14 +8,15 @@ use async_trait::async_trait;
 
 use super::FakeDriver;
 use crate::layer;
-use crate::snapshot::Description;
+use crate::snapshot::SnapshotDescription;
 use crate::{
-    Driver, Error, Gone, Held, Launched, MachineHandle, Plan, Ram, SaveRequest, Saved, SavedMemory,
-    SavedNic, Shape, SnapshotFolder, Snapshots,
+    Driver, Error, LaunchedMachine, MachineHandle, MachineMemory, MachinePlan, MachineShape,
+    RamLocation, ReattachError, SaveRequest, SaveResult, SavedMemory, SavedNic, SnapshotFolder,
+    Snapshots,
 };
 
-pub(super) fn held(plan: &Plan, ram: Ram) -> Held {
-    let shape = Shape {
+pub(super) fn held(plan: &MachinePlan, ram: RamLocation) -> MachineMemory {
+    let shape = MachineShape {
         program: "fake".into(),
         machine: "fake".into(),
         vcpus: plan.vcpus,
@@ -24,7 +25,7 @@ pub(super) fn held(plan: &Plan, ram: Ram) -> Held {
         tsc_khz: 0,
         nic: if plan.nic.is_some() { SavedNic::Plain } else { SavedNic::None },
     };
-    Held { shape, ram }
+    MachineMemory { shape, ram }
 }
 
 impl FakeDriver {
@@ -42,11 +43,16 @@ impl FakeDriver {
         if self.is_running(&handle.workspace) {
             Ok(())
         } else {
-            Err(Gone::Ended { pid: handle.process.pid }.into())
+            Err(ReattachError::Ended { pid: handle.process.pid }.into())
         }
     }
 
-    fn attach(&self, handle: &MachineHandle, plan: &Plan, new_top: &Path) -> Result<(), Error> {
+    fn attach(
+        &self,
+        handle: &MachineHandle,
+        plan: &MachinePlan,
+        new_top: &Path,
+    ) -> Result<(), Error> {
         let present = self.top(&handle.workspace);
         if present.as_deref() == Some(new_top) {
             return Ok(());
@@ -106,7 +112,7 @@ impl Snapshots for FakeDriver {
     async fn switch_disk(
         &self,
         handle: &MachineHandle,
-        plan: &Plan,
+        plan: &MachinePlan,
         new_top: &Path,
     ) -> Result<bool, Error> {
         self.note("switch_disk", &handle.workspace);
@@ -117,9 +123,9 @@ impl Snapshots for FakeDriver {
     async fn save(
         &self,
         handle: &MachineHandle,
-        plan: &Plan,
+        plan: &MachinePlan,
         request: &SaveRequest,
-    ) -> Result<Saved, Error> {
+    ) -> Result<SaveResult, Error> {
         self.note("save", &handle.workspace);
         self.held("save").await;
         self.living(handle)?;
@@ -128,7 +134,7 @@ impl Snapshots for FakeDriver {
             let cause = Box::new(cause);
             return Err(Error::SaveFailed { resumed: true, disk_switched: true, cause });
         }
-        let mut saved = Saved { pause_ms: 1, layer_is_read_only: true, memory: None };
+        let mut saved = SaveResult { pause_ms: 1, layer_is_read_only: true, memory: None };
         if let Some(folder) = &request.memory_into {
             let memory = SavedMemory { ram_bytes: 0, device_bytes: 4, copied_in_pause_bytes: 0 };
             folder.begin()?;
@@ -136,17 +142,21 @@ impl Snapshots for FakeDriver {
             ram.and_then(|ram| ram.set_len(plan.memory_mb << 20))
                 .and_then(|()| fs::write(folder.device(), "fake"))
                 .map_err(Error::io("write", folder.path()))?;
-            let held = handle.memory.clone().unwrap_or_else(|| held(plan, Ram::Private));
-            folder.complete(&Description::new(held.shape, memory))?;
+            let held = handle.memory.clone().unwrap_or_else(|| held(plan, RamLocation::Private));
+            folder.complete(&SnapshotDescription::new(held.shape, memory))?;
             saved.memory = Some(memory);
         }
         Ok(saved)
     }
 
-    async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error> {
+    async fn launch_from(
+        &self,
+        plan: &MachinePlan,
+        snapshot: &SnapshotFolder,
+    ) -> Result<LaunchedMachine, Error> {
         self.note("launch_from", &plan.workspace);
         self.held("launch_from").await;
-        let (mut held, saved) = (held(plan, Ram::Private), snapshot.describe()?.shape);
+        let (mut held, saved) = (held(plan, RamLocation::Private), snapshot.describe()?.shape);
         held.shape.nic = saved.nic;
         held.shape.must_fit(&saved)?;
         let mut launched = self.launch(plan).await?;
@@ -190,7 +200,7 @@ mod tests {
         assert!(snapshots.is_paused(&handle).await.unwrap());
         snapshots.resume(&handle).await.unwrap();
         assert!(!snapshots.is_paused(&handle).await.unwrap());
-        let larger = Plan { memory_mb: 512, ..plan("ws_large", dir.path()) };
+        let larger = MachinePlan { memory_mb: 512, ..plan("ws_large", dir.path()) };
         let refused = snapshots.launch_from(&larger, &folder).await;
         assert!(matches!(refused, Err(Error::ShapeDiffers { what: "memory_mb", .. })));
         snapshots.discard_snapshot(&folder).await.unwrap();

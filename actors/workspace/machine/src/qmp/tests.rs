@@ -62,7 +62,7 @@ async fn answers_find_their_asker_and_events_their_reader() {
             "{\"error\": {\"class\": \"CommandNotFound\", \"desc\": \"no\"}, \"id\": $ID}".into(),
         ],
     });
-    let (client, mut events) = Client::connect(&path, LONG).await.unwrap();
+    let (client, mut events) = QmpClient::connect(&path, LONG).await.unwrap();
     let status = client.execute("query-status", Value::Null, LONG).await.unwrap();
     assert_eq!(status["status"], "running");
     assert_eq!(events.recv().await.unwrap().name, "RESUME");
@@ -76,7 +76,7 @@ async fn a_silent_command_times_out_and_the_connection_stays() {
         "silent" => vec![],
         _ => vec!["{\"return\": {}, \"id\": $ID}".into()],
     });
-    let (client, _events) = Client::connect(&path, LONG).await.unwrap();
+    let (client, _events) = QmpClient::connect(&path, LONG).await.unwrap();
     let late = client.execute("silent", Value::Null, SHORT).await.unwrap_err();
     assert!(matches!(late, Error::Timeout { .. }), "{late}");
     client.execute("stop", Value::Null, LONG).await.unwrap();
@@ -85,10 +85,10 @@ async fn a_silent_command_times_out_and_the_connection_stays() {
 #[tokio::test]
 async fn a_second_client_is_served_after_the_first_has_gone() {
     let (_dir, path) = peer(|_| vec!["{\"return\": {}, \"id\": $ID}".into()]);
-    let (first, _events) = Client::connect(&path, LONG).await.unwrap();
-    assert!(matches!(Client::connect(&path, SHORT).await, Err(Error::Timeout { .. })));
+    let (first, _events) = QmpClient::connect(&path, LONG).await.unwrap();
+    assert!(matches!(QmpClient::connect(&path, SHORT).await, Err(Error::Timeout { .. })));
     drop(first);
-    Client::connect(&path, LONG).await.unwrap();
+    QmpClient::connect(&path, LONG).await.unwrap();
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn hang_ups_and_rubbish_end_the_connection_with_a_reason() {
         _ => vec!["hang up".into()],
     });
     for command in ["quit", "rubbish", "endless"] {
-        let (client, _events) = Client::connect(&path, LONG).await.unwrap();
+        let (client, _events) = QmpClient::connect(&path, LONG).await.unwrap();
         let closed = client.execute(command, Value::Null, LONG).await.unwrap_err();
         assert!(matches!(closed, Error::Closed(_)), "{command}: {closed}");
     }
@@ -112,7 +112,7 @@ async fn a_flood_of_events_is_bounded_and_counted() {
         lines.push("{\"return\": {}, \"id\": $ID}".into());
         lines
     });
-    let (client, events) = Client::connect(&path, LONG).await.unwrap();
+    let (client, events) = QmpClient::connect(&path, LONG).await.unwrap();
     client.execute("flood", Value::Null, LONG).await.unwrap();
     assert_eq!(events.len(), EVENT_QUEUE);
     assert_eq!(client.dropped_events(), 36);
@@ -121,6 +121,6 @@ async fn a_flood_of_events_is_bounded_and_counted() {
 #[tokio::test]
 async fn nobody_listening_is_told_as_such() {
     let dir = tempfile::tempdir().unwrap();
-    let result = Client::connect(&dir.path().join("none"), LONG).await;
+    let result = QmpClient::connect(&dir.path().join("none"), LONG).await;
     assert!(matches!(result, Err(Error::Connect(_))));
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Event in QEMU.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Event {
+pub struct QmpEvent {
     /// Name, such as `SHUTDOWN` or `BLOCK_IO_ERROR`.
     #[serde(rename = "event")]
     pub name: String,
@@ -23,7 +23,7 @@ pub(super) enum Incoming {
         /// Result, or the error's class and description.
         result: Result<Value, (String, String)>,
     },
-    Event(Event),
+    Event(QmpEvent),
 }
 
 /// Encodes a line to QEMU, without its end.
@@ -61,7 +61,7 @@ pub(super) fn parse(line: &str) -> Result<Incoming, serde_json::Error> {
         return Ok(Incoming::Greeting);
     }
     if let Some(name) = line.event {
-        return Ok(Incoming::Event(Event { name, data: line.data }));
+        return Ok(Incoming::Event(QmpEvent { name, data: line.data }));
     }
     let id = line.id.ok_or_else(|| serde_json::Error::custom("an answer without an id"))?;
     let result = match (line.done, line.error) {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use crate::plan::Plan;
+use crate::plan::MachinePlan;
 
 /// Parameters of the command line besides the plan.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ const NAMESPACES: [&str; 6] = [
 ];
 
 /// Builds the whole command line, without the program.
-pub(super) fn command_line(plan: &Plan, sandbox: &Sandbox<'_>) -> Vec<OsString> {
+pub(super) fn command_line(plan: &MachinePlan, sandbox: &Sandbox<'_>) -> Vec<OsString> {
     let mut words: Vec<OsString> = NAMESPACES.iter().map(OsString::from).collect();
     let mut add = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
         words.extend(more.iter().map(|word| word.as_ref().to_owned()));

@@ -12,14 +12,14 @@ use serde::Deserialize;
 
 use super::args::{self, Sandbox};
 use super::{Layout, SandboxDriver, copies, layout, overlay_dir, user};
-use crate::cgroup::Limits;
+use crate::cgroup::CgroupLimits;
 use crate::handle::{Endpoint, ProcessId, boot_id};
 use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
 use crate::spawn::{self, Spawn};
 use crate::{
-    AppliedLimits, Carrier, Enforcement, Error, Isolation, Launched, MachineHandle, Plan, console,
-    folders, sockets,
+    AppliedLimits, CarrierKind, Enforcement, Error, Isolation, LaunchedMachine, MachineHandle,
+    MachinePlan, console, folders, sockets,
 };
 
 /// Wait between the end of process 1 and that of bubblewrap's outer half.
@@ -27,12 +27,15 @@ pub(super) const OUTER_WAIT: Duration = Duration::from_secs(2);
 /// Limit of bubblewrap's report, which is a few hundred bytes.
 const INFO_BYTES: usize = 16 * 1024;
 
-pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launched, Error> {
+pub(super) async fn launch(
+    driver: &SandboxDriver,
+    plan: &MachinePlan,
+) -> Result<LaunchedMachine, Error> {
     plan.check()?;
     if plan.nic.is_some() {
         return Err(Error::BadPlan("a sandbox has no network interface".into()));
     }
-    if plan.carrier != Carrier::Unix {
+    if plan.carrier != CarrierKind::Unix {
         return Err(Error::BadPlan("a sandbox's carrier is its Unix socket".into()));
     }
     driver.host_env.check_limits()?;
@@ -54,13 +57,13 @@ pub(super) async fn launch(driver: &SandboxDriver, plan: &Plan) -> Result<Launch
         Ok(started) => started,
     };
     started.newborn.keep();
-    Ok(Launched { handle: started.handle, limits: started.limits })
+    Ok(LaunchedMachine { handle: started.handle, limits: started.limits })
 }
 
 /// Explains why bubblewrap did not report a process 1: it ended, or hangs.
 async fn why_silent(
     driver: &SandboxDriver,
-    plan: &Plan,
+    plan: &MachinePlan,
     outer: ProcessId,
     newborn: Box<Newborn>,
 ) -> Error {
@@ -103,7 +106,7 @@ struct Starter {
     host_env: HostEnv,
     bwrap: PathBuf,
     guest: PathBuf,
-    plan: Plan,
+    plan: MachinePlan,
 }
 
 impl Starter {
@@ -112,7 +115,7 @@ impl Starter {
         let options = &self.host_env.options;
         let machine = user::of(&self.host_env, plan)?;
         let user = machine.host;
-        let tree = Plan::image(&plan.images.rootfs_tree, "tree of its root file system")?;
+        let tree = MachinePlan::image(&plan.images.rootfs_tree, "tree of its root file system")?;
         let own_tree = self.copy_of(tree, &machine)?;
         let tree = own_tree.as_deref().unwrap_or(tree);
         let overlay = overlay_dir(plan);
@@ -120,7 +123,7 @@ impl Starter {
             user.switch.then(|| Layout::new(tree, &overlay, &self.guest, &machine)).transpose();
         let layout = layout.map_err(Error::io("map the ids of", tree))?;
         let mut newborn = Newborn::new(&self.host_env, &plan.workspace);
-        let limits = Limits {
+        let limits = CgroupLimits {
             memory_bytes: plan.memory_mb << 20,
             vcpus: plan.vcpus,
             pids: options.sandbox_max_processes,

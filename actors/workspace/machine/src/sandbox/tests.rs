@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::*;
 use crate::options::MachineUser;
-use crate::{Endpoint, ExitHow, Extent, Landlock, Options, fake, memory, trash};
+use crate::{Endpoint, ExitHow, Landlock, LandlockExtent, Options, fake, memory, trash};
 
 struct Bench {
     dir: tempfile::TempDir,
     driver: SandboxDriver,
-    plan: Plan,
+    plan: MachinePlan,
 }
 
 /// A driver whose guest daemon is `guest`, over the host's own tree.
@@ -26,7 +26,7 @@ fn bench(guest: &Path) -> Result<Bench, Error> {
     let options = Options { guest_path: own, ..Options::default() };
     let driver = SandboxDriver::open(HostEnv::open(options, &dir.path().join("run")))?;
     let mut plan = fake::plan("ws_box", dir.path());
-    plan.carrier = Carrier::Unix;
+    plan.carrier = CarrierKind::Unix;
     plan.images.rootfs_tree = Some("/".into());
     Ok(Bench { dir, driver, plan })
 }
@@ -235,7 +235,7 @@ async fn kill_the_agent(handle: &MachineHandle) {
     rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
 }
 
-async fn console_says(driver: &SandboxDriver, plan: &Plan, times: usize) {
+async fn console_says(driver: &SandboxDriver, plan: &MachinePlan, times: usize) {
     let said = async {
         while driver.logs(&plan.folders).await.unwrap().console.matches("agent ended").count()
             != times
@@ -274,9 +274,9 @@ async fn the_console_is_no_file_and_waits_for_the_next_daemon() {
     console_says(driver, plan, 2).await;
     let logs = driver.logs(&plan.folders).await.unwrap();
     let landlock = match driver.facts.confinement.as_ref().unwrap().landlock.enforced {
-        Extent::Full => "landlock fully enforced",
-        Extent::Partial => "landlock partially enforced",
-        Extent::None => "landlock not available",
+        LandlockExtent::Full => "landlock fully enforced",
+        LandlockExtent::Partial => "landlock partially enforced",
+        LandlockExtent::None => "landlock not available",
     };
     assert!(logs.stderr.contains(landlock), "{landlock}: {}", logs.stderr);
     driver.kill(&handle).await.unwrap();
@@ -309,7 +309,7 @@ async fn what_a_sandbox_cannot_do_is_refused_by_name() {
     {
         assert!(!support.is_yes());
     }
-    let vm_plan = Plan { carrier: Carrier::VirtioSerial, ..bench.plan.clone() };
+    let vm_plan = MachinePlan { carrier: CarrierKind::VirtioSerial, ..bench.plan.clone() };
     assert!(matches!(bench.driver.launch(&vm_plan).await, Err(Error::BadPlan(_))));
     bench.driver.host_env.cgroups.leave();
 }

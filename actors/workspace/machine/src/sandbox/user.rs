@@ -6,7 +6,7 @@ use super::overlay_dir;
 use super::subordinates::Within;
 use crate::host_env::HostEnv;
 use crate::options::MachineUser;
-use crate::{Error, Plan};
+use crate::{Error, MachinePlan};
 
 /// A user of the host.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub(super) struct User {
 ///
 /// # Errors
 /// When its files are those of a user that the daemon has no longer.
-pub(super) fn of(host_env: &HostEnv, plan: &Plan) -> Result<User, Error> {
+pub(super) fn of(host_env: &HostEnv, plan: &MachinePlan) -> Result<User, Error> {
     let own = host_env.options.machine_user(plan.slot)?;
     let shared = User { host: own, within: None };
     if own.switch {

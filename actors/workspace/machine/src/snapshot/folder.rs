@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{SavedMemory, Shape};
+use super::{MachineShape, SavedMemory};
 use crate::Error;
 
 /// Version of the format; raised when a daemon could not read the files of another one.
@@ -24,16 +24,16 @@ pub struct SnapshotFolder(PathBuf);
 
 /// Content of `shape.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Description {
+pub(crate) struct SnapshotDescription {
     format: u32,
     /// Id that distinguishes a memory image from a later one in a folder of the same name.
     pub(crate) id: Uuid,
-    pub(crate) shape: Shape,
+    pub(crate) shape: MachineShape,
     pub(crate) memory: SavedMemory,
 }
 
-impl Description {
-    pub(crate) fn new(shape: Shape, memory: SavedMemory) -> Self {
+impl SnapshotDescription {
+    pub(crate) fn new(shape: MachineShape, memory: SavedMemory) -> Self {
         Self { format: FORMAT, id: Uuid::new_v4(), shape, memory }
     }
 }
@@ -85,7 +85,7 @@ impl SnapshotFolder {
     }
 
     /// Completes the folder. The caller has synced the other files.
-    pub(crate) fn complete(&self, description: &Description) -> Result<(), Error> {
+    pub(crate) fn complete(&self, description: &SnapshotDescription) -> Result<(), Error> {
         let fresh = self.0.join("shape.new");
         let write = || -> io::Result<()> {
             let mut file = File::create(&fresh)?;
@@ -98,7 +98,7 @@ impl SnapshotFolder {
         write().map_err(Error::io("complete the snapshot", &self.0))
     }
 
-    pub(crate) fn describe(&self) -> Result<Description, Error> {
+    pub(crate) fn describe(&self) -> Result<SnapshotDescription, Error> {
         use std::io::Read;
         let damaged = |why: String| Error::SnapshotDamaged { folder: self.0.clone(), why };
         let path = self.description();
@@ -106,7 +106,7 @@ impl SnapshotFolder {
         File::open(&path)
             .and_then(|file| file.take(DESCRIPTION_BYTES).read_to_end(&mut text))
             .map_err(|error| damaged(format!("shape.json: {error}")))?;
-        let description: Description =
+        let description: SnapshotDescription =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
         if description.format != FORMAT {
             return Err(damaged(format!("format {} is not {FORMAT}", description.format)));
@@ -155,7 +155,7 @@ mod tests {
         fs::write(snapshot.device(), "state").unwrap();
         assert!(!snapshot.is_complete());
         let memory = SavedMemory { ram_bytes: 0, device_bytes: 5, copied_in_pause_bytes: 0 };
-        let description = Description::new(super::super::tests::shape(), memory);
+        let description = SnapshotDescription::new(super::super::tests::shape(), memory);
         snapshot.complete(&description).unwrap();
         assert_eq!(snapshot.describe().unwrap(), description);
         fs::write(snapshot.device(), "stat").unwrap();

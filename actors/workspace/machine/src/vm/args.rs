@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use super::nic;
 use crate::facts::AcceleratorKind;
 use crate::layer;
-use crate::plan::{Carrier, Plan};
+use crate::plan::{CarrierKind, MachinePlan};
 
 /// Name of the virtio-serial port that the guest daemon looks for.
 pub(super) const PORT_NAME: &str = "hivekeep.0";
@@ -72,7 +72,7 @@ pub(super) struct Machine {
 }
 
 /// The whole command line, without the program.
-pub(super) fn command_line(plan: &Plan, machine: &Machine) -> Vec<OsString> {
+pub(super) fn command_line(plan: &MachinePlan, machine: &Machine) -> Vec<OsString> {
     let mut line = Line::default();
     base(&mut line, plan, machine);
     storage(&mut line, plan, machine);
@@ -97,11 +97,11 @@ pub(super) fn command_line(plan: &Plan, machine: &Machine) -> Vec<OsString> {
 /// The words that decide whether saved memory fits: processor, memory size, devices and their
 /// order. Names, paths, descriptors and how the memory is held are the same in all of them.
 pub(super) fn shape_words(
-    plan: &Plan,
+    plan: &MachinePlan,
     accelerator: AcceleratorKind,
     processor: Processor,
 ) -> Vec<OsString> {
-    let neutral = Plan {
+    let neutral = MachinePlan {
         uuid: uuid::Uuid::nil(),
         is_fork: false,
         name: String::new(),
@@ -130,7 +130,7 @@ pub(super) fn shape_words(
     line.0
 }
 
-fn base(line: &mut Line, plan: &Plan, machine: &Machine) {
+fn base(line: &mut Line, plan: &MachinePlan, machine: &Machine) {
     let Fds { qmp, console, ram, .. } = machine.fds;
     line.flags(&["-nodefaults", "-no-user-config", "-no-reboot"]);
     line.pair("-display", "none");
@@ -174,7 +174,7 @@ const BLOCK_DEVICE: &str = "virtio-blk-device";
 /// The top is written past the host's page cache where that is possible: the cache would count
 /// as the machine's memory, and cgroup v1 kills a machine for pages that it cannot write back in
 /// time. The guest has a cache of its own; base and frozen layers are read by many and stay cached.
-fn storage(line: &mut Line, plan: &Plan, machine: &Machine) {
+fn storage(line: &mut Line, plan: &MachinePlan, machine: &Machine) {
     let fds = &machine.fds;
     let disk = plan.disk();
     line.pair("-add-fd", format!("fd={},set=1", fds.base));
@@ -208,26 +208,26 @@ fn storage(line: &mut Line, plan: &Plan, machine: &Machine) {
     line.pair("-device", format!("{BLOCK_DEVICE},drive={node}"));
 }
 
-fn link(line: &mut Line, plan: &Plan, fds: &Fds) {
+fn link(line: &mut Line, plan: &MachinePlan, fds: &Fds) {
     let fd = fds.link;
     let cid = plan.cid.unwrap_or_default();
     match plan.carrier {
-        Carrier::VirtioSerial | Carrier::Unix => {
+        CarrierKind::VirtioSerial | CarrierKind::Unix => {
             line.pair("-chardev", format!("socket,id=link,fd={fd},server=on,wait=off"));
             line.pair("-device", "virtio-serial-device,max_ports=2");
             line.pair("-device", format!("virtserialport,chardev=link,name={PORT_NAME}"));
         }
-        Carrier::Vsock => {
+        CarrierKind::Vsock => {
             line.pair("-device", format!("vhost-vsock-device,guest-cid={cid},vhostfd={fd}"));
         }
-        Carrier::VhostUserVsock => {
+        CarrierKind::VhostUserVsock => {
             line.pair("-chardev", format!("socket,id=link,fd={fd}"));
             line.pair("-device", "vhost-user-vsock-device,chardev=link");
         }
     }
 }
 
-fn kernel_arguments(plan: &Plan, machine: &Machine) -> String {
+fn kernel_arguments(plan: &MachinePlan, machine: &Machine) -> String {
     let own = match machine.accelerator {
         AcceleratorKind::Kvm => KVM_KERNEL.to_owned(),
         AcceleratorKind::Tcg | AcceleratorKind::Namespaces => {
@@ -236,7 +236,7 @@ fn kernel_arguments(plan: &Plan, machine: &Machine) -> String {
     };
     // In the guest both vsock carriers are the same device.
     let carrier = match plan.carrier {
-        Carrier::VhostUserVsock => Carrier::Vsock.as_str(),
+        CarrierKind::VhostUserVsock => CarrierKind::Vsock.as_str(),
         other => other.as_str(),
     };
     // reboot=t: a microvm has no power switch; a triple fault ends QEMU by -no-reboot.
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    fn line(plan: &Plan, accelerator: AcceleratorKind) -> String {
+    fn line(plan: &MachinePlan, accelerator: AcceleratorKind) -> String {
         let machine = Machine {
             accelerator,
             processor: Processor::Current,
@@ -327,11 +327,11 @@ mod tests {
     fn each_carrier_has_its_device() {
         let mut plan = plan("ws_golden", std::path::Path::new("/r"));
         plan.cid = Some(7);
-        plan.carrier = Carrier::Vsock;
+        plan.carrier = CarrierKind::Vsock;
         let vsock = line(&plan, AcceleratorKind::Tcg);
         assert!(vsock.contains("-device vhost-vsock-device,guest-cid=7,vhostfd=16"), "{vsock}");
         assert!(vsock.contains("hivekeep.carrier=vsock"));
-        plan.carrier = Carrier::VhostUserVsock;
+        plan.carrier = CarrierKind::VhostUserVsock;
         let vhost = line(&plan, AcceleratorKind::Tcg);
         assert!(vhost.contains("-chardev socket,id=link,fd=16 -device vhost-user-vsock-device"));
         assert!(vhost.contains("share=on") && vhost.contains("hivekeep.carrier=vsock"), "{vhost}");
@@ -375,7 +375,7 @@ mod tests {
         other.token_hash_hex = "cd".repeat(32);
         other.is_fork = true;
         let shape =
-            |plan: &Plan| text(&shape_words(plan, AcceleratorKind::Tcg, Processor::Current));
+            |plan: &MachinePlan| text(&shape_words(plan, AcceleratorKind::Tcg, Processor::Current));
         assert_eq!(shape(&one), shape(&other));
         other.memory_mb += 1;
         assert_ne!(shape(&one), shape(&other));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::launch::Origin;
 use super::nic::NIC;
-use super::qmp::{self, Client};
+use super::qmp::{self, QmpClient};
 use crate::{Disk, Error, MachineHandle, layer, spawn};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub(super) enum Run {
 }
 
 /// QMP connection for several requests.
-pub(super) struct Control(Client);
+pub(super) struct Control(QmpClient);
 
 /// Waits for a new QEMU until its guest runs, or has the state that it was started for. A guest
 /// with a state uses another machine's address until it gets its own: its `nic` is cut off.
@@ -44,7 +44,7 @@ pub(super) async fn come_up(
     nic: bool,
     timeout: Duration,
 ) -> Result<(), qmp::Error> {
-    let (client, _events) = Client::connect(socket, timeout).await?;
+    let (client, _events) = QmpClient::connect(socket, timeout).await?;
     let control = Control(client);
     if nic && !matches!(origin, Origin::Boot) {
         // QEMU would announce the machine to the network as soon as it is loaded.
@@ -68,7 +68,7 @@ pub(super) async fn come_up(
 impl Control {
     pub(super) async fn of(handle: &MachineHandle) -> Result<Self, Error> {
         handle.verify_process()?;
-        let (client, _events) = Client::connect(&handle.qmp_path(), TIMEOUT).await?;
+        let (client, _events) = QmpClient::connect(&handle.qmp_path(), TIMEOUT).await?;
         Ok(Self(client))
     }
 

@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use hivekeep_kernel::ports::{PortForward, Transport};
+use hivekeep_kernel::ports::{ForwardedPort, Transport};
 use serde_json::json;
 
 use super::control::Control;
@@ -14,7 +14,7 @@ use super::qmp;
 use crate::Error;
 
 /// [`crate::Driver::set_forwards`].
-pub(super) async fn set(control: &Control, wanted: &[PortForward]) -> Result<(), Error> {
+pub(super) async fn set(control: &Control, wanted: &[ForwardedPort]) -> Result<(), Error> {
     let mut said = String::new();
     let before = table(control).await?;
     for gone in before.iter().filter(|one| !wanted.contains(one)) {
@@ -39,7 +39,7 @@ pub(super) async fn set(control: &Control, wanted: &[PortForward]) -> Result<(),
     }
 }
 
-async fn table(control: &Control) -> Result<Vec<PortForward>, Error> {
+async fn table(control: &Control) -> Result<Vec<ForwardedPort>, Error> {
     Ok(parse(&tell(control, "info usernet".into()).await?))
 }
 
@@ -49,11 +49,11 @@ async fn tell(control: &Control, command: String) -> Result<String, qmp::Error> 
 }
 
 /// The forwards among the connections that `info usernet` lists.
-fn parse(text: &str) -> Vec<PortForward> {
+fn parse(text: &str) -> Vec<ForwardedPort> {
     text.lines().filter_map(forward).collect()
 }
 
-fn forward(line: &str) -> Option<PortForward> {
+fn forward(line: &str) -> Option<ForwardedPort> {
     let mut words = line.split_ascii_whitespace();
     let transport = match words.next()? {
         "TCP[HOST_FORWARD]" => Transport::Tcp,
@@ -68,7 +68,7 @@ fn forward(line: &str) -> Option<PortForward> {
     let host_port = words.next()?.parse().ok()?;
     let _guest = words.next()?;
     let guest_port = words.next()?.parse().ok()?;
-    Some(PortForward { transport, host_ip, host_port, guest_port })
+    Some(ForwardedPort { transport, host_ip, host_port, guest_port })
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
             TCP[HOST_FORWARD]   8       127.0.0.1 18080      10.213.4.5    80     0     0\r\n  \
             UDP[236 sec]       15       127.0.0.1 18081      10.213.4.5    81     0     0\r\n  \
             UDP[HOST_FORWARD]   3               * 18081      10.213.4.5    81     0     0\r\n";
-        let forward = |transport, host_ip, host_port, guest_port| PortForward {
+        let forward = |transport, host_ip, host_port, guest_port| ForwardedPort {
             transport,
             host_ip,
             host_port,

@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::args::{self, Fds, Machine, Processor};
 use super::ram::{self, Sealed};
 use super::{VmDriver, control, folders, nic, qmp, tap, vhost};
-use crate::cgroup::Limits;
+use crate::cgroup::CgroupLimits;
 use crate::handle::{Endpoint, ProcessId, boot_id};
 use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
 use crate::spawn::{self, Spawn};
 use crate::{
-    AcceleratorKind, AppliedLimits, Carrier, Enforcement, Error, Held, Isolation, Launched,
-    MachineHandle, NicEnd, Plan, Ram, Shape, sockets,
+    AcceleratorKind, AppliedLimits, CarrierKind, Enforcement, Error, Isolation, LaunchedMachine,
+    MachineHandle, MachineMemory, MachinePlan, MachineShape, NicEnd, RamLocation, sockets,
 };
 
 /// Device of the kernel's side of AF_VSOCK guests.
@@ -23,7 +23,7 @@ pub(super) const VHOST_VSOCK: &str = "/dev/vhost-vsock";
 const GUEST_PORT: u32 = 5000;
 /// Limit of threads; QEMU with its translation and I/O threads stays far below.
 const MAX_THREADS: u32 = 256;
-/// Wait between a broken QMP connection and the news that QEMU ended.
+/// Wait between a broken QMP connection and the notice that QEMU ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Running QEMU that has not yet answered.
@@ -50,7 +50,7 @@ pub(super) enum Origin {
 
 impl Origin {
     /// Returns the memory to be mapped, and true if the machine may write it.
-    fn ram(&self, plan: &Plan) -> std::io::Result<(OwnedFd, bool)> {
+    fn ram(&self, plan: &MachinePlan) -> std::io::Result<(OwnedFd, bool)> {
         match self {
             Self::Boot => Ok((ram::make(plan.memory_mb)?, true)),
             Self::Fork { image, .. } => Ok((image.fd()?, false)),
@@ -60,8 +60,8 @@ impl Origin {
 }
 
 /// Shape that a machine of this plan shares with those whose memory it can take.
-pub(super) fn shape(driver: &VmDriver, plan: &Plan, processor: Processor) -> Shape {
-    Shape {
+pub(super) fn shape(driver: &VmDriver, plan: &MachinePlan, processor: Processor) -> MachineShape {
+    MachineShape {
         program: driver.facts.program.clone(),
         machine: devices(driver, plan, processor),
         vcpus: plan.vcpus,
@@ -73,7 +73,7 @@ pub(super) fn shape(driver: &VmDriver, plan: &Plan, processor: Processor) -> Sha
 }
 
 /// Hash of processor and devices.
-fn devices(driver: &VmDriver, plan: &Plan, processor: Processor) -> String {
+fn devices(driver: &VmDriver, plan: &MachinePlan, processor: Processor) -> String {
     let mut words = blake3::Hasher::new();
     for word in args::shape_words(plan, driver.accelerator, processor) {
         words.update(word.as_encoded_bytes()).update(&[0]);
@@ -82,7 +82,11 @@ fn devices(driver: &VmDriver, plan: &Plan, processor: Processor) -> String {
 }
 
 /// Processor that saved memory of this shape needs.
-pub(super) fn processor_of(driver: &VmDriver, plan: &Plan, saved: &Shape) -> Processor {
+pub(super) fn processor_of(
+    driver: &VmDriver,
+    plan: &MachinePlan,
+    saved: &MachineShape,
+) -> Processor {
     match saved.machine == devices(driver, plan, Processor::WithCx16) {
         true => Processor::WithCx16,
         false => Processor::Current,
@@ -91,10 +95,10 @@ pub(super) fn processor_of(driver: &VmDriver, plan: &Plan, saved: &Shape) -> Pro
 
 pub(super) async fn launch(
     driver: &VmDriver,
-    plan: &Plan,
+    plan: &MachinePlan,
     origin: Origin,
     processor: Processor,
-) -> Result<Launched, Error> {
+) -> Result<LaunchedMachine, Error> {
     plan.check()?;
     if let Some(NicEnd::Tap(tap)) = plan.nic.as_ref().map(|nic| &nic.end) {
         tap::check(tap)?;
@@ -102,7 +106,8 @@ pub(super) async fn launch(
     driver.host_env.check_limits()?;
     let (ram, shared_ram) =
         origin.ram(plan).map_err(Error::io("make memory for", "ram".as_ref()))?;
-    let held = if shared_ram { Ram::Shared { fd: ram.as_raw_fd() } } else { Ram::Private };
+    let held =
+        if shared_ram { RamLocation::Shared { fd: ram.as_raw_fd() } } else { RamLocation::Private };
     let starter = Starter {
         host_env: driver.host_env.clone(),
         program: driver.qemu.clone(),
@@ -133,16 +138,16 @@ pub(super) async fn launch(
         folders: plan.folders.clone(),
         cgroup_dirs,
         endpoint,
-        memory: Some(Held { shape: shape(driver, plan, processor), ram: held }),
+        memory: Some(MachineMemory { shape: shape(driver, plan, processor), ram: held }),
         nic: plan.nic.is_some(),
     };
-    Ok(Launched { handle, limits })
+    Ok(LaunchedMachine { handle, limits })
 }
 
 /// Waits until QEMU is `up`, or ended.
 async fn await_control(
     driver: &VmDriver,
-    plan: &Plan,
+    plan: &MachinePlan,
     process: ProcessId,
     up: impl Future<Output = Result<(), qmp::Error>>,
 ) -> Result<(), Error> {
@@ -176,7 +181,7 @@ struct Starter {
     accelerator: AcceleratorKind,
     processor: Processor,
     tsc_khz: u64,
-    plan: Plan,
+    plan: MachinePlan,
     ram: OwnedFd,
     shared_ram: bool,
     incoming: bool,
@@ -188,7 +193,7 @@ impl Starter {
         let user = self.host_env.options.machine_user(plan.slot)?;
         let mut newborn = Newborn::new(&self.host_env, &plan.workspace);
         let overhead_mb = self.host_env.options.vm_memory_overhead_mb;
-        let limits = Limits {
+        let limits = CgroupLimits {
             memory_bytes: (plan.memory_mb + overhead_mb) << 20,
             vcpus: plan.vcpus,
             pids: MAX_THREADS,
@@ -202,7 +207,7 @@ impl Starter {
         let mut inherited = Inherited::default();
         let fds = inherited.open(plan, self.ram, link_fd)?;
         let mut listen = vec![fds.qmp, fds.console];
-        if plan.carrier == Carrier::VirtioSerial {
+        if plan.carrier == CarrierKind::VirtioSerial {
             listen.push(fds.link);
         }
         let machine = Machine {
@@ -248,23 +253,23 @@ impl Starter {
             other => Err(Error::BadPlan(format!("{other:?} is not a valid context id of a guest"))),
         };
         match plan.carrier {
-            Carrier::VirtioSerial => {
+            CarrierKind::VirtioSerial => {
                 let path = plan.folders.link_socket();
                 let socket = sockets::bind(&path)?;
                 Ok((socket, Endpoint::VirtioSerial { path, peer_uid }, Vec::new()))
             }
-            Carrier::Vsock => {
+            CarrierKind::Vsock => {
                 let endpoint = Endpoint::Vsock { cid: cid()?, port: GUEST_PORT };
                 let (device, _) = spawn::open_for(VHOST_VSOCK.as_ref(), true)?;
                 Ok((device, endpoint, Vec::new()))
             }
-            Carrier::VhostUserVsock => {
+            CarrierKind::VhostUserVsock => {
                 let helper = vhost::start(&self.host_env, plan, cid()?, user, newborn)?;
                 let uds_path = vhost::uds_path(&plan.folders);
                 let endpoint = Endpoint::VhostUserVsock { uds_path, port: GUEST_PORT, peer_uid };
                 Ok((helper.device, endpoint, vec![helper.process]))
             }
-            Carrier::Unix => Err(Error::BadPlan("a VM has no Unix socket carrier".into())),
+            CarrierKind::Unix => Err(Error::BadPlan("a VM has no Unix socket carrier".into())),
         }
     }
 
@@ -285,11 +290,11 @@ impl Starter {
 struct Inherited(Vec<OwnedFd>);
 
 impl Inherited {
-    fn open(&mut self, plan: &Plan, ram: OwnedFd, link: OwnedFd) -> Result<Fds, Error> {
+    fn open(&mut self, plan: &MachinePlan, ram: OwnedFd, link: OwnedFd) -> Result<Fds, Error> {
         let images = &plan.images;
-        let base = Plan::image(&images.rootfs_ext4, "root file system")?;
-        let kernel = Plan::image(&images.kernel, "kernel")?;
-        let initrd = Plan::image(&images.initrd, "initrd")?;
+        let base = MachinePlan::image(&images.rootfs_ext4, "root file system")?;
+        let kernel = MachinePlan::image(&images.kernel, "kernel")?;
+        let initrd = MachinePlan::image(&images.initrd, "initrd")?;
         let disk = plan.disk();
         let mut layers = Vec::with_capacity(disk.layers.len());
         for layer in &disk.layers {

@@ -8,12 +8,12 @@ use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::{Attachment, PortForward, Transport};
+use hivekeep_kernel::ports::{ForwardedPort, InterfaceSettings, Transport};
 
 use super::tap;
 use crate::nic::{mac_text, network};
 use crate::snapshot::SavedNic;
-use crate::{Error, Nic, NicEnd, Plan};
+use crate::{Error, MachinePlan, Nic, NicEnd};
 
 /// QEMU's names of the cable and of the device.
 pub(super) const CABLE: &str = "net";
@@ -34,8 +34,8 @@ pub(super) fn words(nic: &Nic, tap: RawFd) -> (String, String) {
     (cable, format!("{DEVICE},id={NIC},netdev={CABLE},mac={}", mac_text(nic.mac)))
 }
 
-fn user(place: &Attachment, forwards: &[PortForward]) -> String {
-    let Attachment { address, prefix_len, gateway, .. } = *place;
+fn user(place: &InterfaceSettings, forwards: &[ForwardedPort]) -> String {
+    let InterfaceSettings { address, prefix_len, gateway, .. } = *place;
     let net = network(address, prefix_len);
     // Its name server answers nobody, but needs an address.
     let mut others = (2..).map(|offset| Ipv4Addr::from_bits(net.to_bits() | offset));
@@ -53,7 +53,7 @@ fn user(place: &Attachment, forwards: &[PortForward]) -> String {
 }
 
 /// The host's part of a forward, as QEMU writes it.
-pub(super) fn host_end(forward: &PortForward) -> String {
+pub(super) fn host_end(forward: &ForwardedPort) -> String {
     let transport = match forward.transport {
         Transport::Tcp => "tcp",
         Transport::Udp => "udp",
@@ -62,12 +62,12 @@ pub(super) fn host_end(forward: &PortForward) -> String {
 }
 
 /// `guest` may be empty for the guest that QEMU was started with.
-pub(super) fn rule(forward: &PortForward, guest: impl std::fmt::Display) -> String {
+pub(super) fn rule(forward: &ForwardedPort, guest: impl std::fmt::Display) -> String {
     format!("{}-{guest}:{}", host_end(forward), forward.guest_port)
 }
 
 /// The interface that a machine of this plan is saved with.
-pub(super) fn saved(plan: &Plan) -> SavedNic {
+pub(super) fn saved(plan: &MachinePlan) -> SavedNic {
     match plan.nic.as_ref().map(|nic| &nic.end) {
         None => SavedNic::None,
         Some(NicEnd::Tap(_)) => SavedNic::Tap,
@@ -77,7 +77,7 @@ pub(super) fn saved(plan: &Plan) -> SavedNic {
 
 /// The plan with the interface that a saved state needs: none, or one whose cable ends in nothing
 /// where the plan has none.
-pub(super) fn fit(plan: &Plan, saved: SavedNic) -> Result<Plan, Error> {
+pub(super) fn fit(plan: &MachinePlan, saved: SavedNic) -> Result<MachinePlan, Error> {
     let wished = plan.nic.clone();
     let nic = match saved {
         SavedNic::None => None,
@@ -98,7 +98,7 @@ pub(super) fn fit(plan: &Plan, saved: SavedNic) -> Result<Plan, Error> {
             Some(Nic { mac, end: NicEnd::Tap(end) })
         }
     };
-    Ok(Plan { nic, ..plan.clone() })
+    Ok(MachinePlan { nic, ..plan.clone() })
 }
 
 #[cfg(test)]

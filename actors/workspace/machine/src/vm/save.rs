@@ -26,10 +26,10 @@ use tokio::task::JoinHandle;
 use super::VmDriver;
 use super::control::{Control, Run};
 use super::ram::Copy;
-use crate::snapshot::Description;
+use crate::snapshot::SnapshotDescription;
 use crate::{
-    Carrier, Disk, Error, Held, MachineHandle, Plan, Ram, SaveRequest, Saved, SavedMemory,
-    SnapshotFolder, layer,
+    CarrierKind, Disk, Error, MachineHandle, MachineMemory, MachinePlan, RamLocation, SaveRequest,
+    SaveResult, SavedMemory, SnapshotFolder, layer,
 };
 
 /// Size of a pipe: as much as an unprivileged process may have.
@@ -39,11 +39,11 @@ const PIPE_BYTES: usize = 1 << 20;
 type Shared = Arc<Mutex<Copy>>;
 
 /// Refuses machines that cannot be saved.
-pub(super) fn held(handle: &MachineHandle) -> Result<&Held, Error> {
+pub(super) fn held(handle: &MachineHandle) -> Result<&MachineMemory, Error> {
     let refuse = |why: &str| Err(Error::SnapshotUnsupported { why: why.into() });
     match &handle.memory {
         None => refuse("it was started by a daemon that could not save it: stop and start it"),
-        Some(held) if held.shape.carrier == Carrier::VhostUserVsock => {
+        Some(held) if held.shape.carrier == CarrierKind::VhostUserVsock => {
             refuse("QEMU cannot save a machine with a vhost-user-vsock device")
         }
         Some(held) => Ok(held),
@@ -53,7 +53,7 @@ pub(super) fn held(handle: &MachineHandle) -> Result<&Held, Error> {
 /// [`crate::Snapshots::switch_disk`].
 pub(super) async fn switch_disk(
     handle: &MachineHandle,
-    plan: &Plan,
+    plan: &MachinePlan,
     new_top: &Path,
 ) -> Result<bool, Error> {
     let control = Control::of(handle).await?;
@@ -70,9 +70,9 @@ pub(super) async fn switch_disk(
 pub(super) async fn save(
     driver: VmDriver,
     handle: MachineHandle,
-    plan: Plan,
+    plan: MachinePlan,
     request: SaveRequest,
-) -> Result<Saved, Error> {
+) -> Result<SaveResult, Error> {
     let control = Control::of(&handle).await?;
     let Some(folder) = &request.memory_into else {
         return save_disk(&control, &plan, &request.new_top).await;
@@ -90,8 +90,8 @@ pub(super) async fn save(
     let begun = folder.clone();
     blocking(move || begun.begin()).await?;
     let saved = match held.ram {
-        Ram::Shared { fd } => saving.shared(fd).await,
-        Ram::Private => saving.private().await,
+        RamLocation::Shared { fd } => saving.shared(fd).await,
+        RamLocation::Private => saving.private().await,
     };
     if saved.is_err() {
         let folder = folder.clone();
@@ -102,7 +102,11 @@ pub(super) async fn save(
     saved
 }
 
-async fn save_disk(control: &Control, plan: &Plan, new_top: &Path) -> Result<Saved, Error> {
+async fn save_disk(
+    control: &Control,
+    plan: &MachinePlan,
+    new_top: &Path,
+) -> Result<SaveResult, Error> {
     let old = plan.disk();
     control.settle().await?;
     open_layer(control, plan, new_top).await?;
@@ -115,10 +119,10 @@ async fn save_disk(control: &Control, plan: &Plan, new_top: &Path) -> Result<Sav
     let pause_ms = whole_ms(begun.elapsed());
     let layer_is_read_only = freeze(control, &old).await;
     sync_layer(&old.top).await?;
-    Ok(Saved { pause_ms, layer_is_read_only, memory: None })
+    Ok(SaveResult { pause_ms, layer_is_read_only, memory: None })
 }
 
-async fn open_layer(control: &Control, plan: &Plan, new_top: &Path) -> Result<(), Error> {
+async fn open_layer(control: &Control, plan: &MachinePlan, new_top: &Path) -> Result<(), Error> {
     let (path, size_bytes) = (new_top.to_owned(), u64::from(plan.disk_gb) << 30);
     blocking(move || layer::make_top(&path, size_bytes)).await?;
     control.open_layer(new_top).await
@@ -203,15 +207,15 @@ struct Still {
 struct Saving<'a> {
     driver: &'a VmDriver,
     handle: &'a MachineHandle,
-    held: &'a Held,
-    plan: &'a Plan,
+    held: &'a MachineMemory,
+    plan: &'a MachinePlan,
     control: Control,
     new_top: PathBuf,
     folder: SnapshotFolder,
 }
 
 impl Saving<'_> {
-    async fn shared(&self, fd: i32) -> Result<Saved, Error> {
+    async fn shared(&self, fd: i32) -> Result<SaveResult, Error> {
         let (handle, memory_mb) = (self.handle.clone(), self.held.shape.memory_mb);
         let copy = blocking(move || copy_of_running(&handle, fd, memory_mb)).await?;
         open_layer(&self.control, self.plan, &self.new_top).await?;
@@ -220,7 +224,7 @@ impl Saving<'_> {
         self.finish(copy, copied, pause).await
     }
 
-    async fn private(&self) -> Result<Saved, Error> {
+    async fn private(&self) -> Result<SaveResult, Error> {
         open_layer(&self.control, self.plan, &self.new_top).await?;
         let (state, pause) = self.in_one_moment(None).await?;
         let state = state.taken().await?;
@@ -278,7 +282,12 @@ impl Saving<'_> {
     }
 
     /// The guest runs again; what was taken from it is made durable.
-    async fn finish(&self, copy: Shared, copied: u64, pause: Duration) -> Result<Saved, Error> {
+    async fn finish(
+        &self,
+        copy: Shared,
+        copied: u64,
+        pause: Duration,
+    ) -> Result<SaveResult, Error> {
         let old = self.plan.disk();
         let layer_is_read_only = freeze(&self.control, &old).await;
         sync_layer(&old.top).await?;
@@ -295,14 +304,14 @@ impl Saving<'_> {
             let ram = folder.ram();
             let (sealed, ram_bytes) = copy.finish(&ram).map_err(Error::io("write", &ram))?;
             let memory = SavedMemory { ram_bytes, device_bytes, copied_in_pause_bytes: copied };
-            let description = Description::new(shape, memory);
+            let description = SnapshotDescription::new(shape, memory);
             folder.complete(&description)?;
             Ok((description, sealed))
         };
         let (description, sealed) = blocking(write).await?;
         self.driver.images.put(description.id, sealed);
         let memory = Some(description.memory);
-        Ok(Saved { pause_ms: whole_ms(pause), layer_is_read_only, memory })
+        Ok(SaveResult { pause_ms: whole_ms(pause), layer_is_read_only, memory })
     }
 }
 

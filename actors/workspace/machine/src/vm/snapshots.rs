@@ -9,7 +9,10 @@ use super::control::{Control, Run};
 use super::launch::{self, Origin};
 use super::ram::Sealed;
 use super::{VmDriver, nic, save};
-use crate::{Error, Launched, MachineHandle, Plan, SaveRequest, Saved, SnapshotFolder, Snapshots};
+use crate::{
+    Error, LaunchedMachine, MachineHandle, MachinePlan, SaveRequest, SaveResult, SnapshotFolder,
+    Snapshots,
+};
 
 #[async_trait]
 impl Snapshots for VmDriver {
@@ -42,7 +45,7 @@ impl Snapshots for VmDriver {
     async fn switch_disk(
         &self,
         handle: &MachineHandle,
-        plan: &Plan,
+        plan: &MachinePlan,
         new_top: &Path,
     ) -> Result<bool, Error> {
         let (handle, plan, new_top) = (handle.clone(), plan.clone(), new_top.to_owned());
@@ -53,15 +56,19 @@ impl Snapshots for VmDriver {
     async fn save(
         &self,
         handle: &MachineHandle,
-        plan: &Plan,
+        plan: &MachinePlan,
         request: &SaveRequest,
-    ) -> Result<Saved, Error> {
+    ) -> Result<SaveResult, Error> {
         // A task of its own: a caller that goes away must not leave the guest standing still.
         let saving = save::save(self.clone(), handle.clone(), plan.clone(), request.clone());
         tokio::spawn(saving).await.map_err(Error::lost_task)?
     }
 
-    async fn launch_from(&self, plan: &Plan, snapshot: &SnapshotFolder) -> Result<Launched, Error> {
+    async fn launch_from(
+        &self,
+        plan: &MachinePlan,
+        snapshot: &SnapshotFolder,
+    ) -> Result<LaunchedMachine, Error> {
         let (driver, wished, folder) = (self.clone(), plan.clone(), snapshot.clone());
         let open = move || {
             let description = folder.describe()?;

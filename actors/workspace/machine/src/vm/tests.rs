@@ -39,7 +39,7 @@ pub(super) fn open(root: &Path, options: Options) -> VmDriver {
 }
 
 /// A plan that boots, or the reason why it cannot.
-pub(super) async fn bootable(root: &Path) -> Result<Plan, String> {
+pub(super) async fn bootable(root: &Path) -> Result<MachinePlan, String> {
     let image = fake::image().await?;
     let mut plan = fake::plan("ws_boot", root);
     plan.images.kernel = Some(image.kernel().to_owned());
@@ -79,7 +79,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
     let driver = open(dir.path(), tcg());
     driver.prepare(&plan).await.unwrap();
     driver.prepare(&plan).await.unwrap();
-    let Launched { handle, limits } = driver.launch(&plan).await.unwrap();
+    let LaunchedMachine { handle, limits } = driver.launch(&plan).await.unwrap();
     let _guard = fake::EndsWithTest::of(&handle);
     let pid = handle.process.pid;
 
@@ -108,7 +108,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
 
     driver.kill(&handle).await.unwrap();
     assert_eq!(driver.watch(&handle).await.how, ExitHow::Signaled { signal: 9 });
-    assert_eq!(driver.reattach(&handle).await, Err(Gone::Ended { pid }));
+    assert_eq!(driver.reattach(&handle).await, Err(ReattachError::Ended { pid }));
     let logs = driver.logs(&plan.folders).await.unwrap();
     assert!(!logs.console.is_empty(), "the console was drained: {logs:?}");
     driver.release(&plan).await.unwrap();
@@ -133,9 +133,9 @@ async fn a_later_daemon_takes_the_machine_up_again() {
     let _guard = fake::EndsWithTest::of(&handle);
     second.reattach(&handle).await.unwrap();
     let impostor = MachineHandle { uuid: uuid::Uuid::from_u128(1), ..handle.clone() };
-    assert!(matches!(second.reattach(&impostor).await, Err(Gone::Uncontrollable { .. })));
+    assert!(matches!(second.reattach(&impostor).await, Err(ReattachError::Uncontrollable { .. })));
     let earlier = MachineHandle { boot_id: "another boot".into(), ..handle.clone() };
-    assert_eq!(second.reattach(&earlier).await, Err(Gone::HostRebooted));
+    assert_eq!(second.reattach(&earlier).await, Err(ReattachError::HostRebooted));
     second.power_down(&handle).await.unwrap();
 
     let pid = rustix::process::Pid::from_raw(handle.process.pid).unwrap();
@@ -147,7 +147,10 @@ async fn a_later_daemon_takes_the_machine_up_again() {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     tokio::time::timeout(Duration::from_secs(10), watched).await.unwrap().unwrap();
     let third = open(dir.path(), tcg());
-    assert_eq!(third.reattach(&handle).await, Err(Gone::Ended { pid: handle.process.pid }));
+    assert_eq!(
+        third.reattach(&handle).await,
+        Err(ReattachError::Ended { pid: handle.process.pid })
+    );
     third.release(&plan).await.unwrap();
     third.host_env.cgroups.leave();
 }
@@ -238,7 +241,7 @@ async fn a_machine_ends_with_its_vsock_helper() {
     };
     let driver = open(dir.path(), options);
     assert!(!driver.capabilities().memory_snapshots.is_yes());
-    plan.carrier = Carrier::VhostUserVsock;
+    plan.carrier = CarrierKind::VhostUserVsock;
     plan.cid = Some(7);
     driver.prepare(&plan).await.unwrap();
     let handle = driver.launch(&plan).await.unwrap().handle;
@@ -325,7 +328,8 @@ fn a_disk_appears_whole_or_not_at_all() {
 async fn required_limits_are_refused_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { cgroup_required: true, ..tcg() };
-    let host = crate::cgroup::Host { mountinfo: String::new(), own: String::new(), root: true };
+    let host =
+        crate::cgroup::CgroupMounts { mountinfo: String::new(), own: String::new(), root: true };
     let mut driver =
         match VmDriver::open(HostEnv::open(options, dir.path()), &no_kvm(), overlay_maker()) {
             Ok(driver) => driver,

@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::folders::Folders;
+use super::folders::MachineFolders;
 use crate::handle::ProcessId;
 use crate::host_env::{self, HostEnv, Newborn};
 use crate::options::MachineUser;
 use crate::process::Watcher;
 use crate::spawn::{self, Spawn};
-use crate::{Error, Plan, folders, tools};
+use crate::{Error, MachinePlan, folders, tools};
 
 pub(super) const REMEDY: &str = "cargo install vhost-device-vsock";
 /// Time that the helper may take to make its socket.
@@ -25,7 +25,7 @@ pub(super) struct Helper {
 }
 
 /// Path of the socket that the host connects to; the helper makes it.
-pub(super) fn uds_path(folders: &Folders) -> PathBuf {
+pub(super) fn uds_path(folders: &MachineFolders) -> PathBuf {
     folders.vsock_dir().join("host")
 }
 
@@ -37,7 +37,7 @@ const TX_BUFFER_BYTES: u32 = 256 << 10;
 /// Starts the helper as the machine's user, in a folder of that user, and connects to it.
 pub(super) fn start(
     host_env: &HostEnv,
-    plan: &Plan,
+    plan: &MachinePlan,
     cid: u32,
     user: MachineUser,
     newborn: &mut Newborn,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hivekeep_kernel::{ToolError, ports::TaskHints};
-use hivekeep_protocol::TaskPage;
+use hivekeep_protocol::TaskResultsReply;
 use tokio::sync::{oneshot, watch};
 
 use crate::workspace::LinkState;
@@ -24,7 +24,7 @@ pub enum TaskMsg {
         /// At most so many.
         limit: u32,
         /// What it told.
-        reply: oneshot::Sender<Option<TaskPage>>,
+        reply: oneshot::Sender<Option<TaskResultsReply>>,
     },
     /// These results are durable elsewhere: they are not to be told again.
     Acknowledged {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hivekeep_git::{self as git, CloneWish, Git, GitUrl};
 use hivekeep_kernel::{CallCx, Layer, ToolError};
-use hivekeep_link::{Link, LinkError, Wait};
-use hivekeep_protocol::{Argv, Exec};
+use hivekeep_link::{CallTerms, Link, LinkError};
+use hivekeep_protocol::{Argv, RunCommand};
 use tokio::{sync::watch, time::Instant};
 
 use super::tail::Tail;
@@ -146,7 +146,7 @@ impl Guest<'_> {
         env: Vec<(String, String)>,
     ) -> Result<Result<Ended, LinkError>, ToolError> {
         let link = self.link().await?;
-        let request = Exec {
+        let request = RunCommand {
             argv,
             env,
             workdir: None,
@@ -156,7 +156,7 @@ impl Guest<'_> {
         };
         let limit = Duration::from_secs(self.timeout_secs) + ANSWER_MARGIN;
         let deadline = (Instant::now() + limit).min(self.cx.deadline);
-        let wait = Wait { deadline, cancel: self.cx.cancel.clone() };
+        let wait = CallTerms { deadline, cancel: self.cx.cancel.clone() };
         let mut tail = Tail::new(TAIL_BYTES);
         let done = link.exec_followed(request, wait, |_, bytes| tail.push(bytes)).await;
         Ok(done.map(|done| Ended {

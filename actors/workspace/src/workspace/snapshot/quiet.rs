@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
-use hivekeep_link::{Link, Wait};
+use hivekeep_link::{CallTerms, Link};
 use hivekeep_protocol::{Quiesce, Thaw};
 
 use crate::codes;
@@ -34,7 +34,7 @@ impl Quiet {
             return Err(ToolError::new(Layer::Link, codes::GUEST_UNREACHABLE, message).retryable());
         };
         let freeze_ms = freeze.and_then(|freeze| u32::try_from(freeze.as_millis()).ok());
-        let wait = Wait::at_most(SYNC_PATIENCE.min(cx.remaining()));
+        let wait = CallTerms::at_most(SYNC_PATIENCE.min(cx.remaining()));
         let quiesced =
             link.ask(Quiesce { freeze_ms }, wait).await.map_err(hivekeep_link::link_error)?;
         if quiesced.frozen != freeze.is_some() {
@@ -56,7 +56,7 @@ impl Quiet {
     pub(super) async fn end(self) -> Result<(), ToolError> {
         let Some((freeze, since)) = self.frozen_for else { return Ok(()) };
         let held = since.elapsed() < freeze;
-        if let Err(error) = self.link.ask(Thaw, Wait::at_most(THAW_PATIENCE)).await {
+        if let Err(error) = self.link.ask(Thaw, CallTerms::at_most(THAW_PATIENCE)).await {
             tracing::warn!(%error, "a guest could not be told to thaw; it does so by itself");
         }
         if held {

@@ -1,7 +1,7 @@
 use hivekeep_kernel::SessionId;
 use hivekeep_link::{
     LinkOptions, LinkToken,
-    fake::{Act, FakeGuest, Seen},
+    fake::{FakeGuest, Observation, RequestBehaviour},
 };
 use hivekeep_testkit::context;
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,7 @@ async fn a_download_ends_where_the_guests_disk_does() {
     let dir = tempfile::tempdir().expect("a folder");
     for (bytes, fits) in [(MOST, true), (MOST + 1, false), (MOST + 2, false)] {
         // A guest that heeds no limit.
-        let (guest, mut seen) = FakeGuest::new(move |_| Act::Content(bytes));
+        let (guest, mut seen) = FakeGuest::new(move |_| RequestBehaviour::Content(bytes));
         let (carrier, token) = (guest.carrier(), LinkToken::generate().expect("random"));
         let (options, cancel) = (LinkOptions::default(), CancellationToken::new());
         let connected = Link::connect_over(&carrier, &token, &options, &cancel).await;
@@ -101,7 +101,7 @@ async fn a_download_ends_where_the_guests_disk_does() {
         }
         assert_eq!(dir.path().join(&name).exists(), fits, "{bytes}");
         let asked = std::iter::from_fn(|| seen.try_recv().ok()).find_map(|seen| match seen {
-            Seen::Request(_, hivekeep_protocol::ToGuest::FileRead(read)) => Some(read.limit),
+            Observation::Request(_, hivekeep_protocol::ToGuest::ReadFile(read)) => Some(read.limit),
             _ => None,
         });
         assert_eq!(asked, Some(Some(MOST + 1)), "one that heeds it does not cut a file");
@@ -115,7 +115,7 @@ async fn a_download_ends_where_the_transfer_directory_is_full() {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join("old"), vec![1; 900 << 10]).expect("written");
     let quota = TransferQuota::of_mb(1);
-    let (guest, _seen) = FakeGuest::new(move |_| Act::Content(300_000));
+    let (guest, _seen) = FakeGuest::new(move |_| RequestBehaviour::Content(300_000));
     let (carrier, token) = (guest.carrier(), LinkToken::generate().expect("random"));
     let (options, cancel) = (LinkOptions::default(), CancellationToken::new());
     let connected = Link::connect_over(&carrier, &token, &options, &cancel).await;

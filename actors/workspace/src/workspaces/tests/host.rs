@@ -9,8 +9,8 @@ use std::{
 };
 
 use hivekeep_kernel::ports::NetworkMode;
-use hivekeep_link::{KeeperOptions, fake::Act};
-use hivekeep_machine::Gone;
+use hivekeep_link::{LinkSupervisorOptions, fake::RequestBehaviour};
+use hivekeep_machine::ReattachError;
 use hivekeep_protocol::ToGuest;
 use serde_json::json;
 
@@ -25,10 +25,11 @@ async fn with_pings() -> (Stage, String, Arc<AtomicBool>) {
     let says_nothing = silent.clone();
     let network = Wires::new(NetworkMode::Off { reason: "off".to_owned() });
     let script = move |request: &ToGuest| match says_nothing.load(SeqCst) {
-        true => Act::Ignore,
+        true => RequestBehaviour::Ignore,
         false => guest(request),
     };
-    let link = KeeperOptions { ping_idle_ms: 50, ping_timeout_ms: 2_000, ..Default::default() };
+    let link =
+        LinkSupervisorOptions { ping_idle_ms: 50, ping_timeout_ms: 2_000, ..Default::default() };
     let stage = Stage::furnished(network, script, Options { link, ..Options::default() }).await;
     let id = stage.create("w").await;
     (stage, id, silent)
@@ -148,7 +149,7 @@ async fn a_slow_machine_is_taken_up_when_it_answers() {
     let seen = stage.driver.calls().len();
     for _ in 0..3 {
         let reason = "no answer to query-uuid within 5000 ms".to_owned();
-        stage.driver.fail_next_reattach(Gone::Silent { reason });
+        stage.driver.fail_next_reattach(ReattachError::Silent { reason });
     }
     stage.restart().await;
     stage.once(&id, |info| info["state"] == "running").await;
@@ -164,7 +165,7 @@ async fn left_alone() -> (Stage, String, usize) {
     stage.options.boot_timeout_secs = 1;
     for _ in 0..3 {
         let reason = "no answer to query-uuid within 5000 ms".to_owned();
-        stage.driver.fail_next_reattach(Gone::Silent { reason });
+        stage.driver.fail_next_reattach(ReattachError::Silent { reason });
     }
     stage.restart().await;
     let info = stage.once(&id, |info| info["state"] == "crashed").await;

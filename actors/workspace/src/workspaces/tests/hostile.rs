@@ -14,13 +14,13 @@ use hivekeep_kernel::{
     WorkspaceId,
     ports::{NetworkMode, TaskAssignment, Tasks},
 };
-use hivekeep_link::fake::Act;
+use hivekeep_link::fake::RequestBehaviour;
 use hivekeep_protocol::{
-    self as wire, Argv, Exit, Frame, FromGuest, GuestError, GuestEvent, Kind, TaskOutput, TaskPage,
-    ToGuest, encode,
+    self as wire, Argv, Exit, Frame, FrameKind, FromGuest, GuestError, GuestEvent,
+    TaskResultsReply, TaskStreamOutput, ToGuest, encode,
     limits::{DATA_CHUNK_BYTES, MAX_JOBS, MAX_PAYLOAD_BYTES, MAX_TASK_RESULTS, MAX_TASKS},
 };
-use hivekeep_store::Delivery;
+use hivekeep_store::SubscriptionItem;
 use serde_json::json;
 
 use super::{
@@ -32,13 +32,13 @@ use crate::tasks::TasksHandle;
 /// Bytes in place of the answer to the call with this id.
 type Attack = fn(u32) -> Vec<u8>;
 
-fn frame(kind: Kind, id: u32, payload: Vec<u8>) -> Vec<u8> {
+fn frame(kind: FrameKind, id: u32, payload: Vec<u8>) -> Vec<u8> {
     Frame { kind, id, payload }.to_bytes()
 }
 
 /// A frame whose head promises more than there may be.
 fn oversized(id: u32) -> Vec<u8> {
-    let mut bytes = frame(Kind::Reply, id, vec![0; 64]);
+    let mut bytes = frame(FrameKind::Reply, id, vec![0; 64]);
     let size = u32::try_from(MAX_PAYLOAD_BYTES + 1).unwrap();
     bytes[..4].copy_from_slice(&size.to_be_bytes());
     bytes
@@ -46,33 +46,33 @@ fn oversized(id: u32) -> Vec<u8> {
 
 /// The largest frames of an event's kind, then one that may not be.
 fn flood(_: u32) -> Vec<u8> {
-    let hint = frame(Kind::Event, 0, encode(&GuestEvent::TasksChanged).unwrap());
+    let hint = frame(FrameKind::Event, 0, encode(&GuestEvent::TasksChanged).unwrap());
     let mut bytes = hint.repeat(200_000);
-    bytes.extend(frame(Kind::Event, 0, vec![9; MAX_PAYLOAD_BYTES]));
+    bytes.extend(frame(FrameKind::Event, 0, vec![9; MAX_PAYLOAD_BYTES]));
     bytes
 }
 
 /// An answer that promises more elements than it has bytes.
 fn hollow(id: u32) -> Vec<u8> {
-    frame(Kind::Reply, id, vec![0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f])
+    frame(FrameKind::Reply, id, vec![0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f])
 }
 
 const ATTACKS: &[(&str, Attack)] = &[
     ("rubbish", |_| vec![0xa5; 100_000]),
     ("oversized", oversized),
     ("hollow", hollow),
-    ("malformed", |id| frame(Kind::Reply, id, vec![0xff; 40])),
+    ("malformed", |id| frame(FrameKind::Reply, id, vec![0xff; 40])),
     ("flood", flood),
-    ("stranger", |id| frame(Kind::Reply, id.wrapping_add(77), vec![0; 8])),
-    ("chunk", |id| frame(Kind::Data, id, vec![1; DATA_CHUNK_BYTES + 2])),
-    ("host", |id| frame(Kind::Request, id, vec![0; 8])),
+    ("stranger", |id| frame(FrameKind::Reply, id.wrapping_add(77), vec![0; 8])),
+    ("chunk", |id| frame(FrameKind::Data, id, vec![1; DATA_CHUNK_BYTES + 2])),
+    ("host", |id| frame(FrameKind::Request, id, vec![0; 8])),
     ("silence", |_| Vec::new()),
 ];
 
 /// Attacks when it is told by which name, and is like any other guest else.
-fn turncoat(request: &ToGuest) -> Act {
+fn turncoat(request: &ToGuest) -> RequestBehaviour {
     let word = match request {
-        ToGuest::Exec(exec) => match &exec.argv {
+        ToGuest::RunCommand(exec) => match &exec.argv {
             Argv::Shell(script) => script.strip_prefix("attack "),
             Argv::Direct(_) => None,
         },
@@ -80,13 +80,13 @@ fn turncoat(request: &ToGuest) -> Act {
         _ => None,
     };
     match word.map(|word| ATTACKS.iter().find(|(name, _)| *name == word).expect("a known one")) {
-        Some(("silence", _)) => Act::HangUp,
-        Some((_, attack)) => Act::raw(*attack),
+        Some(("silence", _)) => RequestBehaviour::HangUp,
+        Some((_, attack)) => RequestBehaviour::raw(*attack),
         None => guest(request),
     }
 }
 
-async fn stage(script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static) -> Stage {
+async fn stage(script: impl Fn(&ToGuest) -> RequestBehaviour + Send + Sync + 'static) -> Stage {
     Stage::with(Wires::new(NetworkMode::Off { reason: "off".to_owned() }), script).await
 }
 
@@ -133,8 +133,8 @@ async fn an_attack_costs_its_own_workspace_a_link() {
 fn ends(job_id: &str, times: usize) -> Vec<u8> {
     let summary = wire::JobSummary { exit: Some(Exit::Code(0)), ..running(job_id) };
     let ended = encode(&GuestEvent::JobEnded(summary)).unwrap();
-    let mut bytes = frame(Kind::Event, 0, ended).repeat(times);
-    bytes.extend(frame(Kind::Event, 0, encode(&GuestEvent::TasksChanged).unwrap()));
+    let mut bytes = frame(FrameKind::Event, 0, ended).repeat(times);
+    bytes.extend(frame(FrameKind::Event, 0, encode(&GuestEvent::TasksChanged).unwrap()));
     bytes
 }
 
@@ -144,33 +144,35 @@ fn running(job_id: &str) -> wire::JobSummary {
     wire::JobSummary { job_id, exit, interrupted, started_unix_ms, finished_unix_ms }
 }
 
-fn report(summary: wire::JobSummary) -> Act {
+fn report(summary: wire::JobSummary) -> RequestBehaviour {
     let empty = || wire::Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 };
     let report = wire::JobReport { summary, stdout: empty(), stderr: empty() };
-    Act::Reply(Ok(FromGuest::JobPoll(report)))
+    RequestBehaviour::Reply(Ok(FromGuest::JobPoll(report)))
 }
 
 /// A guest that begins every job, tells that it ended each time a command is run whose script is
 /// the job's id, and does this when it is asked; how often it was.
-async fn ending(polled: impl Fn(&str) -> Act + Send + Sync + 'static) -> (Stage, Arc<AtomicUsize>) {
+async fn ending(
+    polled: impl Fn(&str) -> RequestBehaviour + Send + Sync + 'static,
+) -> (Stage, Arc<AtomicUsize>) {
     let polls = Arc::new(AtomicUsize::new(0));
     let count = polls.clone();
     let script = move |request: &ToGuest| match request {
         ToGuest::JobStart(_) => {
             let started = wire::JobStarted { pid: 7, existed: false };
-            Act::Reply(Ok(FromGuest::JobStart(started)))
+            RequestBehaviour::Reply(Ok(FromGuest::JobStart(started)))
         }
         ToGuest::JobPoll(poll) => {
             count.fetch_add(1, SeqCst);
             polled(&poll.job_id)
         }
-        ToGuest::Exec(exec) => match &exec.argv {
+        ToGuest::RunCommand(exec) => match &exec.argv {
             Argv::Shell(id) if id.starts_with("job_") => {
                 let id = id.clone();
-                Act::raw(move |call| {
+                RequestBehaviour::raw(move |call| {
                     let done = hivekeep_link::fake::exec_done(0, 0);
-                    let reply: Result<_, GuestError> = Ok(FromGuest::Exec(done));
-                    let reply = frame(Kind::Reply, call, encode(&reply).unwrap());
+                    let reply: Result<_, GuestError> = Ok(FromGuest::RunCommand(done));
+                    let reply = frame(FrameKind::Reply, call, encode(&reply).unwrap());
                     [ends(&id, 20_000), reply].concat()
                 })
             }
@@ -199,7 +201,7 @@ async fn told_of_an_end(stage: &Stage, workspace: &str) -> String {
 
 #[tokio::test]
 async fn a_job_is_looked_at_once_at_a_time_however_often_its_end_is_told() {
-    let (stage, polls) = ending(|_| Act::Ignore).await;
+    let (stage, polls) = ending(|_| RequestBehaviour::Ignore).await;
     let workspace = stage.create("w").await;
     told_of_an_end(&stage, &workspace).await;
     stage.until(|| polls.load(SeqCst) > 0).await;
@@ -222,8 +224,8 @@ async fn the_end_of_a_job_is_recorded_once() {
     let mut ends = 0;
     loop {
         match events.next().await.expect("the journal is there") {
-            Delivery::Event(event) if event.kind == "job.ended" => ends += 1,
-            Delivery::Event(event) if event.kind == "workspace.destroyed" => break,
+            SubscriptionItem::Event(event) if event.kind == "job.ended" => ends += 1,
+            SubscriptionItem::Event(event) if event.kind == "workspace.destroyed" => break,
             _ => {}
         }
     }
@@ -247,27 +249,28 @@ async fn a_guest_that_takes_any_number_of_jobs_is_given_no_more_than_it_may_keep
 }
 
 /// Every result that a page has room for, and all of them made up.
-fn made_up(request: &ToGuest) -> Act {
-    let result = |number: u64| wire::TaskResult {
+fn made_up(request: &ToGuest) -> RequestBehaviour {
+    let result = |number: u64| wire::GuestTaskResult {
         number,
         task_id: format!("t{number}"),
         message_id: if number == 5 { "m" } else { "n" }.to_owned(),
-        outcome: wire::TaskOutcome::Ended(Exit::Code(0)),
+        outcome: wire::GuestTaskOutcome::Ended(Exit::Code(0)),
         workdir: Some("/workspace/../../etc".into()),
-        stdout: TaskOutput {
+        stdout: TaskStreamOutput {
             head: b"mine".to_vec(),
             total_bytes: u64::MAX,
             path: Some("/workspace/../etc/shadow".into()),
         },
-        stderr: TaskOutput::default(),
+        stderr: TaskStreamOutput::default(),
         elapsed_ms: u64::MAX,
     };
     match request {
         ToGuest::TaskResults(asked) => {
             let most = asked.after + u64::from(asked.limit);
             let results = (asked.after + 1..=most).map(result).collect();
-            let page = TaskPage { results, more: true, queued: u32::MAX, running: u32::MAX };
-            Act::Reply(Ok::<_, GuestError>(FromGuest::TaskResults(page)))
+            let page =
+                TaskResultsReply { results, more: true, queued: u32::MAX, running: u32::MAX };
+            RequestBehaviour::Reply(Ok::<_, GuestError>(FromGuest::TaskResults(page)))
         }
         other => guest(other),
     }

@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish};
-use hivekeep_link::fake::Act;
-use hivekeep_machine::{Error, ExitHow, Gone, Isolation};
+use hivekeep_link::fake::RequestBehaviour;
+use hivekeep_machine::{Error, ExitHow, Isolation, ReattachError};
 use hivekeep_protocol::{FromGuest, NetworkSet, Quiesced, Reidentified, SetNetwork, ToGuest};
 use serde_json::{Value, json};
 
@@ -33,18 +33,22 @@ pub(super) async fn open(mode: NetworkMode) -> (Stage, Arc<Wires>, Arc<AtomicU8>
     let (wires, flaw) = (Wires::new(mode), Arc::new(AtomicU8::new(Flaw::Nothing as u8)));
     let has = flaw.clone();
     let script = move |request: &ToGuest| match request {
-        ToGuest::SetNetwork(it) => Act::Reply(Ok(FromGuest::SetNetwork(set(it, has.load(SeqCst))))),
-        ToGuest::Quiesce(it) => {
-            Act::Reply(Ok(FromGuest::Quiesce(Quiesced { frozen: it.freeze_ms.is_some() })))
+        ToGuest::SetNetwork(it) => {
+            RequestBehaviour::Reply(Ok(FromGuest::SetNetwork(set(it, has.load(SeqCst)))))
         }
-        ToGuest::Reidentify(it) => Act::Reply(Ok(FromGuest::Reidentify(Reidentified {
-            hostname: it.hostname.clone(),
-            machine_id: it.machine_id.clone(),
-            instance_id: it.instance_id.clone(),
-            clock_unix_ms: i64::try_from(it.clock_unix_ms).unwrap(),
-            clock_step_ms: 0,
-            entropy_bytes: 64,
+        ToGuest::Quiesce(it) => RequestBehaviour::Reply(Ok(FromGuest::Quiesce(Quiesced {
+            frozen: it.freeze_ms.is_some(),
         }))),
+        ToGuest::Reidentify(it) => {
+            RequestBehaviour::Reply(Ok(FromGuest::Reidentify(Reidentified {
+                hostname: it.hostname.clone(),
+                machine_id: it.machine_id.clone(),
+                instance_id: it.instance_id.clone(),
+                clock_unix_ms: i64::try_from(it.clock_unix_ms).unwrap(),
+                clock_step_ms: 0,
+                entropy_bytes: 64,
+            })))
+        }
         other => guest(other),
     };
     (Stage::with(wires.clone(), script).await, wires, flaw)
@@ -361,7 +365,7 @@ async fn a_group_needs_a_network_and_a_place_that_is_given_later_is_in_none() {
 async fn what_was_made_without_a_network_joins_at_its_next_start() {
     let (mut stage, wires, _) = open(NetworkMode::Off { reason: "off".to_owned() }).await;
     let id = stage.create("w").await;
-    stage.driver.fail_next_reattach(Gone::Ended { pid: 1 });
+    stage.driver.fail_next_reattach(ReattachError::Ended { pid: 1 });
     let wires_on = Wires::new(NetworkMode::Bridge);
     stage.network = wires_on.clone();
     stage.restart().await;

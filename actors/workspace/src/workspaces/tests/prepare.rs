@@ -59,7 +59,7 @@ async fn a_golden_workspace_is_made_once_and_answered_again() {
     assert!(commands.iter().all(|exec| exec.timeout_ms == 7_000));
     assert!(commands[1..].iter().all(|exec| exec.workdir.is_none()));
     assert!(!format!("{commands:?}").contains("s3cr3t"));
-    let env = |exec: &hivekeep_protocol::Exec, name| {
+    let env = |exec: &hivekeep_protocol::RunCommand, name| {
         exec.env.iter().find(|(is, _)| is == name).map(|(_, value)| value.clone())
     };
     assert_eq!(env(&commands[0], "GIT_TERMINAL_PROMPT").as_deref(), Some("0"));

@@ -10,13 +10,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_image::fixture::{Fixture, fixture};
+use hivekeep_image::fixture::{ImageStoreFixture, fixture};
 use hivekeep_kernel::{
     Address, Addressing, CallCx, Resources, RestartPolicy, Room, SessionId, ToolCall, ToolError,
     entity::spawn_root,
-    ports::{Hold, LateTools, NetworkMode, Sessions, Standing},
+    ports::{Hold, LateTools, NetworkMode, SessionQuotas, Standing},
 };
-use hivekeep_link::fake::{Act, FakeGuest, Seen, exec_done, obliging};
+use hivekeep_link::fake::{FakeGuest, Observation, RequestBehaviour, exec_done, obliging};
 use hivekeep_machine::{HostEnv, Isolation, fake::FakeDriver, sweep::Sweeper};
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
@@ -52,7 +52,7 @@ impl Quota {
 }
 
 #[async_trait]
-impl Sessions for Quota {
+impl SessionQuotas for Quota {
     async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
         self.0.fetch_add(what.workspaces.cast_signed(), SeqCst);
         Ok(())
@@ -74,12 +74,12 @@ impl Sessions for Quota {
 /// What outlives a daemon, and the daemon that is there now.
 pub(super) struct Stage {
     home: tempfile::TempDir,
-    images: Fixture,
+    images: ImageStoreFixture,
     pub(super) journal: Journal,
     pub(super) driver: Arc<FakeDriver>,
     pub(super) network: Arc<Wires>,
     /// What the guests saw; every test has it to itself.
-    seen: std::sync::Mutex<tokio::sync::mpsc::UnboundedReceiver<Seen>>,
+    seen: std::sync::Mutex<tokio::sync::mpsc::UnboundedReceiver<Observation>>,
     /// So many guests will refuse a name that is not the pool's.
     pub(super) stubborn: Arc<AtomicI64>,
     /// Bytes that are free on the host.
@@ -114,14 +114,14 @@ impl Stage {
     /// With a network, and guests that act like this.
     pub(super) async fn with(
         network: Arc<Wires>,
-        script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
+        script: impl Fn(&ToGuest) -> RequestBehaviour + Send + Sync + 'static,
     ) -> Self {
         Self::furnished(network, script, Options::default()).await
     }
 
     pub(super) async fn furnished(
         network: Arc<Wires>,
-        script: impl Fn(&ToGuest) -> Act + Send + Sync + 'static,
+        script: impl Fn(&ToGuest) -> RequestBehaviour + Send + Sync + 'static,
         configured: Options,
     ) -> Self {
         let home = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ impl Stage {
         let driver = Arc::new(FakeDriver::new(Isolation::Vm).with_guests(guest));
         let images = fixture(4096);
         let free = Arc::new(AtomicU64::new(FLOOR));
-        let room = Room::told(FLOOR, free.clone());
+        let room = Room::from_counter(FLOOR, free.clone());
         let daemon =
             Daemon::start(&home, &journal, &images, &driver, &network, &configured, &room).await;
         let (seen, session) = (seen.into(), SessionId::new());
@@ -168,7 +168,7 @@ impl Stage {
         self.daemon.cell.stop(None);
         (&mut self.daemon.ended).await.unwrap();
         let Self { home, journal, images, driver, network, options, .. } = &*self;
-        let room = Room::told(FLOOR, self.free.clone());
+        let room = Room::from_counter(FLOOR, self.free.clone());
         self.daemon = Daemon::start(home, journal, images, driver, network, options, &room).await;
         self.opened().await;
     }
@@ -208,13 +208,13 @@ impl Stage {
     }
 
     /// Commands that guests were told to run since this was asked last.
-    pub(super) fn commands(&self) -> Vec<hivekeep_protocol::Exec> {
+    pub(super) fn commands(&self) -> Vec<hivekeep_protocol::RunCommand> {
         let mut seen = self.seen.lock().expect("no test panics with it");
         let mut commands = Vec::new();
         while let Ok(seen) = seen.try_recv() {
             match seen {
-                Seen::Request(_, ToGuest::Exec(exec)) => commands.push(exec),
-                Seen::Request(_, ToGuest::ExecAsking(asking)) => commands.push(asking.exec),
+                Observation::Request(_, ToGuest::RunCommand(exec)) => commands.push(exec),
+                Observation::Request(_, ToGuest::ExecAsking(asking)) => commands.push(asking.exec),
                 _ => {}
             }
         }
@@ -293,7 +293,7 @@ impl Daemon {
     async fn start(
         home: &tempfile::TempDir,
         journal: &Journal,
-        images: &Fixture,
+        images: &ImageStoreFixture,
         driver: &Arc<FakeDriver>,
         network: &Arc<Wires>,
         options: &Options,
@@ -356,50 +356,56 @@ impl Daemon {
 
 /// Takes its configuration; shuts down when it is told to only by being killed. The script `exit N`
 /// does so after a long output, `stall` never ends, and git finds no repository `missing`.
-pub(super) fn guest(request: &ToGuest) -> Act {
+pub(super) fn guest(request: &ToGuest) -> RequestBehaviour {
     match request {
-        ToGuest::Exec(exec) => command(&exec.argv).unwrap_or_else(|| obliging(request)),
+        ToGuest::RunCommand(exec) => command(&exec.argv).unwrap_or_else(|| obliging(request)),
         ToGuest::ExecAsking(asking) => {
-            let exec = ToGuest::Exec(asking.exec.clone());
+            let exec = ToGuest::RunCommand(asking.exec.clone());
             let asked = |done| ExecAsked { done, answered: 0, unanswered: None, rejected: false };
             match guest(&exec) {
-                Act::Send(output, Ok(FromGuest::Exec(done))) => {
-                    Act::Send(output, Ok(FromGuest::ExecAsking(asked(done))))
+                RequestBehaviour::Send(output, Ok(FromGuest::RunCommand(done))) => {
+                    RequestBehaviour::Send(output, Ok(FromGuest::ExecAsking(asked(done))))
                 }
                 other => other,
             }
         }
-        ToGuest::Quiesce(quiesce) => {
-            Act::Reply(Ok(FromGuest::Quiesce(Quiesced { frozen: quiesce.freeze_ms.is_some() })))
+        ToGuest::Quiesce(quiesce) => RequestBehaviour::Reply(Ok(FromGuest::Quiesce(Quiesced {
+            frozen: quiesce.freeze_ms.is_some(),
+        }))),
+        ToGuest::Thaw(_) => {
+            RequestBehaviour::Reply(Ok(FromGuest::Thaw(Thawed { was_frozen: true })))
         }
-        ToGuest::Thaw(_) => Act::Reply(Ok(FromGuest::Thaw(Thawed { was_frozen: true }))),
-        ToGuest::Reidentify(wish) => Act::Reply(Ok(FromGuest::Reidentify(Reidentified {
-            hostname: wish.hostname.clone(),
-            machine_id: wish.machine_id.clone(),
-            instance_id: wish.instance_id.clone(),
-            clock_unix_ms: i64::try_from(wish.clock_unix_ms).unwrap(),
-            clock_step_ms: 0,
-            entropy_bytes: 64,
-        }))),
-        ToGuest::Configure(configure) => Act::Reply(Ok(FromGuest::Configure(Configured {
-            hostname: configure.hostname.clone(),
-            clock_step_ms: 0,
-            entropy_bytes: 0,
-            root_total_bytes: 1 << 30,
-            grow_error: None,
-        }))),
+        ToGuest::Reidentify(wish) => {
+            RequestBehaviour::Reply(Ok(FromGuest::Reidentify(Reidentified {
+                hostname: wish.hostname.clone(),
+                machine_id: wish.machine_id.clone(),
+                instance_id: wish.instance_id.clone(),
+                clock_unix_ms: i64::try_from(wish.clock_unix_ms).unwrap(),
+                clock_step_ms: 0,
+                entropy_bytes: 64,
+            })))
+        }
+        ToGuest::Configure(configure) => {
+            RequestBehaviour::Reply(Ok(FromGuest::Configure(Configured {
+                hostname: configure.hostname.clone(),
+                clock_step_ms: 0,
+                entropy_bytes: 0,
+                root_total_bytes: 1 << 30,
+                grow_error: None,
+            })))
+        }
         other => obliging(other),
     }
 }
 
-fn command(argv: &Argv) -> Option<Act> {
+fn command(argv: &Argv) -> Option<RequestBehaviour> {
     let ends = |output: Vec<u8>, code| {
         let mut done = exec_done(0, output.len() as u64);
         done.exit = Exit::Code(code);
-        Act::Send(vec![(Stream::Stderr, output)], Ok(FromGuest::Exec(done)))
+        RequestBehaviour::Send(vec![(Stream::Stderr, output)], Ok(FromGuest::RunCommand(done)))
     };
     match argv {
-        Argv::Shell(script) if script == "stall" => Some(Act::Stall),
+        Argv::Shell(script) if script == "stall" => Some(RequestBehaviour::Stall),
         Argv::Shell(script) => {
             let code = script.strip_prefix("exit ")?.parse().unwrap();
             Some(ends([vec![b'x'; 100_000], b"the end".to_vec()].concat(), code))
@@ -412,7 +418,7 @@ fn command(argv: &Argv) -> Option<Act> {
             }
             "nogit" => {
                 let error = GuestError::new(GuestCode::CannotStart, "git: not found in PATH");
-                Some(Act::Reply(Err(error)))
+                Some(RequestBehaviour::Reply(Err(error)))
             }
             _ => None,
         },
@@ -420,9 +426,11 @@ fn command(argv: &Argv) -> Option<Act> {
 }
 
 /// Keeps its name while there are refusals left.
-fn stubbornly(request: &ToGuest, stubborn: &AtomicI64) -> Option<Act> {
+fn stubbornly(request: &ToGuest, stubborn: &AtomicI64) -> Option<RequestBehaviour> {
     let ToGuest::Configure(asked) = request else { return None };
     let refuses = !asked.hostname.starts_with("pool-")
         && stubborn.fetch_update(SeqCst, SeqCst, |n| (n > 0).then_some(n - 1)).is_ok();
-    refuses.then(|| Act::Reply(Err(GuestError::new(GuestCode::Internal, "I keep my name"))))
+    refuses.then(|| {
+        RequestBehaviour::Reply(Err(GuestError::new(GuestCode::Internal, "I keep my name")))
+    })
 }

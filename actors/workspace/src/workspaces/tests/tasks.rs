@@ -12,12 +12,12 @@ use hivekeep_kernel::{
     WorkspaceId,
     ports::{NetworkMode, TaskAssignment, TaskOutputs, TaskState, TaskWindow, Tasks},
 };
-use hivekeep_link::fake::Act;
+use hivekeep_link::fake::RequestBehaviour;
 use hivekeep_protocol::{
-    Exit, Frame, FromGuest, GuestError, GuestEvent, Kind, Spool, TaskAcked, TaskNews, TaskPage,
-    TaskProgress, TaskPut, TaskReading, TaskTaken, ToGuest, encode,
+    Exit, Frame, FrameKind, FromGuest, GuestError, GuestEvent, Spool, TaskAcked, TaskProgress,
+    TaskPut, TaskPutReply, TaskReadReply, TaskResultsPush, TaskResultsReply, ToGuest, encode,
 };
-use hivekeep_store::Delivery;
+use hivekeep_store::SubscriptionItem;
 use serde_json::json;
 
 use super::{
@@ -36,9 +36,9 @@ async fn taking() -> (Stage, Puts) {
     let stage = Stage::with(network, move |request| match request {
         ToGuest::TaskPut(put) => {
             taken.lock().unwrap_or_else(PoisonError::into_inner).push(put.clone());
-            let state = hivekeep_protocol::TaskState::Queued;
-            let taken = TaskTaken { state, repeat: false, differs: false, result: None };
-            Act::Reply(Ok(FromGuest::TaskPut(taken)))
+            let state = hivekeep_protocol::GuestTaskState::Queued;
+            let taken = TaskPutReply { state, repeat: false, differs: false, result: None };
+            RequestBehaviour::Reply(Ok(FromGuest::TaskPut(taken)))
         }
         other => guest(other),
     });
@@ -110,21 +110,24 @@ async fn a_new_link_is_a_hint_and_a_gone_workspace_has_no_more() {
 
 fn event(event: &GuestEvent) -> Vec<u8> {
     let payload = encode(event).expect("small");
-    Frame { kind: Kind::Event, id: 0, payload }.to_bytes()
+    Frame { kind: FrameKind::Event, id: 0, payload }.to_bytes()
 }
 
-fn ended(after: u64, number: u64) -> TaskNews {
-    let result = hivekeep_protocol::TaskResult {
+fn ended(after: u64, number: u64) -> TaskResultsPush {
+    let result = hivekeep_protocol::GuestTaskResult {
         number,
         task_id: format!("t{number}"),
         message_id: "m".into(),
-        outcome: hivekeep_protocol::TaskOutcome::Ended(Exit::Code(0)),
+        outcome: hivekeep_protocol::GuestTaskOutcome::Ended(Exit::Code(0)),
         workdir: None,
         stdout: Default::default(),
         stderr: Default::default(),
         elapsed_ms: 1,
     };
-    TaskNews { after, page: TaskPage { results: vec![result], more: false, queued: 1, running: 2 } }
+    TaskResultsPush {
+        after,
+        page: TaskResultsReply { results: vec![result], more: false, queued: 1, running: 2 },
+    }
 }
 
 /// A guest that tells of two results and of progress with the answer to a put, and counts how
@@ -134,7 +137,7 @@ async fn telling() -> (Stage, Arc<AtomicU32>) {
     let count = asked.clone();
     let network = Wires::new(NetworkMode::Off { reason: "off".to_owned() });
     let stage = Stage::with(network, move |request| match request {
-        ToGuest::TaskPut(_) => Act::raw(|id| {
+        ToGuest::TaskPut(_) => RequestBehaviour::raw(|id| {
             let progress = TaskProgress {
                 task_id: "t1".into(),
                 message_id: "m".into(),
@@ -145,29 +148,29 @@ async fn telling() -> (Stage, Arc<AtomicU32>) {
             let mut bytes = event(&GuestEvent::TaskProgress(progress));
             bytes.extend(event(&GuestEvent::TaskEnded(ended(0, 1))));
             bytes.extend(event(&GuestEvent::TaskEnded(ended(1, 2))));
-            let state = hivekeep_protocol::TaskState::Queued;
-            let taken = TaskTaken { state, repeat: false, differs: false, result: None };
+            let state = hivekeep_protocol::GuestTaskState::Queued;
+            let taken = TaskPutReply { state, repeat: false, differs: false, result: None };
             let reply = Ok::<_, GuestError>(FromGuest::TaskPut(taken));
             let payload = encode(&reply).expect("small");
-            bytes.extend(Frame { kind: Kind::Reply, id, payload }.to_bytes());
+            bytes.extend(Frame { kind: FrameKind::Reply, id, payload }.to_bytes());
             bytes
         }),
         ToGuest::TaskResults(_) => {
             count.fetch_add(1, Ordering::SeqCst);
-            let page = TaskPage { results: vec![], more: false, queued: 0, running: 0 };
-            Act::Reply(Ok(FromGuest::TaskResults(page)))
+            let page = TaskResultsReply { results: vec![], more: false, queued: 0, running: 0 };
+            RequestBehaviour::Reply(Ok(FromGuest::TaskResults(page)))
         }
         ToGuest::TaskAck(ack) => {
             let acknowledged = u32::try_from(ack.task_ids.len()).unwrap();
-            Act::Reply(Ok(FromGuest::TaskAck(TaskAcked { acknowledged })))
+            RequestBehaviour::Reply(Ok(FromGuest::TaskAck(TaskAcked { acknowledged })))
         }
         ToGuest::TaskRead(read) => {
             let bytes = vec![b'x'; read.max_bytes as usize + usize::from(read.stderr_from > 0)];
             let long = bytes.len() as u64 + 5;
             let part =
                 |from| Spool { from, bytes: bytes.clone(), kept_bytes: long, total_bytes: long };
-            Act::Reply(Ok(FromGuest::TaskRead(TaskReading {
-                state: hivekeep_protocol::TaskState::Running,
+            RequestBehaviour::Reply(Ok(FromGuest::TaskRead(TaskReadReply {
+                state: hivekeep_protocol::GuestTaskState::Running,
                 stdout: part(read.stdout_from),
                 stderr: part(read.stderr_from),
             })))
@@ -216,7 +219,7 @@ async fn progress_is_an_event_without_credentials_and_output_is_read_in_bounds()
     let told = async {
         loop {
             match events.next().await.unwrap() {
-                Delivery::Event(event) if event.kind == "task.progress" => return event,
+                SubscriptionItem::Event(event) if event.kind == "task.progress" => return event,
                 _ => {}
             }
         }

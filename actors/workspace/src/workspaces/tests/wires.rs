@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
     ports::{
-        Attachment, Netdev, Network, NetworkMode, NetworkPolicy, NetworkView, NetworkWish,
-        PortForward, Transport,
+        ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
+        ReachPolicy, Transport,
     },
 };
 
@@ -78,7 +78,7 @@ impl Wires {
     }
 }
 
-fn apply(policy: &mut NetworkPolicy, wish: NetworkWish) {
+fn apply(policy: &mut ReachPolicy, wish: NetworkWish) {
     let NetworkWish { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group } = wish;
     policy.allow_internet = allow_internet.unwrap_or(policy.allow_internet);
     policy.allow_inter_vm = allow_inter_vm.unwrap_or(policy.allow_inter_vm);
@@ -99,13 +99,17 @@ impl Network for Wires {
         Ok(self.mode.clone())
     }
 
-    async fn join(&self, id: WorkspaceId, wish: NetworkWish) -> Result<Attachment, ToolError> {
+    async fn join(
+        &self,
+        id: WorkspaceId,
+        wish: NetworkWish,
+    ) -> Result<InterfaceSettings, ToolError> {
         let mut state = self.begin("join")?;
         self.allows(&wish)?;
         if !state.members.contains_key(&id) {
             state.places += 1;
             let host = 10 + state.places;
-            let attachment = Attachment {
+            let attachment = InterfaceSettings {
                 mac: [2, 0x68, 10, 213, 0, host],
                 address: Ipv4Addr::new(10, 213, 0, host),
                 prefix_len: 16,
@@ -139,7 +143,7 @@ impl Network for Wires {
         &self,
         id: WorkspaceId,
         wish: NetworkWish,
-    ) -> Result<NetworkPolicy, ToolError> {
+    ) -> Result<ReachPolicy, ToolError> {
         let mut state = self.begin("set_policy")?;
         self.allows(&wish)?;
         let member = state.members.get_mut(&id).ok_or_else(no_place)?;
@@ -153,7 +157,7 @@ impl Network for Wires {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-    ) -> Result<PortForward, ToolError> {
+    ) -> Result<ForwardedPort, ToolError> {
         let mut state = self.begin("add_forward")?;
         let host_port = host_port.unwrap_or(20_000);
         let forwards = |view: &NetworkView| view.forwards.clone();
@@ -165,7 +169,7 @@ impl Network for Wires {
             return Err(error.detail("by", by.to_string()));
         }
         let forward =
-            PortForward { transport, host_ip: Ipv4Addr::LOCALHOST, host_port, guest_port };
+            ForwardedPort { transport, host_ip: Ipv4Addr::LOCALHOST, host_port, guest_port };
         state.members.get_mut(&id).ok_or_else(no_place)?.forwards.push(forward);
         Ok(forward)
     }
@@ -176,10 +180,10 @@ impl Network for Wires {
         transport: Transport,
         guest_port: u16,
         host_port: Option<u16>,
-    ) -> Result<Vec<PortForward>, ToolError> {
+    ) -> Result<Vec<ForwardedPort>, ToolError> {
         let mut state = self.begin("remove_forward")?;
         let member = state.members.get_mut(&id).ok_or_else(no_place)?;
-        let asked = |f: &PortForward| {
+        let asked = |f: &ForwardedPort| {
             f.transport == transport
                 && f.guest_port == guest_port
                 && host_port.is_none_or(|port| port == f.host_port)

@@ -15,7 +15,7 @@ use hivekeep_kernel::{Layer, Progress, ToolError, WorkspaceId};
 
 use crate::{
     merge::api::{ConflictFile, MergeResult, MergeStrategy, SourceMerge, SourceStatus},
-    merge::{Merges, Repository, Side, Wish, merge},
+    merge::{MergeSide, MergeWish, Merges, Repository, merge},
     run::GitDone,
 };
 
@@ -133,8 +133,8 @@ impl Place {
         subjects
     }
 
-    pub(super) fn wish(&self, strategy: MergeStrategy) -> Wish {
-        Wish {
+    pub(super) fn wish(&self, strategy: MergeStrategy) -> MergeWish {
+        MergeWish {
             path: String::new(),
             strategy,
             commit_message: None,
@@ -155,16 +155,16 @@ impl Place {
         }
     }
 
-    pub(super) fn side(&self, name: &str, local: Local) -> Side {
+    pub(super) fn side(&self, name: &str, local: Local) -> MergeSide {
         let id = if name == "target" { self.target_id } else { WorkspaceId::new() };
-        Side { id, name: name.to_owned(), repository: Ok(Box::new(local)) }
+        MergeSide { id, name: name.to_owned(), repository: Ok(Box::new(local)) }
     }
 
     pub(super) async fn merge_sides(
         &self,
-        wish: &Wish,
-        target: &Side,
-        sources: &[Side],
+        wish: &MergeWish,
+        target: &MergeSide,
+        sources: &[MergeSide],
     ) -> Result<MergeResult, ToolError> {
         let running = self.merges.begin(target.id).expect("no other");
         let spool = self.path("spool");
@@ -175,7 +175,7 @@ impl Place {
 
     pub(super) async fn try_merge(
         &self,
-        wish: &Wish,
+        wish: &MergeWish,
         sources: &[&str],
     ) -> Result<MergeResult, ToolError> {
         let target = self.side("target", self.local("target"));

@@ -7,8 +7,8 @@ use hivekeep_protocol::{GuestError, TaskPut};
 use serde::{Deserialize, Serialize};
 
 use super::{DurableQueue, disk, is_another, run_of};
-use crate::tasks::log::{Flush, Log};
-use crate::tasks::queue::{Phase, Queue, Task};
+use crate::tasks::log::{LogFlush, TaskLog};
+use crate::tasks::queue::{TaskPhase, TaskQueue, TaskRecord};
 
 /// One record of the log; the last of a task holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,13 +23,13 @@ enum Entry {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Change {
-    task: Task,
+    task: TaskRecord,
     /// The request, with the first record of a task.
     asked: Option<TaskPut>,
 }
 
 impl Entry {
-    fn of(task: Task, asked: Option<TaskPut>) -> Self {
+    fn of(task: TaskRecord, asked: Option<TaskPut>) -> Self {
         Self::Task(Box::new(Change { task, asked }))
     }
 
@@ -40,7 +40,7 @@ impl Entry {
 
 impl DurableQueue {
     pub(super) fn read_back(&mut self) -> io::Result<()> {
-        let (mut queue, mut asked_at) = (Queue::default(), HashMap::new());
+        let (mut queue, mut asked_at) = (TaskQueue::default(), HashMap::new());
         let mut of = None;
         let log = self.folder.load(|at, record| {
             match serde_json::from_slice(record)? {
@@ -79,8 +79,8 @@ impl DurableQueue {
     /// Writes tasks down, and then they are so.
     pub(super) fn commit(
         &mut self,
-        tasks: Vec<(Task, Option<TaskPut>)>,
-        flush: Flush,
+        tasks: Vec<(TaskRecord, Option<TaskPut>)>,
+        flush: LogFlush,
     ) -> Result<(), GuestError> {
         let mut put = Vec::new();
         let entries = tasks.into_iter().map(|(task, asked)| {
@@ -95,8 +95,8 @@ impl DurableQueue {
         let places = written.map_err(|error| disk(&error))?;
         for ((task, asks), at) in put.into_iter().zip(places) {
             match (&task.phase, asks) {
-                (Phase::Open, true) => drop(self.asked_at.insert(task.seq, at)),
-                (Phase::Open, false) => {}
+                (TaskPhase::Open, true) => drop(self.asked_at.insert(task.seq, at)),
+                (TaskPhase::Open, false) => {}
                 _ => drop(self.asked_at.remove(&task.seq)),
             }
             self.tasks.apply(task);
@@ -105,7 +105,7 @@ impl DurableQueue {
     }
 
     /// The log, made if it is not there, and anew where it has to be or had better be.
-    fn log(&mut self) -> io::Result<&mut Log> {
+    fn log(&mut self) -> io::Result<&mut TaskLog> {
         match &self.log {
             None => self.log = Some(self.folder.make(Entry::owner(&self.owner)?)?),
             Some(log) if log.is_broken() => self.renew()?,
@@ -128,7 +128,7 @@ impl DurableQueue {
             Ok(serde_json::to_vec(&Entry::of(task.clone(), asked))?)
         });
         let records = std::iter::once(Entry::owner(&self.owner)).chain(records);
-        let (log, places) = Log::create(&self.folder.log(), records)?;
+        let (log, places) = TaskLog::create(&self.folder.log(), records)?;
         let places = tasks.iter().map(|task| task.seq).zip(places.into_iter().skip(1));
         self.asked_at = places.filter(|(seq, _)| self.asked_at.contains_key(seq)).collect();
         self.log = Some(log);
@@ -147,7 +147,7 @@ impl DurableQueue {
 }
 
 /// Request in the record at this place.
-fn asked_at(log: &Log, at: u64) -> io::Result<TaskPut> {
+fn asked_at(log: &TaskLog, at: u64) -> io::Result<TaskPut> {
     match serde_json::from_slice(&log.record(at)?)? {
         Entry::Task(change) => change.asked.ok_or_else(|| io::ErrorKind::NotFound.into()),
         Entry::Owner { .. } => Err(io::ErrorKind::NotFound.into()),

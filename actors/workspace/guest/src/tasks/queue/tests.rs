@@ -10,9 +10,9 @@ use hivekeep_protocol::Exit;
 /// What a crash of the daemon leaves, and of this what one of the machine leaves.
 #[derive(Default)]
 struct World {
-    entries: BTreeMap<u64, Task>,
+    entries: BTreeMap<u64, TaskRecord>,
     /// What the machine's disk has where that is not flushed yet.
-    unflushed: BTreeMap<u64, Task>,
+    unflushed: BTreeMap<u64, TaskRecord>,
     /// By number.
     runs: HashMap<u64, Shim>,
     last_run: u64,
@@ -22,7 +22,7 @@ struct World {
     /// Puts that were answered.
     acknowledged_puts: Vec<String>,
     /// Results that were told.
-    told: HashMap<String, (u64, TaskOutcome)>,
+    told: HashMap<String, (u64, GuestTaskOutcome)>,
     interrupted_by_reboot: u32,
 }
 
@@ -59,13 +59,13 @@ impl World {
         }
     }
 
-    fn next_run(&mut self) -> Run {
+    fn next_run(&mut self) -> TaskRun {
         self.last_run += 1;
-        Run { number: self.last_run, boot_id: self.boot.to_string(), workdir: None }
+        TaskRun { number: self.last_run, boot_id: self.boot.to_string(), workdir: None }
     }
 
-    fn daemon(&self) -> Queue {
-        let mut queue = Queue::default();
+    fn daemon(&self) -> TaskQueue {
+        let mut queue = TaskQueue::default();
         self.entries.values().cloned().for_each(|task| queue.apply(task));
         let open: Vec<_> = queue.open().map(|task| task.seq).collect();
         for seq in open {
@@ -165,16 +165,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 0..120)
 }
 
-fn ended(number: u64, outcome: TaskOutcome) -> Ended {
-    Ended { number, outcome, workdir: None, elapsed_ms: 1, totals: [0; 2] }
+fn ended(number: u64, outcome: GuestTaskOutcome) -> StoredTaskResult {
+    StoredTaskResult { number, outcome, workdir: None, elapsed_ms: 1, totals: [0; 2] }
 }
 
 /// Writes a change down and applies it, unless the daemon dies over it.
-fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> bool {
+fn change(world: &mut World, queue: &mut TaskQueue, task: TaskRecord, crash: Crash) -> bool {
     if crash != Crash::BeforeWrite {
         let before = world.entries.insert(task.seq, task.clone());
         match (&task.phase, before) {
-            (Phase::Acknowledged(_), Some(before)) => {
+            (TaskPhase::Acknowledged(_), Some(before)) => {
                 drop(world.unflushed.insert(task.seq, before))
             }
             _ => world.unflushed.clear(),
@@ -188,10 +188,10 @@ fn change(world: &mut World, queue: &mut Queue, task: Task, crash: Crash) -> boo
     true
 }
 
-fn put(world: &mut World, queue: &mut Queue, id: &str, may_begin: bool, order: Order) {
+fn put(world: &mut World, queue: &mut TaskQueue, id: &str, may_begin: bool, order: Order) {
     match queue.put(id, "m", "digest".into()) {
-        Put::New(mut task) => {
-            assert_eq!(queue.state(&task), TaskState::Queued);
+        PutDecision::New(mut task) => {
+            assert_eq!(queue.state(&task), GuestTaskState::Queued);
             let (seq, starts) = (task.seq, may_begin && queue.is_idle());
             if starts {
                 task.run = Some(world.next_run());
@@ -203,15 +203,15 @@ fn put(world: &mut World, queue: &mut Queue, id: &str, may_begin: bool, order: O
                 go(world, queue, seq, order);
             }
         }
-        Put::Repeat(task) => assert_eq!(task.task_id, id),
-        Put::Full => panic!("twelve are not too many"),
+        PutDecision::Repeat(task) => assert_eq!(task.task_id, id),
+        PutDecision::Full => panic!("twelve are not too many"),
     }
 }
 
-fn start(world: &mut World, queue: &mut Queue, order: Order) {
+fn start(world: &mut World, queue: &mut TaskQueue, order: Order) {
     let open: Vec<_> = queue.open().cloned().collect();
-    let running = open.iter().filter(|task| queue.state(task) == TaskState::Running).count();
-    let first = open.iter().find(|task| queue.state(task) == TaskState::Queued);
+    let running = open.iter().filter(|task| queue.state(task) == GuestTaskState::Running).count();
+    let first = open.iter().find(|task| queue.state(task) == GuestTaskState::Queued);
     let first = first.map(|task| task.seq).filter(|_| running < limits::TASKS_AT_ONCE);
     let claimed = queue.start_next();
     assert_eq!(claimed, first, "in order of arrival, and not too many at once");
@@ -222,14 +222,14 @@ fn start(world: &mut World, queue: &mut Queue, order: Order) {
         Some(run) => assert_eq!(run.boot_id, world.boot.to_string()),
         None => {
             let run = Some(world.next_run());
-            change(world, queue, Task { run, ..task }, Crash::Nowhere);
+            change(world, queue, TaskRecord { run, ..task }, Crash::Nowhere);
         }
     }
     go(world, queue, seq, order);
 }
 
 /// The run of a task was written down.
-fn go(world: &mut World, queue: &mut Queue, seq: u64, order: Order) {
+fn go(world: &mut World, queue: &mut TaskQueue, seq: u64, order: Order) {
     let task = &world.entries[&seq];
     let (number, task_id) = (task.run.as_ref().expect("written down").number, task.task_id.clone());
     let shim = Shim { task_id, begun: false, alive: order == Order::Sent, exit: None };
@@ -244,22 +244,22 @@ fn go(world: &mut World, queue: &mut Queue, seq: u64, order: Order) {
 }
 
 /// The end of the first run that is over.
-fn conclude(world: &mut World, queue: &mut Queue, crash: Crash) -> bool {
+fn conclude(world: &mut World, queue: &mut TaskQueue, crash: Crash) -> bool {
     let over = queue.open().map(|task| task.seq).find(|seq| world.trace(*seq) == Trace::Over);
     let Some(seq) = over else { return false };
     let number = world.entries[&seq].run.as_ref().expect("it is over").number;
     let outcome = match world.runs.get(&number).and_then(|run| run.exit) {
-        Some(code) => TaskOutcome::Ended(Exit::Code(code)),
-        None => TaskOutcome::Interrupted,
+        Some(code) => GuestTaskOutcome::Ended(Exit::Code(code)),
+        None => GuestTaskOutcome::Interrupted,
     };
     let task = queue.end(seq, |number| ended(number, outcome)).expect("it is open");
     if change(world, queue, task, crash) {
-        assert!(queue.end(seq, |number| ended(number, TaskOutcome::Cancelled)).is_none());
+        assert!(queue.end(seq, |number| ended(number, GuestTaskOutcome::Cancelled)).is_none());
     }
     true
 }
 
-fn read(world: &mut World, queue: &Queue) {
+fn read(world: &mut World, queue: &TaskQueue) {
     let mut last = 0;
     for (task, ended) in queue.results(0) {
         assert!(ended.number > last, "numbers ascend");
@@ -270,7 +270,7 @@ fn read(world: &mut World, queue: &Queue) {
     }
 }
 
-fn run(world: &mut World, queue: &mut Queue, op: Op) {
+fn run(world: &mut World, queue: &mut TaskQueue, op: Op) {
     match op {
         Op::Put { id, may_begin, order } => {
             put(world, queue, &format!("task-{id}"), may_begin, order);
@@ -302,7 +302,7 @@ proptest! {
     #[test]
     fn each_task_runs_at_most_once_and_has_one_result(ops in ops()) {
         let mut world = World::default();
-        let mut queue = Queue::default();
+        let mut queue = TaskQueue::default();
         for op in ops {
             run(&mut world, &mut queue, op);
         }
@@ -317,14 +317,14 @@ proptest! {
         let mut numbers = std::collections::HashSet::new();
         for id in &world.acknowledged_puts {
             let task = queue.find(id).expect("an answered put is known for ever");
-            let (Phase::Ended(ended) | Phase::Acknowledged(ended)) = &task.phase else {
+            let (TaskPhase::Ended(ended) | TaskPhase::Acknowledged(ended)) = &task.phase else {
                 panic!("it is over");
             };
             prop_assert!(numbers.insert(ended.number));
             let effects = world.effects.get(id).copied().unwrap_or(0);
             match &ended.outcome {
-                TaskOutcome::Ended(_) => prop_assert_eq!(effects, 1),
-                TaskOutcome::Interrupted => {
+                GuestTaskOutcome::Ended(_) => prop_assert_eq!(effects, 1),
+                GuestTaskOutcome::Interrupted => {
                     prop_assert!(effects <= 1);
                     prop_assert!(world.interrupted_by_reboot > 0, "only a machine's end interrupts");
                 }
@@ -337,11 +337,11 @@ proptest! {
     }
 }
 
-fn acknowledged(queue: &mut Queue, id: &str) {
-    let Put::New(task) = queue.put(id, "", String::new()) else { panic!("new") };
+fn acknowledged(queue: &mut TaskQueue, id: &str) {
+    let PutDecision::New(task) = queue.put(id, "", String::new()) else { panic!("new") };
     let seq = task.seq;
     queue.apply(task);
-    let task = queue.end(seq, |number| ended(number, TaskOutcome::Interrupted)).expect("open");
+    let task = queue.end(seq, |number| ended(number, GuestTaskOutcome::Interrupted)).expect("open");
     queue.apply(task);
     let task = queue.acknowledge(id).expect("it ended");
     queue.apply(task);
@@ -349,7 +349,7 @@ fn acknowledged(queue: &mut Queue, id: &str) {
 
 #[test]
 fn what_is_remembered_is_bounded_and_the_oldest_goes() {
-    let mut queue = Queue::default();
+    let mut queue = TaskQueue::default();
     for number in 0..limits::MAX_TASKS_REMEMBERED + 3 {
         acknowledged(&mut queue, &number.to_string());
     }
@@ -365,19 +365,19 @@ fn what_is_remembered_is_bounded_and_the_oldest_goes() {
 
 #[test]
 fn what_is_not_acknowledged_is_bounded_by_refusal() {
-    let mut queue = Queue::default();
+    let mut queue = TaskQueue::default();
     for number in 0..limits::MAX_TASKS {
-        let Put::New(task) = queue.put(&number.to_string(), "", String::new()) else {
+        let PutDecision::New(task) = queue.put(&number.to_string(), "", String::new()) else {
             panic!("there is room");
         };
         queue.apply(task);
     }
-    assert_eq!(queue.put("one more", "", String::new()), Put::Full);
-    assert!(matches!(queue.put("0", "", String::new()), Put::Repeat(_)));
-    let task = queue.end(1, |number| ended(number, TaskOutcome::Cancelled)).expect("open");
+    assert_eq!(queue.put("one more", "", String::new()), PutDecision::Full);
+    assert!(matches!(queue.put("0", "", String::new()), PutDecision::Repeat(_)));
+    let task = queue.end(1, |number| ended(number, GuestTaskOutcome::Cancelled)).expect("open");
     queue.apply(task);
-    assert_eq!(queue.put("one more", "", String::new()), Put::Full);
+    assert_eq!(queue.put("one more", "", String::new()), PutDecision::Full);
     let task = queue.acknowledge("0").expect("ended");
     queue.apply(task);
-    assert!(matches!(queue.put("one more", "", String::new()), Put::New(_)));
+    assert!(matches!(queue.put("one more", "", String::new()), PutDecision::New(_)));
 }

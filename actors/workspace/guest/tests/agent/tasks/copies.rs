@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hivekeep_guest::agent::Agent;
 use hivekeep_guest::carrier::unix::Unix;
-use hivekeep_guest::settings::{Place, Settings};
-use hivekeep_guest::tasks::log::Log;
+use hivekeep_guest::settings::{AgentSettings, GuestKind};
+use hivekeep_guest::tasks::log::TaskLog;
 use hivekeep_protocol::*;
 
 use super::{page, results, task};
@@ -47,23 +47,23 @@ async fn tasks_on_a_disk_that_began_as_another_machines_are_put_aside() {
 /// As its machine would have begun it, with the same bytes otherwise.
 fn put_in_the_name_of(log: &std::path::Path, mine: &str, other: &str) {
     let mut records = Vec::new();
-    drop(Log::open(log, |_, record| {
+    drop(TaskLog::open(log, |_, record| {
         let text = String::from_utf8(record.to_vec()).expect("text").replace(mine, other);
         records.push(Ok(text.into_bytes()));
         Ok(())
     }));
-    Log::create(log, records.into_iter()).expect("written");
+    TaskLog::create(log, records.into_iter()).expect("written");
 }
 
 /// A daemon in this process, so that it can be told who it is without the whole of
 /// [`Reidentify`], which would rename this host.
 async fn daemon(dir: &std::path::Path) -> (Arc<Agent>, Host) {
-    let settings = Settings {
+    let settings = AgentSettings {
         token_hash: *blake3::hash(&TOKEN).as_bytes(),
         exe: BIN.into(),
         state_dir: dir.join("state"),
         run_dir: dir.join("run"),
-        place: Place::Sandbox,
+        place: GuestKind::Sandbox,
         cgroup_root: None,
     };
     let agent = Agent::start(settings).await.expect("a daemon");
@@ -131,7 +131,7 @@ async fn a_log_that_an_earlier_version_left_without_an_owner_gets_one() {
         "run":null},"asked":{"message_id":"m","task_id":"waits","command":"echo now","workdir":null,
         "env":[],"timeout_secs":60}}"#;
     let records = [done, waits].map(|text| Ok(text.as_bytes().to_vec()));
-    Log::create(&tasks.join("log"), records.into_iter()).expect("written");
+    TaskLog::create(&tasks.join("log"), records.into_iter()).expect("written");
     guest.go_on();
     let host = Host::to(&guest).await;
     let all = results(&host, 2).await;

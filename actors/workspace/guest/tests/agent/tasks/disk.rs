@@ -50,7 +50,7 @@ async fn leave_no_room_in(log: &Path, host: &Host) {
     };
     let command = format!("true #{}", "x".repeat(left() - RECORDS - LEFT));
     host.ask(task("pads", &command)).await.expect("taken");
-    assert_eq!(results(host, 1).await["pads"].outcome, TaskOutcome::Ended(Exit::Code(0)));
+    assert_eq!(results(host, 1).await["pads"].outcome, GuestTaskOutcome::Ended(Exit::Code(0)));
     assert!(left() < 340, "{} bytes are enough for an end", left());
 }
 
@@ -81,10 +81,10 @@ async fn a_full_disk_is_an_answer_and_loses_nothing_that_was_acknowledged() {
 
     disk.empty();
     let result = results(&host, 2).await.remove("runs").expect("its result");
-    assert_eq!(result.outcome, TaskOutcome::Ended(Exit::Code(4)));
+    assert_eq!(result.outcome, GuestTaskOutcome::Ended(Exit::Code(4)));
     let taken = host.ask(late()).await.expect("room");
     assert!(!taken.repeat);
-    assert_eq!(results(&host, 3).await["late"].outcome, TaskOutcome::Ended(Exit::Code(0)));
+    assert_eq!(results(&host, 3).await["late"].outcome, GuestTaskOutcome::Ended(Exit::Code(0)));
     drop(host);
     guest.stop();
     drop(disk);

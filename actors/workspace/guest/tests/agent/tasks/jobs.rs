@@ -44,7 +44,7 @@ async fn what_a_killed_shim_leaves_is_killed_before_its_task_is_said_to_be_inter
         let pid = rustix::process::Pid::from_raw(shim).expect("a pid");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
         let result = results(&host, 1).await.remove("left").expect("its result");
-        assert_eq!(result.outcome, TaskOutcome::Interrupted);
+        assert_eq!(result.outcome, GuestTaskOutcome::Interrupted);
         assert!(!runs(&mark) && !is_alive(leader), "{way:?}");
     }
 }
@@ -78,7 +78,7 @@ async fn the_next_daemon_starts_what_never_began_and_nothing_that_may_have() {
         guest.go_on();
         let host = Host::to(&guest).await;
         let all = results(&host, 3).await;
-        assert_eq!(all["marked"].outcome, TaskOutcome::Interrupted, "{way:?}");
+        assert_eq!(all["marked"].outcome, GuestTaskOutcome::Interrupted, "{way:?}");
         assert!(ok(&all["never-made"]) && ok(&all["unmarked"]), "{way:?}: {all:?}");
         let times = |id| std::fs::read_to_string(guest.dir.path().join(id)).expect("effects");
         assert_eq!([times("never-made"), times("unmarked")], ["x\nx\n"; 2], "{way:?}");
@@ -106,8 +106,10 @@ async fn shims_killed_at_any_point_double_nothing() {
         for (id, result) in &all {
             let times = effects.lines().filter(|line| line == id).count();
             match &result.outcome {
-                TaskOutcome::Ended(Exit::Code(0)) => assert_eq!(times, 1, "{way:?}: task {id}"),
-                TaskOutcome::Interrupted => assert!(times <= 1, "{way:?}: task {id}"),
+                GuestTaskOutcome::Ended(Exit::Code(0)) => {
+                    assert_eq!(times, 1, "{way:?}: task {id}")
+                }
+                GuestTaskOutcome::Interrupted => assert!(times <= 1, "{way:?}: task {id}"),
                 other => panic!("{way:?}: task {id}, run {times} times: {other:?}"),
             }
         }
@@ -124,7 +126,7 @@ async fn a_task_as_large_as_may_be_runs() {
     large.env = (0..4).map(|n| (format!("LONG_{n}"), "v".repeat(100_000))).collect();
     host.ask(large).await.expect("taken");
     let result = results(&host, 1).await.remove("large").expect("its result");
-    assert_eq!(result.outcome, TaskOutcome::Ended(Exit::Code(5)));
+    assert_eq!(result.outcome, GuestTaskOutcome::Ended(Exit::Code(5)));
     assert_eq!(result.stdout.head, b"100000\n");
 }
 
@@ -143,6 +145,6 @@ async fn the_limit_holds_for_what_hangs_before_it_begins() {
     let effects = guest.dir.path().join("effects");
     let line = format!("echo x >> {}", effects.display());
     host.ask(TaskPut { timeout_secs: 1, ..task("hangs", &line) }).await.expect("taken");
-    assert_eq!(results(&host, 1).await["hangs"].outcome, TaskOutcome::TimedOut);
+    assert_eq!(results(&host, 1).await["hangs"].outcome, GuestTaskOutcome::TimedOut);
     assert!(!effects.exists());
 }

@@ -44,7 +44,7 @@ struct Coordinator {
     luck: Luck,
     to_put: VecDeque<TaskPut>,
     answered: Vec<TaskPut>,
-    results: BTreeMap<String, TaskResult>,
+    results: BTreeMap<String, GuestTaskResult>,
     reboots: u64,
 }
 
@@ -63,7 +63,7 @@ impl Coordinator {
     }
 
     /// Asks, and kills the daemon on the way if it is its turn. `None` when no answer came.
-    async fn ask<R: Request>(&mut self, request: R, death: Death) -> Option<R::Reply> {
+    async fn ask<R: GuestRequest>(&mut self, request: R, death: Death) -> Option<R::Reply> {
         if death == Death::None {
             return Some(self.host.ask(request).await.expect("an answer"));
         }
@@ -88,7 +88,7 @@ impl Coordinator {
         }
     }
 
-    fn learn(&mut self, result: TaskResult) {
+    fn learn(&mut self, result: GuestTaskResult) {
         let known = self.results.entry(result.task_id.clone()).or_insert_with(|| result.clone());
         assert_eq!(*known, result, "a result never changes");
     }
@@ -150,8 +150,10 @@ impl Coordinator {
         for (id, result) in &self.results {
             let times = effects.get(id).copied().unwrap_or(0);
             match &result.outcome {
-                TaskOutcome::Ended(Exit::Code(0)) => assert_eq!(times, 1, "task {id}"),
-                TaskOutcome::Interrupted if self.reboots > 0 => assert!(times <= 1, "task {id}"),
+                GuestTaskOutcome::Ended(Exit::Code(0)) => assert_eq!(times, 1, "task {id}"),
+                GuestTaskOutcome::Interrupted if self.reboots > 0 => {
+                    assert!(times <= 1, "task {id}")
+                }
                 other => panic!("task {id}, run {times} times: {other:?}"),
             }
         }

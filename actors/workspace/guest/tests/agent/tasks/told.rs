@@ -19,7 +19,7 @@ async fn next<T>(host: &Host, wanted: impl Fn(GuestEvent) -> Option<T>) -> T {
     tokio::time::timeout(std::time::Duration::from_secs(60), found).await.expect("told")
 }
 
-async fn news(host: &Host) -> TaskNews {
+async fn news(host: &Host) -> TaskResultsPush {
     next(host, |event| match event {
         GuestEvent::TaskEnded(news) => Some(news),
         _ => None,
@@ -75,7 +75,7 @@ async fn a_running_task_is_told_of_and_its_output_is_read() {
     let begins = host.ask(read(0)).await.expect("a part");
     assert_eq!(
         (begins.state, &begins.stdout.bytes[..]),
-        (TaskState::Running, &b"1\n2\n3\n4\n5\n"[..])
+        (GuestTaskState::Running, &b"1\n2\n3\n4\n5\n"[..])
     );
     assert_eq!((begins.stdout.kept_bytes, begins.stdout.total_bytes), (3893, 3893));
     std::fs::write(format!("{}1", go.display()), "").expect("go");
@@ -91,7 +91,7 @@ async fn a_running_task_is_told_of_and_its_output_is_read() {
     assert_eq!(host.ask(read(u64::MAX)).await.expect("a part").stdout.from, 3898);
     std::fs::write(format!("{}2", go.display()), "").expect("go");
     results(&host, 1).await;
-    assert_eq!(host.ask(read(0)).await.expect("a part").state, TaskState::Done);
+    assert_eq!(host.ask(read(0)).await.expect("a part").state, GuestTaskState::Done);
     let strange = TaskRead { task_id: "strange".into(), ..read(0) };
     assert_eq!(host.ask(strange).await.expect_err("unknown").code, GuestCode::UnknownTask);
     let silent = format!("{}; true", wait(3));

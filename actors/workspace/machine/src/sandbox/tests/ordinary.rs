@@ -83,16 +83,16 @@ fn driver_of(folder: &Path) -> SandboxDriver {
     SandboxDriver::open(HostEnv::open(options, &folder.join("state/run"))).unwrap()
 }
 
-fn plan_of(folder: &Path, slot: u32) -> Plan {
+fn plan_of(folder: &Path, slot: u32) -> MachinePlan {
     let mut plan = fake::plan(&format!("ws_{slot}"), &folder.join("state"));
-    (plan.carrier, plan.slot) = (Carrier::Unix, slot);
+    (plan.carrier, plan.slot) = (CarrierKind::Unix, slot);
     plan.uuid = uuid::Uuid::new_v4();
     plan.images.rootfs_tree = Some(folder.join("state/tree"));
     plan
 }
 
 /// Of the trees that the plan's user has.
-fn only_copy(folder: &Path, plan: &Plan) -> PathBuf {
+fn only_copy(folder: &Path, plan: &MachinePlan) -> PathBuf {
     let own = folder.join(format!("state/disk/.hivekeep-trees/{}", plan.slot + 1));
     let copies: Vec<_> = std::fs::read_dir(own).unwrap().map(|copy| copy.unwrap().path()).collect();
     assert_eq!(copies.len(), 1, "{copies:?}");
@@ -100,7 +100,10 @@ fn only_copy(folder: &Path, plan: &Plan) -> PathBuf {
 }
 
 /// Launches, and has the guest answer. What runs, and the user that it answers as.
-async fn serves(driver: &SandboxDriver, plan: &Plan) -> (MachineHandle, fake::EndsWithTest, u32) {
+async fn serves(
+    driver: &SandboxDriver,
+    plan: &MachinePlan,
+) -> (MachineHandle, fake::EndsWithTest, u32) {
     driver.prepare(plan).await.unwrap();
     let handle = match driver.launch(plan).await {
         Ok(launched) => launched.handle,

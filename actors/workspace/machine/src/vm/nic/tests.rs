@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use hivekeep_kernel::ports::{Attachment, PortForward, Transport};
-use hivekeep_link::{Link, LinkError, Wait};
+use hivekeep_kernel::ports::{ForwardedPort, InterfaceSettings, Transport};
+use hivekeep_link::{CallTerms, Link, LinkError};
 use hivekeep_protocol::{GuestCode, NetworkSet, SetNetwork};
 
 use self::bench::{Bench, HOST, Net};
@@ -18,8 +18,8 @@ use crate::Driver;
 const SLOW: Duration = Duration::from_secs(120);
 const BITS: u8 = 16;
 
-fn place(last: u8) -> Attachment {
-    Attachment {
+fn place(last: u8) -> InterfaceSettings {
+    InterfaceSettings {
         mac: [2, 0x68, 10, 213, 4, last],
         address: [10, 213, 4, last].into(),
         prefix_len: BITS,
@@ -28,7 +28,7 @@ fn place(last: u8) -> Attachment {
     }
 }
 
-fn asked(place: &Attachment) -> SetNetwork {
+fn asked(place: &InterfaceSettings) -> SetNetwork {
     SetNetwork {
         mac: place.mac,
         address: place.address.octets(),
@@ -38,9 +38,9 @@ fn asked(place: &Attachment) -> SetNetwork {
     }
 }
 
-async fn set(link: &Link, place: &Attachment) -> NetworkSet {
+async fn set(link: &Link, place: &InterfaceSettings) -> NetworkSet {
     let begun = std::time::Instant::now();
-    let told = link.ask(asked(place), Wait::at_most(SLOW)).await.unwrap();
+    let told = link.ask(asked(place), CallTerms::at_most(SLOW)).await.unwrap();
     eprintln!("set in {:?}: {told:?}", begun.elapsed());
     let gateway_answers = told.gateway_answers;
     let SetNetwork { mac, address, prefix_len, gateway, dns } = asked(place);
@@ -194,12 +194,12 @@ async fn a_fork_sends_nothing_until_it_is_plugged_in_and_then_nothing_of_its_sou
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forwards_lead_to_a_guest_whose_network_is_qemus_own() {
-    let place = Attachment { dns: None, ..place(5) };
+    let place = InterfaceSettings { dns: None, ..place(5) };
     let port = || {
         let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         free.local_addr().unwrap().port()
     };
-    let forward = |host_port, guest_port| PortForward {
+    let forward = |host_port, guest_port| ForwardedPort {
         transport: Transport::Tcp,
         host_ip: Ipv4Addr::LOCALHOST,
         host_port,
@@ -212,7 +212,8 @@ async fn forwards_lead_to_a_guest_whose_network_is_qemus_own() {
     assert!(set(&machine.link, &place).await.gateway_answers);
     serve(&machine.link, 80).await;
     serve(&machine.link, 81).await;
-    let said = |forward: PortForward| tokio::task::spawn_blocking(move || greeting(forward.host()));
+    let said =
+        |forward: ForwardedPort| tokio::task::spawn_blocking(move || greeting(forward.host()));
     assert!(said(first).await.unwrap().unwrap().starts_with("guest"));
 
     driver.set_forwards(&machine.handle, &[first, second]).await.unwrap();
@@ -245,7 +246,8 @@ async fn an_unplugged_interface_can_be_set_and_a_machine_without_one_says_so() {
     with.end_with(vec![]).await;
 
     let bench = or_skip!(Bench::start(None).await);
-    let refused = bench.machine.link.ask(asked(&place(5)), Wait::at_most(SLOW)).await.unwrap_err();
+    let refused =
+        bench.machine.link.ask(asked(&place(5)), CallTerms::at_most(SLOW)).await.unwrap_err();
     let LinkError::Guest(error) = &refused else { panic!("{refused}") };
     assert_eq!(error.code, GuestCode::Unsupported, "{refused}");
     assert!(!bench.machine.handle.nic);

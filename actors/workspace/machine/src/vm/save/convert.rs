@@ -9,7 +9,7 @@ use super::super::launch::{self, Origin};
 use super::super::nic;
 use super::super::ram::{self, Copy};
 use super::{Saving, Shared, blocking, create};
-use crate::{Disk, Driver, Error, LogsOnDiscard, Plan};
+use crate::{Disk, Driver, Error, LogsOnDiscard, MachinePlan};
 
 impl Saving<'_> {
     /// Loads a whole state into a QEMU whose memory the daemon shares, and saves its devices alone.
@@ -30,7 +30,7 @@ impl Saving<'_> {
         .await
     }
 
-    async fn convert_with(&self, plan: &Plan, origin: Origin) -> Result<(), Error> {
+    async fn convert_with(&self, plan: &MachinePlan, origin: Origin) -> Result<(), Error> {
         let processor = launch::processor_of(self.driver, plan, &self.held.shape);
         let launched = launch::launch(self.driver, plan, origin, processor).await?;
         let saved = async {
@@ -45,7 +45,7 @@ impl Saving<'_> {
 
     /// A machine of the same shape that never runs. Named so that no workspace accounts for it: if
     /// the daemon dies now, the next one's sweep removes it.
-    fn converter(&self) -> Plan {
+    fn converter(&self) -> MachinePlan {
         let workspace = format!("{}-convert", self.plan.workspace);
         let mut folders = self.plan.folders.clone();
         for dir in [&mut folders.run_dir, &mut folders.disk_dir, &mut folders.log_dir] {
@@ -56,6 +56,6 @@ impl Saving<'_> {
         let disk = Some(Disk { layers, top: folders.disk() });
         let cid = self.plan.cid.map(|cid| cid ^ 0x4000_0000);
         let uuid = uuid::Uuid::new_v4();
-        Plan { workspace, uuid, folders, disk, cid, nic: None, ..self.plan.clone() }
+        MachinePlan { workspace, uuid, folders, disk, cid, nic: None, ..self.plan.clone() }
     }
 }

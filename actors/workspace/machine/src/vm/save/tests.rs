@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use hivekeep_link::{Link, LinkError, LinkOptions, LinkToken, Wait};
-use hivekeep_protocol::{Argv, Configure, Exec, JobStart, Quiesce, Reidentified, Reidentify, Thaw};
+use hivekeep_link::{CallTerms, Link, LinkError, LinkOptions, LinkToken};
+use hivekeep_protocol::{
+    Argv, Configure, JobStart, Quiesce, Reidentified, Reidentify, RunCommand, Thaw,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::super::args::Processor;
@@ -22,7 +24,7 @@ const CX16: &str = "grep -cw cx16 /proc/cpuinfo || :";
 struct Bench {
     dir: tempfile::TempDir,
     driver: VmDriver,
-    plan: Plan,
+    plan: MachinePlan,
     token: LinkToken,
     handle: MachineHandle,
     link: Link,
@@ -43,7 +45,7 @@ impl Drop for Bench {
 
 /// A machine that was started from a memory image.
 struct Fork {
-    plan: Plan,
+    plan: MachinePlan,
     token: LinkToken,
     handle: MachineHandle,
     link: Link,
@@ -61,8 +63,8 @@ pub(in super::super) async fn connect(
     Link::connect(&handle.endpoint, token, &options, &cancel).await.map(|(link, _)| link)
 }
 
-pub(in super::super) fn exec(script: &str) -> Exec {
-    Exec {
+pub(in super::super) fn exec(script: &str) -> RunCommand {
+    RunCommand {
         argv: Argv::Shell(script.into()),
         env: vec![],
         workdir: None,
@@ -72,7 +74,7 @@ pub(in super::super) fn exec(script: &str) -> Exec {
 }
 
 async fn run(link: &Link, script: &str) -> String {
-    let output = link.exec(exec(script), Wait::at_most(SLOW), |_, _| {}).await.unwrap();
+    let output = link.exec(exec(script), CallTerms::at_most(SLOW), |_, _| {}).await.unwrap();
     let text = output.stdout.text().text;
     assert!(output.stderr.bytes.is_empty(), "{script}: {}", output.stderr.text().text);
     text.trim().to_owned()
@@ -112,7 +114,7 @@ impl Bench {
             entropy: vec![],
             grow_root: false,
         };
-        link.ask(configure, Wait::at_most(SLOW)).await.unwrap();
+        link.ask(configure, CallTerms::at_most(SLOW)).await.unwrap();
         let count = JobStart {
             job_id: "job_count".into(),
             argv: Argv::Shell(
@@ -122,9 +124,9 @@ impl Bench {
             workdir: None,
             spool_bytes: 1000,
         };
-        link.ask(count, Wait::at_most(SLOW)).await.unwrap();
+        link.ask(count, CallTerms::at_most(SLOW)).await.unwrap();
         run(&link, "until [ -s /tmp/count ]; do sleep 0.1; done; echo template > /root/mine").await;
-        link.ask(Quiesce { freeze_ms: None }, Wait::at_most(SLOW)).await.unwrap();
+        link.ask(Quiesce { freeze_ms: None }, CallTerms::at_most(SLOW)).await.unwrap();
         Ok(Self { dir, driver, plan, token, handle, link, living })
     }
 
@@ -135,9 +137,9 @@ impl Bench {
     async fn save(
         &self,
         handle: &MachineHandle,
-        plan: &Plan,
+        plan: &MachinePlan,
         name: &str,
-    ) -> (SnapshotFolder, Saved) {
+    ) -> (SnapshotFolder, SaveResult) {
         let folder = SnapshotFolder::new(self.path(name));
         let new_top = plan.folders.disk_dir.join(format!("{name}.qcow2"));
         let request = SaveRequest { new_top, memory_into: Some(folder.clone()) };
@@ -186,7 +188,7 @@ impl Bench {
             entropy,
         };
         let asked_at_ms = asked.clock_unix_ms;
-        let told = link.ask(asked, Wait::at_most(SLOW)).await.unwrap();
+        let told = link.ask(asked, CallTerms::at_most(SLOW)).await.unwrap();
         eprintln!(
             "fork {number}: loaded {launched:?}, linked {linked:?}, itself {:?}",
             begun.elapsed()
@@ -194,7 +196,7 @@ impl Bench {
         Fork { plan, token, handle, link, told, asked_at_ms }
     }
 
-    async fn end(&self, plan: &Plan, handle: &MachineHandle) {
+    async fn end(&self, plan: &MachinePlan, handle: &MachineHandle) {
         self.driver.kill(handle).await.unwrap();
         // Unknown where a second driver in this process was the one to reap it.
         let how = self.driver.watch(handle).await.how;
@@ -228,7 +230,7 @@ async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
     let (talking, link) = (CancellationToken::new(), bench.link.clone());
     let talk = tokio::spawn(talking.clone().run_until_cancelled_owned(async move {
         loop {
-            link.ping(Wait::at_most(SLOW)).await.unwrap();
+            link.ping(CallTerms::at_most(SLOW)).await.unwrap();
         }
     }));
     let (snapshot, saved) = bench.save(&bench.handle, &bench.plan, "one").await;
@@ -323,7 +325,7 @@ async fn a_fork_can_be_saved_forked_and_keeps_its_token_over_a_restart_of_the_gu
         "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < $p/cmdline)\" in \
          'hivekeep-guest agent '*) kill -9 ${p#/proc/};; esac; done; sleep 60",
     );
-    let killed = fork.link.exec(kill, Wait::at_most(Duration::from_secs(20)), |_, _| {}).await;
+    let killed = fork.link.exec(kill, CallTerms::at_most(Duration::from_secs(20)), |_, _| {}).await;
     assert!(killed.is_err(), "{killed:?}");
     drop(fork.link);
     let refused = connect(&fork.handle, &bench.token).await.unwrap_err();
@@ -350,11 +352,11 @@ async fn a_fork_can_be_saved_forked_and_keeps_its_token_over_a_restart_of_the_gu
 
 impl Bench {
     /// The source's plan after [`Bench::save`] under this name.
-    fn plan_after(&self, name: &str) -> Plan {
+    fn plan_after(&self, name: &str) -> MachinePlan {
         let mut disk = self.plan.disk();
         disk.layers.push(disk.top);
         disk.top = self.plan.folders.disk_dir.join(format!("{name}.qcow2"));
-        Plan { disk: Some(disk), ..self.plan.clone() }
+        MachinePlan { disk: Some(disk), ..self.plan.clone() }
     }
 }
 
@@ -368,7 +370,7 @@ async fn what_does_not_fit_is_refused_and_a_paused_machine_stays_paused() {
     assert!(driver.is_paused(handle).await.unwrap());
     assert_eq!(saved.memory.unwrap().copied_in_pause_bytes, 0, "nothing changes in a pause");
 
-    let mut larger = Plan { memory_mb: 512, ..bench.plan.clone() };
+    let mut larger = MachinePlan { memory_mb: 512, ..bench.plan.clone() };
     larger.workspace = "ws_other".into();
     let refused = driver.launch_from(&larger, &snapshot).await.unwrap_err();
     assert!(matches!(refused, Error::ShapeDiffers { what: "memory_mb", .. }), "{refused}");
@@ -381,7 +383,7 @@ async fn what_does_not_fit_is_refused_and_a_paused_machine_stays_paused() {
     // Rolled forward: the top is there already. Neither the old nor the new one is refused.
     let after = bench.plan_after("one");
     assert!(driver.switch_disk(handle, &bench.plan, &after.disk().top).await.unwrap());
-    let strange = Plan { disk: None, ..bench.plan.clone() };
+    let strange = MachinePlan { disk: None, ..bench.plan.clone() };
     let refused = driver.switch_disk(handle, &strange, &bench.path("far.qcow2")).await;
     assert!(matches!(refused, Err(Error::BadPlan(_))), "{refused:?}");
 
@@ -406,7 +408,7 @@ async fn what_does_not_fit_is_refused_and_a_paused_machine_stays_paused() {
     goes_on(&bench.link, first).await;
 
     // A disk alone, frozen by the guest meanwhile.
-    let wait = || Wait::at_most(SLOW);
+    let wait = || CallTerms::at_most(SLOW);
     let quiesced = bench.link.ask(Quiesce { freeze_ms: Some(20_000) }, wait()).await.unwrap();
     assert!(quiesced.frozen);
     let top = bench.plan.folders.disk_dir.join("disk-only.qcow2");

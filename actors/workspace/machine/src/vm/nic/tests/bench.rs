@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use hivekeep_link::{Link, LinkToken, Wait};
+use hivekeep_link::{CallTerms, Link, LinkToken};
 use hivekeep_protocol::{Argv, Configure, JobStart};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth};
 
@@ -18,7 +18,8 @@ use super::super::super::tests::{bootable, open, tcg};
 use super::super::super::{VmDriver, tap};
 use crate::fake::EndsWithTest;
 use crate::{
-    Disk, Driver, LogsOnDiscard, MachineHandle, Nic, Plan, SaveRequest, SnapshotFolder, Snapshots,
+    Disk, Driver, LogsOnDiscard, MachineHandle, MachinePlan, Nic, SaveRequest, SnapshotFolder,
+    Snapshots,
 };
 
 /// The host's end of each network.
@@ -118,7 +119,7 @@ impl Frames {
 }
 
 pub(super) struct Machine {
-    plan: Plan,
+    plan: MachinePlan,
     token: LinkToken,
     pub(super) handle: MachineHandle,
     pub(super) link: Link,
@@ -152,7 +153,7 @@ impl Bench {
             entropy: vec![],
             grow_root: false,
         };
-        link.ask(configure, Wait::at_most(SLOW)).await.unwrap();
+        link.ask(configure, CallTerms::at_most(SLOW)).await.unwrap();
         Ok(Self { driver, machine: Machine { plan, token, handle, link, _ends }, dir })
     }
 
@@ -213,7 +214,7 @@ pub(super) struct Saved {
 
 /// What a script printed. Failures of its commands are in there.
 pub(super) async fn run(link: &Link, script: &str) -> String {
-    let output = link.exec(exec(script), Wait::at_most(SLOW), |_, _| {}).await.unwrap();
+    let output = link.exec(exec(script), CallTerms::at_most(SLOW), |_, _| {}).await.unwrap();
     let text = output.stdout.text().text;
     eprintln!("{script}: {text}{}", output.stderr.text().text);
     text.trim().to_owned()
@@ -227,5 +228,5 @@ pub(super) async fn job(link: &Link, job_id: &str, script: &str) {
         workdir: None,
         spool_bytes: 10_000,
     };
-    link.ask(start, Wait::at_most(SLOW)).await.unwrap();
+    link.ask(start, CallTerms::at_most(SLOW)).await.unwrap();
 }

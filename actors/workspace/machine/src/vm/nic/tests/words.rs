@@ -2,8 +2,8 @@
 
 use super::super::*;
 
-fn attachment() -> Attachment {
-    Attachment {
+fn attachment() -> InterfaceSettings {
+    InterfaceSettings {
         mac: [2, 0x68, 10, 213, 0, 2],
         address: [10, 213, 0, 2].into(),
         prefix_len: 16,
@@ -12,14 +12,14 @@ fn attachment() -> Attachment {
     }
 }
 
-fn plan(end: Option<NicEnd>) -> Plan {
+fn plan(end: Option<NicEnd>) -> MachinePlan {
     let mut plan = crate::fake::plan("ws_net", "/r".as_ref());
     plan.nic = end.map(|end| Nic { mac: attachment().mac, end });
     plan
 }
 
 fn user_end() -> NicEnd {
-    let forward = PortForward {
+    let forward = ForwardedPort {
         transport: Transport::Udp,
         host_ip: Ipv4Addr::LOCALHOST,
         host_port: 8080,

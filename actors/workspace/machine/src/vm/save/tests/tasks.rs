@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hivekeep_kernel::ports::{TaskOutcome, TaskState};
-use hivekeep_link::tasks::Delivery;
+use hivekeep_link::tasks::TaskQueueClient;
 use hivekeep_protocol::TaskPut;
 
 use super::*;
@@ -21,7 +21,7 @@ fn task(id: &str, command: &str) -> TaskPut {
 
 /// Waits until so many tasks have a result, and answers them.
 async fn outcomes(link: &Link, sent: &[&str]) -> BTreeMap<String, TaskOutcome> {
-    let delivery = Delivery::over(link.clone());
+    let delivery = TaskQueueClient::over(link.clone());
     let sent: BTreeMap<_, _> =
         sent.iter().map(|id| ((*id).to_owned(), format!("m-{id}"))).collect();
     let begun = Instant::now();
@@ -39,7 +39,7 @@ async fn outcomes(link: &Link, sent: &[&str]) -> BTreeMap<String, TaskOutcome> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_neither_runs_nor_tells_of_the_tasks_of_its_source() {
     let bench = bench_or_skip!();
-    let delivery = Delivery::over(bench.link.clone());
+    let delivery = TaskQueueClient::over(bench.link.clone());
     let ids = ["0", "1", "2", "3", "4", "5"];
     for id in ids {
         let line = format!(
@@ -55,7 +55,7 @@ async fn a_fork_neither_runs_nor_tells_of_the_tasks_of_its_source() {
     let frozen = bench.plan.disk().top;
     let fork = bench.fork(1, vec![frozen], &snapshot, &bench.token).await;
 
-    let forks = Delivery::over(fork.link.clone());
+    let forks = TaskQueueClient::over(fork.link.clone());
     let board = forks.board().await.unwrap();
     assert_eq!((board.queued.len(), board.running.len(), board.results), (0, 0, 0), "{board:?}");
     run(&fork.link, "touch /root/go").await;

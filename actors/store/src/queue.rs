@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use flume::{RecvTimeoutError, TryRecvError, TrySendError};
 
-use crate::request::Request;
+use crate::request::WriteRequest;
 
 /// Time that events nobody waits for may wait for each other.
 const GATHER: Duration = Duration::from_millis(10);
 
 enum Arrival {
-    Asked(Request),
+    Asked(WriteRequest),
     /// Wake-up: the second queue has something.
     Nudge,
 }
 
 /// Next task of the writer.
-pub(crate) enum Call {
+pub(crate) enum WriterWake {
     /// A request whose caller waits; there may be events published later as well.
-    Asked(Request),
+    Asked(WriteRequest),
     /// There may be events published later.
     Look,
     /// Every handle is gone.
@@ -34,17 +34,17 @@ pub(crate) enum Call {
 }
 
 /// Sending end, for the handles.
-pub(crate) struct Inlet {
+pub(crate) struct QueueSender {
     asked: flume::Sender<Arrival>,
-    later: flume::Sender<Request>,
+    later: flume::Sender<WriteRequest>,
     nudged: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
 
 /// Receiving end, for the writer.
-pub(crate) struct Intake {
+pub(crate) struct QueueReceiver {
     asked: flume::Receiver<Arrival>,
-    later: flume::Receiver<Request>,
+    later: flume::Receiver<WriteRequest>,
     nudged: Arc<AtomicBool>,
     /// Set before the remaining requests are dropped.
     ended: Arc<AtomicBool>,
@@ -53,22 +53,22 @@ pub(crate) struct Intake {
 }
 
 /// Makes two queues of at most `capacity` requests each.
-pub(crate) fn bounded(capacity: usize) -> (Inlet, Intake) {
+pub(crate) fn bounded(capacity: usize) -> (QueueSender, QueueReceiver) {
     let (asked, asked_end) = flume::bounded(capacity);
     let (later, later_end) = flume::bounded(capacity);
     let (nudged, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let inlet = Inlet { asked, later, nudged: nudged.clone(), ended: ended.clone() };
-    (inlet, Intake { asked: asked_end, later: later_end, nudged, ended, look: false })
+    let inlet = QueueSender { asked, later, nudged: nudged.clone(), ended: ended.clone() };
+    (inlet, QueueReceiver { asked: asked_end, later: later_end, nudged, ended, look: false })
 }
 
-impl Inlet {
+impl QueueSender {
     /// Queues a request whose caller waits. False when the writer has ended.
-    pub(crate) async fn ask(&self, request: Request) -> bool {
+    pub(crate) async fn ask(&self, request: WriteRequest) -> bool {
         self.asked.send_async(Arrival::Asked(request)).await.is_ok()
     }
 
     /// Queues a request if there is room at once; returns it otherwise.
-    pub(crate) fn try_ask(&self, request: Request) -> Option<Request> {
+    pub(crate) fn try_ask(&self, request: WriteRequest) -> Option<WriteRequest> {
         match self.asked.try_send(Arrival::Asked(request)).map_err(TrySendError::into_inner) {
             Err(Arrival::Asked(request)) => Some(request),
             Ok(()) | Err(Arrival::Nudge) => None,
@@ -83,7 +83,7 @@ impl Inlet {
 
     /// Queues a request that nobody waits for. False if it was dropped: the queue is full, or the
     /// writer has ended.
-    pub(crate) fn tell(&self, request: Request) -> bool {
+    pub(crate) fn tell(&self, request: WriteRequest) -> bool {
         if self.later.try_send(request).is_err() {
             return false;
         }
@@ -100,22 +100,22 @@ impl Inlet {
     }
 }
 
-impl Intake {
+impl QueueReceiver {
     /// Waits until there is something to do, at most `idle`.
-    pub(crate) fn wait(&mut self, idle: Duration) -> Call {
+    pub(crate) fn wait(&mut self, idle: Duration) -> WriterWake {
         loop {
             let patience = if self.look { GATHER } else { idle };
             match self.asked.recv_timeout(patience) {
-                Ok(Arrival::Asked(request)) => return Call::Asked(request),
+                Ok(Arrival::Asked(request)) => return WriterWake::Asked(request),
                 Ok(Arrival::Nudge) => self.look = true,
-                Err(RecvTimeoutError::Timeout) => return Call::Look,
-                Err(RecvTimeoutError::Disconnected) => return Call::Ended,
+                Err(RecvTimeoutError::Timeout) => return WriterWake::Look,
+                Err(RecvTimeoutError::Disconnected) => return WriterWake::Ended,
             }
         }
     }
 
     /// Takes all events published later, in their order.
-    pub(crate) fn later(&mut self) -> Vec<Request> {
+    pub(crate) fn later(&mut self) -> Vec<WriteRequest> {
         // Order matters: an event that is missed here wakes the writer again.
         self.look = false;
         self.nudged.store(false, SeqCst);
@@ -123,7 +123,7 @@ impl Intake {
     }
 
     /// Takes the next request whose caller waits, waiting for one until `patience` if given.
-    pub(crate) fn next(&mut self, patience: Option<Instant>) -> Option<Request> {
+    pub(crate) fn next(&mut self, patience: Option<Instant>) -> Option<WriteRequest> {
         loop {
             let arrival = match (self.asked.try_recv(), patience) {
                 (Ok(arrival), _) => arrival,
@@ -155,18 +155,18 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::{NewEvent, request::Work};
+    use crate::{NewEvent, request::WriteOperation};
 
-    fn event(kind: &str) -> Request {
+    fn event(kind: &str) -> WriteRequest {
         let (kind, subject) = (kind.to_owned(), String::new());
-        let work = Work::Publish { event: NewEvent { kind, subject, data: 1.into() } };
+        let work = WriteOperation::Publish { event: NewEvent { kind, subject, data: 1.into() } };
         let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        Request { work, reply: None, room }
+        WriteRequest { work, reply: None, room }
     }
 
-    fn kinds(requests: Vec<Request>) -> Vec<String> {
-        let kind = |request: Request| match request.work {
-            Work::Publish { event } => event.kind,
+    fn kinds(requests: Vec<WriteRequest>) -> Vec<String> {
+        let kind = |request: WriteRequest| match request.work {
+            WriteOperation::Publish { event } => event.kind,
             _ => panic!("only events were queued"),
         };
         requests.into_iter().map(kind).collect()
@@ -179,7 +179,7 @@ mod tests {
             assert!(inlet.tell(event(kind)));
         }
         assert_eq!(intake.asked(), 1);
-        assert!(matches!(intake.wait(Duration::ZERO), Call::Look));
+        assert!(matches!(intake.wait(Duration::ZERO), WriterWake::Look));
         assert_eq!(kinds(intake.later()), ["a", "b", "c"]);
         assert!(inlet.tell(event("d")));
         assert_eq!(intake.asked(), 1, "the next one nudges again");
@@ -194,7 +194,7 @@ mod tests {
         let asked = intake.next(None).expect("it was asked");
         assert_eq!(kinds(vec![asked]), ["asked"]);
         // Returns at once although the wake-up is gone from the queue, because it was remembered.
-        assert!(matches!(intake.wait(Duration::from_secs(3600)), Call::Look));
+        assert!(matches!(intake.wait(Duration::from_secs(3600)), WriterWake::Look));
         assert_eq!(kinds(intake.later()), ["told"]);
     }
 
@@ -204,12 +204,12 @@ mod tests {
         assert!(inlet.ask(event("asked")).await);
         assert!(inlet.tell(event("told")));
         assert!(!inlet.tell(event("too many")));
-        assert!(matches!(intake.wait(Duration::ZERO), Call::Asked(_)));
+        assert!(matches!(intake.wait(Duration::ZERO), WriterWake::Asked(_)));
         assert_eq!(kinds(intake.later()), ["told"]);
         assert!(inlet.tell(event("next")));
         assert_eq!(intake.asked(), 1);
         drop(inlet);
-        assert!(matches!(intake.wait(Duration::from_secs(3600)), Call::Ended));
+        assert!(matches!(intake.wait(Duration::from_secs(3600)), WriterWake::Ended));
         assert_eq!(kinds(intake.later()), ["next"]);
     }
 }

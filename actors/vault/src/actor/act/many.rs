@@ -7,9 +7,9 @@ use hivekeep_kernel::ToolError;
 
 use super::{Answer, Caller, VaultActor, call, valid_tag};
 use crate::answer::{EntryRow, NoteRow, RecentRow, SearchRow, SkippedRow, VaultResult};
-use crate::ops::{MOST_ROWS, Vault, Wanted};
+use crate::ops::{ListingParams, MOST_ROWS, VaultView};
 use crate::path::NotePath;
-use crate::search::{Cut, PROGRESS, Request, Watch, search};
+use crate::search::{PROGRESS, SearchCallbacks, SearchLimit, SearchParams, search};
 use crate::{Error, front};
 
 const DEFAULT_RESULTS: usize = 20;
@@ -19,7 +19,7 @@ const DEFAULT_RECENT: u32 = 10;
 const BATCH_BYTES: usize = 20 * 1024 * 1024;
 
 impl VaultActor {
-    pub(super) fn search(&self, by: &Caller, call: call::Search) -> Answer {
+    pub(super) fn search(&self, by: &Caller, call: call::SearchInput) -> Answer {
         let query = call.query;
         let at = self.folder(by, call.path_prefix.as_deref())?;
         let tag = call.tag.map(|tag| valid_tag(&tag)).transpose()?;
@@ -32,7 +32,7 @@ impl VaultActor {
         };
         let progress = by.cx.progress.clone();
         Ok(self.look(by, &self.shared.searches, move |vault, stopped| {
-            let ask = Request {
+            let ask = SearchParams {
                 query: &query,
                 regex: call.regex.unwrap_or(false),
                 case_sensitive: call.case_sensitive.unwrap_or(true),
@@ -44,7 +44,7 @@ impl VaultActor {
                 timeout: Duration::from_secs(options.search_timeout_secs),
                 threads: options.threads(),
             };
-            let watch = Watch {
+            let watch = SearchCallbacks {
                 every: PROGRESS,
                 stopped,
                 progress: &|done, all| {
@@ -70,13 +70,13 @@ impl VaultActor {
         }))
     }
 
-    pub(super) fn list(&self, by: &Caller, call: call::List) -> Answer {
+    pub(super) fn list(&self, by: &Caller, call: call::ListInput) -> Answer {
         let given = call.path.or(call.path_prefix).unwrap_or_default();
         let at = self.folder(by, Some(&given))?;
         let limit = call.limit.map_or(MOST_ROWS, |limit| limit as usize);
         let (recursive, notes_only) = (call.recursive.unwrap_or(false), call.notes_only);
         let notes_only = notes_only.unwrap_or(false);
-        let wanted = Wanted { recursive, notes_only, after: call.after, limit };
+        let wanted = ListingParams { recursive, notes_only, after: call.after, limit };
         Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let listed = vault.list(&at, &wanted, stopped)?;
             let rows = listed.rows.into_iter();
@@ -94,7 +94,7 @@ impl VaultActor {
         }))
     }
 
-    pub(super) fn batch_read(&self, by: &Caller, call: call::BatchRead) -> Answer {
+    pub(super) fn batch_read(&self, by: &Caller, call: call::BatchReadInput) -> Answer {
         let content = call.include_content.unwrap_or(true);
         let front = call.include_frontmatter.unwrap_or(true);
         // A path that is none is that row's error, as a note that is not there.
@@ -117,7 +117,7 @@ impl VaultActor {
         }))
     }
 
-    pub(super) fn stats(&self, by: &Caller, call: &call::Stats) -> Answer {
+    pub(super) fn stats(&self, by: &Caller, call: &call::StatsInput) -> Answer {
         let recent = call.recent_count.unwrap_or(DEFAULT_RECENT);
         Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
             let stats = vault.stats(recent as usize, stopped)?;
@@ -140,7 +140,7 @@ impl VaultActor {
 
 /// Reads one note of several. `room` is the size left for its text and those after it.
 fn row(
-    vault: &Vault,
+    vault: &VaultView,
     note: Result<NotePath, ToolError>,
     path: String,
     (content, front): (bool, bool),
@@ -171,18 +171,18 @@ fn row(
     row
 }
 
-fn word(cut: Cut) -> &'static str {
+fn word(cut: SearchLimit) -> &'static str {
     match cut {
-        Cut::Results => "max_results",
-        Cut::Bytes => "bytes",
-        Cut::Time => "time",
-        Cut::Notes => "notes",
+        SearchLimit::Results => "max_results",
+        SearchLimit::Bytes => "bytes",
+        SearchLimit::Time => "time",
+        SearchLimit::Notes => "notes",
     }
 }
 
-impl From<crate::search::Hit> for SearchRow {
-    fn from(hit: crate::search::Hit) -> Self {
-        let crate::search::Hit { path, line_number, line, context } = hit;
+impl From<crate::search::SearchHit> for SearchRow {
+    fn from(hit: crate::search::SearchHit) -> Self {
+        let crate::search::SearchHit { path, line_number, line, context } = hit;
         Self { path, line_number, line, context }
     }
 }

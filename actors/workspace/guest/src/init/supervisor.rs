@@ -59,7 +59,7 @@ impl Backoff {
 /// agent or by a signal. Returns the grace between SIGTERM and SIGKILL.
 ///
 /// `beside` may start threads: they hold back the signals that are waited for here.
-pub fn keep(agent: &Program, run_dir: &Path, beside: impl FnOnce()) -> Duration {
+pub fn run(agent: &Program, run_dir: &Path, beside: impl FnOnce()) -> Duration {
     let mut all = vec![libc::SIGCHLD, libc::SIGHUP];
     all.extend(STOP);
     signals::block(&all);

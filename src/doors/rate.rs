@@ -17,13 +17,13 @@ const BYTES_PER_VALUE: usize = 64;
 
 /// Cost of one message before it is parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weight {
+pub struct MessageCost {
     /// Upper bound of its values: commas and brackets outside of strings.
     pub values: usize,
     kib: u32,
 }
 
-impl Weight {
+impl MessageCost {
     /// Looks at each byte once, and at nothing else.
     pub fn of(json: &[u8]) -> Self {
         let (mut values, mut inside, mut escaped) = (0_usize, false, false);
@@ -48,13 +48,13 @@ impl Weight {
 
 /// The buckets of one client.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RateBuckets {
     messages: DefaultDirectRateLimiter,
     kib: DefaultDirectRateLimiter,
     most_kib: NonZeroU32,
 }
 
-impl Pace {
+impl RateBuckets {
     /// As configured. A whole message of the longest kind passes at once.
     pub fn new(options: &DaemonOptions) -> Self {
         let per_second = kib(options.read_mb_per_sec.get());
@@ -69,7 +69,7 @@ impl Pace {
 
     /// Waits until the message may be parsed. When this is cancelled, the weight remembers what was
     /// paid already.
-    pub async fn pass(&self, weight: &mut Weight) {
+    pub async fn pass(&self, weight: &mut MessageCost) {
         if let Some(kib) = NonZeroU32::new(weight.kib) {
             self.take(&self.kib, kib.min(self.most_kib)).await;
             weight.kib = 0;
@@ -103,17 +103,17 @@ mod tests {
             (r#"{"a":"\\","b":1}"#, 2),
             ("nonsense", 0),
         ] {
-            assert_eq!(Weight::of(json.as_bytes()).values, values, "{json}");
+            assert_eq!(MessageCost::of(json.as_bytes()).values, values, "{json}");
         }
         let many = format!("[{}1]", "1,".repeat(MAX_VALUES));
-        assert!(Weight::of(many.as_bytes()).excessive());
-        assert!(!Weight::of(&vec![b'"'; 1 << 20]).excessive());
+        assert!(MessageCost::of(many.as_bytes()).excessive());
+        assert!(!MessageCost::of(&vec![b'"'; 1 << 20]).excessive());
     }
 
     #[tokio::test]
     async fn the_longest_message_passes_at_once_and_the_next_waits() {
-        let pace = Pace::new(&DaemonOptions::default());
-        let mut weight = Weight { values: 0, kib: u32::MAX };
+        let pace = RateBuckets::new(&DaemonOptions::default());
+        let mut weight = MessageCost { values: 0, kib: u32::MAX };
         pace.pass(&mut weight).await;
         assert_eq!(weight.kib, 0, "paid once, however often it is asked for again");
         let again = pace.kib.check_n(pace.most_kib).expect("as much as it holds");

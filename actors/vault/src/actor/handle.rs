@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use super::shared::{Stopped, VaultShared};
 use super::{Change, Inner, Msg, answered};
 use crate::Error;
-use crate::folder::{Expect, Kind, Walk};
-use crate::ops::Vault;
+use crate::folder::{WalkEntryKind, WalkParams, WritePrecondition};
+use crate::ops::VaultView;
 use crate::path::{NotePath, Scope};
 
 /// Maximum time that work may wait for its turn and run.
@@ -32,11 +32,11 @@ impl VaultHandle {
     async fn change<T: Send + 'static>(
         &self,
         path: NotePath,
-        work: impl FnOnce(&Vault, &NotePath) -> Result<T, Error> + Send + Sync + 'static,
+        work: impl FnOnce(&VaultView, &NotePath) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<T, ToolError> {
         let (reply, answer) = oneshot::channel();
         let notes = vec![path.clone()];
-        let work = move |vault: Result<Vault, Error>| {
+        let work = move |vault: Result<VaultView, Error>| {
             let _gone = reply.send(vault.and_then(|vault| work(&vault, &path)));
         };
         let change = Change { notes, scope: Scope::whole(), slow: false, work: Box::new(work) };
@@ -47,7 +47,7 @@ impl VaultHandle {
     /// Runs work that changes nothing, for at most [`PATIENCE`], after which it is told to stop.
     pub(super) async fn look<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&VaultView, Stopped<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ToolError> {
         let readers = self.0.readers.clone();
         within_patience(self.0.clone().look(readers, Scope::whole(), work)).await
@@ -67,8 +67,8 @@ async fn within_patience<T>(
 impl ports::Vault for VaultHandle {
     async fn write(&self, path: &str, content: Vec<u8>) -> Result<(), ToolError> {
         let path = self.file(path)?;
-        let save = move |vault: &Vault, path: &NotePath| {
-            vault.folder.save(path, &content, Expect::Any).map(drop)
+        let save = move |vault: &VaultView, path: &NotePath| {
+            vault.folder.save(path, &content, WritePrecondition::Any).map(drop)
         };
         self.change(path, save).await
     }
@@ -93,8 +93,9 @@ impl ports::Vault for VaultHandle {
         self.0.rules.admit(&at)?;
         let handle = self.clone();
         self.look(move |vault, stopped| {
-            let is_file = |kind| kind == Kind::Note;
-            let walk = Walk { every_file: true, wants: is_file, ..Walk::everything(stopped) };
+            let is_file = |kind| kind == WalkEntryKind::Note;
+            let walk =
+                WalkParams { every_file: true, wants: is_file, ..WalkParams::everything(stopped) };
             let (items, _) = match walk.of(&vault.folder, &at) {
                 Err(Error::NotFound { .. }) => (Vec::new(), false),
                 walked => walked?,

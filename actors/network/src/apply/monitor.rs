@@ -31,13 +31,13 @@ fn watched(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 
 /// Listens in the namespace of the thread that opened it.
 #[derive(Debug)]
-pub(crate) struct Changes {
+pub(crate) struct RulesetMonitor {
     socket: AsyncFd<OwnedFd>,
     table: String,
     buffer: Vec<u8>,
 }
 
-impl Changes {
+impl RulesetMonitor {
     /// Subscribes to changes of the tables of a tag. Legal within a runtime.
     pub(crate) fn open(tag: &Tag) -> Result<Self, Error> {
         let opened = || -> io::Result<_> {
@@ -57,7 +57,7 @@ impl Changes {
     ///
     /// # Errors
     /// When the socket breaks.
-    pub(crate) async fn heard(&mut self) -> io::Result<()> {
+    pub(crate) async fn changed(&mut self) -> io::Result<()> {
         loop {
             let mut ready = self.socket.readable().await?;
             let mut ours = false;

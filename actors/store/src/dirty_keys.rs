@@ -13,7 +13,7 @@ use crate::Error;
 const MOST_KEYS: usize = 1_000_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Mirror {
+pub(crate) struct DirtyKeys {
     state: Mutex<State>,
 }
 
@@ -23,7 +23,7 @@ struct State {
     ended: Option<&'static str>,
 }
 
-impl Mirror {
+impl DirtyKeys {
     /// Notes the keys that a commit changed.
     pub(crate) fn note(&self, keys: Vec<Vec<u8>>) {
         let mut state = self.state();

@@ -6,51 +6,51 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::changes::Changes;
-use crate::event::Event;
-use crate::index::Index;
-use crate::keys::Base;
-use crate::request::Work;
+use crate::changes::KeyChanges;
+use crate::event::JournalEvent;
+use crate::index::JournalIndex;
+use crate::keys::BaseKey;
+use crate::request::WriteOperation;
 use crate::{Error, NewEvent, Options, Seq, StreamId};
 
 /// Maximum number of events one commit trims, so that it stays short.
 const TRIM_MAX: u64 = 1000;
 
 /// Commit in the making.
-pub(crate) struct Stage<'a> {
+pub(crate) struct PendingCommit<'a> {
     pub(crate) db: &'a sled::Db,
-    pub(crate) index: &'a mut Index,
+    pub(crate) index: &'a mut JournalIndex,
     pub(crate) options: &'a Options,
     pub(crate) now: DateTime<Utc>,
-    pub(crate) changes: Changes,
-    pub(crate) events: Vec<Arc<Event>>,
+    pub(crate) changes: KeyChanges,
+    pub(crate) events: Vec<Arc<JournalEvent>>,
     pub(crate) records: u64,
 }
 
 /// Result of one request: a refusal concerns that request; a failure ends the writer.
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     Done(Seq),
     Refused(Error),
     Failed(Error),
 }
 
-impl Stage<'_> {
-    pub(crate) fn apply(&mut self, work: Work) -> Outcome {
+impl PendingCommit<'_> {
+    pub(crate) fn apply(&mut self, work: WriteOperation) -> RequestOutcome {
         match work {
-            Work::Append { stream, records, events } => {
+            WriteOperation::Append { stream, records, events } => {
                 let seq = self.append(stream, &records);
                 for event in events {
                     self.publish(event);
                 }
-                Outcome::Done(seq)
+                RequestOutcome::Done(seq)
             }
-            Work::Publish { event } => Outcome::Done(self.publish(event)),
-            Work::Snapshot { stream, upto, bytes } => self.snapshot(stream, upto, &bytes),
-            Work::Forget { stream } => match self.forget(&stream) {
-                Ok(last) => Outcome::Done(last),
-                Err(error) => Outcome::Failed(error),
+            WriteOperation::Publish { event } => RequestOutcome::Done(self.publish(event)),
+            WriteOperation::Snapshot { stream, upto, bytes } => self.snapshot(stream, upto, &bytes),
+            WriteOperation::Forget { stream } => match self.forget(&stream) {
+                Ok(last) => RequestOutcome::Done(last),
+                Err(error) => RequestOutcome::Failed(error),
             },
-            Work::Fence | Work::Close => Outcome::Done(Seq::ZERO),
+            WriteOperation::Fence | WriteOperation::Close => RequestOutcome::Done(Seq::ZERO),
         }
     }
 
@@ -58,7 +58,7 @@ impl Stage<'_> {
         let state = self.index.streams.entry(stream.clone()).or_default();
         for bytes in records {
             state.last = state.last.next();
-            self.changes.write_new(&Base::Record(stream.clone(), state.last), state.last, bytes);
+            self.changes.write_new(&BaseKey::Record(stream.clone(), state.last), state.last, bytes);
         }
         self.records += records.len() as u64;
         state.last
@@ -67,37 +67,37 @@ impl Stage<'_> {
     pub(crate) fn publish(&mut self, event: NewEvent) -> Seq {
         let seq = self.index.events.last.next();
         self.index.events.last = seq;
-        self.changes.write_new(&Base::Event(seq), seq, &event.encode(self.now));
+        self.changes.write_new(&BaseKey::Event(seq), seq, &event.encode(self.now));
         self.events.push(Arc::new(event.into_event(seq, self.now)));
         seq
     }
 
-    fn snapshot(&mut self, stream: StreamId, upto: Seq, bytes: &[u8]) -> Outcome {
+    fn snapshot(&mut self, stream: StreamId, upto: Seq, bytes: &[u8]) -> RequestOutcome {
         let state = self.index.streams.get(&stream).copied().unwrap_or_default();
         if upto < state.compacted || upto > state.last {
-            return Outcome::Refused(Error::invalid(format!(
+            return RequestOutcome::Refused(Error::invalid(format!(
                 "a snapshot of {stream} up to {upto}: it must be in {}..={}",
                 state.compacted, state.last
             )));
         }
         let done = (|| {
             self.erase_records(&stream, state.compacted, upto)?;
-            self.changes.replace(self.db, &Base::Snapshot(stream.clone()), upto, bytes)
+            self.changes.replace(self.db, &BaseKey::Snapshot(stream.clone()), upto, bytes)
         })();
         if let Err(error) = done {
-            return Outcome::Failed(error);
+            return RequestOutcome::Failed(error);
         }
         let state = self.index.streams.entry(stream).or_default();
         state.has_snapshot = true;
         state.compacted = upto;
-        Outcome::Done(upto)
+        RequestOutcome::Done(upto)
     }
 
     fn forget(&mut self, stream: &StreamId) -> Result<Seq, Error> {
         let Some(state) = self.index.streams.remove(stream) else { return Ok(Seq::ZERO) };
         self.erase_records(stream, state.compacted, state.last)?;
         if state.has_snapshot {
-            self.changes.erase(self.db, &Base::Snapshot(stream.clone()))?;
+            self.changes.erase(self.db, &BaseKey::Snapshot(stream.clone()))?;
         }
         Ok(state.last)
     }
@@ -105,7 +105,7 @@ impl Stage<'_> {
     /// Erases the records after `from`, up to and including `upto`.
     fn erase_records(&mut self, stream: &StreamId, from: Seq, upto: Seq) -> Result<(), Error> {
         for number in from.get() + 1..=upto.get() {
-            self.changes.erase(self.db, &Base::Record(stream.clone(), Seq::new(number)))?;
+            self.changes.erase(self.db, &BaseKey::Record(stream.clone(), Seq::new(number)))?;
         }
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Stage<'_> {
             return Ok(());
         }
         for _ in 0..(kept - self.options.events_kept).min(2 * TRIM_MAX) {
-            self.changes.erase(self.db, &Base::Event(range.oldest))?;
+            self.changes.erase(self.db, &BaseKey::Event(range.oldest))?;
             range.oldest = range.oldest.next();
         }
         Ok(())

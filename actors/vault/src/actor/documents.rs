@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use super::VaultHandle;
 use crate::Error;
 use crate::codes;
-use crate::folder::Stamp as FileStamp;
+use crate::folder::FileStamp;
 use crate::path::NotePath;
 use crate::uri::{path, uri};
 

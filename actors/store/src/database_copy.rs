@@ -1,7 +1,7 @@
 //! Online copy of the database: fuzzy at first, then brought up to one commit.
 //!
 //! ```text
-//! all pairs, in steps        what commits change meanwhile follows (mirror.rs)
+//! all pairs, in steps        what commits change meanwhile follows (dirty_keys.rs)
 //! close, reopen, read back   proves that the copy recovers and holds what was written
 //! catch up                   until little is left
 //! finish, between commits    the last few keys; count and sum must be those of the commit
@@ -21,8 +21,8 @@ use std::path::Path;
 
 use crate::commit::Commit;
 use crate::database::{self, Database};
-use crate::error::Doing;
-use crate::mirror::Mirror;
+use crate::dirty_keys::DirtyKeys;
+use crate::error::IoContext;
 use crate::tally::Tally;
 use crate::{Error, Options, crash, fsx};
 
@@ -38,7 +38,7 @@ const FEW_KEYS: usize = 256;
 const ROUNDS: usize = 64;
 
 /// Copy of a database.
-pub(crate) struct Copy {
+pub(crate) struct DatabaseCopy {
     db: Database,
     /// Tally of what was written to the copy.
     written: Tally,
@@ -53,19 +53,22 @@ struct ReadBack {
 }
 
 /// Copies `source` to the directory `to`, which holds nothing else, while commits continue. Changes
-/// left for [`Copy::finish`] are in `mirror`.
+/// left for [`DatabaseCopy::finish`] are in `mirror`.
 ///
 /// # Errors
 /// Fails without cleaning up; the caller removes `to`.
 pub(crate) fn copy(
     source: &sled::Db,
-    mirror: &Mirror,
+    mirror: &DirtyKeys,
     to: &Path,
     options: &Options,
-) -> Result<Copy, Error> {
+) -> Result<DatabaseCopy, Error> {
     fsx::remove_tree(to)?;
-    let mut copy =
-        Copy { db: database::open_with(to, CACHE_MB)?, written: Tally::default(), read_back: None };
+    let mut copy = DatabaseCopy {
+        db: database::open_with(to, CACHE_MB)?,
+        written: Tally::default(),
+        read_back: None,
+    };
     crash::point("store::compact::begun")?;
     let mut from = Bound::Unbounded;
     while let Some(last) = copy.step(source, from)? {
@@ -101,13 +104,13 @@ pub(crate) fn room_for(dir: &Path, live_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-impl Copy {
+impl DatabaseCopy {
     /// Makes the copy equal to `source` at the commit `at`, durably. Nothing may be committed
     /// meanwhile.
     pub(crate) fn finish(
         &mut self,
         source: &sled::Db,
-        mirror: &Mirror,
+        mirror: &DirtyKeys,
         at: Commit,
     ) -> Result<(), Error> {
         mirror.check()?;
@@ -140,7 +143,7 @@ impl Copy {
     }
 
     /// Applies what was committed meanwhile; returns the number of keys.
-    fn follow(&mut self, source: &sled::Db, mirror: &Mirror, to: &Path) -> Result<usize, Error> {
+    fn follow(&mut self, source: &sled::Db, mirror: &DirtyKeys, to: &Path) -> Result<usize, Error> {
         mirror.check()?;
         if fsx::free_bytes(to)? < KEPT_FREE_BYTES {
             let cause = format!("less than {} MiB would be left", KEPT_FREE_BYTES >> 20);
@@ -182,10 +185,10 @@ impl Copy {
 
     /// Closes and reopens the copy, which recovers it.
     fn reopened(self, to: &Path, cache_mb: u64) -> Result<Self, Error> {
-        let Copy { db, written, .. } = self;
+        let DatabaseCopy { db, written, .. } = self;
         db.flush().doing("flushing the copy")?;
         drop(db);
-        Ok(Copy { db: database::open_with(to, cache_mb)?, written, read_back: None })
+        Ok(DatabaseCopy { db: database::open_with(to, cache_mb)?, written, read_back: None })
     }
 
     /// Reads the next pairs back; false at the end, where the tally must match all that was

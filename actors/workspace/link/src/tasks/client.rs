@@ -9,7 +9,7 @@ use hivekeep_protocol::{
 };
 
 use super::check;
-use crate::{Link, Wait, link_error};
+use crate::{CallTerms, Link, link_error};
 
 /// Maximum time for an answer of the guest: some write to its disk, behind others.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,13 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Task queue client of one guest. A dropped future gives a call up; what was put or acknowledged
 /// by then may have taken effect, and both may be repeated.
 #[derive(Debug, Clone)]
-pub struct Delivery {
+pub struct TaskQueueClient {
     link: Link,
     /// Folder of the guest's tasks.
     folder: String,
 }
 
-impl Delivery {
+impl TaskQueueClient {
     /// Makes a client of a guest as it is in a workspace.
     pub fn over(link: Link) -> Self {
         Self { link, folder: limits::TASKS_DIR.to_owned() }
@@ -34,8 +34,8 @@ impl Delivery {
         Self { link, folder: folder.into() }
     }
 
-    fn wait() -> Wait {
-        Wait::at_most(PATIENCE)
+    fn wait() -> CallTerms {
+        CallTerms::at_most(PATIENCE)
     }
 
     /// Puts a task.
@@ -94,8 +94,8 @@ impl Delivery {
     pub async fn output(&self, window: TaskWindow) -> Result<TaskOutput, ToolError> {
         let TaskWindow { task_id, stdout_from, stderr_from, max_bytes } = window;
         let asked = TaskRead { task_id, stdout_from, stderr_from, max_bytes };
-        let told = self.link.ask(asked.clone(), Self::wait()).await.map_err(link_error)?;
-        check::reading(&asked, told)
+        let reading = self.link.ask(asked.clone(), Self::wait()).await.map_err(link_error)?;
+        check::reading(&asked, reading)
     }
 
     /// Lists the tasks without a result.
@@ -116,11 +116,11 @@ fn question(after: u64, limit: u32) -> TaskResults {
 /// Validates results that the guest pushed.
 ///
 /// # Errors
-/// See [`Delivery::results`].
-pub fn told(
+/// See [`TaskQueueClient::results`].
+pub fn pushed_results(
     after: u64,
     limit: u32,
-    page: wire::TaskPage,
+    page: wire::TaskResultsReply,
     sent: &BTreeMap<String, String>,
 ) -> Result<TaskPage, ToolError> {
     let page = check::page(&question(after, limit), page, sent, limits::TASKS_DIR)?;

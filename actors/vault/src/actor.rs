@@ -1,8 +1,8 @@
 //! Vault actor: serialises changes per note and runs the work on threads beside its mailbox.
 //!
 //! ```text
-//!  call ─► Keeper ─┬─ reads, searches ─► readers ──────────────┐
-//!                  └─ changes ─► queue ─► writers, one a note ─┴─► blocking threads ─► Folder
+//!  call ─► VaultActor ─┬─ reads, searches ─► readers ──────────────┐
+//!                      └─ changes ─► queue ─► writers, one a note ─┴─► blocking threads ─► VaultFolder
 //! ```
 
 mod act;
@@ -23,7 +23,7 @@ pub use handle::VaultHandle;
 pub use shared::{Seed, open};
 
 use crate::keyed_queue::KeyedQueue;
-use crate::ops::Vault;
+use crate::ops::VaultView;
 use crate::path::{NotePath, Scope};
 use crate::{Error, codes, tools};
 use shared::{Stopped, VaultShared};
@@ -55,7 +55,7 @@ struct Change {
     scope: Scope,
     /// True if it may take long; slow changes have a limit of their own.
     slow: bool,
-    work: Box<dyn FnOnce(Result<Vault, Error>) + Send + Sync>,
+    work: Box<dyn FnOnce(Result<VaultView, Error>) + Send + Sync>,
 }
 
 /// Caller, and the part of the vault that it may use.
@@ -117,7 +117,7 @@ impl VaultActor {
         &self,
         by: &Caller,
         crowd: &Arc<Semaphore>,
-        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&VaultView, Stopped<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Reply<T> {
         let (shared, crowd) = (self.shared.clone(), crowd.clone());
         let Caller { cx, scope } = by.clone();
@@ -130,7 +130,7 @@ impl VaultActor {
         &mut self,
         by: &Caller,
         notes: Vec<NotePath>,
-        work: impl FnOnce(&Vault) -> Result<T, Error> + Send + Sync + 'static,
+        work: impl FnOnce(&VaultView) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Reply<T> {
         self.change_until(by, notes, false, |vault, _| work(vault))
     }
@@ -142,12 +142,12 @@ impl VaultActor {
         by: &Caller,
         notes: Vec<NotePath>,
         slow: bool,
-        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + Sync + 'static,
+        work: impl FnOnce(&VaultView, Stopped<'_>) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Reply<T> {
         let (reply, answer) = oneshot::channel();
         let Caller { cx, scope } = by.clone();
         let cancel = cx.cancel;
-        let work = move |vault: Result<Vault, Error>| {
+        let work = move |vault: Result<VaultView, Error>| {
             let done = match cancel.is_cancelled() {
                 true => Err(Error::Cancelled),
                 false => vault.and_then(|vault| work(&vault, &|| cancel.is_cancelled())),

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::selftest::{self, Property, Report};
-use crate::{Access, Error, capability};
+use crate::selftest::{self, NetworkProperty, SelfTestReport};
+use crate::{Error, HostAccess, capability};
 
 /// Inputs that the outcome depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Ground {
+struct TestInputs {
     boot_id: String,
     kernel: String,
     nft: String,
@@ -28,17 +28,21 @@ struct Ground {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
-    ground: Ground,
-    report: Report,
+    ground: TestInputs,
+    report: SelfTestReport,
 }
 
 /// The outcome for this kernel, from the file or from a test that runs now.
 ///
 /// # Errors
 /// When the test cannot be set up.
-pub(super) async fn find(access: &Access, nft: &str, state_dir: &Path) -> Result<Report, Error> {
+pub(super) async fn find(
+    access: &HostAccess,
+    nft: &str,
+    state_dir: &Path,
+) -> Result<SelfTestReport, Error> {
     let file = state_dir.join("network-selftest.json");
-    let ground = ground(nft)?;
+    let ground = test_inputs(nft)?;
     if let Some(report) = stored(&file, &ground).await {
         tracing::info!("the network's self-test was passed on this kernel before");
         return Ok(report);
@@ -57,21 +61,21 @@ pub(super) async fn find(access: &Access, nft: &str, state_dir: &Path) -> Result
 /// # Errors
 /// As [`find`].
 pub(super) async fn again(
-    (access, nft, state_dir): (&Access, &str, &Path),
-    mut report: Report,
-    properties: Vec<Property>,
-) -> Result<Report, Error> {
+    (access, nft, state_dir): (&HostAccess, &str, &Path),
+    mut report: SelfTestReport,
+    properties: Vec<NetworkProperty>,
+) -> Result<SelfTestReport, Error> {
     let wanted = move |property| properties.contains(&property);
     report.renew(selftest::some(access.clone(), wanted).await?);
-    keep(state_dir.join("network-selftest.json"), ground(nft)?, &report).await;
+    keep(state_dir.join("network-selftest.json"), test_inputs(nft)?, &report).await;
     Ok(report)
 }
 
-fn ground(nft: &str) -> Result<Ground, Error> {
+fn test_inputs(nft: &str) -> Result<TestInputs, Error> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot_id = std::fs::read_to_string(path).map_err(Error::io(format!("read {path}")))?;
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    Ok(Ground {
+    Ok(TestInputs {
         boot_id: boot_id.trim().to_owned(),
         kernel,
         nft: nft.to_owned(),
@@ -81,14 +85,14 @@ fn ground(nft: &str) -> Result<Ground, Error> {
     })
 }
 
-async fn stored(file: &Path, ground: &Ground) -> Option<Report> {
+async fn stored(file: &Path, ground: &TestInputs) -> Option<SelfTestReport> {
     let bytes = tokio::fs::read(file).await.ok()?;
     let stored: Stored = serde_json::from_slice(&bytes).ok()?;
     (stored.ground == *ground).then_some(stored.report)
 }
 
 /// Whole or not at all. Without it the next start takes some seconds longer to promise things.
-async fn keep(file: PathBuf, ground: Ground, report: &Report) {
+async fn keep(file: PathBuf, ground: TestInputs, report: &SelfTestReport) {
     if report.unknown().next().is_some() {
         return;
     }
@@ -107,26 +111,27 @@ async fn keep(file: PathBuf, ground: Ground, report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::Finding;
+    use crate::selftest::PropertyFinding;
 
     #[tokio::test]
     async fn an_outcome_counts_on_the_ground_it_was_found_on_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("outcome.json");
-        let ground = ground("nftables v1").unwrap();
+        let ground = test_inputs("nftables v1").unwrap();
         assert_eq!(stored(&file, &ground).await, None);
-        let report = Report { findings: Vec::new() };
-        let property = Property::Groups;
-        let unknown = Finding { property, holds: false, unknown: true, evidence: Vec::new() };
-        keep(file.clone(), ground.clone(), &Report { findings: vec![unknown] }).await;
+        let report = SelfTestReport { findings: Vec::new() };
+        let property = NetworkProperty::Groups;
+        let unknown =
+            PropertyFinding { property, holds: false, unknown: true, evidence: Vec::new() };
+        keep(file.clone(), ground.clone(), &SelfTestReport { findings: vec![unknown] }).await;
         assert_eq!(stored(&file, &ground).await, None);
         keep(file.clone(), ground.clone(), &report).await;
         assert_eq!(stored(&file, &ground).await, Some(report));
         for other in [
-            Ground { boot_id: "another".into(), ..ground.clone() },
-            Ground { nft: "nftables v2".into(), ..ground.clone() },
-            Ground { rules: "others".into(), ..ground.clone() },
-            Ground { settings: vec![("rp_filter".into(), "1".into())], ..ground.clone() },
+            TestInputs { boot_id: "another".into(), ..ground.clone() },
+            TestInputs { nft: "nftables v2".into(), ..ground.clone() },
+            TestInputs { rules: "others".into(), ..ground.clone() },
+            TestInputs { settings: vec![("rp_filter".into(), "1".into())], ..ground.clone() },
         ] {
             assert_eq!(stored(&file, &other).await, None, "{other:?}");
         }

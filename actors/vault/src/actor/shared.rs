@@ -9,9 +9,9 @@ use hivekeep_runtime::documents::Changed;
 use tokio::sync::{Semaphore, broadcast};
 
 use super::{Msg, VaultHandle};
-use crate::folder::Folder;
-use crate::ops::Vault;
-use crate::path::{Rules, Scope};
+use crate::folder::VaultFolder;
+use crate::ops::VaultView;
+use crate::path::{PathRules, Scope};
 use crate::{Error, Options};
 
 /// Maximum number of notes read, or folders listed, at a time.
@@ -31,12 +31,12 @@ pub struct Seed(pub(super) Arc<VaultShared>);
 
 pub(super) struct VaultShared {
     pub(super) options: Options,
-    pub(super) rules: Rules,
+    pub(super) rules: PathRules,
     pub(super) address: Address<Msg>,
     path: PathBuf,
     room: Room,
     /// Opened on first use and kept. Locked while it is opened, by blocking work only.
-    folder: Mutex<Option<Arc<Folder>>>,
+    folder: Mutex<Option<Arc<VaultFolder>>>,
     pub(super) changes: broadcast::Sender<Changed>,
     pub(super) readers: Arc<Semaphore>,
     pub(super) searches: Arc<Semaphore>,
@@ -52,7 +52,7 @@ pub fn open(
     address: Address<Msg>,
 ) -> (VaultHandle, Seed) {
     let shared = Arc::new(VaultShared {
-        rules: Rules::of(&options),
+        rules: PathRules::of(&options),
         path: options.folder(state_dir),
         room,
         options,
@@ -69,7 +69,7 @@ pub fn open(
 
 impl VaultShared {
     /// Opens the folder if it is not open. Blocks.
-    pub(super) fn folder(&self) -> Result<Arc<Folder>, Error> {
+    pub(super) fn folder(&self) -> Result<Arc<VaultFolder>, Error> {
         let status = self.address.probe();
         if !self.options.enabled {
             status.set_state("off");
@@ -80,7 +80,7 @@ impl VaultShared {
             return Ok(folder.clone());
         }
         let changes = self.changes.clone();
-        let opened = Folder::open(&self.options, &self.path, changes).and_then(|folder| {
+        let opened = VaultFolder::open(&self.options, &self.path, changes).and_then(|folder| {
             folder.sweep()?;
             Ok(Arc::new(folder.with_room(self.room.clone(), &self.path)))
         });
@@ -97,8 +97,8 @@ impl VaultShared {
         opened
     }
 
-    pub(super) fn vault(&self, scope: Scope) -> Result<Vault, Error> {
-        Ok(Vault { folder: self.folder()?, scope })
+    pub(super) fn vault(&self, scope: Scope) -> Result<VaultView, Error> {
+        Ok(VaultView { folder: self.folder()?, scope })
     }
 
     /// Runs work that changes nothing, limited by a semaphore. It is told to stop when the future
@@ -107,7 +107,7 @@ impl VaultShared {
         self: Arc<Self>,
         crowd: Arc<Semaphore>,
         scope: Scope,
-        work: impl FnOnce(&Vault, Stopped<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&VaultView, Stopped<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ToolError> {
         let stop = Arc::<AtomicBool>::default();
         let _dropped = StopOnDrop(stop.clone());

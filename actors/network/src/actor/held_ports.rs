@@ -6,8 +6,8 @@ use std::net::SocketAddrV4;
 use hivekeep_kernel::WorkspaceId;
 
 use crate::Error;
-use crate::plan::{Forward, Member, Network, Protocol};
-use crate::ports::Reservation;
+use crate::plan::{Forward, NetworkMember, NetworkPlan, Protocol};
+use crate::ports::PortReservation;
 
 type End = (Protocol, SocketAddrV4);
 
@@ -17,19 +17,22 @@ fn end(forward: &Forward) -> End {
 
 /// The host's ends of forwards that are held, and those that should be and are not.
 #[derive(Debug, Default)]
-pub(super) struct Held {
-    ends: BTreeMap<End, Reservation>,
+pub(super) struct HeldPorts {
+    ends: BTreeMap<End, PortReservation>,
     /// Ends that could not be taken, each with the reason.
     lost: BTreeMap<End, String>,
     /// Workspaces whose machines have, or may have, their ports themselves, in user mode.
     with_machines: BTreeSet<WorkspaceId>,
 }
 
-impl Held {
+impl HeldPorts {
     /// Takes the ends of all forwards that are not held yet. Those that could not be taken, each
     /// once as long as it lasts.
-    pub(super) fn take_all(&mut self, network: &Network) -> Vec<(WorkspaceId, Forward, String)> {
-        let mut news = Vec::new();
+    pub(super) fn take_all(
+        &mut self,
+        network: &NetworkPlan,
+    ) -> Vec<(WorkspaceId, Forward, String)> {
+        let mut newly_lost = Vec::new();
         for (id, member) in network.members() {
             if self.with_machines.contains(&id) {
                 continue;
@@ -39,7 +42,7 @@ impl Held {
                 if self.ends.contains_key(&end) {
                     continue;
                 }
-                match Reservation::take(forward.host(), forward.protocol) {
+                match PortReservation::take(forward.host(), forward.protocol) {
                     Ok(held) => {
                         self.lost.remove(&end);
                         self.ends.insert(end, held);
@@ -47,37 +50,37 @@ impl Held {
                     Err(error) => {
                         let why = error.to_string();
                         if self.lost.insert(end, why.clone()).as_ref() != Some(&why) {
-                            news.push((id, *forward, why));
+                            newly_lost.push((id, *forward, why));
                         }
                     }
                 }
             }
         }
-        news
+        newly_lost
     }
 
     /// Takes the end of a forward that is going to be.
     ///
     /// # Errors
-    /// As [`Reservation::take`].
+    /// As [`PortReservation::take`].
     pub(super) fn take(&mut self, id: WorkspaceId, forward: &Forward) -> Result<(), Error> {
         let end = end(forward);
         if !self.ends.contains_key(&end) {
-            let held = Reservation::take(forward.host(), forward.protocol)?;
+            let held = PortReservation::take(forward.host(), forward.protocol)?;
             self.keep(id, held);
         }
         Ok(())
     }
 
     /// Keeps an end; one whose machine takes it itself was only tried.
-    pub(super) fn keep(&mut self, id: WorkspaceId, held: Reservation) {
+    pub(super) fn keep(&mut self, id: WorkspaceId, held: PortReservation) {
         if !self.with_machines.contains(&id) {
             self.ends.insert((held.protocol(), held.at()), held);
         }
     }
 
     /// In user mode, before a machine takes its ports itself.
-    pub(super) fn hand_over(&mut self, id: WorkspaceId, member: &Member) {
+    pub(super) fn hand_over(&mut self, id: WorkspaceId, member: &NetworkMember) {
         self.with_machines.insert(id);
         for forward in &member.forwards {
             self.ends.remove(&end(forward));
@@ -85,7 +88,7 @@ impl Held {
     }
 
     /// Lets go of what is nobody's any more.
-    pub(super) fn keep_only(&mut self, network: &Network) {
+    pub(super) fn keep_only(&mut self, network: &NetworkPlan) {
         let members = || network.members().flat_map(|(_, member)| &member.forwards);
         let wanted: BTreeSet<End> = members().map(end).collect();
         self.ends.retain(|end, _| wanted.contains(end));
@@ -104,15 +107,16 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::plan::{Policy, Subnet};
+    use crate::plan::{MemberPolicy, Subnet};
 
-    fn with_forward(port: u16) -> (Network, WorkspaceId, Forward) {
-        let mut network = Network::new("hk".parse().unwrap(), Subnet::default());
+    fn with_forward(port: u16) -> (NetworkPlan, WorkspaceId, Forward) {
+        let mut network = NetworkPlan::new("hk".parse().unwrap(), Subnet::default());
         let id = WorkspaceId::new();
         let (host_ip, protocol) = ([127, 0, 0, 1].into(), Protocol::Tcp);
         let forward = Forward { host_ip, host_port: port, guest_port: 80, protocol };
         let lease = network.allot(id).unwrap();
-        let member = Member { lease, policy: Policy::default(), forwards: vec![forward] };
+        let member =
+            NetworkMember { lease, policy: MemberPolicy::default(), forwards: vec![forward] };
         network.admit(id, member).unwrap();
         (network, id, forward)
     }
@@ -122,16 +126,16 @@ mod tests {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = other.local_addr().unwrap();
         let (network, id, forward) = with_forward(at.port());
-        let mut held = Held::default();
-        let news = held.take_all(&network);
-        assert!(matches!(&news[..], [(who, which, _)] if *who == id && *which == forward));
+        let mut held = HeldPorts::default();
+        let newly_lost = held.take_all(&network);
+        assert!(matches!(&newly_lost[..], [(who, which, _)] if *who == id && *which == forward));
         assert_eq!(held.take_all(&network), []);
         assert_eq!(held.lost().count(), 1);
         drop(other);
         assert_eq!(held.take_all(&network), []);
         assert_eq!(held.lost().count(), 0);
         assert!(TcpListener::bind(at).is_err());
-        held.keep_only(&Network::new("hk".parse().unwrap(), Subnet::default()));
+        held.keep_only(&NetworkPlan::new("hk".parse().unwrap(), Subnet::default()));
         TcpListener::bind(at).unwrap();
     }
 
@@ -139,7 +143,7 @@ mod tests {
     fn a_machine_takes_its_ports_itself() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (network, id, forward) = with_forward(free.port());
-        let mut held = Held::default();
+        let mut held = HeldPorts::default();
         assert_eq!(held.take_all(&network), []);
         assert!(TcpListener::bind(free).is_err());
         held.hand_over(id, network.member(id).unwrap());

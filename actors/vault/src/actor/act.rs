@@ -6,10 +6,10 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::{Caller, VaultActor};
 use crate::answer::VaultResult;
-use crate::ops::{Mode, Replacement, Tags, Vault};
-use crate::path::{NotePath, Rules};
+use crate::ops::{NoteTags, TextReplacement, VaultView, WritePosition};
+use crate::path::{NotePath, PathRules};
 use crate::tools::vault::{
-    self as call, Action, Format, FrontmatterAction, TagsAction, VaultCall, WriteMode,
+    self as call, Format, FrontmatterAction, TagsAction, VaultAction, VaultCall, WriteMode,
 };
 use crate::{Error, codes, front, part, tags};
 
@@ -25,17 +25,17 @@ impl VaultActor {
         }
         let by = &Caller { cx: cx.clone(), scope: part::of(call.as_member.as_deref())? };
         match call.action {
-            Action::Read(call) => self.read(by, call),
-            Action::Write(call) => self.write(by, call),
-            Action::Search(call) => self.search(by, call),
-            Action::List(call) => self.list(by, call),
-            Action::Delete(call) => self.delete(by, call),
-            Action::Frontmatter(call) => self.frontmatter(by, call),
-            Action::Tags(call) => self.tags(by, call),
-            Action::Replace(call) => self.replace(by, call),
-            Action::Move(call) => self.rename(by, call),
-            Action::BatchRead(call) => self.batch_read(by, call),
-            Action::Stats(call) => self.stats(by, &call),
+            VaultAction::Read(call) => self.read(by, call),
+            VaultAction::Write(call) => self.write(by, call),
+            VaultAction::Search(call) => self.search(by, call),
+            VaultAction::List(call) => self.list(by, call),
+            VaultAction::Delete(call) => self.delete(by, call),
+            VaultAction::Frontmatter(call) => self.frontmatter(by, call),
+            VaultAction::Tags(call) => self.tags(by, call),
+            VaultAction::Replace(call) => self.replace(by, call),
+            VaultAction::Move(call) => self.rename(by, call),
+            VaultAction::BatchRead(call) => self.batch_read(by, call),
+            VaultAction::Stats(call) => self.stats(by, &call),
         }
     }
 }
@@ -48,19 +48,19 @@ fn need<T>(value: Option<T>, name: &str) -> Result<T, ToolError> {
 impl VaultActor {
     /// The note of a path, and the path as given.
     fn note(&self, by: &Caller, given: String) -> Result<(NotePath, String), ToolError> {
-        self.placed(by, given, Rules::admit_note)
+        self.placed(by, given, PathRules::admit_note)
     }
 
     /// The note or the card of a team: cards are only read.
     fn readable(&self, by: &Caller, given: String) -> Result<(NotePath, String), ToolError> {
-        self.placed(by, given, Rules::admit_kept)
+        self.placed(by, given, PathRules::admit_kept)
     }
 
     fn placed(
         &self,
         by: &Caller,
         given: String,
-        admit: fn(&Rules, &NotePath) -> Result<(), Error>,
+        admit: fn(&PathRules, &NotePath) -> Result<(), Error>,
     ) -> Result<(NotePath, String), ToolError> {
         let path = by.scope.place(&given)?;
         admit(&self.shared.rules, &path)?;
@@ -74,7 +74,7 @@ impl VaultActor {
         Ok(path)
     }
 
-    fn read(&self, by: &Caller, call: call::Read) -> Answer {
+    fn read(&self, by: &Caller, call: call::ReadInput) -> Answer {
         let (note, given) = self.readable(by, call.path)?;
         let json = call.format.unwrap_or_default() == Format::Json;
         Ok(self.look(by, &self.shared.readers, move |vault, _| {
@@ -96,14 +96,14 @@ impl VaultActor {
         }))
     }
 
-    fn write(&mut self, by: &Caller, call: call::Write) -> Answer {
+    fn write(&mut self, by: &Caller, call: call::WriteInput) -> Answer {
         let (note, given) = self.note(by, call.path)?;
         let (content, mode) = (call.content, call.mode.unwrap_or_default());
         Ok(self.change(by, vec![note.clone()], move |vault| {
             let how = match mode {
-                WriteMode::Overwrite => Mode::Overwrite,
-                WriteMode::Append => Mode::Append,
-                WriteMode::Prepend => Mode::Prepend,
+                WriteMode::Overwrite => WritePosition::Overwrite,
+                WriteMode::Append => WritePosition::Append,
+                WriteMode::Prepend => WritePosition::Prepend,
             };
             let (created, size) = vault.write(&note, &content, how)?;
             Ok(VaultResult {
@@ -116,7 +116,7 @@ impl VaultActor {
         }))
     }
 
-    fn delete(&mut self, by: &Caller, call: call::Delete) -> Answer {
+    fn delete(&mut self, by: &Caller, call: call::DeleteInput) -> Answer {
         let (note, given) = self.note(by, call.path)?;
         if call.confirm != Some(true) {
             let message = format!("`{given}` would be gone for good");
@@ -130,10 +130,10 @@ impl VaultActor {
         }))
     }
 
-    fn frontmatter(&mut self, by: &Caller, call: call::Frontmatter) -> Answer {
+    fn frontmatter(&mut self, by: &Caller, call: call::FrontmatterInput) -> Answer {
         let (note, given) = self.note(by, call.path)?;
         let action = call.frontmatter_action;
-        let answer = move |vault: &Vault, note: &NotePath, changed| {
+        let answer = move |vault: &VaultView, note: &NotePath, changed| {
             Ok(VaultResult {
                 path: Some(given),
                 frontmatter: Some(vault.front(note)?),
@@ -163,21 +163,22 @@ impl VaultActor {
         }))
     }
 
-    fn tags(&mut self, by: &Caller, call: call::Tags) -> Answer {
+    fn tags(&mut self, by: &Caller, call: call::TagsInput) -> Answer {
         let (note, given) = self.note(by, call.path)?;
         let action = call.tags_action;
-        let answer = move |vault: &Vault, note: &NotePath, changed, stopped: &dyn Fn() -> bool| {
-            let Tags { all, inline, more, malformed } = vault.tags(note, stopped)?;
-            Ok(VaultResult {
-                path: Some(given),
-                tags: Some(all),
-                inline_tags: Some(inline),
-                truncated: more.then_some(true),
-                frontmatter_error: malformed.map(|wrong| wrong.to_string()),
-                changed,
-                ..VaultResult::default()
-            })
-        };
+        let answer =
+            move |vault: &VaultView, note: &NotePath, changed, stopped: &dyn Fn() -> bool| {
+                let NoteTags { all, inline, more, malformed } = vault.tags(note, stopped)?;
+                Ok(VaultResult {
+                    path: Some(given),
+                    tags: Some(all),
+                    inline_tags: Some(inline),
+                    truncated: more.then_some(true),
+                    frontmatter_error: malformed.map(|wrong| wrong.to_string()),
+                    changed,
+                    ..VaultResult::default()
+                })
+            };
         if action == TagsAction::List {
             return Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
                 answer(vault, &note, None, stopped)
@@ -194,12 +195,12 @@ impl VaultActor {
         }))
     }
 
-    fn replace(&mut self, by: &Caller, call: call::Replace) -> Answer {
+    fn replace(&mut self, by: &Caller, call: call::ReplaceInput) -> Answer {
         let (note, given) = self.note(by, call.path)?;
         let (old, new) = (call.old_string, call.new_string);
         let is_pattern = call.regex.unwrap_or(false);
         Ok(self.change_until(by, vec![note.clone()], is_pattern, move |vault, stopped| {
-            let replacement = Replacement::new(&old, &new, is_pattern)?;
+            let replacement = TextReplacement::new(&old, &new, is_pattern)?;
             let count = vault.replace(&note, &replacement, stopped)?;
             Ok(VaultResult {
                 path: Some(given),
@@ -209,7 +210,7 @@ impl VaultActor {
         }))
     }
 
-    fn rename(&mut self, by: &Caller, call: call::Move) -> Answer {
+    fn rename(&mut self, by: &Caller, call: call::MoveInput) -> Answer {
         let (from, given) = self.note(by, call.path)?;
         let (to, new) = self.note(by, call.new_path)?;
         let overwrite = call.overwrite.unwrap_or(false);
