@@ -16,7 +16,7 @@ use crate::{
 
 /// Termination notice of a child, as its supervisor receives it.
 #[derive(Debug, Clone)]
-pub struct ChildNews {
+pub struct ChildEnd {
     id: ActorId,
     /// `None` after an ordered stop.
     failure: Option<String>,

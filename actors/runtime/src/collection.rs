@@ -7,7 +7,7 @@
 //! ```
 //! A member is what the manager of the kind keeps of an entity; its actor stands at
 //! `PATH/ID` below the manager, and is restarted by the kind's policy. The manager passes
-//! [`Entity::child`] news on to [`Collection::hear`], and adds and removes members. News of others
+//! [`Entity::child`] news on to [`Collection::handle_end`], and adds and removes members. News of others
 //! are nothing to it: a manager with children of another kind has those in [`Children`] beside it.
 
 use std::{
@@ -195,8 +195,8 @@ impl<M: Member> Collection<M> {
     ///
     /// # Errors
     /// When the manager has to fail with it.
-    pub fn hear(&mut self, news: ChildEnd) -> Result<Option<(M::Id, Ended)>, Fault> {
-        let (name, ended) = match self.children.handle_end(news)? {
+    pub fn handle_end(&mut self, end: ChildEnd) -> Result<Option<(M::Id, Ended)>, Fault> {
+        let (name, ended) = match self.children.handle_end(end)? {
             ChildOutcome::Gone { name, .. } => (name, Ended::InOrder),
             ChildOutcome::GaveUp { name, reason } => {
                 // Its records stay as they are; the next start tries again.

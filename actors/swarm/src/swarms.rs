@@ -108,7 +108,7 @@ impl Entity for Swarms {
     }
 
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
-        let Some((id, ended)) = self.swarms.hear(end)? else { return Ok(()) };
+        let Some((id, ended)) = self.swarms.handle_end(end)? else { return Ok(()) };
         let Some(SwarmMember::Saga(handle)) = self.swarms.get(id) else { return Ok(()) };
         let handle = handle.clone();
         match (handle.state(), ended) {

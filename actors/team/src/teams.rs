@@ -13,7 +13,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, ChildNews, Context, Entity, Fault, TeamId, ToolCall, ToolError, mailbox::Unavailable,
+    Address, ChildEnd, Context, Entity, Fault, TeamId, ToolCall, ToolError, mailbox::ActorUnavailable,
     serve,
 };
 use hivekeep_runtime::collection::{self, Collection, Member};
@@ -173,9 +173,9 @@ impl Entity for Teams {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         // Of one that is given up, the members stay as they are, too; a person has to look.
-        self.teams.hear(news).map(drop)
+        self.teams.handle_end(end).map(drop)
     }
 }
 

@@ -35,7 +35,7 @@ pub struct PendingCall {
     pub progress: mpsc::Receiver<ProgressUpdate>,
 }
 
-impl Call {
+impl PendingCall {
     /// Waits for the answer, which reaches the caller.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ pub(crate) fn of(
     });
     let (pad, receipt) = Receipt::pair();
     cx.receipt = receipt;
-    let running = Call { answer, pad, cancel: cx.cancel.clone(), progress: told };
+    let running = PendingCall { answer, pad, cancel: cx.cancel.clone(), progress: told };
     (ToolCall { tool, cx, args, reply: reply.into() }, running)
 }
 

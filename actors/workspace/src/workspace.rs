@@ -189,8 +189,8 @@ impl Entity for Workspace {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
-        match self.children.handle_end(news)? {
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        match self.children.handle_end(end)? {
             ChildOutcome::GaveUp { name, reason } => {
                 self.handle.publish(
                     "actor.gave_up",

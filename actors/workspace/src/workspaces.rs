@@ -18,8 +18,8 @@ mod stop_all;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    CallCx, ChildNews, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolError,
-    children::Outcome, serve,
+    CallCx, ChildEnd, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolError,
+    children::ChildOutcome, serve,
 };
 use hivekeep_runtime::collection::{Collection, Ended};
 use serde_json::json;
@@ -91,12 +91,12 @@ impl Entity for Workspaces {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        if let Some((id, Ended::GivenUp(reason))) = self.workspaces.hear(news.clone())? {
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        if let Some((id, Ended::GivenUp(reason))) = self.workspaces.handle_end(end.clone())? {
             // Its record and its machine stay as they are; a person has to look.
             self.shared.publish("actor.gave_up", id, json!({ "reason": reason }));
         }
-        if let Outcome::GaveUp { name, reason } = self.children.hear(news)? {
+        if let ChildOutcome::GaveUp { name, reason } = self.children.handle_end(end)? {
             tracing::error!(actor = %name, %reason, "without the pool every creation boots");
         }
         Ok(())

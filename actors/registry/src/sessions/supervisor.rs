@@ -10,7 +10,7 @@ mod sweep;
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ChildNews, Context, Entity, Fault, SessionId, ToolError};
+use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, SessionId, ToolError};
 use hivekeep_runtime::{
     collection::{Collection, Ended},
     log::{Decision, Log, LogError},
@@ -115,8 +115,8 @@ impl Entity for Sessions {
         self.table.tell_summaries();
     }
 
-    fn child(&mut self, news: ChildNews) -> Result<(), Fault> {
-        match self.live.hear(news)? {
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        match self.live.handle_end(end)? {
             Some((id, Ended::InOrder)) => self.ended(id),
             Some((id, Ended::GivenUp(_))) => self.end_given_up(id),
             None => {}

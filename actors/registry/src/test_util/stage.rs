@@ -78,8 +78,8 @@ impl Entity for Supervisor {
         Ok(())
     }
 
-    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
-        self.0.handle_end(news).map(drop)
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        self.0.handle_end(end).map(drop)
     }
 }
 

@@ -89,8 +89,8 @@ impl Entity for Manager {
         look(&mut self.0);
         Ok(())
     }
-    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
-        if let Some(ended) = self.0.hear(news)? {
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        if let Some(ended) = self.0.handle_end(end)? {
             self.1.try_send(ended).map_err(|_| Fault::new("nobody listens"))?;
         }
         Ok(())

@@ -249,8 +249,8 @@ impl Entity for Above {
     fn handle(&mut self, (): ()) -> Result<(), Fault> {
         Ok(())
     }
-    fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
-        let outcome = self.0.handle_end(news)?;
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        let outcome = self.0.handle_end(end)?;
         drop(self.1.try_send(outcome));
         Ok(())
     }

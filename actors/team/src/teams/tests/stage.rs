@@ -8,7 +8,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_store::Journal;
 pub(super) use hivekeep_testkit::eventually;
-use hivekeep_testkit::{Call, Rig, Surroundings};
+use hivekeep_testkit::{PendingCall, Rig, RigServices};
 use serde_json::{Value, json};
 
 use super::{fake::Fake, guests::Guests, wires::Shelf};
@@ -46,7 +46,7 @@ impl Stage {
     pub(super) async fn with(options: Options) -> Self {
         let (fake, guests) = (Fake::default(), Guests::default());
         let offered = (fake.clone(), guests.clone());
-        let surroundings = Surroundings {
+        let services = RigServices {
             sessions: Arc::new(fake.clone()),
             tools: Arc::new(fake.clone()),
             offer: Arc::new(move |ports| {
@@ -57,7 +57,7 @@ impl Stage {
                 ports.offer::<dyn Network>(Arc::new(fake));
             }),
         };
-        Self::of(Rig::new(options, surroundings).await, fake, guests)
+        Self::of(Rig::new(options, services).await, fake, guests)
     }
 
     fn of(rig: Rig<TeamFamily>, fake: Fake, guests: Guests) -> Self {
@@ -92,11 +92,11 @@ impl Stage {
         self.rig.kill_grandchildren();
     }
 
-    pub(super) fn begin_as(&self, session: SessionId, args: Value) -> Call {
+    pub(super) fn begin_as(&self, session: SessionId, args: Value) -> PendingCall {
         self.rig.begin_as(session, "team", args, MINUTE)
     }
 
-    pub(super) fn begin(&self, args: Value) -> Call {
+    pub(super) fn begin(&self, args: Value) -> PendingCall {
         self.begin_as(self.session, args)
     }
 
