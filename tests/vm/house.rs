@@ -7,7 +7,7 @@ use std::{
 };
 
 use hivekeep_mcp_client::blocking::Client;
-use hivekeep_network::{HostAccess, selftest::stage::TestNetwork};
+use hivekeep_network::{HostAccess, selftest::test_network::TestNetwork};
 use serde_json::{Value, json};
 
 use crate::door::{Door, Refusal};

@@ -15,9 +15,9 @@
 
 mod checks;
 pub mod frames;
-pub mod stage;
-pub mod stand_in;
 pub mod talk;
+pub mod test_guest;
+pub mod test_network;
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl PropertyFinding {
     }
 
     fn unseen(property: NetworkProperty, error: &Error) -> Self {
-        let evidence = vec![format!("UNKNOWN: the stage was not set up: {error}")];
+        let evidence = vec![format!("UNKNOWN: the test network was not set up: {error}")];
         Self { property, holds: false, unknown: true, evidence }
     }
 }

@@ -16,8 +16,8 @@ use std::{
 use hivekeep_network::{
     Namespace,
     selftest::{
-        stage::{HOST, METADATA, PRIVATE, PUBLIC, TestNetwork, WORLD},
         talk::{PATIENCE, TestServer},
+        test_network::{HOST, METADATA, PRIVATE, PUBLIC, TestNetwork, WORLD},
     },
 };
 use serde_json::{Value, json};

@@ -12,9 +12,9 @@ use std::net::SocketAddrV4;
 
 use hivekeep_kernel::WorkspaceId;
 
-use super::stage::TestNetwork;
-use super::stand_in::TestGuest;
 use super::talk::{self, PATIENCE, QUIET, TestServer};
+use super::test_guest::TestGuest;
+use super::test_network::TestNetwork;
 use super::{NetworkProperty, PropertyFinding};
 use crate::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, Subnet};
 use crate::{Error, HostAccess, Namespace};
@@ -39,7 +39,7 @@ pub(super) const ALL: [(NetworkProperty, Check); 11] = [
 /// The port that servers of checks listen at.
 const PORT: u16 = 7070;
 
-/// Two guests without any rights on a stage, and notes on what happened to them.
+/// Two guests without any rights on a test network, and notes on what happened to them.
 pub(super) struct Scene {
     stage: TestNetwork,
     network: NetworkPlan,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish, ReachPolicy};
 use hivekeep_kernel::{Address, Census, RestartPolicy, WorkspaceId, entity::spawn_root};
-use hivekeep_network::selftest::stage::TestNetwork;
+use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, NetworkActor, NetworkHandle, NetworkModeChoice, Options};
 use hivekeep_store::Journal;
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_network::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, Protocol, Subnet};
-use hivekeep_network::selftest::stage::{HOST, TestNetwork, UPLINK};
+use hivekeep_network::selftest::test_network::{HOST, TestNetwork, UPLINK};
 use hivekeep_network::{Error, HostAccess, Owner, ResolvedAddresses, rules};
 
 use super::needs_root;

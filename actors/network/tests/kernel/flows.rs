@@ -9,8 +9,8 @@ use hivekeep_network::plan::{
 };
 use hivekeep_network::rules::{self, name_set};
 use hivekeep_network::selftest::frames;
-use hivekeep_network::selftest::stage::{PUBLIC, TestNetwork};
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
+use hivekeep_network::selftest::test_network::{PUBLIC, TestNetwork};
 use hivekeep_network::{Enforcer, HostAccess, ResolvedAddresses};
 
 use super::needs_root;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hivekeep_network::plan::{Forward, MemberPolicy, Protocol};
-use hivekeep_network::selftest::stage::{HOST, TestNetwork};
+use hivekeep_network::selftest::test_network::{HOST, TestNetwork};
 use hivekeep_network::{Enforcer, HostAccess};
 
 use super::ensure::{internet, links, plan, remove_all, said};

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use hivekeep_network::plan::{Forward, MemberPolicy, Protocol, UserMode};
 use hivekeep_network::ports::{AUTOMATIC, PortReservation};
-use hivekeep_network::selftest::stage::TestNetwork;
 use hivekeep_network::selftest::talk::PATIENCE;
+use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, Namespace};
 
 use super::ensure::{internet, plan};

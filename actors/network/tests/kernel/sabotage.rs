@@ -9,8 +9,8 @@ use hivekeep_kernel::WorkspaceId;
 use hivekeep_network::plan::{
     AddressLease, Forward, MemberPolicy, NetworkMember, NetworkPlan, Protocol, Subnet,
 };
-use hivekeep_network::selftest::stage::{HOST, PUBLIC, TestNetwork};
 use hivekeep_network::selftest::talk::{PATIENCE, QUIET, TestServer};
+use hivekeep_network::selftest::test_network::{HOST, PUBLIC, TestNetwork};
 use hivekeep_network::selftest::{frames, talk};
 use hivekeep_network::{Enforcer, HostAccess, Namespace};
 

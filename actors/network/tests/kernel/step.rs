@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_network::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, Protocol, Subnet};
-use hivekeep_network::selftest::stage::{HOST, TestNetwork};
+use hivekeep_network::selftest::test_network::{HOST, TestNetwork};
 use hivekeep_network::{AppliedPlan, HostAccess};
 
 use super::ensure::{internet, plan, said};

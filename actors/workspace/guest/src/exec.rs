@@ -33,7 +33,7 @@ enum Ended {
     Cancelled,
 }
 
-/// Answers [`Exec`].
+/// Answers [`RunCommand`].
 ///
 /// # Errors
 /// When the command could not be started, was cancelled, or could not be killed.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use hivekeep_network::selftest::{stage::PUBLIC, talk::TestServer};
+use hivekeep_network::selftest::{talk::TestServer, test_network::PUBLIC};
 use serde_json::{Value, json};
 
 use super::{PORT, destroy, emptied, forward, greeted, policy, stage};

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use hivekeep_network::selftest::{
-    stage::{HOST, PUBLIC, TestNetwork},
     talk::{self, PATIENCE, TestServer},
+    test_network::{HOST, PUBLIC, TestNetwork},
 };
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddrV4, path::Path, process::Command};
 
-use hivekeep_network::selftest::stage::{PUBLIC, WORLD};
+use hivekeep_network::selftest::test_network::{PUBLIC, WORLD};
 use serde_json::{Value, json};
 
 use super::{destroy, emptied, policy, stage};

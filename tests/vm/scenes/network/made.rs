@@ -8,8 +8,8 @@ use std::{
 };
 
 use hivekeep_network::selftest::{
-    stage::{PUBLIC, TestNetwork},
     talk::{self, PATIENCE, TestServer},
+    test_network::{PUBLIC, TestNetwork},
 };
 use serde_json::json;
 

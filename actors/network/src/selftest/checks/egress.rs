@@ -6,8 +6,8 @@ use super::{PORT, Scene, Side};
 use crate::Error;
 use crate::plan::{AddressLease, MemberPolicy};
 use crate::selftest::frames;
-use crate::selftest::stage::{HOST, METADATA, PRIVATE, PUBLIC};
 use crate::selftest::talk::{self, PATIENCE, QUIET, TestServer};
+use crate::selftest::test_network::{HOST, METADATA, PRIVATE, PUBLIC};
 
 fn allowing(destinations: &[String]) -> MemberPolicy {
     let parsed = destinations.iter().map(|text| text.parse().expect("a destination"));
@@ -71,7 +71,7 @@ pub(super) fn host(scene: &mut Scene) -> Result<(), Error> {
     let server = TestServer::start(&scene.a().inside, at)?;
     scene.open("the host to a", Side::Host, at);
     // As if the host's neighbours had a route to its guests.
-    scene.stage.world.block_on(crate::selftest::stage::configure::route_to_guests)?;
+    scene.stage.world.block_on(crate::selftest::test_network::configure::route_to_guests)?;
     scene.closed("the world to a, past the forwards", Side::World, at, &server);
     Ok(())
 }

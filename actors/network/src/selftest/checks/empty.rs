@@ -6,8 +6,8 @@ use super::{PORT, Scene, Side};
 use crate::Error;
 use crate::plan::{AddressLease, Forward, MemberPolicy, Protocol};
 use crate::selftest::frames;
-use crate::selftest::stage::{HOST, PUBLIC, configure};
 use crate::selftest::talk::{QUIET, TestServer};
+use crate::selftest::test_network::{HOST, PUBLIC, configure};
 
 /// A may do what it likes, and the host's loopback leads to it: nothing but the wall is in its way.
 pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use super::{PORT, Scene, Side};
 use crate::Error;
 use crate::plan::{Forward, MemberPolicy, Protocol};
-use crate::selftest::stage::{HOST, PUBLIC};
 use crate::selftest::talk::{self, PATIENCE, TestServer};
+use crate::selftest::test_network::{HOST, PUBLIC};
 
 fn both(host_ip: Ipv4Addr, host_port: u16, guest_port: u16) -> Vec<Forward> {
     let one = |protocol| Forward { host_ip, host_port, guest_port, protocol };

@@ -15,8 +15,8 @@ use super::{PORT, Scene, Side};
 use crate::plan::{MemberPolicy, Protocol, Tag};
 use crate::resolver::{AddressOpener, Permits, Resolver, ResolverLimits, ResolverSettings};
 use crate::rules::NAMES_MARK;
-use crate::selftest::stage::{METADATA, PUBLIC, WORLD};
 use crate::selftest::talk::{PATIENCE, TestServer};
+use crate::selftest::test_network::{METADATA, PUBLIC, WORLD};
 use crate::{Enforcer, Error, HostAccess, ResolvedAddresses};
 
 /// Opens by an enforcer of its own.

@@ -6,8 +6,8 @@ use super::{PORT, Scene, Side};
 use crate::Error;
 use crate::plan::{AddressLease, Mac, MemberPolicy};
 use crate::selftest::frames;
-use crate::selftest::stage::PUBLIC;
 use crate::selftest::talk::{QUIET, TestServer};
+use crate::selftest::test_network::PUBLIC;
 
 pub(super) fn true_ones(scene: &mut Scene) -> Result<(), Error> {
     let to = SocketAddrV4::new(PUBLIC, PORT);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use hivekeep_kernel::ports::{Netdev, Network as _, ReachPolicy, Transport};
 use hivekeep_network::plan::{AddressLease, Subnet};
 use hivekeep_network::selftest::frames;
-use hivekeep_network::selftest::stage::{HOST, PUBLIC, TestNetwork};
-use hivekeep_network::selftest::stand_in::TestGuest;
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
+use hivekeep_network::selftest::test_guest::TestGuest;
+use hivekeep_network::selftest::test_network::{HOST, PUBLIC, TestNetwork};
 use hivekeep_network::{HostAccess, NetworkModeChoice};
 
 use super::super::needs_root;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_kernel::ports::{GroupChange, Netdev, Network as _, NetworkWish, ReachPolicy};
 use hivekeep_network::plan::{AddressLease, Subnet};
-use hivekeep_network::selftest::stage::{PUBLIC, TestNetwork};
-use hivekeep_network::selftest::stand_in::TestGuest;
 use hivekeep_network::selftest::talk::{self, PATIENCE, TestServer};
+use hivekeep_network::selftest::test_guest::TestGuest;
+use hivekeep_network::selftest::test_network::{PUBLIC, TestNetwork};
 use hivekeep_network::{HostAccess, NetworkModeChoice};
 
 use super::super::needs_root;

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkGroup, NetworkWish};
-use hivekeep_network::selftest::stage::TestNetwork;
 use hivekeep_network::selftest::talk::{self, PATIENCE, QUIET, TestServer};
+use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, NetworkModeChoice, Options};
 
 use super::super::needs_root;

@@ -9,7 +9,7 @@ use super::temp::FileReplacement;
 use super::{io_error, off_thread, path};
 use crate::session::call::RequestContext;
 
-/// Answers [`FileEdit`].
+/// Answers [`EditFile`].
 ///
 /// # Errors
 /// `Invalid` for an empty text to find, `NoMatch`, `NotUtf8`, `TooLarge`, and as

@@ -16,7 +16,7 @@ const MAX_PAGE_BYTES: usize = 900 * 1024;
 /// Encoded size of an entry without its name, rounded up.
 const ENTRY_BYTES: usize = 64;
 
-/// Answers [`FileList`]. A directory of any size costs the memory of one page.
+/// Answers [`ListFolder`]. A directory of any size costs the memory of one page.
 ///
 /// # Errors
 /// `NotADirectory`, `NotFound`, or as opendir(3).

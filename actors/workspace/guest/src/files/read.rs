@@ -22,7 +22,7 @@ const AT_ONCE_BYTES: usize = 1024 * 1024;
 /// Read beyond the size that a file had when it was opened.
 const SMALL_BYTES: u64 = 16 * 1024;
 
-/// Answers [`FileRead`] after the content. The next part is read while one is sent.
+/// Answers [`ReadFile`] after the content. The next part is read while one is sent.
 ///
 /// # Errors
 /// `IsADirectory`; `Invalid` for devices, pipes and sockets; as open(2) and read(2);

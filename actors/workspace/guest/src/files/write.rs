@@ -12,7 +12,7 @@ use crate::session::payload::Payload;
 /// work at the same time.
 const WINDOW_BYTES: u64 = 4 * limits::INITIAL_CREDIT_BYTES as u64;
 
-/// Answers [`FileWrite`] once the new content is durable under its name.
+/// Answers [`WriteFile`] once the new content is durable under its name.
 ///
 /// # Errors
 /// As [`FileReplacement::begin`]; `Invalid` when more or fewer bytes came than were

@@ -56,9 +56,9 @@ pub struct StoredTaskResult {
     pub number: u64,
     /// Outcome of the task.
     pub outcome: GuestTaskOutcome,
-    /// See [`hivekeep_protocol::TaskResult::workdir`].
+    /// See [`hivekeep_protocol::GuestTaskResult::workdir`].
     pub workdir: Option<String>,
-    /// See [`hivekeep_protocol::TaskResult::elapsed_ms`].
+    /// See [`hivekeep_protocol::GuestTaskResult::elapsed_ms`].
     pub elapsed_ms: u64,
     /// Bytes written to stdout and stderr.
     pub totals: [u64; 2],

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::stage::configure;
+use super::test_network::configure;
 use crate::apply::open_by_name;
 use crate::plan::{AddressLease, Subnet};
 use crate::{Error, Namespace};

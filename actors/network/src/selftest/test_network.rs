@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 use hivekeep_kernel::WorkspaceId;
 
-use super::stand_in::TestGuest;
+use super::test_guest::TestGuest;
 use crate::apply::Nft;
 use crate::plan::NetworkPlan;
 use crate::{AppliedPlan, Enforcer, Error, HostAccess, Namespace};
@@ -25,7 +25,7 @@ pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 /// The host's interface towards the world.
 pub const UPLINK: &str = "up0";
 
-/// The stage.
+/// A network of namespaces: a host with the rules, its guests, and a world beyond.
 #[derive(Debug)]
 pub struct TestNetwork {
     /// Namespace of the rules.
