@@ -13,8 +13,8 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, ChildEnd, Context, Entity, Fault, TeamId, ToolCall, ToolError, mailbox::ActorUnavailable,
-    serve,
+    Address, ChildEnd, Context, Entity, Fault, TeamId, ToolCall, ToolError,
+    mailbox::ActorUnavailable, serve,
 };
 use hivekeep_runtime::collection::{self, Collection, Member};
 use tokio::sync::oneshot;
