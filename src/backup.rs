@@ -22,7 +22,7 @@ mod unpack;
 
 use std::{collections::BTreeMap, io, path::PathBuf};
 
-use hivekeep_workspace::backup::{Kept, LeftOut};
+use hivekeep_workspace::backup::{BackedUp, LeftOut};
 use serde::{Deserialize, Serialize};
 
 pub use pack::{BackupSources, PackResult, free, pack};
@@ -62,7 +62,7 @@ struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchivedDisks {
     /// Workspaces that come back with their disks.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<BackedUp>,
     /// Workspaces that come back without.
     pub left_out: Vec<LeftOut>,
     /// Snapshots whose memory is left out; their disks are in the archive.

@@ -13,7 +13,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
-    SessionsSeed, View, registry, sessions,
+    SessionsSeed, ToolView, registry, sessions,
 };
 use hivekeep_store::Journal;
 use tokio::{sync::watch, time::Instant};
@@ -79,7 +79,7 @@ impl Stage {
             events: journal.events(),
             policies: Vec::new(),
         })?;
-        let everything = Arc::new(ToolListing::of(&catalogue, &View::default()));
+        let everything = Arc::new(ToolListing::of(&catalogue, &ToolView::default()));
         let core = Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,

@@ -190,7 +190,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, images) = (dir.path().join("state"), dir.path().join("images"));
         let part = state.join("restore.part");
-        let kept = hivekeep_workspace::backup::Kept {
+        let kept = hivekeep_workspace::backup::BackedUp {
             workspace_id: hivekeep_kernel::WorkspaceId::new(),
             name: "one".to_owned(),
         };

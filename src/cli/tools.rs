@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hivekeep_registry::{Catalogue, View, docs, kind, mcp_listing};
+use hivekeep_registry::{Catalogue, ToolView, docs, kind, mcp_listing};
 use serde_json::Value;
 
 use super::{CommandFailure, output};
@@ -35,12 +35,12 @@ pub(super) fn run(args: Args) -> Result<(), CommandFailure> {
         return Ok(write_pages(&catalogue, folder)?);
     }
     let toolsets = (!args.family.is_empty()).then_some(args.family);
-    let view = View { toolsets, ..View::operator() };
+    let view = ToolView { toolsets, ..ToolView::operator() };
     view.check(&catalogue)?;
     if let Some(name) = &args.tool {
         let entry = catalogue.find(name).ok_or_else(|| unknown(&catalogue, name))?;
         if args.json {
-            let one = mcp_listing(&catalogue, &View::operator());
+            let one = mcp_listing(&catalogue, &ToolView::operator());
             let this = one.iter().find(|tool| tool["name"] == entry.name());
             return Ok(output::json(&this)?);
         }
@@ -70,7 +70,7 @@ fn write_pages(catalogue: &Catalogue, folder: &Path) -> std::io::Result<()> {
 
 /// The failure of a name that no tool has.
 pub(super) fn unknown(catalogue: &Catalogue, name: &str) -> CommandFailure {
-    let nearest = catalogue.nearest(name, &View::operator());
+    let nearest = catalogue.nearest(name, &ToolView::operator());
     let hint = match nearest.is_empty() {
         true => "see `hivekeep tools`".to_owned(),
         false => format!("did you mean {}?", nearest.join(" or ")),
@@ -79,7 +79,7 @@ pub(super) fn unknown(catalogue: &Catalogue, name: &str) -> CommandFailure {
 }
 
 /// A tool's description and parameters.
-pub(super) fn explain(entry: &hivekeep_registry::Entry) -> String {
+pub(super) fn explain(entry: &hivekeep_registry::ToolEntry) -> String {
     let spec = &entry.info.spec;
     let mut text =
         format!("{}: {}\n\n{}\n\nParameters:\n", spec.name, spec.title, entry.description);

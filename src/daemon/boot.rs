@@ -6,8 +6,8 @@ use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError, entity::spawn_root, ports::LateTools,
 };
 use hivekeep_registry::{
-    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle, SessionsSeed, View,
-    host_room, registry,
+    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle, SessionsSeed,
+    ToolView, host_room, registry,
 };
 use hivekeep_runtime::{Daemon, Mounted, Ports, log::LogError};
 use hivekeep_store::{Journal, Recovered};
@@ -337,7 +337,7 @@ impl Tree {
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
-        let everything = Arc::new(ToolListing::of(&catalogue, &View::default()));
+        let everything = Arc::new(ToolListing::of(&catalogue, &ToolView::default()));
         Ok(Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,

@@ -13,7 +13,7 @@ pub fn catalogue() -> Catalogue {
 #[cfg(test)]
 mod tests {
     use hivekeep_kernel::{Layer, MessageId, codes};
-    use hivekeep_registry::View;
+    use hivekeep_registry::ToolView;
     use serde_json::{Value, json};
 
     use super::*;
@@ -150,10 +150,10 @@ mod tests {
     #[test]
     fn the_catalogue_is_sound_and_mcp_can_list_it() {
         let catalogue = catalogue();
-        let listing = crate::doors::mcp::ToolListing::of(&catalogue, &View::operator());
+        let listing = crate::doors::mcp::ToolListing::of(&catalogue, &ToolView::operator());
         assert_eq!(
             listing.digest(),
-            crate::doors::mcp::ToolListing::of(&catalogue, &View::operator()).digest()
+            crate::doors::mcp::ToolListing::of(&catalogue, &ToolView::operator()).digest()
         );
         assert!(catalogue.entries().count() > 0);
     }

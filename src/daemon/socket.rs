@@ -5,7 +5,7 @@ mod halves;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Door, Layer, ToolError};
-use hivekeep_registry::{OpenSession, User, View};
+use hivekeep_registry::{OpenSession, ToolView, User};
 use tokio::{
     io::{AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
@@ -191,17 +191,22 @@ impl Guest {
                 }
             }
             ClientHello::Mcp { toolset, tool_names, resume } => {
-                let view = View {
+                let view = ToolView {
                     toolsets: toolset,
                     names: mcp::name_style(tool_names),
-                    ..View::default()
+                    ..ToolView::default()
                 };
                 self.enter_mcp(uid, view, resume).await;
             }
         }
     }
 
-    async fn enter_mcp(mut self, uid: u32, view: View, resume: Option<hivekeep_kernel::SessionId>) {
+    async fn enter_mcp(
+        mut self,
+        uid: u32,
+        view: ToolView,
+        resume: Option<hivekeep_kernel::SessionId>,
+    ) {
         if let Err(error) = view.check(&self.core.catalogue) {
             return self.refuse(error).await;
         }

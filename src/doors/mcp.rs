@@ -16,7 +16,7 @@ mod wire;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use hivekeep_kernel::{Door, Progress, RateClass, SessionId};
-use hivekeep_registry::{Attachment, CallRequest, OpenSession, User, View};
+use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -85,7 +85,7 @@ pub struct McpHandler(Arc<Inside>);
 
 struct Inside {
     core: Arc<DaemonServices>,
-    view: Arc<View>,
+    view: Arc<ToolView>,
     listing: Arc<ToolListing>,
     door: Door,
     origin: Origin,
@@ -102,7 +102,7 @@ impl McpHandler {
     /// For a connection with a session of its own.
     pub fn for_connection(
         core: Arc<DaemonServices>,
-        view: Arc<View>,
+        view: Arc<ToolView>,
         attachment: Attachment,
     ) -> Self {
         let origin = Origin::Connection(attachment);
@@ -112,7 +112,7 @@ impl McpHandler {
     /// For an HTTP session or a single HTTP request.
     pub fn for_http(
         core: Arc<DaemonServices>,
-        view: Arc<View>,
+        view: Arc<ToolView>,
         shared: Arc<OnceCell<Attachment>>,
     ) -> Self {
         let (client, own) = (OnceLock::new(), OnceCell::new());
@@ -120,7 +120,7 @@ impl McpHandler {
         Self::new(core, view, Door::McpHttp, origin)
     }
 
-    fn new(core: Arc<DaemonServices>, view: Arc<View>, door: Door, origin: Origin) -> Self {
+    fn new(core: Arc<DaemonServices>, view: Arc<ToolView>, door: Door, origin: Origin) -> Self {
         let listing = core.listing(&view);
         let (receipts, hearing) = (Receipts::default(), OnceLock::new());
         Self(Arc::new(Inside { core, view, listing, door, origin, receipts, hearing }))

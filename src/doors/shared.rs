@@ -9,7 +9,7 @@ use std::{
 };
 
 use hivekeep_kernel::Census;
-use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, View};
+use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, ToolView};
 use hivekeep_runtime::{Ports, documents::Documents};
 use hivekeep_store::Journal;
 use tokio::{
@@ -70,8 +70,8 @@ pub struct DaemonServices {
 
 impl DaemonServices {
     /// The tools of a view as MCP lists them.
-    pub fn listing(&self, view: &View) -> Arc<ToolListing> {
-        if *view == View::default() {
+    pub fn listing(&self, view: &ToolView) -> Arc<ToolListing> {
+        if *view == ToolView::default() {
             return self.everything.clone();
         }
         Arc::new(ToolListing::of(&self.catalogue, view))

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use docs::docs;
 pub use kinds::kind;
 pub use listing::mcp_listing;
-pub use view::{NameStyle, View};
+pub use view::{NameStyle, ToolView};
 
 /// The reason why a set of tools is not a catalogue. Found at start, never by a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum CatalogueError {
 
 /// One tool, ready to be listed and called.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ToolEntry {
     /// The declaration.
     pub info: &'static ToolInfo,
     /// Description for people and models.
@@ -65,7 +65,7 @@ pub struct Entry {
     pub(crate) index: usize,
 }
 
-impl Entry {
+impl ToolEntry {
     /// The name it is declared by.
     pub fn name(&self) -> &'static str {
         self.info.spec.name
@@ -91,7 +91,7 @@ impl Entry {
 /// Every tool of the daemon, in the order of declaration. Never changes.
 #[derive(Debug, Default)]
 pub struct Catalogue {
-    entries: Vec<Entry>,
+    entries: Vec<ToolEntry>,
     /// Declared names and their underscore forms.
     names: HashMap<String, usize>,
 }
@@ -112,23 +112,23 @@ impl Catalogue {
                     return Err(CatalogueError::TwiceNamed(form));
                 }
             }
-            catalogue.entries.push(Entry::new(info, index)?);
+            catalogue.entries.push(ToolEntry::new(info, index)?);
         }
         Ok(catalogue)
     }
 
     /// The tool of a name, dotted or underscored.
-    pub fn find(&self, name: &str) -> Option<&Entry> {
+    pub fn find(&self, name: &str) -> Option<&ToolEntry> {
         self.names.get(name).map(|index| &self.entries[*index])
     }
 
     /// All tools, in the order of declaration.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &ToolEntry> {
         self.entries.iter()
     }
 
     /// The tools that an attachment is shown.
-    pub fn visible<'a>(&'a self, view: &'a View) -> impl Iterator<Item = &'a Entry> {
+    pub fn visible<'a>(&'a self, view: &'a ToolView) -> impl Iterator<Item = &'a ToolEntry> {
         self.entries.iter().filter(|entry| view.shows(entry.info))
     }
 
@@ -144,7 +144,7 @@ impl Catalogue {
     }
 
     /// Names in the view closest to one that is not there, best first.
-    pub fn nearest(&self, name: &str, view: &View) -> Vec<String> {
+    pub fn nearest(&self, name: &str, view: &ToolView) -> Vec<String> {
         let wanted = underscored(name);
         let mut scored: Vec<_> = self
             .visible(view)

@@ -29,7 +29,9 @@ pub mod stats;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
 
-pub use catalogue::{Catalogue, CatalogueError, Entry, NameStyle, View, docs, kind, mcp_listing};
+pub use catalogue::{
+    Catalogue, CatalogueError, NameStyle, ToolEntry, ToolView, docs, kind, mcp_listing,
+};
 pub use dispatch::{
     CallOutcome, CallRequest, DispatchParts, Dispatcher, Policy, Question, Redactor, Ruling,
     Verdict,

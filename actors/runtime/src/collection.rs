@@ -25,7 +25,7 @@ use hivekeep_store::Journal;
 use crate::log::{self, Loaded, Sourced, Streams};
 
 /// What is kept of one entity, whether or not it has an actor.
-pub trait Member: 'static {
+pub trait CollectionMember: 'static {
     /// Its id: the name of its stream and of its place below the manager.
     type Id: Copy + Ord + Display + FromStr;
     /// Its actor.
@@ -47,20 +47,20 @@ pub trait Member: 'static {
 }
 
 /// The actor of a member.
-enum Place<M: Member> {
+enum Place<M: CollectionMember> {
     Idle,
     Running(Address<<M::Actor as Entity>::Msg>),
     GivenUp(String),
 }
 
-struct Entry<M: Member> {
+struct Entry<M: CollectionMember> {
     member: M,
     place: Place<M>,
 }
 
 /// Why a member is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused<Id> {
+pub enum NotAdmitted<Id> {
     /// So many take a place, as many as may.
     Full(usize),
     /// Another has its name.
@@ -69,7 +69,7 @@ pub enum Refused<Id> {
 
 /// The end of an actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum MemberEnd {
     /// It stopped in order, or its policy restarts it never.
     InOrder,
     /// It failed too often, last for this reason; it stays down.
@@ -77,7 +77,7 @@ pub enum Ended {
 }
 
 /// See the module.
-pub struct Collection<M: Member> {
+pub struct Collection<M: CollectionMember> {
     children: Children,
     members: BTreeMap<M::Id, Entry<M>>,
     names: HashMap<String, M::Id>,
@@ -107,7 +107,7 @@ pub async fn load<S: Sourced, Id: FromStr>(
     all.collect()
 }
 
-impl<M: Member> Collection<M> {
+impl<M: CollectionMember> Collection<M> {
     /// No members yet, below this actor.
     pub fn new<T: Send + 'static>(manager: &Context<T>, census: Census) -> Self {
         let path = manager.address.probe().path();
@@ -122,10 +122,10 @@ impl<M: Member> Collection<M> {
     ///
     /// # Errors
     /// See [`Refused`].
-    pub fn admit(&mut self, id: M::Id, member: M, most: usize) -> Result<(), Refused<M::Id>> {
+    pub fn admit(&mut self, id: M::Id, member: M, most: usize) -> Result<(), NotAdmitted<M::Id>> {
         let taking = self.members.values().filter(|entry| entry.takes_place()).count();
         if member.takes_place() && taking >= most {
-            return Err(Refused::Full(taking));
+            return Err(NotAdmitted::Full(taking));
         }
         self.insert(id, member)
     }
@@ -135,11 +135,11 @@ impl<M: Member> Collection<M> {
     ///
     /// # Errors
     /// When another has its name; then nothing has changed.
-    pub fn insert(&mut self, id: M::Id, member: M) -> Result<(), Refused<M::Id>> {
+    pub fn insert(&mut self, id: M::Id, member: M) -> Result<(), NotAdmitted<M::Id>> {
         let name = member.name().map(str::to_owned);
         let holder = name.as_ref().and_then(|name| self.names.get(name).copied());
         if let Some(other) = holder.filter(|other| *other != id) {
-            return Err(Refused::NameTaken(other));
+            return Err(NotAdmitted::NameTaken(other));
         }
         if let Some(before) = self.members.get(&id).and_then(|entry| entry.member.name()) {
             self.names.remove(before);
@@ -195,13 +195,13 @@ impl<M: Member> Collection<M> {
     ///
     /// # Errors
     /// When the manager has to fail with it.
-    pub fn handle_end(&mut self, end: ChildEnd) -> Result<Option<(M::Id, Ended)>, Fault> {
+    pub fn handle_end(&mut self, end: ChildEnd) -> Result<Option<(M::Id, MemberEnd)>, Fault> {
         let (name, ended) = match self.children.handle_end(end)? {
-            ChildOutcome::Gone { name, .. } => (name, Ended::InOrder),
+            ChildOutcome::Gone { name, .. } => (name, MemberEnd::InOrder),
             ChildOutcome::GaveUp { name, reason } => {
                 // Its records stay as they are; the next start tries again.
                 tracing::error!(kind = M::KIND, actor = %name, %reason, "an actor was given up");
-                (name, Ended::GivenUp(reason))
+                (name, MemberEnd::GivenUp(reason))
             }
             ChildOutcome::Restarting { .. } | ChildOutcome::Stranger => return Ok(None),
         };
@@ -209,8 +209,8 @@ impl<M: Member> Collection<M> {
         // One that was removed is stopped behind that.
         let Some(entry) = self.members.get_mut(&id) else { return Ok(None) };
         entry.place = match &ended {
-            Ended::InOrder => Place::Idle,
-            Ended::GivenUp(reason) => Place::GivenUp(reason.clone()),
+            MemberEnd::InOrder => Place::Idle,
+            MemberEnd::GivenUp(reason) => Place::GivenUp(reason.clone()),
         };
         Ok(Some((id, ended)))
     }
@@ -265,7 +265,7 @@ impl<M: Member> Collection<M> {
     }
 }
 
-impl<M: Member> Entry<M> {
+impl<M: CollectionMember> Entry<M> {
     fn takes_place(&self) -> bool {
         !matches!(self.place, Place::GivenUp(_)) && self.member.takes_place()
     }

@@ -33,6 +33,7 @@ pub use finding::{Finding, Host, bytes};
 pub use mounted::{Child, Mounted, TearDown};
 pub use ports::Ports;
 pub use tool_client::{
-    MachineDetails, OnBehalfOf, Origin, SnapshotRow, ToolClient, WorkspaceDetails, WorkspaceRow,
+    InspectedMachine, InspectedSnapshot, InspectedWorkspace, ListedWorkspace, OnBehalfOf, Origin,
+    ToolClient,
 };
 pub use waiters::{WaiterLimit, Waiters, Waiting};

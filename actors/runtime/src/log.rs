@@ -34,7 +34,7 @@ use tokio::sync::{oneshot, watch};
 
 pub use error::LogError;
 pub use load::{Loaded, Streams, load, load_all, read, read_all};
-pub use open::Logs;
+pub use open::LogSet;
 pub use record::LogRecord;
 
 /// Maximum number of decisions that wait to be written; one more is refused as retryable.

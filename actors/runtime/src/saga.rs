@@ -25,7 +25,7 @@ use std::{fmt::Debug, future::ready};
 use hivekeep_kernel::SessionId;
 
 pub use actor::{SagaActor, SagaSeed};
-pub use handle::{SagaHandle, View};
+pub use handle::{SagaHandle, SagaView};
 
 use crate::log::{LogError, Sourced};
 

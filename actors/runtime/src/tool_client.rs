@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 pub use on_behalf_of::OnBehalfOf;
-pub use workspaces::{MachineDetails, SnapshotRow, WorkspaceDetails, WorkspaceRow};
+pub use workspaces::{InspectedMachine, InspectedSnapshot, InspectedWorkspace, ListedWorkspace};
 
 /// Codes of a call that did not get to its actor, unless its details say that it did something.
 const NOT_ADMITTED: [&ErrorCode; 2] = [codes::BUSY, codes::ACTOR_UNAVAILABLE];

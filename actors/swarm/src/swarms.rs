@@ -19,7 +19,7 @@ use hivekeep_kernel::{
     serve,
 };
 use hivekeep_runtime::{
-    collection::{self, Collection, Ended, Refused},
+    collection::{self, Collection, MemberEnd, NotAdmitted},
     log::{Loaded, Log},
     saga::{SagaHandle, SagaSeed},
 };
@@ -117,8 +117,8 @@ impl Entity for Swarms {
                 self.put(id, SwarmMember::finished(&over));
                 self.prune();
             }
-            (SwarmState::Running(_), Ended::GivenUp(reason)) => handle.give_up(&reason),
-            (SwarmState::Running(_), Ended::InOrder) => handle.give_up("its actor ended"),
+            (SwarmState::Running(_), MemberEnd::GivenUp(reason)) => handle.give_up(&reason),
+            (SwarmState::Running(_), MemberEnd::InOrder) => handle.give_up("its actor ended"),
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Swarms {
             self.swarms.admit(plan.id, SwarmMember::planned(plan), self.shared.options.max_running);
         let limit = self.shared.options.max_running;
         admitted.map_err(|refused| match refused {
-            Refused::Full(running) => {
+            NotAdmitted::Full(running) => {
                 let message =
                     format!("{running} swarms run, as many as `swarm.max_running` allows");
                 ToolError::new(Layer::Actor, codes::TOO_MANY_SWARMS, message)
@@ -154,7 +154,9 @@ impl Swarms {
                     .retryable()
                     .detail("limit", limit)
             }
-            Refused::NameTaken(id) => ToolError::internal(format!("the swarm {id} has no name")),
+            NotAdmitted::NameTaken(id) => {
+                ToolError::internal(format!("the swarm {id} has no name"))
+            }
         })
     }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     api::{TeamCards, TeamMember},
     codes,
-    records::{Member, Plan, State},
+    records::{MemberPlan, Plan, State},
     shared::{OnBehalfOf, TeamShared},
     status,
     tasks::Load,
@@ -28,7 +28,7 @@ const AT_CREATION: Duration = Duration::from_secs(10);
 
 /// A member's card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct MemberCard {
     name: String,
     role: String,
     description: Option<String>,
@@ -63,7 +63,7 @@ struct Message {
     to: String,
 }
 
-impl Card {
+impl MemberCard {
     fn of(plan: &Plan, number: usize, seen: TeamMember) -> Self {
         let member = &plan.members[number];
         Self {
@@ -118,7 +118,7 @@ pub(crate) struct Known {
     /// Members as they were seen last, their tasks left out.
     seen: Vec<TeamMember>,
     /// The cards that the vault holds.
-    cards: Vec<Option<Card>>,
+    cards: Vec<Option<MemberCard>>,
 }
 
 impl Known {
@@ -154,7 +154,7 @@ pub(crate) async fn refresh(
     known.cards.resize(plan.members.len(), None);
     let held = known.cards.clone();
     let cards = seen.into_iter().zip(held).enumerate().map(|(number, (seen, held))| {
-        let card = Card::of(plan, number, seen);
+        let card = MemberCard::of(plan, number, seen);
         async move { (number, put(shared, card, held).await) }
     });
     let mut outcomes = stream::iter(cards).buffer_unordered(shared.options.max_parallel);
@@ -172,7 +172,11 @@ pub(crate) async fn refresh(
 }
 
 /// Writes a card, unless the vault holds one that says the same.
-async fn put(shared: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Result<Card, ToolError> {
+async fn put(
+    shared: &Arc<TeamShared>,
+    card: MemberCard,
+    known: Option<MemberCard>,
+) -> Result<MemberCard, ToolError> {
     let path = path(&card.team, &card.name);
     let there = match known {
         Some(known) => Some(known),
@@ -181,7 +185,7 @@ async fn put(shared: &Arc<TeamShared>, card: Card, known: Option<Card>) -> Resul
             .vault
             .read(&path)
             .await?
-            .and_then(|bytes| serde_json::from_slice::<Card>(&bytes).ok()),
+            .and_then(|bytes| serde_json::from_slice::<MemberCard>(&bytes).ok()),
     };
     match there {
         Some(there) if card.says(&there) => Ok(there),
@@ -226,7 +230,7 @@ pub(crate) fn left(error: &ToolError) -> Option<TeamCards> {
 /// # Errors
 /// The first that is not removed; the others are all the same.
 pub(crate) async fn remove(shared: &Arc<TeamShared>, plan: &Plan) -> Result<(), ToolError> {
-    let path = |member: &Member| path(&plan.name, &member.name);
+    let path = |member: &MemberPlan| path(&plan.name, &member.name);
     let paths: Vec<_> = plan.members.iter().map(path).collect();
     let removes = paths.into_iter().map(|path| async move { shared.vault.remove(&path).await });
     let removes = stream::iter(removes).buffer_unordered(shared.options.max_parallel);
@@ -250,7 +254,7 @@ pub(crate) async fn sweep(
             continue;
         }
         let bytes = shared.vault.read(path).await?.unwrap_or_default();
-        let Ok(card) = serde_json::from_slice::<Card>(&bytes) else { continue };
+        let Ok(card) = serde_json::from_slice::<MemberCard>(&bytes) else { continue };
         if card.team_id < born && !teams.contains(&card.team_id) {
             tracing::info!(%path, "the card of a team that is no more is removed");
             shared.vault.remove(path).await?;

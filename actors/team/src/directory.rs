@@ -13,7 +13,7 @@ use crate::Options;
 
 /// A team, as far as others are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct TeamEntry {
     /// Unique.
     pub(crate) name: String,
     /// The team it is below.
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
 
 /// The reason why a team is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum LimitReached {
     /// The parent has gone meanwhile.
     #[error("the parent team is gone")]
     ParentGone,
@@ -80,10 +80,10 @@ pub(crate) enum Refused {
 }
 
 /// All teams.
-pub(crate) struct Directory<'a>(BTreeMap<TeamId, &'a Entry>);
+pub(crate) struct Directory<'a>(BTreeMap<TeamId, &'a TeamEntry>);
 
-impl<'a> FromIterator<(TeamId, &'a Entry)> for Directory<'a> {
-    fn from_iter<T: IntoIterator<Item = (TeamId, &'a Entry)>>(teams: T) -> Self {
+impl<'a> FromIterator<(TeamId, &'a TeamEntry)> for Directory<'a> {
+    fn from_iter<T: IntoIterator<Item = (TeamId, &'a TeamEntry)>>(teams: T) -> Self {
         Self(teams.into_iter().collect())
     }
 }
@@ -95,37 +95,46 @@ impl Directory<'_> {
     /// The first limit that does not.
     pub(crate) fn fits(
         &self,
-        entry: &Entry,
+        entry: &TeamEntry,
         options: &Options,
         closing: impl Fn(TeamId) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LimitReached> {
         let wanted = entry.members;
         if wanted > options.max_vms_per_team {
-            return Err(Refused::TooManyRoles { wanted, limit: options.max_vms_per_team });
+            return Err(LimitReached::TooManyRoles { wanted, limit: options.max_vms_per_team });
         }
         if wanted > entry.max_vms {
             let (team, max_vms) = (entry.name.clone(), entry.max_vms);
-            return Err(Refused::Budget { team, max_vms, used: 0, wanted });
+            return Err(LimitReached::Budget { team, max_vms, used: 0, wanted });
         }
         let (mut depth, mut above) = (0, entry.parent);
         while let Some(id) = above {
-            let team = self.0.get(&id).ok_or(Refused::ParentGone)?;
+            let team = self.0.get(&id).ok_or(LimitReached::ParentGone)?;
             if closing(id) {
-                return Err(Refused::ParentClosing(team.name.clone()));
+                return Err(LimitReached::ParentClosing(team.name.clone()));
             }
             let (used, max_vms) = (self.used(id), team.max_vms);
             if used + wanted > max_vms {
-                return Err(Refused::Budget { team: team.name.clone(), max_vms, used, wanted });
+                return Err(LimitReached::Budget {
+                    team: team.name.clone(),
+                    max_vms,
+                    used,
+                    wanted,
+                });
             }
             depth += 1;
             above = team.parent;
         }
         let limit = options.max_nesting_depth;
         if depth > limit {
-            return Err(Refused::TooDeep { depth, limit });
+            return Err(LimitReached::TooDeep { depth, limit });
         }
         let (used, limit) = (self.0.values().map(|team| team.members).sum(), options.max_total_vms);
-        if used + wanted > limit { Err(Refused::Total { used, wanted, limit }) } else { Ok(()) }
+        if used + wanted > limit {
+            Err(LimitReached::Total { used, wanted, limit })
+        } else {
+            Ok(())
+        }
     }
 
     /// Members of a team and of every team below it.

@@ -77,7 +77,7 @@ impl Item for Arc<Message> {
 
 /// The size of an inbox.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct InboxBounds {
     /// Messages.
     pub messages: usize,
     /// Bytes, as [`Item::weight`] counts them.
@@ -114,7 +114,7 @@ impl<T: Item> Inbox<T> {
     ///
     /// # Errors
     /// When there is none.
-    pub fn room(&self, bounds: Bounds, item: &T) -> Result<(), Full> {
+    pub fn room(&self, bounds: InboxBounds, item: &T) -> Result<(), Full> {
         let fits = self.items.len() < bounds.messages && self.bytes + item.weight() <= bounds.bytes;
         if fits { Ok(()) } else { Err(Full { messages: self.items.len(), bytes: self.bytes }) }
     }

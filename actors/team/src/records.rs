@@ -14,7 +14,7 @@ use hivekeep_store::{NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{directory::Entry, refuse};
+use crate::{directory::TeamEntry, refuse};
 
 /// A team as it is going to be, before anything of it is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,14 +29,14 @@ pub(crate) struct Plan {
     pub(crate) parent_name: Option<String>,
     pub(crate) max_vms: u32,
     pub(crate) at: DateTime<Utc>,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<MemberPlan>,
     /// The snapshot that members are forks of; none when they are made from the default image.
     #[serde(rename = "stem")]
     pub(crate) source: Option<GoldenSnapshot>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Member {
+pub(crate) struct MemberPlan {
     /// Unique in the team.
     pub(crate) name: String,
     pub(crate) role: String,
@@ -126,9 +126,9 @@ impl State {
     }
 
     /// The team as the directory knows it.
-    pub(crate) fn entry(&self) -> Entry {
+    pub(crate) fn entry(&self) -> TeamEntry {
         let Plan { name, parent, max_vms, members, at, .. } = &self.plan;
-        Entry {
+        TeamEntry {
             name: name.clone(),
             parent: *parent,
             max_vms: *max_vms,

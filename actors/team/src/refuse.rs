@@ -5,7 +5,7 @@ use std::time::Duration;
 use hivekeep_kernel::{Layer, TeamId, ToolError};
 use hivekeep_runtime::{collection, log::LogError};
 
-use crate::{codes, directory::Refused, inbox::Full};
+use crate::{codes, directory::LimitReached, inbox::Full};
 
 pub(crate) fn unavailable(why: &LogError) -> ToolError {
     ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, format!("it cannot be read: {why}"))
@@ -104,16 +104,16 @@ pub(crate) fn not_owner(team: &str) -> ToolError {
     )
 }
 
-pub(crate) fn plan(refused: Refused) -> ToolError {
+pub(crate) fn plan(refused: LimitReached) -> ToolError {
     let message = refused.to_string();
     match refused {
-        Refused::ParentGone => ToolError::new(Layer::Resolve, codes::TEAM_NOT_FOUND, message)
+        LimitReached::ParentGone => ToolError::new(Layer::Resolve, codes::TEAM_NOT_FOUND, message)
             .next("team with action `list` shows the teams"),
-        Refused::ParentClosing(_) => ToolError::new(Layer::Actor, codes::TEAM_STATE, message),
-        Refused::TooDeep { limit, .. } => {
+        LimitReached::ParentClosing(_) => ToolError::new(Layer::Actor, codes::TEAM_STATE, message),
+        LimitReached::TooDeep { limit, .. } => {
             ToolError::new(Layer::Actor, codes::NESTING_TOO_DEEP, message).detail("limit", limit)
         }
-        Refused::Budget { team, max_vms, used, wanted } => {
+        LimitReached::Budget { team, max_vms, used, wanted } => {
             ToolError::new(Layer::Actor, codes::TEAM_BUDGET_EXCEEDED, message)
                 .next("name fewer roles, or destroy a team below it")
                 .detail("team", team)
@@ -121,7 +121,7 @@ pub(crate) fn plan(refused: Refused) -> ToolError {
                 .detail("used", used)
                 .detail("wanted", wanted)
         }
-        Refused::TooManyRoles { .. } | Refused::Total { .. } => limit(message),
+        LimitReached::TooManyRoles { .. } | LimitReached::Total { .. } => limit(message),
     }
 }
 
@@ -130,14 +130,14 @@ fn limit(message: String) -> ToolError {
         .next("destroy a team that is not needed any more, or name fewer roles")
 }
 
-pub(crate) fn team(name: &str, refused: collection::Refused<TeamId>) -> ToolError {
+pub(crate) fn team(name: &str, refused: collection::NotAdmitted<TeamId>) -> ToolError {
     match refused {
-        collection::Refused::NameTaken(_) => {
+        collection::NotAdmitted::NameTaken(_) => {
             let message = format!("there is a team `{name}` already");
             ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
                 .next("choose another name; team with action `list` shows those in use")
         }
-        collection::Refused::Full(teams) => {
+        collection::NotAdmitted::Full(teams) => {
             limit(format!("there are {teams} teams, as many as `team.max_teams` allows"))
         }
     }

@@ -10,7 +10,7 @@ use hivekeep_kernel::{
     ports::{DefaultSize, Network, SessionQuotas, Tasks, Vault},
 };
 pub(crate) use hivekeep_runtime::OnBehalfOf;
-use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, log::Logs};
+use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, log::LogSet};
 use hivekeep_store::{Events, Journal};
 
 use crate::{
@@ -37,9 +37,9 @@ pub struct TeamShared {
     pub(crate) tasks: Arc<dyn Tasks>,
     pub(crate) tools: ToolClient<TeamId>,
     /// The streams of teams, and those of their members.
-    pub(crate) teams: Logs<State>,
-    pub(crate) inboxes: Logs<Inbox>,
-    pub(crate) ledgers: Logs<TaskLedger>,
+    pub(crate) teams: LogSet<State>,
+    pub(crate) inboxes: LogSet<Inbox>,
+    pub(crate) ledgers: LogSet<TaskLedger>,
     deliveries: AtomicU64,
 }
 
@@ -55,9 +55,9 @@ impl TeamShared {
         Ok(Arc::new(Self {
             rates: rate_limits,
             events: journal.events(),
-            teams: Logs::new(journal.clone()),
-            inboxes: Logs::new(journal.clone()),
-            ledgers: Logs::new(journal.clone()),
+            teams: LogSet::new(journal.clone()),
+            inboxes: LogSet::new(journal.clone()),
+            ledgers: LogSet::new(journal.clone()),
             journal,
             sessions,
             census,

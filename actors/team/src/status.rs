@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, stream};
 use hivekeep_kernel::ToolError;
-use hivekeep_runtime::WorkspaceDetails;
+use hivekeep_runtime::InspectedWorkspace;
 
 use crate::{
     api::TeamMember,
@@ -55,7 +55,7 @@ pub(crate) fn with_loads(seen: Vec<TeamMember>, loads: Vec<Option<Load>>) -> Vec
         .collect()
 }
 
-fn told(seen: TeamMember, details: WorkspaceDetails) -> TeamMember {
+fn told(seen: TeamMember, details: InspectedWorkspace) -> TeamMember {
     let link = details.machine.as_ref().map_or("absent", |machine| machine.link.as_str());
     // The link's first word is what it is, the rest why.
     let (status, why) = match (details.state.as_str(), link.split(' ').next()) {
@@ -97,11 +97,11 @@ fn not_told(seen: TeamMember, error: &ToolError, making: bool) -> TeamMember {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hivekeep_runtime::MachineDetails;
+    use hivekeep_runtime::InspectedMachine;
 
     fn status(state: &str, link: Option<&str>) -> (String, bool) {
-        let machine = link.map(|link| MachineDetails { link: link.to_owned() });
-        let details = WorkspaceDetails {
+        let machine = link.map(|link| InspectedMachine { link: link.to_owned() });
+        let details = InspectedWorkspace {
             state: state.to_owned(),
             reason: None,
             ip: None,

@@ -58,23 +58,23 @@ use hivekeep_kernel::{
 use hivekeep_runtime::log::Log;
 use tokio::sync::oneshot;
 
-pub(crate) use end::Ended;
+pub(crate) use end::RemovalOutcome;
 pub(crate) use message::{Outgoing, Sent};
 pub(crate) use ownership::{Takeover, operate};
 
 use crate::{
-    cards::keep::{Begun, CardsStatus, Keeping, Kept},
+    cards::keep::{CardFeed, CardSource, CardWorker, CardsStatus},
     records::{self, State},
     refuse,
     shared::TeamShared,
     tasks::Load,
 };
-use build::{Made, Unmade};
-use member::{Member, Written, delivery::Request};
+use build::{BuildFailure, BuiltMembers};
+use member::{LiveMember, WhenWritten, delivery::Request};
 use message::Limiters;
 use ownership::Checks;
 
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
+pub(crate) type AnswerSender<T> = oneshot::Sender<Result<T, ToolError>>;
 
 /// Time that the actor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -82,38 +82,38 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A message to a team.
 pub(crate) enum Msg {
     /// Asks for the team's view.
-    Look(oneshot::Sender<View>),
+    Look(oneshot::Sender<TeamView>),
     /// The messages in its members' inboxes, the oldest first.
     Inboxes(oneshot::Sender<Vec<Option<Vec<MessageId>>>>),
     /// The team, for a session that operates it.
-    Operate(SessionId, Reply<View>),
+    Operate(SessionId, AnswerSender<TeamView>),
     /// The check whether a session operates the team is done.
     Checked(SessionId, Result<(), ToolError>),
     /// A session has all members' workspaces: it operates the team from now on.
-    Own(Takeover, Reply<()>),
+    Own(Takeover, AnswerSender<()>),
     /// A member sends a message.
-    Send(Box<Outgoing>, Reply<Sent>),
+    Send(Box<Outgoing>, AnswerSender<Sent>),
     /// Confirms that the receiver in this member's name has these items. Answers with their count,
     /// and the writes to wait for.
-    Confirm(usize, BTreeSet<MessageId>, Reply<(usize, [Option<Written>; 2])>),
+    Confirm(usize, BTreeSet<MessageId>, AnswerSender<(usize, [Option<WhenWritten>; 2])>),
     /// Somebody receives in a member's name.
     Receive(usize, Request),
     /// Reports an event of a member from outside of the mailbox.
-    Member(usize, member::Event),
+    Member(usize, member::MemberEvent),
     /// Make the members.
-    Build(CallCx, oneshot::Sender<Result<View, NotBuilt>>),
+    Build(CallCx, oneshot::Sender<Result<TeamView, NotBuilt>>),
     /// The members are made, and that is recorded; or not.
-    Built(Result<Made, Unmade>),
+    Built(Result<BuiltMembers, BuildFailure>),
     /// Records that the team is going to be removed.
-    WantEnd(Reply<()>),
+    WantEnd(AnswerSender<()>),
     /// A record is durable, or will not be.
-    Recorded(Result<(), ToolError>, Reply<()>),
+    Recorded(Result<(), ToolError>, AnswerSender<()>),
     /// Removes the team.
-    End(oneshot::Sender<Ended>),
+    End(oneshot::Sender<RemovalOutcome>),
     /// Nothing is below the team: a removal that an earlier incarnation began is continued.
     GoOn,
     /// The outcome of a removal.
-    Done(Ended),
+    Done(RemovalOutcome),
 }
 
 /// A team that was not made.
@@ -126,7 +126,7 @@ pub(crate) struct NotBuilt {
 
 /// A team as others see it.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct TeamView {
     pub(crate) state: Arc<State>,
     /// Loads of the members, in the plan's order, as far as they are known; empty unless it is
     /// ready.
@@ -135,7 +135,7 @@ pub(crate) struct View {
 }
 
 /// The manager of teams, as a team knows it.
-pub(crate) trait Manager: Send + Sync {
+pub(crate) trait TeamManager: Send + Sync {
     /// Tells when nothing is below a team.
     ///
     /// # Errors
@@ -152,39 +152,39 @@ pub(crate) trait Manager: Send + Sync {
 pub(crate) struct Seed {
     pub(crate) shared: Arc<TeamShared>,
     pub(crate) id: TeamId,
-    pub(crate) manager: Arc<dyn Manager>,
+    pub(crate) manager: Arc<dyn TeamManager>,
     /// Planned just now: its first incarnation waits to be told to build.
     pub(crate) fresh: Arc<AtomicBool>,
 }
 
 /// A team; see the module.
-pub(crate) struct Team {
+pub(crate) struct TeamActor {
     me: Context<Msg>,
     seed: Seed,
     log: Log<State>,
     /// Durable state of the team; with its end, as soon as that is begun.
     state: Arc<State>,
     /// Members in the plan's order; empty unless the team was ready.
-    members: Vec<Member>,
+    members: Vec<LiveMember>,
     limiters: Limiters,
     checks: Checks,
     cards: CardsStatus,
-    keeping: Option<Keeping>,
+    keeping: Option<CardWorker>,
     /// Planned just now, and not told to build yet.
     unbuilt: bool,
     /// Caller that waits for the team to be made.
-    building: Option<oneshot::Sender<Result<View, NotBuilt>>>,
+    building: Option<oneshot::Sender<Result<TeamView, NotBuilt>>>,
     /// Callers that wait for the removal; `Some` while the team is being removed.
-    ending: Option<Vec<oneshot::Sender<Ended>>>,
+    ending: Option<Vec<oneshot::Sender<RemovalOutcome>>>,
     /// Outcome of the removal, once it is over.
-    gone: Option<Ended>,
+    gone: Option<RemovalOutcome>,
     /// The error of a failed build, while it is being undone; `unmade` has the members of which
     /// nothing was made.
     failed: Option<ToolError>,
     unmade: BTreeSet<usize>,
 }
 
-impl Entity for Team {
+impl Entity for TeamActor {
     type Msg = Msg;
     type Seed = Seed;
 
@@ -214,9 +214,9 @@ impl Entity for Team {
         if team.state.word() == "ready" {
             let (shared, id) = (team.seed.shared.clone(), team.seed.id);
             let numbers = 0..team.state.plan.members.len();
-            let logs = numbers.map(|number| member::Logs::open(&shared, id, number));
+            let logs = numbers.map(|number| member::MemberLogs::open(&shared, id, number));
             let logs = try_join_all(logs).await?;
-            let unavailable = logs.iter().find_map(member::Logs::unavailable);
+            let unavailable = logs.iter().find_map(member::MemberLogs::unavailable);
             if let Some(why) = unavailable {
                 team.me.address.probe().set_error(why);
             }
@@ -235,7 +235,7 @@ impl Entity for Team {
             // Whoever asked may have gone; so below.
             Msg::Look(reply) => drop(reply.send(self.view())),
             Msg::Inboxes(reply) => {
-                drop(reply.send(self.members.iter().map(Member::messages).collect()));
+                drop(reply.send(self.members.iter().map(LiveMember::messages).collect()));
             }
             Msg::Operate(session, reply) => self.operate(session, ownership::Call::View(reply)),
             Msg::Checked(session, outcome) => self.checked(session, &outcome),
@@ -271,29 +271,29 @@ impl Entity for Team {
     }
 }
 
-impl Team {
-    fn view(&self) -> View {
-        View {
+impl TeamActor {
+    fn view(&self) -> TeamView {
+        TeamView {
             state: self.state.clone(),
-            loads: self.members.iter().map(Member::load).collect(),
+            loads: self.members.iter().map(LiveMember::load).collect(),
             cards: self.cards.clone(),
         }
     }
 
     /// A member of a team that is ready.
-    fn member(&mut self, number: usize) -> Result<&mut Member, ToolError> {
+    fn member(&mut self, number: usize) -> Result<&mut LiveMember, ToolError> {
         self.state.ready()?;
         let gone = || refuse::destroying(&self.state.plan.name);
         self.members.get_mut(number).ok_or_else(gone)
     }
 
-    fn open_members(&mut self, logs: Vec<member::Logs>) {
+    fn open_members(&mut self, logs: Vec<member::MemberLogs>) {
         let state = self.state.clone();
         let workspaces = state.workspaces.iter().flatten();
         let planned = state.plan.members.iter().zip(workspaces);
         let members = planned.zip(logs).enumerate().map(|(number, ((member, workspace), logs))| {
             let team = self.me.address.clone();
-            Member::new(member::Init {
+            LiveMember::new(member::Init {
                 shared: self.seed.shared.clone(),
                 workers: self.me.workers.clone(),
                 post: Arc::new(move |event| team.send(Msg::Member(number, event))),
@@ -307,15 +307,15 @@ impl Team {
         self.members = members.collect();
     }
 
-    fn keep_cards(&mut self, begun: Option<Begun>) {
-        let team = Kept {
+    fn keep_cards(&mut self, begun: Option<CardFeed>) {
+        let team = CardSource {
             shared: self.seed.shared.clone(),
             state: self.state.clone(),
             loads: Box::new(self.loads()),
             status: self.cards.clone(),
         };
         let before = self.keeping.take();
-        self.keeping = Some(Keeping::begin(&self.me.workers, team, begun, before));
+        self.keeping = Some(CardWorker::begin(&self.me.workers, team, begun, before));
     }
 
     /// Asks for the members' loads, from beside the mailbox.
@@ -350,7 +350,7 @@ impl Team {
     fn recorded(
         &self,
         decided: Result<impl Future<Output = Result<(), ToolError>> + Send + 'static, ToolError>,
-        reply: Reply<()>,
+        reply: AnswerSender<()>,
     ) {
         match decided {
             Ok(written) => {

@@ -16,18 +16,18 @@ use hivekeep_kernel::{
     Address, ChildEnd, Context, Entity, Fault, TeamId, ToolCall, ToolError,
     mailbox::ActorUnavailable, serve,
 };
-use hivekeep_runtime::collection::{self, Collection, Member};
+use hivekeep_runtime::collection::{self, Collection, CollectionMember};
 use tokio::sync::oneshot;
 
 use removals::{Removal, Removals};
 
 use crate::{
     cards,
-    directory::{Directory, Entry},
+    directory::{Directory, TeamEntry},
     records::State,
     refuse,
     shared::TeamShared,
-    team::{self, Manager, Team},
+    team::{self, TeamActor, TeamManager},
     tools::team::FAMILY,
 };
 
@@ -68,7 +68,7 @@ impl Msg {
     }
 }
 
-impl Manager for Address<Msg> {
+impl TeamManager for Address<Msg> {
     fn when_childless(
         &self,
         id: TeamId,
@@ -93,13 +93,13 @@ impl From<ToolCall> for Msg {
 pub struct Teams {
     pub(crate) me: Context<Msg>,
     pub(crate) shared: Arc<TeamShared>,
-    pub(crate) teams: Collection<Entry>,
+    pub(crate) teams: Collection<TeamEntry>,
     removals: Removals,
 }
 
-impl Member for Entry {
+impl CollectionMember for TeamEntry {
     type Id = TeamId;
-    type Actor = Team;
+    type Actor = TeamActor;
     const KIND: &'static str = "team";
 
     fn name(&self) -> Option<&str> {

@@ -28,7 +28,7 @@ pub use contents::Contents;
 
 use crate::{
     codes,
-    directory::Card,
+    directory::DirectoryEntry,
     phase::Phase,
     shared::Shared,
     workspace::{self, BackupMsg},
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// A workspace in a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct BackedUp {
     /// Its id.
     pub workspace_id: WorkspaceId,
     /// Its name.
@@ -149,7 +149,7 @@ impl Drop for Frozen {
     }
 }
 
-async fn freeze(card: &Card, name: &str) -> Result<SnapshotId, ToolError> {
+async fn freeze(card: &DirectoryEntry, name: &str) -> Result<SnapshotId, ToolError> {
     let ask = |reply| BackupMsg::Freeze { name: name.to_owned(), reply };
     patiently(card, BUSY, ask).await
 }
@@ -173,7 +173,7 @@ pub(crate) async fn release(shared: Arc<Shared>, made: Vec<(WorkspaceId, Snapsho
 
 /// Asks again for as long as the answer is that it can be tried again.
 async fn patiently<T: Send + 'static>(
-    card: &Card,
+    card: &DirectoryEntry,
     patience: Duration,
     ask: impl Fn(tokio::sync::oneshot::Sender<Result<T, ToolError>>) -> BackupMsg,
 ) -> Result<T, ToolError> {

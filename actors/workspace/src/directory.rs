@@ -17,7 +17,7 @@ use crate::{
 
 /// What is known of a workspace at a glance.
 #[derive(Debug, Clone)]
-pub(crate) struct Card {
+pub(crate) struct DirectoryEntry {
     pub(crate) id: WorkspaceId,
     pub(crate) name: WorkspaceName,
     pub(crate) phase: Phase,
@@ -38,7 +38,7 @@ pub(crate) struct Card {
 /// and removes) and by each workspace (its own card), read by anyone.
 #[derive(Debug, Clone, Default)]
 pub struct WorkspaceDirectory {
-    cards: Arc<DashMap<WorkspaceId, Card>>,
+    cards: Arc<DashMap<WorkspaceId, DirectoryEntry>>,
     names: Arc<DashMap<WorkspaceName, WorkspaceId>>,
     slots: Arc<DashMap<u32, WorkspaceId>>,
 }
@@ -125,11 +125,11 @@ impl WorkspaceDirectory {
         self.cards.contains_key(&id)
     }
 
-    pub(crate) fn insert(&self, card: Card) {
+    pub(crate) fn insert(&self, card: DirectoryEntry) {
         self.cards.insert(card.id, card);
     }
 
-    pub(crate) fn update(&self, id: WorkspaceId, change: impl FnOnce(&mut Card)) {
+    pub(crate) fn update(&self, id: WorkspaceId, change: impl FnOnce(&mut DirectoryEntry)) {
         if let Some(mut card) = self.cards.get_mut(&id) {
             change(&mut card);
         }
@@ -145,24 +145,24 @@ impl WorkspaceDirectory {
     }
 
     /// Everybody's cards, oldest first: not those of the pool.
-    pub(crate) fn cards(&self) -> Vec<Card> {
+    pub(crate) fn cards(&self) -> Vec<DirectoryEntry> {
         self.all().into_iter().filter(|card| card.pool.is_none()).collect()
     }
 
     /// The pool's cards, oldest first.
-    pub(crate) fn pooled(&self) -> Vec<Card> {
+    pub(crate) fn pooled(&self) -> Vec<DirectoryEntry> {
         self.all().into_iter().filter(|card| card.pool.is_some()).collect()
     }
 
     /// All cards, oldest first.
-    pub(crate) fn all(&self) -> Vec<Card> {
+    pub(crate) fn all(&self) -> Vec<DirectoryEntry> {
         let mut cards: Vec<_> = self.cards.iter().map(|card| card.clone()).collect();
         cards.sort_by_key(|card| card.id);
         cards
     }
 
     /// The card of an id, also of the pool's.
-    pub(crate) fn any(&self, id: WorkspaceId) -> Option<Card> {
+    pub(crate) fn any(&self, id: WorkspaceId) -> Option<DirectoryEntry> {
         self.cards.get(&id).map(|card| card.clone())
     }
 
@@ -170,7 +170,7 @@ impl WorkspaceDirectory {
     ///
     /// # Errors
     /// `workspace_not_found`.
-    pub(crate) fn card(&self, id_or_name: &str) -> Result<Card, ToolError> {
+    pub(crate) fn card(&self, id_or_name: &str) -> Result<DirectoryEntry, ToolError> {
         let id = id_or_name.parse().ok().or_else(|| {
             let name: WorkspaceName = id_or_name.parse().ok()?;
             self.names.get(&name).map(|id| *id)

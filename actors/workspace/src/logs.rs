@@ -19,14 +19,14 @@ use crate::{
 };
 
 /// The logs of a daemon's workspaces, by id.
-pub(crate) struct WorkspaceLogs {
+pub(crate) struct WorkspaceLogSet {
     journal: Journal,
     /// Where this daemon's disks are.
     disks: PathBuf,
     open: DashMap<WorkspaceId, Log<Ledger>>,
 }
 
-impl WorkspaceLogs {
+impl WorkspaceLogSet {
     pub(crate) fn new(journal: Journal, disks: PathBuf) -> Self {
         Self { journal, disks, open: DashMap::new() }
     }

@@ -17,7 +17,7 @@ use hivekeep_runtime::Daemon;
 
 use crate::{
     Options, codes,
-    logs::WorkspaceLogs,
+    logs::WorkspaceLogSet,
     transfer_quota::TransferQuota,
     {folders::WorkspaceFolders, shared::Shared},
 };
@@ -117,7 +117,7 @@ impl Shared {
             options,
             git,
             folders,
-            logs: WorkspaceLogs::new(daemon.journal.clone(), disks),
+            logs: WorkspaceLogSet::new(daemon.journal.clone(), disks),
             network,
             images,
             drivers: found.drivers,

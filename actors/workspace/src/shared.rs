@@ -10,8 +10,8 @@ use hivekeep_store::NewEvent;
 use serde_json::Value;
 
 use crate::{
-    Options, codes, directory::WorkspaceDirectory, folders::WorkspaceFolders, logs::WorkspaceLogs,
-    snapshots::RefCounts, traffic::Traffic, transfer_quota::TransferQuota,
+    Options, codes, directory::WorkspaceDirectory, folders::WorkspaceFolders,
+    logs::WorkspaceLogSet, snapshots::RefCounts, traffic::Traffic, transfer_quota::TransferQuota,
 };
 
 /// Everything outside one workspace that it works with.
@@ -27,7 +27,7 @@ pub struct Shared {
     /// Places.
     pub folders: WorkspaceFolders,
     /// Records of the workspaces.
-    pub(crate) logs: WorkspaceLogs,
+    pub(crate) logs: WorkspaceLogSet,
     /// Addresses, policies and forwards.
     pub network: Arc<dyn Network>,
     /// Images.

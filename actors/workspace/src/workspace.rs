@@ -81,7 +81,7 @@ pub(crate) use link_state::{LinkState, usable};
 pub(crate) use messages::{
     Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, SnapshotRequest, TaskMsg,
 };
-pub(crate) use state::{Manager, Seed, Workspace};
+pub(crate) use state::{Seed, Workspace, WorkspaceManager};
 
 use crate::{
     activity::Activity,

@@ -21,7 +21,7 @@ use hivekeep_kernel::{
     CallCx, ChildEnd, Children, Context, Entity, Fault, Reply, RestartPolicy, ToolError,
     children::ChildOutcome, serve,
 };
-use hivekeep_runtime::collection::{Collection, Ended};
+use hivekeep_runtime::collection::{Collection, MemberEnd};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -92,7 +92,7 @@ impl Entity for Workspaces {
     }
 
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
-        if let Some((id, Ended::GivenUp(reason))) = self.workspaces.handle_end(end.clone())? {
+        if let Some((id, MemberEnd::GivenUp(reason))) = self.workspaces.handle_end(end.clone())? {
             // Its record and its machine stay as they are; a person has to look.
             self.shared.publish("actor.gave_up", id, json!({ "reason": reason }));
         }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
-use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, User, View};
+use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, ToolView, User};
 use hivekeep_team::TeamsHandle;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -83,7 +83,7 @@ async fn call(
         // Dropping the call, when the client leaves, cancels it.
         cancel: CancellationToken::new(),
         timeout,
-        view: Arc::new(View::operator()),
+        view: Arc::new(ToolView::operator()),
     });
     let mut call = std::pin::pin!(call);
     loop {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, hash::Hasher};
 
-use hivekeep_registry::{Catalogue, View, mcp_listing};
+use hivekeep_registry::{Catalogue, ToolView, mcp_listing};
 use rmcp::{ErrorData, model::Tool};
 
 /// Tools in one page. Today's all fit; the families to come will not.
@@ -20,7 +20,7 @@ pub struct ToolListing {
 
 impl ToolListing {
     /// The list of a view.
-    pub fn of(catalogue: &Catalogue, view: &View) -> Self {
+    pub fn of(catalogue: &Catalogue, view: &ToolView) -> Self {
         let listed = mcp_listing(catalogue, view);
         // Not for security: it tells one build's list from another's.
         let mut hasher = std::hash::DefaultHasher::new();

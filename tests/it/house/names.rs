@@ -19,30 +19,6 @@ const CONVENTIONS: [(&str, &str); 6] = [
     ("Seed", "what one actor starts from, again after a restart"),
 ];
 
-/// Names that have more than one place, and how many. It may only shrink.
-const ALLOWED: [(&str, usize); 20] = [
-    ("Bounds", 2),
-    ("Card", 2),
-    ("Ended", 3),
-    ("Entry", 2),
-    ("Event", 2),
-    ("Kept", 2),
-    ("Logs", 3),
-    ("MachineDetails", 2),
-    ("Made", 2),
-    ("Manager", 2),
-    ("Member", 3),
-    ("Refused", 3),
-    ("Reply", 2),
-    ("SnapshotRow", 2),
-    ("Team", 2),
-    ("View", 3),
-    ("WorkspaceDetails", 2),
-    ("WorkspaceLogs", 2),
-    ("WorkspaceRow", 2),
-    ("Written", 2),
-];
-
 /// Where types are, `PATH:LINE`, by their names.
 type Places = BTreeMap<String, Vec<String>>;
 
@@ -104,20 +80,15 @@ fn counts(source: &Source) -> bool {
     !source.is_test() && !source.path.split('/').any(|part| part == "examples")
 }
 
-fn findings(places: &Places, allowed: &[(&str, usize)]) -> Vec<String> {
+fn findings(places: &Places) -> Vec<String> {
     let mut found = Vec::new();
     let number = |name: &str| places.get(name).map_or(0, Vec::len);
     for (name, at) in places.iter().filter(|(_, at)| at.len() > 1) {
         let convention = CONVENTIONS.iter().any(|(known, _)| known == name);
-        let is_allowed = allowed.iter().any(|(known, most)| known == name && at.len() <= *most);
-        if !convention && !is_allowed {
+        if !convention {
             let at = at.join(" and ");
             found.push(format!("`{name}` is at {at}: name all but one, or each, after what it is"));
         }
-    }
-    for (name, most) in allowed.iter().filter(|(name, most)| number(name) < *most) {
-        let now = number(name);
-        found.push(format!("`{name}` has {now} places, not {most}: lower or remove its allowance"));
     }
     for (name, _) in CONVENTIONS.iter().filter(|(name, _)| places.len() > 1 && number(name) < 2) {
         found.push(format!("`{name}` occurs once at most: it needs to be no convention"));
@@ -131,7 +102,7 @@ fn a_type_name_occurs_once() {
     let code = sources(&[".rs"]);
     code.iter().filter(|source| counts(source)).for_each(|source| collect(source, &mut places));
     let rule = "a type name that its whole crate sees occurs once in the workspace";
-    assert_none(rule, &findings(&places, &ALLOWED));
+    assert_none(rule, &findings(&places));
 }
 
 #[test]
@@ -143,14 +114,12 @@ fn names_are_seen_as_far_as_their_crate_sees_them() {
     };
     let twice = places("pub struct A;\nmod b {\n    pub(crate) enum A {}\n}\n");
     assert_eq!(twice["A"], ["a.rs:1", "a.rs:3"]);
-    let lines = |places: &Places, allowed: &[_]| findings(places, allowed).len();
-    assert_eq!(lines(&twice, &[]), 1);
-    assert_eq!((lines(&twice, &[("A", 2)]), lines(&twice, &[("A", 3)])), (0, 1));
+    assert_eq!(findings(&twice).len(), 1);
     let kinds = places("pub trait A {}\npub type B = u8;\npub union C { a: u8 }\n");
     assert_eq!(kinds.keys().collect::<Vec<_>>(), ["A", "B", "C"]);
     let hidden = "struct A;\nmod b {\n    pub(super) struct A;\n}\n#[cfg(test)]\npub struct A;\n\
         #[cfg(test)]\nmod tests {\n    pub struct A;\n}\n";
     assert!(places(hidden).is_empty());
     let errors = places("pub enum Error {}\nmod b {\n    pub enum Error {}\n}\n");
-    assert_eq!(lines(&errors, &[]), 0);
+    assert!(findings(&errors).is_empty());
 }

@@ -6,7 +6,7 @@ use hivekeep_kernel::{Addressing, Effect, RateClass, Risk, Tier, ToolSpec};
 use serde_json::{Map, Value};
 
 use super::{
-    Catalogue, Entry,
+    Catalogue, ToolEntry,
     kinds::{kind, resolve},
 };
 
@@ -31,7 +31,7 @@ pub fn docs(catalogue: &Catalogue) -> Vec<(String, String)> {
     pages
 }
 
-fn tool(page: &mut String, entry: &Entry) {
+fn tool(page: &mut String, entry: &ToolEntry) {
     let spec = &entry.info.spec;
     let _ = write!(page, "\n## {}\n\n**{}.** {}\n\n", spec.name, spec.title, entry.description);
     let _ = writeln!(page, "{}\n", facts(spec));

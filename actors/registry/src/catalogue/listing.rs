@@ -3,11 +3,11 @@
 use hivekeep_kernel::{Effect, ToolSpec};
 use serde_json::{Value, json};
 
-use super::{Catalogue, View};
+use super::{Catalogue, ToolView};
 
 /// The MCP tool objects of a view, in the order of declaration. One source for
 /// `tools/list`, `hivekeep tools --json` and the contract check.
-pub fn mcp_listing(catalogue: &Catalogue, view: &View) -> Vec<Value> {
+pub fn mcp_listing(catalogue: &Catalogue, view: &ToolView) -> Vec<Value> {
     catalogue
         .visible(view)
         .map(|entry| {

@@ -115,7 +115,7 @@ fn outputs_may_be_one_of_several_objects() {
 #[test]
 fn listed_tools_are_what_strict_clients_take() {
     let toys = toys();
-    let listing = mcp_listing(&toys, &View::operator());
+    let listing = mcp_listing(&toys, &ToolView::operator());
     assert_eq!(listing.len(), toy_tools().len());
     for tool in &listing {
         for side in ["inputSchema", "outputSchema"] {
@@ -146,20 +146,20 @@ fn listed_tools_are_what_strict_clients_take() {
 #[test]
 fn a_view_shows_its_families_its_tier_and_its_names() {
     let toys = toys();
-    let names = |view: &View| -> Vec<String> {
+    let names = |view: &ToolView| -> Vec<String> {
         let listing = mcp_listing(&toys, view);
         listing.iter().map(|tool| tool["name"].as_str().expect("a text").to_owned()).collect()
     };
-    let user = names(&View::default());
+    let user = names(&ToolView::default());
     assert!(user.contains(&"toy_echo".to_owned()) && !user.contains(&"toy.admin".to_owned()));
-    assert!(names(&View::operator()).contains(&"toy.admin".to_owned()));
-    let boxes = View { toolsets: Some(vec!["Toy-Boxes".to_owned()]), ..View::default() };
+    assert!(names(&ToolView::operator()).contains(&"toy.admin".to_owned()));
+    let boxes = ToolView { toolsets: Some(vec!["Toy-Boxes".to_owned()]), ..ToolView::default() };
     assert_eq!(names(&boxes), ["toy.look"]);
-    let underscored = View { names: NameStyle::Underscored, ..boxes.clone() };
+    let underscored = ToolView { names: NameStyle::Underscored, ..boxes.clone() };
     assert_eq!(names(&underscored), ["toy_look"]);
-    assert_eq!(names(&View { names: NameStyle::Dotted, ..boxes.clone() }), ["toy.look"]);
+    assert_eq!(names(&ToolView { names: NameStyle::Dotted, ..boxes.clone() }), ["toy.look"]);
     assert_eq!(boxes.check(&toys), Ok(()));
-    let wrong = View { toolsets: Some(vec!["cars".to_owned()]), ..View::default() };
+    let wrong = ToolView { toolsets: Some(vec!["cars".to_owned()]), ..ToolView::default() };
     assert_eq!(wrong.check(&toys).expect_err("no cars").code, "unknown_toolset");
     assert_eq!(names(&wrong), [""; 0]);
 }
@@ -167,10 +167,10 @@ fn a_view_shows_its_families_its_tier_and_its_names() {
 #[test]
 fn the_nearest_names_are_of_the_view() {
     let toys = toys();
-    assert_eq!(toys.nearest("toy_ecko", &View::default())[0], "toy_echo");
-    assert_eq!(toys.nearest("toy-admin", &View::operator())[0], "toy.admin");
-    assert!(!toys.nearest("toy_admin", &View::default()).contains(&"toy.admin".to_owned()));
-    assert_eq!(toys.nearest("zzzz", &View::operator()), [""; 0]);
+    assert_eq!(toys.nearest("toy_ecko", &ToolView::default())[0], "toy_echo");
+    assert_eq!(toys.nearest("toy-admin", &ToolView::operator())[0], "toy.admin");
+    assert!(!toys.nearest("toy_admin", &ToolView::default()).contains(&"toy.admin".to_owned()));
+    assert_eq!(toys.nearest("zzzz", &ToolView::operator()), [""; 0]);
 }
 
 #[test]

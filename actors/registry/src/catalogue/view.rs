@@ -23,7 +23,7 @@ pub enum NameStyle {
 
 /// The tools that one attachment is shown. Enforced at every call, not only in listings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub struct ToolView {
     /// Families shown; all when `None`. Case, spaces, `-` and `_` do not matter.
     pub toolsets: Option<Vec<String>>,
     /// The form of names in listings.
@@ -32,13 +32,13 @@ pub struct View {
     pub tier: Tier,
 }
 
-impl Default for View {
+impl Default for ToolView {
     fn default() -> Self {
         Self { toolsets: None, names: NameStyle::AsDeclared, tier: Tier::User }
     }
 }
 
-impl View {
+impl ToolView {
     /// Everything there is.
     pub fn operator() -> Self {
         Self { tier: Tier::Operator, ..Self::default() }

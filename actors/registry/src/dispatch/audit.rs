@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{CallOutcome, CallRequest, Verdict, decide::json as verdicts_json, digest};
-use crate::Entry;
+use crate::ToolEntry;
 
 /// A wait in the queue that a person should know of.
 const LONG_WAIT: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ impl Trail {
         self.digest = Some(digest::of(args));
     }
 
-    pub(super) fn tool(&mut self, entry: &Entry) {
+    pub(super) fn tool(&mut self, entry: &ToolEntry) {
         self.tool = entry.name().to_owned();
         self.family = Some(entry.info.spec.family);
     }

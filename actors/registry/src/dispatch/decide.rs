@@ -10,7 +10,7 @@ use hivekeep_kernel::{Door, Layer, SessionId, ToolError, ToolInfo};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Entry, View, codes};
+use crate::{ToolEntry, ToolView, codes};
 
 /// The layer that asks a person, in verdicts.
 const APPROVAL: &str = "approval";
@@ -23,7 +23,7 @@ pub struct Question<'a> {
     /// The door it came through.
     pub door: Door,
     /// The caller's view of the catalogue.
-    pub view: &'a View,
+    pub view: &'a ToolView,
     /// The tool.
     pub tool: &'static ToolInfo,
     /// The input; its schema has not been checked yet.
@@ -107,7 +107,7 @@ fn denied(question: &Question<'_>, layer: &'static str, why: &str) -> ToolError 
 /// refused. That is an answer, not a gap: it must never run unapproved.
 pub(super) fn approve(
     asks: Asks,
-    entry: &Entry,
+    entry: &ToolEntry,
     verdicts: &mut Vec<Verdict>,
 ) -> Result<(), ToolError> {
     let Asks::Approval(policy) = asks else {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Dispatcher, audit::Trail, limit, resolve, route};
-use crate::View;
+use crate::ToolView;
 
 #[async_trait]
 impl Tools for Dispatcher {
@@ -42,7 +42,7 @@ impl Dispatcher {
         if let Value::Object(args) = &args {
             trail.input(args);
         }
-        let entry = resolve::pass(&inner.catalogue, &View::default(), tool)?;
+        let entry = resolve::pass(&inner.catalogue, &ToolView::default(), tool)?;
         trail.tool(entry);
         entry.check(&args)?;
         // A session that has ended is not kept from being tidied up after.

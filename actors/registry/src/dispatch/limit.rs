@@ -9,7 +9,7 @@ use std::io;
 use hivekeep_kernel::{Effect, Layer, ToolError};
 use serde_json::Value;
 
-use crate::Entry;
+use crate::ToolEntry;
 use crate::codes;
 
 /// Parameters that make results smaller, by their usual names.
@@ -28,7 +28,7 @@ const NARROWING: [&str; 12] = [
     "path",
 ];
 
-pub(super) fn pass(entry: &Entry, value: Value) -> Result<Value, ToolError> {
+pub(super) fn pass(entry: &ToolEntry, value: Value) -> Result<Value, ToolError> {
     let budget = entry.info.spec.result_budget_bytes;
     let mut counter = Counter { left: budget };
     if serde_json::to_writer(&mut counter, &value).is_ok() {
@@ -50,7 +50,7 @@ pub(super) fn pass(entry: &Entry, value: Value) -> Result<Value, ToolError> {
         .detail("narrow_by", narrow))
 }
 
-fn narrowing(entry: &Entry) -> Vec<&'static str> {
+fn narrowing(entry: &ToolEntry) -> Vec<&'static str> {
     let properties = entry.input_schema.get("properties");
     let has = |name: &&str| properties.is_some_and(|all| all.get(*name).is_some());
     NARROWING.into_iter().filter(has).collect()

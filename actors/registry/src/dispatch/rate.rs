@@ -7,11 +7,15 @@ use hivekeep_kernel::{Layer, RateClass, ToolError};
 use serde_json::Value;
 
 use crate::{
-    Entry, codes,
+    ToolEntry, codes,
     sessions::{SessionShared, Slow, Whose},
 };
 
-pub(super) fn pass(shared: &SessionShared, entry: &Entry, args: &Value) -> Result<(), ToolError> {
+pub(super) fn pass(
+    shared: &SessionShared,
+    entry: &ToolEntry,
+    args: &Value,
+) -> Result<(), ToolError> {
     let spec = &entry.info.spec;
     let tokens = (spec.weight)(args);
     let rate = spec.class(args);

@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallId, Door, Progress, ReceiptPad, SessionId, ToolError};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::View;
+use crate::ToolView;
 
 /// One call, as a front door understood it.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct CallRequest {
     /// The caller's own time limit, in place of the tool's.
     pub timeout: Option<Duration>,
     /// The caller's view; no other tool can be called.
-    pub view: Arc<View>,
+    pub view: Arc<ToolView>,
 }
 
 /// Outcome of a call.

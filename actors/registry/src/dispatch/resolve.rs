@@ -6,13 +6,13 @@
 
 use hivekeep_kernel::{Layer, ToolError};
 
-use crate::{Catalogue, Entry, View, codes};
+use crate::{Catalogue, ToolEntry, ToolView, codes};
 
 pub(super) fn pass<'a>(
     catalogue: &'a Catalogue,
-    view: &View,
+    view: &ToolView,
     name: &str,
-) -> Result<&'a Entry, ToolError> {
+) -> Result<&'a ToolEntry, ToolError> {
     if let Some(entry) = catalogue.find(name) {
         return Ok(entry);
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Inner, audit::Trail};
 use crate::{
-    Entry, codes,
+    ToolEntry, codes,
     registry::{Lane, Msg, RoutedCall, Serves},
     sessions::InFlight,
 };
@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// A call that may go.
 pub(super) struct Order<'a> {
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a ToolEntry,
     pub(super) door: Door,
     pub(super) args: Value,
     pub(super) progress: Progress,
@@ -120,7 +120,7 @@ pub(super) async fn pass(
 }
 
 /// The caller's limit, else the input's own with a margin, else the tool's.
-fn time_limit(entry: &Entry, args: &Value, timeout: Option<Duration>) -> Duration {
+fn time_limit(entry: &ToolEntry, args: &Value, timeout: Option<Duration>) -> Duration {
     let spec = &entry.info.spec;
     let named = || Some(Duration::from_secs((spec.limit_secs)(args)?).saturating_add(MARGIN));
     let declared = Duration::from_secs(spec.timeout_secs);

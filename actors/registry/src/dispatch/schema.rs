@@ -7,7 +7,7 @@ use hivekeep_kernel::{Layer, ToolError};
 use jsonschema::{ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
-use crate::Entry;
+use crate::ToolEntry;
 use crate::codes;
 
 /// Violations listed; more would not help, and are not looked for.
@@ -40,7 +40,7 @@ fn fits(value: &Value, left: &mut usize) -> bool {
     }
 }
 
-impl Entry {
+impl ToolEntry {
     /// Checks the input against the tool's declaration.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Entry {
     }
 }
 
-fn lacking(entry: &Entry, action: &str, fields: &[&str]) -> ToolError {
+fn lacking(entry: &ToolEntry, action: &str, fields: &[&str]) -> ToolError {
     let violation = |field: &&str| Violation {
         pointer: format!("/{}", escaped(field)),
         expected: format!("to be there for the action `{action}`"),
@@ -182,7 +182,7 @@ fn escaped(name: &str) -> String {
 }
 
 /// The properties with a star at those that must be there.
-fn properties(entry: &Entry) -> String {
+fn properties(entry: &ToolEntry) -> String {
     let schema = &entry.input_schema;
     let required = schema.get("required").and_then(Value::as_array);
     let must = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use hivekeep_kernel::{Addressing, Layer, Target, ToolError, serve::ActorDirectory};
 use serde_json::Value;
 
-use crate::{Catalogue, Entry, codes};
+use crate::{Catalogue, ToolEntry, codes};
 
 /// Actors by the names that declarations use. Built once, at boot: an actor's
 /// target stays good across the actor's restarts.
@@ -32,15 +32,19 @@ impl Routes {
 
     /// Tools that nobody serves; empty when the boot is right.
     pub fn unserved(&self, catalogue: &Catalogue) -> Vec<&'static str> {
-        let served = |entry: &Entry| match entry.info.spec.addressing {
+        let served = |entry: &ToolEntry| match entry.info.spec.addressing {
             Addressing::Singleton(name) => self.singletons.contains_key(name),
             Addressing::Field { kind, .. } => self.directories.contains_key(kind),
         };
-        catalogue.entries().filter(|entry| !served(entry)).map(Entry::name).collect()
+        catalogue.entries().filter(|entry| !served(entry)).map(ToolEntry::name).collect()
     }
 
     /// The target of a call whose input passed the schema.
-    pub(crate) fn find(&self, entry: &Entry, args: &Value) -> Result<Arc<dyn Target>, ToolError> {
+    pub(crate) fn find(
+        &self,
+        entry: &ToolEntry,
+        args: &Value,
+    ) -> Result<Arc<dyn Target>, ToolError> {
         let unserved = || ToolError::internal(format!("nobody serves `{}`", entry.name()));
         match entry.info.spec.addressing {
             Addressing::Singleton(name) => self.singletons.get(name).cloned().ok_or_else(unserved),

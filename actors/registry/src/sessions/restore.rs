@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{Address, Census, Resources, SessionId};
 use hivekeep_runtime::{
-    collection::Member,
+    collection::CollectionMember,
     log::{self, Log, LogError},
 };
 use hivekeep_store::Journal;

@@ -12,7 +12,7 @@ use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, SessionId, ToolError};
 use hivekeep_runtime::{
-    collection::{Collection, Ended},
+    collection::{Collection, MemberEnd},
     log::{Decision, Log, LogError},
 };
 use hivekeep_store::NewEvent;
@@ -42,7 +42,7 @@ pub enum Msg {
     },
     /// A new session was written, or not. From the supervisor's own worker.
     #[doc(hidden)]
-    Written(Written),
+    Written(SessionWritten),
     /// A session that was given up is over. From the supervisor's own worker.
     #[doc(hidden)]
     Ended(SessionId),
@@ -58,7 +58,7 @@ pub enum Msg {
 
 /// A new session on its way through the journal.
 #[derive(Debug)]
-pub struct Written {
+pub struct SessionWritten {
     shared: Arc<SessionShared>,
     outcome: Result<(), ToolError>,
 }
@@ -117,8 +117,8 @@ impl Entity for Sessions {
 
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         match self.live.handle_end(end)? {
-            Some((id, Ended::InOrder)) => self.ended(id),
-            Some((id, Ended::GivenUp(_))) => self.end_given_up(id),
+            Some((id, MemberEnd::InOrder)) => self.ended(id),
+            Some((id, MemberEnd::GivenUp(_))) => self.end_given_up(id),
             None => {}
         }
         Ok(())
@@ -206,11 +206,11 @@ impl Sessions {
             };
             let (shared, outcome) = (Arc::new(shared), outcome.map_err(ToolError::from));
             // Nobody there: the openers' questions are dropped with this.
-            let _ = me.send(Msg::Written(Written { shared, outcome }));
+            let _ = me.send(Msg::Written(SessionWritten { shared, outcome }));
         });
     }
 
-    fn written(&mut self, Written { shared, outcome }: Written) -> Result<(), Fault> {
+    fn written(&mut self, SessionWritten { shared, outcome }: SessionWritten) -> Result<(), Fault> {
         let Some(SessionMember::Opening { openers, .. }) = self.live.remove(shared.id) else {
             return Ok(());
         };

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
-    Options, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed, User, View,
-    codes, dispatch, registry, sessions,
+    Options, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed, ToolView,
+    User, codes, dispatch, registry, sessions,
 };
 
 /// Restarts at once and for ever: a test ends it.
@@ -224,7 +224,7 @@ impl Stage {
             progress: Progress::default(),
             cancel: CancellationToken::new(),
             timeout: None,
-            view: Arc::new(View::operator()),
+            view: Arc::new(ToolView::operator()),
         }
     }
 

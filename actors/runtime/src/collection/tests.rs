@@ -52,7 +52,7 @@ struct Card {
     counts: bool,
 }
 
-impl Member for Card {
+impl CollectionMember for Card {
     type Id = Id;
     type Actor = Counter;
     const KIND: &'static str = "counter";
@@ -77,11 +77,11 @@ fn card(name: &str) -> Card {
 
 type Look = Box<dyn FnOnce(&mut Collection<Card>) + Send>;
 
-struct Manager(Collection<Card>, mpsc::Sender<(Id, Ended)>);
+struct Manager(Collection<Card>, mpsc::Sender<(Id, MemberEnd)>);
 
 impl Entity for Manager {
     type Msg = Look;
-    type Seed = (Census, mpsc::Sender<(Id, Ended)>);
+    type Seed = (Census, mpsc::Sender<(Id, MemberEnd)>);
     async fn start((census, news): Self::Seed, me: Context<Look>) -> Result<Self, Fault> {
         Ok(Self(Collection::new(&me, census), news))
     }
@@ -100,7 +100,7 @@ impl Entity for Manager {
 struct Stage {
     manager: Address<Look>,
     census: Census,
-    news: mpsc::Receiver<(Id, Ended)>,
+    news: mpsc::Receiver<(Id, MemberEnd)>,
 }
 
 impl Stage {
@@ -129,9 +129,9 @@ async fn members_are_found_by_id_and_name_and_bounded_in_number() {
     stage
         .with(move |all| {
             assert_eq!(all.admit(one, card("a"), 2), Ok(()));
-            assert_eq!(all.admit(two, card("a"), 2), Err(Refused::NameTaken(one)));
+            assert_eq!(all.admit(two, card("a"), 2), Err(NotAdmitted::NameTaken(one)));
             assert_eq!(all.admit(two, Card { name: None, counts: true }, 2), Ok(()));
-            assert_eq!(all.admit(three, card("b"), 2), Err(Refused::Full(2)));
+            assert_eq!(all.admit(three, card("b"), 2), Err(NotAdmitted::Full(2)));
             let uncounted = Card { counts: false, ..card("b") };
             assert_eq!(all.admit(three, uncounted, 2), Ok(()), "it takes no place");
             assert_eq!(all.find("a").map(|(id, _)| id), Some(one));
@@ -154,7 +154,7 @@ async fn a_member_that_takes_another_name_leaves_its_old_one_to_others() {
             assert_eq!(all.insert(one, card("b")), Ok(()));
             assert!(all.find("a").is_none());
             assert_eq!(all.insert(two, card("a")), Ok(()));
-            assert_eq!(all.insert(one, card("a")), Err(Refused::NameTaken(two)));
+            assert_eq!(all.insert(one, card("a")), Err(NotAdmitted::NameTaken(two)));
             assert_eq!(all.find("b").map(|(id, _)| id), Some(one));
         })
         .await;
@@ -177,7 +177,7 @@ async fn an_actor_starts_where_others_wait_for_it() {
         })
         .await;
     known.send(Order::Stop).expect("it is there");
-    assert_eq!(stage.news.recv().await, Some((id, Ended::InOrder)));
+    assert_eq!(stage.news.recv().await, Some((id, MemberEnd::InOrder)));
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn an_actor_ends_in_order_or_is_given_up_and_takes_no_place_then() {
         (&*format!("counters/{fails}"), "counter")
     );
     stop.send(Order::Stop).expect("it is there");
-    assert_eq!(stage.news.recv().await, Some((stops, Ended::InOrder)));
+    assert_eq!(stage.news.recv().await, Some((stops, MemberEnd::InOrder)));
     let given_up = loop {
         // It is down for a moment between two incarnations.
         let _between = fail.send(Order::Fail);
@@ -207,7 +207,7 @@ async fn an_actor_ends_in_order_or_is_given_up_and_takes_no_place_then() {
             break ended;
         }
     };
-    assert!(matches!(given_up, (id, Ended::GivenUp(_)) if id == fails), "{given_up:?}");
+    assert!(matches!(given_up, (id, MemberEnd::GivenUp(_)) if id == fails), "{given_up:?}");
     stage
         .with(move |all| {
             assert!(all.address(stops).is_none() && all.given_up(stops).is_none());

@@ -15,12 +15,12 @@ use hivekeep_store::{Journal, StreamId};
 use super::{Log, LogError, Sourced};
 
 /// The open logs of a kind.
-pub struct Logs<S: Sourced> {
+pub struct LogSet<S: Sourced> {
     journal: Journal,
     open: Mutex<HashMap<StreamId, Log<S>>>,
 }
 
-impl<S: Sourced> Logs<S> {
+impl<S: Sourced> LogSet<S> {
     /// None is open yet.
     pub fn new(journal: Journal) -> Self {
         Self { journal, open: Mutex::default() }

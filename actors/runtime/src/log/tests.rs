@@ -218,7 +218,7 @@ async fn an_answer_without_a_record_comes_behind_what_was_decided() {
 async fn whoever_opens_a_log_again_goes_on_with_it_until_it_has_ended() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = journal(folder.path());
-    let logs = Logs::<Account>::new(journal.clone());
+    let logs = LogSet::<Account>::new(journal.clone());
     let first = logs.begin(id());
     // Its actor dies before any of this is handed to the journal.
     let unwritten = first.decide::<LogError>(|_| Ok(Decision::record(Record::Opened { sum: 1 })));

@@ -33,18 +33,18 @@ impl<G: Saga> Clone for SagaSeed<G> {
 
 /// One saga. It ends when nothing is left to do.
 pub struct SagaActor<G: Saga> {
-    me: Context<Ended>,
+    me: Context<SagaEnded>,
     _saga: std::marker::PhantomData<fn() -> G>,
 }
 
 /// The end of its work: nothing is left, or why it cannot go on.
-pub struct Ended(Result<(), String>);
+pub struct SagaEnded(Result<(), String>);
 
 impl<G: Saga> Entity for SagaActor<G> {
-    type Msg = Ended;
+    type Msg = SagaEnded;
     type Seed = SagaSeed<G>;
 
-    async fn start(seed: SagaSeed<G>, me: Context<Ended>) -> Result<Self, Fault> {
+    async fn start(seed: SagaSeed<G>, me: Context<SagaEnded>) -> Result<Self, Fault> {
         let SagaSeed { args, handle, sessions, closing } = seed;
         if !handle.resume().await {
             return Err(Fault::new("nothing is recorded of it any more"));
@@ -56,12 +56,12 @@ impl<G: Saga> Entity for SagaActor<G> {
             let outcome = AssertUnwindSafe(run.drive()).catch_unwind().await;
             let outcome = outcome.unwrap_or_else(|_| Err("its work panicked".to_owned()));
             // An actor that is gone is followed by one that goes on from the records.
-            let _ = address.send(Ended(outcome));
+            let _ = address.send(SagaEnded(outcome));
         });
         Ok(Self { me, _saga: std::marker::PhantomData })
     }
 
-    fn handle(&mut self, Ended(outcome): Ended) -> Result<(), Fault> {
+    fn handle(&mut self, SagaEnded(outcome): SagaEnded) -> Result<(), Fault> {
         outcome.map(|()| self.me.stop("it is over")).map_err(Fault)
     }
 }

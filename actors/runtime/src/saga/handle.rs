@@ -12,7 +12,7 @@ use crate::log::{Decision, Log, LogError, Sourced};
 type RecordOf<G> = <<G as Saga>::State as Sourced>::Record;
 
 /// A saga as it is seen: what is durable, and what is never recorded.
-pub struct View<G: Saga> {
+pub struct SagaView<G: Saga> {
     /// With every record on the disk.
     pub state: G::State,
     /// Of the incarnation that runs.
@@ -21,14 +21,14 @@ pub struct View<G: Saga> {
     pub given_up: Option<String>,
 }
 
-impl<G: Saga> Clone for View<G> {
+impl<G: Saga> Clone for SagaView<G> {
     fn clone(&self) -> Self {
         let Self { state, live, given_up } = self;
         Self { state: state.clone(), live: live.clone(), given_up: given_up.clone() }
     }
 }
 
-impl<G: Saga> View<G> {
+impl<G: Saga> SagaView<G> {
     fn new(state: G::State) -> Self {
         Self { state, live: G::Live::default(), given_up: None }
     }
@@ -37,7 +37,7 @@ impl<G: Saga> View<G> {
 /// See the module. Clones are one.
 pub struct SagaHandle<G: Saga> {
     log: Log<G::State>,
-    view: Arc<watch::Sender<View<G>>>,
+    view: Arc<watch::Sender<SagaView<G>>>,
     cancelled: CancellationToken,
 }
 
@@ -63,7 +63,7 @@ impl From<LogError> for NotCancelled {
 impl<G: Saga> SagaHandle<G> {
     /// The handle of a saga with this log; `None` when nothing is recorded of it.
     pub fn new(log: Log<G::State>) -> Option<Self> {
-        let view = View::<G>::new(log.state()?);
+        let view = SagaView::<G>::new(log.state()?);
         let cancelled = CancellationToken::new();
         if view.state.is_cancelled() {
             cancelled.cancel();
@@ -77,12 +77,12 @@ impl<G: Saga> SagaHandle<G> {
     }
 
     /// Looks at it without a copy; `look` is short, and asks nothing of this handle.
-    pub fn view<R>(&self, look: impl FnOnce(&View<G>) -> R) -> R {
+    pub fn view<R>(&self, look: impl FnOnce(&SagaView<G>) -> R) -> R {
         look(&self.view.borrow())
     }
 
     /// Watches it.
-    pub fn watch(&self) -> watch::Receiver<View<G>> {
+    pub fn watch(&self) -> watch::Receiver<SagaView<G>> {
         self.view.subscribe()
     }
 
@@ -163,7 +163,7 @@ impl<G: Saga> SagaHandle<G> {
         if state.is_cancelled() {
             self.cancelled.cancel();
         }
-        self.view.send_replace(View::new(state));
+        self.view.send_replace(SagaView::new(state));
         true
     }
 }

@@ -315,7 +315,7 @@ proptest! {
                 let stage = started(&journal, &world).await;
                 let mut view = stage.handle.watch();
                 let before = view.borrow().state.packed.len();
-                let enough = |view: &View<Packing>| {
+                let enough = |view: &SagaView<Packing>| {
                     view.state.shipped.is_some() || view.state.packed.len() >= before + records
                 };
                 view.wait_for(enough).await.expect("it is watched");

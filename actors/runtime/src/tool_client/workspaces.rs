@@ -8,7 +8,7 @@ use super::{OnBehalfOf, Origin, ToolClient};
 
 /// A workspace in the list.
 #[derive(Debug, Deserialize)]
-pub struct WorkspaceRow {
+pub struct ListedWorkspace {
     /// Its id.
     pub workspace_id: WorkspaceId,
     /// Its unique name.
@@ -19,7 +19,7 @@ pub struct WorkspaceRow {
 
 /// The state of a workspace.
 #[derive(Debug, Deserialize)]
-pub struct WorkspaceDetails {
+pub struct InspectedWorkspace {
     /// `running`, `stopped` and so on.
     pub state: String,
     /// Why it failed.
@@ -30,22 +30,22 @@ pub struct WorkspaceDetails {
     pub ip: Option<String>,
     /// Of one that runs.
     #[serde(default)]
-    pub machine: Option<MachineDetails>,
+    pub machine: Option<InspectedMachine>,
     /// Its snapshots.
     #[serde(default)]
-    pub snapshots: Vec<SnapshotRow>,
+    pub snapshots: Vec<InspectedSnapshot>,
 }
 
 /// The machine of a workspace.
 #[derive(Debug, Deserialize)]
-pub struct MachineDetails {
+pub struct InspectedMachine {
     /// `up` when its guest answers.
     pub link: String,
 }
 
 /// A snapshot of a workspace.
 #[derive(Debug, Deserialize)]
-pub struct SnapshotRow {
+pub struct InspectedSnapshot {
     /// Its name, unique in the workspace.
     pub name: String,
 }
@@ -59,10 +59,10 @@ impl<O: Origin> ToolClient<O> {
         &self,
         origin: O,
         caller: &OnBehalfOf,
-    ) -> Result<Vec<WorkspaceRow>, ToolError> {
+    ) -> Result<Vec<ListedWorkspace>, ToolError> {
         #[derive(Deserialize)]
         struct Listed {
-            workspaces: Vec<WorkspaceRow>,
+            workspaces: Vec<ListedWorkspace>,
         }
         let listed: Listed = self.call(origin, caller, "workspace_list", json!({})).await?;
         Ok(listed.workspaces)
@@ -77,7 +77,7 @@ impl<O: Origin> ToolClient<O> {
         origin: O,
         caller: &OnBehalfOf,
         id_or_name: &str,
-    ) -> Result<WorkspaceDetails, ToolError> {
+    ) -> Result<InspectedWorkspace, ToolError> {
         let args = json!({ "workspace_id": id_or_name });
         self.call(origin, caller, "workspace_info", args).await
     }
@@ -125,7 +125,7 @@ impl<O: Origin> ToolClient<O> {
             let (error, passing) = match removed {
                 Ok(_) => return Ok(()),
                 Err(error) if error.is(codes::WORKSPACE_NOT_FOUND) => {
-                    let is_it = |row: &WorkspaceRow| {
+                    let is_it = |row: &ListedWorkspace| {
                         row.name == id_or_name || row.workspace_id.to_string() == id_or_name
                     };
                     if !self.workspaces(origin, caller).await?.iter().any(is_it) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::ports::{TaskOutcome, TaskResult, TaskText};
-use hivekeep_runtime::saga::View;
+use hivekeep_runtime::saga::SagaView;
 
 use super::{
     ObservedSwarm, SwarmSaga,
@@ -15,7 +15,7 @@ use crate::codes;
 use crate::tools::{SwarmMerge, SwarmResult, SwarmRow, SwarmSummary, SwarmTaskResult};
 
 /// Report of a swarm's progress or result.
-pub(crate) fn result(View { state, live, .. }: &View<SwarmSaga>) -> SwarmResult {
+pub(crate) fn result(SagaView { state, live, .. }: &SagaView<SwarmSaga>) -> SwarmResult {
     match state {
         SwarmState::Running(state) => state.result(live, Utc::now()),
         SwarmState::Finished(over) => over.result.clone(),
@@ -23,7 +23,7 @@ pub(crate) fn result(View { state, live, .. }: &View<SwarmSaga>) -> SwarmResult 
 }
 
 /// Row of a swarm in the list of a session that owns it.
-pub(crate) fn row(View { state, live, .. }: &View<SwarmSaga>) -> SwarmRow {
+pub(crate) fn row(SagaView { state, live, .. }: &SagaView<SwarmSaga>) -> SwarmRow {
     match state {
         SwarmState::Running(state) => row_of(&state.result(live, Utc::now())),
         SwarmState::Finished(over) => row_of(&over.result),

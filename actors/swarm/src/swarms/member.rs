@@ -2,7 +2,7 @@
 
 use hivekeep_kernel::{SessionId, SwarmId};
 use hivekeep_runtime::{
-    collection::Member,
+    collection::CollectionMember,
     saga::{SagaActor, SagaHandle},
 };
 
@@ -29,7 +29,7 @@ pub(super) enum SwarmMember {
     Finished { owner: SessionId, row: SwarmRow, bytes: usize },
 }
 
-impl Member for SwarmMember {
+impl CollectionMember for SwarmMember {
     type Id = SwarmId;
     type Actor = SagaActor<SwarmSaga>;
     const KIND: &'static str = "swarm";

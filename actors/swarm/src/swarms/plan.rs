@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::Utc;
 use hivekeep_kernel::{CallCx, Layer, SwarmId, ToolError};
 
-use hivekeep_runtime::{OnBehalfOf, WorkspaceRow as Row};
+use hivekeep_runtime::{ListedWorkspace as Row, OnBehalfOf};
 
 use super::contexts;
 use crate::{

@@ -53,19 +53,19 @@ impl CardsStatus {
 
 /// The worker of a team. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Keeping {
+pub(crate) struct CardWorker {
     stop: CancellationToken,
     worker: TaskTracker,
 }
 
 /// Cards and events of a team that gets ready: the cards were written before it was.
-pub(crate) struct Begun {
+pub(crate) struct CardFeed {
     /// Subscription from before the members were looked at.
     events: Subscription,
     pub(crate) known: Known,
 }
 
-impl Begun {
+impl CardFeed {
     /// To be had before anything is looked at, so that nothing is missed in between.
     pub(crate) fn new(shared: &TeamShared) -> Self {
         Self { events: shared.events.subscribe(None, BACKLOG), known: Known::default() }
@@ -73,20 +73,20 @@ impl Begun {
 }
 
 /// A team whose cards are kept.
-pub(crate) struct Kept {
+pub(crate) struct CardSource {
     pub(crate) shared: Arc<TeamShared>,
     pub(crate) state: Arc<State>,
     pub(crate) loads: Box<Loads>,
     pub(crate) status: CardsStatus,
 }
 
-impl Keeping {
+impl CardWorker {
     /// Keeps the cards of a ready team until it is stopped. Unless they were written just now, they
     /// are made whole first: files may be missing or old. It takes the place of the one before it.
     pub(crate) fn begin(
         workers: &Workers,
-        team: Kept,
-        begun: Option<Begun>,
+        team: CardSource,
+        begun: Option<CardFeed>,
         before: Option<Self>,
     ) -> Self {
         let (stop, worker) = (CancellationToken::new(), TaskTracker::new());
@@ -119,13 +119,13 @@ enum Due {
     Members,
 }
 
-async fn keep(team: &Kept, begun: Option<Begun>) {
-    let Kept { shared, state, loads, status } = team;
+async fn keep(team: &CardSource, begun: Option<CardFeed>) {
+    let CardSource { shared, state, loads, status } = team;
     let (written, mut begun) = match begun {
         Some(begun) => (status.get() == TeamCards::Written, begun),
-        None => (false, Begun::new(shared)),
+        None => (false, CardFeed::new(shared)),
     };
-    let Begun { events, known } = &mut begun;
+    let CardFeed { events, known } = &mut begun;
     let mut due = (!written).then_some(Due::Members);
     let (mut again, mut busy) = (AGAIN, false);
     loop {

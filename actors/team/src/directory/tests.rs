@@ -2,21 +2,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-type Teams = BTreeMap<TeamId, Entry>;
+type Teams = BTreeMap<TeamId, TeamEntry>;
 
 fn limits() -> Options {
     Options { max_total_vms: 30, max_vms_per_team: 8, max_nesting_depth: 3, ..Options::default() }
 }
 
-fn entry(name: &str, parent: Option<TeamId>, max_vms: u32, members: u32) -> Entry {
-    Entry { name: name.to_owned(), parent, max_vms, members, at: DateTime::UNIX_EPOCH }
+fn entry(name: &str, parent: Option<TeamId>, max_vms: u32, members: u32) -> TeamEntry {
+    TeamEntry { name: name.to_owned(), parent, max_vms, members, at: DateTime::UNIX_EPOCH }
 }
 
 fn directory(teams: &Teams) -> Directory<'_> {
     teams.iter().map(|(id, team)| (*id, team)).collect()
 }
 
-fn admit(teams: &mut Teams, new: Entry) -> Result<TeamId, Refused> {
+fn admit(teams: &mut Teams, new: TeamEntry) -> Result<TeamId, LimitReached> {
     directory(teams).fits(&new, &limits(), |_| false)?;
     let id = TeamId::new();
     teams.insert(id, new);
@@ -29,7 +29,10 @@ fn every_team_above_has_to_have_room() {
     let a = admit(&mut teams, entry("a", None, 5, 2)).expect("fits");
     let b = admit(&mut teams, entry("b", Some(a), 9, 2)).expect("fits");
     let refused = admit(&mut teams, entry("c", Some(b), 9, 2)).expect_err("a is the grandparent");
-    assert_eq!(refused, Refused::Budget { team: "a".to_owned(), max_vms: 5, used: 4, wanted: 2 });
+    assert_eq!(
+        refused,
+        LimitReached::Budget { team: "a".to_owned(), max_vms: 5, used: 4, wanted: 2 }
+    );
     let c = admit(&mut teams, entry("c", Some(b), 9, 1)).expect("fits");
     assert_eq!(directory(&teams).cascade(a), [c, b, a]);
     assert_eq!(directory(&teams).used(a), 5);
@@ -41,24 +44,24 @@ fn every_team_above_has_to_have_room() {
 fn a_team_is_refused_for_what_stands_in_the_way() {
     let mut teams = Teams::new();
     let own = admit(&mut teams, entry("x", None, 2, 3)).expect_err("own limit");
-    assert!(matches!(own, Refused::Budget { used: 0, .. }));
+    assert!(matches!(own, LimitReached::Budget { used: 0, .. }));
     let many = admit(&mut teams, entry("x", None, 99, 9)).expect_err("too many");
-    assert!(matches!(many, Refused::TooManyRoles { .. }));
+    assert!(matches!(many, LimitReached::TooManyRoles { .. }));
     let orphan = admit(&mut teams, entry("x", Some(TeamId::new()), 9, 1));
-    assert_eq!(orphan, Err(Refused::ParentGone));
+    assert_eq!(orphan, Err(LimitReached::ParentGone));
     let mut parent = None;
     for depth in 0..=3 {
         let new = entry(&depth.to_string(), parent, 9, 1);
         parent = Some(admit(&mut teams, new).expect("four levels"));
     }
     let deep = admit(&mut teams, entry("x", parent, 9, 1)).expect_err("a fifth");
-    assert_eq!(deep, Refused::TooDeep { depth: 4, limit: 3 });
+    assert_eq!(deep, LimitReached::TooDeep { depth: 4, limit: 3 });
     let below = entry("x", parent, 9, 1);
     let closing = directory(&teams).fits(&below, &limits(), |id| Some(id) == parent);
-    assert_eq!(closing, Err(Refused::ParentClosing("3".to_owned())));
+    assert_eq!(closing, Err(LimitReached::ParentClosing("3".to_owned())));
     let tight = Options { max_total_vms: 4, ..limits() };
     let total = directory(&teams).fits(&entry("x", None, 9, 1), &tight, |_| false);
-    assert_eq!(total, Err(Refused::Total { used: 4, wanted: 1, limit: 4 }));
+    assert_eq!(total, Err(LimitReached::Total { used: 4, wanted: 1, limit: 4 }));
 }
 
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const BOUNDS: Bounds = Bounds { messages: 8, bytes: 8 * 600 };
+const BOUNDS: InboxBounds = InboxBounds { messages: 8, bytes: 8 * 600 };
 
 fn message(content: &str) -> Arc<Message> {
     Arc::new(Message {
@@ -31,7 +31,7 @@ fn replay(snapshot: Option<&[u8]>, records: &[Vec<u8>]) -> Inbox {
 
 #[test]
 fn the_bounds_count_what_is_decided_and_a_large_one_is_picked_alone() {
-    let (bounds, mut inbox) = (Bounds { messages: 2, bytes: 4_000 }, Inbox::default());
+    let (bounds, mut inbox) = (InboxBounds { messages: 2, bytes: 4_000 }, Inbox::default());
     let large = message(&"x".repeat(3_000));
     inbox.room(bounds, &large).expect("room");
     inbox.put(large.clone());

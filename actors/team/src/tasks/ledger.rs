@@ -50,7 +50,7 @@ pub struct Task {
 
 /// The size of a ledger.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct LedgerBounds {
     /// Tasks without a result, and results that wait.
     pub tasks: usize,
     /// Bytes of the former, and of the latter.
@@ -70,7 +70,7 @@ pub enum Stand {
 
 /// A task that is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum TaskRefused {
     /// Another task has its id.
     Differs,
     /// There is no room.
@@ -109,9 +109,9 @@ impl TaskLedger {
     ///
     /// # Errors
     /// Another task has its id, or there is no room.
-    pub fn admit(&self, bounds: Bounds, task: &Task) -> Result<Stand, Refused> {
+    pub fn admit(&self, bounds: LedgerBounds, task: &Task) -> Result<Stand, TaskRefused> {
         let same = |known: &str, stand| {
-            if known == task.work.print() { Ok(stand) } else { Err(Refused::Differs) }
+            if known == task.work.print() { Ok(stand) } else { Err(TaskRefused::Differs) }
         };
         let task_id = &task.work.task_id;
         match self.places.get(task_id) {
@@ -132,7 +132,7 @@ impl TaskLedger {
         }
         let (tasks, bytes) = (self.open.len() + self.results.len(), self.open_bytes);
         if tasks >= bounds.tasks || bytes + weight(task) > bounds.bytes {
-            return Err(Refused::Full { tasks, bytes });
+            return Err(TaskRefused::Full { tasks, bytes });
         }
         Ok(Stand::New)
     }
@@ -144,7 +144,7 @@ impl TaskLedger {
     }
 
     /// Number of results that may be fetched: they wait in the guest as long as there is no room.
-    pub fn room(&self, bounds: Bounds) -> usize {
+    pub fn room(&self, bounds: LedgerBounds) -> usize {
         let left = bounds.bytes.saturating_sub(self.results.bytes());
         if left == 0 { 0 } else { (left / LARGEST_RESULT_BYTES).clamp(1, MOST_RESULTS) }
     }

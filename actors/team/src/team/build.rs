@@ -9,14 +9,14 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Msg, NotBuilt, Team, View, member};
+use super::{Msg, NotBuilt, TeamActor, TeamView, member};
 use crate::{
     cards::{
         self,
-        keep::{Begun, CardsStatus},
+        keep::{CardFeed, CardsStatus},
     },
     codes, group,
-    records::{GoldenSnapshot, Member, Plan, Record, State},
+    records::{GoldenSnapshot, MemberPlan, Plan, Record, State},
     refuse,
     shared::{OnBehalfOf, TeamShared},
 };
@@ -25,25 +25,25 @@ use crate::{
 const GRACE: Duration = Duration::from_secs(120);
 
 /// Members that are made, which is recorded.
-pub(crate) struct Made {
-    cards: Begun,
+pub(crate) struct BuiltMembers {
+    cards: CardFeed,
 }
 
 /// Members that were not made, and why.
-pub(crate) struct Unmade {
+pub(crate) struct BuildFailure {
     error: ToolError,
     /// Numbers of those of which nothing was.
     nothing: BTreeSet<usize>,
 }
 
-impl From<ToolError> for Unmade {
+impl From<ToolError> for BuildFailure {
     fn from(error: ToolError) -> Self {
         Self { error, nothing: BTreeSet::new() }
     }
 }
 
-impl Team {
-    pub(super) fn build(&mut self, cx: CallCx, reply: oneshot::Sender<Result<View, NotBuilt>>) {
+impl TeamActor {
+    pub(super) fn build(&mut self, cx: CallCx, reply: oneshot::Sender<Result<TeamView, NotBuilt>>) {
         if !std::mem::take(&mut self.unbuilt) {
             // Its first incarnation ended before it was told to; this one undoes the plan.
             let error = refuse::destroying(&self.state.plan.name);
@@ -59,13 +59,13 @@ impl Team {
         });
     }
 
-    pub(super) fn built(&mut self, outcome: Result<Made, Unmade>) {
+    pub(super) fn built(&mut self, outcome: Result<BuiltMembers, BuildFailure>) {
         match outcome {
-            Ok(Made { cards }) => {
+            Ok(BuiltMembers { cards }) => {
                 self.refresh();
                 let (shared, id) = (&self.seed.shared, self.seed.id);
                 let numbers = 0..self.state.plan.members.len();
-                let logs = numbers.map(|number| member::Logs::begin(shared, id, number));
+                let logs = numbers.map(|number| member::MemberLogs::begin(shared, id, number));
                 self.open_members(logs.collect());
                 self.keep_cards(Some(cards));
                 let view = self.view();
@@ -74,7 +74,7 @@ impl Team {
                     drop(reply.send(Ok(view)));
                 }
             }
-            Err(Unmade { error, nothing }) => {
+            Err(BuildFailure { error, nothing }) => {
                 self.failed = Some(error);
                 self.unmade = nothing;
                 self.end(None);
@@ -89,7 +89,7 @@ async fn build(
     state: &State,
     cx: &CallCx,
     cards: &CardsStatus,
-) -> Result<Made, Unmade> {
+) -> Result<BuiltMembers, BuildFailure> {
     fault_point!("team.after_plan");
     let plan = &state.plan;
     // The first that fails stops the others.
@@ -135,7 +135,7 @@ async fn build(
         }
     }
     if let Some(error) = failed {
-        return Err(Unmade { error, nothing });
+        return Err(BuildFailure { error, nothing });
     }
     if cx.cancel.is_cancelled() {
         return Err(ToolError::cancelled().into());
@@ -143,7 +143,7 @@ async fn build(
     let workspaces: Vec<_> = made.into_iter().flatten().collect();
     group::join(shared, plan.id, &workspaces).await?;
     let ready = State { workspaces: Some(workspaces.clone()), ..state.clone() };
-    let mut begun = Begun::new(shared);
+    let mut begun = CardFeed::new(shared);
     cards.set(cards::first(shared, &caller, &ready, &mut begun.known).await);
     fault_point!("team.before_ready");
     let data = json!({ "owner": plan.owner, "workspaces": workspaces });
@@ -152,7 +152,7 @@ async fn build(
     let recorded = log.decide::<ToolError>(|_| Ok(ready))?;
     recorded.await.map_err(ToolError::from)?;
     fault_point!("team.after_ready");
-    Ok(Made { cards: begun })
+    Ok(BuiltMembers { cards: begun })
 }
 
 /// Makes a member's workspace.
@@ -160,7 +160,7 @@ async fn make(
     shared: &TeamShared,
     plan: &Plan,
     caller: &OnBehalfOf,
-    member: &Member,
+    member: &MemberPlan,
 ) -> Result<WorkspaceId, ToolError> {
     #[derive(Deserialize)]
     struct Answer {

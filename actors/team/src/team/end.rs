@@ -8,10 +8,10 @@ use hivekeep_runtime::log::{Decision, Log};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Msg, NotBuilt, Reply, Team};
+use super::{AnswerSender, Msg, NotBuilt, TeamActor};
 use crate::{
     api::TeamCards,
-    cards::{self, keep::Keeping},
+    cards::{self, keep::CardWorker},
     inbox,
     records::{self, Record, State},
     refuse,
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const AGAIN: Duration = Duration::from_millis(50);
 /// A member that was to be removed.
 #[derive(Debug, Clone)]
-pub(crate) struct Gone {
+pub(crate) struct RemovedMember {
     pub(crate) number: usize,
     pub(crate) workspace: Option<WorkspaceId>,
     pub(crate) outcome: Result<(), ToolError>,
@@ -34,17 +34,17 @@ pub(crate) struct Gone {
 
 /// The outcome of a removal.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended {
+pub(crate) struct RemovalOutcome {
     pub(crate) state: Arc<State>,
     /// Members in the plan's order.
-    pub(crate) members: Vec<Gone>,
+    pub(crate) members: Vec<RemovedMember>,
     /// Any other obstacle.
     pub(crate) error: Option<ToolError>,
     /// Set when cards could not be removed.
     pub(crate) cards: Option<TeamCards>,
 }
 
-impl Ended {
+impl RemovalOutcome {
     /// True when nothing is left.
     pub(crate) fn all(&self) -> bool {
         self.error.is_none() && self.members.iter().all(|member| member.outcome.is_ok())
@@ -52,7 +52,7 @@ impl Ended {
 
     /// All of it is left, for this reason.
     pub(crate) fn not_begun(state: Arc<State>, why: &ToolError) -> Self {
-        let left = |number| Gone {
+        let left = |number| RemovedMember {
             number,
             workspace: state.workspaces.as_ref().map(|ids| ids[number]),
             outcome: Err(why.clone()),
@@ -68,7 +68,7 @@ impl Ended {
     }
 }
 
-impl Team {
+impl TeamActor {
     /// Goes on with a removal, or undoes a plan, once nothing is below the team any more. Those
     /// below go on by themselves.
     pub(super) fn go_on(&self) {
@@ -88,7 +88,7 @@ impl Team {
     }
 
     /// Records that the team is to be removed.
-    pub(super) fn want_end(&mut self, reply: Reply<()>) {
+    pub(super) fn want_end(&mut self, reply: AnswerSender<()>) {
         if self.unbuilt || self.building.is_some() {
             return drop(reply.send(Err(refuse::creating(&self.state.plan.name))));
         }
@@ -115,7 +115,7 @@ impl Team {
 
     /// Begins to remove everything, or joins whoever did. A record comes before the first removal:
     /// a start finds no team without its members.
-    pub(super) fn end(&mut self, reply: Option<oneshot::Sender<Ended>>) {
+    pub(super) fn end(&mut self, reply: Option<oneshot::Sender<RemovalOutcome>>) {
         if let Some(ended) = &self.gone {
             if let Some(reply) = reply {
                 // Whoever asked may have gone.
@@ -140,7 +140,7 @@ impl Team {
             };
             let ended = match recorded {
                 Ok(()) => end(&shared, &log, state, keeping).await,
-                Err(error) => Ended::not_begun(state, &error),
+                Err(error) => RemovalOutcome::not_begun(state, &error),
             };
             // A team that is gone is followed by one that goes on.
             let _ = team.send(Msg::Done(ended));
@@ -148,7 +148,7 @@ impl Team {
     }
 
     /// Whoever waited lets the name go; if nobody did, that is done from here.
-    pub(super) fn done(&mut self, ended: Ended) {
+    pub(super) fn done(&mut self, ended: RemovalOutcome) {
         let gone = ended.all();
         if gone {
             self.gone = Some(ended.clone());
@@ -173,8 +173,8 @@ async fn end(
     shared: &Arc<TeamShared>,
     log: &Log<State>,
     state: Arc<State>,
-    keeping: Option<Keeping>,
-) -> Ended {
+    keeping: Option<CardWorker>,
+) -> RemovalOutcome {
     // As it is recorded by now: in the name of its present owner.
     let state = log.state().map_or(state, Arc::new);
     let id = state.plan.id;
@@ -188,18 +188,18 @@ async fn end(
         let (caller, unmade) = (&caller, state.unmade.contains(&number));
         async move {
             if unmade {
-                return Gone { number, workspace, outcome: Ok(()) };
+                return RemovedMember { number, workspace, outcome: Ok(()) };
             }
             let outcome = shared.tools.remove(id, caller, &key).await;
             if outcome.is_ok() {
                 fault_point!("team.after_member_destroyed");
             }
-            Gone { number, workspace, outcome }
+            RemovedMember { number, workspace, outcome }
         }
     });
     let removes = stream::iter(removes).buffered(shared.options.max_parallel);
     let members: Vec<_> = removes.collect().await;
-    let mut ended = Ended { members, error: None, cards: None, state };
+    let mut ended = RemovalOutcome { members, error: None, cards: None, state };
     if ended.all() {
         if let Some(keeping) = keeping {
             keeping.stop().await;

@@ -27,7 +27,7 @@ use crate::{
     shared::TeamShared,
     tasks::{
         self, Load,
-        ledger::{Refused, Stand, Task, TaskLedger},
+        ledger::{Stand, Task, TaskLedger, TaskRefused},
     },
 };
 use delivery::{Deliveries, Delivery, InFlight, Lease, Request};
@@ -43,10 +43,10 @@ const RESULTS_BYTES: usize = 1024 * 1024;
 const PART: usize = 3;
 
 /// Ends when a decision is durable.
-pub(crate) type Written = BoxFuture<'static, Result<(), LogError>>;
+pub(crate) type WhenWritten = BoxFuture<'static, Result<(), LogError>>;
 
 /// Event of a member from outside of the mailbox.
-pub(crate) enum Event {
+pub(crate) enum MemberEvent {
     /// A decision is durable.
     Written,
     /// A log has ended.
@@ -56,19 +56,19 @@ pub(crate) enum Event {
     /// A delivery is over.
     Delivered { number: u64, acked: bool },
     /// About its guest.
-    Sync(task_sync::Event),
+    Sync(task_sync::TaskSyncEvent),
 }
 
 /// Destination of a member's events: the mailbox of its team.
-pub(crate) type Post = Arc<dyn Fn(Event) -> Result<(), ActorUnavailable> + Send + Sync>;
+pub(crate) type Post = Arc<dyn Fn(MemberEvent) -> Result<(), ActorUnavailable> + Send + Sync>;
 
 /// A member's logs, as far as they could be opened; else why not.
-pub(crate) struct Logs {
+pub(crate) struct MemberLogs {
     pub(crate) inbox: Result<Log<Inbox>, ToolError>,
     pub(crate) tasks: Result<Log<TaskLedger>, ToolError>,
 }
 
-impl Logs {
+impl MemberLogs {
     /// Begins those of a member that is new.
     pub(crate) fn begin(shared: &TeamShared, team: TeamId, number: usize) -> Self {
         Self {
@@ -112,12 +112,12 @@ fn readable<L>(opened: Result<L, LogError>) -> Result<Result<L, ToolError>, Faul
 }
 
 /// A member; see the module.
-pub(crate) struct Member {
+pub(crate) struct LiveMember {
     pub(crate) name: String,
     workspace: WorkspaceId,
     team: Log<State>,
     id: TeamId,
-    logs: Logs,
+    logs: MemberLogs,
     deliveries: Deliveries,
     sync: TaskSync,
     post: Post,
@@ -135,7 +135,7 @@ pub(crate) struct Init {
     pub(crate) id: TeamId,
     pub(crate) name: String,
     pub(crate) workspace: WorkspaceId,
-    pub(crate) logs: Logs,
+    pub(crate) logs: MemberLogs,
 }
 
 /// The state with everything decided, and the durable one.
@@ -159,7 +159,7 @@ fn take<S: Sourced, T: Item>(
     inbox: impl FnOnce(&S) -> &Inbox<T>,
     record: impl FnOnce(Vec<MessageId>) -> S::Record,
     event: impl FnOnce(&[MessageId]) -> NewEvent,
-) -> Result<Option<(usize, Written)>, ToolError> {
+) -> Result<Option<(usize, WhenWritten)>, ToolError> {
     let (Ok(log), false) = (log, ids.is_empty()) else { return Ok(None) };
     let mut count = 0;
     let written = log.decide::<ToolError>(|state| {
@@ -175,7 +175,7 @@ fn take<S: Sourced, T: Item>(
     Ok(Some((count, written)))
 }
 
-impl Member {
+impl LiveMember {
     pub(crate) fn new(init: Init) -> Self {
         let Init { shared, workers, post, team, id, name, workspace, logs } = init;
         let mut deliveries = Deliveries::default();
@@ -196,13 +196,13 @@ impl Member {
     ///
     /// # Errors
     /// When a log has ended: the next incarnation opens it anew.
-    pub(crate) fn handle(&mut self, event: Event) -> Result<(), Fault> {
+    pub(crate) fn handle(&mut self, event: MemberEvent) -> Result<(), Fault> {
         match event {
-            Event::Written => {}
-            Event::Failed(error) => return Err(error.into()),
-            Event::Kept(task_id) => self.kept(task_id),
-            Event::Delivered { number, acked } => self.delivered(number, acked),
-            Event::Sync(event) => self.on_sync(event),
+            MemberEvent::Written => {}
+            MemberEvent::Failed(error) => return Err(error.into()),
+            MemberEvent::Kept(task_id) => self.kept(task_id),
+            MemberEvent::Delivered { number, acked } => self.delivered(number, acked),
+            MemberEvent::Sync(event) => self.on_sync(event),
         }
         self.serve();
         self.go_on();
@@ -213,10 +213,10 @@ impl Member {
     ///
     /// # Errors
     /// `inbox_full`, `busy`, `actor_unavailable`.
-    pub(crate) fn put(&self, message: &Arc<Message>) -> Result<Written, ToolError> {
+    pub(crate) fn put(&self, message: &Arc<Message>) -> Result<WhenWritten, ToolError> {
         let log = self.logs.inbox.as_ref().map_err(ToolError::clone)?;
         let options = &self.shared.options;
-        let bounds = inbox::Bounds {
+        let bounds = inbox::InboxBounds {
             messages: options.inbox_messages,
             bytes: options.inbox_mb * 1024 * 1024,
         };
@@ -232,7 +232,7 @@ impl Member {
             room.map_err(|full| refuse::inbox_full(&self.name, full))?;
             Ok(Decision::record(inbox::Record::Put(message.clone())).event(event))
         };
-        self.decide(log, put, Event::Written, "mailbox.after_put")
+        self.decide(log, put, MemberEvent::Written, "mailbox.after_put")
     }
 
     /// Assigns a task, unless it is known. That it stands so is certain when the answer says that
@@ -240,7 +240,7 @@ impl Member {
     ///
     /// # Errors
     /// `task_differs`, `inbox_full`, `busy`, `actor_unavailable`.
-    pub(crate) fn assign(&self, task: &Arc<Task>) -> Result<(Stand, Written), ToolError> {
+    pub(crate) fn assign(&self, task: &Arc<Task>) -> Result<(Stand, WhenWritten), ToolError> {
         let log = self.logs.tasks.as_ref().map_err(ToolError::clone)?;
         let bounds = self.task_bounds();
         let event = self.event(
@@ -251,15 +251,17 @@ impl Member {
         let assign = |ledger: Option<&TaskLedger>| {
             let admitted = ledger.unwrap_or(&TaskLedger::default()).admit(bounds, task);
             stand = admitted.map_err(|refused| match refused {
-                Refused::Differs => refuse::task_differs(&self.name, &task.work.task_id),
-                Refused::Full { tasks, bytes } => refuse::too_many_tasks(&self.name, tasks, bytes),
+                TaskRefused::Differs => refuse::task_differs(&self.name, &task.work.task_id),
+                TaskRefused::Full { tasks, bytes } => {
+                    refuse::too_many_tasks(&self.name, tasks, bytes)
+                }
             })?;
             Ok(match stand {
                 Stand::New => Decision::record(tasks::Record::Assigned(task.clone())).event(event),
                 _ => Decision::nothing(),
             })
         };
-        let written = self.decide(log, assign, Event::Written, "task.after_assigned")?;
+        let written = self.decide(log, assign, MemberEvent::Written, "task.after_assigned")?;
         Ok((stand, written))
     }
 
@@ -272,7 +274,7 @@ impl Member {
     pub(crate) fn confirm(
         &mut self,
         ids: &BTreeSet<MessageId>,
-    ) -> Result<(usize, [Option<Written>; 2]), ToolError> {
+    ) -> Result<(usize, [Option<WhenWritten>; 2]), ToolError> {
         let (messages, first) = self.take_messages(ids)?.unzip();
         let (results, second) = self.take_results(ids)?.unzip();
         self.serve();
@@ -360,7 +362,7 @@ impl Member {
         self.deliveries.begin(InFlight { number, messages, results });
         let post = self.post.clone();
         // A team that was restarted has no such delivery.
-        let end = move |number, acked| drop(post(Event::Delivered { number, acked }));
+        let end = move |number, acked| drop(post(MemberEvent::Delivered { number, acked }));
         Lease { number, acked: false, end: Box::new(end) }
     }
 
@@ -385,7 +387,7 @@ impl Member {
     fn take_messages(
         &mut self,
         ids: &BTreeSet<MessageId>,
-    ) -> Result<Option<(usize, Written)>, ToolError> {
+    ) -> Result<Option<(usize, WhenWritten)>, ToolError> {
         self.deliveries.gone(ids);
         let event =
             |gone: &[MessageId]| self.event("message.taken", json!({ "message_ids": gone }));
@@ -395,7 +397,7 @@ impl Member {
     fn take_results(
         &mut self,
         ids: &BTreeSet<MessageId>,
-    ) -> Result<Option<(usize, Written)>, ToolError> {
+    ) -> Result<Option<(usize, WhenWritten)>, ToolError> {
         self.deliveries.gone(ids);
         let event = |gone: &[MessageId]| self.event("task.taken", json!({ "message_ids": gone }));
         let record = |gone: Vec<MessageId>| tasks::Record::Taken(gone.into_iter().collect());
@@ -407,16 +409,17 @@ impl Member {
         &self,
         log: &Log<S>,
         decide: impl FnOnce(Option<&S>) -> Result<Decision<S::Record>, ToolError>,
-        event: Event,
+        event: MemberEvent,
         point: &'static str,
-    ) -> Result<Written, ToolError> {
+    ) -> Result<WhenWritten, ToolError> {
         let (answer, answered) = oneshot::channel();
         let post = self.post.clone();
         let then = move |outcome: Result<(), LogError>| {
             if outcome.is_ok() {
                 fault_point!(point);
             }
-            let event = outcome.as_ref().map_or_else(|e| Event::Failed(e.clone()), |()| event);
+            let event =
+                outcome.as_ref().map_or_else(|e| MemberEvent::Failed(e.clone()), |()| event);
             // A team that is gone is followed by one that looks; whoever asked may have gone, too.
             drop((post(event), answer.send(outcome)));
         };
@@ -424,10 +427,10 @@ impl Member {
         Ok(async { answered.await.expect("a decision has an outcome") }.boxed())
     }
 
-    fn task_bounds(&self) -> tasks::ledger::Bounds {
+    fn task_bounds(&self) -> tasks::ledger::LedgerBounds {
         let options = &self.shared.options;
         let bytes = options.inbox_mb * 1024 * 1024 / PART;
-        tasks::ledger::Bounds { tasks: options.inbox_messages, bytes }
+        tasks::ledger::LedgerBounds { tasks: options.inbox_messages, bytes }
     }
 
     /// An event of this member's.

@@ -11,7 +11,7 @@ use governor::{
 use hivekeep_kernel::{Layer, MessageId, SessionId, ToolError};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Team, member::Written};
+use super::{TeamActor, member::WhenWritten};
 use crate::{
     codes,
     inbox::Message,
@@ -48,7 +48,7 @@ pub(crate) struct Sent {
 
 /// A message that was decided for a member: where its task stands if it assigns one, when that is
 /// written.
-type Decided = (Option<Stand>, Written);
+type Decided = (Option<Stand>, WhenWritten);
 
 impl Sent {
     /// Each member it was for, and where its task stands if it assigns one.
@@ -102,7 +102,7 @@ impl Limiters {
     }
 }
 
-impl Team {
+impl TeamActor {
     /// Decides a message for all members it is to.
     ///
     /// # Errors
@@ -115,14 +115,14 @@ impl Team {
         let to = match task {
             None => {
                 let message = Arc::new(Message { id, from, to, kind, content: content.into(), at });
-                let put = |member: &super::Member| {
+                let put = |member: &super::LiveMember| {
                     (member.name.clone(), member.put(&message).map(|written| (None, written)))
                 };
                 members.map(put).collect()
             }
             Some(work) => {
                 let task = Arc::new(Task { message: id, from, at, bytes: content.len(), work });
-                let assign = |member: &super::Member| {
+                let assign = |member: &super::LiveMember| {
                     let assigned = member.assign(&task);
                     (member.name.clone(), assigned.map(|(stand, written)| (Some(stand), written)))
                 };

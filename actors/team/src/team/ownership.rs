@@ -7,10 +7,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use hivekeep_kernel::{Address, SessionId, ToolError};
-use hivekeep_runtime::{WorkspaceRow, log::Decision};
+use hivekeep_runtime::{ListedWorkspace, log::Decision};
 use serde_json::json;
 
-use super::{Msg, Outgoing, Reply, Sent, Team, View};
+use super::{AnswerSender, Msg, Outgoing, Sent, TeamActor, TeamView};
 use crate::{
     records::{Record, State},
     refuse,
@@ -32,8 +32,8 @@ pub(crate) struct Takeover {
 
 /// A call that only the owner may make.
 pub(super) enum Call {
-    View(Reply<View>),
-    Send(Box<Outgoing>, Reply<Sent>),
+    View(AnswerSender<TeamView>),
+    Send(Box<Outgoing>, AnswerSender<Sent>),
 }
 
 /// Calls of sessions that are not the owner, behind the question whether they are.
@@ -43,7 +43,10 @@ pub(super) type Checks = HashMap<SessionId, Vec<Call>>;
 ///
 /// # Errors
 /// `not_owner`; `team_state` while it is made or removed for another session.
-pub(crate) async fn operate(team: &Address<Msg>, session: SessionId) -> Result<View, ToolError> {
+pub(crate) async fn operate(
+    team: &Address<Msg>,
+    session: SessionId,
+) -> Result<TeamView, ToolError> {
     team.ask(2 * (PATIENCE + LOOK), |reply| Msg::Operate(session, reply)).await?
 }
 
@@ -67,7 +70,7 @@ async fn take_over(
 
 /// True when the caller who sees these rows owns every member that there is. For a team without
 /// members, it is enough that its own session is over.
-fn holds(state: &State, rows: &[WorkspaceRow], over: bool) -> bool {
+fn holds(state: &State, rows: &[ListedWorkspace], over: bool) -> bool {
     let Some(ids) = &state.workspaces else {
         let names = state.plan.members.iter().map(|member| &member.workspace);
         let mut there = names.filter_map(|name| rows.iter().find(|row| row.name == *name));
@@ -78,7 +81,7 @@ fn holds(state: &State, rows: &[WorkspaceRow], over: bool) -> bool {
     there.iter().all(|row| row.owned) && (over || !there.is_empty())
 }
 
-impl Team {
+impl TeamActor {
     /// Serves a call of the owner's, at once or when it is known that it is one.
     pub(super) fn operate(&mut self, session: SessionId, call: Call) {
         if let Some(behind) = self.checks.get_mut(&session) {
@@ -116,7 +119,7 @@ impl Team {
         }
     }
 
-    pub(super) fn own(&mut self, take: Takeover, reply: Reply<()>) {
+    pub(super) fn own(&mut self, take: Takeover, reply: AnswerSender<()>) {
         let Takeover { by, from } = take;
         let name = &self.state.plan.name;
         let decided = if self.state.owner == by {

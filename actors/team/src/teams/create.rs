@@ -10,15 +10,15 @@ use chrono::Utc;
 use hivekeep_kernel::{
     Address, CallCx, Layer, Reply, Resources, TeamId, ToolError, ports::Reservation,
 };
-use hivekeep_runtime::{WorkspaceRow, log::Decision};
+use hivekeep_runtime::{ListedWorkspace, log::Decision};
 
 use super::{Inner, Msg, Teams};
 use crate::{
     api::{CreateTeam, TeamAction, TeamMember, TeamResult, TeamRole},
     codes, group, name,
-    records::{self, GoldenSnapshot, Member, Plan, Record, State},
+    records::{self, GoldenSnapshot, MemberPlan, Plan, Record, State},
     shared::{OnBehalfOf, TeamShared},
-    team::{self, NotBuilt, View, operate},
+    team::{self, NotBuilt, TeamView, operate},
 };
 
 /// Time limit of questions that an actor answers without other work.
@@ -121,7 +121,7 @@ impl TeamRequest {
             let chance = || getrandom::u32().map_or(0, |bits| bits as u16);
             let workspace = name::free_name(&prefix, &mut taken, chance);
             let TeamRole { name, role, skills, description } = role;
-            Member { name, role, skills, description, workspace }
+            MemberPlan { name, role, skills, description, workspace }
         });
         let (parent, parent_name) = above.unzip();
         let plan = Plan {
@@ -154,7 +154,7 @@ async fn search(
     shared: &TeamShared,
     id: TeamId,
     caller: &OnBehalfOf,
-    rows: &[WorkspaceRow],
+    rows: &[ListedWorkspace],
     snapshot: String,
 ) -> Result<GoldenSnapshot, ToolError> {
     let mut found = Vec::new();
@@ -227,7 +227,7 @@ async fn make(
     }
 }
 
-async fn made(shared: &Arc<TeamShared>, view: &View) -> TeamResult {
+async fn made(shared: &Arc<TeamShared>, view: &TeamView) -> TeamResult {
     let (plan, ids) = (&view.state.plan, view.state.workspaces.clone().unwrap_or_default());
     let members = plan.members.iter().zip(&ids).map(|(member, id)| TeamMember {
         name: member.name.clone(),

@@ -9,7 +9,7 @@ use super::{Cascade, Inner, Msg, Teams, ids};
 use crate::{
     api::{TeamAction, TeamMember, TeamResult},
     codes, refuse,
-    team::{self, Ended, View, operate},
+    team::{self, RemovalOutcome, TeamView, operate},
 };
 
 /// Time limit of questions that only decide or write a record.
@@ -60,7 +60,9 @@ pub(super) async fn remove(
     for (id, team) in cascade {
         let ended = match kept.get(&id) {
             // A team stays as long as anything below it does.
-            Some(below) => Ended::not_begun(look(&team).await?.state, &refuse::kept_by(below)),
+            Some(below) => {
+                RemovalOutcome::not_begun(look(&team).await?.state, &refuse::kept_by(below))
+            }
             None => end(&team).await?,
         };
         members.extend(rows(&ended, name));
@@ -86,7 +88,7 @@ pub(super) async fn remove(
     Err(incomplete(name, &left, members))
 }
 
-async fn look(team: &Address<team::Msg>) -> Result<View, ToolError> {
+async fn look(team: &Address<team::Msg>) -> Result<TeamView, ToolError> {
     Ok(team.ask(PATIENCE, team::Msg::Look).await?)
 }
 
@@ -105,7 +107,7 @@ async fn may_end(cascade: &Cascade, session: SessionId) -> Result<String, ToolEr
 }
 
 /// The team answers when its members are gone or were given up.
-async fn end(team: &Address<team::Msg>) -> Result<Ended, ToolError> {
+async fn end(team: &Address<team::Msg>) -> Result<RemovalOutcome, ToolError> {
     let (reply, answer) = tokio::sync::oneshot::channel();
     team.send(team::Msg::End(reply))?;
     answer.await.map_err(|_| {
@@ -115,7 +117,7 @@ async fn end(team: &Address<team::Msg>) -> Result<Ended, ToolError> {
     })
 }
 
-fn rows(ended: &Ended, name: &str) -> Vec<TeamMember> {
+fn rows(ended: &RemovalOutcome, name: &str) -> Vec<TeamMember> {
     let plan = &ended.state.plan;
     let below = (plan.name != name).then(|| plan.name.clone());
     let rows = ended.members.iter().map(|gone| {
@@ -134,8 +136,8 @@ fn rows(ended: &Ended, name: &str) -> Vec<TeamMember> {
     rows.collect()
 }
 
-fn incomplete(name: &str, left: &[Ended], members: Vec<TeamMember>) -> ToolError {
-    let workspaces: Vec<_> = left.iter().flat_map(Ended::left).collect();
+fn incomplete(name: &str, left: &[RemovalOutcome], members: Vec<TeamMember>) -> ToolError {
+    let workspaces: Vec<_> = left.iter().flat_map(RemovalOutcome::left).collect();
     let why: Vec<_> = left.iter().filter_map(|ended| ended.error.as_ref()).collect();
     let message = match workspaces.as_slice() {
         [] => {

@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 use super::Teams;
 use crate::{
     api::{TeamAction, TeamResult, TeamRow},
-    directory::Entry,
+    directory::TeamEntry,
     group,
     shared::OnBehalfOf,
     status,
@@ -51,7 +51,7 @@ impl Teams {
         }))
     }
 
-    fn parent(&self, team: &Entry) -> Option<String> {
+    fn parent(&self, team: &TeamEntry) -> Option<String> {
         Some(self.teams.get(team.parent?)?.name.clone())
     }
 

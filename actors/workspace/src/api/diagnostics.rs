@@ -37,7 +37,7 @@ pub enum LogType {
 
 /// Ends of the logs.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Logs {
+pub struct LogTexts {
     /// The guest's console; null when not asked for.
     pub console: Option<String>,
     /// The hypervisor's messages; null when not asked for.

@@ -11,7 +11,7 @@ use hivekeep_machine::Isolation;
 use hivekeep_store::Journal;
 use serde::{Deserialize, Serialize};
 
-use super::{Kept, LeftOut, links::layer_of, raced};
+use super::{BackedUp, LeftOut, links::layer_of, raced};
 use crate::{codes, ledger::Ledger, logs};
 
 /// What a backup holds of disks, and what not.
@@ -24,7 +24,7 @@ pub struct Contents {
     /// The files of images that disks stand on.
     pub bases: Vec<PathBuf>,
     /// The workspaces whose disks are in it.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<BackedUp>,
     /// Those whose disks are not.
     pub left_out: Vec<LeftOut>,
     /// Snapshots whose memory is not in it.
@@ -80,7 +80,7 @@ fn layers_in(folder: &Path) -> Result<BTreeSet<LayerId>, ToolError> {
 struct Named {
     layers: BTreeSet<LayerId>,
     bases: BTreeSet<PathBuf>,
-    kept: Vec<Kept>,
+    kept: Vec<BackedUp>,
     left_out: Vec<LeftOut>,
     memories: usize,
 }
@@ -107,7 +107,7 @@ impl Named {
                     let message = format!("layer {layer} of workspace `{name}` is gone");
                     return Err(raced(message));
                 }
-                named.kept.push(Kept { workspace_id: id, name });
+                named.kept.push(BackedUp { workspace_id: id, name });
                 continue;
             }
             let left = not_frozen.remove(&id).unwrap_or_else(|| made_meanwhile(ledger));

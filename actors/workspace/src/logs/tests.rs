@@ -24,7 +24,7 @@ fn journal(folder: &std::path::Path) -> Journal {
     Journal::open(Options::at(folder)).expect("it opens").0
 }
 
-async fn set(logs: &WorkspaceLogs, id: WorkspaceId, name: &str) -> Result<(), ToolError> {
+async fn set(logs: &WorkspaceLogSet, id: WorkspaceId, name: &str) -> Result<(), ToolError> {
     let (written, outcome) = oneshot::channel();
     let vars = [(name.to_owned(), Some("1".to_owned()))].into();
     let decision = Decision::record(Record::EnvSet { vars });
@@ -40,7 +40,7 @@ fn code(outcome: Result<(), ToolError>) -> String {
 async fn a_log_goes_on_with_every_incarnation_and_every_daemon_until_it_is_forgotten() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = journal(folder.path());
-    let logs = || WorkspaceLogs::new(journal.clone(), folder.path().join("disks"));
+    let logs = || WorkspaceLogSet::new(journal.clone(), folder.path().join("disks"));
     let (first, plan) = (logs(), plan());
     let id = plan.id;
     assert_eq!(code(set(&first, id, "A").await), "workspace_state");
@@ -66,7 +66,7 @@ async fn a_log_goes_on_with_every_incarnation_and_every_daemon_until_it_is_forgo
 async fn a_workspace_that_cannot_be_forgotten_is_not_called_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = journal(folder.path());
-    let logs = WorkspaceLogs::new(journal.clone(), folder.path().join("disks"));
+    let logs = WorkspaceLogSet::new(journal.clone(), folder.path().join("disks"));
     let plan = plan();
     let id = plan.id;
     logs.plan(plan).await.expect("it is written");
@@ -83,7 +83,7 @@ async fn a_stream_without_a_plan_is_said_to_be_unreadable() {
     let stream = log::stream::<Ledger>(WorkspaceId::new()).expect("a name");
     let record = serde_json::to_vec(&Record::StartWanted).expect("JSON");
     journal.append(&stream, vec![record]).await.expect("it is written");
-    let logs = WorkspaceLogs::new(journal.clone(), folder.path().join("disks"));
+    let logs = WorkspaceLogSet::new(journal.clone(), folder.path().join("disks"));
     let refused = logs.open_all().await.expect_err("it has no plan");
     assert_eq!(ToolError::from(refused).code, "state_unreadable");
 }

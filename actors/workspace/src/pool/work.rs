@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{MadeOf, Order, Outcome, Pooled, Role, WorkspaceSpec, made_of};
 use crate::{
     codes,
-    directory::Card,
+    directory::DirectoryEntry,
     fork_source::ForkSource,
     phase::Phase,
     records::Planned,
@@ -178,7 +178,7 @@ impl Work {
         Ok(())
     }
 
-    async fn fork_source(&self, card: &Card) -> Result<ForkSource, ToolError> {
+    async fn fork_source(&self, card: &DirectoryEntry) -> Result<ForkSource, ToolError> {
         let (session, snapshot) = (card.planned_by, SNAPSHOT.to_owned());
         let asking = |reply| workspace::Msg::ForkSource { session, snapshot, reply };
         card.address.ask(PATIENCE, asking).await?
@@ -200,7 +200,11 @@ impl Work {
         }
     }
 
-    async fn wait(&self, id: WorkspaceId, like: impl Fn(Phase) -> bool) -> Result<Card, ToolError> {
+    async fn wait(
+        &self,
+        id: WorkspaceId,
+        like: impl Fn(Phase) -> bool,
+    ) -> Result<DirectoryEntry, ToolError> {
         let patience = Duration::from_secs(self.shared.options.boot_timeout_secs);
         let begun = Instant::now();
         loop {

@@ -3,12 +3,12 @@
 use hivekeep_kernel::tools;
 
 use crate::{
-    api::diagnostics::{Logs, WorkspaceLogs},
+    api::diagnostics::{LogTexts, WorkspaceLogs},
     workspace::Workspace,
 };
 
 tools! { pub FAMILY: "diagnostics" for Workspace, addressed workspace by workspace_id;
-    workspace_logs: WorkspaceLogs => Logs = Workspace::logs {
+    workspace_logs: WorkspaceLogs => LogTexts = Workspace::logs {
         title: "Read a workspace's logs", effect: Read,
     };
 }

@@ -9,7 +9,7 @@ use hivekeep_protocol::Usage;
 use super::{LinkState, Workspace, take_down};
 use crate::{
     api::{
-        diagnostics::{LogType, Logs, WorkspaceLogs},
+        diagnostics::{LogTexts, LogType, WorkspaceLogs},
         lifecycle::{MachineDetails, Size, WorkspaceDetails, WorkspaceInfo},
         network::NetworkState,
         snapshots::ForkedFrom,
@@ -101,7 +101,7 @@ impl Workspace {
         &mut self,
         _: &CallCx,
         input: WorkspaceLogs,
-    ) -> Result<Reply<Logs>, ToolError> {
+    ) -> Result<Reply<LogTexts>, ToolError> {
         let WorkspaceLogs { log_type: which, max_lines, .. } = input;
         if !(1..=10_000).contains(&max_lines) {
             return Err(ToolError::invalid("max_lines must be 1 to 10000"));
@@ -117,7 +117,7 @@ impl Workspace {
                 let skip = text.lines().count().saturating_sub(max_lines);
                 text.lines().skip(skip).collect::<Vec<_>>().join("\n")
             };
-            Ok(Logs {
+            Ok(LogTexts {
                 console: (which != LogType::Stderr).then(|| tail(logs.console)),
                 stderr: (which != LogType::Console).then(|| tail(logs.stderr)),
             })

@@ -14,7 +14,7 @@ pub(super) use merge::{MergeMsg, NotMerged, Outcome};
 pub(crate) use prepare::{Golden, PrepareMsg, PrepareRequest, PreparedState, Setup};
 pub(crate) use tasks::{GuestAccess, TaskMsg};
 
-use super::{link_state::LinkState, snapshot::Made};
+use super::{link_state::LinkState, snapshot::MadeSnapshot};
 use crate::{
     activity::Activity,
     api::execution::{Exec, ExecResult},
@@ -146,7 +146,7 @@ pub struct SnapshotRequest {
     /// Name of the snapshot to be.
     pub(crate) name: String,
     /// The outcome.
-    pub(crate) reply: oneshot::Sender<Result<Made, ToolError>>,
+    pub(crate) reply: oneshot::Sender<Result<MadeSnapshot, ToolError>>,
 }
 
 /// What a backup asks.

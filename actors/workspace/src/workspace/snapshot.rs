@@ -17,7 +17,7 @@ use super::{
     bring_up::{images, memory_folder},
     take_down,
 };
-pub(super) use making::{Made, Making};
+pub(super) use making::{MadeSnapshot, Making};
 use quiet::{MAX_FREEZE, Quiet};
 
 use crate::{
@@ -59,7 +59,7 @@ impl Workspace {
             made
         });
         Ok(Reply::later(async move {
-            let Made { node, pause_ms } = made.await?;
+            let MadeSnapshot { node, pause_ms } = made.await?;
             Ok(SnapshotResult {
                 snapshot_id: Some(node.id),
                 name: Some(node.name),
@@ -165,7 +165,7 @@ pub(super) async fn make(
     plan: &Planned,
     making: Making,
     cx: &CallCx,
-) -> Result<Made, ToolError> {
+) -> Result<MadeSnapshot, ToolError> {
     let Making { mut node, frozen, top, first, disk, base, machine, paused } = making;
     workspace.shared.daemon.room.admit(&workspace.shared.folders.layers)?;
     let wanted = Record::SnapshotWanted { node: Box::new(node.clone()), frozen, top, paused };
@@ -217,7 +217,7 @@ pub(super) async fn make(
     if let (Some(memory), Some(bytes)) = (&mut node.memory, memory_bytes) {
         memory.bytes = bytes;
     }
-    Ok(Made { node, pause_ms })
+    Ok(MadeSnapshot { node, pause_ms })
 }
 
 struct Saving<'m> {

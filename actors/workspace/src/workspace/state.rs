@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The actor of all workspaces, as one of them tells it of itself.
-pub(crate) trait Manager: Send + Sync {
+pub(crate) trait WorkspaceManager: Send + Sync {
     /// The workspace has removed itself. Resolves when its name is free again.
     fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()>;
     /// The phase of a machine of the pool.
@@ -40,14 +40,14 @@ pub struct Seed {
     /// What it works with.
     pub shared: Arc<Shared>,
     /// Told when it is gone, or the pool's.
-    pub(crate) manager: Arc<dyn Manager>,
+    pub(crate) manager: Arc<dyn WorkspaceManager>,
 }
 
 /// A workspace.
 pub struct Workspace {
     pub(super) me: Context<Msg>,
     pub(super) handle: WorkspaceHandle,
-    pub(super) manager: Arc<dyn Manager>,
+    pub(super) manager: Arc<dyn WorkspaceManager>,
     /// The durable state as the last message of a commit found it: the same all through a handler.
     pub(super) ledger: Ledger,
     pub(super) phase: Phase,

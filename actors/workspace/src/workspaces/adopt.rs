@@ -7,7 +7,7 @@ use hivekeep_kernel::{CallCx, Reply, SessionId, ToolError};
 use super::Workspaces;
 use crate::{
     api::session::{Adopted, Adoption, NotAdopted, WorkspaceAdopt},
-    directory::Card,
+    directory::DirectoryEntry,
     shared::Shared,
     workspace::{self, Adopt},
 };
@@ -39,14 +39,14 @@ impl Workspaces {
 /// # Errors
 /// `owner_active`, `quota_exceeded`.
 pub(super) async fn take(
-    card: &Card,
+    card: &DirectoryEntry,
     by: SessionId,
     force: bool,
 ) -> Result<Option<bool>, ToolError> {
     card.address.ask(PATIENCE, |reply| workspace::Msg::Adopt(Adopt { by, force, reply })).await?
 }
 
-fn adopted(card: &Card) -> Adopted {
+fn adopted(card: &DirectoryEntry) -> Adopted {
     Adopted { workspace_id: card.id, name: card.name.to_string(), state: card.phase }
 }
 

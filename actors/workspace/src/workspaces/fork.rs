@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     api::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
-    directory::Card,
+    directory::DirectoryEntry,
     fork_source::ForkSource,
     name::WorkspaceName,
     network::over,
@@ -140,7 +140,7 @@ fn names(
 }
 
 async fn fork_source(
-    source: &Card,
+    source: &DirectoryEntry,
     session: SessionId,
     snapshot: String,
 ) -> Result<ForkSource, ToolError> {

@@ -8,7 +8,7 @@ use hivekeep_git::merge::{
 use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 
 use super::Workspaces;
-use crate::{api::merge::WorkspaceMerge, codes, directory::Card, workspace};
+use crate::{api::merge::WorkspaceMerge, codes, directory::DirectoryEntry, workspace};
 
 /// Where a repository is when nobody says.
 const DEFAULT_PATH: &str = "/workspace";
@@ -31,7 +31,7 @@ impl Workspaces {
     ) -> Result<Reply<MergeResult>, ToolError> {
         let wish = wish(&input)?;
         let target = self.of_caller(cx, &input.target_workspace)?;
-        let mut sources: Vec<Card> = Vec::with_capacity(input.source_workspaces.len());
+        let mut sources: Vec<DirectoryEntry> = Vec::with_capacity(input.source_workspaces.len());
         for named in &input.source_workspaces {
             let source = self.of_caller(cx, named)?;
             if source.id == target.id {
@@ -56,7 +56,7 @@ impl Workspaces {
         }))
     }
 
-    pub(super) fn of_caller(&self, cx: &CallCx, named: &str) -> Result<Card, ToolError> {
+    pub(super) fn of_caller(&self, cx: &CallCx, named: &str) -> Result<DirectoryEntry, ToolError> {
         let card = self.shared.directory.card(named)?;
         if card.owner == Some(cx.session) {
             return Ok(card);
@@ -88,7 +88,7 @@ fn wish(input: &WorkspaceMerge) -> Result<MergeWish, ToolError> {
 }
 
 /// A workspace with the way into its guest, as far as there is one.
-async fn side(cx: &CallCx, card: Card) -> MergeSide {
+async fn side(cx: &CallCx, card: DirectoryEntry) -> MergeSide {
     let patience = PATIENCE.min(cx.remaining());
     let asked = card.address.ask(patience, |reply| workspace::Msg::Enter(cx.clone(), reply)).await;
     let link = asked.map_err(ToolError::from).and_then(|link| link);

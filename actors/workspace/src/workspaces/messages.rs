@@ -36,7 +36,7 @@ impl From<ToolCall> for Msg {
 /// Time for this actor to take note of an end.
 const NOTED: Duration = Duration::from_secs(5);
 
-impl workspace::Manager for Address<Msg> {
+impl workspace::WorkspaceManager for Address<Msg> {
     fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()> {
         let manager = self.clone();
         async move {

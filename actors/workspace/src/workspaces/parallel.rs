@@ -11,7 +11,7 @@ use crate::{
         parallel::{Commands, ExecParallel, ParallelResult, ParallelRow, ParallelSummary},
     },
     codes,
-    directory::Card,
+    directory::DirectoryEntry,
     workspace::{self, ExecRequest},
 };
 
@@ -63,7 +63,7 @@ impl Workspaces {
     }
 }
 
-async fn run(cx: CallCx, named: String, card: Card, input: Exec) -> ParallelRow {
+async fn run(cx: CallCx, named: String, card: DirectoryEntry, input: Exec) -> ParallelRow {
     // The workspace's own deadlines come first; this one only bounds a lost actor.
     let patience = Duration::from_secs(input.timeout_secs.saturating_add(60)).min(cx.remaining());
     let session = cx.session;

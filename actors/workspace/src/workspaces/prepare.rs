@@ -18,7 +18,7 @@ use crate::{
     },
     claims::Claims,
     codes,
-    directory::Card,
+    directory::DirectoryEntry,
     name::WorkspaceName,
     phase::Phase,
     records::{Planned, Recipe, WorkspaceSpec, differences},
@@ -172,7 +172,7 @@ fn check_commands(commands: &[String]) -> Result<(), ToolError> {
 async fn reuse(
     shared: &Shared,
     cx: &CallCx,
-    card: &Card,
+    card: &DirectoryEntry,
     wish: &Wish,
 ) -> Result<Prepared, ToolError> {
     let standing = |reply| workspace::Msg::Prepare(ask::PrepareMsg::PreparedState(reply));

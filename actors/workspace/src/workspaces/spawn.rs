@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{Workspaces, state::WorkspaceMember};
 use crate::{
-    directory::Card,
+    directory::DirectoryEntry,
     ledger::Ledger,
     phase::{MachineProcess, Phase},
     records::Planned,
@@ -51,7 +51,7 @@ impl Workspaces {
     /// Starts a workspace's actor and lists it.
     pub(super) fn spawn(&mut self, plan: &Planned) -> Result<Address<workspace::Msg>, Fault> {
         let (id, address) = (plan.id, self.workspaces.vacant(plan.id));
-        self.shared.directory.insert(Card {
+        self.shared.directory.insert(DirectoryEntry {
             id,
             name: plan.name.clone(),
             phase: Phase::Creating,

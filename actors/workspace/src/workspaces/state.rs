@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_git::merge::Merges;
 use hivekeep_kernel::{Address, Children, Context, WorkspaceId};
-use hivekeep_runtime::collection::{Collection, Member};
+use hivekeep_runtime::collection::{Collection, CollectionMember};
 
 use super::{messages::Msg, prepare::Preparing};
 use crate::{pool, shared::Shared, workspace::Workspace};
@@ -28,7 +28,7 @@ pub struct Workspaces {
 /// there before the plan is written, without asking the manager.
 pub(super) struct WorkspaceMember;
 
-impl Member for WorkspaceMember {
+impl CollectionMember for WorkspaceMember {
     type Id = WorkspaceId;
     type Actor = Workspace;
     const KIND: &'static str = "workspace";

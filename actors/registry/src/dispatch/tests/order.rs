@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use hivekeep_kernel::{Layer, SessionId};
 use serde_json::json;
 
-use crate::{Options, Policy, Question, Ruling, View, test_util::Stage};
+use crate::{Options, Policy, Question, Ruling, ToolView, test_util::Stage};
 
 /// Rules as its name says.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ async fn a_call_that_violates_several_layers_is_refused_by_the_first() {
     stage.call("toy_echo", json!({ "text": "takes the only token" })).await.result.expect("passes");
 
     // Each step mends what the layer before complained of.
-    let user = Arc::new(View::default());
+    let user = Arc::new(ToolView::default());
     let mut request = stage.request("toy_admim", json!({ "wrong": true }));
     request.view = user;
     request.session = SessionId::new();
@@ -47,7 +47,7 @@ async fn a_call_that_violates_several_layers_is_refused_by_the_first() {
             0 => {}
             1 => request.session = stage.attachment.session,
             2 => request.tool = "toy_admin".to_owned(),
-            3 => request.view = Arc::new(View::operator()),
+            3 => request.view = Arc::new(ToolView::operator()),
             4 => request.tool = "toy_echo".to_owned(),
             5 => request.args = json!({ "text": "x" }).as_object().expect("one").clone(),
             _ => break,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_kernel::Layer;
 use serde_json::{Value, json};
 
-use crate::{Options, View, test_util::Stage};
+use crate::{Options, ToolView, test_util::Stage};
 
 #[tokio::test]
 async fn an_unknown_tool_is_told_the_nearest() {
@@ -30,15 +30,15 @@ async fn both_forms_of_a_name_call_the_same_tool() {
 #[tokio::test]
 async fn what_is_not_in_the_view_cannot_be_called() {
     let stage = Stage::new(Stage::loose()).await;
-    let call = async |view: View| {
+    let call = async |view: ToolView| {
         let mut request = stage.request("toy.admin", json!({}));
         request.view = Arc::new(view);
         stage.dispatcher.call(request).await.result.expect_err("refused")
     };
-    let tier = call(View::default()).await;
+    let tier = call(ToolView::default()).await;
     assert_eq!((tier.layer, &tier.details["policy"]), (Layer::Policy, &json!("tier")));
     let toolsets = Some(vec!["toy boxes".to_owned()]);
-    let toolset = call(View { toolsets, ..View::operator() }).await;
+    let toolset = call(ToolView { toolsets, ..ToolView::operator() }).await;
     assert_eq!((toolset.layer, &toolset.details["policy"]), (Layer::Policy, &json!("toolset")));
     assert!(toolset.message.contains("toys"), "{}", toolset.message);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{SessionId, ToolError};
-use hivekeep_runtime::collection::Member;
+use hivekeep_runtime::collection::CollectionMember;
 use tokio::sync::oneshot;
 
 use crate::sessions::{Attachment, SessionShared, User, session::Session};
@@ -19,7 +19,7 @@ pub(crate) enum SessionMember {
     Live { shared: Arc<SessionShared>, name: Option<String>, leaving: bool },
 }
 
-impl Member for SessionMember {
+impl CollectionMember for SessionMember {
     type Id = SessionId;
     type Actor = Session;
     const KIND: &'static str = "session";

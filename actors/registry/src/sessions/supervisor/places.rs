@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_runtime::collection::Member;
+use hivekeep_runtime::collection::CollectionMember;
 
 use super::{Sessions, member::SessionMember};
 use crate::{

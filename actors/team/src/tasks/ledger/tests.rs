@@ -8,7 +8,7 @@ use crate::{
     tasks::{Record, in_guest::InGuest},
 };
 
-const BOUNDS: Bounds = Bounds { tasks: 6, bytes: 1024 * 1024 };
+const BOUNDS: LedgerBounds = LedgerBounds { tasks: 6, bytes: 1024 * 1024 };
 
 fn task(id: &str, command: &str) -> Arc<Task> {
     let work = Assignment {
@@ -65,14 +65,14 @@ fn an_id_is_for_one_task_for_as_long_as_it_is_known() {
     let first = assign(&mut ledger, "t");
     let admit = |ledger: &TaskLedger, command| ledger.admit(BOUNDS, &task("t", command));
     assert_eq!(admit(&ledger, "true"), Ok(Stand::Pending));
-    assert_eq!(admit(&ledger, "false"), Err(Refused::Differs));
+    assert_eq!(admit(&ledger, "false"), Err(TaskRefused::Differs));
     let stored = end(&mut ledger, exited("t"));
     assert_eq!(stored.message, first.message, "that of the first");
     assert_eq!(admit(&ledger, "true"), Ok(Stand::Done(stored.clone(), false)));
-    assert_eq!(admit(&ledger, "false"), Err(Refused::Differs));
+    assert_eq!(admit(&ledger, "false"), Err(TaskRefused::Differs));
     assert_eq!(receive(&mut ledger), ["t"]);
     assert_eq!(admit(&ledger, "true"), Ok(Stand::Done(stored, true)));
-    assert_eq!(admit(&ledger, "false"), Err(Refused::Differs));
+    assert_eq!(admit(&ledger, "false"), Err(TaskRefused::Differs));
     assert!(ledger.conclude("t", exited("t")).is_none() && receive(&mut ledger).is_empty());
 }
 
@@ -183,7 +183,7 @@ fn there_is_room_for_so_many_tasks_and_for_so_much_of_results() {
         assign(&mut ledger, &n.to_string());
     }
     let full = ledger.admit(BOUNDS, &task("x", "true"));
-    assert!(matches!(full, Err(Refused::Full { tasks: 6, .. })));
+    assert!(matches!(full, Err(TaskRefused::Full { tasks: 6, .. })));
     end(&mut ledger, exited("0"));
     let full = ledger.admit(BOUNDS, &task("x", "true"));
     assert!(full.is_err(), "a result counts until it is received");
@@ -288,7 +288,7 @@ impl World {
                 match self.decided.admit(BOUNDS, &task) {
                     Ok(Stand::New) => self.decide(Record::Assigned(task)),
                     Ok(_) => {}
-                    Err(refused) => assert!(matches!(refused, Refused::Full { .. })),
+                    Err(refused) => assert!(matches!(refused, TaskRefused::Full { .. })),
                 }
             }
             Step::Write => self.write(),

@@ -17,7 +17,7 @@ use hivekeep_kernel::{
 use hivekeep_runtime::log::Decision;
 use serde_json::{Value, json};
 
-use super::{Member, views};
+use super::{LiveMember, views};
 use crate::{
     codes,
     shared::OnBehalfOf,
@@ -38,7 +38,7 @@ const PAGES: usize = 60;
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Something that came back from a guest, or about it.
-pub(crate) enum Event {
+pub(crate) enum TaskSyncEvent {
     /// Time to look, or to try again.
     Hint,
     /// The answer to the put of a task.
@@ -101,7 +101,7 @@ impl TaskSync {
     }
 }
 
-impl Member {
+impl LiveMember {
     /// Looks at the ledger with everything decided, and at the durable one.
     fn ledger<R>(&self, look: impl FnOnce(&TaskLedger, &TaskLedger) -> R) -> R {
         views(&self.logs.tasks, look)
@@ -117,10 +117,10 @@ impl Member {
     }
 
     /// Has work done beside the mailbox, and its outcome posted back.
-    fn begin(&self, work: impl Future<Output = Event> + Send + 'static) {
+    fn begin(&self, work: impl Future<Output = TaskSyncEvent> + Send + 'static) {
         let post = self.post.clone();
         // A team that is gone is followed by one that begins again.
-        let work = async move { drop(post(super::Event::Sync(work.await))) };
+        let work = async move { drop(post(super::MemberEvent::Sync(work.await))) };
         let _detached = self.workers.spawn(work);
     }
 
@@ -160,12 +160,12 @@ impl Member {
                 fault_point!("task.after_put");
                 let stop = outcome.as_ref().is_err_and(|error| !is_final(error));
                 // A team that is gone is followed by one that puts them again.
-                let told = post(super::Event::Sync(Event::Put(task, outcome)));
+                let told = post(super::MemberEvent::Sync(TaskSyncEvent::Put(task, outcome)));
                 if stop || told.is_err() {
                     break;
                 }
             }
-            Event::PutsOver
+            TaskSyncEvent::PutsOver
         });
     }
 
@@ -183,9 +183,9 @@ impl Member {
             in_guest.begin_reading(durable, with_done)
         });
         let (port, id) = (self.shared.tasks.clone(), self.workspace);
-        self.begin(
-            async move { Event::Read(read(port.as_ref(), id, after, room, &awaited).await) },
-        );
+        self.begin(async move {
+            TaskSyncEvent::Read(read(port.as_ref(), id, after, room, &awaited).await)
+        });
     }
 
     fn acknowledge(&mut self) {
@@ -198,33 +198,33 @@ impl Member {
         self.begin(async move {
             let outcome = port.acknowledge(id, ids.clone()).await;
             fault_point!("task.after_acknowledged");
-            Event::Acknowledged(ids, outcome)
+            TaskSyncEvent::Acknowledged(ids, outcome)
         });
     }
 
-    pub(super) fn on_sync(&mut self, event: Event) {
+    pub(super) fn on_sync(&mut self, event: TaskSyncEvent) {
         match event {
-            Event::Hint => {
+            TaskSyncEvent::Hint => {
                 self.sync.held_up = false;
                 self.read();
             }
-            Event::Put(task, outcome) => self.was_put(&task, outcome),
-            Event::PutsOver => self.sync.putting = false,
-            Event::Read(outcome) => {
+            TaskSyncEvent::Put(task, outcome) => self.was_put(&task, outcome),
+            TaskSyncEvent::PutsOver => self.sync.putting = false,
+            TaskSyncEvent::Read(outcome) => {
                 self.sync.reading = false;
                 match outcome {
                     Ok(reading) => self.take_in(reading),
                     Err(error) => self.failed(&error),
                 }
             }
-            Event::Acknowledged(ids, outcome) => {
+            TaskSyncEvent::Acknowledged(ids, outcome) => {
                 self.sync.acknowledging = false;
                 match outcome {
                     Ok(_) => self.sync.owed.retain(|id| !ids.contains(id)),
                     Err(error) => self.failed(&error),
                 }
             }
-            Event::Looked(outcome) => {
+            TaskSyncEvent::Looked(outcome) => {
                 self.sync.looking = false;
                 if let Ok(false) = outcome {
                     self.give_up();
@@ -322,7 +322,7 @@ impl Member {
         let record =
             move |_: Option<&_>| Ok(Decision::record(tasks::Record::Ended(stored)).event(event));
         // Not recorded, it is told again: by its guest, or when the team is started again.
-        drop(self.decide(log, record, super::Event::Kept(task_id), "task.after_kept"));
+        drop(self.decide(log, record, super::MemberEvent::Kept(task_id), "task.after_kept"));
     }
 
     /// Nothing is lost by it: whatever it was is done again.
@@ -337,10 +337,10 @@ impl Member {
             self.begin(async move {
                 // Believed only of a list: while workspaces are being taken up at a start, none is
                 // found.
-                let Some(owner) = owner else { return Event::Looked(Ok(true)) };
+                let Some(owner) = owner else { return TaskSyncEvent::Looked(Ok(true)) };
                 let rows = shared.tools.workspaces(id, &OnBehalfOf::own(owner, LOOK)).await;
                 let there = rows.map(|rows| rows.iter().any(|row| row.workspace_id == workspace));
-                Event::Looked(there)
+                TaskSyncEvent::Looked(there)
             });
         }
     }

@@ -13,10 +13,10 @@ use serde_json::json;
 use super::stage::{Stage, eventually, plan, speech};
 use crate::{
     Options, inbox,
-    records::{self, Member, Plan, Record, State},
+    records::{self, MemberPlan, Plan, Record, State},
     shared::OnBehalfOf,
     tasks,
-    team::{self, Team},
+    team::{self, TeamActor},
 };
 
 #[tokio::test]
@@ -306,9 +306,9 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
     let probe = Census::default().probe("team", "team", RestartPolicy::TEMPORARY);
     let place = Address::vacant(probe);
     // Nothing is recorded of it: it cannot be read.
-    let (_, ended) = spawn_root::<Team>(&place, seed.clone()).await.expect("spawns");
+    let (_, ended) = spawn_root::<TeamActor>(&place, seed.clone()).await.expect("spawns");
     ended.await.expect("it ends");
-    let member = Member {
+    let member = MemberPlan {
         name: "a".to_owned(),
         role: "hand".to_owned(),
         skills: Vec::new(),
@@ -330,7 +330,7 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
     let planned = Decision::record(Record::Planned(Box::new(plan)));
     let planned = log.decide::<ToolError>(|_| Ok(planned)).expect("decided");
     planned.await.expect("written");
-    spawn_root::<Team>(&place, seed).await.expect("spawns");
+    spawn_root::<TeamActor>(&place, seed).await.expect("spawns");
     eventually("the plan is undone", async || {
         stage.journal.streams("team/").expect("read").is_empty()
     })

@@ -26,7 +26,7 @@ pub struct Making {
 
 /// A snapshot that was made.
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct MadeSnapshot {
     pub(crate) node: SnapshotNode,
     pub(crate) pause_ms: Option<u64>,
 }

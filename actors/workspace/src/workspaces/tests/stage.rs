@@ -30,7 +30,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::wires::Wires;
 use crate::{
     Options,
-    logs::WorkspaceLogs,
+    logs::WorkspaceLogSet,
     tools,
     workspaces::{Msg, Workspaces},
     {folders::WorkspaceFolders, shared::Shared},
@@ -335,7 +335,7 @@ impl Daemon {
                 std::slice::from_ref(&folders.disks),
             ),
             folders,
-            logs: WorkspaceLogs::new(journal.clone(), below("disks")),
+            logs: WorkspaceLogSet::new(journal.clone(), below("disks")),
             network: network.clone(),
             images: images.store.clone(),
             drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],

@@ -8,7 +8,7 @@ use hivekeep_kernel::{
 };
 use tokio::time::Instant;
 
-use super::Event;
+use super::TaskSyncEvent;
 use crate::team::member::{self, Post};
 
 /// Until a workspace is looked for again that was not found: at a start it is found a little later.
@@ -21,7 +21,7 @@ const HINT_EVERY: Duration = Duration::from_millis(10);
 pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, post: Post) {
     let mut pace = Pace { left: HINTS, since: Instant::now() };
     let mut wait = AGAIN;
-    let hint = || post(member::Event::Sync(Event::Hint));
+    let hint = || post(member::MemberEvent::Sync(TaskSyncEvent::Hint));
     loop {
         let Ok(mut hints) = port.hints(id).await else {
             // Whether the workspace is gone is found by what is asked of it.
