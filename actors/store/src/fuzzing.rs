@@ -1,7 +1,7 @@
 //! Fuzz targets: decoders of what is read back from the disk, damaged or not.
 
-use crate::keys::{self, Base};
-use crate::{Event, Seq, frame};
+use crate::keys::{self, BaseKey};
+use crate::{JournalEvent, Seq, frame};
 
 /// Decodes a key and a value of the database. Whatever passes the check must be what was written.
 ///
@@ -12,12 +12,12 @@ pub fn frame(bytes: &[u8]) {
     if let Ok((seq, content)) = frame::unwrap(key, value) {
         assert_eq!(frame::wrap(key, seq, content), value);
         // Contents that damage left whole are not trusted any further either.
-        let _ = Event::decode(seq, content);
+        let _ = JournalEvent::decode(seq, content);
     }
     // A sound frame around anything reaches the readers behind the check.
     let sound = frame::wrap(key, Seq::FIRST, value);
     assert_eq!(frame::unwrap(key, &sound), Ok((Seq::FIRST, value)));
-    let _ = Event::decode(Seq::FIRST, value);
+    let _ = JournalEvent::decode(Seq::FIRST, value);
 }
 
 /// Decodes a key of the database.
@@ -26,7 +26,7 @@ pub fn frame(bytes: &[u8]) {
 /// Panics when a key that is read is not the one that would be written.
 pub fn key(bytes: &[u8]) {
     let base = keys::split_piece(bytes).map_or(bytes, |(base, _)| base);
-    if let Ok(decoded) = Base::decode(base) {
+    if let Ok(decoded) = BaseKey::decode(base) {
         assert_eq!(decoded.encode(), base);
     }
 }

@@ -1,6 +1,6 @@
 //! Fuzz targets: output of a guest's git.
 
-use super::{GitUrl, Hider, report, status, url};
+use super::{GitUrl, SecretRedactor, report, status, url};
 
 /// Parses output of git, and an address that a repository names.
 pub fn output(bytes: &[u8]) {
@@ -15,5 +15,5 @@ pub fn output(bytes: &[u8]) {
         let _ = (parsed.secret(), parsed.login());
     }
     let _ = url::origin_of(&text);
-    let _ = Hider::default().text(&text);
+    let _ = SecretRedactor::default().text(&text);
 }
