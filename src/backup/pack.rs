@@ -120,7 +120,9 @@ fn write(
     bar: &ProgressBar,
 ) -> Result<PackResult, Error> {
     let io = || Error::io(part);
-    let encoder = zstd::Encoder::new(out, LEVEL).map_err(io())?;
+    let mut encoder = zstd::Encoder::new(out, LEVEL).map_err(io())?;
+    // The manifest has the contents of files; this has all the rest, the manifest itself included.
+    encoder.include_checksum(true).map_err(io())?;
     let mut archive = Archive {
         builder: Builder::new(encoder),
         files: BTreeMap::new(),

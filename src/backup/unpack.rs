@@ -146,6 +146,13 @@ fn verify(file: &Path, bar: &ProgressBar) -> Result<Manifest, Error> {
             found.insert(name, Content { bytes: hashed.bytes, blake3 });
         }
         Ok(())
+    })
+    // Nothing is written yet: what fails is a reading of the archive.
+    .map_err(|error| match error {
+        Error::Io { path: entry, source } if entry != file => {
+            broken(format!("{}: {source}", entry.display()))
+        }
+        other => other,
     })?;
     let manifest = manifest.ok_or_else(|| broken("it ends before its manifest".to_owned()))?;
     if !(FORMAT..=FORMAT_WITH_DISKS).contains(&manifest.format) {
@@ -187,6 +194,8 @@ fn each(
         }
         act(&path, &mut entry).map_err(Error::io(path))?;
     }
+    // Behind the last entry is the checksum of everything.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(broken)?;
     Ok(())
 }
 

@@ -133,105 +133,76 @@ pub struct TeamRole {
 }
 
 /// What became of the action.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TeamResult {
     /// The action.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<TeamAction>,
     /// All but list: the team.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// create, status: its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub team_id: Option<TeamId>,
     /// create, status: `creating`, `ready` or `destroying`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// create: how many members it has.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub member_count: Option<usize>,
     /// create: their workspaces, in the order of roles.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub member_workspace_ids: Option<Vec<WorkspaceId>>,
     /// create, status: most members of it and of the teams below it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_vms: Option<u32>,
     /// status: when it was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<DateTime<Utc>>,
     /// create, status: the members. destroy: those of the team and of all below it, and what became of each.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<TeamMember>>,
     /// create, status: what the members have of a network. They reach one another in a group of their own and no other workspace; a team below is another group.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<TeamNetwork>,
     /// create, status: whether the members' cards are in the vault, at `teams/<name>/cards/<member>.json`. destroy: absent unless some could not be removed. The team works without them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cards: Option<TeamCards>,
     /// status: the team above it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_team: Option<String>,
     /// status: the teams directly below it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_teams: Option<Vec<String>>,
     /// destroy: always true; when anything is left it is an error that names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
     /// list: all teams, the oldest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub teams: Option<Vec<TeamRow>>,
     /// list: how many teams. receive: how many messages.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
     /// message: its id, the same for all that it went to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
     /// message: `delivered`, durably in the inbox; `partly_delivered` when undelivered names some.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// message: the sender.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// message: to whom, as it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// message: in whose inboxes it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_to: Option<Vec<String>>,
     /// message to `*`: in whose it is not, and why.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub undelivered: Option<Vec<Undelivered>>,
     /// receive: whose inbox it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// receive: the messages, the oldest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<TeamMessage>>,
     /// receive: how many were left for the next time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<usize>,
     /// receive: how many of confirmed were there, and are gone now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<usize>,
     /// receive: results of tasks, in the order in which they came; the rules are those of messages.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon_results: Option<Vec<TaskReport>>,
     /// receive: how many results were left for the next time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon_results_waiting: Option<usize>,
     /// receive: tasks whose results are still to come: they wait on the host or in the guest, or run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon_pending_tasks: Option<usize>,
     /// receive: which of `messages` and `daemon_results` cannot be told, whose actor has given up. What is told of it is empty, and nothing of it is confirmed. Otherwise absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<Unavailable>,
     /// message of the type `task_assignment`: where the task stands with each member that has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<AssignedTask>>,
 }
 
 /// A member.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TeamMember {
@@ -240,46 +211,35 @@ pub struct TeamMember {
     /// What it is there for.
     pub role: String,
     /// destroy: its team, when that is one below.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
     /// Its workspace; absent as long as that is not made.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// Name of its workspace.
     pub workspace_name: String,
     /// status: its address; absent while it has no network.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
     /// status: what its workspace is doing, as workspace_info tells it; absent when it could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_state: Option<String>,
     /// status: `initializing`, `ready` (its guest answers), `working` (and runs tasks), `failed`, or `unknown` when it could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_status: Option<String>,
     /// status: why it is not ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// status: its tasks without a result; they wait as long as its workspace does not run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_tasks: Option<usize>,
     /// status: those of them that run now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub running_tasks: Option<usize>,
     /// status: its results of tasks that were not received.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_results: Option<usize>,
     /// status: what keeps its tasks from its guest at present.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks_held_up: Option<String>,
     /// destroy: whether its workspace is gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub destroyed: Option<bool>,
     /// destroy: why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 /// A team in the list.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TeamRow {
     /// Its name.
@@ -295,10 +255,8 @@ pub struct TeamRow {
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// The team above it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_team: Option<String>,
     /// Whether it is the calling session's; absent while it is unavailable.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub owned: Option<bool>,
 }
 
@@ -322,6 +280,7 @@ pub struct TeamMessage {
 }
 
 /// What became of a task.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TaskReport {
     /// As it was assigned.
@@ -341,16 +300,12 @@ pub struct TaskReport {
     /// `exited`, `signalled`, `timed_out`, `interrupted` (its machine went down under it: it is not run again), `cancelled`, `invalid` (it was not run) or `lost` (its workspace is gone).
     pub outcome: String,
     /// The signal that ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     /// invalid, lost: why, for programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// invalid, lost: why.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Where it ran.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
     /// From its start to the end of its command.
     pub elapsed_ms: u64,
@@ -361,13 +316,10 @@ pub struct TaskReport {
     /// Whether stdout or stderr was cut.
     pub truncated: bool,
     /// File in its workspace with all it wrote to stdout, up to 16 MiB, for file_read and file_transfer; absent when stdout has all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout_path: Option<String>,
     /// The same of stderr.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr_path: Option<String>,
     /// receive: whether it may have been handed out before, as with messages.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub redelivered: Option<bool>,
 }
 
@@ -406,6 +358,7 @@ pub struct Undelivered {
 }
 
 /// What the members of a team have of a network.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TeamNetwork {
     /// How machines are connected: `bridge`, `user` (each alone), `off`, or `unknown` when the network does not say.
@@ -413,10 +366,8 @@ pub struct TeamNetwork {
     /// Whether every member reaches every other one over the network, on the ports that its policy allows.
     pub members_reach_each_other: bool,
     /// The group that lets them; absent where there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<NetworkGroup>,
     /// Why they do not reach each other.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 

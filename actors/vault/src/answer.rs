@@ -8,101 +8,71 @@ use serde_json::{Map, Value};
 use crate::tools::vault::WriteMode;
 
 /// What became of the action.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct VaultResult {
     /// read, write, list, delete, frontmatter, tags, replace: as given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// read: the text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// read with format json, frontmatter: what the front matter says; after a change, as it is now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub frontmatter: Option<Map<String, Value>>,
     /// read with format json, tags list: why the front matter cannot be parsed, with line and column. The rest of the answer is without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub frontmatter_error: Option<String>,
     /// write: how it was written.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<WriteMode>,
     /// write: whether the note is new.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<bool>,
     /// read, write: the note's size now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
     /// search: as given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     /// search: how many results.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub result_count: Option<usize>,
     /// search: lines that match, by path and line.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<Vec<SearchRow>>,
     /// search: notes that were read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub notes_searched: Option<usize>,
     /// search: notes that were not searched and why, the first hundred.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Vec<SkippedRow>>,
     /// search: how many notes were not searched.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_count: Option<usize>,
     /// search, list, stats: whether there may be more than this. tags: true if there may be; the first 10,000 of a note are told, and of its text the first MiB is looked through.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<bool>,
     /// search: which limit was met: `max_results`, `bytes`, `time` or `notes`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated_by: Option<String>,
     /// list: as given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive: Option<bool>,
     /// list, batch_read: how many.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
     /// list: notes and folders, by path.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<Vec<EntryRow>>,
     /// delete: always true; a note that could not be deleted is an error.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted: Option<bool>,
     /// frontmatter set and delete, tags add and remove: whether the note is another now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
     /// tags: those of the front matter, then those of the text, each once; after a change, as they are now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
     /// tags: those that stand in the text as `#tag`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_tags: Option<Vec<String>>,
     /// replace: how many places.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replacements: Option<usize>,
     /// move: whether it was; false where both paths are the same.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub moved: Option<bool>,
     /// move: as given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// move: as given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// batch_read: a row a path, in the order asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub notes: Option<Vec<NoteRow>>,
     /// stats: notes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_notes: Option<usize>,
     /// stats: folders.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_folders: Option<usize>,
     /// stats: of all notes together.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_size_bytes: Option<u64>,
     /// stats: the notes changed last, newest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recent_files: Option<Vec<RecentRow>>,
 }
 
@@ -140,19 +110,17 @@ pub struct EntryRow {
 }
 
 /// One of several notes.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct NoteRow {
     /// As given.
     pub path: String,
     /// The text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// What its front matter says.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub frontmatter: Option<Map<String, Value>>,
     /// Why it, or its front matter, is missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

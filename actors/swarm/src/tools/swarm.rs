@@ -268,21 +268,20 @@ pub struct SwarmStatus {
 }
 
 /// A swarm, or the list.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SwarmStatusResult {
     /// The swarm that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub swarm: Option<SwarmResult>,
     /// All of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub swarms: Option<Vec<SwarmRow>>,
     /// How many.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
 }
 
 /// A swarm in the list.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SwarmRow {
     /// Its id.
@@ -292,12 +291,10 @@ pub struct SwarmRow {
     /// Whether it is the calling session's.
     pub owned: bool,
     /// Counts; absent while it is being written down.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<SwarmSummary>,
     /// When it was planned.
     pub started_at: DateTime<Utc>,
     /// When it was over.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<DateTime<Utc>>,
 }
 

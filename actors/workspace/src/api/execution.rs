@@ -116,43 +116,33 @@ pub(crate) enum JobAction {
 }
 
 /// A job, as far as the action shows it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobView {
     /// The job.
     #[schemars(with = "String")]
     pub job_id: String,
     /// start: `started`; kill: `killed`, `signalled` (it still runs) or `already_ended`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// poll, kill: whether it still runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
     /// poll: exit status; null while it runs; 128 and the signal's number when a signal ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// kill: the signal sent. poll: the signal that ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     /// poll: the machine went down under it; how it would have ended is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<bool>,
     /// poll: stdout from the asked byte on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
     /// poll: stderr from the asked byte on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
     /// poll: where to continue reading stdout.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout_next: Option<u64>,
     /// poll: where to continue reading stderr.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr_next: Option<u64>,
     /// poll: bytes it wrote to stdout so far, kept or not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout_bytes: Option<u64>,
     /// poll: bytes it wrote to stderr so far, kept or not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr_bytes: Option<u64>,
 }
 

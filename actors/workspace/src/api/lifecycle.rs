@@ -245,6 +245,7 @@ pub struct WorkspaceDetails {
 }
 
 /// A running machine.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MachineDetails {
     /// Process id of the hypervisor or sandbox on the host.
@@ -256,11 +257,9 @@ pub struct MachineDetails {
     /// Whether the guest answers now.
     pub link: String,
     /// Memory of the host it holds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Which limits really apply, and how.
     pub limits: AppliedLimits,
     /// Of a sandbox: which walls this host gives it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
 }

@@ -88,27 +88,22 @@ pub(crate) enum ForwardAction {
 }
 
 /// What became of the action.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ForwardResult {
     /// The workspace.
     pub workspace_id: WorkspaceId,
     /// add, remove: the port in the workspace.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_port: Option<u16>,
     /// add: the port of the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host_port: Option<u16>,
     /// add: the address of the host that has the port.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host_ip: Option<Ipv4Addr>,
     /// add, remove: what the ports carry.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Transport>,
     /// remove: what was ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub removed: Option<Vec<Forwarded>>,
     /// list: what leads to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub forwards: Option<Vec<Forwarded>>,
 }
 
@@ -164,12 +159,12 @@ pub enum NetworkKind {
 }
 
 /// A workspace's network.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkState {
     /// How it is connected.
     pub mode: NetworkKind,
     /// Why it is not connected by a bridge.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The internet.
     pub allow_internet: bool,
@@ -180,20 +175,15 @@ pub struct NetworkState {
     /// What else it may reach.
     pub egress_allow: Vec<String>,
     /// The group whose members it reaches and who reach it, such as its team.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<NetworkGroup>,
     /// Ports of the host forwarded to it.
     pub port_forwards: Vec<Forwarded>,
     /// Its address and the length of its network.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Its interface's own address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// The next hop to everything else.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
     /// Who answers names.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<String>,
 }

@@ -23,6 +23,7 @@ pub struct PoolReport {
 }
 
 /// Machines of one image and size.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PoolClass {
     /// Their image.
@@ -40,10 +41,8 @@ pub struct PoolClass {
     /// How they are made.
     pub made_by: Production,
     /// Why they boot instead of being copied.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub boots_because: Option<String>,
     /// The stopped machine that they are copies of, once there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<WorkspaceId>,
     /// The machines that there are, oldest first. Each keeps its id when somebody is given it.
     pub machines: Vec<PoolMachine>,
@@ -52,12 +51,10 @@ pub struct PoolClass {
     /// Creations that asked for this class and found none ready.
     pub missed: u64,
     /// Why one could not be made, if that was the last attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
     /// How many attempts failed since the last success.
     pub failures_in_a_row: u32,
     /// When it is tried again.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub again_in_ms: Option<u64>,
 }
 

@@ -20,25 +20,20 @@ pub struct WorkspaceAdopt {
 }
 
 /// What was taken over.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Adoption {
     /// The workspace, when one was named.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// Its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its state.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Phase>,
     /// Its address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
     /// Whether the owner changed; false when it was the caller's already.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted_one: Option<bool>,
     /// Whether it was taken from a session that still exists.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub forced: Option<bool>,
     /// How many were taken.
     pub adopted_count: usize,

@@ -48,56 +48,41 @@ pub(crate) enum SnapshotAction {
 }
 
 /// What became of the action.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SnapshotResult {
     /// create, restore, delete: the snapshot.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<SnapshotId>,
     /// create, restore, delete: its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The workspace.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// create: whether it holds memory. restore: whether the machine goes on from it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub has_memory: Option<bool>,
     /// create: when it was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<DateTime<Utc>>,
     /// create: whether the guest wrote its cache to the disk first. Not so of a paused or crashed workspace: without memory, its disk is as after a power cut.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_synced: Option<bool>,
     /// create: how long the guest stood still.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<u64>,
     /// create: bytes of memory on the host's disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// restore: the state now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Phase>,
     /// restore: until the guest answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_time_ms: Option<u64>,
     /// restore: snapshots removed by discard_newer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub discarded: Option<Vec<String>>,
     /// delete: always true; one that could not be deleted is an error.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted: Option<bool>,
     /// delete: whether a layer of the disk that this left over was merged with the one beside it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub merged: Option<bool>,
     /// delete: why not. What is left over by a running workspace is merged when it is stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub not_merged: Option<String>,
     /// list: all, oldest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<Vec<SnapshotRow>>,
     /// list: how many.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
 }
 
@@ -201,50 +186,37 @@ pub struct WorkspaceBranch {
 }
 
 /// The forks.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Forked {
     /// One fork: its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// One fork: its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// One fork: `running`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Phase>,
     /// One fork: its address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
     /// One fork: where it comes from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
     /// The forked workspace.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_workspace_id: Option<WorkspaceId>,
     /// The forked snapshot.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_name: Option<String>,
     /// Whether the forks began with the snapshot's memory, whose pages they share until they write.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub with_memory: Option<bool>,
     /// workspace_branch: how long the source stood still.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<u64>,
     /// Several: how many were asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub requested_count: Option<usize>,
     /// Several: how many run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub success_count: Option<usize>,
     /// Several: how many do not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_count: Option<usize>,
     /// Several: those that run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<Vec<Worker>>,
     /// Several: those that do not; nothing of them is left.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<Vec<NotForked>>,
 }
 

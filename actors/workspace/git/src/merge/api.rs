@@ -48,6 +48,7 @@ pub struct MergeResult {
 }
 
 /// One source.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SourceMerge {
     /// Its workspace.
@@ -59,13 +60,10 @@ pub struct SourceMerge {
     /// Its commits that came to the target; 0 unless `merged`.
     pub commits_applied: u64,
     /// Its commit that was merged.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
     /// The newest commit that it shares with the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub merge_base: Option<String>,
     /// How the base was found.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub merge_base_found_by: Option<BaseFoundBy>,
     /// Equally good bases beside the one named, after histories that crossed.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -77,16 +75,13 @@ pub struct SourceMerge {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub merges_flattened: u64,
     /// Its branch in the target, of `branch-per-source`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// Why that branch could not be made, when the merge itself was.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub branch_error: Option<String>,
     /// Submodules that it changed, at most 100: their entry is merged, their content is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub submodules: Vec<String>,
     /// The commit that commit_uncommitted made.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub committed: Option<String>,
 }
 
@@ -117,6 +112,7 @@ pub enum BaseFoundBy {
 }
 
 /// Why a source is not in the target.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct MergeConflict {
     /// The source's workspace.
@@ -126,10 +122,8 @@ pub struct MergeConflict {
     /// What happened.
     pub error: String,
     /// What to do next.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
     /// The commit whose replay conflicts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<ConflictCommit>,
     /// Files in conflict, at most 200.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
