@@ -24,6 +24,8 @@ pub enum EndReason {
     Told,
     /// It held nothing and had no client when room was needed for another.
     MadeRoom,
+    /// Its actor failed too often and was given up.
+    Failed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

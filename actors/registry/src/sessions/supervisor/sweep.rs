@@ -43,7 +43,7 @@ impl Sessions {
         let Some(shared) = live else { return self.ended(id) };
         let (table, me) = (self.table.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            match end::write(&table, &shared, EndReason::Told).await {
+            match end::write(&table, &shared, EndReason::Failed).await {
                 // Nobody there: the next incarnation finds the shared as it is.
                 Ok(()) => drop(me.send(Msg::Ended(id))),
                 Err(error) => {

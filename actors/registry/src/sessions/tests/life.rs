@@ -310,7 +310,7 @@ async fn a_session_whose_actor_is_given_up_is_over() {
     give_up(&stage, id).await;
     held.over().await;
     let row = row(&stage.sessions, id).await;
-    assert_eq!((row.state, row.end_reason), (SessionState::Ended, Some(EndReason::Told)));
+    assert_eq!((row.state, row.end_reason), (SessionState::Ended, Some(EndReason::Failed)));
     assert_eq!(row.used.workspaces, 1, "what it owned is there to be adopted");
     let named = stage.sessions.open_named("cli-0", client(None)).await.expect("its name is free");
     assert!(!named.resumed && named.session != id);
