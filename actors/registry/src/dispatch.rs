@@ -84,7 +84,7 @@ struct Inner {
     events: Events,
     policies: Vec<Arc<dyn Policy>>,
     redactor: Redactor,
-    /// By [`crate::Entry`] index.
+    /// By [`crate::ToolEntry`] index.
     stats: Vec<Arc<ToolStats>>,
 }
 

@@ -121,7 +121,7 @@ impl<M: CollectionMember> Collection<M> {
     /// Adds a member if fewer than `most` take a place and nobody has its name.
     ///
     /// # Errors
-    /// See [`Refused`].
+    /// See [`NotAdmitted`].
     pub fn admit(&mut self, id: M::Id, member: M, most: usize) -> Result<(), NotAdmitted<M::Id>> {
         let taking = self.members.values().filter(|entry| entry.takes_place()).count();
         if member.takes_place() && taking >= most {

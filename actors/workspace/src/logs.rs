@@ -136,7 +136,7 @@ impl WorkspaceLogSet {
 /// The workspaces of a journal that nobody writes. Blocks.
 ///
 /// # Errors
-/// As [`WorkspaceLogs::open_all`].
+/// As [`WorkspaceLogSet::open_all`].
 pub(crate) fn ledgers(journal: &Journal) -> Result<Vec<Ledger>, LogError> {
     let loaded = sound(log::load_all(journal)?)?;
     Ok(loaded.into_iter().map(|(_, loaded)| loaded.state).collect())

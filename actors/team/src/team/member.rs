@@ -2,7 +2,7 @@
 //! with them that is not recorded: deliveries, and the synchronisation of tasks with its guest.
 //!
 //! A value of the team's actor. A message is decided at once and answered when it is durable, by
-//! the log itself. Work beside the mailbox comes back as an [`Event`].
+//! the log itself. Work beside the mailbox comes back as a [`MemberEvent`].
 
 pub(crate) mod delivery;
 mod task_sync;
