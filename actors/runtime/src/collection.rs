@@ -225,9 +225,16 @@ impl<M: CollectionMember> Collection<M> {
         self.members.get_mut(&id).map(|entry| &mut entry.member)
     }
 
-    /// The member of an id or a unique name.
+    /// The member of an id or a unique name. A name may look like an id; a member's id comes first,
+    /// so that nobody takes its place by a name.
     pub fn find(&self, id_or_name: &str) -> Option<(M::Id, &M)> {
-        let id = id_or_name.parse().ok().or_else(|| self.names.get(id_or_name).copied())?;
+        let of_id = id_or_name.parse().ok().and_then(|id| self.get(id).map(|member| (id, member)));
+        of_id.or_else(|| self.find_name(id_or_name))
+    }
+
+    /// The member of a unique name.
+    pub fn find_name(&self, name: &str) -> Option<(M::Id, &M)> {
+        let id = *self.names.get(name)?;
         self.get(id).map(|member| (id, member))
     }
 

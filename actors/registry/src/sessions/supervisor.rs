@@ -145,7 +145,7 @@ impl Sessions {
     }
 
     fn open(&mut self, request: OpenSession, name: Option<String>, reply: Opener) {
-        let known = name.as_ref().and_then(|name| self.live.find(name)).map(|(id, _)| id);
+        let known = name.as_ref().and_then(|name| self.live.find_name(name)).map(|(id, _)| id);
         if let Some(id) = known {
             return self.join(id, reply);
         }

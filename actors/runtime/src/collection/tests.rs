@@ -161,6 +161,22 @@ async fn a_member_that_takes_another_name_leaves_its_old_one_to_others() {
 }
 
 #[tokio::test]
+async fn a_name_that_looks_like_an_id_is_found_and_takes_no_ones_place() {
+    let stage = Stage::new().await;
+    stage
+        .with(|all| {
+            let (one, two, nobody) = (Id::new(), Id::new(), Id::new().to_string());
+            assert_eq!(all.insert(one, card(&nobody)), Ok(()));
+            assert_eq!(all.insert(two, card(&one.to_string())), Ok(()));
+            let found = |text: &str| all.find(text).map(|(id, _)| id);
+            assert_eq!((found(&nobody), found(&one.to_string())), (Some(one), Some(one)));
+            let named = |text: &str| all.find_name(text).map(|(id, _)| id);
+            assert_eq!((named(&one.to_string()), named(&two.to_string())), (Some(two), None));
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn an_actor_starts_where_others_wait_for_it() {
     let mut stage = Stage::new().await;
     let id = Id::new();
