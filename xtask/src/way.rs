@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -93,31 +93,35 @@ impl Stage<'_> {
             self.guest
         );
         std::fs::write(home.path().join("config.toml"), text)?;
-        let mut daemon = self.start(home.path())?;
-        self.call(home.path(), "workspace_create", &json!({ "name": "w" }))?;
-        let roles = json!([{ "name": "a", "role": "r" }, { "name": "b", "role": "r" }]);
-        let team = json!({ "action": "create", "name": "t", "roles": roles });
-        self.call(home.path(), "team", &team)?;
-        if let Some((tool, args)) = call {
-            for _ in 0..CALLS {
-                self.call(home.path(), tool, args)?;
-            }
+        let mut command = self.command(home.path());
+        command.arg("daemon").stdout(Stdio::null()).stderr(Stdio::null());
+        command.env("LLVM_PROFILE_FILE", home.path().join("daemon.profraw"));
+        let mut daemon = command.spawn()?;
+        if let Err(error) = self.use_daemon(home.path(), call) {
+            daemon.kill()?;
+            daemon.wait()?;
+            return Err(error);
         }
-        self.run(home.path(), &["stop", "--stop-workspaces"])?;
         ensure!(daemon.wait()?.success(), "the daemon did not end well");
         self.read(home.path())
     }
 
-    fn start(&self, home: &Path) -> Result<Child> {
-        let mut command = self.command(home);
-        command.arg("daemon").stdout(Stdio::null()).stderr(Stdio::null());
-        let daemon = command.env("LLVM_PROFILE_FILE", home.join("daemon.profraw")).spawn()?;
+    /// The life of a daemon from its first answer to its ordered stop.
+    fn use_daemon(&self, home: &Path, call: Option<(&str, &Value)>) -> Result<()> {
         let begun = Instant::now();
         while !self.command(home).arg("status").output()?.status.success() {
             ensure!(begun.elapsed() < PATIENCE, "the daemon does not serve");
             std::thread::sleep(Duration::from_millis(100));
         }
-        Ok(daemon)
+        self.call(home, "workspace_create", &json!({ "name": "w" }))?;
+        let roles = json!([{ "name": "a", "role": "r" }, { "name": "b", "role": "r" }]);
+        self.call(home, "team", &json!({ "action": "create", "name": "t", "roles": roles }))?;
+        if let Some((tool, args)) = call {
+            for _ in 0..CALLS {
+                self.call(home, tool, args)?;
+            }
+        }
+        self.run(home, &["stop", "--stop-workspaces"])
     }
 
     fn command(&self, home: &Path) -> Command {

@@ -74,7 +74,6 @@ pub(crate) fn given_up(name: &str, reason: &str) -> ToolError {
     let message = format!("the actor of `{name}` is down: {reason}");
     ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, message)
         .next("the daemon's next start tries again; `hivekeep logs` says more")
-        .retry_after(Duration::from_millis(500))
 }
 
 pub(crate) fn no_team(name: &str) -> ToolError {

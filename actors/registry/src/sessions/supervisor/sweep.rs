@@ -92,7 +92,7 @@ impl Sessions {
                     Err(error) => {
                         tracing::warn!(session = %id, %error, "not forgotten; tried again");
                         // Nobody there: the next incarnation finds it.
-                        let _ = me.send(Msg::Ended(id));
+                        let _ = me.send(Msg::Remembered(id));
                     }
                 }
             }
