@@ -39,6 +39,7 @@
 mod adoption;
 mod attach;
 mod backup;
+mod boot;
 mod bring_up;
 mod claim;
 mod describe;
@@ -52,6 +53,7 @@ mod git;
 mod guest_events;
 mod halt;
 mod identity;
+mod images;
 mod jobs;
 mod link_state;
 mod merge;
@@ -76,7 +78,7 @@ use hivekeep_kernel::{
 };
 use tokio::sync::watch;
 
-pub(crate) use bring_up::unknown_image;
+pub(crate) use images::unknown_image;
 pub(crate) use link_state::{LinkState, usable};
 pub(crate) use messages::{
     Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, SnapshotRequest, TaskMsg,

@@ -103,6 +103,7 @@ struct State {
     calls: Vec<String>,
     machines: HashMap<String, watch::Sender<Option<MachineExit>>>,
     failures: Vec<Error>,
+    boot_failures: usize,
     reattach_failures: Vec<ReattachError>,
     kills_refused: bool,
     guests: HashMap<String, tokio::task::AbortHandle>,
@@ -161,6 +162,11 @@ impl FakeDriver {
     /// Makes the next launch fail with this.
     pub fn fail_next_launch(&self, error: Error) {
         self.state().failures.push(error);
+    }
+
+    /// Makes the next machines end as soon as they run, before their guests answer.
+    pub fn end_next_boots(&self, boots: usize) {
+        self.state().boot_failures = boots;
     }
 
     /// Makes the next re-attachment fail with this, whether or not the machine runs.
@@ -290,7 +296,10 @@ impl Driver for FakeDriver {
             let made = std::fs::create_dir_all(&plan.folders.run_dir);
             made.map_err(Error::io("make the folder", &plan.folders.run_dir))?;
         }
-        self.serve(&plan.workspace, &plan.folders.link_socket())?;
+        let ends = self.state().boot_failures > 0;
+        if !ends {
+            self.serve(&plan.workspace, &plan.folders.link_socket())?;
+        }
         let mut state = self.state();
         state.starved.remove(&plan.workspace);
         state.machines.insert(plan.workspace.clone(), watch::channel(None).0);
@@ -315,6 +324,11 @@ impl Driver for FakeDriver {
         };
         state.paused.remove(&plan.workspace);
         state.tops.insert(plan.workspace.clone(), plan.disk().top);
+        drop(state);
+        if ends {
+            self.state().boot_failures -= 1;
+            self.crash(&plan.workspace, ExitHow::Exited { code: 0 });
+        }
         let no = || Enforcement::No { why: "fake".into() };
         let limits = AppliedLimits { memory: no(), cpu: no(), pids: no(), disk: no() };
         Ok(LaunchedMachine { handle, limits })
@@ -364,6 +378,7 @@ impl Driver for FakeDriver {
 
     async fn release(&self, plan: &MachinePlan) -> Result<(), Error> {
         self.note("release", &plan.workspace);
+        self.held("release").await;
         self.state().machines.remove(&plan.workspace);
         Ok(())
     }

@@ -1,21 +1,19 @@
-//! Starting a machine: from a plan to a guest that answers, one recorded step after the other.
+//! Starts and restarts of a machine, and what is left of those that fail.
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
-use hivekeep_image::{ImageName, ImageStore};
-use hivekeep_kernel::{CallCx, Layer, Reply, SnapshotId, ToolError, fault_point};
-use hivekeep_link::LinkToken;
-use hivekeep_machine::{Images, Isolation, LogsOnDiscard, SnapshotFolder};
+use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
+use hivekeep_machine::LogsOnDiscard;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{Msg, Workspace, first_link::first_link, identity, network};
+use super::{
+    Msg, Workspace,
+    boot::{Start, bring_up},
+    network,
+};
 use crate::{
     api::lifecycle::{WorkspaceStart, WorkspaceStarted},
-    codes,
     handle::WorkspaceHandle,
     ledger::DiskChange,
     phase::{Phase, Want},
@@ -152,18 +150,6 @@ impl Workspace {
     }
 }
 
-/// Where a start begins.
-pub(super) struct Start {
-    /// The base of the disk, once it is made.
-    pub(super) base: Option<PathBuf>,
-    /// The layers over it.
-    pub(super) disk: DiskLayers,
-    /// The snapshot whose memory it goes on from, and the link token in there.
-    pub(super) memory: Option<(SnapshotId, LinkToken)>,
-    /// The workspace's plan is the intent of this start.
-    pub(super) planned: bool,
-}
-
 /// A context for work that no client asked for.
 pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
     let patience = Duration::from_secs(workspace.shared.options.boot_timeout_secs * 2);
@@ -185,17 +171,6 @@ pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
 pub(super) async fn settle(workspace: &WorkspaceHandle, phase: Phase, reason: Option<String>) {
     // An actor that is gone derives the phase from its records when it returns.
     let _gone = workspace.actor.send(Msg::Settled(phase, reason));
-}
-
-/// A machine that is up; the caller has yet to record it.
-pub(super) struct Up {
-    pub(super) boot_time_ms: u64,
-}
-
-impl Up {
-    pub(super) fn record(&self) -> Record {
-        Record::Up { boot_time_ms: self.boot_time_ms, at: chrono::Utc::now() }
-    }
 }
 
 /// What a disk is made of is never begun anew behind its owner's back, as after a restore of the
@@ -226,146 +201,6 @@ async fn bring_up_again(
     let up = bring_up(workspace, plan, start, cx).await?;
     workspace.note(up.record()).await?;
     Ok(up.boot_time_ms)
-}
-
-/// Legal while no machine runs.
-pub(super) async fn bring_up(
-    workspace: &WorkspaceHandle,
-    plan: &Planned,
-    start: Start,
-    cx: &CallCx,
-) -> Result<Up, ToolError> {
-    let begun = Instant::now();
-    let step = |n: u32, what: &str| cx.progress.report(n.into(), Some(4.0), what);
-    let driver = workspace.shared.driver(plan.spec.isolation)?;
-
-    step(0, "preparing the disk");
-    let mut machine = super::take_down::machine_plan(workspace, plan)?;
-    let (images, made) = images(workspace, plan, start.base).await?;
-    machine.images = images;
-    machine.disk = super::take_down::disk_files(workspace, &start.disk);
-    fault_point!("start.before_prepare");
-    let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
-    let ((lease, nic), ()) = tokio::try_join!(network::interface(workspace, plan), prepared)?;
-    machine.nic = nic;
-    fault_point!("start.after_prepare");
-
-    step(1, "starting the machine");
-    // Of the first start the plan is the intent.
-    if !start.planned {
-        workspace.note(Record::StartWanted).await?;
-    }
-    fault_point!("start.after_intent");
-    let (memory, token) = start.memory.unzip();
-    let launched = match memory {
-        None => driver.launch(&machine).await?,
-        Some(snapshot) => {
-            let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
-            snapshots.launch_from(&machine, &memory_folder(workspace, snapshot)).await?
-        }
-    };
-    fault_point!("start.after_launch");
-    let handle = Box::new(launched.handle);
-    // At once: whoever gives the start up from here on has to end it, also before its record is
-    // known to the actor.
-    let _gone = workspace.actor.send(Msg::Launched(handle.clone()));
-    let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
-    if let Err(error) = workspace.commit(made.into_iter().chain([record]).collect(), None).await {
-        // No record names it, so nobody else would end it before the next start.
-        driver.kill(&handle).await?;
-        return Err(error);
-    }
-    fault_point!("start.after_launched");
-
-    step(2, "waiting for the guest");
-    let patience = Duration::from_secs(10);
-    let copy = token.is_some();
-    let mut link_state =
-        workspace.actor.ask(patience, |reply| Msg::Attach(handle.clone(), token, reply)).await?;
-    if copy {
-        let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
-        snapshots.resume(&handle).await?;
-    }
-    let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
-    let settled = network::settled(workspace, lease, &handle);
-    let linked = first_link(workspace, driver.as_ref(), &mut link_state, boot);
-    let (link, lease) = tokio::try_join!(linked, settled)?;
-
-    step(3, "configuring the guest");
-    let itself = async {
-        if copy || (plan.fork.is_some() && start.planned) {
-            identity::reidentify(&link, plan).await?;
-            workspace.actor.send(Msg::OwnToken)?;
-        }
-        if !copy {
-            let grow = plan.spec.isolation == Isolation::Vm;
-            identity::configure(&link, plan, grow).await?;
-        }
-        Ok(())
-    };
-    let unplugged = copy.then_some((driver.as_ref(), handle.as_ref()));
-    tokio::try_join!(itself, network::configure(lease, &link, unplugged))?;
-    let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    step(4, "running");
-    Ok(Up { boot_time_ms })
-}
-
-/// Where the memory of a snapshot is.
-pub(super) fn memory_folder(workspace: &WorkspaceHandle, id: SnapshotId) -> SnapshotFolder {
-    SnapshotFolder::new(Artifact::Memory(id).path(&workspace.shared.folders))
-}
-
-/// What to boot from. The first start decides about the base of the disk, which is
-/// to be recorded; later ones must find it again, whatever image is current by then.
-pub(super) async fn images(
-    workspace: &WorkspaceHandle,
-    plan: &Planned,
-    base: Option<PathBuf>,
-) -> Result<(Images, Option<Record>), ToolError> {
-    let name: ImageName = plan.spec.image.parse().map_err(|_| unknown_image(&plan.spec.image))?;
-    let store = &workspace.shared.images;
-    let image = store.resolve(name).await?;
-    let first = base.is_none();
-    let base = match (base, plan.spec.isolation) {
-        (Some(base), _) => find_base(store, base).await?,
-        (None, Isolation::Vm) => image.rootfs().to_owned(),
-        (None, Isolation::Sandbox) => store.resolve_tree(&image).await?,
-    };
-    if first && plan.spec.disk_gb < image.min_disk_gb() {
-        let (image, least) = (&plan.spec.image, image.min_disk_gb());
-        return Err(ToolError::invalid(format!("image {image} needs disk_gb of at least {least}"))
-            .detail("least", least));
-    }
-    let vm = plan.spec.isolation == Isolation::Vm;
-    let made = first.then(|| Record::DiskMade { base: base.clone() });
-    let images = Images {
-        kernel: Some(image.kernel().to_owned()),
-        initrd: Some(image.initrd().to_owned()),
-        rootfs_ext4: vm.then(|| base.clone()),
-        rootfs_tree: (!vm).then_some(base),
-    };
-    Ok((images, made))
-}
-
-/// The base as it is recorded, or the same object in the folder of images that is used now.
-async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolError> {
-    let there = async |path: &PathBuf| tokio::fs::try_exists(path).await.unwrap_or(false);
-    if there(&base).await {
-        return Ok(base);
-    }
-    if let Some(same) = store.same_object(&base)
-        && there(&same).await
-    {
-        return Ok(same);
-    }
-    let message = format!("the base of the workspace's disk is gone: {}", base.display());
-    Err(ToolError::new(Layer::Machine, codes::IMAGE_MISSING, message)
-        .next("restore the image directory; the workspace's own data is intact"))
-}
-
-pub(crate) fn unknown_image(name: &str) -> ToolError {
-    ToolError::not_found(Layer::Machine, codes::IMAGE_UNKNOWN, "image", name)
-        .next("`hivekeep image list` shows the images; `hivekeep image build base` makes one")
 }
 
 /// Undoes a creation that failed, and keeps its logs.

@@ -10,6 +10,28 @@ use tokio::sync::watch;
 use super::{LinkState, take_down};
 use crate::{codes, handle::WorkspaceHandle};
 
+/// A boot that did not come to an answer of its guest.
+pub(super) enum BootError {
+    /// The machine ended by itself before its guest had answered.
+    Ended(ToolError),
+    /// Anything else.
+    Other(ToolError),
+}
+
+impl From<ToolError> for BootError {
+    fn from(error: ToolError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<BootError> for ToolError {
+    fn from(error: BootError) -> Self {
+        match error {
+            BootError::Ended(error) | BootError::Other(error) => error,
+        }
+    }
+}
+
 /// Most of the console that an error shows, in characters.
 const CONSOLE_CHARS: usize = 1_000;
 
@@ -22,7 +44,7 @@ pub(super) async fn first_link(
     driver: &dyn Driver,
     link_state: &mut watch::Receiver<LinkState>,
     boot: Duration,
-) -> Result<Link, ToolError> {
+) -> Result<Link, BootError> {
     let decided = link_state.wait_for(|link_state| {
         matches!(
             link_state,
@@ -32,16 +54,20 @@ pub(super) async fn first_link(
                 | LinkState::Unresponsive(_)
         )
     });
+    let mut ended = false;
     let error = match tokio::time::timeout(boot, decided).await {
         Ok(Ok(link_state)) => match &*link_state {
             LinkState::Up(link) | LinkState::Unresponsive(link) => return Ok(link.clone()),
             other => {
+                ended = matches!(other, LinkState::Gone(_));
                 let message = format!("the guest did not come up: {}", other.word());
                 ToolError::new(Layer::Machine, codes::BOOT_FAILED, message)
                     .next("workspace_logs shows the console and the hypervisor's messages")
             }
         },
-        Ok(Err(_)) => return Err(ToolError::internal("the workspace's actor ended in the boot")),
+        Ok(Err(_)) => {
+            return Err(ToolError::internal("the workspace's actor ended in the boot").into());
+        }
         Err(_) => {
             let message = format!("no answer from the guest within {} s", boot.as_secs());
             ToolError::new(Layer::Machine, codes::BOOT_TIMEOUT, message)
@@ -51,11 +77,12 @@ pub(super) async fn first_link(
                 .retryable()
         }
     };
-    Err(match driver.logs(&take_down::folders(workspace)).await {
+    let error = match driver.logs(&take_down::folders(workspace)).await {
         Ok(logs) => error.detail("console_end", end(&logs.console)),
         // The failure of the boot is what counts; workspace_logs says why its logs are unreadable.
         Err(_) => error,
-    })
+    };
+    Err(if ended { BootError::Ended(error) } else { BootError::Other(error) })
 }
 
 /// The last lines of a console. A guest prints what it likes: clients escape it.

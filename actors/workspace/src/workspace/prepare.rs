@@ -18,7 +18,8 @@ pub(crate) use super::messages::{Golden, PrepareMsg, PrepareRequest, PreparedSta
 
 use super::{
     LinkState, Workspace,
-    bring_up::{self, bring_up, settle},
+    boot::{Start, Up, bring_up},
+    bring_up::{self, settle},
     snapshot::{self, Making},
 };
 use crate::codes;
@@ -77,7 +78,7 @@ impl Workspace {
     fn prepare(&mut self, request: PrepareRequest) {
         let PrepareRequest { cx, setup, reply } = request;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        let start = bring_up::Start { planned: true, ..self.start_point() };
+        let start = Start { planned: true, ..self.start_point() };
         let link_state = self.link_state.subscribe();
         // Nobody destroys, starts or snapshots it meanwhile; the call can be cancelled.
         self.activity = Activity::Preparing;
@@ -90,7 +91,7 @@ impl Workspace {
 async fn prepare(
     workspace: WorkspaceHandle,
     plan: Planned,
-    start: bring_up::Start,
+    start: Start,
     link_state: watch::Receiver<LinkState>,
     setup: Setup,
     cx: CallCx,
@@ -137,7 +138,7 @@ fn step(kind: StepKind, what: &str, begun: Instant) -> PrepareStep {
 async fn furnish(
     workspace: &WorkspaceHandle,
     plan: &Planned,
-    (up, boot): (bring_up::Up, PrepareStep),
+    (up, boot): (Up, PrepareStep),
     mut link_state: watch::Receiver<LinkState>,
     setup: &Setup,
     reporter: &mut steps::StepReporter<'_>,

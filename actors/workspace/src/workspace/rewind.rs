@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::{
     Workspace,
-    bring_up::{Start, bring_up, fail_start, memory_folder, settle},
+    boot::{Start, bring_up, memory_folder},
+    bring_up::{fail_start, settle},
     snapshot::no_snapshots,
     take_down,
 };

@@ -12,11 +12,7 @@ use hivekeep_kernel::{CallCx, Layer, LayerId, Reply, SnapshotId, ToolError, faul
 use hivekeep_machine::{Isolation, MachineHandle, SaveRequest};
 use serde_json::json;
 
-use super::{
-    LinkState, Msg, Workspace,
-    bring_up::{images, memory_folder},
-    take_down,
-};
+use super::{LinkState, Msg, Workspace, boot::memory_folder, images::images, take_down};
 pub(super) use making::{MadeSnapshot, Making};
 use quiet::{MAX_FREEZE, Quiet};
 

@@ -1,5 +1,6 @@
 //! Starts, stops and recoveries that fail, against machines that are none.
 
+mod boot;
 mod host;
 mod hostile;
 mod merge;

@@ -1,0 +1,180 @@
+//! A boot with one retry: from a plan to a guest that answers, one recorded step after the other.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use hivekeep_kernel::{CallCx, SnapshotId, ToolError, fault_point};
+use hivekeep_link::LinkToken;
+use hivekeep_machine::{Driver, Isolation, MachineHandle, MachinePlan, SnapshotFolder};
+use serde_json::json;
+
+use super::{
+    Msg,
+    first_link::{BootError, first_link},
+    identity,
+    images::images,
+    network, take_down,
+};
+use crate::{
+    handle::WorkspaceHandle,
+    records::{Planned, Record},
+    snapshots::{Artifact, DiskLayers},
+};
+
+/// Where a start begins.
+pub(super) struct Start {
+    /// The base of the disk, once it is made.
+    pub(super) base: Option<PathBuf>,
+    /// The layers over it.
+    pub(super) disk: DiskLayers,
+    /// The snapshot whose memory it goes on from, and the link token in there.
+    pub(super) memory: Option<(SnapshotId, LinkToken)>,
+    /// The workspace's plan is the intent of this start.
+    pub(super) planned: bool,
+}
+
+/// A machine that is up; the caller has yet to record it.
+pub(super) struct Up {
+    pub(super) boot_time_ms: u64,
+}
+
+impl Up {
+    pub(super) fn record(&self) -> Record {
+        Record::Up { boot_time_ms: self.boot_time_ms, at: chrono::Utc::now() }
+    }
+}
+
+/// Starts the machine, a second time when its kernel dies in the boot. Legal while no machine runs.
+///
+/// An emulator without KVM loses a race with a guest's kernel that patches its own code, about once
+/// in a thousand boots (<https://bugzilla.redhat.com/show_bug.cgi?id=2216496>), and nothing has run
+/// in the machine by then. What begins with a snapshot's memory has no boot to repeat.
+pub(super) async fn bring_up(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    mut start: Start,
+    cx: &CallCx,
+) -> Result<Up, ToolError> {
+    let begun = Instant::now();
+    let error = match boot(workspace, plan, &mut start, cx, begun).await {
+        Err(BootError::Ended(error)) if plan.spec.isolation == Isolation::Vm => error,
+        ended => return ended.map_err(ToolError::from),
+    };
+    if start.memory.is_some() || workspace.shared.may_start().is_err() {
+        return Err(error);
+    }
+    tracing::warn!(workspace = %workspace.id, %error, "the machine ended in its boot: again");
+    let data = json!({ "name": plan.name, "reason": error.message, "details": error.details });
+    workspace.publish("workspace.boot_repeated", data);
+    take_down::kill_machine(workspace, plan).await?;
+    if start.planned {
+        // The plan is the intent of one machine only.
+        workspace.note(Record::StartWanted).await?;
+    }
+    fault_point!("start.before_again");
+    boot(workspace, plan, &mut start, cx, begun).await.map_err(ToolError::from)
+}
+
+/// Starts the machine and makes its guest what the plan says. `start` has the disk's base from here
+/// on, for another attempt.
+async fn boot(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    start: &mut Start,
+    cx: &CallCx,
+    begun: Instant,
+) -> Result<Up, BootError> {
+    let step = |n: u32, what: &str| cx.progress.report(n.into(), Some(4.0), what);
+    let driver = workspace.shared.driver(plan.spec.isolation)?;
+
+    step(0, "preparing the disk");
+    let mut machine = take_down::machine_plan(workspace, plan)?;
+    let (images, made) = images(workspace, plan, start.base.clone()).await?;
+    machine.images = images;
+    machine.disk = take_down::disk_files(workspace, &start.disk);
+    fault_point!("start.before_prepare");
+    let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
+    let ((lease, nic), ()) = tokio::try_join!(network::interface(workspace, plan), prepared)?;
+    machine.nic = nic;
+    fault_point!("start.after_prepare");
+
+    step(1, "starting the machine");
+    // Of the first start the plan is the intent.
+    if !start.planned {
+        workspace.note(Record::StartWanted).await?;
+    }
+    fault_point!("start.after_intent");
+    let (memory, token) = start.memory.clone().unzip();
+    let handle = launch(workspace, driver.as_ref(), &machine, memory, made.clone()).await?;
+    start.base = made.or(start.base.take());
+    fault_point!("start.after_launched");
+
+    step(2, "waiting for the guest");
+    let patience = Duration::from_secs(10);
+    let copy = token.is_some();
+    let mut link_state =
+        workspace.actor.ask(patience, |reply| Msg::Attach(handle.clone(), token, reply)).await?;
+    if copy {
+        let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
+        snapshots.resume(&handle).await.map_err(ToolError::from)?;
+    }
+    let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
+    let settled = async { Ok(network::settled(workspace, lease, &handle).await?) };
+    let linked = first_link(workspace, driver.as_ref(), &mut link_state, boot);
+    let (link, lease) = tokio::try_join!(linked, settled)?;
+
+    step(3, "configuring the guest");
+    let itself = async {
+        if copy || (plan.fork.is_some() && start.planned) {
+            identity::reidentify(&link, plan).await?;
+            workspace.actor.send(Msg::OwnToken)?;
+        }
+        if !copy {
+            let grow = plan.spec.isolation == Isolation::Vm;
+            identity::configure(&link, plan, grow).await?;
+        }
+        Ok::<_, ToolError>(())
+    };
+    let unplugged = copy.then_some((driver.as_ref(), handle.as_ref()));
+    tokio::try_join!(itself, network::configure(lease, &link, unplugged))?;
+    let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    step(4, "running");
+    Ok(Up { boot_time_ms })
+}
+
+/// Starts the machine's process and records it, with the base of a disk that is made with it.
+async fn launch(
+    workspace: &WorkspaceHandle,
+    driver: &dyn Driver,
+    machine: &MachinePlan,
+    memory: Option<SnapshotId>,
+    made: Option<PathBuf>,
+) -> Result<Box<MachineHandle>, ToolError> {
+    let launched = match memory {
+        None => driver.launch(machine).await?,
+        Some(snapshot) => {
+            let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
+            snapshots.launch_from(machine, &memory_folder(workspace, snapshot)).await?
+        }
+    };
+    fault_point!("start.after_launch");
+    let handle = Box::new(launched.handle);
+    // At once: whoever gives the start up from here on has to end it, also before its record is
+    // known to the actor.
+    let _gone = workspace.actor.send(Msg::Launched(handle.clone()));
+    let made = made.map(|base| Record::DiskMade { base });
+    let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
+    if let Err(error) = workspace.commit(made.into_iter().chain([record]).collect(), None).await {
+        // No record names it, so nobody else would end it before the next start.
+        driver.kill(&handle).await?;
+        return Err(error);
+    }
+    Ok(handle)
+}
+
+/// Where the memory of a snapshot is.
+pub(super) fn memory_folder(workspace: &WorkspaceHandle, id: SnapshotId) -> SnapshotFolder {
+    SnapshotFolder::new(Artifact::Memory(id).path(&workspace.shared.folders))
+}

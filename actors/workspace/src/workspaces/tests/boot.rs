@@ -1,0 +1,80 @@
+//! Machines that end in their boot.
+
+use serde_json::json;
+
+use super::stage::Stage;
+
+fn launches(stage: &Stage) -> usize {
+    stage.driver.calls().iter().filter(|call| call.starts_with("launch")).count()
+}
+
+fn repeats(stage: &Stage) -> usize {
+    stage.events().iter().filter(|kind| *kind == "workspace.boot_repeated").count()
+}
+
+#[tokio::test]
+async fn a_machine_that_ends_in_its_boot_is_booted_once_more() {
+    let stage = Stage::open().await;
+    stage.driver.end_next_boots(1);
+    let id = stage.create("w").await;
+    assert_eq!((launches(&stage), repeats(&stage)), (2, 1));
+    // Every start, and on the disk that the first one has made.
+    let args = json!({ "workspace_id": id });
+    stage.call("workspace_stop", args.clone()).await.unwrap();
+    stage.driver.end_next_boots(1);
+    stage.call("workspace_start", args.clone()).await.unwrap();
+    assert_eq!((launches(&stage), repeats(&stage)), (4, 2));
+    let answer = stage.call("exec", json!({ "workspace_id": id, "command": "true" })).await;
+    assert_eq!(answer.unwrap()["exit_code"], 0);
+    assert_eq!(stage.records().matches("disk_made").count(), 1, "{}", stage.records());
+}
+
+#[tokio::test]
+async fn a_second_end_in_the_boot_is_told_with_the_console_and_leaves_nothing() {
+    let stage = Stage::open().await;
+    stage.driver.end_next_boots(2);
+    let made = stage.call("workspace_create", json!({ "name": "w", "disk_gb": 1 })).await;
+    let error = made.unwrap_err();
+    assert_eq!((error.code.as_ref(), launches(&stage)), ("boot_failed", 2));
+    assert_eq!(error.details["console_end"], "fake console\n");
+    assert_eq!((stage.daemon.quota.held(), stage.files()), (0, Vec::new()));
+    stage.create("w").await;
+}
+
+#[tokio::test]
+async fn a_memory_has_no_boot_to_repeat() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    let snapshot =
+        json!({ "workspace_id": id, "action": "create", "name": "s", "include_memory": true });
+    stage.call("snapshot", snapshot).await.unwrap();
+    let before = launches(&stage);
+    stage.driver.end_next_boots(1);
+    let fork = json!({ "workspace_id": id, "snapshot_name": "s", "new_name": "f" });
+    let error = stage.call("workspace_fork", fork).await.unwrap_err();
+    assert_eq!((error.code.as_ref(), launches(&stage)), ("boot_failed", before));
+}
+
+#[tokio::test]
+async fn a_creation_cut_short_between_its_two_boots_is_undone() {
+    for held in ["release", "launch"] {
+        let mut stage = Stage::open().await;
+        stage.driver.end_next_boots(1);
+        stage.driver.hold("release", true);
+        let args = json!({ "name": "w", "disk_gb": 1 });
+        let creation = stage.send("workspace_create", args, |_| {}).unwrap();
+        stage.until(|| stage.driver.calls().iter().any(|call| call.starts_with("release"))).await;
+        if held == "launch" {
+            stage.driver.hold("launch", true);
+            stage.driver.hold("release", false);
+            stage.until(|| launches(&stage) == 2).await;
+        }
+        drop(creation);
+        let restart = stage.restart();
+        stage.driver.hold(held, false);
+        restart.await;
+        stage.until(|| stage.files().is_empty() && stage.daemon.quota.held() == 0).await;
+        let list = stage.call("workspace_list", json!({})).await.unwrap();
+        assert_eq!(list["workspaces"], json!([]), "{held}");
+    }
+}
