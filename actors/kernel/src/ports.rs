@@ -16,8 +16,8 @@ pub use network::{
 };
 pub use reservation::Reservation;
 pub use tasks::{
-    TASK_POLL, TaskAssignment, TaskBoard, TaskHints, TaskOutcome, TaskOutput, TaskOutputs,
-    TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
+    TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
+    TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
 };
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;

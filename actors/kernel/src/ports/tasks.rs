@@ -112,7 +112,7 @@ impl TaskOutcome {
 }
 
 /// Captured output of one stream of a task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskText {
     /// Beginning of the output, at most 16 KiB, with a notice of the total if cut.
     pub text: String,
@@ -136,6 +136,14 @@ pub struct TaskResult {
     pub message_id: String,
     /// Outcome of the task.
     pub outcome: TaskOutcome,
+    /// Folder, output and time of its command.
+    #[serde(flatten)]
+    pub capture: TaskCapture,
+}
+
+/// Folder, output and time of a task's command; part of whatever keeps a result.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCapture {
     /// Working directory.
     pub workdir: Option<String>,
     /// Captured stdout.

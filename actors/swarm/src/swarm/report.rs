@@ -188,6 +188,7 @@ fn ran(blank: SwarmTaskResult, result: &TaskResult, cleanup: bool) -> SwarmTaskR
         TaskOutcome::Invalid { code, .. } => Some(code.clone()),
         _ => Some(outcome.to_owned()),
     };
+    let capture = &result.capture;
     let path = |text: &TaskText| text.path.clone().filter(|_| !cleanup);
     SwarmTaskResult {
         outcome: outcome.to_owned(),
@@ -195,15 +196,15 @@ fn ran(blank: SwarmTaskResult, result: &TaskResult, cleanup: bool) -> SwarmTaskR
         signal,
         error_code,
         error,
-        stdout: result.stdout.text.clone(),
-        stderr: result.stderr.text.clone(),
-        truncated: result.stdout.truncated || result.stderr.truncated,
-        stdout_bytes: result.stdout.total_bytes,
-        stderr_bytes: result.stderr.total_bytes,
-        stdout_path: path(&result.stdout),
-        stderr_path: path(&result.stderr),
-        workdir: result.workdir.clone(),
-        elapsed_ms: result.elapsed_ms,
+        stdout: capture.stdout.text.clone(),
+        stderr: capture.stderr.text.clone(),
+        truncated: capture.stdout.truncated || capture.stderr.truncated,
+        stdout_bytes: capture.stdout.total_bytes,
+        stderr_bytes: capture.stderr.total_bytes,
+        stdout_path: path(&capture.stdout),
+        stderr_path: path(&capture.stderr),
+        workdir: capture.workdir.clone(),
+        elapsed_ms: capture.elapsed_ms,
         ..blank
     }
 }

@@ -12,6 +12,7 @@ const SIGNALLED: i32 = 128;
 
 /// A result of a task.
 pub(crate) fn report(stored: &StoredResult) -> TaskReport {
+    let capture = &stored.capture;
     let (exit_code, signal, code, reason) = match &stored.outcome {
         TaskOutcome::Exited { exit_code } => (*exit_code, None, None, None),
         TaskOutcome::Signalled { signal } => {
@@ -32,21 +33,21 @@ pub(crate) fn report(stored: &StoredResult) -> TaskReport {
         task_id: stored.task_id.clone(),
         success: stored.outcome == TaskOutcome::Exited { exit_code: 0 },
         exit_code,
-        stdout: stored.stdout.text.clone(),
-        stderr: stored.stderr.text.clone(),
-        elapsed_secs: stored.elapsed_ms / 1_000,
+        stdout: capture.stdout.text.clone(),
+        stderr: capture.stderr.text.clone(),
+        elapsed_secs: capture.elapsed_ms / 1_000,
         source_message_id: stored.message,
         outcome: stored.outcome.word().to_owned(),
         signal,
         code,
         reason,
-        workdir: stored.workdir.clone(),
-        elapsed_ms: stored.elapsed_ms,
-        stdout_bytes: stored.stdout.total_bytes,
-        stderr_bytes: stored.stderr.total_bytes,
-        truncated: stored.stdout.truncated || stored.stderr.truncated,
-        stdout_path: stored.stdout.path.clone(),
-        stderr_path: stored.stderr.path.clone(),
+        workdir: capture.workdir.clone(),
+        elapsed_ms: capture.elapsed_ms,
+        stdout_bytes: capture.stdout.total_bytes,
+        stderr_bytes: capture.stderr.total_bytes,
+        truncated: capture.stdout.truncated || capture.stderr.truncated,
+        stdout_path: capture.stdout.path.clone(),
+        stderr_path: capture.stderr.path.clone(),
         redelivered: None,
     }
 }

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, Resources, SessionId, ToolError, WorkspaceId,
     ports::{
-        Hold, InternalCall, SessionQuotas, Standing, TaskAssignment, TaskBoard, TaskHints,
-        TaskOutcome, TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
+        Hold, InternalCall, SessionQuotas, Standing, TaskAssignment, TaskBoard, TaskCapture,
+        TaskHints, TaskOutcome, TaskPage, TaskResult, TaskState, TaskTaken, TaskText, Tasks, Tools,
     },
 };
 use serde_json::{Value, json};
@@ -285,10 +285,12 @@ impl Fake {
             task_id: task.task_id.clone(),
             message_id: task.message_id.clone(),
             outcome: outcome.clone(),
-            workdir: Some("/root".to_owned()),
-            stdout: told(out),
-            stderr: told(String::new()),
-            elapsed_ms: 5,
+            capture: TaskCapture {
+                workdir: Some("/root".to_owned()),
+                stdout: told(out),
+                stderr: told(String::new()),
+                elapsed_ms: 5,
+            },
         }
     }
 }

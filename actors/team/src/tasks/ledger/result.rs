@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     MessageId,
-    ports::{TaskOutcome, TaskResult, TaskText},
+    ports::{TaskCapture, TaskOutcome, TaskResult, TaskText},
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,16 +18,12 @@ const SHORT_REASON_CHARS: usize = 200;
 
 /// A result of a task that did not get to run, as far as is known.
 pub(crate) fn without_run(task_id: &str, outcome: TaskOutcome) -> TaskResult {
-    let nothing = || TaskText { text: String::new(), truncated: false, total_bytes: 0, path: None };
     TaskResult {
         number: 0,
         task_id: task_id.to_owned(),
         message_id: String::new(),
         outcome,
-        workdir: None,
-        stdout: nothing(),
-        stderr: nothing(),
-        elapsed_ms: 0,
+        capture: TaskCapture::default(),
     }
 }
 
@@ -43,30 +39,21 @@ pub struct StoredResult {
     /// End of its command.
     #[serde(flatten)]
     pub outcome: TaskOutcome,
-    /// Working directory of the command.
-    pub workdir: Option<String>,
-    /// The beginning of its stdout.
-    pub stdout: TaskText,
-    /// The beginning of its stderr.
-    pub stderr: TaskText,
-    /// Time from the task's start to its end.
-    pub elapsed_ms: u64,
+    /// What its command left.
+    #[serde(flatten)]
+    pub capture: TaskCapture,
     /// Bytes that it takes, recorded.
     pub bytes: usize,
 }
 
 impl StoredResult {
     pub(super) fn new(task: &Task, result: TaskResult) -> Self {
-        let TaskResult { outcome, workdir, stdout, stderr, elapsed_ms, .. } = result;
         let stored = Self {
             message: task.message,
             task_id: task.work.task_id.clone(),
             print: task.work.print(),
-            outcome,
-            workdir,
-            stdout,
-            stderr,
-            elapsed_ms,
+            outcome: result.outcome,
+            capture: result.capture,
             bytes: 0,
         };
         stored.weighed()
@@ -92,8 +79,13 @@ impl StoredResult {
             },
             other => other.clone(),
         };
-        let (stdout, stderr) = (bare(&self.stdout), bare(&self.stderr));
-        Self { outcome, workdir: None, stdout, stderr, ..self.clone() }.weighed()
+        let capture = TaskCapture {
+            workdir: None,
+            stdout: bare(&self.capture.stdout),
+            stderr: bare(&self.capture.stderr),
+            elapsed_ms: self.capture.elapsed_ms,
+        };
+        Self { outcome, capture, ..self.clone() }.weighed()
     }
 }
 

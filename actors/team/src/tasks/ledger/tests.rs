@@ -120,7 +120,7 @@ fn a_result_that_is_written_twice_is_one() {
     let mut ledger = TaskLedger::default();
     let task = assign(&mut ledger, "t");
     let mut result = exited("t");
-    result.stdout.text = "x".repeat(BOUNDS.bytes - LARGEST_RESULT_BYTES);
+    result.capture.stdout.text = "x".repeat(BOUNDS.bytes - LARGEST_RESULT_BYTES);
     let stored = ledger.conclude("t", result).expect("it waits");
     let encoded = |record: Record| record.encode().expect("plain data");
     let assigned = encoded(Record::Assigned(task));
@@ -190,7 +190,7 @@ fn there_is_room_for_so_many_tasks_and_for_so_much_of_results() {
     receive(&mut ledger);
     assign(&mut ledger, "x");
     let mut large = exited("1");
-    large.stdout.text = "\u{1}".repeat(BOUNDS.bytes / 6);
+    large.capture.stdout.text = "\u{1}".repeat(BOUNDS.bytes / 6);
     assert_eq!(ledger.room(BOUNDS), 4);
     end(&mut ledger, large);
     assert_eq!(ledger.room(BOUNDS), 0);
@@ -205,13 +205,13 @@ fn so_many_are_remembered_and_the_oldest_without_output() {
         let id = n.to_string();
         assign(&mut ledger, &id);
         let mut result = exited(&id);
-        result.stdout.text = "x".repeat(4_000);
+        result.capture.stdout.text = "x".repeat(4_000);
         end(&mut ledger, result);
         receive(&mut ledger);
     }
     assert_eq!(ledger.admit(BOUNDS, &task("299", "true")), Ok(Stand::New), "forgotten");
     let text = |ledger: &TaskLedger, id: &str| match ledger.admit(BOUNDS, &task(id, "true")) {
-        Ok(Stand::Done(result, true)) => result.stdout.text.len(),
+        Ok(Stand::Done(result, true)) => result.capture.stdout.text.len(),
         other => panic!("{other:?}"),
     };
     assert!(text(&ledger, "300") < 100);

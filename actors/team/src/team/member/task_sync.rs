@@ -360,7 +360,7 @@ impl LiveMember {
 fn ended(stored: &StoredResult) -> Value {
     let mut data = json!({
         "task_id": stored.task_id, "message_id": stored.message,
-        "outcome": stored.outcome.word(), "elapsed_ms": stored.elapsed_ms,
+        "outcome": stored.outcome.word(), "elapsed_ms": stored.capture.elapsed_ms,
     });
     match &stored.outcome {
         TaskOutcome::Exited { exit_code } => data["exit_code"] = json!(exit_code),

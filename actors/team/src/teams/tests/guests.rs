@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
     ports::{
-        TaskAssignment, TaskBoard, TaskHints, TaskOutcome, TaskPage, TaskResult, TaskState,
-        TaskTaken, TaskText, Tasks,
+        TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskPage, TaskResult,
+        TaskState, TaskTaken, TaskText, Tasks,
     },
 };
 use tokio::sync::watch;
@@ -73,10 +73,12 @@ pub(super) fn result(asked: &TaskAssignment, number: u64, outcome: TaskOutcome) 
         task_id: asked.task_id.clone(),
         message_id: asked.message_id.clone(),
         outcome,
-        workdir: Some("/workspace".to_owned()),
-        stdout: text(&format!("did {}", asked.command)),
-        stderr: text(""),
-        elapsed_ms: 1_500,
+        capture: TaskCapture {
+            workdir: Some("/workspace".to_owned()),
+            stdout: text(&format!("did {}", asked.command)),
+            stderr: text(""),
+            elapsed_ms: 1_500,
+        },
     }
 }
 

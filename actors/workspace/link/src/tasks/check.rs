@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hivekeep_kernel::{
     Layer, ToolError,
     ports::{
-        TaskBoard, TaskOutcome, TaskOutput, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken,
-        TaskText,
+        TaskBoard, TaskCapture, TaskOutcome, TaskOutput, TaskPage, TaskResult, TaskSpan, TaskState,
+        TaskTaken, TaskText,
     },
 };
 use hivekeep_protocol as wire;
@@ -151,10 +151,7 @@ fn result(told: wire::GuestTaskResult, folder: &str) -> (TaskResult, u32) {
         task_id: told.task_id,
         message_id: told.message_id,
         outcome: outcome(told.outcome),
-        workdir,
-        stdout,
-        stderr,
-        elapsed_ms: told.elapsed_ms,
+        capture: TaskCapture { workdir, stdout, stderr, elapsed_ms: told.elapsed_ms },
     };
     (result, u32::from(no_stdout) + u32::from(no_stderr))
 }

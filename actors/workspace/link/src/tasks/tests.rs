@@ -99,9 +99,12 @@ async fn paths_that_point_outside_are_refused_and_the_result_is_kept() {
     let page = delivery.results(0, 20, &sent(&["a", "b"])).await.expect("a page");
     assert_eq!((page.refused_paths, page.results.len()), (2, 2));
     let [liar, honest] = &page.results[..] else { panic!("two") };
-    assert_eq!((&liar.stdout.path, &liar.stderr.path, &liar.workdir), (&None, &None, &None));
-    assert_eq!(liar.stdout.text, "x\n[output truncated: 1 of 9 bytes shown]");
-    assert_eq!(honest.stdout.path, Some(path));
+    assert_eq!(
+        (&liar.capture.stdout.path, &liar.capture.stderr.path, &liar.capture.workdir),
+        (&None, &None, &None)
+    );
+    assert_eq!(liar.capture.stdout.text, "x\n[output truncated: 1 of 9 bytes shown]");
+    assert_eq!(honest.capture.stdout.path, Some(path));
 }
 
 #[tokio::test]
@@ -114,7 +117,7 @@ async fn too_much_of_a_result_is_cut() {
     chatty.outcome = wire::GuestTaskOutcome::NotRun(GuestError::new(GuestCode::NotFound, reason));
     let (delivery, _link) = tells(page(vec![much, chatty])).await;
     let page = delivery.results(0, 20, &sent(&["a", "b"])).await.expect("a page");
-    let stdout = &page.results[0].stdout;
+    let stdout = &page.results[0].capture.stdout;
     assert!(stdout.truncated && stdout.total_bytes == 200_000);
     assert!(stdout.text.len() <= limits::TASK_SHOWN_BYTES + 100, "{}", stdout.text.len());
     assert!(!stdout.text.contains(char::REPLACEMENT_CHARACTER));
