@@ -186,8 +186,45 @@ impl McpHandler {
         };
         Ok(attachment.map_err(answer::protocol)?.session)
     }
+
+    async fn call(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let session = self.session(|| answer::client_name(context.client_info())).await?;
+        let _place = self.place()?;
+        self.turn(&request.name, &context).await;
+        let relay = progress::Relay::of(&context);
+        let call = self.0.core.dispatcher.call(CallRequest {
+            session,
+            door: self.0.door,
+            tool: request.name.into_owned(),
+            args: request.arguments.unwrap_or_default(),
+            progress: relay.as_ref().map_or_else(Progress::default, progress::Relay::outlet),
+            cancel: context.ct.clone(),
+            timeout: None,
+            view: self.0.view.clone(),
+        });
+        let mut outcome = match relay {
+            Some(relay) => relay.while_running(call).await,
+            None => call.await,
+        };
+        if let Some(receipt) = outcome.receipt.take() {
+            match self.0.door {
+                Door::McpStdio => self.0.receipts.keep(&context.id, receipt),
+                // HTTP's streams are rmcp's own, which keeps what was not read for a client that
+                // comes back.
+                _ if context.ct.is_cancelled() => drop(receipt),
+                _ => receipt.sign(),
+            }
+        }
+        answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
+    }
 }
 
+/// rmcp moves the future of a request several times, as large as the largest handler's: those that
+/// wait are boxed.
 impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
@@ -235,49 +272,22 @@ impl ServerHandler for McpHandler {
         self.0.listing.get(&self.0.view.name(entry.info)).cloned()
     }
 
-    async fn call_tool(
+    fn call_tool(
         &self,
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let session = self.session(|| answer::client_name(context.client_info())).await?;
-        let _place = self.place()?;
-        self.turn(&request.name, &context).await;
-        let relay = progress::Relay::of(&context);
-        let call = self.0.core.dispatcher.call(CallRequest {
-            session,
-            door: self.0.door,
-            tool: request.name.into_owned(),
-            args: request.arguments.unwrap_or_default(),
-            progress: relay.as_ref().map_or_else(Progress::default, progress::Relay::outlet),
-            cancel: context.ct.clone(),
-            timeout: None,
-            view: self.0.view.clone(),
-        });
-        let mut outcome = match relay {
-            Some(relay) => relay.while_running(call).await,
-            None => call.await,
-        };
-        if let Some(receipt) = outcome.receipt.take() {
-            match self.0.door {
-                Door::McpStdio => self.0.receipts.keep(&context.id, receipt),
-                // HTTP's streams are rmcp's own, which keeps what was not read for a client that
-                // comes back.
-                _ if context.ct.is_cancelled() => drop(receipt),
-                _ => receipt.sign(),
-            }
-        }
-        answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
+    ) -> impl Future<Output = Result<CallToolResponse, ErrorData>> + Send + '_ {
+        Box::pin(self.call(request, context))
     }
 
-    async fn list_resources(
+    fn list_resources(
         &self,
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        self.list_documents(request.and_then(|request| request.cursor), &context).await
+    ) -> impl Future<Output = Result<ListResourcesResult, ErrorData>> + Send + '_ {
+        let cursor = request.and_then(|request| request.cursor);
+        Box::pin(async move { self.list_documents(cursor, &context).await })
     }
-
     async fn list_resource_templates(
         &self,
         _: Option<PaginatedRequestParams>,
@@ -287,15 +297,17 @@ impl ServerHandler for McpHandler {
         Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
 
-    async fn read_resource(
+    fn read_resource(
         &self,
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
-    ) -> Result<ReadResourceResponse, ErrorData> {
-        if self.offered().is_empty() {
-            return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
-        }
-        self.read_document(request.uri, &context).await.map(ReadResourceResponse::Complete)
+    ) -> impl Future<Output = Result<ReadResourceResponse, ErrorData>> + Send + '_ {
+        Box::pin(async move {
+            if self.offered().is_empty() {
+                return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
+            }
+            self.read_document(request.uri, &context).await.map(ReadResourceResponse::Complete)
+        })
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
@@ -308,7 +320,7 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         match self.subscriber(&context.peer) {
-            Some(hearing) => hearing.add(request.uri).await,
+            Some(hearing) => Box::pin(hearing.add(request.uri)).await,
             None => Err(ErrorData::method_not_found::<SubscribeRequestMethod>()),
         }
     }
@@ -342,7 +354,7 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        watch::listen(self.offered(), &context).await;
+        Box::pin(watch::listen(self.offered(), &context)).await;
         Ok(())
     }
 }

@@ -121,21 +121,24 @@ impl Trail {
     fn publish(&mut self, outcome: &str, layer: Value, duration: Duration) {
         self.told = true;
         let waited = self.queue_wait();
-        let data = json!({
-            "call": self.call,
-            "session": self.session,
-            "door": self.door,
-            "tool": self.tool,
-            "family": self.family,
-            "args_digest": self.digest,
-            "verdicts": verdicts_json(&self.verdicts),
-            "outcome": outcome,
-            "layer": layer,
-            "duration_ms": millis(duration),
-            "queue_ms": millis(waited),
-        });
-        let (kind, subject) = ("call.finished".to_owned(), self.call.to_string());
-        let _lost_is_counted = self.events.publish_later(NewEvent { kind, subject, data });
+        let call = self.call.to_string();
+        // Every call waits for this: `json!` would serialise what is a value already once more.
+        let mut data = Map::with_capacity(11);
+        let mut put = |name: &str, value: Value| drop(data.insert(name.to_owned(), value));
+        put("call", call.clone().into());
+        put("session", self.session.to_string().into());
+        put("door", json!(self.door));
+        put("tool", std::mem::take(&mut self.tool).into());
+        put("family", self.family.into());
+        put("args_digest", self.digest.take().into());
+        put("verdicts", verdicts_json(&self.verdicts));
+        put("outcome", outcome.into());
+        put("layer", layer);
+        put("duration_ms", millis(duration).into());
+        put("queue_ms", millis(waited).into());
+        let event =
+            NewEvent { kind: "call.finished".to_owned(), subject: call, data: Value::Object(data) };
+        let _lost_is_counted = self.events.publish_later(event);
     }
 }
 

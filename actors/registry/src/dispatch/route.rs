@@ -64,7 +64,7 @@ pub(super) async fn pass(
     // The caller's own token stays its own: only this call's is fired here.
     let cancel = cancel.child_token();
     let span = tracing::info_span!(
-        "call", %id, tool = spec.name, family = spec.family, %session, ?door, actor = target.key()
+        "call", %id, tool = spec.name, %session, actor = target.key()
     );
     let routed = Instant::now();
     let deadline = routed + limit;

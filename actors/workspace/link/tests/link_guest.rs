@@ -260,9 +260,12 @@ async fn tasks_are_delivered_told_and_acknowledged() {
         told.expect("in time").expect("the link is up");
     };
     assert_eq!(result.outcome, TaskOutcome::Exited { exit_code: 3 });
-    assert_eq!((result.workdir.as_deref(), result.stderr.text.as_str()), (Some("/tmp"), "hello\n"));
-    assert!(result.stdout.truncated && result.stdout.text.starts_with("1\n2\n"));
-    let path = result.stdout.path.clone().expect("a file");
+    assert_eq!(
+        (result.capture.workdir.as_deref(), result.capture.stderr.text.as_str()),
+        (Some("/tmp"), "hello\n")
+    );
+    assert!(result.capture.stdout.truncated && result.capture.stdout.text.starts_with("1\n2\n"));
+    let path = result.capture.stdout.path.clone().expect("a file");
     let whole: String = (1..=9000).map(|n| format!("{n}\n")).collect();
     assert_eq!(std::fs::read_to_string(path).expect("the guest's file"), whole);
 

@@ -114,8 +114,8 @@ async fn boot(
     step(2, "waiting for the guest");
     let patience = Duration::from_secs(10);
     let copy = token.is_some();
-    let mut link_state =
-        workspace.actor.ask(patience, |reply| Msg::Attach(handle.clone(), token, reply)).await?;
+    let attached = |reply| Msg::Attach(handle.clone(), token, reply);
+    let mut link_state = workspace.actor.ask(patience, attached).await.map_err(ToolError::from)?;
     if copy {
         let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
         snapshots.resume(&handle).await.map_err(ToolError::from)?;

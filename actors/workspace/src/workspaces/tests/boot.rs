@@ -70,9 +70,8 @@ async fn a_creation_cut_short_between_its_two_boots_is_undone() {
             stage.until(|| launches(&stage) == 2).await;
         }
         drop(creation);
-        let restart = stage.restart();
+        stage.restart().await;
         stage.driver.hold(held, false);
-        restart.await;
         stage.until(|| stage.files().is_empty() && stage.daemon.quota.held() == 0).await;
         let list = stage.call("workspace_list", json!({})).await.unwrap();
         assert_eq!(list["workspaces"], json!([]), "{held}");

@@ -292,6 +292,10 @@ async fn of_results_that_are_made_up_only_the_one_that_was_asked_for_is_taken() 
     }
     let [one] = &taken[..] else { panic!("{taken:?}") };
     assert_eq!((one.task_id.as_str(), one.number), ("t5", 5));
-    assert_eq!((&one.stdout.path, one.stdout.truncated), (&None, true), "the path leads outside");
+    assert_eq!(
+        (&one.capture.stdout.path, one.capture.stdout.truncated),
+        (&None, true),
+        "the path leads outside"
+    );
     assert_eq!(dropped as usize, MAX_TASKS - 1);
 }
