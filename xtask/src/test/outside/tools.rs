@@ -1,6 +1,7 @@
 //! The official programs, installed below the target folder from the versions
 //! that `tests/clients/` pins.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,12 +45,10 @@ impl Tools {
         if !installed(&pins, &folder)? {
             fs::copy(pins.join("package.json"), folder.join("package.json"))?;
             let npm = node.join("lib/node_modules/npm/bin/npm-cli.js");
-            // Nothing that a package wants to run at its installation is run.
-            tools
-                .node(&npm)
-                .args(["install", "--no-fund", "--no-audit", "--ignore-scripts"])
-                .args(["--no-package-lock", "--loglevel", "error"])
-                .run()
+            // npm was seen to wait for ever for a registry that did not answer.
+            let install = || tools.npm_install(&npm).run();
+            install()
+                .or_else(|_| install())
                 .context("the packages of tests/clients/package.json cannot be had")?;
             // Last, so that an installation that broke off is made again.
             for pin in PINS {
@@ -62,10 +61,25 @@ impl Tools {
     /// A script for Node.js.
     pub(super) fn node(&self, script: &Path) -> Cmd<'_> {
         let node = self.node_bin.join("node");
+        cmd!(self.shell, "{node} {script}").env("PATH", self.path())
+    }
+
+    /// Installation of the pinned packages, for three minutes at most. Nothing that a package wants
+    /// to run at its installation is run.
+    fn npm_install(&self, npm: &Path) -> Cmd<'_> {
+        let node = self.node_bin.join("node");
+        cmd!(self.shell, "timeout --kill-after=10 180 {node} {npm} install")
+            .args(["--no-fund", "--no-audit", "--ignore-scripts"])
+            .args(["--no-package-lock", "--loglevel", "error"])
+            .env("PATH", self.path())
+    }
+
+    /// The search path of programs, beginning with Node.js.
+    fn path(&self) -> OsString {
         let mut path = self.node_bin.clone().into_os_string();
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
-        cmd!(self.shell, "{node} {script}").env("PATH", path)
+        path
     }
 
     /// A script of an npm package.
