@@ -288,6 +288,7 @@ impl ServerHandler for McpHandler {
         let cursor = request.and_then(|request| request.cursor);
         Box::pin(async move { self.list_documents(cursor, &context).await })
     }
+
     async fn list_resource_templates(
         &self,
         _: Option<PaginatedRequestParams>,

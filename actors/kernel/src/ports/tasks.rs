@@ -311,3 +311,22 @@ pub trait TaskOutputs: Send + Sync {
     /// See [`Tasks::put`]; `unknown_task`.
     async fn output(&self, id: WorkspaceId, window: TaskWindow) -> Result<TaskOutput, ToolError>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A swarm's records have results like this, from before a capture was a type.
+    #[test]
+    fn a_result_is_written_as_it_always_was() {
+        let text = |text: &str| serde_json::json!({ "text": text, "truncated": false, "total_bytes": 1, "path": null });
+        let old = serde_json::json!({
+            "number": 7, "task_id": "t", "message_id": "m",
+            "outcome": { "outcome": "exited", "exit_code": 3 }, "workdir": "/root",
+            "stdout": text("o"), "stderr": text("e"), "elapsed_ms": 5,
+        });
+        let result: TaskResult = serde_json::from_value(old.clone()).expect("it is read");
+        assert_eq!((result.capture.stdout.text.as_str(), result.capture.elapsed_ms), ("o", 5));
+        assert_eq!(serde_json::to_value(&result).expect("it is written"), old);
+    }
+}

@@ -422,7 +422,7 @@ impl Driver for FakeDriver {
     }
 
     async fn logs(&self, _folders: &MachineFolders) -> Result<MachineLogs, Error> {
-        Ok(MachineLogs { console: "fake console\n".into(), stderr: String::new() })
+        Ok(MachineLogs { console: "fake console s3cret\n".into(), stderr: String::new() })
     }
 }
 

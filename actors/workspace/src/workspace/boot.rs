@@ -48,9 +48,10 @@ impl Up {
 
 /// Starts the machine, a second time when its kernel dies in the boot. Legal while no machine runs.
 ///
-/// An emulator without KVM loses a race with a guest's kernel that patches its own code, about once
-/// in a thousand boots (<https://bugzilla.redhat.com/show_bug.cgi?id=2216496>), and nothing has run
-/// in the machine by then. What begins with a snapshot's memory has no boot to repeat.
+/// QEMU's emulator was seen to lose a race with a guest's kernel that patches its own code, once in
+/// hundreds or thousands of boots
+/// (<http://www.uwsg.indiana.edu/hypermail/linux/kernel/2307.0/03869.html>); nothing has run in the
+/// machine by then. What begins with a snapshot's memory has no boot to repeat.
 pub(super) async fn bring_up(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -60,20 +61,23 @@ pub(super) async fn bring_up(
     let begun = Instant::now();
     let error = match boot(workspace, plan, &mut start, cx, begun).await {
         Err(BootError::Ended(error)) if plan.spec.isolation == Isolation::Vm => error,
-        ended => return ended.map_err(ToolError::from),
+        outcome => return outcome.map_err(ToolError::from),
     };
     if start.memory.is_some() || workspace.shared.may_start().is_err() {
         return Err(error);
     }
     tracing::warn!(workspace = %workspace.id, %error, "the machine ended in its boot: again");
-    let data = json!({ "name": plan.name, "reason": error.message, "details": error.details });
+    // Above the last step that was reported: clients are told of ascending numbers only.
+    cx.progress.report(2.5, Some(4.0), "the machine ended in its boot; starting it again");
+    let console = error.details.get("console_end").and_then(|text| text.as_str());
+    let console = console.map(|text| (workspace.shared.daemon.redact)(text));
+    let data = json!({ "name": plan.name, "reason": error.message, "console_end": console });
     workspace.publish("workspace.boot_repeated", data);
     take_down::kill_machine(workspace, plan).await?;
     if start.planned {
         // The plan is the intent of one machine only.
         workspace.note(Record::StartWanted).await?;
     }
-    fault_point!("start.before_again");
     boot(workspace, plan, &mut start, cx, begun).await.map_err(ToolError::from)
 }
 

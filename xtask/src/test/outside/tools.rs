@@ -48,7 +48,10 @@ impl Tools {
             // npm was seen to wait for ever for a registry that did not answer.
             let install = || tools.npm_install(&npm).run();
             install()
-                .or_else(|_| install())
+                .or_else(|error| {
+                    println!("once more: {error}");
+                    install()
+                })
                 .context("the packages of tests/clients/package.json cannot be had")?;
             // Last, so that an installation that broke off is made again.
             for pin in PINS {

@@ -18,6 +18,9 @@ async fn a_machine_that_ends_in_its_boot_is_booted_once_more() {
     stage.driver.end_next_boots(1);
     let id = stage.create("w").await;
     assert_eq!((launches(&stage), repeats(&stage)), (2, 1));
+    let page = stage.journal.events().read(hivekeep_store::Seq::FIRST, 1_000).unwrap();
+    let told = page.events.iter().find(|event| event.kind == "workspace.boot_repeated").unwrap();
+    assert_eq!(told.data["console_end"], "fake console [redacted]\n");
     // Every start, and on the disk that the first one has made.
     let args = json!({ "workspace_id": id });
     stage.call("workspace_stop", args.clone()).await.unwrap();
@@ -36,7 +39,7 @@ async fn a_second_end_in_the_boot_is_told_with_the_console_and_leaves_nothing() 
     let made = stage.call("workspace_create", json!({ "name": "w", "disk_gb": 1 })).await;
     let error = made.unwrap_err();
     assert_eq!((error.code.as_ref(), launches(&stage)), ("boot_failed", 2));
-    assert_eq!(error.details["console_end"], "fake console\n");
+    assert_eq!(error.details["console_end"], "fake console s3cret\n");
     assert_eq!((stage.daemon.quota.held(), stage.files()), (0, Vec::new()));
     stage.create("w").await;
 }
