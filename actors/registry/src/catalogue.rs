@@ -1,4 +1,4 @@
-//! Catalogue of tools: every declaration, its schemas compiled once, found by each of its names.
+//! Catalogue of tools: every declaration with its schemas, found by each of its names.
 
 mod actions;
 mod check;
@@ -8,7 +8,7 @@ mod listing;
 mod normalise;
 mod view;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::OnceLock};
 
 use hivekeep_kernel::ToolInfo;
 use serde_json::Value;
@@ -58,7 +58,8 @@ pub struct ToolEntry {
     pub input_schema: Value,
     /// JSON Schema 2020-12 of a success, an object at the root.
     pub output_schema: Value,
-    pub(crate) validator: jsonschema::Validator,
+    /// Compiled at the first call: most tools are never called in a daemon's life.
+    validator: OnceLock<Option<jsonschema::Validator>>,
     /// Required properties of each action.
     pub(crate) actions: Option<actions::Actions>,
     /// The entry's index in [`Catalogue::entries`].
@@ -80,11 +81,17 @@ impl ToolEntry {
         let output_schema =
             normalise::output((info.output)()).map_err(|what| bad("output", what))?;
         check::texts(info, &description, &input_schema)?;
-        let validator = jsonschema::options()
-            .with_draft(jsonschema::Draft::Draft202012)
-            .build(&input_schema)
-            .map_err(|error| bad("input", error.to_string()))?;
+        let validator = OnceLock::new();
         Ok(Self { info, description, input_schema, output_schema, validator, actions, index })
+    }
+
+    /// The compiled input schema; `None` if it is not a valid schema.
+    pub fn validator(&self) -> Option<&jsonschema::Validator> {
+        let compile = || {
+            let draft = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
+            draft.build(&self.input_schema).ok()
+        };
+        self.validator.get_or_init(compile).as_ref()
     }
 }
 

@@ -44,15 +44,19 @@ impl ToolEntry {
     /// Checks the input against the tool's declaration.
     ///
     /// # Errors
-    /// `invalid_input` with everything that is wrong.
+    /// `invalid_input` with everything that is wrong; `internal` for a schema that is not one.
     pub fn check(&self, args: &Value) -> Result<(), ToolError> {
+        let Some(validator) = self.validator() else {
+            let tool = self.name();
+            return Err(ToolError::internal(format!("the input schema of `{tool}` is invalid")));
+        };
         // The usual case allocates nothing.
-        if self.validator.is_valid(args) {
+        if validator.is_valid(args) {
             let missing = self.actions.as_ref().and_then(|actions| actions.missing(args));
             return missing.map_or(Ok(()), |(action, fields)| Err(lacking(self, action, &fields)));
         }
         let mut violations = Vec::new();
-        for error in self.validator.iter_errors(args) {
+        for error in validator.iter_errors(args) {
             collect(&error, &mut violations);
             if violations.len() >= MOST {
                 break;
