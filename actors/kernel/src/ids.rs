@@ -125,6 +125,10 @@ id!(
     /// A swarm: tasks, each in a fork of one snapshot.
     SwarmId, "swarm", "swarm"
 );
+id!(
+    /// A script of a user's library.
+    ScriptId, "script", "script"
+);
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,7 @@ pub mod serve;
 pub mod service;
 pub mod supervise;
 pub mod tool;
+pub mod user;
 pub mod workers;
 
 pub use call::{AdmissionPermit, CallCx, Door, Progress, ProgressUpdate};
@@ -32,7 +33,8 @@ pub use code::ErrorCode;
 pub use entity::{Context, Entity, Fault};
 pub use error::{Layer, ToolError};
 pub use ids::{
-    CallId, IdError, JobId, LayerId, MessageId, SessionId, SnapshotId, SwarmId, TeamId, WorkspaceId,
+    CallId, IdError, JobId, LayerId, MessageId, ScriptId, SessionId, SnapshotId, SwarmId, TeamId,
+    WorkspaceId,
 };
 pub use mailbox::{ActorUnavailable, Address, AskError};
 pub use receipt::{Receipt, ReceiptPad};
@@ -43,3 +45,4 @@ pub use serve::{Owned, Reply, Target, ToolCall, ToolGroup};
 pub use service::{Service, ServiceActor};
 pub use supervise::{Backoff, GiveUp, Restart, RestartPolicy};
 pub use tool::{Access, Addressing, Effect, RateClass, Risk, Tier, Tool, ToolInfo, ToolSpec};
+pub use user::User;

@@ -22,7 +22,7 @@ pub use tasks::{
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
 
-use crate::{Resources, SessionId, ToolError};
+use crate::{Resources, SessionId, ToolError, User};
 
 /// State of a session that owns something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +97,9 @@ pub trait SessionQuotas: Send + Sync {
     /// Guards a session for work that continues without a call. A session that is over is not
     /// guarded.
     fn hold(&self, session: SessionId) -> Hold;
+
+    /// User of a session; `None` for a session that is over.
+    fn user(&self, session: SessionId) -> Option<User>;
 
     /// State of a session.
     async fn standing(&self, session: SessionId) -> Standing;

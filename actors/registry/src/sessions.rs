@@ -32,17 +32,16 @@ mod shared;
 mod state;
 mod summary;
 mod supervisor;
-mod user;
 
 pub use attachment::{Attachment, OpenSession};
 pub use handle::{SessionsHandle, SessionsSeed};
+pub use hivekeep_kernel::User;
 pub(crate) use limiter::{Limiter, Slow, Whose};
 pub use room::host_room;
 pub use row::{SessionRow, SessionState};
 pub(crate) use shared::{InFlight, SessionShared};
 pub use state::EndReason;
 pub use supervisor::{Msg, Sessions};
-pub use user::User;
 
 #[cfg(test)]
 mod tests;

@@ -40,18 +40,28 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<StepOutcome> {
     Ok(passed(text.lines().last().unwrap_or_default()))
 }
 
-/// True when the frozen contract is what the reference says of the dialect, but for its name.
+/// True when the frozen contract is what the reference says of the dialect, and of the other families
+/// that have begun, whole; but for the dialects' names.
 fn same(frozen: &str, reference: &str, dialect: &str) -> Result<bool> {
-    let mut wanted: Vec<Value> = serde_json::from_str(reference)?;
-    wanted.retain(|row| row["dialect"] == dialect);
-    for row in wanted.iter_mut().filter_map(Value::as_object_mut) {
-        row.remove("dialect");
-    }
+    let reference: Vec<Value> = serde_json::from_str(reference)?;
     let frozen: Vec<Value> = serde_json::from_str(frozen)?;
+    let group = |row: &Value| (row["dialect"].clone(), row["family"].clone());
+    let began = |row: &&Value| frozen.contains(&without_dialect(row));
+    let begun: Vec<_> = reference.iter().filter(began).map(group).collect();
+    let ours = |row: &&Value| row["dialect"] == dialect || begun.contains(&group(row));
+    let wanted: Vec<_> = reference.iter().filter(ours).map(without_dialect).collect();
     Ok(frozen == wanted)
 }
 
-/// The reference knows several systems' tools; ours are those of the one that has this tool.
+fn without_dialect(row: &Value) -> Value {
+    let mut row = row.clone();
+    if let Some(fields) = row.as_object_mut() {
+        fields.remove("dialect");
+    }
+    row
+}
+
+/// The dialect of this tool: the reference knows several systems', and ours are all of this one's.
 fn dialect_of(reference: &str, tool: &str) -> Result<String> {
     let tools: Vec<Value> = serde_json::from_str(reference)?;
     let row = tools.iter().find(|row| row["name"] == tool);
@@ -65,14 +75,23 @@ mod tests {
 
     const REFERENCE: &str = r#"[
         {"name": "exec", "dialect": "one", "family": "execution", "params": []},
-        {"name": "exec", "dialect": "two", "family": "execution", "params": []},
+        {"name": "exec", "dialect": "two", "family": "execution", "params": [1]},
+        {"name": "sum", "dialect": "two", "family": "maths", "params": []},
+        {"name": "product", "dialect": "two", "family": "maths", "params": []},
         {"name": "fork", "dialect": "one", "family": "others", "params": []}]"#;
 
     #[test]
-    fn the_frozen_contract_is_compared_with_its_dialect_only() {
-        let frozen = r#"[{"name": "exec", "family": "execution", "params": []},
-            {"name": "fork", "family": "others", "params": []}]"#;
-        assert!(same(frozen, REFERENCE, "one").unwrap());
+    fn the_frozen_contract_has_its_dialect_and_whole_families_of_others() {
+        let row =
+            |name, family| format!(r#"{{"name": "{name}", "family": "{family}", "params": []}}"#);
+        let (exec, fork) = (row("exec", "execution"), row("fork", "others"));
+        let (sum, product) = (row("sum", "maths"), row("product", "maths"));
+        let is = |rows: &[&String]| {
+            let rows: Vec<_> = rows.iter().map(|row| row.as_str()).collect();
+            same(&format!("[{}]", rows.join(",")), REFERENCE, "one").unwrap()
+        };
+        assert!(is(&[&exec, &fork]) && is(&[&exec, &sum, &product, &fork]));
+        assert!(!is(&[&exec, &sum, &fork]) && !is(&[&sum, &product]));
         assert!(!same("[]", REFERENCE, "one").unwrap());
         assert_eq!(dialect_of(REFERENCE, "fork").unwrap(), "one");
         assert!(dialect_of(REFERENCE, "gone").is_err());

@@ -264,6 +264,10 @@ impl ports::SessionQuotas for SessionsHandle {
         live.map_or_else(Hold::default, |shared| Hold::of(InFlight::hold(shared)))
     }
 
+    fn user(&self, session: SessionId) -> Option<User> {
+        self.0.get(session).map(|shared| shared.account.user)
+    }
+
     /// A session that nobody knows is over.
     async fn standing(&self, session: SessionId) -> Standing {
         let nobody =

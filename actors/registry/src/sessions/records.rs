@@ -6,7 +6,9 @@ use hivekeep_runtime::log::{self, Log, Sourced};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, User, shared::About};
+use hivekeep_kernel::User;
+
+use super::{EndReason, shared::About};
 
 /// One record. Attaching and detaching are not written: after a restart of the
 /// daemon every session is detached.
@@ -37,6 +39,15 @@ pub(crate) struct Recorded {
     pub(super) ended: Option<(DateTime<Utc>, EndReason)>,
 }
 
+/// The user of a session whose door did not write it down: the sockets let in the daemon's own user
+/// and nobody else but root.
+fn before_users(door: Door) -> User {
+    match door {
+        Door::McpHttp => User::Bearer,
+        _ => User::Uid(rustix::process::geteuid().as_raw()),
+    }
+}
+
 pub(crate) type SessionLog = Log<Recorded>;
 
 impl Sourced for Recorded {
@@ -46,7 +57,7 @@ impl Sourced for Recorded {
     fn begin(record: Record) -> Result<Self, Record> {
         let Record::Opened { door, client, name, user, at } = record else { return Err(record) };
         let about = About { door, client, name, opened_at: at };
-        Ok(Self { about, user: user.unwrap_or_else(|| User::before_users(door)), ended: None })
+        Ok(Self { about, user: user.unwrap_or_else(|| before_users(door)), ended: None })
     }
 
     /// A daemon that crashed between the record of an end and its acknowledgement may have written

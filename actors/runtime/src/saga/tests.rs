@@ -116,6 +116,9 @@ impl SessionQuotas for Holds {
     fn hold(&self, _: SessionId) -> Hold {
         Hold::of(self.0.clone())
     }
+    fn user(&self, _: SessionId) -> Option<hivekeep_kernel::User> {
+        None
+    }
     async fn standing(&self, _: SessionId) -> Standing {
         unreachable!("a runner does not ask")
     }

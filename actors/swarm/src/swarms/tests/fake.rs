@@ -474,6 +474,9 @@ impl SessionQuotas for Fake {
     fn hold(&self, session: SessionId) -> Hold {
         self.with(|world| Hold::of(world.held.entry(session).or_default().clone()))
     }
+    fn user(&self, _: SessionId) -> Option<hivekeep_kernel::User> {
+        None
+    }
     async fn standing(&self, session: SessionId) -> Standing {
         let ended = self.with(|world| world.ended.contains(&session));
         Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }

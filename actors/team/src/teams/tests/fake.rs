@@ -218,6 +218,9 @@ impl SessionQuotas for Fake {
     fn hold(&self, _: SessionId) -> Hold {
         Hold::default()
     }
+    fn user(&self, _: SessionId) -> Option<hivekeep_kernel::User> {
+        None
+    }
     async fn standing(&self, session: SessionId) -> Standing {
         let ended = self.with(|world| world.ended.contains(&session));
         Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }

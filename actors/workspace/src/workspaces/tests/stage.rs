@@ -66,6 +66,9 @@ impl SessionQuotas for Quota {
     fn hold(&self, _: SessionId) -> Hold {
         Hold::default()
     }
+    fn user(&self, _: SessionId) -> Option<hivekeep_kernel::User> {
+        None
+    }
     async fn standing(&self, _: SessionId) -> Standing {
         Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
     }

@@ -2,11 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use hivekeep_kernel::Door;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A user: all its sessions together have one allowance.
+/// A user: all its sessions together have one allowance, and what outlives them belongs to it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -19,17 +18,6 @@ pub enum User {
     Bearer,
     /// Nobody who is known: calls of a session that is not.
     Nobody,
-}
-
-impl User {
-    /// The user of a session whose door did not write it down: the sockets let in the daemon's own
-    /// user and nobody else but root.
-    pub(super) fn before_users(door: Door) -> Self {
-        match door {
-            Door::McpHttp => Self::Bearer,
-            _ => Self::Uid(rustix::process::geteuid().as_raw()),
-        }
-    }
 }
 
 impl fmt::Display for User {

@@ -1,0 +1,26 @@
+//! Error codes of scripts.
+
+pub(crate) use hivekeep_kernel::codes::*;
+
+hivekeep_kernel::codes! {
+    /// There is no such script.
+    SCRIPT_NOT_FOUND = "script_not_found" {
+        cause: "The id or name is wrong, the script was deleted, or it is another user's.",
+        next: "`aegis.script.list` shows yours.",
+    }
+    /// The script has no such version.
+    SCRIPT_VERSION_NOT_FOUND = "script_version_not_found" {
+        cause: "The version is below 1 or above the newest.",
+        next: "`aegis.script.get` without `version` lists them.",
+    }
+    /// The user's library of scripts is full.
+    SCRIPT_LIBRARY_FULL = "script_library_full" {
+        cause: "`script.max_scripts` or `script.max_library_mb` is reached.",
+        next: "Delete a script with `aegis.script.delete`, or raise the limit.",
+    }
+    /// The session that called is over.
+    SCRIPT_USER_UNKNOWN = "script_user_unknown" {
+        cause: "The session ended while the call was on its way, so nobody owns the library it asks for.",
+        next: "Open a session and repeat the call.",
+    }
+}

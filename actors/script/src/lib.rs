@@ -1,0 +1,50 @@
+//! Script library: versioned documents that a user keeps beyond sessions and workspaces.
+//!
+//! Each script is an event-sourced log of its versions, so every version that was ever answered can be
+//! had again. It belongs to a user, not to a session: other users do not see that it exists. A deleted
+//! script gives its name free and stays readable by its id until its user's library needs the room.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod codes;
+mod library;
+mod options;
+mod script;
+mod scripts;
+mod tools;
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_runtime::{Daemon, Family, Mounted};
+
+pub use options::Options;
+use scripts::Scripts;
+
+/// Family of the script tools; one actor below the root.
+pub struct ScriptFamily;
+
+impl Family for ScriptFamily {
+    type Options = Options;
+
+    const INSTRUCTIONS: &'static str = "\
+- aegis.script.save keeps a program with its versions beyond this session; aegis.script.list and \
+aegis.script.get find it again.";
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        tools::FAMILY.rows.iter().map(|row| &row.0).collect()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let address = daemon.address("scripts", RestartPolicy::ENTITY);
+        let scripts = Arc::new(Scripts::open(daemon, options).await?);
+        Ok(Mounted::default().serving::<ServiceActor<Scripts>>(&address, scripts))
+    }
+}
+
+#[cfg(test)]
+mod tests;
