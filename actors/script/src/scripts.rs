@@ -19,7 +19,7 @@ use crate::{
     script::{Record, Script, Version},
     tools::{
         self, Delete, Get, List, Listed, MAX_CODE_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES,
-        Save, ScriptRow, ScriptText, Tag, Update, VersionRow,
+        Save, ScriptRow, ScriptTag, ScriptText, Update, VersionRow,
     },
 };
 
@@ -191,7 +191,7 @@ async fn forget(purged: Vec<Log<Script>>) -> Answer<()> {
     Ok(())
 }
 
-fn tags(given: Option<Vec<Tag>>) -> Vec<String> {
+fn tags(given: Option<Vec<ScriptTag>>) -> Vec<String> {
     let mut tags: Vec<_> = given.into_iter().flatten().map(|tag| tag.0).collect();
     tags.sort_unstable();
     tags.dedup();

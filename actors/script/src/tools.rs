@@ -17,7 +17,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 /// Tag of a script.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[schemars(inline)]
-pub(crate) struct Tag(#[schemars(regex(pattern = "^[a-z0-9_-]{1,32}$"))] pub(crate) String);
+pub(crate) struct ScriptTag(#[schemars(regex(pattern = "^[a-z0-9_-]{1,32}$"))] pub(crate) String);
 
 /// Keep a program for later sessions, under a name of your own. It outlives this session and every
 /// workspace, and each later change keeps the version before.
@@ -35,7 +35,7 @@ pub(crate) struct Save {
     pub(crate) description: Option<String>,
     /// Tags to find it by: at most 16, each of 1 to 32 of `a-z`, `0-9`, `-` and `_`.
     #[schemars(length(max = 16))]
-    pub(crate) tags: Option<Vec<Tag>>,
+    pub(crate) tags: Option<Vec<ScriptTag>>,
 }
 
 /// List your scripts by name, without their code.
@@ -85,7 +85,7 @@ pub(crate) struct Update {
     pub(crate) description: Option<String>,
     /// Tags. Default: as before.
     #[schemars(length(max = 16))]
-    pub(crate) tags: Option<Vec<Tag>>,
+    pub(crate) tags: Option<Vec<ScriptTag>>,
 }
 
 /// Delete a script: its name is free at once. Its versions can be read by its id until the library needs

@@ -9,10 +9,13 @@ use super::{
     sources::{Source, sources},
 };
 
-/// `actors/KIND/src/tools/FAMILY.rs`, where the runbook has tools declared.
+/// `actors/KIND/src/tools/FAMILY.rs`, where the runbook has tools declared, and `tools.rs` of a crate with
+/// one family.
 fn of_a_family(source: &Source) -> bool {
     let parts: Vec<_> = source.path.split('/').collect();
-    matches!(parts[..], ["actors", _, "src", "tools", ..]) && !source.is_test()
+    let only = matches!(parts[..], ["actors", _, "src", "tools.rs"]);
+    let one = matches!(parts[..], ["actors", _, "src", "tools", ..]) && !source.is_test();
+    one || only && !declared(&source.text).is_empty()
 }
 
 /// The names in the rows of every `tools!`, with their lines.
@@ -26,6 +29,9 @@ fn declared(text: &str) -> Vec<(usize, &str)> {
             inside = false;
         } else if inside {
             found.extend(row(line).map(|name| (number, name)));
+            if let (Some((_, name)), Some(last)) = (line.split_once("name: \""), found.last_mut()) {
+                last.1 = name.split('"').next().unwrap_or(name);
+            }
         }
     }
     found
@@ -78,6 +84,6 @@ fn every_declared_tool_is_in_the_catalogue() {
 fn rows_are_seen_in_their_macro_only() {
     let text = "fn f() {\n    outside: A => B = f {\n}\ntools! { pub ONE: \"o\" for T, singleton t;\n    \
         first: A => b::B = T::f {\n        title: \"a => b\", effect: Read,\n    };\n    \
-        second: C => D = g { title: \"t\" };\n}\nlet x = match y {\n    third: A => B = f {\n";
-    assert_eq!(declared(text), [(5, "first"), (8, "second")]);
+        second: C => D = g {\n        name: \"a.second\", title: \"t\",\n    };\n}\nlet x = match y {\n    third: A => B = f {\n";
+    assert_eq!(declared(text), [(5, "first"), (8, "a.second")]);
 }

@@ -22,7 +22,9 @@ pub fn docs(catalogue: &Catalogue) -> Vec<(String, String)> {
         let mut page = format!("# {family}\n\nGenerated from the declarations; do not edit.\n");
         for entry in entries {
             let (name, first) = (entry.name(), first_sentence(&entry.description));
-            let _ = writeln!(index, "| [`{name}`]({file}#{name}) | {} |", cell(first));
+            // A heading's anchor has no dots.
+            let anchor = name.replace('.', "");
+            let _ = writeln!(index, "| [`{name}`]({file}#{anchor}) | {} |", cell(first));
             tool(&mut page, entry);
         }
         pages.push((file, page));
