@@ -61,8 +61,8 @@ fn has_name(line: &str, name: &str) -> bool {
     let line = line.to_lowercase();
     line.match_indices(name).any(|(at, _)| {
         let after = line[at + name.len()..].chars().next();
-        // A tool's name goes on with a dot or an underscore.
-        !after.is_some_and(|c| c == '.' || c == '_')
+        // A tool's name goes on with a dot or an underscore; the anchor of its heading has no dots.
+        !(after.is_some_and(|c| c == '.' || c == '_') || line[..at].ends_with(".md#"))
     })
 }
 
