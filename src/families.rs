@@ -27,6 +27,8 @@ macro_rules! families {
             team: hivekeep_team::TeamFamily,
             /// Swarms: how many run, and how long their results are kept.
             swarm: hivekeep_swarm::SwarmFamily,
+            /// Where sessions work: folders of the host that the operator opens to them.
+            session: hivekeep_files::FilesFamily,
             /// Scripts: what a user's library holds.
             script: hivekeep_script::ScriptFamily,
         }

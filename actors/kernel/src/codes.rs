@@ -131,4 +131,44 @@ crate::codes! {
         cause: "Calls with `wait_secs` are repeated before the earlier ones have answered.",
         next: "Wait for one of them to answer, or call without `wait_secs`.",
     }
+    /// The path does not exist.
+    NOT_FOUND = "not_found" {
+        cause: "The path is wrong, or relative to another folder than expected.",
+        next: "`file_list` or `fs.list` shows what a folder holds.",
+    }
+    /// The system refuses access to the path.
+    PERMISSION_DENIED = "permission_denied" {
+        cause: "The mode or owner of the file forbids it.",
+        next: "Change the mode or owner, by `exec` in a workspace, or use another path.",
+    }
+    /// A part of the path is not a folder.
+    NOT_A_DIRECTORY = "not_a_directory" {
+        cause: "A file stands where the call needs a folder.",
+        next: "Name a folder.",
+    }
+    /// The path is a folder, and the call needs a file.
+    IS_A_DIRECTORY = "is_a_directory" {
+        cause: "The path is incomplete.",
+        next: "Name a file; `file_list` or `fs.list` shows what the folder holds.",
+    }
+    /// The text to replace does not occur in the file.
+    NO_MATCH = "no_match" {
+        cause: "It differs from the file, often in spaces or line ends.",
+        next: "Read the file and give the text exactly as it stands there.",
+    }
+    /// The file is not UTF-8 text.
+    NOT_UTF8 = "not_utf8" {
+        cause: "It is binary, or text in another encoding.",
+        next: "Use `file_transfer` for files of a workspace that are not text.",
+    }
+    /// The path is not one of the vault or of a place.
+    INVALID_PATH = "invalid_path" {
+        cause: "It leaves the folder that it is in, is too long, or has characters that are not allowed.",
+        next: "Name it relative to the root, with `/` between folders: `ideas/one.md`.",
+    }
+    /// The pattern of a search is not valid, or too large.
+    INVALID_PATTERN = "invalid_pattern" {
+        cause: "Special characters are not escaped, or the pattern grows too large when compiled.",
+        next: "Mend the pattern; `vault` searches for plain text without `regex`.",
+    }
 }

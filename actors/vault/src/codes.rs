@@ -8,11 +8,6 @@ hivekeep_kernel::codes! {
         cause: "The path is wrong, or the note was moved or deleted.",
         next: "The action `list` with `recursive` shows the notes.",
     }
-    /// The path is not one of the vault.
-    INVALID_PATH = "invalid_path" {
-        cause: "It is absolute, leaves the vault or has characters that are not allowed.",
-        next: "Name it relative to the vault's root, with `/` between folders: `ideas/one.md`.",
-    }
     /// The file is not a note.
     NOT_A_NOTE = "not_a_note" {
         cause: "Its extension is not one of `vault.extensions`.",
@@ -47,11 +42,6 @@ hivekeep_kernel::codes! {
     MALFORMED_FRONTMATTER = "malformed_frontmatter" {
         cause: "It was edited by hand; `details.line` and `details.column` say where.",
         next: "Mend it there with the action `replace`, or `write` the note anew.",
-    }
-    /// The search pattern is not a valid regular expression, or too large.
-    INVALID_PATTERN = "invalid_pattern" {
-        cause: "Special characters are not escaped, or the pattern grows too large when compiled.",
-        next: "Mend the pattern, or leave out `regex` to search for plain text.",
     }
     /// Finding the pattern in the note takes too long.
     PATTERN_TOO_SLOW = "pattern_too_slow" {

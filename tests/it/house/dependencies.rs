@@ -27,7 +27,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -69,6 +69,7 @@ const RULES: [Rule; 16] = [
         house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES, TESTKIT],
         others: None,
     },
+    Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, TREES, TESTKIT], others: None },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },

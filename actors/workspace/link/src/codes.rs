@@ -23,26 +23,6 @@ hivekeep_kernel::codes! {
         cause: "Missing permissions, a file that changed during the transfer, or a failing disk.",
         next: "The message names the error; look at the file and its folder on the host.",
     }
-    /// The path does not exist in the workspace.
-    NOT_FOUND = "not_found" {
-        cause: "The path is wrong, or relative to another folder than expected.",
-        next: "`file_list` shows what a folder holds.",
-    }
-    /// The guest's user may not do this.
-    PERMISSION_DENIED = "permission_denied" {
-        cause: "The mode or owner of the file forbids it.",
-        next: "Change the mode or owner by `exec`, or use another path.",
-    }
-    /// A part of the path is not a folder.
-    NOT_A_DIRECTORY = "not_a_directory" {
-        cause: "A file stands where the call needs a folder.",
-        next: "Name a folder.",
-    }
-    /// The path is a folder, and the call needs a file.
-    IS_A_DIRECTORY = "is_a_directory" {
-        cause: "The path is incomplete.",
-        next: "Name a file; `file_list` shows what the folder holds.",
-    }
     /// The workspace's disk is full.
     GUEST_DISK_FULL = "guest_disk_full" {
         cause: "The workspace has written as much as its `disk_gb` allows.",
@@ -62,16 +42,6 @@ hivekeep_kernel::codes! {
     JOB_CONFLICT = "job_conflict" {
         cause: "A repeated start differs from the first one.",
         next: "Start the command as a new job.",
-    }
-    /// The text to replace does not occur in the file.
-    NO_MATCH = "no_match" {
-        cause: "`old_string` differs from the file, often in spaces or line ends.",
-        next: "Read the file and give `old_string` exactly as it stands there.",
-    }
-    /// The file is not UTF-8 text.
-    NOT_UTF8 = "not_utf8" {
-        cause: "It is binary, or text in another encoding.",
-        next: "Use `file_transfer` for files that are not text.",
     }
     /// The command could not be started.
     CANNOT_START = "cannot_start" {

@@ -1,0 +1,46 @@
+//! Error codes of places and their files.
+
+pub(crate) use hivekeep_kernel::codes::*;
+
+hivekeep_kernel::codes! {
+    /// There is no place of this name, or none at all.
+    PLACE_UNKNOWN = "place_unknown" {
+        cause: "The operator has not opened such a folder to sessions.",
+        next: "The message names the places there are; `session.places` in the configuration opens others.",
+    }
+    /// The place may be read only.
+    PLACE_READ_ONLY = "place_read_only" {
+        cause: "`read_only` is set for it, which is the default.",
+        next: "Write elsewhere, or set `read_only = false` for the place in the configuration.",
+    }
+    /// The path leads out of its place.
+    OUTSIDE_PLACE = "outside_place" {
+        cause: "It has more `..` than folders, or passes a link that leads elsewhere.",
+        next: "Name a path below the place's root.",
+    }
+    /// The path is neither a file nor a folder.
+    NOT_A_FILE = "not_a_file" {
+        cause: "It is a device, a pipe or a socket.",
+        next: "Name a file.",
+    }
+    /// The folder is not empty.
+    FOLDER_NOT_EMPTY = "folder_not_empty" {
+        cause: "It has files or folders.",
+        next: "Set `recursive` to delete it with everything in it.",
+    }
+    /// The text to replace occurs more than once.
+    MANY_MATCHES = "many_matches" {
+        cause: "The text is not unique in the file; `details.occurrences` says how often it occurs.",
+        next: "Give more of the text around the place that is meant.",
+    }
+    /// Another program changes the file all the time.
+    FILE_CONTENDED = "file_contended" {
+        cause: "It was written between each reading and the write that was to follow.",
+        next: "Repeat the call when the other program is done.",
+    }
+    /// The operating system failed to do it.
+    FILE_FAILED = "file_failed" {
+        cause: "The message names the error of the operating system.",
+        next: "Look at the folder of the place on the host.",
+    }
+}

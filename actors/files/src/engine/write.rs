@@ -1,0 +1,199 @@
+//! Atomic replacement of a file: written beside it without a name, synced, then moved over it.
+
+use std::{
+    io::{self, Write},
+    os::fd::AsRawFd,
+    sync::PoisonError,
+};
+
+use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
+use hivekeep_kernel::{Layer, ToolError};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, linkat, openat};
+use rustix::io::Errno;
+
+use super::{
+    failed,
+    folders::{make_all, sync},
+    read::regular,
+};
+use crate::{codes, place_path::PlacePath, places::Place};
+
+/// Links that one path may pass, as in the kernel.
+const MOST_LINKS: usize = 40;
+
+/// State of a file, by which a change by others is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileVersion {
+    inode: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
+    modified: (i64, i64),
+}
+
+impl FileVersion {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            inode: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// Refusal of a replacement.
+pub(crate) enum WriteError {
+    /// The file is not in the state that was expected; nothing was written.
+    Changed,
+    /// Anything else.
+    Failed(ToolError),
+}
+
+impl From<ToolError> for WriteError {
+    fn from(error: ToolError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Follows links at the end of a path: what is written is the file that they lead to.
+fn target(root: &Dir, path: &PlacePath) -> Result<PlacePath, ToolError> {
+    let mut path = path.clone();
+    for _ in 0..MOST_LINKS {
+        match root.symlink_metadata(path.as_str()) {
+            Ok(metadata) if metadata.is_symlink() => {
+                let target =
+                    root.read_link(path.as_str()).map_err(|error| failed(&error, &path))?;
+                let Some(target) = target.to_str() else {
+                    let message = format!("`{path}` is a link to a name that is not UTF-8");
+                    return Err(ToolError::new(Layer::Actor, codes::INVALID_PATH, message));
+                };
+                path = path.linked(target)?;
+            }
+            _ => return Ok(path),
+        }
+    }
+    Err(failed(&Errno::LOOP.into(), path))
+}
+
+/// Replaces the content of a file, which keeps its mode and owner, or makes it with its folders. The old
+/// content is there or the new, never a part. `expected` is the state that it must still be in.
+///
+/// Returns whether there was a file before. What had other names (hard links) keeps the old content there.
+///
+/// # Errors
+/// [`WriteError`]; the file is as it was.
+pub(crate) fn replace(
+    place: &Place,
+    path: &PlacePath,
+    content: &[u8],
+    expected: Option<FileVersion>,
+) -> Result<bool, WriteError> {
+    let root = place.writable()?;
+    let path = target(root, path)?;
+    let io = |error: io::Error| failed(&error, &path);
+    let Some((parent, name)) = path.split() else {
+        return Err(failed(&Errno::ISDIR.into(), &path).into());
+    };
+    if expected.is_none() {
+        make_all(root, parent).map_err(io)?;
+    }
+    let folder = root.open_dir(parent).map_err(io)?;
+    let before = look(&folder, name).map_err(io)?;
+    if let Some(before) = &before {
+        regular(before, &path)?;
+    }
+    let mut draft = Draft::new(&folder).map_err(io)?;
+    let written = (|| {
+        draft.file.write_all(content)?;
+        match &before {
+            Some(before) => keep(&draft.file, before)?,
+            None => fchmod(&draft.file, Mode::from_raw_mode(0o644))?,
+        }
+        draft.file.sync_all()
+    })();
+    written.map_err(io)?;
+    let _alone = place.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(expected) = expected {
+        let now = look(&folder, name).map_err(io)?;
+        if now.is_none_or(|now| FileVersion::of(&now) != expected) {
+            return Err(WriteError::Changed);
+        }
+    }
+    draft.publish(&folder, name).map_err(io)?;
+    sync(&folder).map_err(io)?;
+    Ok(before.is_some())
+}
+
+fn look(folder: &Dir, name: &str) -> io::Result<Option<Metadata>> {
+    match folder.symlink_metadata(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Gives a new file the owner and mode of the old one. A change of owner clears mode bits, so it is first.
+fn keep(file: &File, before: &Metadata) -> io::Result<()> {
+    let now = file.metadata()?;
+    if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
+        let (uid, gid) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
+        fchown(file, Some(uid), Some(gid))?;
+    }
+    Ok(fchmod(file, Mode::from_raw_mode(before.mode() & 0o7777))?)
+}
+
+/// File that is written before it is put in its place. It has no name until it is complete, so a crash
+/// leaves nothing; where the file system cannot make such files, it has one of its own.
+struct Draft<'f> {
+    file: File,
+    folder: &'f Dir,
+    /// Name that is to be removed again.
+    name: Option<String>,
+}
+
+impl<'f> Draft<'f> {
+    fn new(folder: &'f Dir) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match openat(folder, ".", flags, Mode::from_raw_mode(0o600)) {
+            Ok(file) => {
+                let file = File::from_std(std::fs::File::from(file));
+                Ok(Self { file, folder, name: None })
+            }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let name = draft_name();
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create_new(true).mode(0o600);
+                let file = folder.open_with(&name, &options)?;
+                Ok(Self { file, folder, name: Some(name) })
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Moves the complete file over `name`.
+    fn publish(&mut self, folder: &Dir, name: &str) -> io::Result<()> {
+        if self.name.is_none() {
+            let draft = draft_name();
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            linkat(CWD, path, folder, &draft, AtFlags::SYMLINK_FOLLOW)?;
+            self.name = Some(draft);
+        }
+        if let Some(draft) = &self.name {
+            folder.rename(draft, folder, name)?;
+        }
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // Best effort: the error that led here is the one that is told.
+            let _ = self.folder.remove_file(name);
+        }
+    }
+}
+
+fn draft_name() -> String {
+    format!(".{}.hivekeep-draft", uuid::Uuid::now_v7().simple())
+}

@@ -1,0 +1,104 @@
+//! A mounted family with a place for reading and writing, one for reading, and a folder outside of both.
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    Resources, SessionId, ToolError, User,
+    ports::{Hold, LateTools, SessionQuotas, Standing},
+};
+use hivekeep_testkit::{Rig, RigServices};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Duration;
+
+use crate::{FilesFamily, Options, PlaceOptions};
+
+struct Nobody;
+
+#[async_trait]
+impl SessionQuotas for Nobody {
+    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
+        Ok(())
+    }
+    fn release(&self, _: SessionId, _: Resources) {}
+    fn restore(&self, _: SessionId, _: Resources) {}
+    fn hold(&self, _: SessionId) -> Hold {
+        Hold::default()
+    }
+    fn user(&self, _: SessionId) -> Option<User> {
+        None
+    }
+    async fn standing(&self, _: SessionId) -> Standing {
+        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
+    }
+}
+
+pub(super) struct Stage {
+    rig: Rig<FilesFamily>,
+    folder: TempDir,
+}
+
+impl Stage {
+    pub(super) async fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        for name in ["work", "outside"] {
+            std::fs::create_dir(path(name)).expect("made");
+        }
+        let place = |read_only| PlaceOptions { folder: path("work"), read_only };
+        let places = [("work".to_owned(), place(false)), ("look".to_owned(), place(true))];
+        Self::of(Options { default_place: Some("work".to_owned()), places: places.into() }, folder)
+            .await
+    }
+
+    pub(super) async fn of(options: Options, folder: TempDir) -> Self {
+        let services = RigServices {
+            sessions: Arc::new(Nobody),
+            tools: Arc::new(LateTools::default()),
+            offer: Arc::new(|_| ()),
+        };
+        Self { rig: Rig::new(options, services).await, folder }
+    }
+
+    /// A path in the place.
+    pub(super) fn work(&self, path: &str) -> PathBuf {
+        self.folder.path().join("work").join(path)
+    }
+
+    /// A path beside the place.
+    pub(super) fn outside(&self, path: &str) -> PathBuf {
+        self.folder.path().join("outside").join(path)
+    }
+
+    pub(super) async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
+        self.rig.call(&format!("fs.{tool}"), args).await
+    }
+
+    pub(super) async fn good(&self, tool: &str, args: Value) -> Value {
+        self.call(tool, args).await.unwrap_or_else(|error| panic!("{tool}: {error}"))
+    }
+
+    pub(super) async fn refused(&self, tool: &str, args: Value) -> String {
+        match self.call(tool, args.clone()).await {
+            Ok(answer) => panic!("{tool} {args} answers {answer}"),
+            Err(error) => error.code.into_owned(),
+        }
+    }
+}
+
+/// Every tool, with a path in each place where it takes one.
+pub(super) fn every_tool(path: &str) -> Vec<(&'static str, Value)> {
+    let edit = json!({ "target_content": "secret", "replacement_content": "x" });
+    vec![
+        ("read", json!({ "path": path })),
+        ("write", json!({ "path": path, "content": "x" })),
+        ("list", json!({ "path": path })),
+        ("create_dir", json!({ "path": path })),
+        ("delete", json!({ "path": path, "recursive": true })),
+        ("edit", json!({ "path": path, "target_content": "secret", "replacement_content": "x" })),
+        ("multi_edit", json!({ "path": path, "edits": [edit] })),
+        ("grep", json!({ "path": path, "pattern": "secret" })),
+        ("glob", json!({ "path": path, "pattern": "**" })),
+    ]
+}
