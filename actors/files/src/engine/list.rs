@@ -16,7 +16,7 @@ pub(crate) struct Entry {
 }
 
 /// Page of a folder.
-pub(crate) struct Page {
+pub(crate) struct FolderPage {
     /// By name; bytes that are not UTF-8 are replaced.
     pub(crate) entries: BTreeMap<String, Entry>,
     /// Number of all entries of the folder.
@@ -34,7 +34,7 @@ pub(crate) fn list(
     path: &PlacePath,
     after: Option<&str>,
     limit: usize,
-) -> Result<Page, ToolError> {
+) -> Result<FolderPage, ToolError> {
     let io = |error| failed(&error, path);
     let folder = root.open_dir(path.as_str()).map_err(io)?;
     let (mut entries, mut total, mut more) = (BTreeMap::new(), 0, false);
@@ -64,5 +64,5 @@ pub(crate) fn list(
             more = true;
         }
     }
-    Ok(Page { entries, total, more })
+    Ok(FolderPage { entries, total, more })
 }
