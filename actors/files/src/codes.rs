@@ -23,6 +23,11 @@ hivekeep_kernel::codes! {
         cause: "It is a device, a pipe or a socket.",
         next: "Name a file.",
     }
+    /// Something has the path already.
+    FILE_EXISTS = "file_exists" {
+        cause: "A file or folder stands where another is to be moved.",
+        next: "Set `overwrite` to replace a file, or choose another path.",
+    }
     /// The folder is not empty.
     FOLDER_NOT_EMPTY = "folder_not_empty" {
         cause: "It has files or folders.",

@@ -7,8 +7,10 @@ pub(crate) mod glob;
 pub(crate) mod grep;
 mod ignored;
 pub(crate) mod list;
+pub(crate) mod metadata;
 pub(crate) mod read;
 pub(crate) mod remove;
+pub(crate) mod rename;
 mod walk;
 pub(crate) mod write;
 

@@ -14,8 +14,8 @@ impl Family for FilesFamily {
     type Options = Options;
 
     const INSTRUCTIONS: &'static str = "\
-- fs.read, fs.write, fs.list, fs.create_dir, fs.delete, fs.edit, fs.multi_edit, fs.grep and fs.glob work \
-in folders of the host that the operator opened as places; file_* work in a workspace.";
+- fs.*, dir_*, file_delete, file_rename and file_exists work in folders of the host that the operator \
+opened as places; file_read, file_write, file_edit, file_list and file_transfer in a workspace.";
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()

@@ -47,7 +47,7 @@ impl Files {
 
     /// Runs `work` on a path of a place. It is told when nobody waits for it any more, and may then end
     /// without an outcome; a change of one file is made whole all the same.
-    async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         place: Option<&str>,
         path: &str,
@@ -110,7 +110,7 @@ impl Files {
         };
         let (page, FsPath { place, path }) =
             self.run(input.place.as_deref(), &input.path, work).await?;
-        let last = page.entries.last_key_value().map(|(name, _)| name.clone());
+        let next = page.next().map(str::to_owned);
         let row = |(name, entry): (String, list::Entry)| FsEntry {
             name,
             file_type: entry.kind,
@@ -119,7 +119,7 @@ impl Files {
         Ok(FsListed {
             place,
             path,
-            next: last.filter(|_| page.more),
+            next,
             entries: page.entries.into_iter().map(row).collect(),
             total: page.total,
         })

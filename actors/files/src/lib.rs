@@ -17,6 +17,8 @@ pub mod codes;
 mod engine;
 mod family;
 mod files;
+mod hub;
+mod languages;
 mod options;
 mod place_path;
 mod places;

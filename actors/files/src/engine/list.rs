@@ -22,7 +22,14 @@ pub(crate) struct FolderPage {
     /// Number of all entries of the folder.
     pub(crate) total: u64,
     /// True if there are more after the last.
-    pub(crate) more: bool,
+    more: bool,
+}
+
+impl FolderPage {
+    /// Last name of a page that is not the last one.
+    pub(crate) fn next(&self) -> Option<&str> {
+        self.entries.last_key_value().filter(|_| self.more).map(|(name, _)| name.as_str())
+    }
 }
 
 /// Lists the first `limit` names after `after`. Holds one page, however large the folder is.

@@ -145,11 +145,11 @@ async fn a_place_for_reading_is_only_read() {
         match stage.call(tool, args).await {
             Ok(answer) => {
                 assert!(
-                    ["read", "grep"].contains(&tool) && answer["place"] == "look",
+                    ["read", "grep", "file_exists"].contains(&tool) && answer["place"] == "look",
                     "{tool}: {answer}"
                 );
             }
-            Err(error) if ["list", "glob"].contains(&tool) => {
+            Err(error) if ["list", "glob", "dir_list"].contains(&tool) => {
                 assert_eq!(error.code, "not_a_directory")
             }
             Err(error) => assert_eq!(error.code, "place_read_only", "{tool}"),
@@ -210,6 +210,51 @@ async fn searches_count_beyond_their_limit_and_name_what_they_could_not_read() {
         let args = json!({ "path": ".", "pattern": pattern });
         assert_eq!(stage.refused(tool, args).await, "invalid_pattern");
     }
+}
+
+#[tokio::test]
+async fn files_are_moved_looked_for_and_deleted() {
+    let stage = Stage::new().await;
+    fs::write(stage.work("a"), "one").expect("written");
+    let to = |new: &str| json!({ "oldPath": "a", "newPath": new });
+    let moved = stage.good("file_rename", to("deep/b")).await;
+    assert_eq!((&moved["newPath"], &moved["success"]), (&json!("deep/b"), &json!(true)));
+    fs::write(stage.work("a"), "two").expect("written");
+    assert_eq!(stage.refused("file_rename", to("deep/b")).await, "file_exists");
+    let replace = json!({ "oldPath": "a", "newPath": "deep/b", "overwrite": true });
+    stage.good("file_rename", replace).await;
+    assert_eq!(fs::read_to_string(stage.work("deep/b")).expect("there"), "two");
+    assert_eq!(stage.refused("file_rename", to("c/d")).await, "not_found");
+    assert!(!stage.work("c").exists(), "nothing is made for what is not there");
+    let into_itself = json!({ "oldPath": "deep", "newPath": "deep/x/y" });
+    assert_eq!(stage.refused("file_rename", into_itself).await, "invalid_path");
+    for (path, exists, is_dir) in [
+        ("deep", true, true),
+        ("deep/b", true, false),
+        ("deep/b/c", false, false),
+        ("no", false, false),
+    ] {
+        let found = stage.good("file_exists", json!({ "path": path })).await;
+        assert_eq!((&found["exists"], &found["isDir"]), (&json!(exists), &json!(is_dir)), "{path}");
+    }
+    let listed = stage.good("dir_list", json!({ "path": "/deep/" })).await;
+    let entry = json!({ "name": "b", "path": "deep/b", "isDir": false, "size": 3 });
+    assert_eq!(listed["entries"], json!([entry]));
+    assert_eq!(stage.refused("file_delete", json!({ "path": "deep" })).await, "folder_not_empty");
+    stage.good("file_delete", json!({ "path": "deep/b" })).await;
+    stage.good("file_delete", json!({ "path": "deep" })).await;
+    stage.good("dir_create", json!({ "path": "x/y" })).await;
+    assert!(stage.work("x/y").is_dir() && !stage.work("deep").exists());
+}
+
+#[tokio::test]
+async fn languages_are_told_and_listed() {
+    let stage = Stage::new().await;
+    let told = stage.good("lang_detect", json!({ "path": "no/such/file.kts" })).await;
+    assert_eq!(told["language"], "kotlin");
+    let all = stage.good("lang_list", json!({})).await;
+    let rust = all["languages"].as_array().expect("a list").iter().find(|row| row["id"] == "rust");
+    assert_eq!(rust.expect("known")["extensions"], json!([".rs"]));
 }
 
 proptest! {

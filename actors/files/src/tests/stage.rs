@@ -71,8 +71,14 @@ impl Stage {
         self.folder.path().join("outside").join(path)
     }
 
+    /// Calls a tool; those of `fs` by the second part of their names.
     pub(super) async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
-        self.rig.call(&format!("fs.{tool}"), args).await
+        let tool = if tool.contains('_') && tool != "create_dir" && tool != "multi_edit" {
+            tool.to_owned()
+        } else {
+            format!("fs.{tool}")
+        };
+        self.rig.call(&tool, args).await
     }
 
     pub(super) async fn good(&self, tool: &str, args: Value) -> Value {
@@ -100,5 +106,11 @@ pub(super) fn every_tool(path: &str) -> Vec<(&'static str, Value)> {
         ("multi_edit", json!({ "path": path, "edits": [edit] })),
         ("grep", json!({ "path": path, "pattern": "secret" })),
         ("glob", json!({ "path": path, "pattern": "**" })),
+        ("file_delete", json!({ "path": path })),
+        ("file_rename", json!({ "oldPath": path, "newPath": "moved" })),
+        ("file_rename", json!({ "oldPath": "mine", "newPath": path, "overwrite": true })),
+        ("file_exists", json!({ "path": path })),
+        ("dir_list", json!({ "path": path })),
+        ("dir_create", json!({ "path": path })),
     ]
 }

@@ -91,7 +91,7 @@ pub(crate) struct FsList {
     pub(crate) place: Option<String>,
 }
 
-fn default_entries() -> usize {
+pub(super) fn default_entries() -> usize {
     200
 }
 
