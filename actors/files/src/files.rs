@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -25,15 +24,11 @@ use crate::{
     },
 };
 
-/// Calls that work at a time; others wait for their turn within their deadline.
-const MOST_AT_ONCE: usize = 8;
-
 type Answer<T> = Result<T, ToolError>;
 
 /// Files of all places.
 pub(crate) struct Files {
     places: Places,
-    turns: Arc<Semaphore>,
 }
 
 impl Service for Files {
@@ -42,7 +37,7 @@ impl Service for Files {
 
 impl Files {
     pub(crate) fn new(places: Places) -> Self {
-        Self { places, turns: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+        Self { places }
     }
 
     /// Runs `work` on a path of a place. It is told when nobody waits for it any more, and may then end
@@ -56,7 +51,7 @@ impl Files {
         let place = self.places.find(place)?;
         let path = PlacePath::parse(path)?;
         // Never closed.
-        let turn = self.turns.clone().acquire_owned().await.ok();
+        let turn = place.turns.clone().acquire_owned().await.ok();
         let stop = CancellationToken::new();
         let _nobody_waits = stop.clone().drop_guard();
         let done = tokio::task::spawn_blocking(move || {

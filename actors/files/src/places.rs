@@ -8,8 +8,12 @@ use std::{
 
 use cap_std::{ambient_authority, fs::Dir};
 use hivekeep_kernel::{Layer, Room, ToolError};
+use tokio::sync::Semaphore;
 
 use crate::{Options, codes};
+
+/// Calls that work in one place at a time.
+const MOST_AT_ONCE: usize = 8;
 
 /// Folder that sessions work in.
 pub(crate) struct Place {
@@ -20,6 +24,9 @@ pub(crate) struct Place {
     root: OnceLock<Dir>,
     /// Free space of the host.
     room: Room,
+    /// Calls that work at a time; others wait for their turn within their deadline. A place on a file
+    /// system that hangs holds up its own calls.
+    pub(crate) turns: Arc<Semaphore>,
     /// Held while a file is compared with what was read of it and replaced; never across an await.
     pub(crate) replacing: Mutex<()>,
 }
@@ -41,17 +48,26 @@ impl Place {
         Ok(self.root.get_or_init(|| opened))
     }
 
-    /// Root folder, for a change.
+    /// Root folder, for a change that takes room on the disk.
     ///
     /// # Errors
-    /// `place_read_only`, `host_disk_full`, and as [`Self::root`].
+    /// `host_disk_full`, and as [`Self::changeable`].
     pub(crate) fn writable(&self) -> Result<&Dir, ToolError> {
+        let root = self.changeable()?;
+        self.room.admit(&self.folder)?;
+        Ok(root)
+    }
+
+    /// Root folder, for a change that takes no room, such as a deletion.
+    ///
+    /// # Errors
+    /// `place_read_only`, and as [`Self::root`].
+    pub(crate) fn changeable(&self) -> Result<&Dir, ToolError> {
         if self.read_only {
             let message = format!("the place `{}` may be read only", self.name);
             return Err(ToolError::new(Layer::Policy, codes::PLACE_READ_ONLY, message)
                 .next("write in another place, or ask the operator for `read_only = false`"));
         }
-        self.room.admit(&self.folder)?;
         self.root()
     }
 }
@@ -71,6 +87,7 @@ impl Places {
                 read_only: place.read_only,
                 root: OnceLock::new(),
                 room: room.clone(),
+                turns: Arc::new(Semaphore::new(MOST_AT_ONCE)),
                 replacing: Mutex::default(),
             };
             (name.clone(), Arc::new(place))

@@ -24,7 +24,7 @@ const MAX_SHOWN_BYTES: usize = 256 * 1024;
 /// Size of a compiled pattern.
 const MAX_PATTERN_BYTES: usize = 8 * 1024 * 1024;
 /// Size of a line that is looked through; a file with a longer one is named as unread.
-const MAX_HEAP_BYTES: usize = 64 * 1024 * 1024;
+const MAX_HEAP_BYTES: usize = 16 * 1024 * 1024;
 
 /// Wish of a search.
 pub(crate) struct Search {

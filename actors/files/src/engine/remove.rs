@@ -14,7 +14,7 @@ use crate::{codes, place_path::PlacePath, places::Place};
 /// be deleted is gone.
 pub(crate) fn remove(place: &Place, path: &PlacePath, recursive: bool) -> Result<(), ToolError> {
     let io = |error| failed(&error, path);
-    let root = place.writable()?;
+    let root = place.changeable()?;
     let Some((parent, name)) = path.split() else {
         let message = format!("`{path}` has no name of its own that could be deleted");
         return Err(ToolError::new(Layer::Actor, codes::INVALID_PATH, message)

@@ -18,7 +18,7 @@ use crate::place_path::PlacePath;
 
 /// Folders below one another that are entered.
 const MAX_DEPTH: usize = 256;
-/// Names of one folder that are held at a time.
+/// Names that are held at a time, of all folders on the way.
 const MAX_NAMES: usize = 1_000_000;
 /// Unreadable paths that are named; the others are counted.
 const MAX_NAMED: usize = 20;
@@ -77,7 +77,7 @@ pub(crate) fn walk(
     let path: PathBuf =
         Path::new(top.as_str()).components().filter(|part| part.as_os_str() != ".").collect();
     let top = path.clone();
-    let mut levels = vec![level(folder, path, gitignore, &mut unread)];
+    let mut levels = vec![level(folder, path, gitignore, MAX_NAMES, &mut unread)];
     while let Some(here) = levels.last_mut() {
         if stop.is_cancelled() {
             break;
@@ -107,7 +107,8 @@ pub(crate) fn walk(
         }
         match here.folder.open_dir_nofollow(&name) {
             Ok(folder) => {
-                let next = level(folder, path, gitignore, &mut unread);
+                let held: usize = levels.iter().map(|level| level.names.len()).sum();
+                let next = level(folder, path, gitignore, MAX_NAMES - held, &mut unread);
                 levels.push(next);
             }
             Err(error) => unread.add(&path, error),
@@ -116,13 +117,14 @@ pub(crate) fn walk(
     Ok(unread)
 }
 
-fn level(folder: Dir, path: PathBuf, gitignore: bool, unread: &mut Unread) -> Level {
+/// Reads the names of a folder, at most `room` of them.
+fn level(folder: Dir, path: PathBuf, gitignore: bool, room: usize, unread: &mut Unread) -> Level {
     let mut names = Vec::new();
     match folder.entries() {
         Ok(entries) => {
             for entry in entries {
-                if names.len() >= MAX_NAMES {
-                    unread.add(&path, format!("has more than {MAX_NAMES} names"));
+                if names.len() >= room {
+                    unread.add(&path, "has more names than are held");
                     break;
                 }
                 match entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?))) {

@@ -131,14 +131,15 @@ fn look(folder: &Dir, name: &str) -> io::Result<Option<Metadata>> {
     }
 }
 
-/// Gives a new file the owner and mode of the old one. A change of owner clears mode bits, so it is first.
+/// Gives a new file the owner and mode of the old one, without the bits that lend its owner's rights: the
+/// kernel takes them from a file that is written, too. A change of owner clears mode bits, so it is first.
 fn keep(file: &File, before: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
         let (uid, gid) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
         fchown(file, Some(uid), Some(gid))?;
     }
-    Ok(fchmod(file, Mode::from_raw_mode(before.mode() & 0o7777))?)
+    Ok(fchmod(file, Mode::from_raw_mode(before.mode() & 0o1777))?)
 }
 
 /// File that is written before it is put in its place. It has no name until it is complete, so a crash

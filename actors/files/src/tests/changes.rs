@@ -60,6 +60,9 @@ async fn a_file_keeps_its_mode_and_owner_and_no_old_tail() {
     assert_eq!(written["replaced"], true);
     let now = fs::metadata(&path).expect("there");
     assert_eq!((now.mode() & 0o7777, now.len()), (0o751, 0));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).expect("set");
+    stage.good("write", json!({ "path": "script", "content": "#!/bin/sh\n" })).await;
+    assert_eq!(fs::metadata(&path).expect("there").mode() & 0o7777, 0o755, "lends no rights");
     if root {
         assert_eq!((now.uid(), now.gid()), (12_345, 54_321));
     }
