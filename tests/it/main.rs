@@ -11,6 +11,7 @@ mod house;
 mod http;
 mod mcp;
 mod pictures;
+mod places;
 mod power;
 mod pressure;
 mod resources;

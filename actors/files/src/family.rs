@@ -14,8 +14,8 @@ impl Family for FilesFamily {
     type Options = Options;
 
     const INSTRUCTIONS: &'static str = "\
-- fs.*, dir_*, file_delete, file_rename and file_exists work in folders of the host that the operator \
-opened as places; file_read, file_write, file_edit, file_list and file_transfer in a workspace.";
+- fs.*, dir_* and file_* work in folders of the host that the operator opened as places; file_read, \
+file_write and file_edit in a workspace where workspace_id names one.";
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()

@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_kernel::{CallCx, Service, ServiceActor, ToolError, ToolGroup};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    codes,
     engine::{
         Unread,
-        edit::{self, MAX_EDIT_BYTES, TextEdit},
+        edit::{self, Occurrences, TextEdit},
         folders, glob,
         grep::{self, Search},
-        list, read, remove,
-        write::{self, WriteError},
+        list, read, remove, write,
     },
     place_path::PlacePath,
     places::{Place, Places},
     tools::{
-        FAMILIES, FsContent, FsCreateDir, FsDelete, FsEdit, FsEdited, FsEntry, FsGlob, FsGlobbed,
-        FsGrep, FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite,
-        FsWritten,
+        FsContent, FsCreateDir, FsDelete, FsEdit, FsEdited, FsEntry, FsGlob, FsGlobbed, FsGrep,
+        FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite, FsWritten,
+        SERVED,
     },
 };
 
@@ -32,7 +30,7 @@ pub(crate) struct Files {
 }
 
 impl Service for Files {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = FAMILIES;
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = SERVED;
 }
 
 impl Files {
@@ -82,21 +80,12 @@ impl Files {
 
     pub(crate) async fn write(self: Arc<Self>, _: CallCx, input: FsWrite) -> Answer<FsWritten> {
         let bytes_written = input.content.len() as u64;
-        if bytes_written > MAX_EDIT_BYTES {
-            let message =
-                format!("the content has {bytes_written} bytes, {MAX_EDIT_BYTES} are allowed");
-            return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message));
-        }
         let work = move |place: &Place, path: &PlacePath, _: &_| {
-            write::replace(place, path, input.content.as_bytes(), None).map_err(|error| match error
-            {
-                WriteError::Failed(error) => error,
-                WriteError::Changed => ToolError::internal("a write compared what it does not"),
-            })
+            write::write(place, path, &input.content, None)
         };
         let (replaced, FsPath { place, path }) =
             self.run(input.place.as_deref(), &input.path, work).await?;
-        Ok(FsWritten { place, path, bytes_written, replaced })
+        Ok(FsWritten { place, path, bytes_written, replaced: replaced.existed })
     }
 
     pub(crate) async fn list(self: Arc<Self>, _: CallCx, input: FsList) -> Answer<FsListed> {
@@ -137,7 +126,7 @@ impl Files {
     }
 
     pub(crate) async fn edit(self: Arc<Self>, _: CallCx, input: FsEdit) -> Answer<FsEdited> {
-        let edit = TextEdit { old: input.target_content, new: input.replacement_content };
+        let edit = only(input.target_content, input.replacement_content);
         self.edit_all(input.place.as_deref(), &input.path, vec![edit]).await
     }
 
@@ -147,8 +136,7 @@ impl Files {
         input: FsMultiEdit,
     ) -> Answer<FsEdited> {
         let edits = input.edits.into_iter();
-        let edits =
-            edits.map(|edit| TextEdit { old: edit.target_content, new: edit.replacement_content });
+        let edits = edits.map(|edit| only(edit.target_content, edit.replacement_content));
         self.edit_all(input.place.as_deref(), &input.path, edits.collect()).await
     }
 
@@ -160,8 +148,8 @@ impl Files {
     ) -> Answer<FsEdited> {
         let applied = edits.len();
         let work = move |place: &Place, path: &PlacePath, _: &_| edit::edit(place, path, &edits);
-        let (size_bytes, FsPath { place, path }) = self.run(place, path, work).await?;
-        Ok(FsEdited { place, path, applied, size_bytes })
+        let (edited, FsPath { place, path }) = self.run(place, path, work).await?;
+        Ok(FsEdited { place, path, applied, size_bytes: edited.size_bytes })
     }
 
     pub(crate) async fn grep(self: Arc<Self>, _: CallCx, input: FsGrep) -> Answer<FsGrepped> {
@@ -201,6 +189,11 @@ impl Files {
             unread: found.unread.into(),
         })
     }
+}
+
+/// An edit of a text that occurs once.
+fn only(old: String, new: String) -> TextEdit {
+    TextEdit { which: Occurrences::Only, old, new }
 }
 
 impl From<Unread> for FsUnread {

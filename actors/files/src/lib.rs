@@ -23,6 +23,7 @@ mod options;
 mod place_path;
 mod places;
 mod tools;
+mod union;
 
 pub use family::FilesFamily;
 pub use options::{Options, PlaceOptions};

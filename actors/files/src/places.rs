@@ -111,7 +111,7 @@ impl Places {
         let (message, next) = match (name, names.is_empty()) {
             (_, true) => (
                 "the operator has opened no folder to sessions".to_owned(),
-                "ask for one under `session.places`, or use the file_* tools of a workspace"
+                "ask for one under `session.places`, or work in a workspace: file_read, file_write and file_edit take `workspace_id`"
                     .to_owned(),
             ),
             (None, false) => (

@@ -4,6 +4,7 @@ mod dir;
 mod file;
 mod fs;
 mod lang;
+mod union;
 
 pub(crate) use dir::{DirCreate, DirCreated, DirEntry, DirList, DirListed};
 pub(crate) use file::{FileDelete, FileDeleted, FileExists, FileFound, FileRename, FileRenamed};
@@ -12,10 +13,16 @@ pub(crate) use fs::{
     FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite, FsWritten,
 };
 pub(crate) use lang::{LangDetect, LangDetected, LangList, LangListed, LangRow};
+pub(crate) use union::{PlaceContent, PlaceEdit, PlaceEdited, PlaceRead, PlaceWrite, PlaceWritten};
 
 use hivekeep_kernel::{ServiceActor, ToolGroup};
 
 use crate::files::Files;
+
+/// Groups that the service answers: those of its own, and tools of workspaces that work in a place where
+/// no workspace is named.
+pub(crate) const SERVED: &[&ToolGroup<ServiceActor<Files>>] =
+    &[&fs::FAMILY, &file::FAMILY, &dir::FAMILY, &lang::FAMILY, &union::FAMILY];
 
 /// Groups of tools, in listing order.
 pub(crate) const FAMILIES: &[&ToolGroup<ServiceActor<Files>>] =

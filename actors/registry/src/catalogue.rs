@@ -10,7 +10,7 @@ mod view;
 
 use std::{collections::HashMap, sync::OnceLock};
 
-use hivekeep_kernel::ToolInfo;
+use hivekeep_kernel::{Addressing, ToolInfo};
 use serde_json::Value;
 
 pub use docs::docs;
@@ -83,6 +83,16 @@ impl ToolEntry {
         check::texts(info, &description, &input_schema)?;
         let validator = OnceLock::new();
         Ok(Self { info, description, input_schema, output_schema, validator, actions, index })
+    }
+
+    /// Whether a call is for a single actor that serves every session.
+    pub(crate) fn serves_all(&self, args: &Value) -> bool {
+        match self.info.spec.addressing {
+            Addressing::Singleton(_) => true,
+            Addressing::Field { field, otherwise, .. } => {
+                otherwise.is_some() && args.get(field).is_none_or(Value::is_null)
+            }
+        }
     }
 
     /// The compiled input schema; `None` if it is not a valid schema.

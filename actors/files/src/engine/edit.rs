@@ -16,18 +16,43 @@ pub(crate) const MAX_EDIT_BYTES: u64 = 16 * 1024 * 1024;
 /// Times that a file is read again because another program changed it.
 const MOST_TRIES: usize = 5;
 
-/// Edit of one text that occurs exactly once.
+/// Occurrences of a text that are replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occurrences {
+    /// The only one; several are refused.
+    Only,
+    /// The first.
+    First,
+    /// Each.
+    All,
+}
+
+/// Edit of one text.
 pub(crate) struct TextEdit {
+    pub(crate) which: Occurrences,
     pub(crate) old: String,
     pub(crate) new: String,
 }
 
-/// Makes all edits, each on what the one before left. Returns the size of the file.
+/// Outcome of edits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EditOutcome {
+    /// Size of the file now.
+    pub(crate) size_bytes: u64,
+    /// Number of occurrences that the last edit found.
+    pub(crate) occurrences: u64,
+}
+
+/// Makes all edits, each on what the one before left.
 ///
 /// # Errors
 /// `no_match` and `many_matches` with the edit's number, `not_utf8`, `too_large`, `file_contended`, and as
 /// for reading and writing; the file is as it was.
-pub(crate) fn edit(place: &Place, path: &PlacePath, edits: &[TextEdit]) -> Result<u64, ToolError> {
+pub(crate) fn edit(
+    place: &Place,
+    path: &PlacePath,
+    edits: &[TextEdit],
+) -> Result<EditOutcome, ToolError> {
     for _ in 0..MOST_TRIES {
         // Before anything is read: a place for reading says so.
         let root = place.writable()?;
@@ -37,9 +62,9 @@ pub(crate) fn edit(place: &Place, path: &PlacePath, edits: &[TextEdit]) -> Resul
         let size = read.map_err(|error| failed(&error, path))? as u64;
         within(path, size)?;
         let text = String::from_utf8(bytes).map_err(|_| not_text(path, size))?;
-        let text = apply(path, text, edits)?;
-        match replace(place, path, text.as_bytes(), Some(FileVersion::of(&metadata))) {
-            Ok(_) => return Ok(text.len() as u64),
+        let (text, occurrences) = apply(path, text, edits)?;
+        match replace(place, path, text.as_bytes(), None, Some(FileVersion::of(&metadata))) {
+            Ok(_) => return Ok(EditOutcome { size_bytes: text.len() as u64, occurrences }),
             Err(WriteError::Changed) => {}
             Err(WriteError::Failed(error)) => return Err(error),
         }
@@ -56,31 +81,33 @@ fn within(path: &PlacePath, size: u64) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Makes the edits in a text.
-fn apply(path: &PlacePath, mut text: String, edits: &[TextEdit]) -> Result<String, ToolError> {
+/// Makes the edits in a text. Returns it, and the number of occurrences that the last edit found.
+fn apply(
+    path: &PlacePath,
+    mut text: String,
+    edits: &[TextEdit],
+) -> Result<(String, u64), ToolError> {
+    let mut occurrences = 0;
     for (number, edit) in (1_u64..).zip(edits) {
-        let mut found = text.match_indices(&edit.old).map(|(at, _)| at);
-        let (first, others) = (found.next(), found.count());
+        occurrences = text.matches(&edit.old).count() as u64;
         let refuse = |code, what: String, next: &str| {
-            ToolError::new(
-                Layer::Actor,
-                code,
-                format!("the text of edit {number} {what} in `{path}`"),
-            )
-            .next(next)
-            .detail("edit", number)
+            let message = format!("the text of edit {number} {what} in `{path}`");
+            ToolError::new(Layer::Actor, code, message).next(next).detail("edit", number)
         };
-        let Some(at) = first else {
+        if occurrences == 0 {
             let next = "read the file and give the text exactly as it stands there";
             return Err(refuse(codes::NO_MATCH, "does not occur".to_owned(), next));
-        };
-        if others > 0 {
-            let next = "give more of the text around the place that is meant";
-            let error = refuse(codes::MANY_MATCHES, format!("occurs {} times", others + 1), next);
-            return Err(error.detail("occurrences", others as u64 + 1));
         }
-        within(path, (text.len() - edit.old.len() + edit.new.len()) as u64)?;
-        text.replace_range(at..at + edit.old.len(), &edit.new);
+        if occurrences > 1 && edit.which == Occurrences::Only {
+            let next = "give more of the text around the place that is meant";
+            let error = refuse(codes::MANY_MATCHES, format!("occurs {occurrences} times"), next);
+            return Err(error.detail("occurrences", occurrences));
+        }
+        let times = if edit.which == Occurrences::All { occurrences } else { 1 };
+        // Before it is made: each occurrence may grow.
+        let left = text.len() as u64 - times * edit.old.len() as u64;
+        within(path, left.saturating_add(times.saturating_mul(edit.new.len() as u64)))?;
+        text = text.replacen(&edit.old, &edit.new, times as usize);
     }
-    Ok(text)
+    Ok((text, occurrences))
 }

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, linkat, o
 use rustix::io::Errno;
 
 use super::{
+    edit::MAX_EDIT_BYTES,
     failed,
     folders::{make_all, sync},
     read::regular,
@@ -39,6 +40,15 @@ impl FileVersion {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
         }
     }
+}
+
+/// Outcome of a replacement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// True if there was a file before.
+    pub(crate) existed: bool,
+    /// Permission bits of the file now.
+    pub(crate) mode: u32,
 }
 
 /// Refusal of a replacement.
@@ -78,7 +88,7 @@ fn target(root: &Dir, path: &PlacePath) -> Result<PlacePath, ToolError> {
 /// Replaces the content of a file, which keeps its mode and owner, or makes it with its folders. The old
 /// content is there or the new, never a part. `expected` is the state that it must still be in.
 ///
-/// Returns whether there was a file before. What had other names (hard links) keeps the old content there.
+/// `mode` is in place of the old one. What had other names (hard links) keeps the old content there.
 ///
 /// # Errors
 /// [`WriteError`]; the file is as it was.
@@ -86,8 +96,9 @@ pub(crate) fn replace(
     place: &Place,
     path: &PlacePath,
     content: &[u8],
+    mode: Option<u32>,
     expected: Option<FileVersion>,
-) -> Result<bool, WriteError> {
+) -> Result<Replaced, WriteError> {
     let root = place.writable()?;
     let path = target(root, path)?;
     let io = |error: io::Error| failed(&error, &path);
@@ -109,6 +120,9 @@ pub(crate) fn replace(
             Some(before) => keep(&draft.file, before)?,
             None => fchmod(&draft.file, Mode::from_raw_mode(0o644))?,
         }
+        if let Some(mode) = mode {
+            fchmod(&draft.file, Mode::from_raw_mode(mode))?;
+        }
         draft.file.sync_all()
     })();
     written.map_err(io)?;
@@ -121,7 +135,29 @@ pub(crate) fn replace(
     }
     draft.publish(&folder, name).map_err(io)?;
     sync(&folder).map_err(io)?;
-    Ok(before.is_some())
+    let mode = draft.file.metadata().map_err(io)?.mode() & 0o7777;
+    Ok(Replaced { existed: before.is_some(), mode })
+}
+
+/// Replaces the content of a file, whatever state it is in.
+///
+/// # Errors
+/// `too_large`, and as [`replace`].
+pub(crate) fn write(
+    place: &Place,
+    path: &PlacePath,
+    content: &str,
+    mode: Option<u32>,
+) -> Result<Replaced, ToolError> {
+    let size = content.len() as u64;
+    if size > MAX_EDIT_BYTES {
+        let message = format!("the content has {size} bytes, {MAX_EDIT_BYTES} are allowed");
+        return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message));
+    }
+    replace(place, path, content.as_bytes(), mode, None).map_err(|error| match error {
+        WriteError::Failed(error) => error,
+        WriteError::Changed => ToolError::internal("a write compared what it does not"),
+    })
 }
 
 fn look(folder: &Dir, name: &str) -> io::Result<Option<Metadata>> {

@@ -10,7 +10,10 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::stage::{Stage, every_tool};
-use crate::Options;
+use crate::{
+    Options,
+    engine::edit::{self, Occurrences, TextEdit},
+};
 
 #[tokio::test]
 async fn a_day_of_work() {
@@ -248,6 +251,30 @@ async fn files_are_moved_looked_for_and_deleted() {
     stage.good("file_delete", json!({ "path": "deep" })).await;
     stage.good("dir_create", json!({ "path": "x/y" })).await;
     assert!(stage.work("x/y").is_dir() && !stage.work("deep").exists());
+}
+
+#[tokio::test]
+async fn edits_replace_the_first_or_each_and_count() {
+    let place = |path: &str| crate::place_path::PlacePath::parse(path).expect("a path");
+    let stage = Stage::new().await;
+    fs::write(stage.work("f"), "a b a b a").expect("written");
+    let places = stage.places();
+    let work = places.find(None).expect("the default");
+    let edit = |which| [TextEdit { which, old: "a".to_owned(), new: "aa".to_owned() }];
+    let done = edit::edit(&work, &place("f"), &edit(Occurrences::First)).expect("edited");
+    assert_eq!(
+        (done.occurrences, fs::read_to_string(stage.work("f")).expect("there").as_str()),
+        (3, "aa b a b a")
+    );
+    let done = edit::edit(&work, &place("f"), &edit(Occurrences::All)).expect("edited");
+    assert_eq!(
+        (done.occurrences, fs::read_to_string(stage.work("f")).expect("there").as_str()),
+        (4, "aaaa b aa b aa")
+    );
+    let huge =
+        [TextEdit { which: Occurrences::All, old: "a".to_owned(), new: "x".repeat(3 << 20) }];
+    let refused = edit::edit(&work, &place("f"), &huge).expect_err("too large");
+    assert_eq!(refused.code, "too_large");
 }
 
 #[tokio::test]

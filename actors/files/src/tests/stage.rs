@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Duration;
 
-use crate::{FilesFamily, Options, PlaceOptions};
+use crate::{FilesFamily, Options, PlaceOptions, places::Places};
 
 struct Nobody;
 
@@ -59,6 +59,13 @@ impl Stage {
             offer: Arc::new(|_| ()),
         };
         Self { rig: Rig::new(options, services).await, folder }
+    }
+
+    /// The places themselves, without the tools.
+    pub(super) fn places(&self) -> Places {
+        let place = PlaceOptions { folder: self.work(""), read_only: false };
+        let options = Options { default_place: None, places: [("work".to_owned(), place)].into() };
+        Places::new(&options, hivekeep_kernel::Room::default())
     }
 
     /// A path in the place.

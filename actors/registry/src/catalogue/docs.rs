@@ -60,7 +60,12 @@ fn facts(spec: &ToolSpec) -> String {
     };
     let served = match spec.addressing {
         Addressing::Singleton(name) => format!("served by `{name}`"),
-        Addressing::Field { kind, field } => format!("served by the {kind} in `{field}`"),
+        Addressing::Field { kind, field, otherwise: None } => {
+            format!("served by the {kind} in `{field}`")
+        }
+        Addressing::Field { kind, field, otherwise: Some(name) } => {
+            format!("served by the {kind} in `{field}`, without it by `{name}`")
+        }
     };
     let tier = if spec.tier == Tier::Operator { "; for operators only" } else { "" };
     let (secs, kib) = (spec.timeout_secs, spec.result_budget_bytes / 1024);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hivekeep_kernel::{
-    Addressing, AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder,
-    SessionId, ToolCall, ToolError, ports::Reservation,
+    AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder, SessionId,
+    ToolCall, ToolError, ports::Reservation,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -95,10 +95,7 @@ pub(super) async fn pass(
     let (admitted, admission) = oneshot::channel();
     trail.routed(routed, admission);
     let lane = Lane::from(spec.class(&args));
-    let serves = match spec.addressing {
-        Addressing::Singleton(_) => Serves::All,
-        Addressing::Field { .. } => Serves::One,
-    };
+    let serves = if entry.serves_all(&args) { Serves::All } else { Serves::One };
     let call = ToolCall { tool: entry.info, cx, args, reply };
     // Gone before it was answered (cancelled, too late, client gone) the work is told to stop.
     let stop = cancel.clone().drop_guard();

@@ -34,7 +34,10 @@ impl Routes {
     pub fn unserved(&self, catalogue: &Catalogue) -> Vec<&'static str> {
         let served = |entry: &ToolEntry| match entry.info.spec.addressing {
             Addressing::Singleton(name) => self.singletons.contains_key(name),
-            Addressing::Field { kind, .. } => self.directories.contains_key(kind),
+            Addressing::Field { kind, otherwise, .. } => {
+                let single = otherwise.is_none_or(|name| self.singletons.contains_key(name));
+                self.directories.contains_key(kind) && single
+            }
         };
         catalogue.entries().filter(|entry| !served(entry)).map(ToolEntry::name).collect()
     }
@@ -48,7 +51,10 @@ impl Routes {
         let unserved = || ToolError::internal(format!("nobody serves `{}`", entry.name()));
         match entry.info.spec.addressing {
             Addressing::Singleton(name) => self.singletons.get(name).cloned().ok_or_else(unserved),
-            Addressing::Field { kind, field } => {
+            Addressing::Field { otherwise: Some(name), .. } if entry.serves_all(args) => {
+                self.singletons.get(name).cloned().ok_or_else(unserved)
+            }
+            Addressing::Field { kind, field, .. } => {
                 let directory = self.directories.get(kind).ok_or_else(unserved)?;
                 let name = args.get(field).and_then(Value::as_str).ok_or_else(|| {
                     let message = format!("`{field}` must say which {kind} is meant");

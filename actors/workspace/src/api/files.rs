@@ -6,14 +6,16 @@ use serde::{Deserialize, Serialize};
 /// Largest text that `file_read` returns and `file_write` takes in one call.
 pub(crate) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Write a text file in a running workspace: the whole file appears at once or
+/// Write a text file in a running workspace or a place: the whole file appears at once or
 /// not at all. Missing parent directories are made.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileWrite {
-    /// Id or name of the workspace.
+    /// Id or name of the workspace. Default: the place.
     pub workspace_id: Option<String>,
-    /// Absolute path in the workspace.
+    /// Name of a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
+    pub place: Option<String>,
+    /// Absolute path in the workspace, or the place.
     pub path: String,
     /// The whole content, at most 16 MiB.
     pub content: String,
@@ -24,6 +26,9 @@ pub struct FileWrite {
 /// A written file.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FileWritten {
+    /// Place that it is in; absent in a workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Where.
     pub path: String,
     /// Bytes written.
@@ -34,14 +39,16 @@ pub struct FileWritten {
     pub mode: String,
 }
 
-/// Read a text file, or a part of it, from a running workspace. A file that is
-/// not UTF-8 is refused: use file_transfer for those.
+/// Read a text file, or a part of it, from a running workspace or a place. A file that is
+/// not UTF-8 is refused: use file_transfer for those of a workspace.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileRead {
-    /// Id or name of the workspace.
+    /// Id or name of the workspace. Default: the place.
     pub workspace_id: Option<String>,
-    /// Absolute path in the workspace.
+    /// Name of a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
+    pub place: Option<String>,
+    /// Absolute path in the workspace, or the place.
     pub path: String,
     /// First byte to read.
     #[serde(default)]
@@ -54,6 +61,12 @@ pub struct FileRead {
 /// Content of a file.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FileContent {
+    /// Place that it is in; absent in a workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Language by the file's name, as `lang_detect` tells it; of files of a place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
     /// Where.
     pub path: String,
     /// The text. A character cut by the range's edges is left out.
@@ -66,13 +79,15 @@ pub struct FileContent {
     pub size_bytes: u64,
 }
 
-/// Replace an exact text in a UTF-8 file of a running workspace, atomically.
+/// Replace an exact text in a UTF-8 file of a running workspace or a place, atomically.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileEdit {
-    /// Id or name of the workspace.
+    /// Id or name of the workspace. Default: the place.
     pub workspace_id: Option<String>,
-    /// Absolute path in the workspace.
+    /// Name of a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
+    pub place: Option<String>,
+    /// Absolute path in the workspace, or the place.
     pub path: String,
     /// Exact text to find; not empty.
     #[schemars(length(min = 1))]
@@ -87,6 +102,9 @@ pub struct FileEdit {
 /// An edited file.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FileEdited {
+    /// Place that it is in; absent in a workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Where.
     pub path: String,
     /// Always true: a text that does not occur is an error.

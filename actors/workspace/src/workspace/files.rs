@@ -51,6 +51,7 @@ impl Workspace {
         cx: &CallCx,
         input: FileWrite,
     ) -> Result<Reply<FileWritten>, ToolError> {
+        no_place(input.place.as_deref())?;
         let mode = input.mode.as_deref().map(parse_mode).transpose()?;
         let size = input.content.len() as u64;
         if size > MAX_TEXT_BYTES {
@@ -66,6 +67,7 @@ impl Workspace {
                 .await
                 .map_err(link_error)?;
             Ok(FileWritten {
+                place: None,
                 path: input.path,
                 bytes: written.bytes,
                 replaced: written.replaced,
@@ -83,6 +85,7 @@ impl Workspace {
         cx: &CallCx,
         input: FileRead,
     ) -> Result<Reply<FileContent>, ToolError> {
+        no_place(input.place.as_deref())?;
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
             let mut bytes = Vec::new();
@@ -119,6 +122,7 @@ impl Workspace {
         cx: &CallCx,
         input: FileEdit,
     ) -> Result<Reply<FileEdited>, ToolError> {
+        no_place(input.place.as_deref())?;
         let (link, cx) = (self.guest(cx)?, cx.clone());
         Ok(Reply::later(async move {
             let request = hivekeep_protocol::EditFile {
@@ -130,6 +134,7 @@ impl Workspace {
             let edited =
                 link.await?.ask(request, link_state::wait(&cx)).await.map_err(link_error)?;
             Ok(FileEdited {
+                place: None,
                 path: input.path,
                 success: true,
                 replacements: edited.replacements,
@@ -190,6 +195,14 @@ fn permissions(mode: u32) -> String {
         .collect()
 }
 
+/// Refuses a place beside a workspace.
+fn no_place(place: Option<&str>) -> Result<(), ToolError> {
+    place.map_or(Ok(()), |_| {
+        Err(ToolError::invalid("`workspace_id` and `place` exclude each other")
+            .next("give one of the two"))
+    })
+}
+
 fn parse_mode(text: &str) -> Result<u32, ToolError> {
     u32::from_str_radix(text, 8)
         .ok()
@@ -226,7 +239,15 @@ fn content(
     };
     let text = String::from_utf8_lossy(&body[..keep]).into_owned();
     let offset = offset + torn_head as u64;
-    Ok(FileContent { path, content: text, offset, next_offset: offset + keep as u64, size_bytes })
+    Ok(FileContent {
+        place: None,
+        language: None,
+        path,
+        content: text,
+        offset,
+        next_offset: offset + keep as u64,
+        size_bytes,
+    })
 }
 
 #[cfg(test)]
