@@ -49,11 +49,11 @@ impl Files {
         let place = self.places.find(place)?;
         let path = PlacePath::parse(path)?;
         // Never closed.
-        let turn = place.turns.clone().acquire_owned().await.ok();
+        let permit = place.permits.clone().acquire_owned().await.ok();
         let stop = CancellationToken::new();
         let _nobody_waits = stop.clone().drop_guard();
         let done = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            let _permit = permit;
             let outcome = work(&place, &path, &stop)?;
             Ok((outcome, FsPath { place: place.name.clone(), path: path.to_string() }))
         });

@@ -16,14 +16,14 @@
 pub mod codes;
 mod engine;
 mod family;
+mod file_dir_lang;
 mod files;
-mod hub;
 mod languages;
 mod options;
 mod place_path;
 mod places;
 mod tools;
-mod union;
+mod without_workspace;
 
 pub use family::FilesFamily;
 pub use options::{Options, PlaceOptions};

@@ -24,9 +24,9 @@ pub(crate) struct Place {
     root: OnceLock<Dir>,
     /// Free space of the host.
     room: Room,
-    /// Calls that work at a time; others wait for their turn within their deadline. A place on a file
+    /// Permits of the calls that work; others wait within their deadline. A place on a file
     /// system that hangs holds up its own calls.
-    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) permits: Arc<Semaphore>,
     /// Held while a file is compared with what was read of it and replaced; never across an await.
     pub(crate) replacing: Mutex<()>,
 }
@@ -87,7 +87,7 @@ impl Places {
                 read_only: place.read_only,
                 root: OnceLock::new(),
                 room: room.clone(),
-                turns: Arc::new(Semaphore::new(MOST_AT_ONCE)),
+                permits: Arc::new(Semaphore::new(MOST_AT_ONCE)),
                 replacing: Mutex::default(),
             };
             (name.clone(), Arc::new(place))

@@ -4,7 +4,7 @@ mod dir;
 mod file;
 mod fs;
 mod lang;
-mod union;
+mod without_workspace;
 
 pub(crate) use dir::{DirCreate, DirCreated, DirEntry, DirList, DirListed};
 pub(crate) use file::{FileDelete, FileDeleted, FileExists, FileFound, FileRename, FileRenamed};
@@ -13,7 +13,9 @@ pub(crate) use fs::{
     FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite, FsWritten,
 };
 pub(crate) use lang::{LangDetect, LangDetected, LangList, LangListed, LangRow};
-pub(crate) use union::{PlaceContent, PlaceEdit, PlaceEdited, PlaceRead, PlaceWrite, PlaceWritten};
+pub(crate) use without_workspace::{
+    PlaceContent, PlaceEdit, PlaceEdited, PlaceRead, PlaceWrite, PlaceWritten,
+};
 
 use hivekeep_kernel::{ServiceActor, ToolGroup};
 
@@ -22,7 +24,7 @@ use crate::files::Files;
 /// Groups that the service answers: those of its own, and tools of workspaces that work in a place where
 /// no workspace is named.
 pub(crate) const SERVED: &[&ToolGroup<ServiceActor<Files>>] =
-    &[&fs::FAMILY, &file::FAMILY, &dir::FAMILY, &lang::FAMILY, &union::FAMILY];
+    &[&fs::FAMILY, &file::FAMILY, &dir::FAMILY, &lang::FAMILY, &without_workspace::FAMILY];
 
 /// Groups of tools, in listing order.
 pub(crate) const FAMILIES: &[&ToolGroup<ServiceActor<Files>>] =

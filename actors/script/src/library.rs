@@ -42,14 +42,13 @@ pub(crate) fn name_is_free(logs: &Logs, owner: User, name: &str, but: ScriptId) 
     Ok(())
 }
 
-/// Takes out as many of a user's deleted scripts, oldest first, as `more` bytes need. They are to be
-/// forgotten once what needs the room is durable.
+/// Names as many of a user's deleted scripts, oldest first, as `more` bytes need to be removed.
 pub(crate) fn make_room(
-    logs: &mut Logs,
+    logs: &Logs,
     owner: User,
     more: usize,
     most: usize,
-) -> Answer<Vec<Log<Script>>> {
+) -> Answer<Vec<ScriptId>> {
     let own: Vec<_> = decided(logs).filter(|(_, script)| script.owner == owner).collect();
     let used: usize = own.iter().map(|(_, script)| script.bytes()).sum();
     let mut over = (used + more).saturating_sub(most);
@@ -69,7 +68,7 @@ pub(crate) fn make_room(
     if over > 0 {
         return Err(full(format!("your library would hold {} of {most} bytes", used + more)));
     }
-    Ok(purged.iter().filter_map(|id| logs.remove(id)).collect())
+    Ok(purged)
 }
 
 pub(crate) fn full(message: String) -> ToolError {

@@ -3,15 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::Utc;
+use futures::future::BoxFuture;
 use hivekeep_kernel::{
     CallCx, Layer, ScriptId, Service, ServiceActor, ToolError, ToolGroup, User,
     ports::SessionQuotas,
 };
 use hivekeep_runtime::{
     Daemon,
-    log::{self, Decision, Log},
+    log::{self, Decision, Log, LogError},
 };
 use hivekeep_store::Journal;
+use tokio::task::JoinHandle;
 
 use crate::{
     Options, codes,
@@ -66,7 +68,7 @@ impl Scripts {
         let owner = self.owner(&cx)?;
         let version = version(input.name, input.code, input.description, tags(input.tags))?;
         let (id, version) = (ScriptId::new(), Arc::new(version));
-        let (log, written, purged) = {
+        let (log, written) = {
             let mut logs = self.logs();
             let live = decided(&logs).filter(|(_, script)| script.is_live(owner)).count();
             if live >= self.options.max_scripts {
@@ -74,23 +76,22 @@ impl Scripts {
             }
             name_is_free(&logs, owner, &version.name, id)?;
             let purged =
-                make_room(&mut logs, owner, version.bytes(), self.options.max_library_bytes())?;
+                make_room(&logs, owner, version.bytes(), self.options.max_library_bytes())?;
             let stream = log::stream::<Script>(id)
                 .map_err(|error| ToolError::internal(error.to_string()))?;
             let log = Log::of(self.journal.clone(), stream, None);
             let saved = Decision::record(Record::Saved { owner, version });
             let written = log.decide(|_| Ok::<_, ToolError>(saved))?;
             logs.insert(id, log.clone());
-            (log, written, purged)
+            (log, written_then_removed(&mut logs, written, &purged))
         };
-        written.await?;
-        forget(purged).await?;
+        done(written).await?;
         row_of(id, &log)
     }
 
     pub(crate) async fn update(self: Arc<Self>, cx: CallCx, input: Update) -> Answer<ScriptRow> {
         let owner = self.owner(&cx)?;
-        let (id, log, written, purged) = {
+        let (id, log, written) = {
             let mut logs = self.logs();
             let (id, log, script) = live(&logs, owner, &input.id)?;
             let before = script.newest();
@@ -99,12 +100,12 @@ impl Scripts {
             let version = Arc::new(version(input.name, input.code, description, tags)?);
             name_is_free(&logs, owner, &version.name, id)?;
             let purged =
-                make_room(&mut logs, owner, version.bytes(), self.options.max_library_bytes())?;
+                make_room(&logs, owner, version.bytes(), self.options.max_library_bytes())?;
             let updated = Decision::record(Record::Updated { version });
-            (id, log.clone(), log.decide(|_| Ok::<_, ToolError>(updated))?, purged)
+            let written = log.decide(|_| Ok::<_, ToolError>(updated))?;
+            (id, log, written_then_removed(&mut logs, written, &purged))
         };
-        written.await?;
-        forget(purged).await?;
+        done(written).await?;
         row_of(id, &log)
     }
 
@@ -183,12 +184,27 @@ impl Scripts {
     }
 }
 
-/// Removes scripts for good. After a crash before it, they are still there and removed later.
-async fn forget(purged: Vec<Log<Script>>) -> Answer<()> {
-    for log in purged {
-        log.forget().await?;
-    }
-    Ok(())
+/// Takes scripts out that were to make room for what is decided now, and removes them for good once that
+/// is durable, whether or not anybody waits. After a crash before it, they are still there and removed
+/// later.
+fn written_then_removed(
+    logs: &mut Logs,
+    written: BoxFuture<'static, Result<(), LogError>>,
+    purged: &[ScriptId],
+) -> JoinHandle<Answer<()>> {
+    let purged: Vec<_> = purged.iter().filter_map(|id| logs.remove(id)).collect();
+    tokio::spawn(async move {
+        written.await?;
+        for log in purged {
+            log.forget().await?;
+        }
+        Ok(())
+    })
+}
+
+/// Outcome of [`written_then_removed`].
+async fn done(work: JoinHandle<Answer<()>>) -> Answer<()> {
+    work.await.unwrap_or_else(|panic| Err(ToolError::internal(format!("a script: {panic}"))))
 }
 
 fn tags(given: Option<Vec<ScriptTag>>) -> Vec<String> {

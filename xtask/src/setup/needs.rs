@@ -39,7 +39,7 @@ pub(super) const NEEDS: [SetupNeed; 18] = [
     need("git", "git", "the tests' repositories"),
     need("busybox", "busybox-static", "the tests of sandboxes"),
     need("setpriv", "util-linux", "the tests of unprivileged machines"),
-    need("rg", "ripgrep", "the baseline of a search in the bench"),
+    need("rg", "ripgrep", "the baseline of searches in the tests and the bench"),
     // Debian takes this module out of python3; without it no environment gets its pip.
     need("python3 -m ensurepip", "python3-venv", "the tests with the official clients"),
 ];

@@ -51,7 +51,11 @@ pub(crate) fn not_text(path: &PlacePath, size_bytes: u64) -> ToolError {
     ToolError::new(Layer::Actor, codes::NOT_UTF8, message).detail("size_bytes", size_bytes)
 }
 
-/// Reads at most `limit` bytes from `offset` on. Characters that the edges cut are left out.
+/// Bytes of a range at least: what is left of a character that its begin cuts, and a whole one.
+const LEAST_BYTES: u64 = 8;
+
+/// Reads at most `limit` bytes from `offset` on, or [`LEAST_BYTES`], so that each range makes progress.
+/// Characters that the edges cut are left out.
 ///
 /// # Errors
 /// `not_utf8` for bytes that are not text, and as [`open`].
@@ -67,7 +71,7 @@ pub(crate) fn text(
     let offset = offset.min(size_bytes);
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(offset)).map_err(io)?;
-    file.take(limit).read_to_end(&mut bytes).map_err(io)?;
+    file.take(limit.max(LEAST_BYTES)).read_to_end(&mut bytes).map_err(io)?;
     let whole = offset + bytes.len() as u64 >= size_bytes;
     let begin = if offset == 0 {
         0
@@ -76,8 +80,8 @@ pub(crate) fn text(
     };
     let text = match std::str::from_utf8(&bytes[begin..]) {
         Ok(text) => text,
-        // A character that the end cuts; one that is longer than the range makes no progress.
-        Err(error) if !whole && error.error_len().is_none() && error.valid_up_to() > 0 => {
+        // A character that the end cuts.
+        Err(error) if !whole && error.error_len().is_none() => {
             std::str::from_utf8(&bytes[begin..begin + error.valid_up_to()]).unwrap_or_default()
         }
         Err(_) => return Err(not_text(path, size_bytes)),

@@ -132,6 +132,13 @@ async fn large_files_go_by_ranges_and_binary_ones_are_told() {
     assert!(read == text, "ranges add up to the file");
     let inside = stage.good("read", json!({ "path": "t", "offset": 2, "limit": 8 })).await;
     assert_eq!((&inside["offset"], &inside["content"]), (&json!(3), &json!("€😀")));
+    let root = cap_std::fs::Dir::open_ambient_dir(stage.work(""), cap_std::ambient_authority());
+    let path = crate::place_path::PlacePath::parse("t").expect("a path");
+    for offset in 0..20 {
+        let read = crate::engine::read::text(root.as_ref().expect("there"), &path, offset, 1);
+        let read = read.unwrap_or_else(|error| panic!("{offset}: {error}"));
+        assert!(read.next_offset > offset && !read.text.is_empty(), "{offset} makes progress");
+    }
     for bytes in [&b"\xff\xfe"[..], b"a\0b", b"cut \xe2\x82"] {
         fs::write(stage.work("b"), bytes).expect("written");
         assert_eq!(stage.refused("read", json!({ "path": "b" })).await, "not_utf8", "{bytes:?}");

@@ -19,7 +19,7 @@ pub(crate) struct FsRead {
     #[serde(default)]
     pub(crate) offset: u64,
     /// Most bytes to read, at most 4 MiB.
-    #[schemars(range(min = 4, max = MAX_READ_BYTES))]
+    #[schemars(range(min = 8, max = MAX_READ_BYTES))]
     #[serde(default = "default_read_bytes")]
     pub(crate) limit: u64,
     /// Name of the place. Default: the session's.

@@ -265,7 +265,8 @@ impl ports::SessionQuotas for SessionsHandle {
     }
 
     fn user(&self, session: SessionId) -> Option<User> {
-        self.0.get(session).map(|shared| shared.account.user)
+        let live = self.0.get(session).filter(|shared| shared.ended().is_none());
+        live.map(|shared| shared.account.user)
     }
 
     /// A session that nobody knows is over.

@@ -1,12 +1,10 @@
 //! An event-sourced session: its records, in its stream `session/<id>`, and what they add up to.
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Door, SessionId};
+use hivekeep_kernel::{Door, SessionId, User};
 use hivekeep_runtime::log::{self, Log, Sourced};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
-
-use hivekeep_kernel::User;
 
 use super::{EndReason, shared::About};
 
