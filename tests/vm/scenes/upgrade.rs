@@ -22,6 +22,8 @@ const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upgrade/state
 
 /// Ids of the jobs, below the daemon's folder.
 const JOBS: &str = "jobs.json";
+/// Manifest of the image that the recorded sandboxes stand on, below the daemon's folder.
+const IMAGE: &str = "image.json";
 
 fn home() -> tempfile::TempDir {
     let (parent, name) = HOME.rsplit_once('/').expect("an absolute path");
@@ -195,6 +197,13 @@ fn remove_all(house: &House) {
 /// image that they were made from.
 const LEFT_OUT: [&str; 3] = ["layers", "memories", "transfers"];
 
+/// Name of the tree of an image, among the objects of a folder of images.
+fn tree_of(manifest: &Path) -> String {
+    let text = std::fs::read(manifest).expect("a manifest");
+    let manifest: Value = serde_json::from_slice(&text).expect("JSON");
+    manifest["rootfs_tree"]["hash"].as_str().expect("a hash").to_owned()
+}
+
 /// The recorded state: everything of a daemon's that was cut from its power, but for the disks of
 /// virtual machines.
 pub fn a_recorded_state_is_taken_over() {
@@ -215,13 +224,19 @@ pub fn a_recorded_state_is_taken_over() {
     archive.set_preserve_ownerships(true);
     archive.set_unpack_xattrs(true);
     archive.unpack(HOME).expect("unpacked");
-    // Its disks stand on an image of that time; the one at hand takes its place.
+    // Its sandboxes stand on an image of that time; the one at hand takes its place, also under the
+    // name of the recorded one, which packages of another day give another.
     let (ours, theirs) = (images.join("objects"), home.path().join("images/objects"));
     std::fs::create_dir_all(&theirs).expect("made");
     std::os::unix::fs::symlink(images.join("images"), home.path().join("images/images"))
         .expect("linked");
     for object in std::fs::read_dir(&ours).expect("objects").flatten() {
         std::os::unix::fs::symlink(object.path(), theirs.join(object.file_name())).expect("linked");
+    }
+    let recorded = theirs.join(tree_of(&home.path().join(IMAGE)));
+    if !recorded.exists() {
+        let tree = ours.join(tree_of(&images.join("images/base.json")));
+        std::os::unix::fs::symlink(tree, recorded).expect("linked");
     }
     let mut house = House::closed_at(home, Kind::Sandbox, &images, &guest, "");
     house.start();
@@ -314,6 +329,7 @@ pub fn an_older_daemon_is_replaced_while_its_machines_run() {
 
 /// Packs a daemon's folder after all of its processes are gone.
 fn record(home: &Path, file: &Path) {
+    std::fs::copy(home.join("images/images/base.json"), home.join(IMAGE)).expect("copied");
     let packed = std::process::Command::new("tar")
         .args(["--sort=name", "--numeric-owner", "--xattrs"])
         .args(["--exclude=./images", "--exclude=./run", "--exclude=./logs"])
