@@ -2,6 +2,7 @@
 //! crates. The crate that owns the thing implements the trait; boot wires it.
 
 mod network;
+mod places;
 mod reservation;
 mod tasks;
 mod tools;
@@ -14,6 +15,7 @@ pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,
 };
+pub use places::{PlaceWorkspace, Places};
 pub use reservation::Reservation;
 pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,

@@ -1,0 +1,34 @@
+//! Place port: where the commands of a session run when its call names no workspace.
+
+use async_trait::async_trait;
+
+use crate::{CallCx, ToolError, WorkspaceId};
+
+/// Workspace that the commands of a place run in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceWorkspace {
+    /// Workspace, which has an answering guest.
+    pub workspace: WorkspaceId,
+    /// Name of the place, as results tell it.
+    pub place: String,
+    /// Absolute path of the place's root in the guest: the working directory of its commands, and
+    /// what relative paths begin at.
+    pub root: String,
+}
+
+/// Places of sessions.
+#[async_trait]
+pub trait Places: Send + Sync {
+    /// Workspace of a place; `None` is the session's default place. The session's own workspace is
+    /// made, or started, when the first call needs it, within the call's deadline and with its
+    /// progress.
+    ///
+    /// # Errors
+    /// `place_unknown`; `place_without_commands` for a place that commands cannot run in; those of
+    /// making and starting a workspace.
+    async fn workspace(
+        &self,
+        cx: &CallCx,
+        place: Option<&str>,
+    ) -> Result<PlaceWorkspace, ToolError>;
+}
