@@ -55,6 +55,13 @@ macro_rules! config {
             /// Settings that families cannot work with: whole keys, each with the reason.
             fn problems_of_families(&self) -> Vec<(String, String)> {
                 let mut wrong = Vec::new();
+                let kinds: Vec<&str> = [$(<$family as Family>::HOLDS),+].concat();
+                for (tier, set) in &self.registry.tiers {
+                    for kind in set.holds.keys().filter(|kind| !kinds.contains(&kind.as_str())) {
+                        let why = format!("`{kind}` is not one of {}", kinds.join(", "));
+                        wrong.push((format!("registry.tiers.{tier}.holds"), why));
+                    }
+                }
                 $({
                     let own = self.$name.problems().into_iter();
                     let named = |(key, why)| (format!("{}.{key}", stringify!($name)), why);

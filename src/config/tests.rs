@@ -234,3 +234,16 @@ fn there_is_a_worker_on_any_host_and_as_many_as_were_asked_for() {
         assert!(problems[0].contains("worker_threads"), "{problems:?}");
     }
 }
+
+#[test]
+fn the_example_of_tiers_holds_and_a_kind_that_nobody_keeps_is_refused() {
+    let example = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tiers.toml"));
+    let mut own = given(&[], &[]);
+    own.file = Some(example);
+    let tiers = load(&own).expect("holds").config.registry.tiers;
+    assert_eq!(tiers["free"].holds["scripts"], 5);
+    let (_dir, path) = with_file("[registry.tiers.free]\nholds = { scrips = 5 }\n");
+    own.file = Some(path);
+    let problems = refused(&own);
+    assert!(problems[0].contains("`scrips` is not one of scripts"), "{problems:?}");
+}

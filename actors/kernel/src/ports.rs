@@ -103,6 +103,13 @@ pub trait SessionQuotas: Send + Sync {
     /// User of a session; `None` for a session that is over.
     fn user(&self, session: SessionId) -> Option<User>;
 
+    /// Number of things of a kind that a user may hold at a time by its tier; `None` for no limit
+    /// beyond the family's own. Kinds are declared by families, which keep to them.
+    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
+        let _ = (user, kind);
+        None
+    }
+
     /// State of a session.
     async fn standing(&self, session: SessionId) -> Standing;
 }

@@ -28,6 +28,11 @@ hivekeep_kernel::codes! {
         cause: "One call asks for very many things at once.",
         next: "Split it into calls for at most `details.burst`.",
     }
+    /// The user has made as many calls of the kind as its tier allows for now.
+    TIER_LIMIT_REACHED = "tier_limit_reached" {
+        cause: "`registry.tiers` limits the calls in a window of time or at once; `details` names tier and limit.",
+        next: "Wait until `details.opens_at`, or have the operator give the user another tier.",
+    }
     /// The result is larger than the tool may answer.
     RESULT_TOO_LARGE = "result_too_large" {
         cause: "The call asks for too much at once.",

@@ -9,6 +9,7 @@
 //! | approve | `decide.rs` | `approval_required` |
 //! | validate | `schema.rs` | `invalid_input` |
 //! | rate | `rate.rs` | `rate_limited`, `rate_impossible` |
+//! | tier | `tiers/meter.rs` | `tier_limit_reached` |
 //! | quota | by the actor, through [`hivekeep_kernel::ports::SessionQuotas`] | `quota_exceeded`, `host_full` |
 //! | admit, deliver, wait | `route.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
 //! | limit, of a success | `limit.rs` | `result_too_large` |
@@ -19,7 +20,8 @@
 //! redaction and audit. A success is never redacted: what was asked for arrives as it is. Every call leaves exactly one `call.finished` event,
 //! also one whose future was dropped; but of a session whose calls are refused
 //! again and again before they are routed, most are counted and told together,
-//! as `calls.refused`. Nothing here waits for the journal.
+//! as `calls.refused`. Nothing here waits for the journal but a call that begins a lease of its
+//! user's tier, which is durable before the call is made.
 //!
 //! What the daemon calls itself for a session (`internal.rs`) passes from `validate` on, without
 //! `rate`.
@@ -128,7 +130,7 @@ impl Dispatcher {
     ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
         let CallRequest { session, door, tool, args, progress, cancel, timeout, view } = request;
-        let live = inner.sessions.begin_call(session)?;
+        let mut live = inner.sessions.begin_call(session)?;
         schema::size(&args)?;
         trail.input(&args);
         let entry = resolve::pass(&inner.catalogue, &view, &tool)?;
@@ -139,6 +141,7 @@ impl Dispatcher {
         decide::approve(asks, entry, trail.verdicts())?;
         entry.check(&args)?;
         rate::pass(live.shared(), entry, &args)?;
+        live.take(entry.name()).await?;
         let (pad, receipt) = Receipt::pair();
         let caller = route::Caller::Client(live);
         let order = route::Order {

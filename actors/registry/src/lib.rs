@@ -28,6 +28,7 @@ pub mod sessions;
 pub mod stats;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
+mod tiers;
 
 pub use catalogue::{
     Catalogue, CatalogueError, NameStyle, ToolEntry, ToolView, docs, kind, mcp_listing,
@@ -46,3 +47,4 @@ pub use sessions::{
     SessionsSeed, User, host_room,
 };
 pub use stats::ToolRow;
+pub use tiers::{CallLimit, LimitPeriod, QuotaTier};

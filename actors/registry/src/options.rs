@@ -1,18 +1,32 @@
 //! Options of the registry.
 
 use std::{
+    collections::BTreeMap,
     num::{NonZeroU32, NonZeroU64},
     time::Duration,
 };
 
-use hivekeep_kernel::Resources;
+use hivekeep_kernel::{Resources, User};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::tiers::QuotaTier;
+
+/// Tier of users that are given none. It limits nothing unless it is configured.
+const DEFAULT_TIER: &str = "personal";
+
 /// The way of a tool call: limits, sessions, redaction.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
+    /// Tier of users that `user_tiers` does not name.
+    pub default_tier: String,
+    /// Tiers of users: `"uid:1000" = "free"`, and `bearer` for whoever has the token of the HTTP door.
+    pub user_tiers: BTreeMap<User, String>,
+    /// What users of a tier may call and hold, by the tier's name: `[registry.tiers.NAME]`, with
+    /// `calls`, a list of `{ tools = ["fs.*"], per = "minute", most = 60 }`, and `holds`, as
+    /// `{ scripts = 5 }`. The tier `personal` is there, and limits nothing unless it is set here.
+    pub tiers: BTreeMap<String, QuotaTier>,
     /// Token buckets; each session has its own.
     pub rate: RateOptions,
     /// What one session may hold at a time.
@@ -142,6 +156,23 @@ const fn count(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).expect("a literal above zero")
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            default_tier: DEFAULT_TIER.to_owned(),
+            user_tiers: BTreeMap::new(),
+            tiers: BTreeMap::new(),
+            rate: RateOptions::default(),
+            quota: QuotaOptions::default(),
+            user: UserOptions::default(),
+            host: HostOptions::default(),
+            admission: AdmissionOptions::default(),
+            sessions: SessionOptions::default(),
+            redaction: RedactionOptions::default(),
+        }
+    }
+}
+
 impl Default for RateOptions {
     fn default() -> Self {
         Self {
@@ -211,12 +242,31 @@ impl Options {
             let why = format!("must be below admission.in_flight ({})", self.admission.in_flight);
             problems.push(("admission.reserved".to_owned(), why));
         }
+        let users = self.user_tiers.iter().map(|(user, tier)| (format!("user_tiers.{user}"), tier));
+        let named = users.chain([("default_tier".to_owned(), &self.default_tier)]);
+        let known = |tier: &String| tier == DEFAULT_TIER || self.tiers.contains_key(tier);
+        for (key, tier) in named.filter(|(_, tier)| !known(tier)) {
+            problems.push((key, format!("there is no tier `{tier}` in registry.tiers")));
+        }
+        for (name, tier) in &self.tiers {
+            let wrong = tier.problems().into_iter();
+            problems.extend(wrong.map(|(key, why)| (format!("tiers.{name}.{key}"), why)));
+        }
         for (nth, pattern) in self.redaction.extra_patterns.iter().enumerate() {
             if let Err(error) = regex::Regex::new(pattern) {
                 problems.push((format!("redaction.extra_patterns[{nth}]"), error.to_string()));
             }
         }
         problems
+    }
+}
+
+impl Options {
+    /// Tier of a user, with its name. One without limits when there is none of that name, which
+    /// [`Self::problems`] tells.
+    pub(crate) fn tier(&self, user: User) -> (&str, QuotaTier) {
+        let name = self.user_tiers.get(&user).unwrap_or(&self.default_tier);
+        (name, self.tiers.get(name).cloned().unwrap_or_default())
     }
 }
 

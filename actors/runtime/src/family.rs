@@ -41,6 +41,11 @@ pub trait Family: 'static {
     /// Introduction for models, read before the tools: one sentence or two that name them.
     const INSTRUCTIONS: &'static str = "";
 
+    /// Kinds of things that it keeps for users and bounds by their tiers, as `registry.tiers.*.holds`
+    /// names them; it asks for each bound by
+    /// [`SessionQuotas::allowance`](hivekeep_kernel::ports::SessionQuotas::allowance).
+    const HOLDS: &'static [&'static str] = &[];
+
     /// Declarations of the tools, in listing order. Needs no daemon.
     fn tools() -> Vec<&'static ToolInfo> {
         Vec::new()

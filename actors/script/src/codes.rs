@@ -15,7 +15,7 @@ hivekeep_kernel::codes! {
     }
     /// The user's library of scripts is full.
     SCRIPT_LIBRARY_FULL = "script_library_full" {
-        cause: "`script.max_scripts` or `script.max_library_mb` is reached.",
+        cause: "`script.max_scripts`, `script.max_library_mb` or `scripts` of the user's tier is reached.",
         next: "Delete a script with `aegis.script.delete`, or raise the limit.",
     }
     /// The session that called is over.

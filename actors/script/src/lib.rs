@@ -21,6 +21,9 @@ use hivekeep_runtime::{Daemon, Family, Mounted};
 pub use options::Options;
 use scripts::Scripts;
 
+/// Kind of its things, for tiers.
+const HELD: &str = "scripts";
+
 /// Family of the script tools; one actor below the root.
 pub struct ScriptFamily;
 
@@ -30,6 +33,8 @@ impl Family for ScriptFamily {
     const INSTRUCTIONS: &'static str = "\
 - aegis.script.save keeps a program with its versions beyond this session; aegis.script.list and \
 aegis.script.get find it again.";
+
+    const HOLDS: &'static [&'static str] = &[HELD];
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILY.rows.iter().map(|row| &row.0).collect()

@@ -16,7 +16,7 @@ use hivekeep_store::Journal;
 use tokio::task::JoinHandle;
 
 use crate::{
-    Options, codes,
+    HELD, Options, codes,
     library::{Answer, Logs, decided, full, live, make_room, name_is_free, not_found},
     script::{Record, Script, Version},
     tools::{
@@ -64,6 +64,12 @@ impl Scripts {
         })
     }
 
+    fn most_scripts(&self, owner: User) -> usize {
+        let allowed = self.sessions.allowance(owner, HELD).map(usize::try_from);
+        let allowed = allowed.map_or(usize::MAX, |allowed| allowed.unwrap_or(usize::MAX));
+        allowed.min(self.options.max_scripts)
+    }
+
     pub(crate) async fn save(self: Arc<Self>, cx: CallCx, input: Save) -> Answer<ScriptRow> {
         let owner = self.owner(&cx)?;
         let version = version(input.name, input.code, input.description, tags(input.tags))?;
@@ -71,7 +77,7 @@ impl Scripts {
         let (log, written) = {
             let mut logs = self.logs();
             let live = decided(&logs).filter(|(_, script)| script.is_live(owner)).count();
-            if live >= self.options.max_scripts {
+            if live >= self.most_scripts(owner) {
                 return Err(full(format!("you have {live} scripts, as many as may be")));
             }
             name_is_free(&logs, owner, &version.name, id)?;

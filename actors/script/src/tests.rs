@@ -32,6 +32,10 @@ impl SessionQuotas for Users {
     fn user(&self, session: SessionId) -> Option<User> {
         (session != self.over).then_some(User::Uid(u32::from(session == self.other)))
     }
+    /// The second user's tier allows one script.
+    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
+        (user == User::Uid(1) && kind == "scripts").then_some(1)
+    }
     async fn standing(&self, _: SessionId) -> Standing {
         Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
     }
@@ -201,4 +205,18 @@ async fn limits_are_bytes_and_one_name_is_given_once() {
     let many = (0..16).map(|_| stage.call("save", json!({ "name": "same", "code": "1" })));
     let saved = futures::future::join_all(many).await;
     assert_eq!(saved.iter().filter(|saved| saved.is_ok()).count(), 1);
+}
+
+#[tokio::test]
+async fn a_tier_bounds_its_users_scripts_and_nobody_elses() {
+    let stage = Stage::new(Options::default()).await;
+    let save = async |name: &str| {
+        stage.as_session(stage.other, "save", json!({ "name": name, "code": "1" })).await
+    };
+    save("one").await.expect("the first");
+    let refused = save("two").await.expect_err("the tier allows one");
+    assert_eq!(refused.code, "script_library_full");
+    for name in ["one", "two"] {
+        stage.good("save", json!({ "name": name, "code": "1" })).await;
+    }
 }

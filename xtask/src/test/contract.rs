@@ -26,9 +26,13 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<StepOutcome> {
     let dialect = dialect_of(&reference, "workspace_create")?;
     let contract = repo.root.join("tests/contract/tools.json");
     let frozen = fs::read_to_string(&contract)?;
-    ensure!(same(&frozen, &reference, &dialect)?, "tests/contract/tools.json is not the reference");
     let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
     let listing = cmd!(shell, "{hivekeep} tools --json").output()?.stdout;
+    let listed: Vec<Value> = serde_json::from_slice(&listing)?;
+    ensure!(
+        same(&frozen, &reference, &dialect, &listed)?,
+        "tests/contract/tools.json is not the reference"
+    );
     // The frozen one is the reference's part that is ours.
     let verdict =
         cmd!(shell, "{checker} --contract {contract}").stdin(listing).ignore_status().output()?;
@@ -40,15 +44,13 @@ pub(super) fn check(repo: &Repo, built: bool) -> Result<StepOutcome> {
     Ok(passed(text.lines().last().unwrap_or_default()))
 }
 
-/// True when the frozen contract is what the reference says of the dialect, and of the other families
-/// that have begun, whole; but for the dialects' names.
-fn same(frozen: &str, reference: &str, dialect: &str) -> Result<bool> {
+/// True when the frozen contract is what the reference says of the dialect, and of each tool of the
+/// others that is listed; but for the dialects' names.
+fn same(frozen: &str, reference: &str, dialect: &str, listed: &[Value]) -> Result<bool> {
     let reference: Vec<Value> = serde_json::from_str(reference)?;
     let frozen: Vec<Value> = serde_json::from_str(frozen)?;
-    let group = |row: &Value| (row["dialect"].clone(), row["family"].clone());
-    let began = |row: &&Value| frozen.contains(&without_dialect(row));
-    let begun: Vec<_> = reference.iter().filter(began).map(group).collect();
-    let ours = |row: &&Value| row["dialect"] == dialect || begun.contains(&group(row));
+    let is_listed = |row: &Value| listed.iter().any(|tool| tool["name"] == row["name"]);
+    let ours = |row: &&Value| row["dialect"] == dialect || is_listed(row);
     let wanted: Vec<_> = reference.iter().filter(ours).map(without_dialect).collect();
     Ok(frozen == wanted)
 }
@@ -81,18 +83,22 @@ mod tests {
         {"name": "fork", "dialect": "one", "family": "others", "params": []}]"#;
 
     #[test]
-    fn the_frozen_contract_has_its_dialect_and_whole_families_of_others() {
+    fn the_frozen_contract_has_its_dialect_and_what_is_listed_of_others() {
         let row =
             |name, family| format!(r#"{{"name": "{name}", "family": "{family}", "params": []}}"#);
-        let (exec, fork) = (row("exec", "execution"), row("fork", "others"));
-        let (sum, product) = (row("sum", "maths"), row("product", "maths"));
-        let is = |rows: &[&String]| {
+        let (exec, fork, sum) =
+            (row("exec", "execution"), row("fork", "others"), row("sum", "maths"));
+        let other = r#"{"name": "exec", "family": "execution", "params": [1]}"#.to_owned();
+        let is = |rows: &[&String], listed: &[&str]| {
             let rows: Vec<_> = rows.iter().map(|row| row.as_str()).collect();
-            same(&format!("[{}]", rows.join(",")), REFERENCE, "one").unwrap()
+            let listed: Vec<_> =
+                listed.iter().map(|name| serde_json::json!({ "name": name })).collect();
+            same(&format!("[{}]", rows.join(",")), REFERENCE, "one", &listed).unwrap()
         };
-        assert!(is(&[&exec, &fork]) && is(&[&exec, &sum, &product, &fork]));
-        assert!(!is(&[&exec, &sum, &fork]) && !is(&[&sum, &product]));
-        assert!(!same("[]", REFERENCE, "one").unwrap());
+        assert!(is(&[&exec, &fork], &[]) && is(&[&exec, &sum, &fork], &["sum", "own"]));
+        assert!(is(&[&exec, &other, &fork], &["exec"]), "what two dialects say of one name");
+        assert!(!is(&[&exec, &fork], &["sum"]) && !is(&[&exec, &sum, &fork], &[]));
+        assert!(!is(&[], &[]));
         assert_eq!(dialect_of(REFERENCE, "fork").unwrap(), "one");
         assert!(dialect_of(REFERENCE, "gone").is_err());
     }

@@ -1,15 +1,28 @@
 //! Account of a user over all its sessions: a new session is no new allowance.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use hivekeep_runtime::log::Loaded;
+use hivekeep_store::Journal;
 
 use super::{Limiter, User, quota_usage::QuotaUsage, summary::Summary};
-use crate::Options;
+use crate::{
+    Options,
+    tiers::{CallCounts, CallMeter},
+};
 
 /// One user. There are no more of them than the doors let in, and none is forgotten.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) user: User,
     pub(crate) limiter: Limiter,
+    /// Calls by the limits of the user's tier; none for a tier without.
+    pub(crate) meter: Option<Arc<CallMeter>>,
+    /// What the user may hold by its tier, by kind.
+    pub(super) holds: BTreeMap<String, u64>,
     /// Held for a few additions, never across an await.
     usage: Mutex<QuotaUsage>,
     /// Calls that were refused.
@@ -19,11 +32,20 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(super) fn new(user: User, options: &Options) -> Self {
+    /// Account of a user; `counts` is what the journal has of its calls.
+    pub(super) fn new(
+        user: User,
+        options: &Options,
+        journal: &Journal,
+        counts: Option<Loaded<CallCounts>>,
+    ) -> Self {
+        let (name, tier) = options.tier(user);
         let factor = options.user.quota_factor.get();
         Self {
             user,
             limiter: Limiter::new(&options.rate, options.user.rate_factor),
+            meter: CallMeter::new(user, (name, &tier), journal, counts),
+            holds: tier.holds,
             usage: Mutex::new(QuotaUsage::new(options.quota.limit().times(factor.into()))),
             refused: Summary::of_refused_calls(),
             churn: Summary::of_sessions(),

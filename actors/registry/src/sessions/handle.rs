@@ -11,6 +11,7 @@ use hivekeep_kernel::{
     Address, AskError, Census, Layer, Resources, SessionId, ToolError,
     ports::{self, Hold, Standing},
 };
+use hivekeep_runtime::log::{self, Loaded, LogError};
 use hivekeep_store::{Events, Journal};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -20,8 +21,7 @@ use super::{
     quota_usage::QuotaUsage,
     session::{self, over},
 };
-use crate::Options;
-use crate::codes;
+use crate::{Options, codes, tiers::CallCounts};
 
 /// Time limit of a question to a session's actor, or to the supervisor. Above the journal's own
 /// deadline, which decides.
@@ -39,6 +39,8 @@ pub(super) struct SessionTable {
     /// Every session that is not forgotten.
     pub(super) sessions: DashMap<SessionId, Arc<SessionShared>>,
     accounts: DashMap<User, Arc<Account>>,
+    /// Counts of calls from before a restart, until their user's account is made.
+    counts: DashMap<User, Loaded<CallCounts>>,
     /// Usage of all sessions together, and its limit. Locked for a few additions, never across an
     /// await.
     host: Mutex<QuotaUsage>,
@@ -60,13 +62,27 @@ impl SessionTable {
             supervisor,
             sessions: DashMap::new(),
             accounts: DashMap::new(),
+            counts: DashMap::new(),
             host: Mutex::new(QuotaUsage::new(room)),
         }
     }
 
     pub(super) fn account(&self, user: User) -> Arc<Account> {
-        let new = || Arc::new(Account::new(user, &self.options));
+        let new = || {
+            let counts = self.counts.remove(&user).map(|(_, counts)| counts);
+            Arc::new(Account::new(user, &self.options, &self.journal, counts))
+        };
         self.accounts.entry(user).or_insert_with(new).clone()
+    }
+
+    /// Reads the counts of calls back. Blocks.
+    pub(super) fn read_counts(&self) -> Result<(), LogError> {
+        for (stream, loaded) in log::load_all::<CallCounts>(&self.journal)?.loaded {
+            let user = stream.id().replace('-', ":").parse();
+            let user = user.map_err(|what| LogError::Unreadable { stream, what })?;
+            self.counts.insert(user, loaded);
+        }
+        Ok(())
     }
 
     pub(super) fn host(&self) -> MutexGuard<'_, QuotaUsage> {
@@ -267,6 +283,10 @@ impl ports::SessionQuotas for SessionsHandle {
     fn user(&self, session: SessionId) -> Option<User> {
         let live = self.0.get(session).filter(|shared| shared.ended().is_none());
         live.map(|shared| shared.account.user)
+    }
+
+    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
+        self.0.account(user).holds.get(kind).copied()
     }
 
     /// A session that nobody knows is over.

@@ -35,6 +35,7 @@ impl SessionsHandle {
         let events = journal.events();
         let table =
             Arc::new(SessionTable::new(options, room, (journal, events), census, supervisor));
+        table.read_counts()?;
         let parent = table.supervisor.probe().path();
         // A stream without a record is passed over: nothing of it was acknowledged.
         let streams = log::load_all::<Recorded>(&table.journal)?;

@@ -14,7 +14,9 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Address, Door, SessionId, mailbox::ActorUnavailable, ports::Standing};
+use hivekeep_kernel::{
+    Address, Door, SessionId, ToolError, mailbox::ActorUnavailable, ports::Standing,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +24,7 @@ use super::{
     EndReason, SessionRow, SessionState, account::Account, limiter::Bucket, limiter::Limiter,
     quota_usage::QuotaUsage, records::SessionLog, session, summary,
 };
-use crate::Options;
+use crate::{Options, tiers::CallPermit};
 
 /// Origin of a session; never changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -234,7 +236,11 @@ impl SessionShared {
 
 /// A call being counted as in flight.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<SessionShared>);
+pub(crate) struct InFlight {
+    shared: Arc<SessionShared>,
+    /// Permit of the user's tier, if it limits such calls at a time.
+    permit: Option<CallPermit>,
+}
 
 impl InFlight {
     pub(crate) fn begin(shared: Arc<SessionShared>) -> Self {
@@ -246,17 +252,25 @@ impl InFlight {
     pub(crate) fn hold(shared: Arc<SessionShared>) -> Self {
         shared.calls.fetch_add(1, SeqCst);
         shared.mark_used();
-        Self(shared)
+        Self { shared, permit: None }
     }
 
     pub(crate) fn shared(&self) -> &Arc<SessionShared> {
-        &self.0
+        &self.shared
+    }
+
+    /// Takes the call from the limits of the user's tier.
+    pub(crate) async fn take(&mut self, tool: &str) -> Result<(), ToolError> {
+        if let Some(meter) = &self.shared.account.meter {
+            self.permit = meter.take(tool, Utc::now()).await?;
+        }
+        Ok(())
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.touch();
-        self.0.calls.fetch_sub(1, SeqCst);
+        self.shared.touch();
+        self.shared.calls.fetch_sub(1, SeqCst);
     }
 }
