@@ -1,10 +1,11 @@
 //! Path in a place: what a caller writes, made relative to the place's root.
 
-use std::fmt;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use hivekeep_kernel::{Layer, ToolError};
-
-use crate::codes;
+use crate::{FileError, FileErrorKind};
 
 /// Size of a path in bytes, as the kernel limits it.
 const MAX_BYTES: usize = 4096;
@@ -12,17 +13,35 @@ const MAX_BYTES: usize = 4096;
 /// Relative path without NUL that has at no point more `..` than folders; `.` is the root. Links in it
 /// are the kernel's to judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlacePath(String);
+pub struct PlacePath {
+    path: String,
+    /// The root is `/` of a guest: it is shown, and absolute links stay in it.
+    system: bool,
+}
 
 impl PlacePath {
     /// Parses a path: absolute ones begin at the place's root.
     ///
     /// # Errors
-    /// `invalid_path`, or `outside_place` for one that leaves the root.
-    pub(crate) fn parse(text: &str) -> Result<Self, ToolError> {
+    /// `InvalidPath`, or `Outside` for one that leaves the root.
+    pub fn parse(text: &str) -> Result<Self, FileError> {
+        Self::of(text, false)
+    }
+
+    /// Parses a path of a guest: relative ones begin at the absolute path `home`.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn in_system(home: &str, text: &str) -> Result<Self, FileError> {
+        if text.starts_with('/') || text.is_empty() {
+            return Self::of(text, true);
+        }
+        Self::of(&format!("{home}/{text}"), true)
+    }
+
+    fn of(text: &str, system: bool) -> Result<Self, FileError> {
         let refuse = |what: &str| {
-            ToolError::new(Layer::Actor, codes::INVALID_PATH, format!("the path {what}"))
-                .next("name a path relative to the place's root, with `/` between folders")
+            FileError::new(FileErrorKind::InvalidPath, format!("the path {what}"))
         };
         if text.is_empty() {
             return Err(refuse("is empty"));
@@ -45,17 +64,30 @@ impl PlacePath {
             }
         }
         let relative = text.trim_start_matches('/');
-        Ok(Self(if relative.is_empty() { ".".to_owned() } else { relative.to_owned() }))
+        let path = if relative.is_empty() { "." } else { relative };
+        Ok(Self { path: path.to_owned(), system })
     }
 
     /// Path for the kernel.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
+    pub fn as_str(&self) -> &str {
+        &self.path
+    }
+
+    /// Path from the root of the guest.
+    pub(crate) fn in_root(&self) -> PathBuf {
+        Path::new("/").join(&self.path)
+    }
+
+    /// Path that those of a walk begin with.
+    pub(crate) fn shown(&self) -> PathBuf {
+        let relative = Path::new(&self.path).components().filter(|part| part.as_os_str() != ".");
+        let root = self.system.then_some(Path::new("/"));
+        root.into_iter().chain(relative.map(|part| Path::new(part.as_os_str()))).collect()
     }
 
     /// Folder and name of what it names; `None` for one without a name of its own, such as the root.
-    pub(crate) fn split(&self) -> Option<(&str, &str)> {
-        let path = self.0.trim_end_matches('/');
+    pub fn split(&self) -> Option<(&str, &str)> {
+        let path = self.path.trim_end_matches('/');
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         let parent = if parent.is_empty() { "." } else { parent };
         (!matches!(name, "" | "." | "..")).then_some((parent, name))
@@ -64,27 +96,32 @@ impl PlacePath {
     /// Path of what a link at this one names.
     ///
     /// # Errors
-    /// As [`Self::parse`]; an absolute target leads out.
-    pub(crate) fn linked(&self, target: &str) -> Result<Self, ToolError> {
-        if target.starts_with('/') {
-            return Err(outside(&self.0));
+    /// As [`Self::parse`]; out of a place an absolute target leads, too.
+    pub(crate) fn linked(&self, target: &str) -> Result<Self, FileError> {
+        match target.starts_with('/') {
+            true if self.system => Self::of(target, true),
+            true => Err(outside(&self.path)),
+            false => {
+                let parent = self.split().map_or(".", |(parent, _)| parent);
+                Self::of(&format!("{parent}/{target}"), self.system)
+            }
         }
-        let parent = self.split().map_or(".", |(parent, _)| parent);
-        Self::parse(&format!("{parent}/{target}"))
     }
 }
 
 impl fmt::Display for PlacePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match (self.system, self.path.as_str()) {
+            (true, ".") => f.write_str("/"),
+            (true, path) => write!(f, "/{path}"),
+            (false, path) => f.write_str(path),
+        }
     }
 }
 
 /// Refuses a path that leads out of its place.
-pub(crate) fn outside(path: &str) -> ToolError {
-    let message = format!("`{path}` leads out of its place");
-    ToolError::new(Layer::Actor, codes::OUTSIDE_PLACE, message)
-        .next("name a path below the place's root")
+pub(crate) fn outside(path: impl fmt::Display) -> FileError {
+    FileError::new(FileErrorKind::Outside, format!("`{path}` leads out of its place"))
 }
 
 #[cfg(test)]
@@ -97,10 +134,10 @@ mod tests {
             assert_eq!(PlacePath::parse(text).expect(text).as_str(), path);
         }
         for text in ["..", "a/../..", "/../etc", "a/b/../../../x", "./.."] {
-            assert!(PlacePath::parse(text).expect_err(text).is(codes::OUTSIDE_PLACE), "{text}");
+            assert!(PlacePath::parse(text).expect_err(text).kind == FileErrorKind::Outside, "{text}");
         }
         for text in [String::new(), "a\0b".to_owned(), "x".repeat(4097)] {
-            assert!(PlacePath::parse(&text).expect_err("refused").is(codes::INVALID_PATH));
+            assert!(PlacePath::parse(&text).expect_err("refused").kind == FileErrorKind::InvalidPath);
         }
     }
 
