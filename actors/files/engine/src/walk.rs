@@ -177,3 +177,19 @@ fn level(
     let ignored = if gitignore { ignored::rules(&folder, &path) } else { None };
     Level { folder, device, path, names: names.into_iter(), ignored }
 }
+
+#[cfg(test)]
+mod tests {
+    use cap_std::ambient_authority;
+
+    use super::*;
+
+    #[test]
+    fn file_systems_of_the_kernel_are_known_and_mounted() {
+        let open = |path| Dir::open_ambient_dir(path, ambient_authority()).expect("a folder");
+        let device = |folder: &Dir| folder.dir_metadata().expect("looked at").dev();
+        let (root, proc) = (open("/"), open("/proc"));
+        assert!(is_kernels_own(&proc) && device(&proc) != device(&root));
+        assert!(!is_kernels_own(&root) && !is_kernels_own(&open("/tmp")));
+    }
+}
