@@ -3,8 +3,7 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use hivekeep_file_engine::{
-    EditFileText, EditPreview, EditedText, Occurrences, ReadLines, RemovePath, TextEdit,
-    WriteText,
+    EditFileText, EditPreview, EditedText, Occurrences, ReadLines, RemovePath, TextEdit, WriteText,
 };
 use hivekeep_kernel::{CallCx, Layer, ToolError, ports::ManifestCheck};
 use serde_json::json;
@@ -62,7 +61,8 @@ impl Files {
                 (at, written.existed, Some(lines), checked)
             }
             PatchOperation::Replace => {
-                let (old, new) = (needs("old_string", old_string)?, needs("new_string", new_string)?);
+                let (old, new) =
+                    (needs("old_string", old_string)?, needs("new_string", new_string)?);
                 let edits = vec![TextEdit { which: Occurrences::Only, old, new }];
                 let preview = EditPreview { path: path.clone(), edits: edits.clone() };
                 let (EditedText { text, version }, _) = place.ask(&cx, preview).await?;

@@ -53,11 +53,7 @@ impl Files {
         Ok(FileFound { place, path, exists, is_dir })
     }
 
-    pub(crate) async fn dir_list(
-        self: Arc<Self>,
-        cx: CallCx,
-        input: DirList,
-    ) -> Answer<DirListed> {
+    pub(crate) async fn dir_list(self: Arc<Self>, cx: CallCx, input: DirList) -> Answer<DirListed> {
         let DirList { path, after, limit, place } = input;
         let asked = ListNames { path, after, limit };
         let (page, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;

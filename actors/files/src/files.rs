@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-pub(crate) type Answer<T> = Result<T, ToolError>;
+pub(super) type Answer<T> = Result<T, ToolError>;
 
 /// Files of all places.
 pub(crate) struct Files {

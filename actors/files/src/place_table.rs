@@ -64,11 +64,7 @@ impl PlaceTable {
         Ok(self.of_workspace(found.name, found.id))
     }
 
-    fn of_workspace(
-        &self,
-        name: String,
-        id: hivekeep_kernel::WorkspaceId,
-    ) -> Arc<dyn FilePlace> {
+    fn of_workspace(&self, name: String, id: hivekeep_kernel::WorkspaceId) -> Arc<dyn FilePlace> {
         Arc::new(WorkspacePlace { name, id, files: self.own.files.clone() })
     }
 

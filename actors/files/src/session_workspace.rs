@@ -69,17 +69,16 @@ impl SessionWorkspaces {
                 }
             };
             // Another call makes or starts it.
-            let passing = error.is_any(&[
-                codes::NAME_TAKEN,
-                codes::WORKSPACE_BUSY,
-                codes::WORKSPACE_STATE,
-            ]);
+            let passing =
+                error.is_any(&[codes::NAME_TAKEN, codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE]);
             caller.wait_or(error, passing).await?;
         }
     }
 
     /// Calls a tool whose work goes on when nobody waits for it.
     async fn go_on(&self, cx: &CallCx, tool: &'static str, args: Value) -> Result<(), ToolError> {
+        // The machine is the other tool's work; this call only waits.
+        cx.slot.give_back();
         let (tools, session) = (self.tools.clone(), cx.session);
         let reserved = cx.reserved.clone();
         let work = tokio::spawn(async move {
@@ -97,7 +96,9 @@ impl SessionWorkspaces {
             "vcpus": vcpus, "memory_mb": memory_mb, "disk_gb": disk_gb,
         });
         match wish {
-            Value::Object(fields) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().filter(|(_, value)| !value.is_null()).collect()
+            }
             other => other,
         }
     }

@@ -7,9 +7,7 @@ mod fs;
 mod lang;
 mod without_workspace;
 
-pub(crate) use agent::{
-    NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered,
-};
+pub(crate) use agent::{NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered};
 pub(crate) use dir::{DirCreate, DirCreated, DirEntry, DirList, DirListed};
 pub(crate) use file::{FileDelete, FileDeleted, FileExists, FileFound, FileRename, FileRenamed};
 pub(crate) use fs::{
@@ -27,8 +25,7 @@ use crate::files::Files;
 
 /// Groups that the service answers: those of its own, and tools of workspaces that work in a place where
 /// no workspace is named.
-pub(crate) const SERVED: &[&ToolGroup<ServiceActor<Files>>] =
-    &[
+pub(crate) const SERVED: &[&ToolGroup<ServiceActor<Files>>] = &[
     &fs::FAMILY,
     &file::FAMILY,
     &dir::FAMILY,

@@ -48,7 +48,8 @@ impl Files {
         let mode = input.mode.as_deref().map(mode_of).transpose()?;
         let bytes = input.content.len() as u64;
         let asked = WriteText { path: input.path, content: input.content, mode };
-        let (written, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
+        let (written, FsPath { place, path }) =
+            self.run(&cx, input.place.as_deref(), asked).await?;
         let mode = format!("{:04o}", written.mode & 0o7777);
         Ok(PlaceWritten { place, path, bytes, replaced: written.existed, mode })
     }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hivekeep_file_engine::{
-    FileError, FileOperation, FileOutcome, PlacePath, decode, encode,
-};
+use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, PlacePath, decode, encode};
 use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, ports::WorkspaceFiles};
 
 use crate::{

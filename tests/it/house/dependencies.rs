@@ -71,11 +71,7 @@ const RULES: [Rule; 18] = [
         house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES, TESTKIT],
         others: None,
     },
-    Rule {
-        name: "hivekeep-files",
-        house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT],
-        others: None,
-    },
+    Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },

@@ -91,9 +91,7 @@ pub(crate) fn failed(error: &io::Error, path: impl fmt::Display) -> FileError {
         Some(Errno::LOOP) => {
             (FileErrorKind::InvalidPath, "is a link to itself, or passes too many")
         }
-        Some(Errno::NOSPC | Errno::DQUOT) => {
-            (FileErrorKind::NoSpace, "finds no room on the disk")
-        }
+        Some(Errno::NOSPC | Errno::DQUOT) => (FileErrorKind::NoSpace, "finds no room on the disk"),
         _ => return FileError::new(FileErrorKind::Failed, format!("`{path}`: {error}")),
     };
     FileError::new(kind, format!("`{path}` {what}"))

@@ -14,11 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     FileError, FileErrorKind, FileRoot, Stop, Unread, glob, read,
-    walk::{self, MAX_SHOWN_BYTES, Step},
+    walk::{self, Step},
 };
 
 /// Size of a line that is shown; the rest of it is cut.
 const MAX_LINE_BYTES: usize = 500;
+/// Size of all lines that are shown.
+const MAX_SHOWN_BYTES: usize = 256 * 1024;
 /// Size of a compiled pattern.
 const MAX_PATTERN_BYTES: usize = 8 * 1024 * 1024;
 /// Size of a line that is looked through; a file with a longer one is named as unread.
@@ -37,7 +39,7 @@ pub struct GrepFiles {
     pub glob: Option<String>,
     /// Leave out what the `.gitignore` files below the folder exclude, and `.git`.
     pub gitignore: bool,
-    /// Number of lines that are told, at most; they have a mebibyte together.
+    /// Number of lines that are told, at most; they have 256 KiB together.
     pub limit: usize,
 }
 

@@ -32,7 +32,9 @@ mod walk;
 mod write;
 
 pub use codec::{MAX_ENCODED_BYTES, decode, encode};
-pub use edit::{EditFileText, EditOutcome, EditPreview, EditedText, MAX_EDIT_BYTES, Occurrences, TextEdit};
+pub use edit::{
+    EditFileText, EditOutcome, EditPreview, EditedText, MAX_EDIT_BYTES, Occurrences, TextEdit,
+};
 pub use error::{FileError, FileErrorKind};
 pub use folders::{FolderMade, MakeFolder};
 pub use glob::{FoundPaths, GlobFiles};
@@ -43,7 +45,7 @@ pub use look::{LookAt, LookedAt};
 pub use operation::{FileEffect, FileOperation, FileOutcome, Operation, run};
 pub use place_path::PlacePath;
 pub use read::{ReadText, TextRange};
-pub use remove::{RemovePath, Removed};
+pub use remove::{PathRemoved, RemovePath};
 pub use rename::{RenamePath, Renamed};
 pub use root::FileRoot;
 pub use walk::Unread;

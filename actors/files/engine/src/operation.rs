@@ -103,7 +103,7 @@ operations! {
     /// A folder.
     MakeFolder => FolderMade, Writes, |root, asked, stop| folders::make(root, asked);
     /// A deletion.
-    RemovePath => Removed, Frees, |root, asked, stop| remove::remove(root, asked);
+    RemovePath => PathRemoved, Frees, |root, asked, stop| remove::remove(root, asked);
     /// Another name.
     RenamePath => Renamed, Writes, |root, asked, stop| rename::rename(root, asked);
     /// What is there.
@@ -124,9 +124,8 @@ impl FileOperation {
     /// Whether an outcome, which a guest may have made up, is one that this operation can have: of its
     /// kind and within its limits.
     pub fn accepts(&self, outcome: &FileOutcome) -> bool {
-        let shown = |shown: usize, total: u64, limit: usize| {
-            shown <= limit && shown as u64 <= total
-        };
+        let shown =
+            |shown: usize, total: u64, limit: usize| shown <= limit && shown as u64 <= total;
         let named = |unread: &Unread| {
             unread.named.len() <= walk::MAX_NAMED && unread.named.len() as u64 <= unread.total
         };

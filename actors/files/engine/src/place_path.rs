@@ -40,9 +40,8 @@ impl PlacePath {
     }
 
     fn of(text: &str, system: bool) -> Result<Self, FileError> {
-        let refuse = |what: &str| {
-            FileError::new(FileErrorKind::InvalidPath, format!("the path {what}"))
-        };
+        let refuse =
+            |what: &str| FileError::new(FileErrorKind::InvalidPath, format!("the path {what}"));
         if text.is_empty() {
             return Err(refuse("is empty"));
         }
@@ -134,10 +133,15 @@ mod tests {
             assert_eq!(PlacePath::parse(text).expect(text).as_str(), path);
         }
         for text in ["..", "a/../..", "/../etc", "a/b/../../../x", "./.."] {
-            assert!(PlacePath::parse(text).expect_err(text).kind == FileErrorKind::Outside, "{text}");
+            assert!(
+                PlacePath::parse(text).expect_err(text).kind == FileErrorKind::Outside,
+                "{text}"
+            );
         }
         for text in [String::new(), "a\0b".to_owned(), "x".repeat(4097)] {
-            assert!(PlacePath::parse(&text).expect_err("refused").kind == FileErrorKind::InvalidPath);
+            assert!(
+                PlacePath::parse(&text).expect_err("refused").kind == FileErrorKind::InvalidPath
+            );
         }
     }
 

@@ -17,12 +17,12 @@ pub struct RemovePath {
 
 /// It is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed;
+pub struct PathRemoved;
 
 /// # Errors
 /// `NotEmpty` without `recursive`, and as [`failed`]. After an error of a recursive one, what could be
 /// deleted is gone.
-pub(crate) fn remove(root: &FileRoot, asked: &RemovePath) -> Result<Removed, FileError> {
+pub(crate) fn remove(root: &FileRoot, asked: &RemovePath) -> Result<PathRemoved, FileError> {
     let path = root.path(&asked.path)?;
     let io = |error| failed(&error, &path);
     let settled = root.settled(&path)?;
@@ -42,5 +42,5 @@ pub(crate) fn remove(root: &FileRoot, asked: &RemovePath) -> Result<Removed, Fil
         folder.remove_dir(name).map_err(io)?;
     }
     sync(&folder).map_err(io)?;
-    Ok(Removed)
+    Ok(PathRemoved)
 }

@@ -161,7 +161,9 @@ pub(crate) fn write(root: &FileRoot, asked: &WriteText) -> Result<Replaced, File
     replace(root, &path, asked.content.as_bytes(), asked.mode, None).map_err(|error| match error {
         WriteError::Failed(error) => error,
         // A write without an expected state compares none.
-        WriteError::Changed => FileError::new(FileErrorKind::Contended, format!("`{path}` changed")),
+        WriteError::Changed => {
+            FileError::new(FileErrorKind::Contended, format!("`{path}` changed"))
+        }
     })
 }
 

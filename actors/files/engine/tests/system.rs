@@ -187,3 +187,89 @@ fn lines_that_are_long_are_cut_at_a_character_and_say_how_much_is_left() {
     let past = ReadLines { path: "f".into(), first: 4, limit: 1 };
     assert_eq!(system.refused(past), FileErrorKind::PastEnd);
 }
+
+/// What a path names changes between a file and a pipe that nobody writes to, while it is worked on.
+#[test]
+fn a_pipe_that_is_swapped_in_holds_nothing_up() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    let system = System::new();
+    let fifo = || {
+        let (mode, kind) = (rustix::fs::Mode::from_raw_mode(0o644), rustix::fs::FileType::Fifo);
+        // It is there still, unless it was replaced.
+        let _there = rustix::fs::mknodat(rustix::fs::CWD, system.at("pipe"), kind, mode, 0);
+    };
+    fs::write(system.at("f"), "hit\n").expect("written");
+    fifo();
+    let done = AtomicBool::new(false);
+    let (one, other) = (system.at("f"), system.at("pipe"));
+    std::thread::scope(|scope| {
+        let swapping = scope.spawn(|| {
+            let (cwd, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+            let mut swaps = 0_u64;
+            while !done.load(Relaxed) {
+                swaps +=
+                    u64::from(rustix::fs::renameat_with(cwd, &one, cwd, &other, flags).is_ok());
+            }
+            swaps
+        });
+        for _ in 0..300 {
+            let edits =
+                vec![TextEdit { which: Occurrences::All, old: "hit".into(), new: "hit".into() }];
+            let edit = EditFileText { path: "f".into(), edits, expected: None };
+            let grep = GrepFiles {
+                path: "f".into(),
+                pattern: "hit".into(),
+                ignore_case: false,
+                glob: None,
+                gitignore: false,
+                limit: 10,
+            };
+            let outcomes = [
+                system.ask(read("f")).map(drop),
+                system.ask(ReadLines { path: "f".into(), first: 1, limit: 10 }).map(drop),
+                system.ask(edit).map(drop),
+                system.ask(grep).map(drop),
+                system.ask(write("f", "hit\n")).map(drop),
+            ];
+            for error in outcomes.into_iter().filter_map(Result::err) {
+                let known = [FileErrorKind::NotAFile, FileErrorKind::Contended];
+                // A search takes what is no file for a folder.
+                let folder = error.kind == FileErrorKind::NotADirectory;
+                assert!(known.contains(&error.kind) || folder, "{error:?}");
+            }
+            fifo();
+        }
+        done.store(true, Relaxed);
+        assert!(swapping.join().expect("no panic") > 0, "nothing was swapped");
+    });
+}
+
+#[test]
+fn what_nobody_waits_for_ends() {
+    let system = System::new();
+    fs::write(system.at("f"), "hit\n".repeat(1_000_000)).expect("written");
+    let operations: [FileOperation; 2] = [
+        GrepFiles {
+            path: ".".into(),
+            pattern: "hit".into(),
+            ignore_case: false,
+            glob: None,
+            gitignore: false,
+            limit: 10,
+        }
+        .into(),
+        ReadLines { path: "f".into(), first: 900_000, limit: 10 }.into(),
+    ];
+    for operation in operations {
+        let looks = std::cell::Cell::new(0);
+        let outcome = run(&system.root, &operation, &|| {
+            looks.set(looks.get() + 1);
+            looks.get() > 3
+        });
+        match outcome {
+            Ok(FileOutcome::GrepFiles(found)) => assert!(found.total < 1_000_000, "{found:?}"),
+            Err(error) => assert_eq!(error.kind, FileErrorKind::PastEnd),
+            other => panic!("{operation:?}: {other:?}"),
+        }
+    }
+}

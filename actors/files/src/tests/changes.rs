@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use hivekeep_file_engine::{
-    EditFileText, EditOutcome, FileError, FileErrorKind, FileOutcome, FileRoot, Occurrences, ReadText,
-    TextEdit, run,
+    EditFileText, EditOutcome, FileError, FileErrorKind, FileOutcome, FileRoot, Occurrences,
+    ReadText, TextEdit, run,
 };
 
 use super::stage::{Stage, every_tool};
@@ -159,7 +159,8 @@ async fn a_place_for_reading_is_only_read() {
         match stage.call(tool, args).await {
             Ok(answer) => {
                 assert!(
-                    ["read", "=read", "grep", "file_exists"].contains(&tool) && answer["place"] == "look",
+                    ["read", "=read", "grep", "file_exists"].contains(&tool)
+                        && answer["place"] == "look",
                     "{tool}: {answer}"
                 );
             }

@@ -106,10 +106,7 @@ async fn answers_that_no_engine_gives_are_refused() {
             "glob",
             FileOutcome::GlobFiles(FoundPaths { paths: many(), total: 1_000, unread: unread() }),
         ),
-        (
-            "glob",
-            FileOutcome::GlobFiles(FoundPaths { paths: vec![], total: 0, unread: unread() }),
-        ),
+        ("glob", FileOutcome::GlobFiles(FoundPaths { paths: vec![], total: 0, unread: unread() })),
     ];
     for (tool, lie) in lies {
         let told = encode(&Ok::<_, FileError>(lie.clone())).expect("it fits");
@@ -126,7 +123,8 @@ async fn answers_that_no_engine_gives_are_refused() {
     assert_eq!(stage.refused("read", read.clone()).await, "guest_misbehaves");
     let full = FileError::new(FileErrorKind::NoSpace, "x".repeat(100_000));
     let told = encode(&Err::<FileOutcome, _>(full)).expect("it fits");
-    *stage.machines.lie.lock().expect("no panic") = Some(Box::new(move |_: FileOperation| told.clone()));
+    *stage.machines.lie.lock().expect("no panic") =
+        Some(Box::new(move |_: FileOperation| told.clone()));
     let error = stage.call("read", read).await.expect_err("full");
     assert!(error.code == "guest_disk_full" && error.message.len() < 10_000, "{}", error.code);
 }

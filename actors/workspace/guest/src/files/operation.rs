@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hivekeep_file_engine::{self as engine, FileEffect, FileError, FileOperation, FileOutcome, FileRoot};
+use hivekeep_file_engine::{
+    self as engine, FileEffect, FileError, FileOperation, FileOutcome, FileRoot,
+};
 use hivekeep_protocol::{
     FileOperationDone, GuestCode, GuestError, RunFileOperation, Stream, limits,
 };
