@@ -71,6 +71,11 @@ pub fn every_file_tool_works_in_a_workspace(house: House) {
     assert!(kernel["unreadable_count"].as_u64() >= Some(1) && kernel["count"] == 0, "{kernel}");
     let search = json!({ "path": "/etc", "pattern": "root", "limit": 5 });
     assert!(call("fs.grep", search)["count"].as_u64() > Some(0));
+    // Another session has neither this workspace nor the first one's own.
+    let other = house.attach();
+    let refused = other.call("dir_list", json!({ "place": "w", "path": "." }));
+    let refused = refused.expect_err("it is another session's");
+    assert!(format!("{refused:?}").contains("not_owner"), "{refused:?}");
 }
 
 pub fn a_session_has_one_workspace_of_its_own(mut house: House) {
