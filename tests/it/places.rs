@@ -50,10 +50,10 @@ fn a_call_without_a_workspace_works_in_the_place() {
 }
 
 #[test]
-fn without_a_place_a_call_says_what_is_missing() {
+fn a_place_that_is_not_there_is_named_with_those_that_are() {
     let home = Home::new();
     let _daemon = home.daemon();
-    let refused = home.run(&["call", "file_read", "-a", "path=a"]);
+    let refused = home.run(&["call", "file_read", "-a", "path=a", "-a", "place=nowhere"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("place_unknown") && said.contains("workspace_id"), "{}", show(&refused));
+    assert!(said.contains("place_unknown") && said.contains("session"), "{}", show(&refused));
 }

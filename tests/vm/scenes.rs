@@ -13,6 +13,7 @@ pub mod life;
 pub mod merge;
 pub mod merge_git;
 pub mod network;
+pub mod places;
 pub mod pool;
 pub mod prepare;
 pub mod run;
@@ -38,6 +39,7 @@ macro_rules! scenes {
         crate::scenes::scenes!(@ $kind jobs: a_job_is_followed_to_its_end, a_job_is_killed);
         crate::scenes::scenes!(@ $kind files: text_files, transfers_both_ways, large_files_in_bounded_memory,
             full_disks_are_told_and_lose_nothing);
+        crate::scenes::scenes!(@ $kind places: every_file_tool_works_in_a_workspace, a_session_has_one_workspace_of_its_own);
         crate::scenes::scenes!(@ $kind git: a_repository_goes_round, a_secret_is_asked_for_over_the_link);
         crate::scenes::scenes!(@ $kind attack: an_attacked_daemon_lives_stays_small_serves_others_and_starts_again);
         crate::scenes::scenes!(@ $kind kept: a_restored_state_leaves_the_first_daemons_machines_alone);

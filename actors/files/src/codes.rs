@@ -3,15 +3,20 @@
 pub(crate) use hivekeep_kernel::codes::*;
 
 hivekeep_kernel::codes! {
-    /// There is no place of this name, or none at all.
+    /// There is no place of this name.
     PLACE_UNKNOWN = "place_unknown" {
-        cause: "The operator has not opened such a folder to sessions.",
+        cause: "The operator has not opened such a folder to sessions, and no workspace has this id or name.",
         next: "The message names the places there are; `session.places` in the configuration opens others.",
     }
     /// The place may be read only.
     PLACE_READ_ONLY = "place_read_only" {
         cause: "`read_only` is set for it, which is the default.",
         next: "Write elsewhere, or set `read_only = false` for the place in the configuration.",
+    }
+    /// Commands cannot run in the place.
+    PLACE_WITHOUT_COMMANDS = "place_without_commands" {
+        cause: "It is a folder of the host, where no command of a session runs.",
+        next: "Run it in the place `session` or in a workspace.",
     }
     /// The path leads out of its place.
     OUTSIDE_PLACE = "outside_place" {
@@ -33,6 +38,11 @@ hivekeep_kernel::codes! {
         cause: "It has files or folders.",
         next: "Set `recursive` to delete it with everything in it.",
     }
+    /// The range of lines begins behind the end of the file.
+    PAST_END = "past_end" {
+        cause: "The file has fewer lines, perhaps since it was changed.",
+        next: "Begin at a line that is there; the message says how many there are.",
+    }
     /// The text to replace occurs more than once.
     MANY_MATCHES = "many_matches" {
         cause: "The text is not unique in the file; `details.occurrences` says how often it occurs.",
@@ -43,9 +53,14 @@ hivekeep_kernel::codes! {
         cause: "It was written between each reading and the write that was to follow.",
         next: "Repeat the call when the other program is done.",
     }
+    /// The manifest is not valid, and was not put in place.
+    MANIFEST_REFUSED = "manifest_refused" {
+        cause: "Its YAML or its fields are wrong; `details.problems` names lines and columns.",
+        next: "Mend the text and repeat the call; the file is as it was.",
+    }
     /// The operating system failed to do it.
     FILE_FAILED = "file_failed" {
         cause: "The message names the error of the operating system.",
-        next: "Look at the folder of the place on the host.",
+        next: "Look at the folder of the place on the host, or at the path in the workspace.",
     }
 }

@@ -2,20 +2,29 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
-use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
+use hivekeep_kernel::{
+    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
+    ports::{Places, WorkspaceFiles},
+};
+use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, ToolClient};
 
-use crate::{Options, codes, files::Files, places::Places, tools};
+use crate::{
+    Options, codes,
+    files::Files,
+    place_table::{PlaceTable, PlacesHandle},
+    session_workspace::SessionWorkspaces,
+    tools,
+};
 
-/// Family of the file tools that work in a session's place.
+/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`]; offers [`Places`].
 pub struct FilesFamily;
 
 impl Family for FilesFamily {
     type Options = Options;
 
     const INSTRUCTIONS: &'static str = "\
-- fs.*, dir_* and file_* work in folders of the host that the operator opened as places; file_read, \
-file_write and file_edit in a workspace where workspace_id names one.";
+- fs.*, dir_*, file_*, read and patch work in a place: a workspace of the session's own that is made when it \
+is needed, another of its workspaces by id or name, or a folder of the host that the operator opened. Results name it.";
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()
@@ -27,7 +36,14 @@ file_write and file_edit in a workspace where workspace_id names one.";
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let address = daemon.address("files", RestartPolicy::ENTITY);
-        let files = Arc::new(Files::new(Places::new(&options, daemon.room.clone())));
+        let own = SessionWorkspaces {
+            files: daemon.ports.need::<dyn WorkspaceFiles>()?,
+            tools: ToolClient::new(daemon.tools.clone()),
+            options: options.workspace.clone(),
+        };
+        let places = Arc::new(PlaceTable::new(&options, &daemon.room, own));
+        daemon.ports.offer::<dyn Places>(Arc::new(PlacesHandle(places.clone())));
+        let files = Arc::new(Files::new(places, options.dag_folder, daemon.ports.clone()));
         Ok(Mounted::default().serving::<ServiceActor<Files>>(&address, files))
     }
 

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{CallCx, ToolError};
+use hivekeep_file_engine::{
+    ListEntry, ListNames, LookAt, LookedAt, MakeFolder, RemovePath, RenamePath,
+};
+use hivekeep_kernel::CallCx;
 
 use crate::{
-    engine::{folders, list, metadata, remove, rename},
-    files::Files,
+    files::{Answer, Files},
     languages,
-    place_path::PlacePath,
-    places::Place,
+    refuse::refused,
     tools::{
         DirCreate, DirCreated, DirEntry, DirList, DirListed, FileDelete, FileDeleted, FileExists,
         FileFound, FileRename, FileRenamed, FsPath, LangDetect, LangDetected, LangList, LangListed,
@@ -17,59 +18,55 @@ use crate::{
     },
 };
 
-type Answer<T> = Result<T, ToolError>;
-
 impl Files {
     pub(crate) async fn file_delete(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: FileDelete,
     ) -> Answer<FileDeleted> {
-        let work = |place: &Place, path: &PlacePath, _: &_| remove::remove(place, path, false);
-        let ((), FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
+        let asked = RemovePath { path: input.path, recursive: false };
+        let (_, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
         Ok(FileDeleted { place, path, success: true })
     }
 
     pub(crate) async fn file_rename(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: FileRename,
     ) -> Answer<FileRenamed> {
-        let (new, overwrite) = (PlacePath::parse(&input.new_path)?, input.overwrite);
-        let new_path = new.to_string();
-        let work = move |place: &Place, old: &PlacePath, _: &_| {
-            rename::rename(place, old, &new, overwrite)
-        };
-        let ((), FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.old_path, work).await?;
+        let place = self.places.find(&cx, input.place.as_deref()).await?;
+        let new_path = place.shown(&input.new_path).map_err(refused)?;
+        let FileRename { old_path: path, new_path: new, overwrite, .. } = input;
+        let asked = RenamePath { path, new_path: new, overwrite };
+        let (_, FsPath { place, path }) = place.ask(&cx, asked).await?;
         Ok(FileRenamed { place, old_path: path, new_path, success: true })
     }
 
     pub(crate) async fn file_exists(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: FileExists,
     ) -> Answer<FileFound> {
-        let work = |place: &Place, path: &PlacePath, _: &_| metadata::is_dir(place.root()?, path);
-        let (found, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
-        Ok(FileFound { place, path, exists: found.is_some(), is_dir: found == Some(true) })
+        let asked = LookAt { path: input.path };
+        let (found, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
+        let (exists, is_dir) = (found != LookedAt::Nothing, found == LookedAt::Folder);
+        Ok(FileFound { place, path, exists, is_dir })
     }
 
-    pub(crate) async fn dir_list(self: Arc<Self>, _: CallCx, input: DirList) -> Answer<DirListed> {
-        let work = move |place: &Place, path: &PlacePath, _: &_| {
-            list::list(place.root()?, path, input.after.as_deref(), input.limit)
-        };
-        let (page, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
+    pub(crate) async fn dir_list(self: Arc<Self>, cx: CallCx, input: DirList) -> Answer<DirListed> {
+        let DirList { path, after, limit, place } = input;
+        let asked = ListNames { path, after, limit };
+        let (page, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         let next = page.next().map(str::to_owned);
         let folder = path.trim_start_matches("./").trim_end_matches('/');
-        let entry = |(name, entry): (String, list::Entry)| DirEntry {
+        let entry = |(name, entry): (String, ListEntry)| DirEntry {
             path: if folder == "." { name.clone() } else { format!("{folder}/{name}") },
             name,
-            is_dir: entry.kind == "directory",
-            size: if entry.kind == "directory" { 0 } else { entry.size_bytes },
+            is_dir: entry == ListEntry::Folder,
+            size: match entry {
+                ListEntry::File(size) | ListEntry::Link(size) => size,
+                ListEntry::Folder | ListEntry::Other => 0,
+            },
         };
         let entries = page.entries.into_iter().map(entry).collect();
         Ok(DirListed { place, entries, total: page.total, next, path })
@@ -77,12 +74,11 @@ impl Files {
 
     pub(crate) async fn dir_create(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: DirCreate,
     ) -> Answer<DirCreated> {
-        let work = |place: &Place, path: &PlacePath, _: &_| folders::make(place.writable()?, path);
-        let ((), FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
+        let asked = MakeFolder { path: input.path };
+        let (_, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
         Ok(DirCreated { place, path, success: true })
     }
 

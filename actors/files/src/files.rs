@@ -1,20 +1,16 @@
-//! Service of the file tools: each call runs on a blocking thread, bounded in number.
+//! Service of the file tools: each call is an operation in a place.
 
 use std::sync::Arc;
 
+use hivekeep_file_engine::{
+    EditFileText, GlobFiles, GrepFiles, ListEntry, ListNames, MakeFolder, Occurrences, Operation,
+    ReadText, RemovePath, TextEdit, Unread, WriteText,
+};
 use hivekeep_kernel::{CallCx, Service, ServiceActor, ToolError, ToolGroup};
-use tokio_util::sync::CancellationToken;
+use hivekeep_runtime::Ports;
 
 use crate::{
-    engine::{
-        Unread,
-        edit::{self, Occurrences, TextEdit},
-        folders, glob,
-        grep::{self, Search},
-        list, read, remove, write,
-    },
-    place_path::PlacePath,
-    places::{Place, Places},
+    place_table::PlaceTable,
     tools::{
         FsContent, FsCreateDir, FsDelete, FsEdit, FsEdited, FsEntry, FsGlob, FsGlobbed, FsGrep,
         FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite, FsWritten,
@@ -22,11 +18,14 @@ use crate::{
     },
 };
 
-type Answer<T> = Result<T, ToolError>;
+pub(super) type Answer<T> = Result<T, ToolError>;
 
 /// Files of all places.
 pub(crate) struct Files {
-    places: Places,
+    pub(crate) places: Arc<PlaceTable>,
+    /// Folder of a place below which YAML files are manifests.
+    pub(crate) dag_folder: String,
+    pub(crate) ports: Ports,
 }
 
 impl Service for Files {
@@ -34,39 +33,24 @@ impl Service for Files {
 }
 
 impl Files {
-    pub(crate) fn new(places: Places) -> Self {
-        Self { places }
+    pub(crate) fn new(places: Arc<PlaceTable>, dag_folder: String, ports: Ports) -> Self {
+        Self { places, dag_folder, ports }
     }
 
-    /// Runs `work` on a path of a place. It is told when nobody waits for it any more, and may then end
-    /// without an outcome; a change of one file is made whole all the same.
-    pub(crate) async fn run<T: Send + 'static>(
+    /// Runs an operation in a place, for its outcome and where it was.
+    pub(crate) async fn run<O: Operation>(
         &self,
+        cx: &CallCx,
         place: Option<&str>,
-        path: &str,
-        work: impl FnOnce(&Place, &PlacePath, &CancellationToken) -> Answer<T> + Send + 'static,
-    ) -> Answer<(T, FsPath)> {
-        let place = self.places.find(place)?;
-        let path = PlacePath::parse(path)?;
-        // Never closed.
-        let permit = place.permits.clone().acquire_owned().await.ok();
-        let stop = CancellationToken::new();
-        let _nobody_waits = stop.clone().drop_guard();
-        let done = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            let outcome = work(&place, &path, &stop)?;
-            Ok((outcome, FsPath { place: place.name.clone(), path: path.to_string() }))
-        });
-        done.await.map_err(|panic| ToolError::internal(format!("a file tool: {panic}")))?
+        operation: O,
+    ) -> Answer<(O::Outcome, FsPath)> {
+        self.places.find(cx, place).await?.ask(cx, operation).await
     }
 
-    pub(crate) async fn read(self: Arc<Self>, _: CallCx, input: FsRead) -> Answer<FsContent> {
-        let (offset, limit) = (input.offset, input.limit);
-        let work = move |place: &Place, path: &PlacePath, _: &_| {
-            read::text(place.root()?, path, offset, limit)
-        };
-        let (read, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
+    pub(crate) async fn read(self: Arc<Self>, cx: CallCx, input: FsRead) -> Answer<FsContent> {
+        let FsRead { path, offset, limit, place } = input;
+        let asked = ReadText { path, offset, limit };
+        let (read, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         let next_offset = (read.next_offset < read.size_bytes).then_some(read.next_offset);
         Ok(FsContent {
             place,
@@ -78,92 +62,77 @@ impl Files {
         })
     }
 
-    pub(crate) async fn write(self: Arc<Self>, _: CallCx, input: FsWrite) -> Answer<FsWritten> {
-        let bytes_written = input.content.len() as u64;
-        let work = move |place: &Place, path: &PlacePath, _: &_| {
-            write::write(place, path, &input.content, None)
-        };
-        let (replaced, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
+    pub(crate) async fn write(self: Arc<Self>, cx: CallCx, input: FsWrite) -> Answer<FsWritten> {
+        let FsWrite { path, content, place } = input;
+        let bytes_written = content.len() as u64;
+        let asked = WriteText { path, content, mode: None };
+        let (replaced, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         Ok(FsWritten { place, path, bytes_written, replaced: replaced.existed })
     }
 
-    pub(crate) async fn list(self: Arc<Self>, _: CallCx, input: FsList) -> Answer<FsListed> {
-        let work = move |place: &Place, path: &PlacePath, _: &_| {
-            list::list(place.root()?, path, input.after.as_deref(), input.limit)
-        };
-        let (page, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
+    pub(crate) async fn list(self: Arc<Self>, cx: CallCx, input: FsList) -> Answer<FsListed> {
+        let FsList { path, after, limit, place } = input;
+        let asked = ListNames { path, after, limit };
+        let (page, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         let next = page.next().map(str::to_owned);
-        let row = |(name, entry): (String, list::Entry)| FsEntry {
-            name,
-            file_type: entry.kind,
-            size_bytes: entry.size_bytes,
+        let row = |(name, entry): (String, ListEntry)| {
+            let (file_type, size_bytes) = match entry {
+                ListEntry::File(size_bytes) => ("file", size_bytes),
+                ListEntry::Folder => ("directory", 0),
+                ListEntry::Link(size_bytes) => ("symlink", size_bytes),
+                ListEntry::Other => ("other", 0),
+            };
+            FsEntry { name, file_type, size_bytes }
         };
-        Ok(FsListed {
-            place,
-            path,
-            next,
-            entries: page.entries.into_iter().map(row).collect(),
-            total: page.total,
-        })
+        let entries = page.entries.into_iter().map(row).collect();
+        Ok(FsListed { place, path, next, entries, total: page.total })
     }
 
     pub(crate) async fn create_dir(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: FsCreateDir,
     ) -> Answer<FsPath> {
-        let work = |place: &Place, path: &PlacePath, _: &_| folders::make(place.writable()?, path);
-        Ok(self.run(input.place.as_deref(), &input.path, work).await?.1)
+        Ok(self.run(&cx, input.place.as_deref(), MakeFolder { path: input.path }).await?.1)
     }
 
-    pub(crate) async fn delete(self: Arc<Self>, _: CallCx, input: FsDelete) -> Answer<FsPath> {
-        let recursive = input.recursive;
-        let work =
-            move |place: &Place, path: &PlacePath, _: &_| remove::remove(place, path, recursive);
-        Ok(self.run(input.place.as_deref(), &input.path, work).await?.1)
+    pub(crate) async fn delete(self: Arc<Self>, cx: CallCx, input: FsDelete) -> Answer<FsPath> {
+        let FsDelete { path, recursive, place } = input;
+        Ok(self.run(&cx, place.as_deref(), RemovePath { path, recursive }).await?.1)
     }
 
-    pub(crate) async fn edit(self: Arc<Self>, _: CallCx, input: FsEdit) -> Answer<FsEdited> {
+    pub(crate) async fn edit(self: Arc<Self>, cx: CallCx, input: FsEdit) -> Answer<FsEdited> {
         let edit = only(input.target_content, input.replacement_content);
-        self.edit_all(input.place.as_deref(), &input.path, vec![edit]).await
+        self.edit_all(&cx, input.place.as_deref(), input.path, vec![edit]).await
     }
 
     pub(crate) async fn multi_edit(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: FsMultiEdit,
     ) -> Answer<FsEdited> {
         let edits = input.edits.into_iter();
         let edits = edits.map(|edit| only(edit.target_content, edit.replacement_content));
-        self.edit_all(input.place.as_deref(), &input.path, edits.collect()).await
+        self.edit_all(&cx, input.place.as_deref(), input.path, edits.collect()).await
     }
 
     async fn edit_all(
         &self,
+        cx: &CallCx,
         place: Option<&str>,
-        path: &str,
+        path: String,
         edits: Vec<TextEdit>,
     ) -> Answer<FsEdited> {
         let applied = edits.len();
-        let work = move |place: &Place, path: &PlacePath, _: &_| edit::edit(place, path, &edits);
-        let (edited, FsPath { place, path }) = self.run(place, path, work).await?;
+        let asked = EditFileText { path, edits, expected: None };
+        let (edited, FsPath { place, path }) = self.run(cx, place, asked).await?;
         Ok(FsEdited { place, path, applied, size_bytes: edited.size_bytes })
     }
 
-    pub(crate) async fn grep(self: Arc<Self>, _: CallCx, input: FsGrep) -> Answer<FsGrepped> {
-        let search = Search {
-            glob: input.glob.as_deref().map(glob::matcher).transpose()?,
-            pattern: input.pattern,
-            ignore_case: input.ignore_case,
-            gitignore: input.gitignore,
-            limit: input.limit,
-        };
-        let work = move |place: &Place, path: &PlacePath, stop: &CancellationToken| {
-            grep::grep(place, path, &search, stop)
-        };
-        let (lines, at) = self.run(input.place.as_deref(), &input.path, work).await?;
+    pub(crate) async fn grep(self: Arc<Self>, cx: CallCx, input: FsGrep) -> Answer<FsGrepped> {
+        let FsGrep { pattern, path, glob, ignore_case, gitignore, limit, place } = input;
+        let asked = GrepFiles { path, pattern, ignore_case, glob, gitignore, limit };
+        let (lines, at) = self.run(&cx, place.as_deref(), asked).await?;
         Ok(FsGrepped {
             place: at.place,
             count: lines.total,
@@ -175,12 +144,10 @@ impl Files {
         })
     }
 
-    pub(crate) async fn glob(self: Arc<Self>, _: CallCx, input: FsGlob) -> Answer<FsGlobbed> {
-        let FsGlob { pattern, gitignore, limit, .. } = input;
-        let work = move |place: &Place, path: &PlacePath, stop: &CancellationToken| {
-            glob::glob(place.root()?, path, &pattern, gitignore, limit, stop)
-        };
-        let (found, at) = self.run(input.place.as_deref(), &input.path, work).await?;
+    pub(crate) async fn glob(self: Arc<Self>, cx: CallCx, input: FsGlob) -> Answer<FsGlobbed> {
+        let FsGlob { pattern, path, gitignore, limit, place } = input;
+        let asked = GlobFiles { path, pattern, gitignore, limit };
+        let (found, at) = self.run(&cx, place.as_deref(), asked).await?;
         Ok(FsGlobbed {
             place: at.place,
             count: found.total,

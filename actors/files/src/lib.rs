@@ -2,31 +2,34 @@
 //! that the operator opened to sessions.
 //!
 //! ```text
-//!  fs.read … fs.glob ─► Files (a service) ─► place by name ─► engine, on a thread of its own
-//!                                                               │
-//!                       reading, atomic writing, edits, ────────┘
-//!                       walks and searches: beneath the handle
+//!  fs.read … patch ─► Files (a service) ─► PlaceTable ─► FilePlace ─┬─ HostFolder: engine on a thread
+//!                                          by name                 └─ WorkspacePlace: engine in the guest
 //! ```
-//! No path and no link leads out of a place, also when links are exchanged while a call runs: the kernel
-//! resolves each path beneath the handle, and walks enter folders by handles without following links.
-//! A write is there whole or not at all, and on the disk when it is answered.
+//! What is done to files is the file engine's (`hivekeep_file_engine`): no path and no link leads out of a
+//! place, and a write is there whole or not at all, and on the disk when it is answered. A place is a folder
+//! that the operator opened, a workspace of the session's, or the one of its own that is made when a call
+//! needs it.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod agent;
 pub mod codes;
-mod engine;
 mod family;
 mod file_dir_lang;
+mod file_place;
 mod files;
+mod host_folder;
 mod languages;
 mod options;
-mod place_path;
-mod places;
+mod place_table;
+mod refuse;
+mod session_workspace;
 mod tools;
 mod without_workspace;
+mod workspace_place;
 
 pub use family::FilesFamily;
-pub use options::{Options, PlaceOptions};
+pub use options::{Options, PlaceOptions, SessionIsolation, SessionWorkspaceOptions};
 
 #[cfg(test)]
 mod tests;

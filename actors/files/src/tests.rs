@@ -1,7 +1,10 @@
-//! The file tools over folders of the host.
+//! The file tools over folders of the host, and over workspaces whose guests are the test's.
 
 mod changes;
 mod differential;
 mod escapes;
+mod machines;
+mod patches;
 mod stage;
 mod swaps;
+mod workspaces;

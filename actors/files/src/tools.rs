@@ -1,11 +1,13 @@
 //! Tool declarations of the file families.
 
+mod agent;
 mod dir;
 mod file;
 mod fs;
 mod lang;
 mod without_workspace;
 
+pub(crate) use agent::{NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered};
 pub(crate) use dir::{DirCreate, DirCreated, DirEntry, DirList, DirListed};
 pub(crate) use file::{FileDelete, FileDeleted, FileExists, FileFound, FileRename, FileRenamed};
 pub(crate) use fs::{
@@ -23,9 +25,15 @@ use crate::files::Files;
 
 /// Groups that the service answers: those of its own, and tools of workspaces that work in a place where
 /// no workspace is named.
-pub(crate) const SERVED: &[&ToolGroup<ServiceActor<Files>>] =
-    &[&fs::FAMILY, &file::FAMILY, &dir::FAMILY, &lang::FAMILY, &without_workspace::FAMILY];
+pub(crate) const SERVED: &[&ToolGroup<ServiceActor<Files>>] = &[
+    &fs::FAMILY,
+    &file::FAMILY,
+    &dir::FAMILY,
+    &lang::FAMILY,
+    &agent::FAMILY,
+    &without_workspace::FAMILY,
+];
 
 /// Groups of tools, in listing order.
 pub(crate) const FAMILIES: &[&ToolGroup<ServiceActor<Files>>] =
-    &[&fs::FAMILY, &file::FAMILY, &dir::FAMILY, &lang::FAMILY];
+    &[&fs::FAMILY, &file::FAMILY, &dir::FAMILY, &lang::FAMILY, &agent::FAMILY];

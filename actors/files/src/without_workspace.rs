@@ -2,43 +2,33 @@
 
 use std::sync::Arc;
 
+use hivekeep_file_engine::{
+    EditFileText, MAX_EDIT_BYTES, Occurrences, ReadText, TextEdit, WriteText,
+};
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 
 use crate::{
     codes,
-    engine::{
-        edit::{self, MAX_EDIT_BYTES, Occurrences, TextEdit},
-        read, write,
-    },
-    files::Files,
+    files::{Answer, Files},
     languages,
-    place_path::PlacePath,
-    places::Place,
     tools::{FsPath, PlaceContent, PlaceEdit, PlaceEdited, PlaceRead, PlaceWrite, PlaceWritten},
 };
-
-type Answer<T> = Result<T, ToolError>;
 
 impl Files {
     pub(crate) async fn place_read(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: PlaceRead,
     ) -> Answer<PlaceContent> {
-        let (offset, limit) = (input.offset, input.limit);
-        let work = move |place: &Place, path: &PlacePath, _: &_| {
-            // One byte more than is returned tells a file that does not fit.
-            let read =
-                read::text(place.root()?, path, offset, limit.unwrap_or(MAX_EDIT_BYTES + 1))?;
-            if read.text.len() as u64 > MAX_EDIT_BYTES {
-                let message = format!("`{path}` holds {} bytes", read.size_bytes);
-                return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message)
-                    .next("read it in parts with offset and limit"));
-            }
-            Ok(read)
-        };
-        let (read, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
+        let PlaceRead { place, path, offset, limit } = input;
+        // One byte more than is returned tells a file that does not fit.
+        let asked = ReadText { path, offset, limit: limit.unwrap_or(MAX_EDIT_BYTES + 1) };
+        let (read, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        if read.text.len() as u64 > MAX_EDIT_BYTES {
+            let message = format!("`{path}` holds {} bytes", read.size_bytes);
+            return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message)
+                .next("read it in parts with offset and limit"));
+        }
         Ok(PlaceContent {
             place,
             language: languages::detect(&path),
@@ -52,32 +42,29 @@ impl Files {
 
     pub(crate) async fn place_write(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: PlaceWrite,
     ) -> Answer<PlaceWritten> {
         let mode = input.mode.as_deref().map(mode_of).transpose()?;
         let bytes = input.content.len() as u64;
-        let work = move |place: &Place, path: &PlacePath, _: &_| {
-            write::write(place, path, &input.content, mode)
-        };
+        let asked = WriteText { path: input.path, content: input.content, mode };
         let (written, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
-        let mode = format!("{:04o}", written.mode);
+            self.run(&cx, input.place.as_deref(), asked).await?;
+        let mode = format!("{:04o}", written.mode & 0o7777);
         Ok(PlaceWritten { place, path, bytes, replaced: written.existed, mode })
     }
 
     pub(crate) async fn place_edit(
         self: Arc<Self>,
-        _: CallCx,
+        cx: CallCx,
         input: PlaceEdit,
     ) -> Answer<PlaceEdited> {
         let which = if input.replace_all { Occurrences::All } else { Occurrences::First };
-        let edits = [TextEdit { which, old: input.old_string, new: input.new_string }];
-        let work = move |place: &Place, path: &PlacePath, _: &_| edit::edit(place, path, &edits);
-        let (edited, FsPath { place, path }) =
-            self.run(input.place.as_deref(), &input.path, work).await?;
-        let replacements = if input.replace_all { edited.occurrences } else { 1 };
+        let edits = vec![TextEdit { which, old: input.old_string, new: input.new_string }];
+        let asked = EditFileText { path: input.path, edits, expected: None };
+        let (edited, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
         let occurrences = edited.occurrences;
+        let replacements = if input.replace_all { occurrences } else { 1 };
         Ok(PlaceEdited { place, path, success: true, replacements, occurrences })
     }
 }

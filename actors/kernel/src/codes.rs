@@ -101,6 +101,16 @@ crate::codes! {
         cause: "The guest is booting or hung, or its daemon was killed.",
         next: "Repeat the call; `workspace_info` shows the link and `workspace_logs` the console.",
     }
+    /// The guest's answers break the protocol.
+    GUEST_MISBEHAVES = "guest_misbehaves" {
+        cause: "The guest daemon was tampered with or is defective.",
+        next: "Destroy the workspace, or restore a snapshot from before.",
+    }
+    /// The workspace's disk is full.
+    GUEST_DISK_FULL = "guest_disk_full" {
+        cause: "The workspace has written as much as its `disk_gb` allows.",
+        next: "Free space in the workspace, or make one with a larger `disk_gb`.",
+    }
     /// The guest knows no task of this id.
     UNKNOWN_TASK = "unknown_task" {
         cause: "The task was never given to this guest, or has been removed from it.",

@@ -7,19 +7,19 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_git::GitOptions;
 use hivekeep_kernel::{
     Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
-    ports::{DefaultSize, Tasks},
+    ports::{DefaultSize, Tasks, WorkspaceFiles},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, TasksHandle, backup::DisksHandle, codes, shared::Shared, tools, workspaces::Msg,
-    workspaces::Workspaces,
+    Options, TasksHandle, WorkspaceFilesHandle, backup::DisksHandle, codes, shared::Shared, tools,
+    workspaces::Msg, workspaces::Workspaces,
 };
 
 /// How long an ordered stop waits for machines to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`DefaultSize`] and [`DisksHandle`].
+/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`WorkspaceFiles`], [`DefaultSize`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
 impl Family for WorkspaceFamily {
@@ -55,6 +55,8 @@ workspace_adopt takes it over.";
         let shared = Shared::open(daemon, options, GitOptions::clone(&git)).await?;
         daemon.ports.offer(Arc::new(DefaultSize(size)));
         daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
+        let files = WorkspaceFilesHandle::new(shared.clone());
+        daemon.ports.offer::<dyn WorkspaceFiles>(Arc::new(files));
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
         Ok(Mounted::default()

@@ -42,6 +42,7 @@ pub mod tools;
 mod traffic;
 mod transfer_quota;
 mod workspace;
+mod workspace_files;
 mod workspaces;
 
 pub use directory::WorkspaceDirectory;
@@ -52,4 +53,5 @@ pub use options::{ClassOptions, Options, PoolOptions};
 pub use shared::Shared;
 pub use tasks::TasksHandle;
 pub use tools::catalogue;
+pub use workspace_files::WorkspaceFilesHandle;
 pub use workspaces::{Msg, Workspaces};

@@ -18,6 +18,7 @@ const STORE: &str = "hivekeep-store";
 const RUNTIME: &str = "hivekeep-runtime";
 const PROTOCOL: &str = "hivekeep-protocol";
 const TREES: &str = "hivekeep-trees";
+const FILE_ENGINE: &str = "hivekeep-file-engine";
 const IMAGE: &str = "hivekeep-image";
 const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
@@ -27,7 +28,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -55,7 +56,8 @@ const RULES: [Rule; 17] = [
         house: &[],
         others: Some(&["crc32fast", "postcard", "serde", "serde_bytes", "thiserror", "zeroize"]),
     },
-    Rule { name: "hivekeep-guest", house: &[PROTOCOL], others: None },
+    Rule { name: "hivekeep-guest", house: &[PROTOCOL, FILE_ENGINE], others: None },
+    Rule { name: FILE_ENGINE, house: &[TREES], others: None },
     Rule { name: STORE, house: &[KERNEL], others: None },
     Rule { name: RUNTIME, house: &[KERNEL, STORE], others: None },
     Rule { name: "hivekeep-registry", house: &[KERNEL, STORE, RUNTIME], others: None },
@@ -69,7 +71,7 @@ const RULES: [Rule; 17] = [
         house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES, TESTKIT],
         others: None,
     },
-    Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, TREES, TESTKIT], others: None },
+    Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },
@@ -91,7 +93,7 @@ const ONLY_IN: [(&str, &[&str]); 7] = [
     ("clap", &[ROOT, "xtask"]),
     ("anyhow", &[ROOT, "xtask"]),
     ("governor", &[ROOT, "hivekeep-team"]),
-    ("postcard", &[PROTOCOL]),
+    ("postcard", &[PROTOCOL, FILE_ENGINE]),
 ];
 
 /// What the guest must do without: it is small, and trusted with nothing.

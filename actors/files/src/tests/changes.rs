@@ -7,13 +7,13 @@ use std::{
 
 use proptest::prelude::*;
 use serde_json::json;
-use tempfile::TempDir;
+
+use hivekeep_file_engine::{
+    EditFileText, EditOutcome, FileError, FileErrorKind, FileOutcome, FileRoot, Occurrences,
+    ReadText, TextEdit, run,
+};
 
 use super::stage::{Stage, every_tool};
-use crate::{
-    Options,
-    engine::edit::{self, Occurrences, TextEdit},
-};
 
 #[tokio::test]
 async fn a_day_of_work() {
@@ -132,11 +132,12 @@ async fn large_files_go_by_ranges_and_binary_ones_are_told() {
     assert!(read == text, "ranges add up to the file");
     let inside = stage.good("read", json!({ "path": "t", "offset": 2, "limit": 8 })).await;
     assert_eq!((&inside["offset"], &inside["content"]), (&json!(3), &json!("€😀")));
-    let root = cap_std::fs::Dir::open_ambient_dir(stage.work(""), cap_std::ambient_authority());
-    let path = crate::place_path::PlacePath::parse("t").expect("a path");
+    let root = FileRoot::folder(&stage.work("")).expect("opened");
     for offset in 0..20 {
-        let read = crate::engine::read::text(root.as_ref().expect("there"), &path, offset, 1);
-        let read = read.unwrap_or_else(|error| panic!("{offset}: {error}"));
+        let asked = ReadText { path: "t".to_owned(), offset, limit: 1 };
+        let Ok(FileOutcome::ReadText(read)) = run(&root, &asked.into(), &|| false) else {
+            panic!("{offset} is not read");
+        };
         assert!(read.next_offset > offset && !read.text.is_empty(), "{offset} makes progress");
     }
     for bytes in [&b"\xff\xfe"[..], b"a\0b", b"cut \xe2\x82"] {
@@ -158,7 +159,8 @@ async fn a_place_for_reading_is_only_read() {
         match stage.call(tool, args).await {
             Ok(answer) => {
                 assert!(
-                    ["read", "grep", "file_exists"].contains(&tool) && answer["place"] == "look",
+                    ["read", "=read", "grep", "file_exists"].contains(&tool)
+                        && answer["place"] == "look",
                     "{tool}: {answer}"
                 );
             }
@@ -171,8 +173,6 @@ async fn a_place_for_reading_is_only_read() {
     assert_eq!(fs::read_to_string(stage.work("f")).expect("there"), "secret");
     let unknown = json!({ "path": "f", "place": "elsewhere" });
     assert_eq!(stage.refused("read", unknown).await, "place_unknown");
-    let none = Stage::of(Options::default(), TempDir::new().expect("a folder")).await;
-    assert_eq!(none.refused("read", json!({ "path": "f" })).await, "place_unknown");
 }
 
 #[tokio::test]
@@ -262,26 +262,29 @@ async fn files_are_moved_looked_for_and_deleted() {
 
 #[tokio::test]
 async fn edits_replace_the_first_or_each_and_count() {
-    let place = |path: &str| crate::place_path::PlacePath::parse(path).expect("a path");
     let stage = Stage::new().await;
     fs::write(stage.work("f"), "a b a b a").expect("written");
-    let places = stage.places();
-    let work = places.find(None).expect("the default");
-    let edit = |which| [TextEdit { which, old: "a".to_owned(), new: "aa".to_owned() }];
-    let done = edit::edit(&work, &place("f"), &edit(Occurrences::First)).expect("edited");
+    let root = FileRoot::folder(&stage.work("")).expect("opened");
+    let edit = |which, new: String| -> Result<EditOutcome, FileError> {
+        let edits = vec![TextEdit { which, old: "a".to_owned(), new }];
+        let asked = EditFileText { path: "f".to_owned(), edits, expected: None };
+        match run(&root, &asked.into(), &|| false)? {
+            FileOutcome::EditFileText(done) => Ok(done),
+            other => panic!("{other:?}"),
+        }
+    };
+    let done = edit(Occurrences::First, "aa".to_owned()).expect("edited");
     assert_eq!(
         (done.occurrences, fs::read_to_string(stage.work("f")).expect("there").as_str()),
         (3, "aa b a b a")
     );
-    let done = edit::edit(&work, &place("f"), &edit(Occurrences::All)).expect("edited");
+    let done = edit(Occurrences::All, "aa".to_owned()).expect("edited");
     assert_eq!(
         (done.occurrences, fs::read_to_string(stage.work("f")).expect("there").as_str()),
         (4, "aaaa b aa b aa")
     );
-    let huge =
-        [TextEdit { which: Occurrences::All, old: "a".to_owned(), new: "x".repeat(3 << 20) }];
-    let refused = edit::edit(&work, &place("f"), &huge).expect_err("too large");
-    assert_eq!(refused.code, "too_large");
+    let refused = edit(Occurrences::All, "x".repeat(3 << 20)).expect_err("too large");
+    assert_eq!(refused.kind, FileErrorKind::TooLarge);
 }
 
 #[tokio::test]

@@ -27,7 +27,8 @@ fn sorted(list: &serde_json::Value) -> Vec<String> {
 
 async fn over(folder: &Path) -> Stage {
     let place = PlaceOptions { folder: folder.to_owned(), read_only: true };
-    let options = Options { default_place: None, places: [("tree".to_owned(), place)].into() };
+    let places = [("tree".to_owned(), place)].into();
+    let options = Options { places, ..Options::default() };
     Stage::of(options, TempDir::new().expect("a folder")).await
 }
 

@@ -5,14 +5,16 @@ use std::{path::PathBuf, sync::Arc};
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Resources, SessionId, ToolError, User,
-    ports::{Hold, LateTools, SessionQuotas, Standing},
+    ports::{Hold, SessionQuotas, Standing, WorkspaceFiles},
 };
+use hivekeep_runtime::Daemon;
 use hivekeep_testkit::{Rig, RigServices};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Duration;
 
-use crate::{FilesFamily, Options, PlaceOptions, places::Places};
+use super::machines::{MachineFiles, MachineTools, Machines};
+use crate::{FilesFamily, Options, PlaceOptions};
 
 struct Nobody;
 
@@ -37,6 +39,7 @@ impl SessionQuotas for Nobody {
 pub(super) struct Stage {
     rig: Rig<FilesFamily>,
     folder: TempDir,
+    pub(super) machines: Arc<Machines>,
 }
 
 impl Stage {
@@ -48,24 +51,30 @@ impl Stage {
         }
         let place = |read_only| PlaceOptions { folder: path("work"), read_only };
         let places = [("work".to_owned(), place(false)), ("look".to_owned(), place(true))];
-        Self::of(Options { default_place: Some("work".to_owned()), places: places.into() }, folder)
+        let default_place = Some("work".to_owned());
+        Self::of(Options { default_place, places: places.into(), ..Options::default() }, folder)
             .await
     }
 
     pub(super) async fn of(options: Options, folder: TempDir) -> Self {
+        let machines = Machines::at(folder.path().to_owned());
+        let offered = machines.clone();
         let services = RigServices {
             sessions: Arc::new(Nobody),
-            tools: Arc::new(LateTools::default()),
-            offer: Arc::new(|_| ()),
+            tools: Arc::new(MachineTools(machines.clone())),
+            offer: Arc::new(move |ports| {
+                ports.offer::<dyn WorkspaceFiles>(Arc::new(MachineFiles(offered.clone())));
+            }),
         };
-        Self { rig: Rig::new(options, services).await, folder }
+        Self { rig: Rig::new(options, services).await, folder, machines }
     }
 
-    /// The places themselves, without the tools.
-    pub(super) fn places(&self) -> Places {
-        let place = PlaceOptions { folder: self.work(""), read_only: false };
-        let options = Options { default_place: None, places: [("work".to_owned(), place)].into() };
-        Places::new(&options, hivekeep_kernel::Room::default())
+    pub(super) fn session(&self) -> SessionId {
+        self.rig.session
+    }
+
+    pub(super) fn daemon(&self) -> &Daemon {
+        &self.rig.daemon
     }
 
     /// A path in the place.
@@ -78,8 +87,17 @@ impl Stage {
         self.folder.path().join("outside").join(path)
     }
 
-    /// Calls a tool; those of `fs` by the second part of their names.
+    /// Calls a tool by its whole name.
+    pub(super) async fn tool(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
+        self.rig.call(tool, args).await
+    }
+
+    /// Calls a tool; those of `fs` by the second part of their names, those that are called as one of
+    /// them behind `=`.
     pub(super) async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
+        if let Some(tool) = tool.strip_prefix('=') {
+            return self.tool(tool, args).await;
+        }
         let tool = if tool.contains('_') && tool != "create_dir" && tool != "multi_edit" {
             tool.to_owned()
         } else {
@@ -103,6 +121,8 @@ impl Stage {
 /// Every tool, with a path in each place where it takes one.
 pub(super) fn every_tool(path: &str) -> Vec<(&'static str, Value)> {
     let edit = json!({ "target_content": "secret", "replacement_content": "x" });
+    let patch =
+        json!({ "path": path, "operation": "replace", "old_string": "secret", "new_string": "x" });
     vec![
         ("read", json!({ "path": path })),
         ("write", json!({ "path": path, "content": "x" })),
@@ -119,5 +139,8 @@ pub(super) fn every_tool(path: &str) -> Vec<(&'static str, Value)> {
         ("file_exists", json!({ "path": path })),
         ("dir_list", json!({ "path": path })),
         ("dir_create", json!({ "path": path })),
+        ("=read", json!({ "path": path })),
+        ("=patch", json!({ "path": path, "operation": "create", "content": "x" })),
+        ("=patch", patch),
     ]
 }

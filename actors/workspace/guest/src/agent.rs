@@ -11,6 +11,7 @@ use hivekeep_protocol::{Frame, FrameKind, GuestEvent, encode};
 use tokio_util::sync::CancellationToken;
 
 use crate::contain::Contain;
+use crate::files::operation::FileOperations;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
 use crate::jobs::JobsFolder;
@@ -42,6 +43,7 @@ pub struct Agent {
     pub(crate) contain: Contain,
     pub(crate) jobs: JobsFolder,
     pub(crate) tasks: GuestTasks,
+    pub(crate) files: FileOperations,
     pub(crate) links: EventListeners,
     /// Held by the one call at a time that sets the interface, never across an await.
     pub(crate) network: Mutex<()>,

@@ -3,6 +3,7 @@
 mod append;
 pub mod edit;
 pub mod list;
+pub(crate) mod operation;
 mod path;
 pub mod read;
 pub mod temp;

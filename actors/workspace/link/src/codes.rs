@@ -13,20 +13,10 @@ hivekeep_kernel::codes! {
         cause: "The machine was made by another daemon, or its guest speaks another version of the protocol.",
         next: "Stop and start the workspace, so that it runs this daemon's guest.",
     }
-    /// The guest's answers break the protocol.
-    GUEST_MISBEHAVES = "guest_misbehaves" {
-        cause: "The guest daemon was tampered with or is defective.",
-        next: "Destroy the workspace, or restore a snapshot from before.",
-    }
     /// A file of the host could not be read or written.
     HOST_FILE_FAILED = "host_file_failed" {
         cause: "Missing permissions, a file that changed during the transfer, or a failing disk.",
         next: "The message names the error; look at the file and its folder on the host.",
-    }
-    /// The workspace's disk is full.
-    GUEST_DISK_FULL = "guest_disk_full" {
-        cause: "The workspace has written as much as its `disk_gb` allows.",
-        next: "Free space in the workspace, or make one with a larger `disk_gb`.",
     }
     /// The guest runs as many things at once as it may.
     GUEST_BUSY = "guest_busy" {

@@ -29,6 +29,8 @@ pub(super) enum Exchange {
     Download,
     /// The host sends content.
     Upload,
+    /// The host sends content, then the guest does.
+    Both,
 }
 
 /// Payload of a data frame, its stream byte still in front.
@@ -77,6 +79,7 @@ impl Inbox {
             Exchange::Plain => (0, 0),
             Exchange::Output | Exchange::Download => (credit, 0),
             Exchange::Upload => (0, credit),
+            Exchange::Both => (credit, credit),
         };
         Self {
             id,
@@ -98,7 +101,7 @@ impl Inbox {
             return Err(Violation::DataSize(payload.len()));
         }
         let (stream, lane) = match (Stream::try_from(stream), self.exchange) {
-            (Ok(Stream::Content), Exchange::Download) => (Stream::Content, 0),
+            (Ok(Stream::Content), Exchange::Download | Exchange::Both) => (Stream::Content, 0),
             (Ok(Stream::Stdout), Exchange::Output) => (Stream::Stdout, 0),
             (Ok(Stream::Stderr), Exchange::Output) => (Stream::Stderr, 1),
             _ => return Err(Violation::WrongStream(self.id)),
@@ -126,7 +129,7 @@ impl Inbox {
 
     /// Accepts credit of the guest, which lets the host send more.
     pub(super) fn credit(&mut self, bytes: u32) {
-        if self.exchange == Exchange::Upload {
+        if matches!(self.exchange, Exchange::Upload | Exchange::Both) {
             self.host_credit = self.host_credit.saturating_add(u64::from(bytes));
         }
     }

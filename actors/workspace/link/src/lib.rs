@@ -24,6 +24,7 @@ mod events;
 mod exec;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
+mod file_operation;
 mod follow;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

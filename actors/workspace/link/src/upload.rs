@@ -62,7 +62,7 @@ enum Go {
 }
 
 /// Sends the content and its end. Returns a reply that came before that.
-async fn send(
+pub(super) async fn send(
     call: &mut OpenCall,
     size_bytes: u64,
     source: &mut (impl AsyncRead + Send + Unpin),

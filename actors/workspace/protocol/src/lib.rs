@@ -22,6 +22,7 @@
 mod asking;
 mod encode;
 mod error;
+mod file_operation;
 mod files;
 mod frame;
 mod hello;
@@ -37,6 +38,7 @@ mod tasks;
 pub use asking::{Credential, ExecAsked, ExecAsking, Secret};
 pub use encode::{DecodeError, EncodeError, decode, encode};
 pub use error::{GuestCode, GuestError};
+pub use file_operation::{FileOperationDone, RunFileOperation};
 pub use files::{
     EditFile, EditFileReply, EntryKind, FileEntry, FileStat, ListFolder, ListFolderReply, ReadFile,
     ReadFileReply, WriteFile, WriteFileReply,

@@ -30,6 +30,10 @@ pub const MAX_LIST_ENTRIES: usize = 2000;
 /// Maximum size of a file that [`crate::EditFile`] opens.
 pub const MAX_EDIT_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Maximum number of file operations that walk a tree, and of those that do not, that a guest runs at
+/// once; others wait.
+pub const FILE_OPERATIONS_AT_ONCE: usize = 2;
+
 /// Maximum number of jobs that a guest keeps, running and finished together.
 pub const MAX_JOBS: usize = 1000;
 

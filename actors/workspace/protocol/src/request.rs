@@ -90,6 +90,8 @@ requests! {
     TaskCancel => TaskCancelled,
     /// Read a task's output.
     TaskRead => TaskReadReply,
+    /// Run an operation of the file engine.
+    RunFileOperation => FileOperationDone,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -13,7 +13,7 @@ pub(crate) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
 pub struct FileWrite {
     /// Id or name of the workspace. Default: the place.
     pub workspace_id: Option<String>,
-    /// Name of a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
+    /// Name of a place, such as a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
     pub place: Option<String>,
     /// Absolute path in the workspace, or the place.
     pub path: String,
@@ -46,7 +46,7 @@ pub struct FileWritten {
 pub struct FileRead {
     /// Id or name of the workspace. Default: the place.
     pub workspace_id: Option<String>,
-    /// Name of a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
+    /// Name of a place, such as a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
     pub place: Option<String>,
     /// Absolute path in the workspace, or the place.
     pub path: String,
@@ -85,7 +85,7 @@ pub struct FileContent {
 pub struct FileEdit {
     /// Id or name of the workspace. Default: the place.
     pub workspace_id: Option<String>,
-    /// Name of a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
+    /// Name of a place, such as a folder of the host that the operator opened, without `workspace_id`. Default: the session's.
     pub place: Option<String>,
     /// Absolute path in the workspace, or the place.
     pub path: String,

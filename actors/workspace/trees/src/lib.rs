@@ -14,7 +14,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use hivekeep_kernel::fault_point;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, chmod, fchmod, fstat, openat, openat2,
     renameat, unlinkat,
@@ -155,7 +154,8 @@ impl Walk {
         };
         match removed {
             Ok(()) | Err(Errno::NOENT) => {
-                fault_point!("removal.after_folder");
+                #[cfg(feature = "fault-points")]
+                hivekeep_kernel::fault_point!("removal.after_folder");
                 self.changed();
             }
             // Names moved up into it, or left out by its file system while others were removed.

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Agent, EventListeners, GuestIdentity};
 use crate::carrier::GuestCarrier;
 use crate::contain::{Contain, cgroup, reaper};
+use crate::files::operation::FileOperations;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
 use crate::jobs::{self, JobsFolder};
@@ -45,6 +46,7 @@ impl Agent {
             jobs: JobsFolder::open(&settings)?,
             tasks: GuestTasks::new(&settings, &identity.boot_id, contain.clone()),
             null: std::fs::File::open("/dev/null")?,
+            files: FileOperations::new()?,
             identity,
             persona,
             freezer,

@@ -76,7 +76,10 @@ fn some_frame() -> impl Strategy<Value = Vec<u8>> {
             let asked = decode::<ToGuest>(payload);
             let writes = matches!(
                 &asked,
-                Ok(ToGuest::JobStart(_) | ToGuest::WriteFile(_) | ToGuest::EditFile(_))
+                Ok(ToGuest::JobStart(_)
+                    | ToGuest::WriteFile(_)
+                    | ToGuest::EditFile(_)
+                    | ToGuest::RunFileOperation(_))
             );
             let runs =
                 matches!(&asked, Ok(ToGuest::RunCommand(e)) if e.argv != Argv::Shell("echo x".into()));

@@ -3,6 +3,7 @@
 mod ask;
 mod client;
 mod exec;
+mod file_operations;
 mod files;
 mod guest;
 mod hostile;

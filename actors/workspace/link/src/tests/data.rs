@@ -4,7 +4,7 @@ use std::{
 };
 
 use hivekeep_protocol::{
-    FromGuest, GuestCode, GuestError, ReadFileReply, Stream, WriteFileReply,
+    FileOperationDone, FromGuest, GuestCode, GuestError, ReadFileReply, Stream, WriteFileReply,
     limits::INITIAL_CREDIT_BYTES,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
@@ -254,4 +254,41 @@ async fn a_stalled_upload_source_holds_up_nobody_and_obeys_the_deadline() {
     pong.unwrap();
     assert!(matches!(outcome, Err(LinkError::Deadline(_))), "{outcome:?}");
     cancel_seen(&mut seen).await;
+}
+
+/// A guest that answers a file operation with these bytes and says how many they are.
+async fn with_outcome(sent: Vec<u8>, outcome_bytes: u64) -> Link {
+    let link = link_to(move |_| {
+        let done = FromGuest::RunFileOperation(FileOperationDone { outcome_bytes });
+        RequestBehaviour::Send(vec![(Stream::Content, sent.clone())], Ok(done))
+    });
+    link.await.0
+}
+
+#[tokio::test]
+async fn an_outcome_of_a_file_operation_is_bounded_and_counted() {
+    // More than the credit, so that the reply comes behind the operation.
+    let sent: Vec<u8> = (0..3 * INITIAL_CREDIT_BYTES).map(|n| n as u8).collect();
+    let size = sent.len() as u64;
+    let run = async |link: &Link, max_bytes| {
+        link.run_file_operation(b"an operation".to_vec(), false, max_bytes, wait()).await
+    };
+    let honest = with_outcome(sent.clone(), size).await;
+    assert!(run(&honest, size).await.unwrap() == sent);
+    let large = with_outcome(sent.clone(), size).await;
+    let refused = run(&large, size - 1).await;
+    assert!(
+        matches!(refused, Err(LinkError::Miscounted { told_bytes, .. }) if told_bytes == size - 1)
+    );
+    let lying = with_outcome(sent, 7).await;
+    let refused = run(&lying, size).await;
+    assert!(matches!(refused, Err(LinkError::Miscounted { told_bytes: 7, .. })));
+    let old = link_to(|_| {
+        let unknown = GuestError::new(GuestCode::Unsupported, "of an older daemon");
+        RequestBehaviour::Send(vec![], Err(unknown))
+    });
+    let refused = run(&old.await.0, size).await;
+    assert!(
+        matches!(refused, Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported)
+    );
 }

@@ -3,28 +3,43 @@
 use std::{
     io::{self, Write},
     os::fd::AsRawFd,
-    sync::PoisonError,
+    sync::{
+        PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
-use hivekeep_kernel::{Layer, ToolError};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, linkat, openat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
-use super::{
-    edit::MAX_EDIT_BYTES,
-    failed,
+use crate::{
+    FileError, FileErrorKind, FileRoot, PlacePath,
+    edit::within,
+    error::failed,
     folders::{make_all, sync},
     read::regular,
 };
-use crate::{codes, place_path::PlacePath, places::Place};
 
 /// Links that one path may pass, as in the kernel.
 const MOST_LINKS: usize = 40;
 
+/// Replaces the whole content of a file, whatever state it is in. Missing folders are made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteText {
+    /// File.
+    pub path: String,
+    /// Content.
+    pub content: String,
+    /// Permission bits in place of the old ones.
+    pub mode: Option<u32>,
+}
+
 /// State of a file, by which a change by others is noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileVersion {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileVersion {
     inode: (u64, u64),
     size: u64,
     changed: (i64, i64),
@@ -43,12 +58,12 @@ impl FileVersion {
 }
 
 /// Outcome of a replacement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Replaced {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
     /// True if there was a file before.
-    pub(crate) existed: bool,
+    pub existed: bool,
     /// Permission bits of the file now.
-    pub(crate) mode: u32,
+    pub mode: u32,
 }
 
 /// Refusal of a replacement.
@@ -56,28 +71,28 @@ pub(crate) enum WriteError {
     /// The file is not in the state that was expected; nothing was written.
     Changed,
     /// Anything else.
-    Failed(ToolError),
+    Failed(FileError),
 }
 
-impl From<ToolError> for WriteError {
-    fn from(error: ToolError) -> Self {
+impl From<FileError> for WriteError {
+    fn from(error: FileError) -> Self {
         Self::Failed(error)
     }
 }
 
 /// Follows links at the end of a path: what is written is the file that they lead to.
-fn target(root: &Dir, path: &PlacePath) -> Result<PlacePath, ToolError> {
-    let mut path = path.clone();
+fn target(root: &FileRoot, path: &PlacePath) -> Result<PlacePath, FileError> {
+    let mut path = root.settled(path)?;
     for _ in 0..MOST_LINKS {
-        match root.symlink_metadata(path.as_str()) {
+        match root.dir().symlink_metadata(path.as_str()) {
             Ok(metadata) if metadata.is_symlink() => {
-                let target =
-                    root.read_link(path.as_str()).map_err(|error| failed(&error, &path))?;
+                let link = root.dir().read_link_contents(path.as_str());
+                let target = link.map_err(|error| failed(&error, &path))?;
                 let Some(target) = target.to_str() else {
                     let message = format!("`{path}` is a link to a name that is not UTF-8");
-                    return Err(ToolError::new(Layer::Actor, codes::INVALID_PATH, message));
+                    return Err(FileError::new(FileErrorKind::InvalidPath, message));
                 };
-                path = path.linked(target)?;
+                path = root.settled(&path.linked(target)?)?;
             }
             _ => return Ok(path),
         }
@@ -93,22 +108,21 @@ fn target(root: &Dir, path: &PlacePath) -> Result<PlacePath, ToolError> {
 /// # Errors
 /// [`WriteError`]; the file is as it was.
 pub(crate) fn replace(
-    place: &Place,
+    root: &FileRoot,
     path: &PlacePath,
     content: &[u8],
     mode: Option<u32>,
     expected: Option<FileVersion>,
 ) -> Result<Replaced, WriteError> {
-    let root = place.writable()?;
     let path = target(root, path)?;
     let io = |error: io::Error| failed(&error, &path);
     let Some((parent, name)) = path.split() else {
         return Err(failed(&Errno::ISDIR.into(), &path).into());
     };
     if expected.is_none() {
-        make_all(root, parent).map_err(io)?;
+        make_all(root.dir(), parent).map_err(io)?;
     }
-    let folder = root.open_dir(parent).map_err(io)?;
+    let folder = root.dir().open_dir(parent).map_err(io)?;
     let before = look(&folder, name).map_err(io)?;
     if let Some(before) = &before {
         regular(before, &path)?;
@@ -126,7 +140,7 @@ pub(crate) fn replace(
         draft.file.sync_all()
     })();
     written.map_err(io)?;
-    let _alone = place.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = root.replacing.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(expected) = expected {
         let now = look(&folder, name).map_err(io)?;
         if now.is_none_or(|now| FileVersion::of(&now) != expected) {
@@ -139,24 +153,17 @@ pub(crate) fn replace(
     Ok(Replaced { existed: before.is_some(), mode })
 }
 
-/// Replaces the content of a file, whatever state it is in.
-///
 /// # Errors
-/// `too_large`, and as [`replace`].
-pub(crate) fn write(
-    place: &Place,
-    path: &PlacePath,
-    content: &str,
-    mode: Option<u32>,
-) -> Result<Replaced, ToolError> {
-    let size = content.len() as u64;
-    if size > MAX_EDIT_BYTES {
-        let message = format!("the content has {size} bytes, {MAX_EDIT_BYTES} are allowed");
-        return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message));
-    }
-    replace(place, path, content.as_bytes(), mode, None).map_err(|error| match error {
+/// `TooLarge`, and as [`replace`].
+pub(crate) fn write(root: &FileRoot, asked: &WriteText) -> Result<Replaced, FileError> {
+    let path = root.path(&asked.path)?;
+    within(&path, asked.content.len() as u64)?;
+    replace(root, &path, asked.content.as_bytes(), asked.mode, None).map_err(|error| match error {
         WriteError::Failed(error) => error,
-        WriteError::Changed => ToolError::internal("a write compared what it does not"),
+        // A write without an expected state compares none.
+        WriteError::Changed => {
+            FileError::new(FileErrorKind::Contended, format!("`{path}` changed"))
+        }
     })
 }
 
@@ -231,6 +238,10 @@ impl Drop for Draft<'_> {
     }
 }
 
+/// A name that is nobody else's: of this moment, this process and this call.
 fn draft_name() -> String {
-    format!(".{}.hivekeep-draft", uuid::Uuid::now_v7().simple())
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let (process, count) = (std::process::id(), DRAFTS.fetch_add(1, Relaxed));
+    format!(".{now:x}-{process:x}-{count:x}.hivekeep-draft")
 }

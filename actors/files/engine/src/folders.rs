@@ -3,20 +3,33 @@
 use std::io;
 
 use cap_std::fs::Dir;
-use hivekeep_kernel::ToolError;
 use rustix::fs::{Mode, OFlags, fsync, openat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
-use super::failed;
-use crate::place_path::PlacePath;
+use crate::{FileError, FileRoot, error::failed};
 
 /// Makes a folder and those that it is in; each that was made is on the disk. One that exists is left as
 /// it is.
-///
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MakeFolder {
+    /// Folder.
+    pub path: String,
+}
+
+/// The folder is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderMade;
+
 /// # Errors
 /// As [`failed`].
-pub(crate) fn make(root: &Dir, path: &PlacePath) -> Result<(), ToolError> {
-    make_all(root, path.as_str()).map_err(|error| failed(&error, path))
+pub(crate) fn make(root: &FileRoot, asked: &MakeFolder) -> Result<FolderMade, FileError> {
+    let path = root.path(&asked.path)?;
+    let settled = root.settled(&path)?;
+    // A link to a folder that is there.
+    let settled = root.followed(&settled).unwrap_or(settled);
+    make_all(root.dir(), settled.as_str()).map_err(|error| failed(&error, &path))?;
+    Ok(FolderMade)
 }
 
 /// As [`make`], for the folder of a file.

@@ -1,0 +1,186 @@
+//! Searching the contents of files by a regular expression, with ripgrep's libraries.
+
+use std::{
+    io::{self, Read},
+    path::Path,
+};
+
+use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt};
+use cap_std::fs::{File, OpenOptions, OpenOptionsExt};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    FileError, FileErrorKind, FileRoot, Stop, Unread, glob, read,
+    walk::{self, Step},
+};
+
+/// Size of a line that is shown; the rest of it is cut.
+const MAX_LINE_BYTES: usize = 500;
+/// Size of all lines that are shown.
+const MAX_SHOWN_BYTES: usize = 256 * 1024;
+/// Size of a compiled pattern.
+const MAX_PATTERN_BYTES: usize = 8 * 1024 * 1024;
+/// Size of a line that is looked through; a file with a longer one is named as unread.
+const MAX_HEAP_BYTES: usize = 16 * 1024 * 1024;
+
+/// Searches all files below a folder, or one file. Goes on counting beyond the limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrepFiles {
+    /// Folder or file.
+    pub path: String,
+    /// Regular expression in the syntax of Rust's crate `regex`.
+    pub pattern: String,
+    /// Take upper and lower case as the same.
+    pub ignore_case: bool,
+    /// Only files whose path fits this glob pattern.
+    pub glob: Option<String>,
+    /// Leave out what the `.gitignore` files below the folder exclude, and `.git`.
+    pub gitignore: bool,
+    /// Number of lines that are told, at most; they have 256 KiB together.
+    pub limit: usize,
+}
+
+/// Lines that a search found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundLines {
+    /// `path:line:content`, in the order of the walk.
+    pub shown: Vec<String>,
+    /// Number of all lines that match.
+    pub total: u64,
+    /// Number of files with one.
+    pub files: u64,
+    /// Number of binary files, which are searched up to their first NUL.
+    pub binary: u64,
+    /// What could not be read.
+    pub unread: Unread,
+}
+
+/// # Errors
+/// `InvalidPattern`, and as for a walk.
+pub(crate) fn grep(
+    root: &FileRoot,
+    asked: &GrepFiles,
+    stop: Stop<'_>,
+) -> Result<FoundLines, FileError> {
+    let matcher = RegexMatcherBuilder::new()
+        .case_insensitive(asked.ignore_case)
+        .line_terminator(Some(b'\n'))
+        .size_limit(MAX_PATTERN_BYTES)
+        .build(&asked.pattern)
+        .map_err(|error| {
+            let message = format!("`{}` is not a valid pattern: {error}", asked.pattern);
+            FileError::new(FileErrorKind::InvalidPattern, message)
+        })?;
+    let only = asked.glob.as_deref().map(glob::matcher).transpose()?;
+    let searcher = SearcherBuilder::new()
+        .line_number(true)
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(MAX_HEAP_BYTES))
+        .build();
+    let found = FoundLines::default();
+    let mut run = Run { matcher, searcher, limit: asked.limit, stop, shown_bytes: 0, found };
+    let path = root.path(&asked.path)?;
+    let top = root.followed(&path)?;
+    if root.dir().metadata(top.as_str()).is_ok_and(|metadata| metadata.is_file()) {
+        let (file, _) = read::open(root, &top)?;
+        let mut unread = Unread::default();
+        run.search(&file, &path.shown(), &mut unread);
+        run.found.unread = unread;
+        return Ok(run.found);
+    }
+    let unread = walk::walk(root.dir(), &top, asked.gitignore, stop, |step, unread| {
+        let fits = only.as_ref().is_none_or(|glob| glob.is_match(step.below));
+        if !step.kind.is_file() || !fits {
+            return;
+        }
+        match open(step) {
+            Ok(Some(file)) => run.search(&file, step.path, unread),
+            Ok(None) => {}
+            Err(error) => unread.add(step.path, error),
+        }
+    })?;
+    run.found.unread = unread;
+    Ok(run.found)
+}
+
+/// Opens a file that the walk came by; `None` when something else stands there by now.
+fn open(step: &Step<'_>) -> io::Result<Option<File>> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags).follow(FollowSymlinks::No);
+    let file = step.folder.open_with(step.name, &options)?;
+    Ok(file.metadata()?.is_file().then_some(file))
+}
+
+struct Run<'s> {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    limit: usize,
+    stop: Stop<'s>,
+    shown_bytes: usize,
+    found: FoundLines,
+}
+
+impl Run<'_> {
+    fn search(&mut self, file: &File, path: &Path, unread: &mut Unread) {
+        let before = self.found.total;
+        let reader = Stoppable { file, stop: self.stop };
+        let mut sink = LineSink {
+            path,
+            limit: self.limit,
+            shown_bytes: &mut self.shown_bytes,
+            found: &mut self.found,
+        };
+        if let Err(error) = self.searcher.search_reader(&self.matcher, reader, &mut sink) {
+            unread.add(path, error);
+        }
+        self.found.files += u64::from(self.found.total > before);
+    }
+}
+
+/// A file that ends early when nobody waits for what is in it.
+struct Stoppable<'s> {
+    file: &'s File,
+    stop: Stop<'s>,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if (self.stop)() { Ok(0) } else { self.file.read(buffer) }
+    }
+}
+
+struct LineSink<'s> {
+    path: &'s Path,
+    limit: usize,
+    shown_bytes: &'s mut usize,
+    found: &'s mut FoundLines,
+}
+
+impl Sink for LineSink<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        let lines = &mut *self.found;
+        lines.total += 1;
+        if lines.shown.len() < self.limit && *self.shown_bytes < MAX_SHOWN_BYTES {
+            let content = found.bytes().trim_ascii_end();
+            let cut = &content[..content.len().min(MAX_LINE_BYTES)];
+            let more = if cut.len() < content.len() { " […]" } else { "" };
+            let (path, text) = (self.path.display(), String::from_utf8_lossy(cut));
+            let number = found.line_number().unwrap_or_default();
+            let line = format!("{path}:{number}:{text}{more}");
+            *self.shown_bytes += line.len();
+            lines.shown.push(line);
+        }
+        Ok(true)
+    }
+
+    fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> Result<(), io::Error> {
+        self.found.binary += u64::from(finish.binary_byte_offset().is_some());
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! File operations over capability handles, as values that travel: each is run by [`run`] beneath the
+//! handle of a folder, on the host or in a guest.
+//!
+//! ```text
+//!  FileOperation ──► run(root, operation, stop) ──► FileOutcome or FileError
+//!      │ encode / decode                                  │ encode / decode, then accepts
+//!      └────────────── over a link into a guest ──────────┘
+//! ```
+//! Every path is resolved by the kernel beneath the handle, walks enter folders without following links,
+//! nothing that is not a regular file is opened, and a write is there whole or not at all. Blocks; ends
+//! early when `stop` says so. In a guest the root is `/` itself: there absolute links lead where they lead.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod codec;
+mod edit;
+mod error;
+mod folders;
+mod glob;
+mod grep;
+mod ignored;
+mod lines;
+mod list;
+mod look;
+mod operation;
+mod place_path;
+mod read;
+mod remove;
+mod rename;
+mod root;
+mod walk;
+mod write;
+
+pub use codec::{MAX_ENCODED_BYTES, decode, encode};
+pub use edit::{
+    EditFileText, EditOutcome, EditPreview, EditedText, MAX_EDIT_BYTES, Occurrences, TextEdit,
+};
+pub use error::{FileError, FileErrorKind};
+pub use folders::{FolderMade, MakeFolder};
+pub use glob::{FoundPaths, GlobFiles};
+pub use grep::{FoundLines, GrepFiles};
+pub use lines::{NumberedLines, ReadLines};
+pub use list::{FolderPage, ListEntry, ListNames};
+pub use look::{LookAt, LookedAt};
+pub use operation::{FileEffect, FileOperation, FileOutcome, Operation, run};
+pub use place_path::PlacePath;
+pub use read::{ReadText, TextRange};
+pub use remove::{PathRemoved, RemovePath};
+pub use rename::{RenamePath, Renamed};
+pub use root::FileRoot;
+pub use walk::Unread;
+pub use write::{FileVersion, Replaced, WriteText};
+
+/// Asks whether the outcome is still wanted.
+pub type Stop<'s> = &'s (dyn Fn() -> bool + 's);

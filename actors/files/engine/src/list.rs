@@ -1,0 +1,87 @@
+//! Listing a folder, a page at a time.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{FileError, FileRoot, error::failed, walk::MAX_SHOWN_BYTES};
+
+/// Lists the first names after one. Holds one page, however large the folder is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListNames {
+    /// Folder.
+    pub path: String,
+    /// Name after which the page begins.
+    pub after: Option<String>,
+    /// Number of names on the page, at most.
+    pub limit: usize,
+}
+
+/// Entry of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListEntry {
+    /// File of a size in bytes.
+    File(u64),
+    /// Folder.
+    Folder,
+    /// Link, whose own size is this.
+    Link(u64),
+    /// Device, pipe or socket.
+    Other,
+}
+
+/// Page of a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderPage {
+    /// By name; bytes that are not UTF-8 are replaced.
+    pub entries: BTreeMap<String, ListEntry>,
+    /// Number of all entries of the folder.
+    pub total: u64,
+    /// True if there are more after the last.
+    pub more: bool,
+}
+
+impl FolderPage {
+    /// Last name of a page that is not the last one.
+    pub fn next(&self) -> Option<&str> {
+        self.entries.last_key_value().filter(|_| self.more).map(|(name, _)| name.as_str())
+    }
+}
+
+/// # Errors
+/// As [`failed`].
+pub(crate) fn list(root: &FileRoot, asked: &ListNames) -> Result<FolderPage, FileError> {
+    let path = root.path(&asked.path)?;
+    let io = |error| failed(&error, &path);
+    let folder = root.dir().open_dir(root.followed(&path)?.as_str()).map_err(io)?;
+    let (mut entries, mut total, mut more) = (BTreeMap::new(), 0, false);
+    // Of a name and its entry in an answer; a page that would be larger is cut there.
+    let most = asked.limit.min(MAX_SHOWN_BYTES / 256);
+    for entry in folder.entries().map_err(io)? {
+        let entry = entry.map_err(io)?;
+        total += 1;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if asked.after.as_deref().is_some_and(|after| name.as_str() <= after) {
+            continue;
+        }
+        let last = entries.last_key_value().filter(|_| entries.len() >= most);
+        if last.is_some_and(|(last, _): (&String, &ListEntry)| &name > last) {
+            more = true;
+            continue;
+        }
+        // One that was removed meanwhile is not listed.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let row = match metadata.file_type() {
+            kind if kind.is_file() => ListEntry::File(metadata.len()),
+            kind if kind.is_dir() => ListEntry::Folder,
+            kind if kind.is_symlink() => ListEntry::Link(metadata.len()),
+            _ => ListEntry::Other,
+        };
+        entries.insert(name, row);
+        if entries.len() > most {
+            entries.pop_last();
+            more = true;
+        }
+    }
+    Ok(FolderPage { entries, total, more })
+}

@@ -1,0 +1,170 @@
+//! Catalogue of operations, with the type of each outcome.
+
+use serde::{Deserialize, Serialize};
+
+use crate::*;
+
+/// What an operation does to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileEffect {
+    /// Changes nothing.
+    Reads,
+    /// Takes away.
+    Frees,
+    /// May take room.
+    Writes,
+}
+
+/// Operation with a known type of outcome.
+pub trait Operation: Into<FileOperation> + Send + 'static {
+    /// Type of the outcome.
+    type Outcome: Send + 'static;
+    /// Path that it is about.
+    fn path(&self) -> &str;
+    /// Outcome of this operation; `None` for that of another.
+    fn outcome_of(outcome: FileOutcome) -> Option<Self::Outcome>;
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $operation:ident => $outcome:ident, $effect:ident,
+        |$root:ident, $asked:ident, $stop:ident| $run:expr;)+) => {
+        /// Operation on files. New kinds are added at the end.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum FileOperation { $($(#[$doc])* $operation($operation),)+ }
+
+        /// Outcome of an operation, in the order of [`FileOperation`].
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum FileOutcome { $(
+            #[doc = concat!("Of [`FileOperation::", stringify!($operation), "`].")]
+            $operation($outcome),
+        )+ }
+
+        $(impl From<$operation> for FileOperation {
+            fn from(operation: $operation) -> Self { Self::$operation(operation) }
+        }
+
+        impl Operation for $operation {
+            type Outcome = $outcome;
+            fn path(&self) -> &str { &self.path }
+            fn outcome_of(outcome: FileOutcome) -> Option<$outcome> {
+                match outcome { FileOutcome::$operation(outcome) => Some(outcome), _ => None }
+            }
+        })+
+
+        impl FileOperation {
+            /// What it does to the disk.
+            pub fn effect(&self) -> FileEffect {
+                match self { $(Self::$operation(_) => FileEffect::$effect,)+ }
+            }
+
+            /// Whether an outcome is one of this kind of operation.
+            fn is_kind_of(&self, outcome: &FileOutcome) -> bool {
+                match (self, outcome) {
+                    $((Self::$operation(_), FileOutcome::$operation(_)) => true,)+
+                    _ => false,
+                }
+            }
+        }
+
+        /// Runs an operation beneath a root. Blocks. Once `stop` says so, a search ends early with an
+        /// outcome that is not whole; a change is made whole or not at all.
+        ///
+        /// # Errors
+        /// [`FileError`]; what was there before is there still, but for a recursive deletion.
+        pub fn run(
+            root: &FileRoot,
+            operation: &FileOperation,
+            stop: Stop<'_>,
+        ) -> Result<FileOutcome, FileError> {
+            Ok(match operation { $(
+                FileOperation::$operation(asked) => {
+                    let ($root, $asked, $stop) = (root, asked, stop);
+                    let _not_all_ask = $stop;
+                    FileOutcome::$operation($run?)
+                }
+            )+ })
+        }
+    };
+}
+
+operations! {
+    /// A range of bytes.
+    ReadText => TextRange, Reads, |root, asked, stop| read::text(root, asked);
+    /// A range of lines.
+    ReadLines => NumberedLines, Reads, |root, asked, stop| lines::lines(root, asked, stop);
+    /// The whole content.
+    WriteText => Replaced, Writes, |root, asked, stop| write::write(root, asked);
+    /// Texts in place of others.
+    EditFileText => EditOutcome, Writes, |root, asked, stop| edit::edit(root, asked);
+    /// What edits would make.
+    EditPreview => EditedText, Reads, |root, asked, stop| edit::preview(root, asked);
+    /// A page of a folder.
+    ListNames => FolderPage, Reads, |root, asked, stop| list::list(root, asked);
+    /// A folder.
+    MakeFolder => FolderMade, Writes, |root, asked, stop| folders::make(root, asked);
+    /// A deletion.
+    RemovePath => PathRemoved, Frees, |root, asked, stop| remove::remove(root, asked);
+    /// Another name.
+    RenamePath => Renamed, Writes, |root, asked, stop| rename::rename(root, asked);
+    /// What is there.
+    LookAt => LookedAt, Reads, |root, asked, stop| look::look(root, asked);
+    /// A search of contents.
+    GrepFiles => FoundLines, Reads, |root, asked, stop| grep::grep(root, asked, stop);
+    /// A search of names.
+    GlobFiles => FoundPaths, Reads, |root, asked, stop| glob::glob(root, asked, stop);
+}
+
+impl FileOperation {
+    /// Whether it walks a tree, and may so take long.
+    pub fn walks(&self) -> bool {
+        matches!(self, Self::GrepFiles(_) | Self::GlobFiles(_))
+            || matches!(self, Self::RemovePath(asked) if asked.recursive)
+    }
+
+    /// Whether an outcome, which a guest may have made up, is one that this operation can have: of its
+    /// kind and within its limits.
+    pub fn accepts(&self, outcome: &FileOutcome) -> bool {
+        let shown =
+            |shown: usize, total: u64, limit: usize| shown <= limit && shown as u64 <= total;
+        let named = |unread: &Unread| {
+            unread.named.len() <= walk::MAX_NAMED && unread.named.len() as u64 <= unread.total
+        };
+        match (self, outcome) {
+            (Self::ReadText(asked), FileOutcome::ReadText(read)) => {
+                read.text.len() as u64 <= asked.limit.max(8)
+                    && read.next_offset.checked_sub(read.offset) == Some(read.text.len() as u64)
+            }
+            (Self::ReadLines(asked), FileOutcome::ReadLines(read)) => {
+                read.lines.len() as u64 <= asked.limit
+            }
+            (Self::ListNames(asked), FileOutcome::ListNames(page)) => {
+                shown(page.entries.len(), page.total, asked.limit)
+            }
+            (Self::GrepFiles(asked), FileOutcome::GrepFiles(found)) => {
+                shown(found.shown.len(), found.total, asked.limit) && named(&found.unread)
+            }
+            (Self::GlobFiles(asked), FileOutcome::GlobFiles(found)) => {
+                shown(found.paths.len(), found.total, asked.limit) && named(&found.unread)
+            }
+            (Self::EditPreview(_), FileOutcome::EditPreview(edited)) => {
+                edited.text.len() as u64 <= MAX_EDIT_BYTES
+            }
+            _ => self.is_kind_of(outcome),
+        }
+    }
+
+    /// Size of its encoded outcome, or of its error, at most.
+    pub fn max_answer_bytes(&self) -> u64 {
+        /// Of a name, each byte of which may be replaced, and of its entry.
+        const NAME_BYTES: u64 = 800;
+        let content = match self {
+            Self::ReadText(asked) => asked.limit.min(MAX_EDIT_BYTES + 1),
+            Self::ReadLines(_) => 2 * lines::MAX_TEXT_BYTES as u64,
+            Self::EditPreview(_) => MAX_EDIT_BYTES,
+            Self::ListNames(asked) => asked.limit as u64 * NAME_BYTES,
+            Self::GrepFiles(_) | Self::GlobFiles(_) => 2 * walk::MAX_SHOWN_BYTES as u64,
+            _ => 0,
+        };
+        content.saturating_add(64 * 1024).min(MAX_ENCODED_BYTES)
+    }
+}

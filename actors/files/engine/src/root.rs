@@ -1,0 +1,107 @@
+//! Root of operations: the handle of a folder.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use cap_std::{ambient_authority, fs::Dir};
+
+use crate::{FileError, FileErrorKind, PlacePath, error::failed};
+
+/// Folder that operations work beneath.
+#[derive(Debug)]
+pub struct FileRoot {
+    dir: Dir,
+    /// Folder that relative paths begin at, where the root is the whole system of a guest.
+    home: Option<PlacePath>,
+    /// Held while a file is compared with what was read of it and replaced; never across an await.
+    pub(crate) replacing: Mutex<()>,
+}
+
+impl FileRoot {
+    /// Opens a folder that no path and no link leaves.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn folder(folder: &Path) -> io::Result<Self> {
+        let dir = Dir::open_ambient_dir(folder, ambient_authority())?;
+        Ok(Self { dir, home: None, replacing: Mutex::default() })
+    }
+
+    /// Opens `/` of a guest, where there is nothing to leave: relative paths begin at the absolute path
+    /// `home`, and absolute links are followed.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn system(home: &str) -> Result<Self, FileError> {
+        let slash = Path::new("/");
+        let dir = Dir::open_ambient_dir(slash, ambient_authority());
+        let dir = dir.map_err(|error| failed(&error, slash.display()))?;
+        let home = PlacePath::in_system("/", home)?;
+        Ok(Self { dir, home: Some(home), replacing: Mutex::default() })
+    }
+
+    /// Parses a path of an operation.
+    ///
+    /// # Errors
+    /// As [`PlacePath::parse`].
+    pub(crate) fn path(&self, text: &str) -> Result<PlacePath, FileError> {
+        match &self.home {
+            Some(home) => PlacePath::in_system(&home.to_string(), text),
+            None => PlacePath::parse(text),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// The path with every link on its way resolved that the handle's own resolver refuses: in a guest
+    /// those are absolute ones. A link exchanged meanwhile leads no further than the handle.
+    ///
+    /// # Errors
+    /// `NotFound`, and as realpath(3).
+    pub(crate) fn followed(&self, path: &PlacePath) -> Result<PlacePath, FileError> {
+        if self.home.is_none() {
+            return Ok(path.clone());
+        }
+        let real = path.in_root().canonicalize().map_err(|error| failed(&error, path))?;
+        of_system(&real, path)
+    }
+
+    /// As [`Self::followed`] for the folder that a path is in, as far as that exists; what the path names
+    /// is left alone.
+    ///
+    /// # Errors
+    /// As realpath(3).
+    pub(crate) fn settled(&self, path: &PlacePath) -> Result<PlacePath, FileError> {
+        let (Some(_), Some((parent, name))) = (&self.home, path.split()) else {
+            return Ok(path.clone());
+        };
+        let mut known = Path::new("/").join(parent);
+        let mut rest = vec![name.into()];
+        let mut real = loop {
+            match known.canonicalize() {
+                Ok(real) => break real,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let Some(name) = known.file_name() else { return Err(failed(&error, path)) };
+                    rest.push(name.to_owned());
+                    known.pop();
+                }
+                Err(error) => return Err(failed(&error, path)),
+            }
+        };
+        real.extend(rest.iter().rev());
+        of_system(&real, path)
+    }
+}
+
+fn of_system(real: &PathBuf, path: &PlacePath) -> Result<PlacePath, FileError> {
+    let text = real.to_str().ok_or_else(|| {
+        let message = format!("`{path}` passes a link to a name that is not UTF-8");
+        FileError::new(FileErrorKind::InvalidPath, message)
+    })?;
+    PlacePath::in_system("/", text)
+}

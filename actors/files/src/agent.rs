@@ -1,0 +1,130 @@
+//! Handlers of `read` and `patch`. A manifest is validated before it is put in place.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use hivekeep_file_engine::{
+    EditFileText, EditPreview, EditedText, Occurrences, ReadLines, RemovePath, TextEdit, WriteText,
+};
+use hivekeep_kernel::{CallCx, Layer, ToolError, ports::ManifestCheck};
+use serde_json::json;
+
+use crate::{
+    codes,
+    file_place::FilePlace,
+    files::{Answer, Files},
+    refuse::refused,
+    tools::{FsPath, NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered},
+    workspace_place::WORKSPACE_ROOT,
+};
+
+/// Problems of a manifest that are told.
+const MAX_PROBLEMS: usize = 20;
+
+impl Files {
+    pub(crate) async fn read_numbered(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: ReadNumbered,
+    ) -> Answer<NumberedText> {
+        let ReadNumbered { path, offset, limit, place } = input;
+        let asked = ReadLines { path, first: offset, limit };
+        let (read, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let mut content = String::new();
+        for (number, (line, cut)) in (offset..).zip(&read.lines) {
+            // Writing to a text does not fail.
+            let _ = write!(content, "{number:6}\t{line}");
+            if *cut > 0 {
+                let _ = write!(content, " [… {cut} bytes more]");
+            }
+            content.push('\n');
+        }
+        let lines = read.lines.len() as u64;
+        let next_offset = (read.left != Some(0)).then_some(offset + lines);
+        let (left, size_bytes) = (read.left, read.size_bytes);
+        Ok(NumberedText { place, path, content, lines, next_offset, left, size_bytes })
+    }
+
+    pub(crate) async fn patch(self: Arc<Self>, cx: CallCx, input: Patch) -> Answer<Patched> {
+        let Patch { path, operation, content, old_string, new_string, place } = input;
+        let place = self.places.find(&cx, place.as_deref()).await?;
+        let is_manifest = self.is_manifest(&*place, &path)?;
+        let needs = |field: &str, text: Option<String>| {
+            text.ok_or_else(|| ToolError::invalid(format!("`{field}` is needed here")))
+        };
+        let (at, replaced, lines, manifest_check) = match operation {
+            PatchOperation::Create => {
+                let content = needs("content", content)?;
+                let checked = is_manifest.then(|| self.check(&path, &content)).transpose()?;
+                let lines = content.lines().count() as u64;
+                let write = WriteText { path, content, mode: None };
+                let (written, at) = place.ask(&cx, write).await?;
+                (at, written.existed, Some(lines), checked)
+            }
+            PatchOperation::Replace => {
+                let (old, new) =
+                    (needs("old_string", old_string)?, needs("new_string", new_string)?);
+                let edits = vec![TextEdit { which: Occurrences::Only, old, new }];
+                let preview = EditPreview { path: path.clone(), edits: edits.clone() };
+                let (EditedText { text, version }, _) = place.ask(&cx, preview).await?;
+                let checked = is_manifest.then(|| self.check(&path, &text)).transpose()?;
+                // Only what was looked at is put in place.
+                let edit = EditFileText { path, edits, expected: Some(version) };
+                let (_, at) = place.ask(&cx, edit).await?;
+                (at, true, Some(text.lines().count() as u64), checked)
+            }
+            PatchOperation::Delete => {
+                let remove = RemovePath { path, recursive: false };
+                let (_, at) = place.ask(&cx, remove).await?;
+                (at, true, None, None)
+            }
+        };
+        let FsPath { place, path } = at;
+        Ok(Patched { place, path, operation, replaced, lines, manifest_check })
+    }
+
+    /// Whether a path is a manifest's: a YAML file below the folder of workflows, by its name.
+    ///
+    /// # Errors
+    /// For a path that makes no sense.
+    fn is_manifest(&self, place: &dyn FilePlace, path: &str) -> Answer<bool> {
+        let path = place.shown(path).map_err(refused)?;
+        let lower = path.to_lowercase();
+        let root = if place.workspace().is_some() { WORKSPACE_ROOT } else { "" };
+        let folder = format!("{root}/{}", self.dag_folder);
+        let (folder, path) = (normal(&folder), normal(&path));
+        let below = path.len() > folder.len() && path.starts_with(&folder);
+        let yaml = lower.ends_with(".yaml") || lower.ends_with(".yml");
+        Ok(!self.dag_folder.is_empty() && yaml && below)
+    }
+
+    /// # Errors
+    /// `manifest_refused`, with the place of each problem.
+    fn check(&self, path: &str, text: &str) -> Answer<PatchCheck> {
+        let Some(check) = self.ports.find::<dyn ManifestCheck>() else {
+            return Ok(PatchCheck::Unavailable);
+        };
+        let problems = check.check(text);
+        let Some(first) = problems.first() else { return Ok(PatchCheck::Passed) };
+        let message =
+            format!("`{path}` line {}, column {}: {}", first.line, first.column, first.message);
+        let row = |problem: &hivekeep_kernel::ports::ManifestProblem| json!({ "line": problem.line, "column": problem.column, "message": problem.message });
+        let shown: Vec<_> = problems.iter().take(MAX_PROBLEMS).map(row).collect();
+        Err(ToolError::new(Layer::Schema, codes::MANIFEST_REFUSED, message)
+            .next("mend the text and repeat the call; the file is as it was")
+            .detail("problems", shown)
+            .detail("count", problems.len()))
+    }
+}
+
+/// Names of a path, without those that lead nowhere or back.
+fn normal(path: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    names
+}

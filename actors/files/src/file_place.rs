@@ -1,0 +1,51 @@
+//! Place as an interface: where operations on files run. A folder of the host and a workspace are the two
+//! implementations; whatever else holds files is a third.
+
+use async_trait::async_trait;
+use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, Operation};
+use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
+
+use crate::{refuse::refused, tools::FsPath};
+
+/// Where files are.
+#[async_trait]
+pub(crate) trait FilePlace: Send + Sync {
+    /// Name, as results tell it.
+    fn name(&self) -> &str;
+
+    /// A path as results tell it.
+    ///
+    /// # Errors
+    /// For a path that makes no sense.
+    fn shown(&self, path: &str) -> Result<String, FileError>;
+
+    /// Workspace that it is.
+    fn workspace(&self) -> Option<WorkspaceId> {
+        None
+    }
+
+    /// Runs an operation. Whoever drops the future does not want a search any more; a change is made whole
+    /// or not at all.
+    ///
+    /// # Errors
+    /// Those of the operation, and of the place.
+    async fn run(&self, cx: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError>;
+}
+
+impl dyn FilePlace {
+    /// Runs an operation, for its outcome and the path that it was about.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) async fn ask<O: Operation>(
+        &self,
+        cx: &CallCx,
+        operation: O,
+    ) -> Result<(O::Outcome, FsPath), ToolError> {
+        let path = self.shown(operation.path()).map_err(refused)?;
+        let outcome = self.run(cx, operation.into()).await?;
+        let outcome = O::outcome_of(outcome)
+            .ok_or_else(|| ToolError::internal("an outcome of another operation"))?;
+        Ok((outcome, FsPath { place: self.name().to_owned(), path }))
+    }
+}

@@ -1,0 +1,107 @@
+//! Folder of the host as a place: opened once and kept as a handle.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+use async_trait::async_trait;
+use hivekeep_file_engine::{
+    FileEffect, FileError, FileOperation, FileOutcome, FileRoot, PlacePath, run,
+};
+use hivekeep_kernel::{CallCx, Layer, Room, ToolError};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{PlaceOptions, codes, file_place::FilePlace, refuse::refused};
+
+/// Calls that work in one place at a time.
+const MOST_AT_ONCE: usize = 8;
+
+/// Folder that the operator opened. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct HostFolder {
+    folder: Arc<Folder>,
+    /// Permits of the calls that work; others wait within their deadline. A place on a file
+    /// system that hangs holds up its own calls.
+    permits: Arc<Semaphore>,
+}
+
+struct Folder {
+    name: String,
+    path: PathBuf,
+    read_only: bool,
+    /// Handle that every path is resolved beneath, once the folder could be opened.
+    root: OnceLock<FileRoot>,
+    /// Free space of the host.
+    room: Room,
+}
+
+impl HostFolder {
+    pub(crate) fn new(name: &str, options: &PlaceOptions, room: Room) -> Self {
+        let folder = Folder {
+            name: name.to_owned(),
+            path: options.folder.clone(),
+            read_only: options.read_only,
+            root: OnceLock::new(),
+            room,
+        };
+        Self { folder: Arc::new(folder), permits: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+    }
+}
+
+impl Folder {
+    /// Root folder. One that is not there yet is looked for again at the next call.
+    ///
+    /// # Errors
+    /// `file_failed` when it cannot be opened.
+    fn root(&self) -> Result<&FileRoot, ToolError> {
+        if let Some(root) = self.root.get() {
+            return Ok(root);
+        }
+        let opened = FileRoot::folder(&self.path).map_err(|error| {
+            let message = format!("the folder of the place `{}`: {error}", self.name);
+            ToolError::new(Layer::Actor, codes::FILE_FAILED, message)
+                .next("ask the operator to make it, or work in another place")
+        })?;
+        Ok(self.root.get_or_init(|| opened))
+    }
+
+    /// Whether the place lets an operation have its effect.
+    ///
+    /// # Errors
+    /// `place_read_only`, and `host_disk_full` for what takes room.
+    fn admits(&self, effect: FileEffect) -> Result<(), ToolError> {
+        if effect != FileEffect::Reads && self.read_only {
+            let message = format!("the place `{}` may be read only", self.name);
+            return Err(ToolError::new(Layer::Policy, codes::PLACE_READ_ONLY, message)
+                .next("write in another place, or ask the operator for `read_only = false`"));
+        }
+        if effect == FileEffect::Writes { self.room.admit(&self.path) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl FilePlace for HostFolder {
+    fn name(&self) -> &str {
+        &self.folder.name
+    }
+
+    fn shown(&self, path: &str) -> Result<String, FileError> {
+        Ok(PlacePath::parse(path)?.to_string())
+    }
+
+    async fn run(&self, _: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {
+        // Never closed.
+        let permit = self.permits.clone().acquire_owned().await.ok();
+        let stop = CancellationToken::new();
+        let _nobody_waits = stop.clone().drop_guard();
+        let folder = self.folder.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            folder.admits(operation.effect())?;
+            run(folder.root()?, &operation, &|| stop.is_cancelled()).map_err(refused)
+        });
+        done.await.map_err(|panic| ToolError::internal(format!("a file tool: {panic}")))?
+    }
+}

@@ -1,0 +1,103 @@
+//! Places by name: folders of the configuration, the session's own workspace, its other workspaces.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    CallCx, Layer, ToolError,
+    ports::{FoundWorkspace, PlaceWorkspace, Places},
+};
+
+use crate::{
+    Options, codes,
+    file_place::FilePlace,
+    host_folder::HostFolder,
+    options::SESSION_PLACE,
+    session_workspace::{SessionWorkspaces, own},
+    workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
+};
+
+/// All places. A volume is another kind of entry here.
+pub(crate) struct PlaceTable {
+    folders: BTreeMap<String, Arc<HostFolder>>,
+    default: String,
+    own: SessionWorkspaces,
+}
+
+impl PlaceTable {
+    /// Of the configuration. A folder that is the only one is the default place; else the session's own
+    /// workspace is.
+    pub(crate) fn new(
+        options: &Options,
+        room: &hivekeep_kernel::Room,
+        own: SessionWorkspaces,
+    ) -> Self {
+        let folder = |(name, place): (&String, &crate::PlaceOptions)| {
+            (name.clone(), Arc::new(HostFolder::new(name, place, room.clone())))
+        };
+        let folders: BTreeMap<_, _> = options.places.iter().map(folder).collect();
+        let only = folders.keys().next().filter(|_| folders.len() == 1);
+        let default = options.default_place.as_ref().or(only);
+        let default = default.map_or(SESSION_PLACE, String::as_str).to_owned();
+        Self { folders, default, own }
+    }
+
+    /// Place of a name, or the default one. The session's own workspace runs then.
+    ///
+    /// # Errors
+    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace.
+    pub(crate) async fn find(
+        &self,
+        cx: &CallCx,
+        name: Option<&str>,
+    ) -> Result<Arc<dyn FilePlace>, ToolError> {
+        let name = name.unwrap_or(&self.default);
+        if let Some(folder) = self.folders.get(name) {
+            return Ok(folder.clone());
+        }
+        if name == SESSION_PLACE {
+            let FoundWorkspace { id, .. } = self.own.ready(cx).await?;
+            return Ok(self.of_workspace(SESSION_PLACE.to_owned(), id));
+        }
+        let found = self.own.files.find(name).ok_or_else(|| self.unknown(name))?;
+        own(cx, &found)?;
+        Ok(self.of_workspace(found.name, found.id))
+    }
+
+    fn of_workspace(&self, name: String, id: hivekeep_kernel::WorkspaceId) -> Arc<dyn FilePlace> {
+        Arc::new(WorkspacePlace { name, id, files: self.own.files.clone() })
+    }
+
+    fn unknown(&self, name: &str) -> ToolError {
+        let shown: String = name.chars().take(80).collect();
+        let folders = self.folders.keys().map(|name| format!(", `{name}`"));
+        let next = format!(
+            "there are `{SESSION_PLACE}`{} and your workspaces by id or name",
+            folders.collect::<String>(),
+        );
+        let message = format!("there is no place and no workspace `{shown}`");
+        ToolError::new(Layer::Resolve, codes::PLACE_UNKNOWN, message).next(next)
+    }
+}
+
+/// The places of sessions, as other families ask for them. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct PlacesHandle(pub(crate) Arc<PlaceTable>);
+
+#[async_trait]
+impl Places for PlacesHandle {
+    async fn workspace(
+        &self,
+        cx: &CallCx,
+        place: Option<&str>,
+    ) -> Result<PlaceWorkspace, ToolError> {
+        let place = self.0.find(cx, place).await?;
+        let Some(workspace) = place.workspace() else {
+            let message = format!("the place `{}` is a folder of the host", place.name());
+            return Err(ToolError::new(Layer::Actor, codes::PLACE_WITHOUT_COMMANDS, message)
+                .next(format!("run it in the place `{SESSION_PLACE}` or in a workspace")));
+        };
+        let (place, root) = (place.name().to_owned(), WORKSPACE_ROOT.to_owned());
+        Ok(PlaceWorkspace { workspace, place, root })
+    }
+}

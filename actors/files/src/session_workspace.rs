@@ -1,0 +1,126 @@
+//! Workspace of a session's own: made when the first call needs it, found by its name from then on.
+//!
+//! Its name follows from the session's id, and names are unique: two calls at once, or a daemon that is
+//! killed over a creation, make no second one. Nothing is recorded here; who has made it is the
+//! workspaces' family, which undoes a creation that was cut short.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{
+    CallCx, Layer, SessionId, ToolError, fault_point,
+    ports::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness},
+};
+use hivekeep_runtime::{OnBehalfOf, ToolClient};
+use serde_json::{Value, json};
+
+use crate::{SessionWorkspaceOptions, codes};
+
+/// Time for a creation or a start, whatever becomes of the call that needs it.
+const MAKING: Duration = Duration::from_secs(300);
+
+/// Makes and finds the workspaces of sessions.
+pub(crate) struct SessionWorkspaces {
+    pub(crate) files: Arc<dyn WorkspaceFiles>,
+    pub(crate) tools: ToolClient<SessionId>,
+    pub(crate) options: SessionWorkspaceOptions,
+}
+
+/// Name of a session's own workspace.
+pub(crate) fn name_of(session: SessionId) -> String {
+    format!("session-{}", session.uuid().simple())
+}
+
+impl SessionWorkspaces {
+    /// The session's own workspace, running. A creation that its call does not wait for goes on, and is
+    /// found by the next.
+    ///
+    /// # Errors
+    /// Those of making and starting a workspace; `not_owner` where another session took it over.
+    pub(crate) async fn ready(&self, cx: &CallCx) -> Result<FoundWorkspace, ToolError> {
+        let name = name_of(cx.session);
+        let caller = OnBehalfOf::call(cx);
+        loop {
+            let found = self.files.find(&name);
+            let error = match found {
+                Some(found) => {
+                    own(cx, &found)?;
+                    match found.readiness {
+                        WorkspaceReadiness::Ready => return Ok(found),
+                        WorkspaceReadiness::Changing => changing(&name),
+                        WorkspaceReadiness::Off => {
+                            cx.progress.report(0.0, None, "starting the session's workspace");
+                            let start = json!({ "workspace_id": name });
+                            match self.go_on(cx, "workspace_start", start).await {
+                                Ok(()) => continue,
+                                Err(error) => error,
+                            }
+                        }
+                    }
+                }
+                None => {
+                    cx.progress.report(0.0, None, "making the session's workspace");
+                    match self.go_on(cx, "workspace_create", self.wish(&name)).await {
+                        Ok(()) => {
+                            fault_point!("places.after_created");
+                            continue;
+                        }
+                        Err(error) => error,
+                    }
+                }
+            };
+            // Another call makes or starts it.
+            let passing =
+                error.is_any(&[codes::NAME_TAKEN, codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE]);
+            caller.wait_or(error, passing).await?;
+        }
+    }
+
+    /// Calls a tool whose work goes on when nobody waits for it.
+    async fn go_on(&self, cx: &CallCx, tool: &'static str, args: Value) -> Result<(), ToolError> {
+        // The machine is the other tool's work; this call only waits.
+        cx.slot.give_back();
+        let (tools, session) = (self.tools.clone(), cx.session);
+        let reserved = cx.reserved.clone();
+        let work = tokio::spawn(async move {
+            let caller = OnBehalfOf { reserved, ..OnBehalfOf::own(session, MAKING) };
+            let done: Result<Value, _> = tools.call(session, &caller, tool, args).await;
+            done.map(drop)
+        });
+        work.await.map_err(|panic| ToolError::internal(format!("{tool}: {panic}")))?
+    }
+
+    fn wish(&self, name: &str) -> Value {
+        let SessionWorkspaceOptions { isolation, image, vcpus, memory_mb, disk_gb } = &self.options;
+        let wish = json!({
+            "name": name, "isolation": isolation, "base_image": image,
+            "vcpus": vcpus, "memory_mb": memory_mb, "disk_gb": disk_gb,
+        });
+        match wish {
+            Value::Object(fields) => {
+                fields.into_iter().filter(|(_, value)| !value.is_null()).collect()
+            }
+            other => other,
+        }
+    }
+}
+
+/// Whether a workspace is the caller's.
+///
+/// # Errors
+/// `not_owner`.
+pub(crate) fn own(cx: &CallCx, found: &FoundWorkspace) -> Result<(), ToolError> {
+    if found.owner == Some(cx.session) {
+        return Ok(());
+    }
+    let whose = if found.owner.is_some() { "another session" } else { "nobody" };
+    let message = format!("workspace `{}` belongs to {whose}", found.name);
+    Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
+        .next("workspace_adopt takes over a workspace whose session is gone"))
+}
+
+fn changing(name: &str) -> ToolError {
+    let message = format!("workspace `{name}` is on its way to another state");
+    ToolError::new(Layer::Actor, codes::WORKSPACE_BUSY, message)
+        .next("repeat the call; workspace_list shows its state")
+        .retry_after(Duration::from_millis(250))
+}

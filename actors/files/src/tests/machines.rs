@@ -1,0 +1,116 @@
+//! Workspaces of the test's own: their guests run the real engine beneath a folder, and the tools that
+//! make and start them count.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, FileRoot, decode, encode, run};
+use hivekeep_kernel::{
+    CallCx, Layer, SessionId, ToolError, WorkspaceId,
+    ports::{FoundWorkspace, InternalCall, Tools, WorkspaceFiles, WorkspaceReadiness},
+};
+use serde_json::{Value, json};
+
+use crate::codes;
+
+/// What a guest answers instead of what the engine says.
+type Lie = Box<dyn Fn(FileOperation) -> Vec<u8> + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Machines {
+    /// Folder that is every guest's home.
+    pub(super) home: PathBuf,
+    pub(super) known: Mutex<BTreeMap<String, FoundWorkspace>>,
+    /// Calls of tools, with their inputs.
+    pub(super) calls: Mutex<Vec<(&'static str, Value)>>,
+    pub(super) lie: Mutex<Option<Lie>>,
+}
+
+impl Machines {
+    pub(super) fn at(home: PathBuf) -> Arc<Self> {
+        Arc::new(Self { home, ..Self::default() })
+    }
+
+    pub(super) fn put(&self, name: &str, owner: Option<SessionId>, readiness: WorkspaceReadiness) {
+        let found =
+            FoundWorkspace { id: WorkspaceId::new(), name: name.to_owned(), owner, readiness };
+        self.known.lock().expect("no panic").insert(name.to_owned(), found);
+    }
+
+    /// How often a tool was called.
+    pub(super) fn count(&self, tool: &str) -> usize {
+        self.calls.lock().expect("no panic").iter().filter(|(name, _)| *name == tool).count()
+    }
+
+    fn settle(&self, name: &str, readiness: WorkspaceReadiness) {
+        let mut known = self.known.lock().expect("no panic");
+        known.get_mut(name).expect("it is known").readiness = readiness;
+    }
+}
+
+/// The port of the test's workspaces.
+pub(super) struct MachineFiles(pub(super) Arc<Machines>);
+
+#[async_trait]
+impl WorkspaceFiles for MachineFiles {
+    fn find(&self, id_or_name: &str) -> Option<FoundWorkspace> {
+        let known = self.0.known.lock().expect("no panic");
+        let mut all = known.values();
+        all.find(|it| it.name == id_or_name || it.id.to_string() == id_or_name).cloned()
+    }
+
+    async fn run(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        operation: Vec<u8>,
+        _: bool,
+        max_bytes: u64,
+    ) -> Result<Vec<u8>, ToolError> {
+        let found = self.find(&id.to_string()).expect("it is known");
+        assert_eq!(found.owner, Some(cx.session), "it is judged before it gets here");
+        let operation: FileOperation = decode(&operation).expect("an operation");
+        if let Some(lie) = &*self.0.lie.lock().expect("no panic") {
+            return Ok(lie(operation));
+        }
+        let root = FileRoot::system(self.0.home.to_str().expect("UTF-8")).expect("opened");
+        let outcome: Result<FileOutcome, FileError> = run(&root, &operation, &|| false);
+        let answer = encode(&outcome).expect("it fits");
+        assert!(answer.len() as u64 <= max_bytes);
+        Ok(answer)
+    }
+}
+
+/// The tools that make and start the test's workspaces.
+pub(super) struct MachineTools(pub(super) Arc<Machines>);
+
+#[async_trait]
+impl Tools for MachineTools {
+    async fn call(
+        &self,
+        call: InternalCall,
+        tool: &'static str,
+        args: Value,
+    ) -> Result<Value, ToolError> {
+        let field = if tool == "workspace_create" { "name" } else { "workspace_id" };
+        let name = args[field].as_str().expect("a name").to_owned();
+        if tool == "workspace_create" {
+            let mut known = self.0.known.lock().expect("no panic");
+            if known.contains_key(&name) {
+                return Err(ToolError::new(Layer::Actor, codes::NAME_TAKEN, "it exists"));
+            }
+            let readiness = WorkspaceReadiness::Changing;
+            let (id, owner) = (WorkspaceId::new(), Some(call.session));
+            known.insert(name.clone(), FoundWorkspace { id, name: name.clone(), owner, readiness });
+        }
+        self.0.calls.lock().expect("no panic").push((tool, args));
+        // Others come by meanwhile.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        self.0.settle(&name, WorkspaceReadiness::Ready);
+        Ok(json!({}))
+    }
+}

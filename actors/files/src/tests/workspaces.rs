@@ -1,0 +1,139 @@
+//! Workspaces as places: the session's own, others of it, and guests that lie.
+
+use std::collections::BTreeMap;
+
+use hivekeep_file_engine::{
+    FileError, FileErrorKind, FileOperation, FileOutcome, FolderPage, FoundLines, FoundPaths,
+    ListEntry, TextRange, Unread, encode,
+};
+use hivekeep_kernel::{
+    Progress, SessionId,
+    ports::{Places, WorkspaceReadiness},
+};
+use hivekeep_testkit::context;
+use serde_json::json;
+use tokio::time::Duration;
+
+use super::stage::Stage;
+use crate::{Options, session_workspace::name_of};
+
+async fn without_folders() -> Stage {
+    Stage::of(Options::default(), tempfile::TempDir::new().expect("a folder")).await
+}
+
+#[tokio::test]
+async fn calls_at_once_make_one_workspace_and_later_ones_find_it() {
+    let stage = without_folders().await;
+    let calls = (0..8).map(|n| {
+        let args = json!({ "path": format!("f{n}"), "content": "x" });
+        stage.call("write", args)
+    });
+    for written in futures::future::join_all(calls).await {
+        let written = written.expect("written");
+        assert_eq!(written["place"], "session");
+        assert!(written["path"].as_str().is_some_and(|path| path.starts_with("/workspace/f")));
+    }
+    assert_eq!(stage.machines.count("workspace_create"), 1);
+    let name = name_of(stage.session());
+    let (_, wish) = stage.machines.calls.lock().expect("no panic")[0].clone();
+    assert_eq!(wish, json!({ "name": name }), "the rest is the workspaces' own default");
+    // As a daemon finds it that was killed since.
+    let machines = stage.machines.clone();
+    machines.put(&name, Some(stage.session()), WorkspaceReadiness::Off);
+    stage.good("list", json!({ "path": ".", "place": "session" })).await;
+    assert_eq!((machines.count("workspace_create"), machines.count("workspace_start")), (1, 1));
+    machines.put(&name, Some(SessionId::new()), WorkspaceReadiness::Ready);
+    assert_eq!(stage.refused("list", json!({ "path": "." })).await, "not_owner");
+}
+
+#[tokio::test]
+async fn a_creation_goes_on_when_its_call_does_not_wait() {
+    let stage = without_folders().await;
+    let places = stage.daemon().ports.need::<dyn Places>().expect("offered");
+    let cx = context(stage.session(), "cmd.run", Duration::from_secs(60), Progress::default());
+    let first = places.workspace(&cx, None);
+    assert!(tokio::time::timeout(Duration::from_millis(10), first).await.is_err());
+    let place = places.workspace(&cx, None).await.expect("the same one");
+    assert_eq!((place.place.as_str(), place.root.as_str()), ("session", "/workspace"));
+    assert_eq!(stage.machines.count("workspace_create"), 1);
+}
+
+#[tokio::test]
+async fn a_workspace_is_a_place_by_id_and_name_for_its_own_session() {
+    let stage = Stage::new().await;
+    stage.machines.put("mine", Some(stage.session()), WorkspaceReadiness::Ready);
+    stage.machines.put("theirs", Some(SessionId::new()), WorkspaceReadiness::Ready);
+    let id = stage.machines.known.lock().expect("no panic")["mine"].id;
+    for place in ["mine".to_owned(), id.to_string()] {
+        let args = json!({ "place": place, "path": "/tmp" });
+        assert_eq!(stage.good("list", args).await["place"], "mine");
+    }
+    let places = stage.daemon().ports.need::<dyn Places>().expect("offered");
+    let cx = context(stage.session(), "cmd.run", Duration::from_secs(60), Progress::default());
+    assert_eq!(places.workspace(&cx, Some("mine")).await.expect("it is").workspace, id);
+    let refused = places.workspace(&cx, Some("work")).await.expect_err("a folder of the host");
+    assert_eq!(refused.code, "place_without_commands");
+    for (place, code) in [("theirs", "not_owner"), ("nobodys", "place_unknown")] {
+        assert_eq!(stage.refused("list", json!({ "place": place, "path": "." })).await, code);
+        let refused = places.workspace(&cx, Some(place)).await.expect_err("not its own");
+        assert_eq!(refused.code, code);
+    }
+    assert_eq!(stage.good("list", json!({ "path": "." })).await["place"], "work", "the default");
+}
+
+#[tokio::test]
+async fn answers_that_no_engine_gives_are_refused() {
+    let stage = Stage::new().await;
+    stage.machines.put("w", Some(stage.session()), WorkspaceReadiness::Ready);
+    let many = || vec!["x".to_owned(); 1_000];
+    let text = |text: &str, offset, next_offset| {
+        FileOutcome::ReadText(TextRange {
+            text: text.to_owned(),
+            offset,
+            next_offset,
+            size_bytes: 1,
+        })
+    };
+    let page = (0..500).map(|n| (n.to_string(), ListEntry::Other)).collect::<BTreeMap<_, _>>();
+    let unread = || Unread { named: many(), total: 1_000 };
+    let lies = [
+        ("read", text(&"x".repeat(400_000), 0, 400_000)),
+        ("read", text("x", 7, 3)),
+        ("read", FileOutcome::MakeFolder(hivekeep_file_engine::FolderMade)),
+        ("list", FileOutcome::ListNames(FolderPage { entries: page, total: 2, more: true })),
+        ("grep", FileOutcome::GrepFiles(FoundLines { shown: many(), ..FoundLines::default() })),
+        (
+            "glob",
+            FileOutcome::GlobFiles(FoundPaths { paths: many(), total: 1_000, unread: unread() }),
+        ),
+        ("glob", FileOutcome::GlobFiles(FoundPaths { paths: vec![], total: 0, unread: unread() })),
+    ];
+    for (tool, lie) in lies {
+        let told = encode(&Ok::<_, FileError>(lie.clone())).expect("it fits");
+        *stage.machines.lie.lock().expect("no panic") = Some(Box::new(move |_| told.clone()));
+        let args = json!({ "place": "w", "path": "f", "pattern": "x" });
+        let args = match tool {
+            "read" | "list" => json!({ "place": "w", "path": "f" }),
+            _ => args,
+        };
+        assert_eq!(stage.refused(tool, args).await, "guest_misbehaves", "{tool} {lie:?}");
+    }
+    *stage.machines.lie.lock().expect("no panic") = Some(Box::new(|_| b"\xff\xff\xff".to_vec()));
+    let read = json!({ "place": "w", "path": "f" });
+    assert_eq!(stage.refused("read", read.clone()).await, "guest_misbehaves");
+    let full = FileError::new(FileErrorKind::NoSpace, "x".repeat(100_000));
+    let told = encode(&Err::<FileOutcome, _>(full)).expect("it fits");
+    *stage.machines.lie.lock().expect("no panic") =
+        Some(Box::new(move |_: FileOperation| told.clone()));
+    let error = stage.call("read", read).await.expect_err("full");
+    assert!(error.code == "guest_disk_full" && error.message.len() < 10_000, "{}", error.code);
+}
+
+#[tokio::test]
+async fn a_taken_name_of_a_workspace_is_no_folder() {
+    let stage = Stage::new().await;
+    stage.machines.put("work", Some(stage.session()), WorkspaceReadiness::Ready);
+    std::fs::write(stage.work("f"), "of the host").expect("written");
+    let read = stage.good("read", json!({ "place": "work", "path": "f" })).await;
+    assert_eq!(read["content"], "of the host", "what the operator names comes first");
+}

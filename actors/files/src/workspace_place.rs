@@ -1,0 +1,55 @@
+//! Workspace as a place: its guest runs the operations, and what it answers is checked.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, PlacePath, decode, encode};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, ports::WorkspaceFiles};
+
+use crate::{
+    codes,
+    file_place::FilePlace,
+    refuse::{refused, refused_by_guest},
+};
+
+/// Folder of a guest that relative paths begin at.
+pub(crate) const WORKSPACE_ROOT: &str = "/workspace";
+
+/// Files of one workspace.
+pub(crate) struct WorkspacePlace {
+    pub(crate) name: String,
+    pub(crate) id: WorkspaceId,
+    pub(crate) files: Arc<dyn WorkspaceFiles>,
+}
+
+#[async_trait]
+impl FilePlace for WorkspacePlace {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn shown(&self, path: &str) -> Result<String, FileError> {
+        Ok(PlacePath::in_system(WORKSPACE_ROOT, path)?.to_string())
+    }
+
+    fn workspace(&self) -> Option<WorkspaceId> {
+        Some(self.id)
+    }
+
+    async fn run(&self, cx: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {
+        let encoded = encode(&operation).map_err(refused)?;
+        let (walks, max_bytes) = (operation.walks(), operation.max_answer_bytes());
+        let answer = self.files.run(cx, self.id, encoded, walks, max_bytes).await?;
+        let misbehaves = |why: &str| {
+            let message = format!("the guest's answer to a file operation is none: {why}");
+            ToolError::new(Layer::Guest, codes::GUEST_MISBEHAVES, message)
+        };
+        let outcome: Result<FileOutcome, FileError> =
+            decode(&answer).map_err(|why| misbehaves(&why))?;
+        let outcome = outcome.map_err(refused_by_guest)?;
+        if !operation.accepts(&outcome) {
+            return Err(misbehaves("it is of another operation, or beyond its limits"));
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,55 @@
+//! Workspace file port: operations on the files of a workspace, as seen by whoever offers file tools.
+//!
+//! Operations and their outcomes travel encoded, for only the file engine on both ends reads them. A
+//! guest is not trusted: the size of an outcome is bounded here, what it says is checked by the caller.
+
+use async_trait::async_trait;
+
+use crate::{CallCx, SessionId, ToolError, WorkspaceId};
+
+/// What a workspace is ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceReadiness {
+    /// Its guest can be asked, or says why it cannot.
+    Ready,
+    /// It is on its way to another state.
+    Changing,
+    /// It has no machine and can be started.
+    Off,
+}
+
+/// Workspace as it is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundWorkspace {
+    /// Id.
+    pub id: WorkspaceId,
+    /// Unique name.
+    pub name: String,
+    /// Session that owns it; `None` when orphaned.
+    pub owner: Option<SessionId>,
+    /// What it is ready for.
+    pub readiness: WorkspaceReadiness,
+}
+
+/// Files of workspaces.
+#[async_trait]
+pub trait WorkspaceFiles: Send + Sync {
+    /// Finds a workspace by its id or name, without asking anybody. While the daemon takes up its
+    /// workspaces, one that exists may not be found yet; its name is taken all the same.
+    fn find(&self, id_or_name: &str) -> Option<FoundWorkspace>;
+
+    /// Has the guest of a workspace of the caller's session run an encoded operation; returns the
+    /// encoded outcome, of at most `max_bytes`. `walks` is true for an operation that walks a tree.
+    ///
+    /// # Errors
+    /// `workspace_not_found`; `not_owner`; `workspace_state` when it does not run; `guest_unreachable`;
+    /// `guest_unsupported` for a guest of an older daemon; those of the link.
+    async fn run(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        operation: Vec<u8>,
+        walks: bool,
+        max_bytes: u64,
+    ) -> Result<Vec<u8>, ToolError>;
+}

@@ -1,0 +1,123 @@
+//! Operations of the file engine, beneath the guest's root.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hivekeep_file_engine::{
+    self as engine, FileEffect, FileError, FileOperation, FileOutcome, FileRoot,
+};
+use hivekeep_protocol::{
+    FileOperationDone, GuestCode, GuestError, RunFileOperation, Stream, limits,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::session::call::{RequestContext, cancelled};
+use crate::session::inflow::InflowBatch;
+
+/// Folder that relative paths begin at.
+const HOME: &str = "/workspace";
+
+/// Root and places of the operations that run.
+#[derive(Debug)]
+pub(crate) struct FileOperations {
+    root: Arc<FileRoot>,
+    walks: Arc<Semaphore>,
+    others: Arc<Semaphore>,
+}
+
+impl FileOperations {
+    /// # Errors
+    /// When `/` cannot be opened.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let root = FileRoot::system(HOME).map_err(std::io::Error::other)?;
+        let places = || Arc::new(Semaphore::new(limits::FILE_OPERATIONS_AT_ONCE));
+        Ok(Self { root: Arc::new(root), walks: places(), others: places() })
+    }
+}
+
+/// Answers [`RunFileOperation`] after its outcome. It has a thread of its own: one that hangs on a file
+/// system keeps its own place, and no other call from the disk.
+///
+/// # Errors
+/// `TooLarge`; `Invalid` for what is no operation; `Cancelled`, for one that changes something only before
+/// it has begun.
+pub async fn run(
+    cx: &RequestContext,
+    asked: RunFileOperation,
+) -> Result<FileOperationDone, GuestError> {
+    let operations = &cx.agent.files;
+    if asked.operation_bytes > engine::MAX_ENCODED_BYTES {
+        let message = format!("an operation of {} bytes", asked.operation_bytes);
+        return Err(GuestError::new(GuestCode::TooLarge, message));
+    }
+    let places = if asked.walks { &operations.walks } else { &operations.others };
+    let place = tokio::select! {
+        biased;
+        () = cx.cancel.cancelled() => return Err(cancelled()),
+        place = places.clone().acquire_owned() => place.map_err(|_| cancelled())?,
+    };
+    let encoded = receive(cx, asked.operation_bytes).await?;
+    let operation: FileOperation = engine::decode(&encoded)
+        .map_err(|why| GuestError::new(GuestCode::Invalid, format!("no operation: {why}")))?;
+    drop(encoded);
+    let changes = operation.effect() != FileEffect::Reads;
+    let running = start(operations.root.clone(), operation, cx.cancel.clone(), place)?;
+    let done = tokio::select! {
+        biased;
+        () = cx.cancel.cancelled(), if !changes => return Err(cancelled()),
+        done = running => done,
+    };
+    let failed = |_| GuestError::new(GuestCode::Internal, "the file engine failed on this call");
+    let outcome = done.map_err(failed)?;
+    let encoded = engine::encode(&outcome)
+        .or_else(|error| engine::encode(&Err::<FileOutcome, _>(error)))
+        .map_err(|error| GuestError::new(GuestCode::TooLarge, error.to_string()))?;
+    drop(outcome);
+    let outcome_bytes = encoded.len() as u64;
+    cx.send(Stream::Content, Bytes::from(encoded)).await?;
+    Ok(FileOperationDone { outcome_bytes })
+}
+
+type Running = oneshot::Receiver<Result<FileOutcome, FileError>>;
+
+fn start(
+    root: Arc<FileRoot>,
+    operation: FileOperation,
+    cancel: CancellationToken,
+    place: OwnedSemaphorePermit,
+) -> Result<Running, GuestError> {
+    let (done, running) = oneshot::channel();
+    let work = move || {
+        let outcome = engine::run(&root, &operation, &|| cancel.is_cancelled());
+        drop(place);
+        // Whoever cancelled a search does not wait for it.
+        let _not_awaited = done.send(outcome);
+    };
+    let thread = std::thread::Builder::new().name("files".to_owned()).spawn(work);
+    thread.map_err(|error| GuestError::new(GuestCode::Busy, format!("no thread: {error}")))?;
+    Ok(running)
+}
+
+/// The announced bytes.
+async fn receive(cx: &RequestContext, announced: u64) -> Result<Vec<u8>, GuestError> {
+    let mut received = Vec::new();
+    loop {
+        let InflowBatch { pieces, ended } = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => return Err(cancelled()),
+            taken = cx.inflow.take() => taken,
+        };
+        let before = received.len();
+        pieces.iter().for_each(|piece| received.extend_from_slice(piece.content()));
+        let bytes = received.len() as u64;
+        if bytes > announced || (ended && bytes < announced) {
+            let message = format!("{bytes} bytes of an operation came, {announced} announced");
+            return Err(GuestError::new(GuestCode::Invalid, message));
+        }
+        if ended {
+            return Ok(received);
+        }
+        cx.replenish(received.len() - before).await?;
+    }
+}
