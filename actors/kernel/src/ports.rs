@@ -1,6 +1,7 @@
 //! Ports: small traits through which actors call each other without depending on each other's
 //! crates. The crate that owns the thing implements the trait; boot wires it.
 
+mod commands;
 mod network;
 mod places;
 mod reservation;
@@ -11,6 +12,10 @@ mod vault;
 use async_trait::async_trait;
 use std::time::Duration;
 
+pub use commands::{
+    CommandEnd, CommandLimits, CommandSpec, CommandStream, Commands, PlaceProcess, ProcessOutput,
+    ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize,
+};
 pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,

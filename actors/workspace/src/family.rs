@@ -7,19 +7,20 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_git::GitOptions;
 use hivekeep_kernel::{
     Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
-    ports::{DefaultSize, Tasks},
+    ports::{Commands, DefaultSize, Tasks},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, TasksHandle, backup::DisksHandle, codes, shared::Shared, tools, workspaces::Msg,
+    Options, TasksHandle, backup::DisksHandle, codes, commands::CommandsHandle, shared::Shared, tools, workspaces::Msg,
     workspaces::Workspaces,
 };
 
 /// How long an ordered stop waits for machines to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`DefaultSize`] and [`DisksHandle`].
+/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`Commands`], [`DefaultSize`]
+/// and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
 impl Family for WorkspaceFamily {
@@ -55,6 +56,7 @@ workspace_adopt takes it over.";
         let shared = Shared::open(daemon, options, GitOptions::clone(&git)).await?;
         daemon.ports.offer(Arc::new(DefaultSize(size)));
         daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
+        daemon.ports.offer::<dyn Commands>(Arc::new(CommandsHandle::new(shared.clone())));
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
         Ok(Mounted::default()

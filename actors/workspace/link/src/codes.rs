@@ -48,6 +48,11 @@ hivekeep_kernel::codes! {
         cause: "The program does not exist or is not executable, or the working directory does not exist.",
         next: "Check the program's name and `workdir`.",
     }
+    /// The process reads no input.
+    INPUT_CLOSED = "input_closed" {
+        cause: "It has ended, it has closed its standard input, or a call closed that.",
+        next: "`process_output` shows what became of it; start another one to write to.",
+    }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {
         cause: "The message names the system's error.",

@@ -90,6 +90,12 @@ requests! {
     TaskCancel => TaskCancelled,
     /// Read a task's output.
     TaskRead => TaskReadReply,
+    /// Start a process with an open input.
+    ProcessStart => JobStarted,
+    /// Write to a process.
+    ProcessInput => ProcessInputTaken,
+    /// End a process in order.
+    ProcessStop => JobKilled,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -15,6 +15,7 @@ use crate::{
     api::execution::JobView,
     codes,
     job::{self, Job},
+    ledger::Ledger,
     phase::Want,
     records::Record,
 };
@@ -36,12 +37,7 @@ impl Workspace {
     ) -> Result<Reply<JobView>, ToolError> {
         self.on(Want::Guest)?;
         // A guest that keeps to its own limit has refused before. Each is an actor here.
-        if self.ledger.jobs.len() >= MAX_JOBS {
-            let message = format!("{MAX_JOBS} jobs are not known to have ended");
-            return Err(ToolError::new(Layer::Actor, codes::GUEST_BUSY, message)
-                .next("wait for some to end, or end them: workspace_info lists them")
-                .retry_after(Duration::from_secs(1)));
-        }
+        has_room_for_a_job(&self.ledger)?;
         let job = JobId::new();
         let request = JobStart {
             job_id: job.to_string(),
@@ -163,6 +159,18 @@ impl Workspace {
             let _ended_already = address.send(job::Msg::Look);
         }
     }
+}
+
+/// # Errors
+/// `guest_busy` with as many jobs as a guest may have.
+pub(crate) fn has_room_for_a_job(ledger: &Ledger) -> Result<(), ToolError> {
+    if ledger.jobs.len() < MAX_JOBS {
+        return Ok(());
+    }
+    let message = format!("{MAX_JOBS} jobs are not known to have ended");
+    Err(ToolError::new(Layer::Actor, codes::GUEST_BUSY, message)
+        .next("wait for some to end, or end them: workspace_info lists them")
+        .retry_after(Duration::from_secs(1)))
 }
 
 fn view(job: JobId, report: JobReport) -> JobView {

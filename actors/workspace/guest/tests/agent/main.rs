@@ -8,5 +8,6 @@ mod guest;
 mod hostile;
 mod jobs;
 mod link;
+mod processes;
 mod sandbox;
 mod tasks;

@@ -8,7 +8,7 @@ use hivekeep_link::{CallTerms, Link, LinkError};
 use hivekeep_protocol::{Argv, RunCommand};
 use tokio::{sync::watch, time::Instant};
 
-use super::tail::Tail;
+use crate::tail::Tail;
 use crate::codes;
 use crate::{
     api::prepare::{PrepareStep, StepKind},
