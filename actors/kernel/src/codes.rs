@@ -101,6 +101,11 @@ crate::codes! {
         cause: "The guest is booting or hung, or its daemon was killed.",
         next: "Repeat the call; `workspace_info` shows the link and `workspace_logs` the console.",
     }
+    /// The command could not be started.
+    CANNOT_START = "cannot_start" {
+        cause: "The program does not exist or is not executable, or the working directory does not exist.",
+        next: "Check the program's name and `workdir`.",
+    }
     /// The guest knows no task of this id.
     UNKNOWN_TASK = "unknown_task" {
         cause: "The task was never given to this guest, or has been removed from it.",

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use commands::{
     CommandEnd, CommandLimits, CommandSpec, CommandStream, Commands, PlaceProcess, ProcessOutput,
-    ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize,
+    ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
 pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,

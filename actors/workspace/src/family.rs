@@ -12,8 +12,8 @@ use hivekeep_kernel::{
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, TasksHandle, backup::DisksHandle, codes, commands::CommandsHandle, shared::Shared, tools, workspaces::Msg,
-    workspaces::Workspaces,
+    Options, TasksHandle, backup::DisksHandle, codes, commands::CommandsHandle, shared::Shared,
+    tools, workspaces::Msg, workspaces::Workspaces,
 };
 
 /// How long an ordered stop waits for machines to stop.

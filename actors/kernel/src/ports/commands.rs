@@ -145,6 +145,26 @@ pub struct ProcessSpan {
     pub total_bytes: u64,
 }
 
+impl ProcessSpan {
+    /// Text of this part, and the cursor at which to go on. A character whose rest has not been
+    /// written or read yet is left for the next part, if one may come.
+    pub fn text(&self, more_may_come: bool) -> (String, u64) {
+        let next = self.from.saturating_add(self.bytes.len() as u64);
+        text_part(self.from, &self.bytes, more_may_come || next < self.end)
+    }
+}
+
+/// Text of a part of an output, and the cursor at which to go on, as [`ProcessSpan::text`].
+pub fn text_part(from: u64, bytes: &[u8], more_may_come: bool) -> (String, u64) {
+    let cut = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() && more_may_come && error.valid_up_to() > 0 => {
+            error.valid_up_to()
+        }
+        _ => bytes.len(),
+    };
+    (String::from_utf8_lossy(&bytes[..cut]).into_owned(), from.saturating_add(cut as u64))
+}
+
 /// Window of a process's output to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessWindow {
@@ -242,6 +262,7 @@ pub trait Commands: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn only_variables_that_a_rule_names_are_passed_on() {
@@ -250,5 +271,27 @@ mod tests {
         let spec = CommandSpec { argv, workdir, env, inherit };
         assert!(spec.inherits("HTTP_PROXY") && spec.inherits("TOKEN"));
         assert!(!spec.inherits("HTTP") && !spec.inherits("TOKEN2"));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_add_up_to_the_text(text in ".{0,60}", piece in 4usize..9) {
+            let bytes = text.as_bytes();
+            let (mut from, mut read) = (0u64, String::new());
+            while (from as usize) < bytes.len() {
+                let end = (from as usize + piece).min(bytes.len());
+                let (piece_text, next) = text_part(from, &bytes[from as usize..end], true);
+                prop_assert!(next > from);
+                read.push_str(&piece_text);
+                from = next;
+            }
+            prop_assert_eq!(read, text);
+        }
+    }
+
+    #[test]
+    fn a_torn_end_of_an_ended_job_is_shown() {
+        assert_eq!(text_part(5, b"a\xc3", false), ("a\u{fffd}".to_owned(), 7));
+        assert_eq!(text_part(5, b"a\xc3", true), ("a".to_owned(), 6));
     }
 }

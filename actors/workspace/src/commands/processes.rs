@@ -6,9 +6,7 @@ use chrono::Utc;
 use futures::future::join_all;
 use hivekeep_kernel::{
     CallCx, JobId, Layer, ToolError, WorkspaceId, fault_point,
-    ports::{
-        PlaceProcess, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow,
-    },
+    ports::{PlaceProcess, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow},
 };
 use hivekeep_link::{CallTerms, Link, LinkError, link_error};
 use hivekeep_protocol::{
@@ -86,9 +84,8 @@ impl CommandsHandle {
         let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
         let request = ProcessStart { job: start, pty };
         // Not given up in the middle when the caller is.
-        let starting = tokio::spawn(
-            Starting { workspace, link, wait, job, entry, request }.run(self.clone()),
-        );
+        let starting =
+            tokio::spawn(Starting { workspace, link, wait, job, entry, request }.run(self.clone()));
         starting.await.map_err(|panic| ToolError::internal(format!("a process: {panic}")))?
     }
 
@@ -112,7 +109,9 @@ impl CommandsHandle {
             found
                 .map(|found| match (found.may_run, &told) {
                     (true, Ok(told)) => found.shown(told.get(&found.id.to_string())),
-                    (true, Err(state)) => PlaceProcess { state: state.clone(), ..found.shown(None) },
+                    (true, Err(state)) => {
+                        PlaceProcess { state: state.clone(), ..found.shown(None) }
+                    }
                     (false, _) => found.shown(None),
                 })
                 .collect()

@@ -53,7 +53,7 @@ pub struct JobSpec {
 }
 
 /// Terms of a process beyond those of other jobs: its input is open, its last output is kept, and
-/// [`StopOrder`] ends it.
+/// [`ProcessStopOrder`] ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessTerms {
     /// Size of its terminal, if it has one.
@@ -62,7 +62,7 @@ pub struct ProcessTerms {
 
 /// Order to end a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StopOrder {
+pub struct ProcessStopOrder {
     /// Time between SIGTERM and SIGKILL; 0 is SIGKILL at once.
     pub grace_ms: u64,
 }
@@ -284,12 +284,12 @@ impl JobDir {
     }
 
     /// Notes how a process is to be ended. A later order replaces an earlier one.
-    pub(super) fn order_stop(&self, order: StopOrder) -> io::Result<()> {
+    pub(super) fn order_stop(&self, order: ProcessStopOrder) -> io::Result<()> {
         self.store(STOP, &order)
     }
 
     /// How a process is to be ended, if it is.
-    pub(super) fn stop_order(&self) -> io::Result<Option<StopOrder>> {
+    pub(super) fn stop_order(&self) -> io::Result<Option<ProcessStopOrder>> {
         self.load(STOP)
     }
 

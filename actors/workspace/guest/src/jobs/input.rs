@@ -177,5 +177,9 @@ fn make(job: &JobDir) -> io::Result<()> {
 }
 
 fn open(job: &JobDir, flags: OFlags) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(job.input_pipe(), flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?)
+    Ok(rustix::fs::open(
+        job.input_pipe(),
+        flags | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::empty(),
+    )?)
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{Instant, sleep};
 
-use super::dir::{JobDir, ProcessTerms, StopOrder};
+use super::dir::{JobDir, ProcessStopOrder, ProcessTerms};
 use super::start::Wanted;
 use super::{disk, end};
 use crate::contain::KILL_DEADLINE;
@@ -152,7 +152,7 @@ pub async fn stop(cx: &RequestContext, asked: ProcessStop) -> Result<JobKilled, 
             end::clear_after_shim(&contain, &its);
             return Ok(true);
         }
-        its.order_stop(StopOrder { grace_ms }).and_then(|()| wake(&its)).map_err(failed)?;
+        its.order_stop(ProcessStopOrder { grace_ms }).and_then(|()| wake(&its)).map_err(failed)?;
         Ok(false)
     })
     .await?;

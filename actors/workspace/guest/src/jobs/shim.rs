@@ -218,7 +218,16 @@ impl Job {
         let (tree, leader_ran_for) = (ProcessTree { leader, exit: None }, None);
         let (dir, stop_at) = (dir.clone(), None);
         let mut job = Self {
-            dir, tree, children, spool, input, cgroup, begun, limit, timed_out, stop_at,
+            dir,
+            tree,
+            children,
+            spool,
+            input,
+            cgroup,
+            begun,
+            limit,
+            timed_out,
+            stop_at,
             leader_ran_for,
         };
         let process = Process { shim_pid: raw(rustix::process::getpid()), leader_pid: raw(leader) };

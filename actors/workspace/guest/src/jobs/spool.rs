@@ -139,11 +139,9 @@ impl Stream {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                         return Err(error);
                     }
-                    _ => none.insert(File::create(segments::path(
-                        &self.folder,
-                        self.name,
-                        segment,
-                    ))?),
+                    _ => {
+                        none.insert(File::create(segments::path(&self.folder, self.name, segment))?)
+                    }
                 }
             }
         };

@@ -184,7 +184,8 @@ async fn a_terminal_is_one_of_its_size_and_ends_with_its_input() {
     for way in ways() {
         let mut guest = Guest::start(way);
         let host = Host::to(&guest).await;
-        let line = "tty >/dev/null && echo terminal; stty size; read line; echo \"got $line\"; exec cat";
+        let line =
+            "tty >/dev/null && echo terminal; stty size; read line; echo \"got $line\"; exec cat";
         host.ask(on_a_terminal(shell("tty", line))).await.expect("started");
         until(&host, "tty", says("terminal\r\n31 97\r\n")).await;
         guest.crash_and_restart();
@@ -250,8 +251,11 @@ async fn a_job_of_before_there_were_processes_is_read() {
     std::fs::create_dir_all(&folder).expect("made");
     let spec = "{\"start\":{\"job_id\":\"old\",\"argv\":{\"Shell\":\"true\"},\"env\":[],\
                 \"workdir\":null,\"spool_bytes\":4},\"boot_id\":\"b\",\"started_unix_ms\":7,\"task\":null}";
-    let exit = "{\"exit\":{\"Code\":0},\"interrupted\":false,\"finished_unix_ms\":9,\"totals\":[6,0]}";
-    for (name, text) in [("spec.json", spec), ("exit.json", exit), ("lock", "1"), ("stdout", "abcd")] {
+    let exit =
+        "{\"exit\":{\"Code\":0},\"interrupted\":false,\"finished_unix_ms\":9,\"totals\":[6,0]}";
+    for (name, text) in
+        [("spec.json", spec), ("exit.json", exit), ("lock", "1"), ("stdout", "abcd")]
+    {
         std::fs::write(folder.join(name), text).expect("written");
     }
     guest.go_on();
