@@ -15,6 +15,7 @@ pub mod merge_git;
 pub mod network;
 pub mod pool;
 pub mod prepare;
+pub mod processes;
 pub mod run;
 pub mod snapshots;
 pub mod swarm;

@@ -20,7 +20,7 @@ use crate::{
     handle::WorkspaceHandle,
     ledger::Ledger,
     phase::Phase,
-    records::{ProcessEntry, Record},
+    records::{ProcessEntry, ProcessExit, Record},
     workspace::{self, jobs::has_room_for_a_job},
 };
 
@@ -217,7 +217,12 @@ impl CommandsHandle {
         let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
         let grace_ms = grace.as_millis().try_into().unwrap_or(u64::MAX);
         let stop = ProcessStop { job_id: process.to_string(), grace_ms };
-        let killed = link.ask_reserved(stop, wait).await.map_err(link_error)?;
+        // What waits for a grace period keeps no place that is kept free for kills.
+        let killed = match grace_ms {
+            0 => link.ask_reserved(stop, wait).await,
+            _ => link.ask(stop, wait).await,
+        };
+        let killed = killed.map_err(link_error)?;
         Ok((found.shown(Some(&killed.summary)), killed.already_ended))
     }
 }
@@ -273,17 +278,16 @@ async fn make_room(
 impl Found {
     /// As callers see it. `told` is what its guest says now, if it was asked and knows it.
     fn shown(&self, told: Option<&JobSummary>) -> PlaceProcess {
-        let recorded = || {
-            let exit = self.entry.end.filter(|_| !self.may_run);
-            match exit.and_then(|end| end.code.map(ProcessState::Exited)) {
-                Some(exited) => exited,
-                None => exit
-                    .and_then(|end| end.signal.map(ProcessState::Signalled))
-                    .unwrap_or(ProcessState::Interrupted),
-            }
-        };
-        let state = told.map_or_else(recorded, state_of);
-        let recorded_end = self.entry.end.filter(|_| !self.may_run).and_then(|end| end.at_unix_ms);
+        let recorded = self.entry.end.filter(|_| !self.may_run);
+        let state = told.map_or_else(
+            || match recorded {
+                Some(ProcessExit { code: Some(code), .. }) => ProcessState::Exited(code),
+                Some(ProcessExit { signal: Some(signal), .. }) => ProcessState::Signalled(signal),
+                _ => ProcessState::Interrupted,
+            },
+            state_of,
+        );
+        let recorded_end = recorded.and_then(|end| end.at_unix_ms);
         PlaceProcess {
             id: self.id,
             workspace: self.workspace.id,

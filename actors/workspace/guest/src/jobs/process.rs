@@ -73,63 +73,56 @@ pub async fn input(
 }
 
 /// Writes what there is room for, and closes the input after the last byte. Returns whether it is
-/// closed. Blocking, though not for room.
+/// closed. Blocking, though not for room. `pipe` is held by one call at a time, so that inputs do not
+/// mix.
 fn write(
     job: &JobDir,
     pipe: &mut Option<File>,
     left: &mut Vec<u8>,
     close: bool,
 ) -> Result<bool, GuestError> {
-    let over = || {
-        let message = format!("process {:?} reads no input: it has ended or closed it", job.id());
-        GuestError::new(GuestCode::InputClosed, message)
-    };
-    if job.spec().map_err(|error| disk(&error))?.process.is_none() {
+    let failed = |error: io::Error| disk(&error);
+    if job.spec().map_err(failed)?.process.is_none() {
         let message = format!("job {:?} was started without an input", job.id());
         return Err(GuestError::new(GuestCode::Invalid, message));
     }
-    if job.is_over().map_err(|error| disk(&error))? {
-        return Err(over());
+    if job.is_over().map_err(failed)? || job.input_closed() && !left.is_empty() {
+        return Err(unread(job));
     }
-    if job.input_closed() && !left.is_empty() {
-        return Err(over());
-    }
-    if !left.is_empty() {
-        let Some(mut file) = open(job, pipe).map_err(|error| disk(&error))? else {
-            return Err(over());
-        };
-        match file.as_mut().map(|file| file.write(left)) {
-            Some(Ok(written)) => drop(left.drain(..written)),
-            Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Err(over()),
-            Some(Err(error)) => return Err(disk(&error)),
+    if pipe.is_none() && !left.is_empty() {
+        let opened = open(job).map_err(failed)?.ok_or_else(|| unread(job))?;
+        match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => *pipe = Some(opened),
             // Another call writes.
-            None => {}
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(disk(&error.into())),
         }
     }
+    match pipe.as_mut().filter(|_| !left.is_empty()).map(|pipe| pipe.write(left)) {
+        Some(Ok(written)) => drop(left.drain(..written)),
+        Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Err(unread(job)),
+        Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => return Err(disk(&error)),
+        _ => {}
+    }
     if close && left.is_empty() {
-        job.note_input_closed().and_then(|()| wake(job)).map_err(|error| disk(&error))?;
+        job.note_input_closed().and_then(|()| wake(job)).map_err(failed)?;
     }
     Ok(job.input_closed())
 }
 
-/// The pipe, held by one call at a time, so that inputs do not mix: `Some(None)` while another call
-/// has it, `None` when nobody reads it.
-fn open<'a>(job: &JobDir, held: &'a mut Option<File>) -> io::Result<Option<Option<&'a File>>> {
-    if held.is_none() {
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file: File = match rustix::fs::open(job.input_pipe(), flags, Mode::empty()) {
-            Ok(file) => file.into(),
-            Err(Errno::NXIO | Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => *held = Some(file),
-            Err(Errno::WOULDBLOCK) => return Ok(Some(None)),
-            Err(error) => return Err(error.into()),
-        }
+fn unread(job: &JobDir) -> GuestError {
+    let message = format!("process {:?} reads no input: it has ended or closed it", job.id());
+    GuestError::new(GuestCode::InputClosed, message)
+}
+
+/// Opens the pipe; `None` when nobody reads it.
+fn open(job: &JobDir) -> io::Result<Option<File>> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::open(job.input_pipe(), flags, Mode::empty()) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(Errno::NXIO | Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(Some(held.as_ref()))
 }
 
 /// Answers [`ProcessStop`].

@@ -102,6 +102,11 @@ async fn who_does_not_read_takes_what_fits_a_pipe_and_the_rest_is_told() {
         let too_much = host.ask(input("deaf", &format!("{much}x"))).await.expect_err("refused");
         assert_eq!(too_much.code, GuestCode::TooLarge);
         host.ask(stop("deaf", 0)).await.expect("killed");
+        host.ask(shell("shut", "exec <&-; echo up; exec sleep 1000")).await.expect("started");
+        until(&host, "shut", says("up\n")).await;
+        let shut = host.ask(input("shut", "x")).await.expect_err("nobody reads");
+        assert_eq!(shut.code, GuestCode::InputClosed);
+        host.ask(stop("shut", 0)).await.expect("killed");
         let plain = JobStart { job_id: "plain".into(), ..shell("", "sleep 1000").job };
         host.ask(plain).await.expect("started");
         for refused in [
