@@ -29,6 +29,8 @@ macro_rules! families {
             swarm: hivekeep_swarm::SwarmFamily,
             /// Where sessions work: folders of the host that the operator opens to them.
             session: hivekeep_files::FilesFamily,
+            /// Commands and processes in the places of sessions: what may be run there.
+            command: hivekeep_command::CommandFamily,
             /// Scripts: what a user's library holds.
             script: hivekeep_script::ScriptFamily,
         }

@@ -16,6 +16,7 @@ pub mod network;
 pub mod places;
 pub mod pool;
 pub mod prepare;
+pub mod processes;
 pub mod run;
 pub mod snapshots;
 pub mod swarm;

@@ -111,6 +111,11 @@ crate::codes! {
         cause: "The workspace has written as much as its `disk_gb` allows.",
         next: "Free space in the workspace, or make one with a larger `disk_gb`.",
     }
+    /// The command could not be started.
+    CANNOT_START = "cannot_start" {
+        cause: "The program does not exist or is not executable, or the working directory does not exist.",
+        next: "Check the program's name and `workdir`.",
+    }
     /// The guest knows no task of this id.
     UNKNOWN_TASK = "unknown_task" {
         cause: "The task was never given to this guest, or has been removed from it.",

@@ -2,6 +2,7 @@
 //! crates. The crate that owns the thing implements the trait; boot wires it.
 
 mod manifest;
+mod commands;
 mod network;
 mod places;
 mod reservation;
@@ -14,6 +15,10 @@ use async_trait::async_trait;
 use std::time::Duration;
 
 pub use manifest::{ManifestCheck, ManifestProblem};
+pub use commands::{
+    CommandEnd, CommandLimits, CommandSpec, CommandStream, Commands, PlaceProcess, ProcessOutput,
+    ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
+};
 pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,

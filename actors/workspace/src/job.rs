@@ -8,7 +8,11 @@ use hivekeep_protocol::{GuestCode, JobPoll, JobSummary};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::{handle::WorkspaceHandle, records::Record, workspace::LinkState};
+use crate::{
+    handle::WorkspaceHandle,
+    records::{ProcessExit, Record},
+    workspace::LinkState,
+};
 
 /// A job whose end was not told is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -96,27 +100,30 @@ impl Job {
 
     fn found(&mut self, found: Found) {
         match found {
-            None => self.end(json!({ "job_id": self.seed.job, "lost": true })),
+            None => self.end(json!({ "job_id": self.seed.job, "lost": true }), None),
             Some(summary) if summary.exit.is_some() || summary.interrupted => {
                 let (code, signal) = summary.exit.map_or((None, None), |exit| match exit {
                     hivekeep_protocol::Exit::Code(code) => (Some(code), None),
                     hivekeep_protocol::Exit::Signal(signal) => (None, Some(signal)),
                 });
-                self.end(json!({
+                let at_unix_ms = summary.finished_unix_ms;
+                let known = summary.exit.filter(|_| !summary.interrupted);
+                let event = json!({
                     "job_id": self.seed.job, "exit_code": code, "signal": signal,
                     "interrupted": summary.interrupted,
-                }));
+                });
+                self.end(event, known.map(|_| ProcessExit { code, signal, at_unix_ms }));
             }
             Some(_) => {}
         }
     }
 
-    fn end(&mut self, event: serde_json::Value) {
+    fn end(&mut self, event: serde_json::Value, end: Option<ProcessExit>) {
         self.ending = true;
         let (workspace, job, me) = (self.seed.workspace.clone(), self.seed.job, self.me.clone());
         let _detached = self.me.workers.spawn(async move {
-            match workspace.commit(vec![Record::JobEnded { job }], Some(("job.ended", event))).await
-            {
+            let record = Record::JobEnded { job, end };
+            match workspace.commit(vec![record], Some(("job.ended", event))).await {
                 Ok(()) => me.stop("the job ended"),
                 Err(error) => {
                     tracing::error!(%job, %error, "a job's end could not be recorded");

@@ -12,7 +12,7 @@ use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    records::{Planned, Record},
+    records::{Planned, ProcessEntry, Record},
     snapshots::{Artifact, DiskLayers, Merge, SnapshotNode, Tree},
 };
 
@@ -38,6 +38,9 @@ pub struct Ledger {
     pub env: BTreeMap<String, String>,
     /// Jobs started and not known to have ended.
     pub jobs: BTreeSet<JobId>,
+    /// Processes that are shown. Those among the jobs may run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub processes: BTreeMap<JobId, ProcessEntry>,
     /// The workspace is to be removed.
     pub destroying: bool,
     /// Of the last start.
@@ -196,9 +199,26 @@ impl Sourced for Ledger {
             Record::JobWanted { job, .. } => {
                 self.jobs.insert(job);
             }
-            Record::JobRefused { job } | Record::JobEnded { job } => {
+            Record::JobRefused { job } => {
                 self.jobs.remove(&job);
+                self.processes.remove(&job);
             }
+            Record::JobEnded { job, end } => {
+                self.jobs.remove(&job);
+                if let Some(process) = self.processes.get_mut(&job) {
+                    process.end = end;
+                }
+            }
+            Record::ProcessWanted { job, process } => {
+                self.jobs.insert(job);
+                self.processes.insert(job, *process);
+            }
+            Record::ProcessStarted { job, pid } => {
+                if let Some(process) = self.processes.get_mut(&job) {
+                    process.pid = pid;
+                }
+            }
+            Record::ProcessForgotten { job } => drop(self.processes.remove(&job)),
             Record::DestroyWanted => self.destroying = true,
             snapshot => self.apply_snapshot(snapshot),
         }
@@ -234,6 +254,7 @@ impl Ledger {
             change: None,
             merge: None,
             jobs: BTreeSet::new(),
+            processes: BTreeMap::new(),
             destroying: false,
             boot_time_ms: None,
             up_at: None,

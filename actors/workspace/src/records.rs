@@ -5,6 +5,7 @@
 //! fields may be added, none may change its meaning.
 
 mod pooled;
+mod process;
 mod recipe;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -19,6 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use pooled::{MadeOf, Pooled, Role};
+pub use process::{ProcessEntry, ProcessExit};
 pub use recipe::Recipe;
 pub(crate) use recipe::differences;
 
@@ -114,6 +116,28 @@ pub enum Record {
     /// A background job ended.
     JobEnded {
         /// The job.
+        job: JobId,
+        /// How, as far as the guest said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<ProcessExit>,
+    },
+    /// A process shall be started: a job with an open input.
+    ProcessWanted {
+        /// Its id in the guest too.
+        job: JobId,
+        /// What it runs.
+        process: Box<ProcessEntry>,
+    },
+    /// It was started.
+    ProcessStarted {
+        /// The process.
+        job: JobId,
+        /// Its first process in the guest.
+        pid: u32,
+    },
+    /// A process that ended is shown no longer.
+    ProcessForgotten {
+        /// The process.
         job: JobId,
     },
     /// A snapshot shall be made: the disk's top is frozen and another begun.

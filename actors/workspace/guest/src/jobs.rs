@@ -3,11 +3,15 @@
 //! is in its [`dir`], and nowhere else.
 //!
 //! A job that the host starts runs until the last of its processes ends; its exit is its leader's.
-//! One that the queue of [`crate::tasks`] starts ends with its leader, and at its limit.
+//! One that the queue of [`crate::tasks`] starts ends with its leader, and at its limit. A
+//! [`process`] has an open input.
 
 pub mod dir;
 pub(crate) mod end;
 pub(crate) mod folder;
+mod input;
+pub mod process;
+mod segments;
 pub mod shim;
 mod spool;
 pub(crate) mod start;
@@ -24,13 +28,18 @@ use crate::files::off_thread;
 use crate::session::call::RequestContext;
 pub use folder::JobsFolder;
 use folder::disk;
+use start::Wanted;
 
 /// Answers [`JobStart`].
 ///
 /// # Errors
 /// `Invalid`, `JobConflict`, `Busy` with too many jobs, `CannotStart`, disk errors.
 pub async fn start(cx: &RequestContext, asked: JobStart) -> Result<JobStarted, GuestError> {
-    let (agent, id) = (cx.agent.clone(), asked.job_id.clone());
+    start_wanted(cx, Wanted { start: asked, process: None }).await
+}
+
+async fn start_wanted(cx: &RequestContext, asked: Wanted) -> Result<JobStarted, GuestError> {
+    let (agent, id) = (cx.agent.clone(), asked.start.job_id.clone());
     let started = off_thread(move || start::start(&agent, asked)).await?;
     if !started.existed {
         watch::one(&cx.agent, cx.agent.jobs.find(&id)?);

@@ -127,13 +127,7 @@ pub(crate) struct ProcessTree {
 impl ProcessTree {
     fn start(program: &Program) -> Result<Self, spawn::Error> {
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let stdio = Stdio {
-            stdin: stdin.as_fd(),
-            stdout: stdout.as_fd(),
-            stderr: stderr.as_fd(),
-            extra: None,
-            cgroup: None,
-        };
+        let stdio = Stdio::of(stdin.as_fd(), stdout.as_fd(), stderr.as_fd());
         let started = spawn::spawn(program, &stdio)?;
         Ok(Self { leader: started.pid, exit: None })
     }

@@ -101,7 +101,7 @@ pub fn spawn(times: Option<OsString>) -> Result<ExitCode, RoleFailure> {
     };
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     let fd = null.as_fd();
-    let stdio = Stdio { stdin: fd, stdout: fd, stderr: fd, extra: None, cgroup: None };
+    let stdio = Stdio::of(fd, fd, fd);
     let shared = measure(times, || {
         let started = start(&program, &stdio)?;
         let options = rustix::process::WaitOptions::empty();

@@ -39,6 +39,9 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::RunFileOperation(it) => {
             FromGuest::RunFileOperation(files::operation::run(cx, it).await?)
         }
+        ToGuest::ProcessStart(it) => FromGuest::ProcessStart(jobs::process::start(cx, it).await?),
+        ToGuest::ProcessInput(it) => FromGuest::ProcessInput(jobs::process::input(cx, it).await?),
+        ToGuest::ProcessStop(it) => FromGuest::ProcessStop(jobs::process::stop(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

@@ -33,10 +33,10 @@ hivekeep_kernel::codes! {
         cause: "A repeated start differs from the first one.",
         next: "Start the command as a new job.",
     }
-    /// The command could not be started.
-    CANNOT_START = "cannot_start" {
-        cause: "The program does not exist or is not executable, or the working directory does not exist.",
-        next: "Check the program's name and `workdir`.",
+    /// The process reads no input.
+    INPUT_CLOSED = "input_closed" {
+        cause: "It has ended, it has closed its standard input, or a call closed that.",
+        next: "`process_output` shows what became of it; start another one to write to.",
     }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {

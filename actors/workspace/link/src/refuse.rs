@@ -61,6 +61,7 @@ pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
         GuestCode::Internal => codes::GUEST_INTERNAL,
         GuestCode::Unsupported => codes::GUEST_UNSUPPORTED,
         GuestCode::UnknownTask => codes::UNKNOWN_TASK,
+        GuestCode::InputClosed => codes::INPUT_CLOSED,
     }
 }
 

@@ -49,6 +49,8 @@ pub enum GuestCode {
     Unsupported,
     /// No task of that id.
     UnknownTask,
+    /// The process reads no input: it has ended, or its input is closed.
+    InputClosed,
 }
 
 impl GuestError {

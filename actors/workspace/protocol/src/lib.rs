@@ -29,6 +29,7 @@ mod hello;
 mod jobs;
 pub mod limits;
 mod network;
+mod processes;
 mod request;
 mod run;
 mod sync;
@@ -50,6 +51,7 @@ pub use jobs::{
     JobStart, JobStarted, JobSummary, Spool,
 };
 pub use network::{NetworkSet, SetNetwork};
+pub use processes::{ProcessInput, ProcessInputTaken, ProcessStart, ProcessStop, PtySize};
 pub use request::{FromGuest, GuestEvent, GuestRequest, ToGuest};
 pub use run::{Argv, Exit, RunCommand, RunCommandReply, Stream};
 pub use sync::{SYNC_LEN, SyncScanner, begins_sync, nonce_of, sync_preamble};

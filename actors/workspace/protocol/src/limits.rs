@@ -41,6 +41,12 @@ pub const MAX_JOBS: usize = 1000;
 /// for less.
 pub const DEFAULT_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Maximum size of one write to a process.
+pub const MAX_PROCESS_INPUT_BYTES: usize = 64 * 1024;
+
+/// Maximum time between the two signals of a [`crate::ProcessStop`].
+pub const MAX_STOP_GRACE_MS: u64 = 5 * 60 * 1000;
+
 /// Folder of a guest's tasks. Output files of tasks lie below.
 pub const TASKS_DIR: &str = "/var/lib/hivekeep/tasks";
 

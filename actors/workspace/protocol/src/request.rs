@@ -92,6 +92,12 @@ requests! {
     TaskRead => TaskReadReply,
     /// Run an operation of the file engine.
     RunFileOperation => FileOperationDone,
+    /// Start a process with an open input.
+    ProcessStart => JobStarted,
+    /// Write to a process.
+    ProcessInput => ProcessInputTaken,
+    /// End a process in order.
+    ProcessStop => JobKilled,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -54,11 +54,21 @@ impl Workspace {
         &self,
         own: BTreeMap<String, String>,
     ) -> Result<Vec<(String, String)>, ToolError> {
-        own.iter().try_for_each(|(name, value)| check(name, Some(value)))?;
-        let mut env = self.ledger.env.clone();
-        env.extend(own);
-        Ok(env.into_iter().collect())
+        joined(self.ledger.env.clone(), own)
     }
+}
+
+/// Variables of a workspace under those of one command.
+///
+/// # Errors
+/// `invalid_input` for a name that is no variable name.
+pub(crate) fn joined(
+    mut env: BTreeMap<String, String>,
+    own: BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>, ToolError> {
+    own.iter().try_for_each(|(name, value)| check(name, Some(value)))?;
+    env.extend(own);
+    Ok(env.into_iter().collect())
 }
 
 /// Names that decide which code a command loads are not for callers to set.

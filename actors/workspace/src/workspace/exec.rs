@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How much longer than the command's own limit the guest's answer is awaited.
-const ANSWER_MARGIN: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 
 /// Progress of a running command is told at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
@@ -66,7 +66,7 @@ impl Workspace {
 }
 
 /// Tells the last line of output as progress, not too often.
-fn teller(cx: &CallCx) -> impl FnMut(Stream, &[u8]) + Send + use<> {
+pub(crate) fn teller(cx: &CallCx) -> impl FnMut(Stream, &[u8]) + Send + use<> {
     let progress = cx.progress.clone();
     let (mut seen, mut told) = (0u64, Instant::now());
     move |_, bytes| {
@@ -111,7 +111,7 @@ fn finish(output: ExecOutput, limit: Duration) -> Result<ExecResult, ToolError> 
 }
 
 /// As shells do: a signal's number is added to 128.
-pub(super) fn exit_code(exit: Exit) -> (i32, Option<i32>) {
+pub(crate) fn exit_code(exit: Exit) -> (i32, Option<i32>) {
     match exit {
         Exit::Code(code) => (code, None),
         Exit::Signal(signal) => (signal.saturating_add(128), Some(signal)),

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hivekeep_kernel::{CallCx, Fault, JobId, Layer, Reply, RestartPolicy, ToolError, fault_point};
+use hivekeep_kernel::{
+    CallCx, Fault, JobId, Layer, Reply, RestartPolicy, ToolError, fault_point, ports::text_part,
+};
 use hivekeep_link::{LinkError, link_error};
 use hivekeep_protocol::{
     Argv, JobKill, JobPoll, JobReport, JobStart,
@@ -15,6 +17,7 @@ use crate::{
     api::execution::JobView,
     codes,
     job::{self, Job},
+    ledger::Ledger,
     phase::Want,
     records::Record,
 };
@@ -36,12 +39,7 @@ impl Workspace {
     ) -> Result<Reply<JobView>, ToolError> {
         self.on(Want::Guest)?;
         // A guest that keeps to its own limit has refused before. Each is an actor here.
-        if self.ledger.jobs.len() >= MAX_JOBS {
-            let message = format!("{MAX_JOBS} jobs are not known to have ended");
-            return Err(ToolError::new(Layer::Actor, codes::GUEST_BUSY, message)
-                .next("wait for some to end, or end them: workspace_info lists them")
-                .retry_after(Duration::from_secs(1)));
-        }
+        has_room_for_a_job(&self.ledger)?;
         let job = JobId::new();
         let request = JobStart {
             job_id: job.to_string(),
@@ -165,11 +163,23 @@ impl Workspace {
     }
 }
 
+/// # Errors
+/// `guest_busy` with as many jobs as a guest may have.
+pub(crate) fn has_room_for_a_job(ledger: &Ledger) -> Result<(), ToolError> {
+    if ledger.jobs.len() < MAX_JOBS {
+        return Ok(());
+    }
+    let message = format!("{MAX_JOBS} jobs are not known to have ended");
+    Err(ToolError::new(Layer::Actor, codes::GUEST_BUSY, message)
+        .next("wait for some to end, or end them: workspace_info lists them")
+        .retry_after(Duration::from_secs(1)))
+}
+
 fn view(job: JobId, report: JobReport) -> JobView {
     let running = report.summary.exit.is_none() && !report.summary.interrupted;
     let exit = report.summary.exit.map(exit_code);
-    let (stdout, stdout_next) = part(report.stdout.from, &report.stdout.bytes, running);
-    let (stderr, stderr_next) = part(report.stderr.from, &report.stderr.bytes, running);
+    let (stdout, stdout_next) = text_part(report.stdout.from, &report.stdout.bytes, running);
+    let (stderr, stderr_next) = text_part(report.stderr.from, &report.stderr.bytes, running);
     JobView {
         job_id: job.to_string(),
         running: Some(running),
@@ -183,45 +193,5 @@ fn view(job: JobId, report: JobReport) -> JobView {
         stdout_bytes: Some(report.stdout.total_bytes),
         stderr_bytes: Some(report.stderr.total_bytes),
         ..JobView::default()
-    }
-}
-
-/// Text and the next cursor. A character whose rest has not been written or read
-/// yet is left for the next poll.
-fn part(from: u64, bytes: &[u8], more_may_come: bool) -> (String, u64) {
-    let cut = match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() && more_may_come && error.valid_up_to() > 0 => {
-            error.valid_up_to()
-        }
-        _ => bytes.len(),
-    };
-    (String::from_utf8_lossy(&bytes[..cut]).into_owned(), from + cut as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::part;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn pieces_add_up_to_the_text(text in ".{0,60}", piece in 4usize..9) {
-            let bytes = text.as_bytes();
-            let (mut from, mut read) = (0u64, String::new());
-            while (from as usize) < bytes.len() {
-                let end = (from as usize + piece).min(bytes.len());
-                let (piece_text, next) = part(from, &bytes[from as usize..end], true);
-                prop_assert!(next > from);
-                read.push_str(&piece_text);
-                from = next;
-            }
-            prop_assert_eq!(read, text);
-        }
-    }
-
-    #[test]
-    fn a_torn_end_of_an_ended_job_is_shown() {
-        assert_eq!(part(5, b"a\xc3", false), ("a\u{fffd}".to_owned(), 7));
-        assert_eq!(part(5, b"a\xc3", true), ("a".to_owned(), 6));
     }
 }

@@ -6,7 +6,6 @@
 
 pub(crate) mod internet;
 mod steps;
-mod tail;
 
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 //! Starts, stops and recoveries that fail, against machines that are none.
 
 mod boot;
+mod commands;
 mod host;
 mod hostile;
 mod merge;

@@ -41,6 +41,6 @@ impl Writers {
     /// For a command with this input.
     pub(super) fn stdio<'fd>(&'fd self, stdin: BorrowedFd<'fd>) -> Stdio<'fd> {
         let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
-        Stdio { stdin, stdout, stderr, extra: None, cgroup: None }
+        Stdio::of(stdin, stdout, stderr)
     }
 }

@@ -103,13 +103,7 @@ pub fn run(agent: &Program, run_dir: &Path, beside: impl FnOnce()) -> Duration {
 
 fn start(agent: &Program) -> io::Result<Pid> {
     let null = std::fs::File::open("/dev/null")?;
-    let stdio = Stdio {
-        stdin: null.as_fd(),
-        stdout: rustix::stdio::stdout(),
-        stderr: rustix::stdio::stderr(),
-        extra: None,
-        cgroup: None,
-    };
+    let stdio = Stdio::of(null.as_fd(), rustix::stdio::stdout(), rustix::stdio::stderr());
     spawn(agent, &stdio).map(|started| started.pid).map_err(io::Error::other)
 }
 

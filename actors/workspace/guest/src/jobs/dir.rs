@@ -5,8 +5,11 @@
 //! | `spec.json` | the request, when and in which boot | the daemon, before all else |
 //! | `lock` | locked while the shim lives; a byte once the command may have begun | the daemon, handed to the shim |
 //! | `cancelled` | nothing: a task's end was ordered | the daemon |
+//! | `input` | the named pipe of a process's input | the shim |
+//! | `input-closed` | nothing: the input is to be closed | the daemon |
+//! | `stop.json` | the order to end a process | the daemon |
 //! | `process.json` | process ids | the shim |
-//! | `stdout`, `stderr` | the kept output | the shim, with the first byte |
+//! | `stdout`, `stderr` | the kept output; of a process also [`super::segments`] | the shim, with the first byte |
 //! | `totals` | two big-endian `u64`: bytes written in all | the shim, past the limit |
 //! | `exit.json` | how it ended | the shim, last of all |
 //!
@@ -22,10 +25,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use hivekeep_protocol::{Exit, JobReport, JobStart, JobSummary, Spool};
+use hivekeep_protocol::{Exit, JobReport, JobStart, JobSummary, PtySize, Spool};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::segments;
 use crate::files::temp::sync_parent;
 
 /// Both streams' parts of one report fit a frame.
@@ -43,6 +47,24 @@ pub struct JobSpec {
     /// Set for a job that the queue of tasks started.
     #[serde(default)]
     pub task: Option<TaskTerms>,
+    /// Set for a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessTerms>,
+}
+
+/// Terms of a process beyond those of other jobs: its input is open, its last output is kept, and
+/// [`ProcessStopOrder`] ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessTerms {
+    /// Size of its terminal, if it has one.
+    pub pty: Option<PtySize>,
+}
+
+/// Order to end a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStopOrder {
+    /// Time between SIGTERM and SIGKILL; 0 is SIGKILL at once.
+    pub grace_ms: u64,
 }
 
 /// Terms of a task beyond those of other jobs: it ends with its first process, at the latest at its
@@ -98,6 +120,10 @@ pub enum JobState {
 
 /// Somebody ordered its end.
 const CANCELLED: &str = "cancelled";
+/// Somebody ordered the end of its input.
+const INPUT_CLOSED: &str = "input-closed";
+/// How it is to be ended.
+const STOP: &str = "stop.json";
 
 /// The folder of one job.
 #[derive(Debug, Clone)]
@@ -242,17 +268,45 @@ impl JobDir {
         self.path.join(CANCELLED).exists()
     }
 
+    /// Path of the named pipe of a process's input.
+    pub(super) fn input_pipe(&self) -> PathBuf {
+        self.path.join("input")
+    }
+
+    /// Notes that the input is to be closed.
+    pub(super) fn note_input_closed(&self) -> io::Result<()> {
+        File::create(self.path.join(INPUT_CLOSED)).map(drop)
+    }
+
+    /// Whether the input was ordered to be closed.
+    pub(super) fn input_closed(&self) -> bool {
+        self.path.join(INPUT_CLOSED).exists()
+    }
+
+    /// Notes how a process is to be ended. A later order replaces an earlier one.
+    pub(super) fn order_stop(&self, order: ProcessStopOrder) -> io::Result<()> {
+        self.store(STOP, &order)
+    }
+
+    /// How a process is to be ended, if it is.
+    pub(super) fn stop_order(&self) -> io::Result<Option<ProcessStopOrder>> {
+        self.load(STOP)
+    }
+
     /// # Errors
     /// When the folder cannot be read.
     pub fn summary(&self) -> io::Result<JobSummary> {
-        let spec = self.spec()?;
+        self.summary_of(&self.spec()?)
+    }
+
+    fn summary_of(&self, spec: &JobSpec) -> io::Result<JobSummary> {
         let (ended, interrupted) = match self.state(true)? {
             JobState::Ended(ended) => (Some(ended), ended.interrupted),
             JobState::Running => (None, false),
             JobState::NeverBegan | JobState::Lost => (None, true),
         };
         Ok(JobSummary {
-            job_id: spec.start.job_id,
+            job_id: spec.start.job_id.clone(),
             exit: ended.map(|ended| ended.exit),
             interrupted,
             started_unix_ms: spec.started_unix_ms,
@@ -263,15 +317,20 @@ impl JobDir {
     /// # Errors
     /// When the folder cannot be read.
     pub fn report(&self, out_from: u64, err_from: u64, max_bytes: u64) -> io::Result<JobReport> {
+        let spec = self.spec()?;
         // Before the output: what is said to have ended has all its output there.
-        let summary = self.summary()?;
+        let summary = self.summary_of(&spec)?;
         let totals = self.ended()?.map_or_else(|| self.totals(), |ended| ended.totals);
         let max = max_bytes.min(MAX_PART_BYTES);
-        Ok(JobReport {
-            summary,
-            stdout: self.part("stdout", out_from, max, totals[0])?,
-            stderr: self.part("stderr", err_from, max, totals[1])?,
-        })
+        let part = |name, from, total| match &spec.process {
+            Some(_) => {
+                segments::read(&self.outputs, name, spec.start.spool_bytes, from, max, total)
+            }
+            None => self.part(name, from, max, total),
+        };
+        let stdout = part("stdout", out_from, totals[0])?;
+        let stderr = part("stderr", err_from, totals[1])?;
+        Ok(JobReport { summary, stdout, stderr })
     }
 
     /// Bytes written to stdout and stderr as far as its shim has said, which it does only past the

@@ -53,7 +53,7 @@ fn signal_all(job: &JobDir, cgroup: Option<&Path>, signal: i32) -> io::Result<()
     Ok(())
 }
 
-/// Kills what the dead shim of a task left, and removes its cgroup. Blocking.
+/// Kills what the dead shim of a task or process left, and removes its cgroup. Blocking.
 pub(crate) fn clear_after_shim(contain: &Contain, job: &JobDir) {
     match (contain, mark_variable(job)) {
         (Contain::Cgroup(_), _) => contain.remove_job(&job.id()),
@@ -62,7 +62,7 @@ pub(crate) fn clear_after_shim(contain: &Contain, job: &JobDir) {
     }
 }
 
-/// The variable that says which task a process is of, where no cgroup does.
+/// The variable that says which task or process something is of, where no cgroup does.
 pub(super) fn mark_variable(job: &JobDir) -> Option<CString> {
     CString::new([b"HIVEKEEP_RUN=", job.path().as_os_str().as_bytes()].concat()).ok()
 }

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use hivekeep_protocol::GuestError;
 use rustix::event::{PollFd, PollFlags};
 
-use super::dir::{JobDir, JobEnd, Process, unix_ms};
-use super::spool::Spool;
+use super::dir::{JobDir, JobEnd, JobSpec, Process, unix_ms};
+use super::input::{Input, Pty};
+use super::spool::{Kept, Spool};
 use super::{disk, end};
 use crate::contain::descend::descendants;
 use crate::contain::{self, raw};
@@ -30,8 +31,15 @@ use crate::sys::spawn::{self, EXTRA_FD, Program, StartedProcess, Stdio};
 use crate::sys::{fork, signals, stdio};
 
 /// Signals that do not end a shim.
-const BLOCKED: [i32; 6] =
-    [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE];
+const BLOCKED: [i32; 7] = [
+    libc::SIGCHLD,
+    libc::SIGUSR1,
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGPIPE,
+];
 
 /// Time for what a task's leader leaves behind to end by itself.
 const LINGER: Duration = Duration::from_millis(75);
@@ -39,15 +47,20 @@ const LINGER: Duration = Duration::from_millis(75);
 /// A command that was started.
 #[derive(Debug)]
 struct Job {
+    dir: JobDir,
     tree: ProcessTree,
+    /// Tells of children, and of orders in the folder.
     children: OwnedFd,
     spool: Spool,
+    input: Input,
     cgroup: PathBuf,
     begun: Instant,
     /// Set for a task: it ends with its leader, at the latest after this time, and what is left
     /// of it then is killed.
     limit: Option<Duration>,
     timed_out: bool,
+    /// Set once a process is to be ended: what is left then, as time from the start, is killed.
+    stop_at: Option<Duration>,
     /// Time from the start to the leader's end.
     leader_ran_for: Option<Duration>,
 }
@@ -126,13 +139,42 @@ fn spawn_within(
     })
 }
 
+/// What a command reads and writes, and the other ends.
+struct Streams {
+    spool: Spool,
+    input: Input,
+    /// Standard input, output and error of the command.
+    given: [OwnedFd; 3],
+    /// They are one terminal.
+    terminal: bool,
+}
+
+impl Streams {
+    fn open(dir: &JobDir, spec: &JobSpec) -> io::Result<Self> {
+        let bytes = spec.start.spool_bytes;
+        let kept = if spec.process.is_some() { Kept::Last(bytes) } else { Kept::First(bytes) };
+        if let Some(size) = spec.process.and_then(|process| process.pty) {
+            let pty = Pty::open(size)?;
+            let given = [pty.slave.try_clone()?, pty.slave.try_clone()?, pty.slave.try_clone()?];
+            let spool = Spool::of_terminal(dir, kept, pty.master.try_clone()?);
+            return Ok(Self { spool, input: Input::terminal(dir, pty)?, given, terminal: true });
+        }
+        let (spool, [stdout, stderr]) = Spool::open(dir, kept)?;
+        let (input, stdin) = match spec.process {
+            Some(_) => Input::piped(dir)?,
+            None => (Input::Null, File::open("/dev/null")?.into()),
+        };
+        Ok(Self { spool, input, given: [stdin, stdout, stderr], terminal: false })
+    }
+}
+
 impl Job {
     /// Starts what the folder asks for. The file of the lock gets its mark before the command can
     /// begin, and loses it again if it cannot be executed.
     fn start(dir: &JobDir, cgroup: PathBuf, mut lock: &File) -> Result<Self, GuestError> {
         let failed = |error: io::Error| disk(&error);
         let spec = dir.spec().map_err(failed)?;
-        let (start, task) = (spec.start, spec.task);
+        let start = &spec.start;
         let prepared =
             PreparedCommand::new(&start.argv, &start.env, start.workdir.as_deref(), dir.path())?;
         // A long script stays in the job's folder, which is removed as a whole.
@@ -142,28 +184,26 @@ impl Job {
             true => None,
             false => Some(cgroup.join("cgroup.procs")),
         };
-        if task.is_some() && procs.is_none() {
+        if (spec.task.is_some() || spec.process.is_some()) && procs.is_none() {
             program.env.extend(end::mark_variable(dir));
         }
-        let limit = task.as_ref().map(|task| Duration::from_secs(task.limit_secs));
-        let dir = &match task {
-            Some(task) => JobDir::with_outputs(dir.path().to_path_buf(), task.outputs),
+        let limit = spec.task.as_ref().map(|task| Duration::from_secs(task.limit_secs));
+        let dir = match &spec.task {
+            Some(task) => JobDir::with_outputs(dir.path().to_path_buf(), task.outputs.clone()),
             None => dir.clone(),
         };
         let prepare = || -> io::Result<_> {
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-            let (spool, outputs) = Spool::open(dir, start.spool_bytes)?;
+            let streams = Streams::open(&dir, &spec)?;
             let procs = procs.map(|path| File::options().write(true).open(path)).transpose()?;
-            let children = signals::descriptor(&[libc::SIGCHLD])?;
-            Ok((spool, outputs, procs, children, File::open("/dev/null")?))
+            Ok((streams, procs, signals::descriptor(&[libc::SIGCHLD, libc::SIGUSR1])?))
         };
-        let (spool, [stdout, stderr], procs, children, null) = prepare().map_err(failed)?;
+        let (streams, procs, children) = prepare().map_err(failed)?;
+        let Streams { spool, input, given: [stdin, stdout, stderr], terminal } = streams;
         let stdio = Stdio {
-            stdin: null.as_fd(),
-            stdout: stdout.as_fd(),
-            stderr: stderr.as_fd(),
-            extra: None,
             cgroup: procs.as_ref().map(AsFd::as_fd),
+            terminal,
+            ..Stdio::of(stdin.as_fd(), stdout.as_fd(), stderr.as_fd())
         };
         lock.write_all(b"1").map_err(failed)?;
         let begun = Instant::now();
@@ -176,17 +216,30 @@ impl Job {
             }
         };
         let (tree, leader_ran_for) = (ProcessTree { leader, exit: None }, None);
-        let mut job =
-            Self { tree, children, spool, cgroup, begun, limit, timed_out, leader_ran_for };
+        let (dir, stop_at) = (dir.clone(), None);
+        let mut job = Self {
+            dir,
+            tree,
+            children,
+            spool,
+            input,
+            cgroup,
+            begun,
+            limit,
+            timed_out,
+            stop_at,
+            leader_ran_for,
+        };
         let process = Process { shim_pid: raw(rustix::process::getpid()), leader_pid: raw(leader) };
-        if let Err(error) = dir.store("process.json", &process) {
+        if let Err(error) = job.dir.store("process.json", &process) {
             let _ = job.kill_all();
             return Err(failed(error));
         }
         // Ordered before there was anything to kill.
-        if dir.is_cancelled() {
+        if job.dir.is_cancelled() {
             job.kill_all().map_err(failed)?;
         }
+        job.obey();
         Ok(job)
     }
 
@@ -202,6 +255,7 @@ impl Job {
         loop {
             let mut fds = vec![PollFd::new(&self.children, PollFlags::IN)];
             fds.extend(self.spool.pipes().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+            fds.extend(self.input.poll());
             let patience = self.due().map(|due| {
                 let left = due.saturating_sub(self.begun.elapsed());
                 rustix::event::Timespec {
@@ -213,13 +267,17 @@ impl Job {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let _ = rustix::io::read(&self.children, &mut [0; 128]);
+            let told = rustix::io::read(&self.children, &mut [0; 128]).is_ok();
+            if told {
+                self.obey();
+            }
+            self.input.carry();
             let mut any_left = self.tree.reap();
             if self.tree.exit.is_some() && self.leader_ran_for.is_none() {
                 self.leader_ran_for = Some(self.begun.elapsed());
             }
             if any_left && self.due().is_some_and(|due| self.begun.elapsed() >= due) {
-                self.timed_out |= self.tree.exit.is_none();
+                self.timed_out |= self.limit.is_some() && self.tree.exit.is_none();
                 self.kill_all()?;
                 any_left = false;
             }
@@ -230,10 +288,32 @@ impl Job {
         }
     }
 
-    /// Time from the start at which what is left of a task is killed.
+    /// Time from the start at which what is left of a task, or of a process that is to be ended, is
+    /// killed.
     fn due(&self) -> Option<Duration> {
-        let limit = self.limit?;
+        let Some(limit) = self.limit else { return self.stop_at };
         Some(self.leader_ran_for.map_or(limit, |leader_ran_for| limit.min(leader_ran_for + LINGER)))
+    }
+
+    /// Does what was ordered in the folder and is not done yet.
+    fn obey(&mut self) {
+        if matches!(self.input, Input::Null) {
+            return;
+        }
+        if self.dir.input_closed() {
+            self.input.close();
+        }
+        // Whoever gave an order that cannot be read gives it again.
+        let Ok(Some(order)) = self.dir.stop_order() else { return };
+        let first = self.stop_at.is_none();
+        let at = self.begun.elapsed() + Duration::from_millis(order.grace_ms);
+        self.stop_at = Some(self.stop_at.map_or(at, |earlier| earlier.min(at)));
+        if first && order.grace_ms > 0 {
+            for pid in descendants(raw(rustix::process::getpid())) {
+                // One that ended meanwhile needs no signal.
+                let _ = kill(pid, libc::SIGTERM);
+            }
+        }
     }
 
     /// Kills all of it. Its end is still to be seen to.

@@ -1,14 +1,16 @@
-//! Output store of a job: each stream is kept in a file up to a limit, and counted beyond it.
+//! Output store of a job: each stream is kept in a file up to a limit, and counted beyond it; or its
+//! last bytes are, in [`segments`].
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::pipe::PipeFlags;
 
 use super::dir::JobDir;
+use super::segments;
 
 /// Both streams of a job.
 #[derive(Debug)]
@@ -21,24 +23,47 @@ pub(super) struct Spool {
 #[derive(Debug)]
 struct Stream {
     pipe: Option<File>,
-    path: PathBuf,
+    folder: PathBuf,
+    name: &'static str,
     /// Made with the first byte.
     file: Option<File>,
+    kept: Kept,
     room: u64,
     total: u64,
 }
 
+/// What is kept of a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kept {
+    /// The first bytes.
+    First(u64),
+    /// The last bytes, in segments of this size.
+    Last(u64),
+}
+
 impl Spool {
-    /// Opens the spool of a job, which keeps so many bytes of each stream, and the ends of its pipes
-    /// that the job writes to.
+    /// Opens the spool of a job and the ends of its pipes that the job writes to.
     ///
     /// # Errors
     /// When no pipe can be made.
-    pub(super) fn open(job: &JobDir, bytes: u64) -> io::Result<(Self, [OwnedFd; 2])> {
-        let (stdout, out) = Stream::open(job.outputs().join("stdout"), bytes)?;
-        let (stderr, err) = Stream::open(job.outputs().join("stderr"), bytes)?;
-        let totals = job.path().join("totals");
-        Ok((Self { streams: [stdout, stderr], totals, totals_file: None }, [out, err]))
+    pub(super) fn open(job: &JobDir, kept: Kept) -> io::Result<(Self, [OwnedFd; 2])> {
+        let ((stdout, out), (stderr, err)) = (pipe()?, pipe()?);
+        Ok((Self::reading(job, kept, Some(stdout), Some(stderr)), [out, err]))
+    }
+
+    /// Opens the spool of a process that writes to a terminal: one stream.
+    pub(super) fn of_terminal(job: &JobDir, kept: Kept, master: File) -> Self {
+        Self::reading(job, kept, Some(master), None)
+    }
+
+    fn reading(job: &JobDir, kept: Kept, stdout: Option<File>, stderr: Option<File>) -> Self {
+        let stream = |name, pipe| {
+            let folder = job.outputs().to_path_buf();
+            let room = if let Kept::First(bytes) = kept { bytes } else { u64::MAX };
+            Stream { pipe, folder, name, file: None, kept, room, total: 0 }
+        };
+        let streams = [stream("stdout", stdout), stream("stderr", stderr)];
+        Self { streams, totals: job.path().join("totals"), totals_file: None }
     }
 
     /// The pipes that are open.
@@ -78,23 +103,45 @@ impl Spool {
     }
 }
 
+fn pipe() -> io::Result<(File, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    Ok((read.into(), write))
+}
+
 impl Stream {
-    fn open(path: PathBuf, room: u64) -> io::Result<(Self, OwnedFd)> {
-        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&read, true)?;
-        Ok((Self { pipe: Some(read.into()), path, file: None, room, total: 0 }, write))
+    /// Keeps bytes, of which the first one is `at` in the stream.
+    fn keep(&mut self, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
+        let Kept::Last(segment_bytes) = self.kept else { return self.append(0, bytes) };
+        let segment_bytes = segment_bytes.max(1);
+        while !bytes.is_empty() {
+            let (number, offset) = (at / segment_bytes, at % segment_bytes);
+            if offset == 0 && number > 0 {
+                self.file = None;
+                if let Some(oldest) = number.checked_sub(2) {
+                    std::fs::remove_file(segments::path(&self.folder, self.name, oldest))?;
+                }
+            }
+            let left = usize::try_from(segment_bytes - offset).unwrap_or(usize::MAX);
+            let (now, later) = bytes.split_at(left.min(bytes.len()));
+            self.append(number, now)?;
+            (at, bytes) = (at + now.len() as u64, later);
+        }
+        Ok(())
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, segment: u64, bytes: &[u8]) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
                 // Nothing above: the tasks' folder may have become another machine's.
-                match std::fs::create_dir(self.path.parent().unwrap_or(Path::new("/"))) {
+                match std::fs::create_dir(&self.folder) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                         return Err(error);
                     }
-                    _ => none.insert(File::create(&self.path)?),
+                    _ => {
+                        none.insert(File::create(segments::path(&self.folder, self.name, segment))?)
+                    }
                 }
             }
         };
@@ -111,11 +158,12 @@ impl Stream {
                 false
             }
             Ok(n) => {
+                let at = self.total;
                 self.total += n as u64;
                 let keep = usize::try_from(self.room).unwrap_or(usize::MAX).min(n);
                 // On a full disk the output is counted on, as beyond the limit.
                 if self.room > 0 {
-                    let kept = self.keep(&buffer[..keep]);
+                    let kept = self.keep(at, &buffer[..keep]);
                     self.room = kept.map_or(0, |()| self.room - keep as u64);
                 }
                 true

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hivekeep_protocol::{GuestCode, GuestError, JobStart, JobStarted, limits};
 use rustix::process::{Pid, WaitOptions};
 
-use super::dir::{JobDir, JobSpec, TaskTerms, unix_ms};
+use super::dir::{JobDir, JobSpec, ProcessTerms, TaskTerms, unix_ms};
 use super::folder::disk;
 use crate::agent::Agent;
 use crate::contain::raw;
@@ -35,9 +35,17 @@ pub(crate) enum StartAttempt {
     Unknown(GuestError),
 }
 
+/// A job as the host wants it.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) start: JobStart,
+    /// Set for a process.
+    pub(super) process: Option<ProcessTerms>,
+}
+
 /// Starts one of the host's jobs. Blocking; see [`start()`](super::start()).
-pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestError> {
-    let job = agent.jobs.at(&asked.job_id)?;
+pub(super) fn start(agent: &Agent, asked: Wanted) -> Result<JobStarted, GuestError> {
+    let job = agent.jobs.at(&asked.start.job_id)?;
     if job.exists() {
         return existing(&job, &asked);
     }
@@ -46,7 +54,7 @@ pub(super) fn start(agent: &Agent, asked: JobStart) -> Result<JobStarted, GuestE
         let message = format!("{count} jobs are kept; forget ended ones (job forget) first");
         return Err(GuestError::new(GuestCode::Busy, message));
     }
-    match attempt(agent, &job, asked.clone(), None)? {
+    match attempt(agent, &job, asked.start.clone(), asked.process, None)? {
         StartAttempt::Started(pid) => Ok(JobStarted { pid, existed: false }),
         StartAttempt::Exists => existing(&job, &asked),
         StartAttempt::Unknown(error) => Err(error),
@@ -61,13 +69,14 @@ pub(crate) fn attempt(
     agent: &Agent,
     job: &JobDir,
     start: JobStart,
+    process: Option<ProcessTerms>,
     task: Option<TaskTerms>,
 ) -> Result<StartAttempt, GuestError> {
     // Refuses nonsense before anything is kept of it; the shim does it for real.
     let run_dir = &agent.settings.run_dir;
     drop(PreparedCommand::new(&start.argv, &start.env, start.workdir.as_deref(), run_dir)?);
     let boot_id = agent.identity.boot_id.clone();
-    let spec = JobSpec { start, boot_id, started_unix_ms: unix_ms(), task };
+    let spec = JobSpec { start, boot_id, started_unix_ms: unix_ms(), task, process };
     let Some(lock) = record(job, &spec).map_err(|error| disk(&error))? else {
         return Ok(StartAttempt::Exists);
     };
@@ -112,10 +121,10 @@ fn record(job: &JobDir, spec: &JobSpec) -> io::Result<Option<File>> {
     }
 }
 
-fn existing(job: &JobDir, asked: &JobStart) -> Result<JobStarted, GuestError> {
+fn existing(job: &JobDir, asked: &Wanted) -> Result<JobStarted, GuestError> {
     let spec = job.spec().map_err(|error| disk(&error))?;
-    if spec.start != *asked {
-        let message = format!("job {:?} is another command", asked.job_id);
+    if spec.start != asked.start || spec.process != asked.process {
+        let message = format!("job {:?} is another command", asked.start.job_id);
         return Err(GuestError::new(GuestCode::JobConflict, message));
     }
     // Another call may be starting it at this moment.
@@ -151,11 +160,8 @@ fn launch(agent: &Agent, job: &JobDir, lock: &File) -> io::Result<File> {
     };
     let (heard, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let stdio = Stdio {
-        stdin: agent.null.as_fd(),
-        stdout: told.as_fd(),
-        stderr: rustix::stdio::stderr(),
         extra: Some(lock.as_fd()),
-        cgroup: None,
+        ..Stdio::of(agent.null.as_fd(), told.as_fd(), rustix::stdio::stderr())
     };
     let started = spawn(&program, &stdio).map_err(io::Error::other)?;
     // The process started here ends at once: the shim goes on in its child.

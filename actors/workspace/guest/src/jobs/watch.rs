@@ -6,7 +6,8 @@ use std::sync::Arc;
 use hivekeep_protocol::GuestEvent;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::dir::JobDir;
+use super::dir::{JobDir, JobState};
+use super::end;
 use crate::agent::Agent;
 use crate::files::off_thread;
 use crate::sys::watched;
@@ -30,6 +31,11 @@ pub fn one(agent: &Arc<Agent>, job: JobDir) {
         }
         let contain = agent.contain.clone();
         let ended = off_thread(move || {
+            let process = job.spec()?.process.is_some();
+            if process && matches!(job.state(true)?, JobState::Lost) {
+                // Its shim was killed, and would have ended all of it.
+                end::clear_after_shim(&contain, &job);
+            }
             contain.remove_job(&job.id());
             job.summary()
         });

@@ -48,6 +48,15 @@ pub struct Stdio<'fd> {
     pub extra: Option<BorrowedFd<'fd>>,
     /// An open `cgroup.procs` that the child joins before it executes.
     pub cgroup: Option<BorrowedFd<'fd>>,
+    /// Makes the standard input, a terminal, the controlling one of the child's session.
+    pub terminal: bool,
+}
+
+impl<'fd> Stdio<'fd> {
+    /// The three streams and nothing else.
+    pub fn of(stdin: BorrowedFd<'fd>, stdout: BorrowedFd<'fd>, stderr: BorrowedFd<'fd>) -> Self {
+        Self { stdin, stdout, stderr, extra: None, cgroup: None, terminal: false }
+    }
 }
 
 /// A started process.
@@ -94,6 +103,7 @@ struct Plan {
     stdio: [RawFd; 3],
     extra: RawFd,
     cgroup: RawFd,
+    terminal: bool,
     max_open_files: Option<libc::rlimit>,
     failed: Step,
     errno: c_int,
@@ -115,6 +125,7 @@ pub fn spawn(program: &Program, stdio: &Stdio<'_>) -> Result<StartedProcess, Err
         stdio: [stdio.stdin.as_raw_fd(), stdio.stdout.as_raw_fd(), stdio.stderr.as_raw_fd()],
         extra: raw(stdio.extra),
         cgroup: raw(stdio.cgroup),
+        terminal: stdio.terminal,
         max_open_files: program
             .max_open_files
             .map(|max| libc::rlimit { rlim_cur: max.min(1024), rlim_max: max }),
@@ -190,6 +201,9 @@ unsafe fn prepare_and_exec(plan: &Plan) -> Step {
             if libc::dup2(*fd, target as c_int) < 0 {
                 return Step::Exec;
             }
+        }
+        if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY as _, 0) < 0 {
+            return Step::Exec;
         }
         if plan.extra == EXTRA_FD {
             libc::fcntl(EXTRA_FD, libc::F_SETFD, 0);

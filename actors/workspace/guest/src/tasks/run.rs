@@ -130,7 +130,7 @@ fn start(
         spool_bytes: limits::TASK_SPOOL_BYTES,
     };
     let task = TaskTerms { limit_secs, outputs: job.outputs().to_path_buf() };
-    attempt(agent, job, start, Some(task))
+    attempt(agent, job, start, None, Some(task))
 }
 
 /// Waits for the end of a task that was started, by this daemon or an earlier one.

@@ -9,5 +9,6 @@ mod guest;
 mod hostile;
 mod jobs;
 mod link;
+mod processes;
 mod sandbox;
 mod tasks;

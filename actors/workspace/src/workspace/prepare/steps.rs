@@ -8,8 +8,8 @@ use hivekeep_link::{CallTerms, Link, LinkError};
 use hivekeep_protocol::{Argv, RunCommand};
 use tokio::{sync::watch, time::Instant};
 
-use super::tail::Tail;
 use crate::codes;
+use crate::tail::Tail;
 use crate::{
     api::prepare::{PrepareStep, StepKind},
     workspace::{LinkState, exec::exit_code, link_state, messages::Setup},

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// The last bytes of an output of any size.
-pub(super) struct Tail {
+pub(crate) struct Tail {
     most: usize,
     kept: VecDeque<u8>,
     /// Bytes that came in all.
@@ -12,11 +12,11 @@ pub(super) struct Tail {
 
 impl Tail {
     /// Keeps so many bytes.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { most, kept: VecDeque::new(), total: 0 }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let bytes = &bytes[bytes.len().saturating_sub(self.most)..];
         let surplus = (self.kept.len() + bytes.len()).saturating_sub(self.most);
@@ -24,8 +24,13 @@ impl Tail {
         self.kept.extend(bytes);
     }
 
+    /// The last bytes, and the number of all that were pushed.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, u64) {
+        (self.kept.into(), self.total)
+    }
+
     /// As text, with a notice in front when something is missing.
-    pub(super) fn text(mut self) -> String {
+    pub(crate) fn text(mut self) -> String {
         let bytes = self.kept.make_contiguous();
         let cut = self.total > bytes.len() as u64;
         // Not the rest of a character whose beginning is gone.

@@ -1,0 +1,219 @@
+//! Service of commands: each call finds its place, is judged, and runs there.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use hivekeep_kernel::{
+    CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup,
+    ports::{CommandEnd, CommandLimits, CommandSpec, Commands, PlaceWorkspace, Places},
+};
+use hivekeep_runtime::{Daemon, Ports, Redact};
+use hivekeep_store::{Journal, NewEvent};
+use serde_json::json;
+
+use crate::{
+    Options, codes,
+    output::{head, tail},
+    rules::{Rules, Runnable},
+    tools::{self, Bash, BashEnd, CmdEnd, CmdRun, Think, Thought},
+};
+
+/// Characters of each stream that `bash` shows.
+const SHOWN_CHARS: usize = 100_000;
+
+type Answer<T> = Result<T, ToolError>;
+
+/// Commands and processes of all sessions.
+pub(crate) struct CommandService {
+    pub(crate) options: Options,
+    pub(crate) rules: Rules,
+    pub(crate) commands: Arc<dyn Commands>,
+    ports: Ports,
+    journal: Journal,
+    redact: Redact,
+}
+
+impl Service for CommandService {
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = tools::FAMILIES;
+}
+
+impl CommandService {
+    pub(crate) fn new(daemon: &Daemon, options: Options) -> Answer<Self> {
+        Ok(Self {
+            rules: Rules::new(&options),
+            options,
+            commands: daemon.ports.need::<dyn Commands>()?,
+            ports: daemon.ports.clone(),
+            journal: daemon.journal.clone(),
+            redact: daemon.redact.clone(),
+        })
+    }
+
+    pub(crate) async fn place(&self, cx: &CallCx, place: Option<&str>) -> Answer<PlaceWorkspace> {
+        self.ports.need::<dyn Places>()?.workspace(cx, place).await
+    }
+
+    pub(crate) fn spec(
+        &self,
+        argv: Vec<String>,
+        workdir: String,
+        env: BTreeMap<String, String>,
+    ) -> CommandSpec {
+        CommandSpec { argv, workdir, env, inherit: self.options.workspace_variables.clone() }
+    }
+
+    pub(crate) async fn run(self: Arc<Self>, cx: CallCx, input: CmdRun) -> Answer<CmdEnd> {
+        let (argv, shell) = match self.runnable(input.command, input.args)? {
+            Runnable::Program(argv) => (argv, false),
+            Runnable::Script(line) => (vec!["/bin/sh".to_owned(), "-c".to_owned(), line], true),
+        };
+        let place = self.place(&cx, input.place.as_deref()).await?;
+        let workdir = below(&place.root, input.cwd.as_deref())?;
+        let limits = CommandLimits {
+            timeout_secs: input.timeout_secs,
+            output_bytes: input.max_output_bytes,
+            tail: true,
+        };
+        let spec = self.spec(argv, workdir, input.env_additions);
+        let end = self.commands.run(&cx, place.workspace, spec, limits).await?;
+        let ((stdout, stdout_omitted_bytes), (stderr, stderr_omitted_bytes)) =
+            (tail(&end.stdout), tail(&end.stderr));
+        if end.timed_out {
+            return Err(timed_out(input.timeout_secs)
+                .detail("stdout", stdout)
+                .detail("stderr", stderr)
+                .detail("place", place.place));
+        }
+        Ok(CmdEnd {
+            stdout,
+            stderr,
+            exit_code: end.exit_code,
+            signal: end.signal,
+            stdout_omitted_bytes,
+            stderr_omitted_bytes,
+            killed_stragglers: end.killed_stragglers.into(),
+            elapsed_ms: end.elapsed_ms,
+            shell,
+            place: place.place,
+            workspace_id: place.workspace,
+        })
+    }
+
+    fn runnable(&self, command: String, args: Option<Vec<tools::Argument>>) -> Answer<Runnable> {
+        match args {
+            None if command.contains(char::is_whitespace) => self.rules.line(&command),
+            args => {
+                let args = args.into_iter().flatten().map(|argument| argument.0);
+                let argv = [command].into_iter().chain(args).collect();
+                self.rules.program(argv).map(Runnable::Program)
+            }
+        }
+    }
+
+    pub(crate) async fn bash(self: Arc<Self>, cx: CallCx, input: Bash) -> Answer<BashEnd> {
+        let line = self.rules.script(&input.command)?;
+        let place = self.place(&cx, input.place.as_deref()).await?;
+        let limits = CommandLimits {
+            timeout_secs: input.timeout,
+            // A character has at most four.
+            output_bytes: 4 * SHOWN_CHARS as u64,
+            tail: false,
+        };
+        let run = async |shell: &str| {
+            let argv = [shell, "-c", &line].map(str::to_owned).to_vec();
+            let spec = self.spec(argv, place.root.clone(), BTreeMap::new());
+            self.commands.run(&cx, place.workspace, spec, limits).await
+        };
+        let (shell, end) = match run("bash").await {
+            Err(error) if error.is(codes::CANNOT_START) => ("sh", run("sh").await?),
+            ended => ("bash", ended?),
+        };
+        let (output, truncated) = shown(&end, input.timeout);
+        Ok(BashEnd {
+            output,
+            is_error: end.exit_code != 0 || end.timed_out,
+            exit_code: end.exit_code,
+            timed_out: end.timed_out,
+            truncated,
+            shell: shell.to_owned(),
+            elapsed_ms: end.elapsed_ms,
+            place: place.place,
+            workspace_id: place.workspace,
+        })
+    }
+
+    pub(crate) async fn think(self: Arc<Self>, cx: CallCx, input: Think) -> Answer<Thought> {
+        let event = NewEvent {
+            kind: "session.thought".to_owned(),
+            subject: cx.session.to_string(),
+            data: json!({ "thought": (self.redact)(&input.thought) }),
+        };
+        let event = self.journal.events().publish(event).await.map_err(|error| {
+            ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
+                .next("repeat it; nothing was recorded as far as is known")
+        })?;
+        Ok(Thought { status: "recorded".to_owned(), event: event.get() })
+    }
+}
+
+/// Both streams as one text.
+fn shown(end: &CommandEnd, timeout_secs: u64) -> (String, bool) {
+    let ((stdout, cut), (stderr, cut_too)) =
+        (head(&end.stdout, SHOWN_CHARS), head(&end.stderr, SHOWN_CHARS));
+    let mut output = stdout;
+    let line = |output: &mut String, text: &str| {
+        if !output.is_empty() && !output.ends_with('\n') {
+            output.push('\n');
+        }
+        output.push_str(text);
+    };
+    if !stderr.is_empty() {
+        line(&mut output, "STDERR:\n");
+        output.push_str(&stderr);
+    }
+    if end.timed_out {
+        line(&mut output, &format!("[it did not end within {timeout_secs} s and was killed]"));
+    }
+    if output.is_empty() {
+        output.push_str("(no output)");
+    }
+    (output, cut || cut_too)
+}
+
+fn timed_out(after_secs: u64) -> ToolError {
+    let message = format!("it did not end within {after_secs} s; its process tree was killed");
+    ToolError::new(Layer::Guest, codes::COMMAND_TIMED_OUT, message)
+        .next("give a larger timeout_secs, or start it with process_start")
+        .detail("timeout_secs", after_secs)
+}
+
+/// A folder of a place: relative to its root, or absolute and below it.
+///
+/// # Errors
+/// `invalid_path` for one that leaves the root by its name.
+pub(crate) fn below(root: &str, folder: Option<&str>) -> Answer<String> {
+    let Some(folder) = folder else { return Ok(root.to_owned()) };
+    let root = root.trim_end_matches('/');
+    let rest = match folder.strip_prefix('/') {
+        None => Some(folder),
+        Some("") => Some(""),
+        Some(_) => {
+            folder.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+    };
+    let inside =
+        rest.filter(|rest| !rest.split('/').any(|part| part == "..") && !rest.contains('\0'));
+    let rest = inside.ok_or_else(|| {
+        let shown: String = folder.chars().take(80).collect();
+        ToolError::new(
+            Layer::Actor,
+            codes::INVALID_PATH,
+            format!("`{shown}` is not a folder below the place's root `{root}`"),
+        )
+        .next("name it relative to the root, without `..`")
+    })?;
+    Ok(match rest.trim_matches('/') {
+        "" if root.is_empty() => "/".to_owned(),
+        "" => root.to_owned(),
+        rest => format!("{root}/{rest}"),
+    })
+}

@@ -1,0 +1,200 @@
+//! Service of processes: those of a session, in all its places.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{
+    CallCx, JobId, Layer, ToolError,
+    ports::{PlaceProcess, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize},
+};
+
+use crate::{
+    codes,
+    commands::{CommandService, below},
+    tools::{
+        EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
+        ProcessRow, ProcessRows, ProcessStatus, ReadOutput, RunProcess, SendInput, StartedRow,
+        StopProcess,
+    },
+};
+
+type Answer<T> = Result<T, ToolError>;
+
+impl CommandService {
+    pub(crate) async fn process_start(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: RunProcess,
+    ) -> Answer<StartedRow> {
+        let args = input.args.into_iter().map(|argument| argument.0);
+        let argv = self.rules.program([input.command].into_iter().chain(args).collect())?;
+        let mut env = variables(input.env.into_iter().map(|argument| argument.0))?;
+        if input.pty {
+            env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
+        }
+        let place = self.place(&cx, input.place.as_deref()).await?;
+        let workdir = below(&place.root, input.dir.as_deref())?;
+        let size = TerminalSize { rows: input.rows, cols: input.cols };
+        let process = ProcessSpec {
+            command: self.spec(argv, workdir, env),
+            terminal: input.pty.then_some(size),
+            place: place.place,
+        };
+        Ok(started(&self.commands.start(&cx, place.workspace, process).await?))
+    }
+
+    pub(crate) async fn process_stop(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: StopProcess,
+    ) -> Answer<EndedProcess> {
+        let grace = input.grace_secs.unwrap_or(self.options.stop_grace_secs);
+        self.end(&cx, input.id, Duration::from_secs(grace)).await
+    }
+
+    pub(crate) async fn process_kill(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: KillProcess,
+    ) -> Answer<EndedProcess> {
+        self.end(&cx, input.id, Duration::ZERO).await
+    }
+
+    async fn end(&self, cx: &CallCx, id: JobId, grace: Duration) -> Answer<EndedProcess> {
+        let (process, had_ended) = self.commands.stop(cx, id, grace).await?;
+        let message = match (had_ended, &process.state) {
+            (true, _) => "it had ended before",
+            (false, ProcessState::Signalled(9)) => "it was killed with everything that it started",
+            (false, _) => "it ended, and nothing that it started is left",
+        };
+        let success = process.state != ProcessState::Running;
+        Ok(EndedProcess { id, success, message: message.to_owned(), status: status(process.state) })
+    }
+
+    pub(crate) async fn process_list(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: ListProcesses,
+    ) -> Answer<ProcessRows> {
+        let mut all = self.commands.processes(&cx).await;
+        all.retain(|process| {
+            let may_run = matches!(process.state, ProcessState::Running | ProcessState::Unknown(_));
+            (may_run || !input.running_only)
+                && input.place.as_ref().is_none_or(|place| process.place == *place)
+        });
+        let total = all.len();
+        let shown = all.into_iter().skip(total.saturating_sub(input.limit));
+        Ok(ProcessRows { processes: shown.map(row).collect(), total })
+    }
+
+    pub(crate) async fn process_output(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: ReadOutput,
+    ) -> Answer<OutputRead> {
+        let ReadOutput { id, stdout_from, stderr_from, max_bytes } = input;
+        let window = ProcessWindow { stdout_from, stderr_from, max_bytes };
+        let read = self.commands.output(&cx, id, window).await?;
+        let running = read.process.state == ProcessState::Running;
+        let part = |asked: u64, span: &ProcessSpan| {
+            let (text, next) = span.text(running);
+            (text, next, span.from.saturating_sub(asked), next < span.end)
+        };
+        let (mut output, stdout_next, stdout_lost, more) = part(stdout_from, &read.stdout);
+        let (stderr, stderr_next, stderr_lost, more_too) = part(stderr_from, &read.stderr);
+        output.push_str(&stderr);
+        Ok(OutputRead {
+            id,
+            output,
+            stderr,
+            stdout_next,
+            stderr_next,
+            stdout_lost,
+            stderr_lost,
+            more: more || more_too,
+            status: status(read.process.state),
+        })
+    }
+
+    pub(crate) async fn process_input(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: SendInput,
+    ) -> Answer<InputSent> {
+        let SendInput { id, input, close } = input;
+        if input.is_empty() && !close {
+            return Err(ToolError::invalid("`input` is empty")
+                .next("give a text, or `close` to close the input"));
+        }
+        let all = input.len();
+        if all > MAX_INPUT_BYTES {
+            let message = format!("`input` has {all} bytes, {MAX_INPUT_BYTES} are allowed");
+            return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message));
+        }
+        let (written, closed) = self.commands.input(&cx, id, input.into_bytes(), close).await?;
+        let success = written == all as u64 && (closed || !close);
+        let message = match success {
+            true => "taken".to_owned(),
+            false => format!("it takes no more now: {written} of {all} bytes were taken"),
+        };
+        Ok(InputSent { id, success, message, written_bytes: written, closed })
+    }
+}
+
+/// Variables written as `NAME=value`.
+fn variables(words: impl Iterator<Item = String>) -> Answer<BTreeMap<String, String>> {
+    words
+        .map(|word| {
+            let (name, value) = word.split_once('=').ok_or_else(|| {
+                let shown: String = word.chars().take(40).collect();
+                ToolError::invalid(format!("`{shown}` is not a valid variable"))
+                    .next("write NAME=value")
+            })?;
+            Ok((name.to_owned(), value.to_owned()))
+        })
+        .collect()
+}
+
+fn time(unix_ms: u64) -> DateTime<Utc> {
+    let time = i64::try_from(unix_ms).ok().and_then(DateTime::from_timestamp_millis);
+    time.unwrap_or_default()
+}
+
+fn started(process: &PlaceProcess) -> StartedRow {
+    let (command, args) = process.argv.split_first().map_or_else(
+        || (String::new(), Vec::new()),
+        |(command, args)| (command.clone(), args.to_vec()),
+    );
+    StartedRow {
+        id: process.id,
+        pid: process.pid,
+        command,
+        args,
+        started_at: time(process.started_unix_ms),
+        place: process.place.clone(),
+        workspace: process.workspace,
+    }
+}
+
+fn row(process: PlaceProcess) -> ProcessRow {
+    let until = process.ended_unix_ms.map_or_else(Utc::now, time);
+    let ran = until - time(process.started_unix_ms);
+    ProcessRow {
+        started: started(&process),
+        dir: process.workdir,
+        duration: ran.num_nanoseconds().unwrap_or(i64::MAX).try_into().unwrap_or(0),
+        pty: process.terminal,
+        status: status(process.state),
+    }
+}
+
+fn status(state: ProcessState) -> ProcessStatus {
+    let is = |status| ProcessStatus { status, exit_code: None, signal: None, reason: None };
+    match state {
+        ProcessState::Running => is("running"),
+        ProcessState::Exited(code) => ProcessStatus { exit_code: Some(code), ..is("exited") },
+        ProcessState::Signalled(signal) => ProcessStatus { signal: Some(signal), ..is("killed") },
+        ProcessState::Interrupted => is("interrupted"),
+        ProcessState::Unknown(reason) => ProcessStatus { reason: Some(reason), ..is("unknown") },
+    }
+}

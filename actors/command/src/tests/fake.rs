@@ -1,0 +1,193 @@
+//! Ports that answer what a test says, and remember what they were asked.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    CallCx, JobId, Layer, Resources, SessionId, User, WorkspaceId,
+    ports::{
+        CommandEnd, CommandLimits, CommandSpec, Commands, Hold, LateTools, PlaceProcess,
+        PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
+        ProcessWindow, SessionQuotas, Standing,
+    },
+};
+use hivekeep_testkit::{Rig, RigServices};
+use serde_json::Value;
+
+use super::Answer;
+use crate::{CommandFamily, Options, codes, tests::ToolError};
+
+#[derive(Default)]
+struct Told {
+    end: CommandEnd,
+    missing: Option<String>,
+    ran: Option<(CommandSpec, CommandLimits)>,
+    process: Option<(PlaceProcess, ProcessSpec)>,
+    wrote: (ProcessSpan, ProcessSpan),
+    grace: Duration,
+}
+
+/// A guest that runs nothing.
+#[derive(Default)]
+pub(super) struct Fake(Mutex<Told>);
+
+pub(super) struct Stage {
+    pub(super) rig: Rig<CommandFamily>,
+    pub(super) fake: Arc<Fake>,
+}
+
+impl Stage {
+    pub(super) async fn new(options: Options) -> Self {
+        let fake = Arc::new(Fake::default());
+        let offered = fake.clone();
+        let services = RigServices {
+            sessions: Arc::new(Anybody),
+            tools: Arc::new(LateTools::default()),
+            offer: Arc::new(move |ports| {
+                ports.offer::<dyn Commands>(offered.clone());
+                ports.offer::<dyn Places>(offered.clone());
+            }),
+        };
+        Self { rig: Rig::new(options, services).await, fake }
+    }
+
+    pub(super) async fn call(&self, tool: &str, args: Value) -> Answer<Value> {
+        self.rig.call(tool, args).await
+    }
+}
+
+impl Fake {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().expect("lock")
+    }
+
+    pub(super) fn ends(&self, end: CommandEnd) {
+        self.told().end = end;
+    }
+
+    pub(super) fn has_no(&self, program: &str) {
+        self.told().missing = Some(program.to_owned());
+    }
+
+    pub(super) fn last(&self) -> (CommandSpec, CommandLimits) {
+        self.told().ran.clone().expect("something ran")
+    }
+
+    pub(super) fn was_idle(&self) -> bool {
+        self.told().ran.is_none() && self.told().process.is_none()
+    }
+
+    pub(super) fn started(&self) -> ProcessSpec {
+        self.told().process.clone().expect("started").1
+    }
+
+    pub(super) fn is(&self, state: ProcessState) {
+        self.told().process.as_mut().expect("started").0.state = state;
+    }
+
+    pub(super) fn wrote(&self, stdout: ProcessSpan, stderr: ProcessSpan) {
+        self.told().wrote = (stdout, stderr);
+    }
+
+    pub(super) fn grace_secs(&self) -> u64 {
+        self.told().grace.as_secs()
+    }
+
+    fn process(&self) -> PlaceProcess {
+        self.told().process.clone().expect("started").0
+    }
+}
+
+#[async_trait]
+impl Places for Fake {
+    async fn workspace(&self, _: &CallCx, place: Option<&str>) -> Answer<PlaceWorkspace> {
+        let place = place.unwrap_or("own").to_owned();
+        let root = format!("/root-of-{place}");
+        Ok(PlaceWorkspace { workspace: WorkspaceId::new(), place, root })
+    }
+}
+
+#[async_trait]
+impl Commands for Fake {
+    async fn run(
+        &self,
+        _: &CallCx,
+        _: WorkspaceId,
+        command: CommandSpec,
+        limits: CommandLimits,
+    ) -> Answer<CommandEnd> {
+        let mut told = self.told();
+        if told.missing.as_deref() == command.argv.first().map(String::as_str) {
+            return Err(ToolError::new(Layer::Guest, codes::CANNOT_START, "not found in PATH"));
+        }
+        told.ran = Some((command, limits));
+        Ok(told.end.clone())
+    }
+
+    async fn start(
+        &self,
+        _: &CallCx,
+        workspace: WorkspaceId,
+        spec: ProcessSpec,
+    ) -> Answer<PlaceProcess> {
+        let process = PlaceProcess {
+            id: JobId::new(),
+            workspace,
+            place: spec.place.clone(),
+            argv: spec.command.argv.clone(),
+            workdir: spec.command.workdir.clone(),
+            terminal: spec.terminal.is_some(),
+            pid: 42,
+            started_unix_ms: 1_000,
+            state: ProcessState::Running,
+            ended_unix_ms: None,
+        };
+        self.told().process = Some((process.clone(), spec));
+        Ok(process)
+    }
+
+    async fn processes(&self, _: &CallCx) -> Vec<PlaceProcess> {
+        vec![self.process()]
+    }
+
+    async fn output(&self, _: &CallCx, _: JobId, _: ProcessWindow) -> Answer<ProcessOutput> {
+        let (stdout, stderr) = self.told().wrote.clone();
+        Ok(ProcessOutput { process: self.process(), stdout, stderr })
+    }
+
+    async fn input(
+        &self,
+        _: &CallCx,
+        _: JobId,
+        bytes: Vec<u8>,
+        close: bool,
+    ) -> Answer<(u64, bool)> {
+        Ok((bytes.len().min(3) as u64, close))
+    }
+
+    async fn stop(&self, _: &CallCx, _: JobId, grace: Duration) -> Answer<(PlaceProcess, bool)> {
+        self.told().grace = grace;
+        Ok((self.process(), false))
+    }
+}
+
+struct Anybody;
+
+#[async_trait]
+impl SessionQuotas for Anybody {
+    async fn reserve(&self, _: SessionId, _: Resources) -> Answer<()> {
+        Ok(())
+    }
+    fn release(&self, _: SessionId, _: Resources) {}
+    fn restore(&self, _: SessionId, _: Resources) {}
+    fn hold(&self, _: SessionId) -> Hold {
+        Hold::default()
+    }
+    fn user(&self, _: SessionId) -> Option<User> {
+        Some(User::Uid(0))
+    }
+    async fn standing(&self, _: SessionId) -> Standing {
+        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
+    }
+}

@@ -1,0 +1,272 @@
+//! Processes: their input survives the daemon, and their end is the end of all of them.
+
+use std::time::Duration;
+
+use hivekeep_protocol::*;
+
+use crate::client::Host;
+use crate::guest::{Guest, eventually, runs, ways};
+
+fn process(id: &str, argv: &[&str]) -> ProcessStart {
+    let job = JobStart {
+        job_id: id.into(),
+        argv: Argv::Direct(argv.iter().map(|word| (*word).to_owned()).collect()),
+        env: vec![],
+        workdir: Some("/".into()),
+        spool_bytes: 64 * 1024,
+    };
+    ProcessStart { job, pty: None }
+}
+
+fn shell(id: &str, line: &str) -> ProcessStart {
+    process(id, &["sh", "-c", line])
+}
+
+fn on_a_terminal(start: ProcessStart) -> ProcessStart {
+    ProcessStart { pty: Some(PtySize { rows: 31, cols: 97 }), ..start }
+}
+
+fn input(id: &str, text: &str) -> ProcessInput {
+    ProcessInput { job_id: id.into(), bytes: text.into(), close: false }
+}
+
+fn stop(id: &str, grace_ms: u64) -> ProcessStop {
+    ProcessStop { job_id: id.into(), grace_ms }
+}
+
+fn poll(id: &str, stdout_from: u64) -> JobPoll {
+    JobPoll { job_id: id.into(), stdout_from, stderr_from: 0, max_bytes: u64::MAX }
+}
+
+async fn until(host: &Host, id: &str, mut holds: impl FnMut(&JobReport) -> bool) -> JobReport {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let report = host.ask(poll(id, 0)).await.expect("a report");
+        if holds(&report) {
+            return report;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "not in 60 s: {report:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn says<'a>(text: &'a str) -> impl FnMut(&JobReport) -> bool + 'a {
+    move |report| String::from_utf8_lossy(&report.stdout.bytes).contains(text)
+}
+
+#[tokio::test]
+async fn input_works_after_the_daemon_was_killed_and_its_end_is_told() {
+    for way in ways() {
+        let mut guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let started = host.ask(process("cat", &["cat"])).await.expect("started");
+        assert!(started.pid > 0 && !started.existed);
+        let again = host.ask(process("cat", &["cat"])).await.expect("the same");
+        assert_eq!((again.pid, again.existed), (started.pid, true));
+        let other = host.ask(on_a_terminal(process("cat", &["cat"]))).await.expect_err("another");
+        assert_eq!(other.code, GuestCode::JobConflict);
+        let taken = host.ask(input("cat", "one\n")).await.expect("taken");
+        assert_eq!(taken, ProcessInputTaken { written: 4, closed: false });
+        until(&host, "cat", says("one\n")).await;
+        // Written before the daemon dies, read whenever the process likes.
+        host.ask(input("cat", "two\n")).await.expect("taken");
+        guest.crash_and_restart();
+        let host = Host::to(&guest).await;
+        host.ask(input("cat", "three\n")).await.expect("taken");
+        until(&host, "cat", says("one\ntwo\nthree\n")).await;
+        let close = ProcessInput { close: true, ..input("cat", "four\n") };
+        let taken = host.ask(close).await.expect("closed");
+        assert_eq!(taken, ProcessInputTaken { written: 5, closed: true });
+        let report = until(&host, "cat", |r| r.summary.exit.is_some()).await;
+        assert_eq!(report.summary.exit, Some(Exit::Code(0)));
+        assert_eq!(report.stdout.bytes, b"one\ntwo\nthree\nfour\n");
+        let late = host.ask(input("cat", "x")).await.expect_err("nobody reads");
+        assert_eq!(late.code, GuestCode::InputClosed);
+        assert!(host.ask(stop("cat", 0)).await.expect("told").already_ended);
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_read_takes_what_fits_a_pipe_and_the_rest_is_told() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        host.ask(process("deaf", &["sleep", "1000"])).await.expect("started");
+        let much = "x".repeat(limits::MAX_PROCESS_INPUT_BYTES);
+        let mut written = 0;
+        for _ in 0..2 {
+            written += host.ask(input("deaf", &much)).await.expect("taken").written;
+        }
+        let most = 2 * limits::MAX_PROCESS_INPUT_BYTES as u64;
+        assert!(written > 0 && written < most, "{written} of {most}");
+        let too_much = host.ask(input("deaf", &format!("{much}x"))).await.expect_err("refused");
+        assert_eq!(too_much.code, GuestCode::TooLarge);
+        host.ask(stop("deaf", 0)).await.expect("killed");
+        host.ask(shell("shut", "exec <&-; echo up; exec sleep 1000")).await.expect("started");
+        until(&host, "shut", says("up\n")).await;
+        let shut = host.ask(input("shut", "x")).await.expect_err("nobody reads");
+        assert_eq!(shut.code, GuestCode::InputClosed);
+        host.ask(stop("shut", 0)).await.expect("killed");
+        let plain = JobStart { job_id: "plain".into(), ..shell("", "sleep 1000").job };
+        host.ask(plain).await.expect("started");
+        for refused in [
+            host.ask(input("plain", "x")).await.expect_err("no input"),
+            host.ask(stop("plain", 0)).await.expect_err("no process"),
+        ] {
+            assert_eq!(refused.code, GuestCode::Invalid);
+        }
+        host.ask(JobKill { job_id: "plain".into(), signal: 9 }).await.expect("killed");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_ends_in_order_who_listens_and_kills_who_does_not() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let polite = "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done";
+        host.ask(shell("polite", polite)).await.expect("started");
+        until(&host, "polite", says("up\n")).await;
+        let ended = host.ask(stop("polite", 60_000)).await.expect("stopped");
+        assert_eq!((ended.already_ended, ended.summary.exit), (false, Some(Exit::Code(3))));
+        let report = host.ask(poll("polite", 0)).await.expect("a report");
+        assert_eq!(report.stdout.bytes, b"up\nbye\n");
+
+        let mark = format!("hkproc{}{way:?}", std::process::id());
+        let stubborn = format!(
+            "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done; : {mark}' & \
+             echo up; while :; do sleep 0.1; done"
+        );
+        host.ask(shell("stubborn", &stubborn)).await.expect("started");
+        until(&host, "stubborn", says("up\n")).await;
+        eventually("its child runs", || runs(&mark));
+        let ended = host.ask(stop("stubborn", 300)).await.expect("stopped");
+        assert_eq!(ended.summary.exit, Some(Exit::Signal(9)));
+        assert!(!runs(&mark), "a child in a session of its own is gone too: {way:?}");
+        assert!(host.ask(stop("stubborn", 0)).await.expect("told").already_ended);
+    }
+}
+
+#[tokio::test]
+async fn an_order_to_stop_is_carried_out_though_the_daemon_dies() {
+    for way in ways() {
+        let mut guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let line = "trap 'echo got it' TERM; echo up; while :; do sleep 0.05; done";
+        host.ask(shell("left", line)).await.expect("started");
+        until(&host, "left", says("up\n")).await;
+        let _call = host.call(stop("left", 1_500).into_wire()).await;
+        until(&host, "left", says("got it\n")).await;
+        guest.crash_and_restart();
+        let host = Host::to(&guest).await;
+        let report = until(&host, "left", |r| r.summary.exit.is_some()).await;
+        assert_eq!(report.summary.exit, Some(Exit::Signal(9)));
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_shim_leaves_is_ended() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let mark = format!("hklost{}{way:?}", std::process::id());
+        let line = format!("sh -c 'while :; do sleep 0.1; done; : {mark}' & sleep 1000");
+        host.ask(shell("lost", &line)).await.expect("started");
+        eventually("its child runs", || runs(&mark));
+        let path = guest.dir.path().join("state/jobs/lost/process.json");
+        let text = std::fs::read_to_string(path).expect("its processes");
+        let shim = text.split(|c: char| !c.is_ascii_digit()).find_map(|n| n.parse::<i32>().ok());
+        let shim = rustix::process::Pid::from_raw(shim.expect("a pid")).expect("a pid");
+        rustix::process::kill_process(shim, rustix::process::Signal::KILL).expect("killed");
+        let report = until(&host, "lost", |r| r.summary.interrupted).await;
+        assert_eq!(report.summary.exit, None);
+        eventually("its child is gone", || !runs(&mark));
+    }
+}
+
+#[tokio::test]
+async fn a_terminal_is_one_of_its_size_and_ends_with_its_input() {
+    for way in ways() {
+        let mut guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let line =
+            "tty >/dev/null && echo terminal; stty size; read line; echo \"got $line\"; exec cat";
+        host.ask(on_a_terminal(shell("tty", line))).await.expect("started");
+        until(&host, "tty", says("terminal\r\n31 97\r\n")).await;
+        guest.crash_and_restart();
+        let host = Host::to(&guest).await;
+        host.ask(input("tty", "hello\n")).await.expect("taken");
+        until(&host, "tty", says("got hello\r\n")).await;
+        // In the middle of a line.
+        let close = ProcessInput { close: true, ..input("tty", "rest") };
+        assert!(host.ask(close).await.expect("closed").closed);
+        let report = until(&host, "tty", |r| r.summary.exit.is_some()).await;
+        assert_eq!(report.summary.exit, Some(Exit::Code(0)));
+        assert!(report.stderr.bytes.is_empty());
+
+        // The control character reaches the foreground of the terminal's session.
+        host.ask(on_a_terminal(process("intr", &["sleep", "1000"]))).await.expect("started");
+        host.ask(input("intr", "\u{3}")).await.expect("taken");
+        let report = until(&host, "intr", |r| r.summary.exit.is_some()).await;
+        assert_eq!(report.summary.exit, Some(Exit::Signal(2)));
+    }
+}
+
+#[tokio::test]
+async fn the_last_output_is_kept_and_what_was_lost_is_told_by_the_cursor() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let line = "i=0; while [ $i -lt 60000 ]; do echo $i; i=$((i+1)); done; echo err >&2; cat";
+        host.ask(shell("much", line)).await.expect("started");
+        let whole: Vec<u8> = (0..60_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+        until(&host, "much", |r| r.stderr.bytes == b"err\n").await;
+        let first = host.ask(poll("much", 5)).await.expect("a report").stdout;
+        assert_eq!((first.kept_bytes, first.total_bytes), (whole.len() as u64, whole.len() as u64));
+        let kept = first.kept_bytes - first.from;
+        assert!((64 * 1024..=128 * 1024).contains(&kept), "{kept} bytes are kept");
+        let (mut read, mut cursor) = (Vec::new(), first.from);
+        loop {
+            let part = host.ask(poll("much", cursor)).await.expect("a report").stdout;
+            assert_eq!(part.from, cursor);
+            if part.bytes.is_empty() {
+                break;
+            }
+            cursor += part.bytes.len() as u64;
+            read.extend(part.bytes);
+        }
+        assert!(read == whole[usize::try_from(first.from).expect("small")..]);
+        host.ask(ProcessInput { close: true, ..input("much", "last\n") }).await.expect("closed");
+        until(&host, "much", |r| r.summary.exit.is_some()).await;
+        let rest = host.ask(poll("much", cursor)).await.expect("a report").stdout;
+        assert_eq!(rest.bytes, b"last\n");
+        let files = std::fs::read_dir(guest.dir.path().join("state/jobs/much")).expect("a folder");
+        let names = files.map(|file| file.expect("a file").file_name());
+        let segments = names.filter(|name| name.to_string_lossy().starts_with("stdout")).count();
+        assert_eq!(segments, 2);
+    }
+}
+
+/// As an earlier daemon wrote it.
+#[tokio::test]
+async fn a_job_of_before_there_were_processes_is_read() {
+    let mut guest = Guest::start(ways()[0]);
+    guest.stop();
+    let folder = guest.dir.path().join("state/jobs/old");
+    std::fs::create_dir_all(&folder).expect("made");
+    let spec = "{\"start\":{\"job_id\":\"old\",\"argv\":{\"Shell\":\"true\"},\"env\":[],\
+                \"workdir\":null,\"spool_bytes\":4},\"boot_id\":\"b\",\"started_unix_ms\":7,\"task\":null}";
+    let exit =
+        "{\"exit\":{\"Code\":0},\"interrupted\":false,\"finished_unix_ms\":9,\"totals\":[6,0]}";
+    for (name, text) in
+        [("spec.json", spec), ("exit.json", exit), ("lock", "1"), ("stdout", "abcd")]
+    {
+        std::fs::write(folder.join(name), text).expect("written");
+    }
+    guest.go_on();
+    let host = Host::to(&guest).await;
+    let report = host.ask(poll("old", 2)).await.expect("a report");
+    assert_eq!(report.summary.exit, Some(Exit::Code(0)));
+    assert_eq!((report.stdout.bytes.as_slice(), report.stdout.total_bytes), (&b"cd"[..], 6));
+    assert_eq!(host.ask(input("old", "x")).await.expect_err("no input").code, GuestCode::Invalid);
+}

@@ -1,0 +1,195 @@
+//! Commands and processes of other families, on the workspaces' own execution and jobs.
+//!
+//! A command is an [`exec`](crate::api::execution) of a program, a process is a background job with
+//! an open input: the same records, the same actor that follows it, the same refusals.
+//! [`processes`] has the part of processes.
+
+mod processes;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    CallCx, JobId, Layer, ToolError, WorkspaceId,
+    ports::{
+        CommandEnd, CommandLimits, CommandSpec, CommandStream, Commands, PlaceProcess,
+        ProcessOutput, ProcessSpec, ProcessWindow,
+    },
+};
+use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_protocol::{Argv, RunCommand, RunCommandReply, Stream};
+use tokio::time::Instant;
+
+use crate::{
+    codes,
+    handle::WorkspaceHandle,
+    ledger::Ledger,
+    shared::Shared,
+    tail::Tail,
+    workspace::{
+        self,
+        env::joined,
+        exec::{ANSWER_MARGIN, exit_code, teller},
+    },
+};
+
+/// Reaches the guest of every workspace for the session that owns it. Cheap to clone.
+#[derive(Clone)]
+pub struct CommandsHandle(Arc<Shared>);
+
+impl CommandsHandle {
+    /// For the workspaces of this daemon.
+    pub fn new(workspaces: Arc<Shared>) -> Self {
+        Self(workspaces)
+    }
+
+    fn workspace(&self, id: WorkspaceId) -> Result<WorkspaceHandle, ToolError> {
+        let card = self.0.directory.any(id).filter(|card| card.pool.is_none());
+        let card = card.ok_or_else(|| not_found(id))?;
+        Ok(WorkspaceHandle { id, shared: self.0.clone(), actor: card.address })
+    }
+
+    fn ledger(&self, id: WorkspaceId) -> Result<Ledger, ToolError> {
+        self.0.logs.state(id).ok_or_else(|| not_found(id))
+    }
+
+    /// Variables of a command: the workspace's own as far as the rule goes, and its own.
+    fn environment(
+        &self,
+        id: WorkspaceId,
+        command: &CommandSpec,
+    ) -> Result<Vec<(String, String)>, ToolError> {
+        let mut env = self.ledger(id)?.env;
+        env.retain(|name, _| command.inherits(name));
+        joined(env, command.env.clone())
+    }
+
+    /// The way into the guest, for the session that owns it.
+    async fn enter(&self, cx: &CallCx, workspace: &WorkspaceHandle) -> Result<Link, ToolError> {
+        let ask = |reply| workspace::Msg::Enter(cx.clone(), reply);
+        let link = cx.guard(async { Ok(workspace.actor.ask(cx.remaining(), ask).await?) });
+        link.await?
+    }
+}
+
+fn not_found(id: WorkspaceId) -> ToolError {
+    let code = codes::WORKSPACE_NOT_FOUND;
+    ToolError::not_found(Layer::Resolve, code, "workspace", &id.to_string())
+        .next("workspace_list shows the workspaces there are")
+}
+
+#[async_trait]
+impl Commands for CommandsHandle {
+    async fn run(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+        command: CommandSpec,
+        limits: CommandLimits,
+    ) -> Result<CommandEnd, ToolError> {
+        let workspace = self.workspace(workspace)?;
+        let env = self.environment(workspace.id, &command)?;
+        let link = self.enter(cx, &workspace).await?;
+        let request = RunCommand {
+            argv: Argv::Direct(command.argv),
+            env,
+            workdir: Some(command.workdir),
+            timeout_ms: limits.timeout_secs.saturating_mul(1000),
+            max_output_bytes: limits.output_bytes,
+        };
+        let limit = Duration::from_secs(limits.timeout_secs) + ANSWER_MARGIN;
+        let deadline = (Instant::now() + limit).min(cx.deadline);
+        let wait = CallTerms { deadline, cancel: cx.cancel.clone() };
+        if limits.tail {
+            return last(cx, &link, request, wait).await;
+        }
+        let output = link.exec(request, wait, teller(cx)).await.map_err(link_error)?;
+        let stream = |part: hivekeep_link::CapturedOutput| CommandStream {
+            bytes: part.bytes,
+            total_bytes: part.total_bytes,
+        };
+        Ok(end(&output.done, stream(output.stdout), stream(output.stderr)))
+    }
+
+    async fn start(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+        process: ProcessSpec,
+    ) -> Result<PlaceProcess, ToolError> {
+        self.start_process(cx, workspace, process).await
+    }
+
+    async fn processes(&self, cx: &CallCx) -> Vec<PlaceProcess> {
+        self.list_processes(cx).await
+    }
+
+    async fn output(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        window: ProcessWindow,
+    ) -> Result<ProcessOutput, ToolError> {
+        self.process_output(cx, process, window).await
+    }
+
+    async fn input(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        bytes: Vec<u8>,
+        close: bool,
+    ) -> Result<(u64, bool), ToolError> {
+        self.process_input(cx, process, bytes, close).await
+    }
+
+    async fn stop(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        grace: Duration,
+    ) -> Result<(PlaceProcess, bool), ToolError> {
+        self.stop_process(cx, process, grace).await
+    }
+}
+
+/// Runs a command and keeps the last bytes of its output.
+async fn last(
+    cx: &CallCx,
+    link: &Link,
+    request: RunCommand,
+    wait: CallTerms,
+) -> Result<CommandEnd, ToolError> {
+    let most = usize::try_from(request.max_output_bytes).unwrap_or(usize::MAX);
+    let (mut stdout, mut stderr, mut tell) = (Tail::new(most), Tail::new(most), teller(cx));
+    let request = RunCommand { max_output_bytes: u64::MAX, ..request };
+    let follow = |stream, bytes: &[u8]| {
+        if stream == Stream::Stderr { &mut stderr } else { &mut stdout }.push(bytes);
+        tell(stream, bytes);
+    };
+    let done = link.exec_followed(request, wait, follow).await.map_err(link_error)?;
+    let stream = |tail: Tail| {
+        let (bytes, total_bytes) = tail.into_parts();
+        CommandStream { bytes, total_bytes }
+    };
+    Ok(end(&done, stream(stdout), stream(stderr)))
+}
+
+fn end(done: &RunCommandReply, stdout: CommandStream, stderr: CommandStream) -> CommandEnd {
+    let (exit_code, signal) = exit_code(done.exit);
+    CommandEnd {
+        exit_code,
+        signal,
+        timed_out: done.timed_out,
+        stdout: CommandStream {
+            total_bytes: stdout.total_bytes.max(done.stdout_total_bytes),
+            ..stdout
+        },
+        stderr: CommandStream {
+            total_bytes: stderr.total_bytes.max(done.stderr_total_bytes),
+            ..stderr
+        },
+        killed_stragglers: done.killed_stragglers,
+        elapsed_ms: done.elapsed_ms,
+    }
+}

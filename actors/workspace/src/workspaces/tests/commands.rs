@@ -1,0 +1,251 @@
+//! Commands and processes through the port that other families have.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use hivekeep_kernel::{
+    SessionId, WorkspaceId,
+    ports::{
+        CommandLimits, CommandSpec, Commands, NetworkMode, PlaceProcess, ProcessSpec, ProcessState,
+        ProcessWindow, TerminalSize,
+    },
+};
+use hivekeep_link::fake::{RequestBehaviour, exec_done};
+use hivekeep_protocol::{
+    Argv, Exit, FromGuest, GuestCode, GuestError, JobForgotten, JobKilled, JobListReply, JobReport,
+    JobStarted, JobSummary, ProcessInputTaken, ProcessStart, PtySize, Spool, Stream, ToGuest,
+};
+use hivekeep_testkit::context;
+use serde_json::json;
+
+use super::{
+    stage::{Stage, guest},
+    wires::Wires,
+};
+use crate::commands::CommandsHandle;
+
+/// A guest's processes, and how they ended.
+#[derive(Default)]
+struct Inside {
+    processes: BTreeMap<String, (ProcessStart, Option<Exit>)>,
+    forgotten: usize,
+}
+
+#[derive(Clone, Default)]
+struct Guest(Arc<Mutex<Inside>>);
+
+impl Guest {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn summary(&self, id: &str) -> JobSummary {
+        let exit = self.inside().processes.get(id).and_then(|(_, exit)| *exit);
+        JobSummary {
+            job_id: id.into(),
+            exit,
+            interrupted: false,
+            started_unix_ms: 1,
+            finished_unix_ms: exit.map(|_| 2_000),
+        }
+    }
+
+    fn end(&self, id: &str, exit: Exit) {
+        if let Some((_, ended)) = self.inside().processes.get_mut(id) {
+            *ended = Some(exit);
+        }
+    }
+
+    fn answer(&self, request: &ToGuest) -> RequestBehaviour {
+        let knows = |id: &String| self.inside().processes.contains_key(id);
+        let reply = match request {
+            ToGuest::ProcessStart(start)
+                if start.job.argv == Argv::Direct(vec!["missing".into()]) =>
+            {
+                Err(GuestError::new(GuestCode::CannotStart, "missing: not found in PATH"))
+            }
+            ToGuest::ProcessStart(start) => {
+                let id = start.job.job_id.clone();
+                self.inside().processes.insert(id, (start.clone(), None));
+                Ok(FromGuest::ProcessStart(JobStarted { pid: 7, existed: false }))
+            }
+            ToGuest::JobList(_) => {
+                let ids: Vec<_> = self.inside().processes.keys().cloned().collect();
+                let jobs = ids.iter().map(|id| self.summary(id)).collect();
+                Ok(FromGuest::JobList(JobListReply { jobs }))
+            }
+            ToGuest::JobPoll(poll) if knows(&poll.job_id) => {
+                Ok(FromGuest::JobPoll(self.report(&poll.job_id, poll.stdout_from)))
+            }
+            ToGuest::JobPoll(_) => Err(GuestError::new(GuestCode::UnknownJob, "no such job")),
+            ToGuest::ProcessInput(input) => Ok(FromGuest::ProcessInput(ProcessInputTaken {
+                written: input.bytes.len() as u64,
+                closed: input.close,
+            })),
+            ToGuest::ProcessStop(stop) => {
+                self.end(&stop.job_id, Exit::Signal(if stop.grace_ms == 0 { 9 } else { 15 }));
+                let summary = self.summary(&stop.job_id);
+                Ok(FromGuest::ProcessStop(JobKilled { already_ended: false, summary }))
+            }
+            ToGuest::JobForget(forget) => {
+                let mut inside = self.inside();
+                inside.processes.remove(&forget.job_id);
+                inside.forgotten += 1;
+                Ok(FromGuest::JobForget(JobForgotten))
+            }
+            ToGuest::RunCommand(run) if run.argv == Argv::Direct(vec!["chatty".into()]) => {
+                let pieces = (0..100).map(|n| (Stream::Stdout, format!("{n:04}").into_bytes()));
+                let done = Ok(FromGuest::RunCommand(exec_done(400, 0)));
+                return RequestBehaviour::Send(pieces.collect(), done);
+            }
+            other => return guest(other),
+        };
+        RequestBehaviour::Reply(reply)
+    }
+
+    fn report(&self, id: &str, from: u64) -> JobReport {
+        let stdout =
+            Spool { from: from.max(5), bytes: b"text".into(), kept_bytes: 9, total_bytes: 9 };
+        let stderr = Spool { from: 0, bytes: vec![], kept_bytes: 0, total_bytes: 0 };
+        JobReport { summary: self.summary(id), stdout, stderr }
+    }
+}
+
+async fn stage() -> (Stage, Guest, WorkspaceId) {
+    let inside = Guest::default();
+    let acting = inside.clone();
+    let network = Wires::new(NetworkMode::Off { reason: "off".to_owned() });
+    let stage = Stage::with(network, move |request| acting.answer(request)).await;
+    let id = stage.create("w").await;
+    let vars = json!({ "SHARED": "theirs", "HIDDEN": "secret" });
+    stage.call("set_env", json!({ "workspace_id": id, "vars": vars })).await.expect("set");
+    (stage, inside, id.parse().expect("an id"))
+}
+
+fn port(stage: &Stage) -> CommandsHandle {
+    CommandsHandle::new(stage.daemon.shared.clone())
+}
+
+fn command(argv: &[&str]) -> CommandSpec {
+    CommandSpec {
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+        workdir: "/workspace/a".into(),
+        env: [("OWN".to_owned(), "1".to_owned())].into(),
+        inherit: vec!["SH*".into()],
+    }
+}
+
+fn process(argv: &[&str]) -> ProcessSpec {
+    let terminal = Some(TerminalSize { rows: 3, cols: 4 });
+    ProcessSpec { command: command(argv), terminal, place: "own".into() }
+}
+
+const LIMITS: CommandLimits = CommandLimits { timeout_secs: 9, output_bytes: 10, tail: true };
+
+#[tokio::test]
+async fn a_command_has_its_words_the_variables_of_the_rule_and_the_end_of_its_output() {
+    let (stage, _, id) = stage().await;
+    let (port, cx) = (port(&stage), stage.cx("cmd.run"));
+    let end = port.run(&cx, id, command(&["chatty"]), LIMITS).await.expect("ran");
+    assert_eq!((end.stdout.bytes.as_slice(), end.stdout.total_bytes), (&b"9700980099"[..], 400));
+    let [.., ran] = &stage.commands()[..] else { panic!("nothing ran") };
+    assert_eq!((ran.workdir.as_deref(), ran.timeout_ms), (Some("/workspace/a"), 9_000));
+    let env: BTreeMap<_, _> = ran.env.iter().cloned().collect();
+    let wanted = [("OWN", "1"), ("SHARED", "theirs")].map(|(n, v)| (n.to_owned(), v.to_owned()));
+    assert_eq!(env, wanted.into());
+
+    let head = CommandLimits { tail: false, ..LIMITS };
+    let end = port.run(&cx, id, command(&["chatty"]), head).await.expect("ran");
+    assert_eq!((end.stdout.bytes.as_slice(), end.stdout.total_bytes), (&b"0000000100"[..], 400));
+
+    let mut loads = command(&["chatty"]);
+    loads.env.insert("LD_PRELOAD".into(), "x".into());
+    let refused = port.run(&cx, id, loads, LIMITS).await.expect_err("refused");
+    assert_eq!(refused.code, "invalid_input");
+    let stranger =
+        context(SessionId::new(), "cmd.run", Duration::from_secs(30), Default::default());
+    let refused = port.run(&stranger, id, command(&["x"]), LIMITS).await.expect_err("refused");
+    assert_eq!(refused.code, "not_owner");
+    let nowhere = port.run(&cx, WorkspaceId::new(), command(&["x"]), LIMITS).await;
+    assert_eq!(nowhere.expect_err("refused").code, "workspace_not_found");
+}
+
+async fn only(port: &CommandsHandle, stage: &Stage) -> PlaceProcess {
+    let listed = port.processes(&stage.cx("process_list")).await;
+    let [process] = &listed[..] else { panic!("{listed:?}") };
+    process.clone()
+}
+
+#[tokio::test]
+async fn a_process_is_its_sessions_over_a_restart_and_its_state_is_the_true_one() {
+    let (mut stage, inside, id) = stage().await;
+    let cx = stage.cx("process_start");
+    let started = port(&stage).start(&cx, id, process(&["cat"])).await.expect("started");
+    assert_eq!((started.pid, &started.state), (7, &ProcessState::Running));
+    let asked = inside.inside().processes[&started.id.to_string()].0.clone();
+    assert_eq!(asked.pty, Some(PtySize { rows: 3, cols: 4 }));
+    assert!(!asked.job.env.iter().any(|(name, _)| name == "HIDDEN"));
+    let missing = port(&stage).start(&cx, id, process(&["missing"])).await.expect_err("refused");
+    assert_eq!(missing.code, "cannot_start");
+
+    let stranger = context(SessionId::new(), "x", Duration::from_secs(30), Default::default());
+    assert_eq!(port(&stage).processes(&stranger).await, []);
+    let window = ProcessWindow { stdout_from: 2, stderr_from: 0, max_bytes: 100 };
+    let refused = port(&stage).output(&stranger, started.id, window).await.expect_err("refused");
+    assert_eq!(refused.code, "unknown_job");
+    let refused = port(&stage).input(&stranger, started.id, vec![1], false).await;
+    assert_eq!(refused.expect_err("refused").code, "unknown_job");
+    let refused = port(&stage).stop(&stranger, started.id, Duration::ZERO).await;
+    assert_eq!(refused.expect_err("refused").code, "unknown_job");
+
+    stage.restart().await;
+    let port = port(&stage);
+    stage.once("w", |info| info["state"] == "running").await;
+    assert_eq!(only(&port, &stage).await, started);
+    let cx = stage.cx("process_output");
+    let read = port.output(&cx, started.id, window).await.expect("read");
+    assert_eq!((read.stdout.from, read.stdout.end), (5, 9));
+    assert_eq!(port.input(&cx, started.id, vec![1, 2], true).await.expect("taken"), (2, true));
+    let (ended, before) = port.stop(&cx, started.id, Duration::from_secs(1)).await.expect("ended");
+    assert_eq!((ended.state, before), (ProcessState::Signalled(15), false));
+    assert_eq!(only(&port, &stage).await.state, ProcessState::Signalled(15));
+    // Its actor has seen it and recorded it: nobody needs to be asked any more.
+    stage.once("w", |info| info["running_jobs"].as_array().is_some_and(Vec::is_empty)).await;
+    inside.inside().processes.clear();
+    let recorded = only(&port, &stage).await;
+    let end = (recorded.state, recorded.ended_unix_ms);
+    assert_eq!(end, (ProcessState::Signalled(15), Some(2_000)));
+    assert!(port.stop(&cx, started.id, Duration::ZERO).await.expect("told").1);
+}
+
+#[tokio::test]
+async fn what_a_stopped_machine_ran_is_interrupted() {
+    let (stage, _, id) = stage().await;
+    let (port, cx) = (port(&stage), stage.cx("process_start"));
+    port.start(&cx, id, process(&["cat"])).await.expect("started");
+    stage.call("workspace_stop", json!({ "workspace_id": "w" })).await.expect("stopped");
+    let process = only(&port, &stage).await;
+    assert_eq!(process.state, ProcessState::Interrupted);
+    let window = ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 100 };
+    let refused = port.output(&cx, process.id, window).await.expect_err("refused");
+    assert_eq!(refused.code, "workspace_state");
+}
+
+#[tokio::test]
+async fn of_those_that_ended_the_last_hundred_are_shown() {
+    let (stage, inside, id) = stage().await;
+    let (port, cx) = (port(&stage), stage.cx("process_start"));
+    let mut last = None;
+    for _ in 0..103 {
+        let started = port.start(&cx, id, process(&["cat"])).await.expect("started");
+        port.stop(&cx, started.id, Duration::ZERO).await.expect("ended");
+        stage.once("w", |info| info["running_jobs"].as_array().is_some_and(Vec::is_empty)).await;
+        last = Some(started.id);
+    }
+    let listed = port.processes(&cx).await;
+    assert_eq!((listed.len(), listed.last().map(|process| process.id)), (100, last));
+    assert_eq!(inside.inside().forgotten, 3);
+}
