@@ -7,6 +7,7 @@ mod reservation;
 mod tasks;
 mod tools;
 mod vault;
+mod volumes;
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub use tasks::{
 };
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
+pub use volumes::{AttachedVolume, VolumeWish, Volumes};
 
 use crate::{Resources, SessionId, ToolError, User};
 

@@ -41,6 +41,7 @@ pub mod tasks;
 pub mod tools;
 mod traffic;
 mod transfer_quota;
+mod volumes;
 mod workspace;
 mod workspaces;
 
