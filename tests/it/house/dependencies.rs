@@ -27,7 +27,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -67,6 +67,11 @@ const RULES: [Rule; 17] = [
     Rule {
         name: "hivekeep-workspace",
         house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES, TESTKIT],
+        others: None,
+    },
+    Rule {
+        name: "hivekeep-volume",
+        house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
         others: None,
     },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, TREES, TESTKIT], others: None },

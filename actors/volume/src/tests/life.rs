@@ -130,7 +130,6 @@ async fn a_full_volume_refuses_a_byte_more_and_the_host_keeps_its_room() {
     // A replacement that does not fit leaves the old one.
     let over = json!({ "volume_id": "v", "path": "f0", "content": content });
     assert_eq!(stage.refused("file.write", over).await, "volume_full");
-    // Many small ones meet the end of the inodes.
     let image = stage.folder().join(format!("volumes/{id}/image"));
     assert!(std::fs::metadata(image).expect("an image").blocks() * 512 <= 16 * MIB);
 }
