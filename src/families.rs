@@ -19,6 +19,8 @@ macro_rules! families {
             network: hivekeep_network::NetworkFamily,
             /// The git tools: who one is for which server.
             git: hivekeep_git::GitFamily,
+            /// Volumes: how many a user may have, and of what size.
+            volume: hivekeep_volume::VolumeFamily,
             /// Workspaces: machines, images, guests.
             workspace: hivekeep_workspace::WorkspaceFamily,
             /// The vault: notes that outlive workspaces and sessions.

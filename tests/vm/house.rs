@@ -343,6 +343,7 @@ impl Drop for House {
         }
         // Also after a panic nothing may go on running on this machine.
         crate::leaks::end_machines(self.path());
+        crate::leaks::unmount(self.path());
     }
 }
 

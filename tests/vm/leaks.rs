@@ -148,3 +148,27 @@ pub fn end_machines(home: &Path) {
         }
     }
 }
+
+/// Mount points of volumes below `home`.
+pub fn mounts(home: &Path) -> Vec<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let targets = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    let volumes = home.join("state/volumes");
+    targets.filter(|target| Path::new(target).starts_with(&volumes)).map(str::to_owned).collect()
+}
+
+/// Files below `home` that loop devices are over.
+pub fn loops(home: &Path) -> Vec<String> {
+    let devices = std::fs::read_dir("/sys/block").expect("devices").flatten();
+    let file = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
+    let backing = devices.filter_map(|device| file(device.path().join("loop/backing_file")));
+    let below = backing.filter(|file| Path::new(file.trim()).starts_with(home));
+    below.map(|file| file.trim().to_owned()).collect()
+}
+
+/// Unmounts what a test left.
+pub fn unmount(home: &Path) {
+    for target in mounts(home) {
+        let _gone = rustix::mount::unmount(target, rustix::mount::UnmountFlags::DETACH);
+    }
+}

@@ -26,6 +26,35 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
 
     #[test]
+    fn volumes_outlive_workspaces_and_daemons() {
+        if let Some(house) = volumes() {
+            crate::scenes::volumes::bytes_outlive_workspaces_and_daemons(house);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mounted_is_refused() {
+        if let Some(house) = volumes() {
+            crate::scenes::volumes::what_cannot_be_mounted_is_refused_and_leaves_nothing(house);
+        }
+    }
+
+    #[test]
+    fn every_point_of_a_volume() {
+        if let Some(house) = volumes() {
+            crate::scenes::volumes::every_point_of_a_volume(house);
+        }
+    }
+
+    fn volumes() -> Option<House> {
+        if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/loop-control").exists() {
+            println!("SKIPPED: volumes need root and loop devices");
+            return None;
+        }
+        House::open_with(Sandbox, crate::scenes::volumes::CONFIG)
+    }
+
+    #[test]
     fn a_crashed_machine_restarts_by_policy() {
         if let Some(house) = House::open_with(Sandbox, "restart_crashed = true") {
             crate::scenes::life::a_crashed_machine_restarts_by_policy(house);

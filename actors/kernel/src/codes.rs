@@ -136,6 +136,11 @@ crate::codes! {
         cause: "The host lacks what a filtered network needs, or the daemon's self-test found that a policy does not hold.",
         next: "Run `hivekeep check` on the host to see what is missing.",
     }
+    /// This host, or this kind of workspace, mounts no volumes.
+    VOLUMES_UNSUPPORTED = "volumes_unsupported" {
+        cause: "Volumes are mounted by a daemon that is root, with loop devices, and into sandboxes only.",
+        next: "Use isolation `sandbox`, and run `hivekeep check` on the host to see what is missing.",
+    }
     /// The vault is switched off.
     VAULT_DISABLED = "vault_disabled" {
         cause: "`vault.enabled` is false.",

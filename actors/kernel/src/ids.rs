@@ -129,6 +129,10 @@ id!(
     /// A script of a user's library.
     ScriptId, "script", "script"
 );
+id!(
+    /// A volume: durable storage of a user.
+    VolumeId, "volume", "vol"
+);
 
 #[cfg(test)]
 mod tests {

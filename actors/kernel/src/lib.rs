@@ -34,7 +34,7 @@ pub use entity::{Context, Entity, Fault};
 pub use error::{Layer, ToolError};
 pub use ids::{
     CallId, IdError, JobId, LayerId, MessageId, ScriptId, SessionId, SnapshotId, SwarmId, TeamId,
-    WorkspaceId,
+    VolumeId, WorkspaceId,
 };
 pub use mailbox::{ActorUnavailable, Address, AskError};
 pub use receipt::{Receipt, ReceiptPad};

@@ -10,6 +10,7 @@ mod tasks;
 mod tools;
 mod vault;
 mod workspace_files;
+mod volumes;
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use tasks::{
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
+pub use volumes::{AttachedVolume, VolumeWish, Volumes};
 
 use crate::{Resources, SessionId, ToolError, User};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_kernel::{CallCx, Layer, ToolError, ports::VolumeWish};
 
 use crate::{codes, records::Planned, shared::Shared};
 
@@ -25,6 +25,15 @@ impl Claims {
             shared.directory.claim(&plan.name, plan.id)?;
         }
         Ok(Self { shared: shared.clone(), plan, quota: false, kept: false })
+    }
+
+    /// Attaches the volumes that the session asks for.
+    ///
+    /// # Errors
+    /// `invalid_input` for their paths, `volumes_unsupported`, `volume_not_found`.
+    pub(crate) fn attach(&mut self, cx: &CallCx, wanted: &[VolumeWish]) -> Result<(), ToolError> {
+        self.plan.volumes = self.shared.attach(cx.session, &self.plan, wanted)?;
+        Ok(())
     }
 
     /// Counts it against the quota of the session that asked for it, out of what the call brings
@@ -97,6 +106,7 @@ impl Drop for Claims {
         if self.kept {
             return;
         }
+        self.shared.volumes.set(self.plan.id, &[]);
         self.shared.directory.release(&self.plan);
         if let (true, Some(owner)) = (self.quota, self.plan.holder()) {
             self.shared.daemon.sessions.release(owner, self.plan.spec.resources());

@@ -163,6 +163,7 @@ impl Sourced for Ledger {
             }
             Record::DiskMade { base } => self.base = Some(base),
             Record::StartWanted => self.machine = MachineFact::Starting,
+            Record::VolumesSet { volumes } => self.plan.volumes = volumes,
             Record::Launched { handle, limits } => {
                 self.machine = MachineFact::Launched { handle, limits, up: false, stopping: false };
             }

@@ -43,6 +43,7 @@ pub mod tasks;
 pub mod tools;
 mod traffic;
 mod transfer_quota;
+mod volumes;
 mod workspace;
 mod workspace_files;
 mod workspaces;

@@ -6,7 +6,10 @@ use std::{
 };
 
 use hivekeep_image::{ImageName, ImageStore};
-use hivekeep_kernel::{Layer, ToolError, ports::Network};
+use hivekeep_kernel::{
+    Layer, ToolError,
+    ports::{Network, Volumes},
+};
 use hivekeep_machine::{
     Driver, HostEnv, probe_kvm,
     sandbox::SandboxDriver,
@@ -79,6 +82,7 @@ impl Shared {
         git: crate::GitOptions,
     ) -> Result<Arc<Self>, ToolError> {
         let network = daemon.ports.need::<dyn Network>()?;
+        let volumes = daemon.ports.need::<dyn Volumes>()?;
         let hivekeep_runtime::Folders { state: state_dir, run: run_dir, logs: log_dir } =
             &daemon.folders;
         let folders = WorkspaceFolders {
@@ -119,6 +123,7 @@ impl Shared {
             folders,
             logs: WorkspaceLogSet::new(daemon.journal.clone(), disks),
             network,
+            volumes,
             images,
             drivers: found.drivers,
             sweeper,

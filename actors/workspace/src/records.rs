@@ -12,7 +12,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
-    JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, WorkspaceId, ports::NetworkWish,
+    JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, WorkspaceId,
+    ports::{AttachedVolume, NetworkWish},
 };
 use hivekeep_link::LinkToken;
 use hivekeep_machine::{AppliedLimits, Isolation, MachineHandle};
@@ -61,6 +62,11 @@ pub enum Record {
     },
     /// A machine shall be started again.
     StartWanted,
+    /// It mounts these volumes from its next start on.
+    VolumesSet {
+        /// All of them.
+        volumes: Vec<AttachedVolume>,
+    },
     /// A machine runs.
     Launched {
         /// How to find it again.
@@ -235,6 +241,9 @@ pub struct Planned {
     /// Set while it is the pool's and nobody's else: then `owner` is who operates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pooled>,
+    /// Volumes that it mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<AttachedVolume>,
 }
 
 impl Planned {
@@ -264,6 +273,7 @@ impl Planned {
             network: NetworkWish::default(),
             recipe: None,
             pool: None,
+            volumes: Vec::new(),
         })
     }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use hivekeep_image::ImageStore;
-use hivekeep_kernel::{Layer, ToolError, WorkspaceId, ports::Network};
+use hivekeep_kernel::{
+    Layer, ToolError, WorkspaceId,
+    ports::{Network, Volumes},
+};
 use hivekeep_machine::{Driver, Isolation, sweep::Sweeper};
 use hivekeep_runtime::Daemon;
 use hivekeep_store::NewEvent;
@@ -30,6 +33,8 @@ pub struct Shared {
     pub(crate) logs: WorkspaceLogSet,
     /// Addresses, policies and forwards.
     pub network: Arc<dyn Network>,
+    /// Volumes of users.
+    pub volumes: Arc<dyn Volumes>,
     /// Images.
     pub images: ImageStore,
     /// The drivers, one a kind of isolation that this host can do.

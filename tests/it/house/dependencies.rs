@@ -28,7 +28,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -72,6 +72,11 @@ const RULES: [Rule; 18] = [
         others: None,
     },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
+    Rule {
+        name: "hivekeep-volume",
+        house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
+        others: None,
+    },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },

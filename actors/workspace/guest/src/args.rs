@@ -83,6 +83,8 @@ pub struct SandboxArgs {
     pub tmpfs_mb: Option<u64>,
     /// `--inotify-instances N`: most of them in the sandbox.
     pub inotify_instances: Option<u32>,
+    /// `--volume DIR PATH`, repeatable: a folder to mount, and its absolute path in the sandbox.
+    pub volumes: Vec<(PathBuf, PathBuf)>,
     /// `--console-fd N`: an inherited pipe that is spoken to once everything is confined.
     pub console_fd: Option<i32>,
 }
@@ -152,6 +154,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
     let (mut unix_fd, mut token_hash, mut machine_id) = (None, None, None);
     let (mut peer_uids, mut rlimits) = (Vec::new(), Vec::new());
     let (mut tmpfs_mb, mut inotify_instances, mut console_fd) = (None, None, None);
+    let mut volumes = Vec::new();
     while let Some(arg) = parser.next()? {
         match arg {
             Arg::Long("lower") => lower = Some(parser.value()?.into()),
@@ -171,6 +174,9 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
             Arg::Long("tmpfs-mb") => tmpfs_mb = Some(parser.value()?.parse()?),
             Arg::Long("inotify-instances") => inotify_instances = Some(parser.value()?.parse()?),
             Arg::Long("console-fd") => console_fd = Some(parser.value()?.parse()?),
+            Arg::Long("volume") => {
+                volumes.push((parser.value()?.into(), parser.value()?.into()));
+            }
             other => return Err(other.unexpected().into()),
         }
     }
@@ -185,6 +191,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
         rlimits,
         tmpfs_mb,
         inotify_instances,
+        volumes,
         console_fd,
     })
 }

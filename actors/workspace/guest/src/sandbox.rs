@@ -52,7 +52,7 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     let listener = stdio::inherited(args.unix_fd)?;
     let kept = stdio::handed_on(&listener)?;
     let console = args.console_fd.map(stdio::inherited).transpose()?;
-    root::enter(&args.lower, &args.upper, &args.work, args.tmpfs_mb)?;
+    root::enter(&args.lower, &args.upper, &args.work, &args.volumes, args.tmpfs_mb)?;
     if let Some(id) = &args.machine_id {
         identity::first_machine_id(Path::new(identity::MACHINE_ID), id)?;
     }

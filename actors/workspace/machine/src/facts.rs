@@ -146,6 +146,8 @@ pub struct Capabilities {
     pub disk_limit: CapabilitySupport,
     /// Support for users besides root.
     pub several_users: CapabilitySupport,
+    /// Support for volumes of the host that are mounted into the machine.
+    pub volumes: CapabilitySupport,
 }
 
 /// Whether one limit holds.

@@ -82,6 +82,7 @@ pub fn plan(workspace: &str, root: &Path) -> MachinePlan {
         carrier: CarrierKind::VirtioSerial,
         cid: None,
         nic: None,
+        volumes: Vec::new(),
     }
 }
 
@@ -138,7 +139,8 @@ impl FakeDriver {
             memory_snapshots: support.clone(),
             own_kernel: support.clone(),
             disk_limit: support.clone(),
-            several_users: support,
+            several_users: support.clone(),
+            volumes: support,
         };
         let (held, count) = (watch::channel(HashSet::new()).0, watch::channel(0).0);
         Self { isolation, facts, capabilities, state: Mutex::default(), guest: None, held, count }

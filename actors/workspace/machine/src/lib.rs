@@ -65,7 +65,7 @@ pub use landlock::{Landlock, LandlockExtent};
 pub use memory::Memory;
 pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
-pub use plan::{CarrierKind, Disk, Images, MachinePlan};
+pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VolumeMount};
 pub use refuse::host_disk_full;
 pub use snapshot::{
     MachineMemory, MachineShape, RamLocation, SaveRequest, SaveResult, SavedMemory, SavedNic,

@@ -97,6 +97,22 @@ pub struct MachinePlan {
     pub cid: Option<u32>,
     /// Network card; a machine without one has nothing but loopback.
     pub nic: Option<Nic>,
+    /// Volumes of the host that it mounts, at most [`MAX_VOLUMES`].
+    pub volumes: Vec<VolumeMount>,
+}
+
+/// Number of volumes that one machine mounts.
+pub const MAX_VOLUMES: usize = 16;
+
+/// Volume of the host as a folder of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeMount {
+    /// Folder of the host where it is mounted: the root of a file system of its own.
+    pub folder: PathBuf,
+    /// Absolute path in the machine, without `..`; made if it is missing.
+    pub path: PathBuf,
+    /// True if the machine may not write to it.
+    pub read_only: bool,
 }
 
 impl MachinePlan {
@@ -125,6 +141,9 @@ impl MachinePlan {
         }
         if let Some(Err(why)) = self.nic.as_ref().map(Nic::check) {
             return bad(&why);
+        }
+        if self.volumes.len() > MAX_VOLUMES {
+            return bad("too many volumes");
         }
         for folder in [&self.folders.run_dir, &self.folders.disk_dir, &self.folders.log_dir] {
             if !folder.is_absolute() || folder.file_name() != Some(self.workspace.as_ref()) {

@@ -75,6 +75,10 @@ impl SandboxDriver {
             several_users: CapabilitySupport::no(
                 "only root is mapped into the sandbox's user namespace",
             ),
+            volumes: match rustix::process::geteuid().is_root() {
+                true => CapabilitySupport::Yes,
+                false => CapabilitySupport::no("only root maps the ids of a mount"),
+            },
         };
         Ok(Self { host_env, bwrap, guest, facts, capabilities })
     }

@@ -91,6 +91,9 @@ impl VmDriver {
             own_kernel: CapabilitySupport::Yes,
             disk_limit: CapabilitySupport::Yes,
             several_users: CapabilitySupport::Yes,
+            volumes: CapabilitySupport::no(
+                "a virtual machine has no virtio-fs device yet, and its kernel no driver for one",
+            ),
         };
         let tsc_khz = if accelerator == AcceleratorKind::Tcg { tsc::measure_khz() } else { 0 };
         let images = ram::RamCache::default();

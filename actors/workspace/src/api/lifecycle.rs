@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{SessionId, WorkspaceId};
-use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation};
+use hivekeep_kernel::{
+    SessionId, WorkspaceId,
+    ports::{AttachedVolume, VolumeWish},
+};
+use hivekeep_machine::{AcceleratorKind, AppliedLimits, Confinement, Isolation, MAX_VOLUMES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +39,9 @@ pub struct WorkspaceCreate {
     pub allow_internet: Option<bool>,
     /// How to isolate it: `vm` is a machine with a kernel of its own, `sandbox` shares the host's kernel and starts faster. Never substituted for one another.
     pub isolation: Option<Isolation>,
+    /// Volumes to mount, as `aegis.volume.list` has them: storage that stays when the workspace is gone. Sandboxes only.
+    #[schemars(length(max = MAX_VOLUMES))]
+    pub volumes: Option<Vec<VolumeWish>>,
 }
 
 /// Size of a workspace.
@@ -142,6 +148,9 @@ pub struct WorkspaceDestroyed {
 pub struct WorkspaceStart {
     /// Id or name of the workspace.
     pub workspace_id: String,
+    /// Volumes to mount from now on, in place of those that it had; empty for none. Default: the same as before.
+    #[schemars(length(max = MAX_VOLUMES))]
+    pub volumes: Option<Vec<VolumeWish>>,
 }
 
 /// A started workspace.
@@ -210,6 +219,9 @@ pub struct WorkspaceDetails {
     pub resources: Size,
     /// How it is connected, what it may reach, what leads to it.
     pub network: NetworkState,
+    /// Volumes that it mounts while it runs, and keeps from being deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<AttachedVolume>,
     /// Its snapshots, oldest first; snapshot with action `list` shows their sizes.
     pub snapshots: Vec<SnapshotSummary>,
     /// What it is a fork of.

@@ -26,6 +26,7 @@ fn plan() -> Planned {
         network: Default::default(),
         recipe: None,
         pool: None,
+        volumes: Vec::new(),
     }
 }
 
@@ -33,6 +34,7 @@ fn record() -> impl Strategy<Value = Record> {
     let at = Utc::now();
     prop_oneof![
         Just(Record::StartWanted),
+        Just(Record::VolumesSet { volumes: Vec::new() }),
         Just(Record::Created { boot_time_ms: 5 }),
         Just(Record::Up { boot_time_ms: 7, at }),
         Just(Record::StopWanted),

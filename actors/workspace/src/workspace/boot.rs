@@ -100,8 +100,10 @@ async fn boot(
     machine.disk = take_down::disk_files(workspace, &start.disk);
     fault_point!("start.before_prepare");
     let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
-    let ((lease, nic), ()) = tokio::try_join!(network::interface(workspace, plan), prepared)?;
-    machine.nic = nic;
+    let mounted = workspace.shared.mounted(plan);
+    let ((lease, nic), volumes, ()) =
+        tokio::try_join!(network::interface(workspace, plan), mounted, prepared)?;
+    (machine.nic, machine.volumes) = (nic, volumes);
     fault_point!("start.after_prepare");
 
     step(1, "starting the machine");

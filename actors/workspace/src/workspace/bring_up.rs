@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point, ports::AttachedVolume};
 use hivekeep_machine::LogsOnDiscard;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -77,15 +77,21 @@ impl Workspace {
     pub(crate) fn start_again(
         &mut self,
         cx: &CallCx,
-        _: WorkspaceStart,
+        input: WorkspaceStart,
     ) -> Result<Reply<WorkspaceStarted>, ToolError> {
         let next = self.on(Want::Start)?;
         self.may_start()?;
+        let (workspace, mut plan) = (self.handle.clone(), self.ledger.plan.clone());
+        let before = std::mem::take(&mut plan.volumes);
+        plan.volumes = workspace.shared.attach_again(cx.session, &plan, &before, input.volumes)?;
         self.set_phase(next);
-        let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
-        let (start, change) = (self.start_point(), self.ledger.change.clone());
+        let (start, change, cx) = (self.start_point(), self.ledger.change.clone(), cx.clone());
         Ok(Reply::later(async move {
-            match cx.guard(bring_up_again(&workspace, &plan, start, change, &cx)).await {
+            let started = async {
+                set_volumes(&workspace, &plan, &before).await?;
+                bring_up_again(&workspace, &plan, start, change, &cx).await
+            };
+            match cx.guard(started).await {
                 Ok(boot_time_ms) => {
                     workspace.publish(
                         "workspace.started",
@@ -150,6 +156,23 @@ impl Workspace {
     }
 }
 
+/// Records the volumes that it has from now on, where they are others than before.
+async fn set_volumes(
+    workspace: &WorkspaceHandle,
+    plan: &Planned,
+    before: &[AttachedVolume],
+) -> Result<(), ToolError> {
+    if plan.volumes == before {
+        workspace.shared.volumes.set(plan.id, before);
+        return Ok(());
+    }
+    // Until it is durable both may be true, and no deletion finds either free.
+    workspace.note(Record::VolumesSet { volumes: plan.volumes.clone() }).await?;
+    workspace.shared.volumes.set(plan.id, &plan.volumes);
+    fault_point!("start.after_volumes");
+    Ok(())
+}
+
 /// A context for work that no client asked for.
 pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
     let patience = Duration::from_secs(workspace.shared.options.boot_timeout_secs * 2);
@@ -212,6 +235,7 @@ pub(super) async fn fail_creation(workspace: &WorkspaceHandle, plan: &Planned, e
         return settle(workspace, Phase::Crashed, Some(left.to_text())).await;
     }
     network::leave(workspace).await;
+    workspace.shared.volumes.set(workspace.id, &[]);
     let record =
         Record::CreateFailed { code: error.code.to_string(), message: error.message.clone() };
     let kind = if plan.pool.is_none() { "workspace.create_failed" } else { "pool.failed" };

@@ -43,6 +43,7 @@ impl Workspace {
             ip: None,
             resources: Size::of(&plan.spec),
             network: NetworkState::default(),
+            volumes: plan.volumes.clone(),
             snapshots: self.snapshot_summaries(),
             forked_from: plan.fork.as_deref().map(ForkedFrom::of),
             created_at: plan.at,

@@ -93,6 +93,7 @@ async fn remove(
     fault_point!("destroy.after_intent");
     take_down::remove_machine(workspace, plan, LogsOnDiscard::Remove).await?;
     fault_point!("destroy.after_discard");
+    workspace.shared.volumes.set(workspace.id, &[]);
     workspace.shared.network.leave(workspace.id).await?;
     fault_point!("destroy.after_leave");
     workspace.publish(event, json!({ "name": plan.name }));

@@ -35,12 +35,16 @@ impl Workspaces {
                 let claimed = self.shared.directory.claim_recorded(plan);
                 claimed.map_err(|error| Fault::new(error.to_string()))?;
             }
+            if first_boot && ledger.failed.is_none() {
+                self.shared.volumes.set(plan.id, &plan.volumes);
+            }
             if let (true, true, Some(owner)) = (first_boot, ledger.counts(), ledger.owner) {
                 self.shared.daemon.sessions.restore(owner, plan.spec.resources());
             }
             self.spawn(plan)?;
         }
         if first_boot {
+            self.shared.volumes.all_set();
             self.release_backups(&ledgers);
         }
         Ok(())

@@ -43,6 +43,10 @@ pub(super) async fn take(
     manager: &Address<Msg>,
     claims: Claims,
 ) -> Result<Result<WorkspaceId, Claims>, ToolError> {
+    if !claims.plan().volumes.is_empty() {
+        // A machine that runs mounts no more.
+        return Ok(Err(claims));
+    }
     let spec = claims.plan().spec.clone();
     let options = &shared.options;
     if !options.pool.classes.iter().any(|class| class.spec(options) == spec) {

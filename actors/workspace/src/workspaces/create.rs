@@ -48,7 +48,8 @@ impl Workspaces {
         let network =
             NetworkWish { allow_internet: input.allow_internet, ..NetworkWish::default() };
         let plan = Planned { network, ..Planned::new(id, name, cx.session, spec)? };
-        let claims = Claims::of(&self.shared, plan)?;
+        let mut claims = Claims::of(&self.shared, plan)?;
+        claims.attach(cx, input.volumes.as_deref().unwrap_or_default())?;
         self.prune_failed();
         Ok(self.make(cx.clone(), claims))
     }

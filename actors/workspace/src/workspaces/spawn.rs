@@ -88,6 +88,7 @@ impl Workspaces {
                 return;
             }
             shared.take_fresh(plan.id);
+            shared.volumes.set(plan.id, &[]);
             shared.directory.remove(plan.id);
             shared.directory.release(&plan);
             if let Some(owner) = plan.holder() {

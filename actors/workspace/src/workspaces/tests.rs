@@ -225,6 +225,7 @@ async fn no_actor(daemon_stops: bool) {
         network: Default::default(),
         recipe: None,
         pool: None,
+        volumes: Vec::new(),
     };
     // As a creation does up to the plan; then it ends.
     let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);

@@ -2,9 +2,12 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
 
 const NEW_ROOT: &str = "/newroot";
@@ -42,6 +45,7 @@ pub(super) fn enter(
     lower: &Path,
     upper: &Path,
     work: &Path,
+    volumes: &[(PathBuf, PathBuf)],
     tmpfs_mb: Option<u64>,
 ) -> Result<(), Error> {
     let root = Path::new(NEW_ROOT);
@@ -63,6 +67,9 @@ pub(super) fn enter(
     devices(&root.join("dev"), tmpfs_mb)?;
     tmpfs("/run", &root.join("run"), flags, 755, tmpfs_mb.map(|mb| mb << 20))?;
     guest(&root.join(GUEST.to_string_lossy().trim_start_matches('/')))?;
+    for (folder, path) in volumes {
+        at("a volume's folder", volume(root, folder, path))?;
+    }
     at("pivot", std::env::set_current_dir(root))?;
     at("pivot", rustix::process::pivot_root(".", "."))?;
     at("leave the old root", unmount(".", UnmountFlags::DETACH))?;
@@ -81,6 +88,26 @@ fn tmpfs(
     let options = format!("mode={mode}{}", size.unwrap_or_default());
     let options = at(step, CString::new(options).map_err(io::Error::other))?;
     at(step, mount("tmpfs", target, "tmpfs", flags, options.as_c_str()))
+}
+
+/// Mounts a volume. What the sandbox left in its root before is not trusted: no link is followed.
+fn volume(root: &Path, folder: &Path, path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut target = open(root, flags, Mode::empty())?;
+    for part in path.components() {
+        match part {
+            Component::RootDir => continue,
+            Component::Normal(name) => {
+                match mkdirat(&target, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+                target = openat(&target, name, flags, Mode::empty())?;
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+    Ok(mount_bind(folder, format!("/proc/self/fd/{}", target.as_raw_fd()))?)
 }
 
 fn devices(dev: &Path, shm_mb: Option<u64>) -> Result<(), Error> {

@@ -66,6 +66,10 @@ pub(super) fn command_line(plan: &MachinePlan, sandbox: &Sandbox<'_>) -> Vec<OsS
     add(&[&"--ro-bind", &sandbox.tree, &"/lower"]);
     add(&[&"--bind", &sandbox.overlay, &"/overlay"]);
     add(&[&"--ro-bind", &sandbox.guest, &"/hivekeep-guest"]);
+    for (n, volume) in plan.volumes.iter().enumerate() {
+        let bind = if volume.read_only { "--ro-bind" } else { "--bind" };
+        add(&[&bind, &format!("{}/{n}", super::layout::VOLUMES), &format!("/volumes/{n}")]);
+    }
     add(&[&"--proc", &"/proc", &"--dev", &"/dev", &"--chdir", &"/"]);
     add(&[&"--info-fd", &sandbox.info_fd.to_string(), &"--"]);
     add(&[&"/hivekeep-guest", &"sandbox", &"--lower", &"/lower"]);
@@ -82,6 +86,9 @@ pub(super) fn command_line(plan: &MachinePlan, sandbox: &Sandbox<'_>) -> Vec<OsS
     for (name, value) in RLIMITS.into_iter().chain([("nproc", sandbox.max_processes.into())]) {
         add(&[&"--rlimit", &format!("{name}={value}")]);
     }
+    for (n, volume) in plan.volumes.iter().enumerate() {
+        add(&[&"--volume", &format!("/volumes/{n}"), &volume.path]);
+    }
     if let Some(most) = sandbox.inotify_instances {
         add(&[&"--inotify-instances", &most.to_string()]);
     }
@@ -93,9 +100,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sandbox_to_the_letter() {
-        let plan = crate::fake::plan("ws_golden", Path::new("/r"));
-        let sandbox = Sandbox {
+    fn volumes_are_bound_and_named_to_the_guest() {
+        let mut plan = crate::fake::plan("ws_golden", Path::new("/r"));
+        let volume = |path: &str, read_only| crate::VolumeMount {
+            folder: "/v".into(),
+            path: path.into(),
+            read_only,
+        };
+        plan.volumes = vec![volume("/a b", false), volume("/c", true)];
+        let line = command_line(&plan, &sandbox());
+        let line: Vec<_> = line.iter().map(|word| word.to_str().unwrap()).collect();
+        for words in [
+            ["--bind", "/run/volumes/0", "/volumes/0"],
+            ["--ro-bind", "/run/volumes/1", "/volumes/1"],
+            ["--volume", "/volumes/0", "/a b"],
+            ["--volume", "/volumes/1", "/c"],
+        ] {
+            assert!(line.windows(3).any(|at| at == words), "{words:?}");
+        }
+    }
+
+    fn sandbox() -> Sandbox<'static> {
+        Sandbox {
             guest: Path::new("/g"),
             tree: Path::new("/t"),
             overlay: Path::new("/r/disk/ws_golden/overlay"),
@@ -105,8 +131,13 @@ mod tests {
             peer_uid: 0,
             max_processes: 2048,
             inotify_instances: Some(32),
-        };
-        let line = command_line(&plan, &sandbox);
+        }
+    }
+
+    #[test]
+    fn the_sandbox_to_the_letter() {
+        let plan = crate::fake::plan("ws_golden", Path::new("/r"));
+        let line = command_line(&plan, &sandbox());
         let line: Vec<_> = line.iter().map(|word| word.to_str().unwrap()).collect();
         let expected = include_str!("args.golden").replace('\n', " ");
         assert_eq!(line.join(" "), expected.trim_end());

@@ -122,6 +122,13 @@ impl Starter {
         let layout =
             user.switch.then(|| Layout::new(tree, &overlay, &self.guest, &machine)).transpose();
         let layout = layout.map_err(Error::io("map the ids of", tree))?;
+        let layout = match layout {
+            None if !plan.volumes.is_empty() => {
+                return Err(Error::BadPlan("only root mounts volumes into sandboxes".into()).into());
+            }
+            layout => layout.map(|layout| layout.with_volumes(&plan.volumes)).transpose(),
+        };
+        let layout = layout.map_err(Error::io("mount volumes for", tree))?;
         let mut newborn = Newborn::new(&self.host_env, &plan.workspace);
         let limits = CgroupLimits {
             memory_bytes: plan.memory_mb << 20,

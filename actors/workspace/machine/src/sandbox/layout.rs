@@ -8,6 +8,9 @@
 //! and the guest daemon are bound below `/run` of a mount namespace of the sandbox alone: no mount
 //! is left on the host when the sandbox ends, by whatever cause, and the modes of the daemon's own
 //! folders do not matter.
+//!
+//! A volume is mounted with the same id map: what root wrote there is the machine user's, and what
+//! that writes is root's on the volume, so that machines with other users find it theirs too.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -20,11 +23,14 @@ use std::ptr::null;
 use super::idmap::user_namespace;
 use super::subordinates::Within;
 use super::user::User;
+use crate::{MAX_VOLUMES, VolumeMount};
 
 /// Mount points of the parts.
 pub(super) const TREE: &str = "/run/lower";
 pub(super) const OVERLAY: &str = "/run/overlay";
 pub(super) const GUEST: &str = "/run/guest";
+/// Folder of the volumes' mount points, which are numbers.
+pub(super) const VOLUMES: &str = "/run/volumes";
 
 /// Mounts to make between fork and exec, while still root, or root of the subordinate users'
 /// namespace.
@@ -32,7 +38,15 @@ pub(crate) struct Layout {
     tree: CString,
     overlay: CString,
     guest: CString,
+    volumes: Vec<MappedVolume>,
     rights: Rights,
+}
+
+/// Volume to mount with the machine user's rights.
+struct MappedVolume {
+    folder: CString,
+    target: CString,
+    read_only: bool,
 }
 
 /// Source of the machine user's rights over the tree.
@@ -53,7 +67,23 @@ impl Layout {
             None => Rights::Mapped(user_namespace(user.host)?),
         };
         let (tree, overlay, guest) = (c_string(tree)?, c_string(overlay)?, c_string(guest)?);
-        Ok(Self { tree, overlay, guest, rights })
+        Ok(Self { tree, overlay, guest, volumes: Vec::new(), rights })
+    }
+
+    /// Adds volumes, at most [`MAX_VOLUMES`].
+    pub(super) fn with_volumes(mut self, volumes: &[VolumeMount]) -> io::Result<Self> {
+        if !volumes.is_empty() && matches!(self.rights, Rights::Own(_)) {
+            return Err(io::Error::other("only root maps the ids of a volume"));
+        }
+        let mapped = |(n, volume): (usize, &VolumeMount)| {
+            Ok(MappedVolume {
+                folder: CString::new(volume.folder.as_os_str().as_bytes())?,
+                target: CString::new(format!("{VOLUMES}/{n}"))?,
+                read_only: volume.read_only,
+            })
+        };
+        self.volumes = volumes.iter().enumerate().map(mapped).collect::<io::Result<_>>()?;
+        Ok(self)
     }
 
     /// Id of the machine's user in the namespace that is entered, for user and group alike.
@@ -75,7 +105,11 @@ impl Layout {
         done(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
         mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
         // The sources are looked up before the mount that may cover them.
-        let tree = self.read_only_tree()?;
+        let tree = self.view(&self.tree, true)?;
+        let mut volumes = [0; MAX_VOLUMES];
+        for (view, volume) in volumes.iter_mut().zip(&self.volumes) {
+            *view = self.view(&volume.folder, volume.read_only)?;
+        }
         let overlay = open_tree(&self.overlay)?;
         let guest = open_tree(&self.guest)?;
         mount(Some(c"tmpfs"), c"/run", Some(c"tmpfs"), libc::MS_NOSUID | libc::MS_NODEV)?;
@@ -84,7 +118,13 @@ impl Layout {
             done(libc::chmod(c"/run".as_ptr(), 0o755).into())?;
             done(libc::mkdir(c"/run/lower".as_ptr(), 0o755).into())?;
             done(libc::mkdir(c"/run/overlay".as_ptr(), 0o755).into())?;
+            done(libc::mkdir(c"/run/volumes".as_ptr(), 0o755).into())?;
             done(libc::mknod(c"/run/guest".as_ptr(), libc::S_IFREG | 0o755, 0).into())?;
+        }
+        for (view, volume) in volumes.into_iter().zip(&self.volumes) {
+            // SAFETY: the path is a C string that lives on.
+            done(unsafe { libc::mkdir(volume.target.as_ptr(), 0o755) }.into())?;
+            move_mount(view, &volume.target)?;
         }
         move_mount(tree, c"/run/lower")?;
         move_mount(overlay, c"/run/overlay")?;
@@ -95,9 +135,11 @@ impl Layout {
         }
     }
 
-    fn read_only_tree(&self) -> io::Result<libc::c_long> {
-        let view = open_tree(&self.tree)?;
-        let walls = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    /// Mount of a folder in which root's files are the machine user's.
+    fn view(&self, folder: &CStr, read_only: bool) -> io::Result<libc::c_long> {
+        let view = open_tree(folder)?;
+        let read_only = if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
+        let walls = read_only | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         let (mapped, map) = match &self.rights {
             Rights::Mapped(map) => (libc::MOUNT_ATTR_IDMAP, map.as_raw_fd()),
             Rights::Own(_) => (0, 0),

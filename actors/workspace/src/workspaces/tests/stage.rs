@@ -13,8 +13,10 @@ use async_trait::async_trait;
 use hivekeep_image::fixture::{ImageStoreFixture, fixture};
 use hivekeep_kernel::{
     Address, Addressing, CallCx, Resources, RestartPolicy, Room, SessionId, ToolCall, ToolError,
-    entity::spawn_root,
-    ports::{Hold, LateTools, NetworkMode, SessionQuotas, Standing},
+    WorkspaceId, entity::spawn_root,
+    ports::{
+        AttachedVolume, Hold, LateTools, NetworkMode, SessionQuotas, Standing, VolumeWish, Volumes,
+    },
 };
 use hivekeep_link::fake::{FakeGuest, Observation, RequestBehaviour, exec_done, obliging};
 use hivekeep_machine::{HostEnv, Isolation, fake::FakeDriver, sweep::Sweeper};
@@ -71,6 +73,31 @@ impl SessionQuotas for Quota {
     }
     async fn standing(&self, _: SessionId) -> Standing {
         Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
+    }
+}
+
+/// Nobody has volumes here.
+struct NoVolumes;
+
+#[async_trait]
+impl Volumes for NoVolumes {
+    fn attach(
+        &self,
+        _: SessionId,
+        _: WorkspaceId,
+        _: &[VolumeWish],
+    ) -> Result<Vec<AttachedVolume>, ToolError> {
+        Err(ToolError::internal("no volumes in this test"))
+    }
+    fn set(&self, _: WorkspaceId, attached: &[AttachedVolume]) {
+        assert!(attached.is_empty());
+    }
+    fn all_set(&self) {}
+    async fn mount(
+        &self,
+        _: &[AttachedVolume],
+    ) -> Result<Vec<std::path::PathBuf>, ToolError> {
+        Ok(Vec::new())
     }
 }
 
@@ -340,6 +367,7 @@ impl Daemon {
             folders,
             logs: WorkspaceLogSet::new(journal.clone(), below("disks")),
             network: network.clone(),
+            volumes: Arc::new(NoVolumes),
             images: images.store.clone(),
             drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
             directory: Default::default(),

@@ -1,0 +1,41 @@
+//! Error codes of volumes.
+
+pub(crate) use hivekeep_kernel::codes::*;
+
+hivekeep_kernel::codes! {
+    /// There is no such volume.
+    VOLUME_NOT_FOUND = "volume_not_found" {
+        cause: "The id or label is wrong, the volume was deleted or has expired, or it is another user's.",
+        next: "`aegis.volume.list` shows yours.",
+    }
+    /// The volume is mounted into workspaces.
+    VOLUME_IN_USE = "volume_in_use" {
+        cause: "Workspaces have it in their `volumes`, whether they run or not.",
+        next: "Destroy the workspaces that the message names, or start them with other `volumes`.",
+    }
+    /// The volume has no room for what is written.
+    VOLUME_FULL = "volume_full" {
+        cause: "Its size is enforced on every byte, from inside of workspaces too.",
+        next: "Delete files in it, or copy them to a larger volume.",
+    }
+    /// The user's volumes would be more, or larger, than is allowed.
+    VOLUME_QUOTA_EXCEEDED = "volume_quota_exceeded" {
+        cause: "`volume.max_volumes` or `volume.max_total_mb` is reached; sizes count as they were asked for.",
+        next: "Delete a volume with `aegis.volume.delete`, ask for a smaller one, or raise the limit.",
+    }
+    /// The volume could not be made, mounted or removed on the host.
+    VOLUME_FAILED = "volume_failed" {
+        cause: "A system call or a program (`mkfs.ext4`, `mount`) failed on the host, as the message says.",
+        next: "Run `hivekeep check` on the host and look at `hivekeep logs`.",
+    }
+    /// The session that called is over.
+    VOLUME_USER_UNKNOWN = "volume_user_unknown" {
+        cause: "The session ended while the call was on its way, so nobody owns the volumes it asks for.",
+        next: "Open a session and repeat the call.",
+    }
+    /// The path is a device, a pipe or a socket.
+    VOLUME_NOT_A_FILE = "volume_not_a_file" {
+        cause: "A workspace made a special file in the volume.",
+        next: "Name a regular file.",
+    }
+}
