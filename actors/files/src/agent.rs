@@ -10,10 +10,10 @@ use serde_json::json;
 
 use crate::{
     codes,
-    file_place::FilePlace,
+    file_place::{FilePlace, PlacedPath},
     files::{Answer, Files},
     refuse::refused,
-    tools::{FsPath, NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered},
+    tools::{NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered},
     workspace_place::WORKSPACE_ROOT,
 };
 
@@ -28,7 +28,7 @@ impl Files {
     ) -> Answer<NumberedText> {
         let ReadNumbered { path, offset, limit, place } = input;
         let asked = ReadLines { path, first: offset, limit };
-        let (read, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let (read, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         let mut content = String::new();
         for (number, (line, cut)) in (offset..).zip(&read.lines) {
             // Writing to a text does not fail.
@@ -78,7 +78,7 @@ impl Files {
                 (at, true, None, None)
             }
         };
-        let FsPath { place, path } = at;
+        let PlacedPath { place, path } = at;
         Ok(Patched { place, path, operation, replaced, lines, manifest_check })
     }
 

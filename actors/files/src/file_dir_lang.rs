@@ -8,12 +8,13 @@ use hivekeep_file_engine::{
 use hivekeep_kernel::CallCx;
 
 use crate::{
+    file_place::PlacedPath,
     files::{Answer, Files},
     languages,
     refuse::refused,
     tools::{
         DirCreate, DirCreated, DirEntry, DirList, DirListed, FileDelete, FileDeleted, FileExists,
-        FileFound, FileRename, FileRenamed, FsPath, LangDetect, LangDetected, LangList, LangListed,
+        FileFound, FileRename, FileRenamed, LangDetect, LangDetected, LangList, LangListed,
         LangRow,
     },
 };
@@ -25,7 +26,7 @@ impl Files {
         input: FileDelete,
     ) -> Answer<FileDeleted> {
         let asked = RemovePath { path: input.path, recursive: false };
-        let (_, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
+        let (_, PlacedPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
         Ok(FileDeleted { place, path, success: true })
     }
 
@@ -38,7 +39,7 @@ impl Files {
         let new_path = place.shown(&input.new_path).map_err(refused)?;
         let FileRename { old_path: path, new_path: new, overwrite, .. } = input;
         let asked = RenamePath { path, new_path: new, overwrite };
-        let (_, FsPath { place, path }) = place.ask(&cx, asked).await?;
+        let (_, PlacedPath { place, path }) = place.ask(&cx, asked).await?;
         Ok(FileRenamed { place, old_path: path, new_path, success: true })
     }
 
@@ -48,7 +49,8 @@ impl Files {
         input: FileExists,
     ) -> Answer<FileFound> {
         let asked = LookAt { path: input.path };
-        let (found, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
+        let (found, PlacedPath { place, path }) =
+            self.run(&cx, input.place.as_deref(), asked).await?;
         let (exists, is_dir) = (found != LookedAt::Nothing, found == LookedAt::Folder);
         Ok(FileFound { place, path, exists, is_dir })
     }
@@ -56,7 +58,7 @@ impl Files {
     pub(crate) async fn dir_list(self: Arc<Self>, cx: CallCx, input: DirList) -> Answer<DirListed> {
         let DirList { path, after, limit, place } = input;
         let asked = ListNames { path, after, limit };
-        let (page, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let (page, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         let next = page.next().map(str::to_owned);
         let folder = path.trim_start_matches("./").trim_end_matches('/');
         let entry = |(name, entry): (String, ListEntry)| DirEntry {
@@ -78,7 +80,7 @@ impl Files {
         input: DirCreate,
     ) -> Answer<DirCreated> {
         let asked = MakeFolder { path: input.path };
-        let (_, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
+        let (_, PlacedPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
         Ok(DirCreated { place, path, success: true })
     }
 

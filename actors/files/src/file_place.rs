@@ -5,7 +5,16 @@ use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, Operation};
 use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
 
-use crate::{refuse::refused, tools::FsPath};
+use crate::refuse::refused;
+
+/// Path that an operation was about.
+#[derive(Debug)]
+pub(crate) struct PlacedPath {
+    /// Name of the place.
+    pub(crate) place: String,
+    /// Path as results tell it.
+    pub(crate) path: String,
+}
 
 /// Where files are.
 #[async_trait]
@@ -41,11 +50,11 @@ impl dyn FilePlace {
         &self,
         cx: &CallCx,
         operation: O,
-    ) -> Result<(O::Outcome, FsPath), ToolError> {
+    ) -> Result<(O::Outcome, PlacedPath), ToolError> {
         let path = self.shown(operation.path()).map_err(refused)?;
         let outcome = self.run(cx, operation.into()).await?;
         let outcome = O::outcome_of(outcome)
             .ok_or_else(|| ToolError::internal("an outcome of another operation"))?;
-        Ok((outcome, FsPath { place: self.name().to_owned(), path }))
+        Ok((outcome, PlacedPath { place: self.name().to_owned(), path }))
     }
 }

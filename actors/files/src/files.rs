@@ -10,6 +10,7 @@ use hivekeep_kernel::{CallCx, Service, ServiceActor, ToolError, ToolGroup};
 use hivekeep_runtime::Ports;
 
 use crate::{
+    file_place::PlacedPath,
     place_table::PlaceTable,
     tools::{
         FsContent, FsCreateDir, FsDelete, FsEdit, FsEdited, FsEntry, FsGlob, FsGlobbed, FsGrep,
@@ -43,14 +44,14 @@ impl Files {
         cx: &CallCx,
         place: Option<&str>,
         operation: O,
-    ) -> Answer<(O::Outcome, FsPath)> {
+    ) -> Answer<(O::Outcome, PlacedPath)> {
         self.places.find(cx, place).await?.ask(cx, operation).await
     }
 
     pub(crate) async fn read(self: Arc<Self>, cx: CallCx, input: FsRead) -> Answer<FsContent> {
         let FsRead { path, offset, limit, place } = input;
         let asked = ReadText { path, offset, limit };
-        let (read, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let (read, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         let next_offset = (read.next_offset < read.size_bytes).then_some(read.next_offset);
         Ok(FsContent {
             place,
@@ -66,14 +67,14 @@ impl Files {
         let FsWrite { path, content, place } = input;
         let bytes_written = content.len() as u64;
         let asked = WriteText { path, content, mode: None };
-        let (replaced, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let (replaced, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         Ok(FsWritten { place, path, bytes_written, replaced: replaced.existed })
     }
 
     pub(crate) async fn list(self: Arc<Self>, cx: CallCx, input: FsList) -> Answer<FsListed> {
         let FsList { path, after, limit, place } = input;
         let asked = ListNames { path, after, limit };
-        let (page, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let (page, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         let next = page.next().map(str::to_owned);
         let row = |(name, entry): (String, ListEntry)| {
             let (file_type, size_bytes) = match entry {
@@ -93,12 +94,12 @@ impl Files {
         cx: CallCx,
         input: FsCreateDir,
     ) -> Answer<FsPath> {
-        Ok(self.run(&cx, input.place.as_deref(), MakeFolder { path: input.path }).await?.1)
+        Ok(self.run(&cx, input.place.as_deref(), MakeFolder { path: input.path }).await?.1.into())
     }
 
     pub(crate) async fn delete(self: Arc<Self>, cx: CallCx, input: FsDelete) -> Answer<FsPath> {
         let FsDelete { path, recursive, place } = input;
-        Ok(self.run(&cx, place.as_deref(), RemovePath { path, recursive }).await?.1)
+        Ok(self.run(&cx, place.as_deref(), RemovePath { path, recursive }).await?.1.into())
     }
 
     pub(crate) async fn edit(self: Arc<Self>, cx: CallCx, input: FsEdit) -> Answer<FsEdited> {
@@ -125,7 +126,7 @@ impl Files {
     ) -> Answer<FsEdited> {
         let applied = edits.len();
         let asked = EditFileText { path, edits, expected: None };
-        let (edited, FsPath { place, path }) = self.run(cx, place, asked).await?;
+        let (edited, PlacedPath { place, path }) = self.run(cx, place, asked).await?;
         Ok(FsEdited { place, path, applied, size_bytes: edited.size_bytes })
     }
 
@@ -161,6 +162,12 @@ impl Files {
 /// An edit of a text that occurs once.
 fn only(old: String, new: String) -> TextEdit {
     TextEdit { which: Occurrences::Only, old, new }
+}
+
+impl From<PlacedPath> for FsPath {
+    fn from(PlacedPath { place, path }: PlacedPath) -> Self {
+        Self { place, path }
+    }
 }
 
 impl From<Unread> for FsUnread {

@@ -91,7 +91,7 @@ impl Places for PlacesHandle {
         cx: &CallCx,
         place: Option<&str>,
     ) -> Result<PlaceWorkspace, ToolError> {
-        let place = self.0.find(cx, place).await?;
+        let place = cx.guard(self.0.find(cx, place)).await?;
         let Some(workspace) = place.workspace() else {
             let message = format!("the place `{}` is a folder of the host", place.name());
             return Err(ToolError::new(Layer::Actor, codes::PLACE_WITHOUT_COMMANDS, message)

@@ -9,9 +9,10 @@ use hivekeep_kernel::{CallCx, Layer, ToolError};
 
 use crate::{
     codes,
+    file_place::PlacedPath,
     files::{Answer, Files},
     languages,
-    tools::{FsPath, PlaceContent, PlaceEdit, PlaceEdited, PlaceRead, PlaceWrite, PlaceWritten},
+    tools::{PlaceContent, PlaceEdit, PlaceEdited, PlaceRead, PlaceWrite, PlaceWritten},
 };
 
 impl Files {
@@ -23,7 +24,7 @@ impl Files {
         let PlaceRead { place, path, offset, limit } = input;
         // One byte more than is returned tells a file that does not fit.
         let asked = ReadText { path, offset, limit: limit.unwrap_or(MAX_EDIT_BYTES + 1) };
-        let (read, FsPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let (read, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
         if read.text.len() as u64 > MAX_EDIT_BYTES {
             let message = format!("`{path}` holds {} bytes", read.size_bytes);
             return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message)
@@ -48,7 +49,7 @@ impl Files {
         let mode = input.mode.as_deref().map(mode_of).transpose()?;
         let bytes = input.content.len() as u64;
         let asked = WriteText { path: input.path, content: input.content, mode };
-        let (written, FsPath { place, path }) =
+        let (written, PlacedPath { place, path }) =
             self.run(&cx, input.place.as_deref(), asked).await?;
         let mode = format!("{:04o}", written.mode & 0o7777);
         Ok(PlaceWritten { place, path, bytes, replaced: written.existed, mode })
@@ -62,7 +63,8 @@ impl Files {
         let which = if input.replace_all { Occurrences::All } else { Occurrences::First };
         let edits = vec![TextEdit { which, old: input.old_string, new: input.new_string }];
         let asked = EditFileText { path: input.path, edits, expected: None };
-        let (edited, FsPath { place, path }) = self.run(&cx, input.place.as_deref(), asked).await?;
+        let (edited, PlacedPath { place, path }) =
+            self.run(&cx, input.place.as_deref(), asked).await?;
         let occurrences = edited.occurrences;
         let replacements = if input.replace_all { occurrences } else { 1 };
         Ok(PlaceEdited { place, path, success: true, replacements, occurrences })

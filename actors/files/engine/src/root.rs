@@ -1,10 +1,6 @@
 //! Root of operations: the handle of a folder.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Mutex,
-};
+use std::{io, path::Path, sync::Mutex};
 
 use cap_std::{ambient_authority, fs::Dir};
 
@@ -98,7 +94,7 @@ impl FileRoot {
     }
 }
 
-fn of_system(real: &PathBuf, path: &PlacePath) -> Result<PlacePath, FileError> {
+fn of_system(real: &Path, path: &PlacePath) -> Result<PlacePath, FileError> {
     let text = real.to_str().ok_or_else(|| {
         let message = format!("`{path}` passes a link to a name that is not UTF-8");
         FileError::new(FileErrorKind::InvalidPath, message)

@@ -212,7 +212,7 @@ fn a_pipe_that_is_swapped_in_holds_nothing_up() {
             }
             swaps
         });
-        for _ in 0..300 {
+        for _ in 0..100 {
             let edits =
                 vec![TextEdit { which: Occurrences::All, old: "hit".into(), new: "hit".into() }];
             let edit = EditFileText { path: "f".into(), edits, expected: None };
