@@ -73,7 +73,8 @@ impl CommandService {
             output_bytes: input.max_output_bytes,
             tail: true,
         };
-        let spec = self.spec(argv, workdir, input.env_additions);
+        let env = input.env_additions.into_iter().map(|(name, value)| (name, value.0)).collect();
+        let spec = self.spec(argv, workdir, env);
         let end = self.commands.run(&cx, place.workspace, spec, limits).await?;
         let ((stdout, stdout_omitted_bytes), (stderr, stderr_omitted_bytes)) =
             (tail(&end.stdout), tail(&end.stderr));

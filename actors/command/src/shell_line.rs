@@ -100,8 +100,23 @@ pub(crate) fn parse(line: &str) -> Answer<Vec<Token>> {
             }
         }
     }
+    let tokens = with_line_ends(tokens);
     check_order(&tokens)?;
     Ok(tokens)
+}
+
+/// The grammar has no node for the end of a line: two commands without an operator between them are on
+/// lines of their own.
+fn with_line_ends(tokens: Vec<Token>) -> Vec<Token> {
+    let (mut separated, mut ended) = (Vec::with_capacity(tokens.len()), false);
+    for token in tokens {
+        if ended && matches!(token, Token::Command(_) | Token::Operator("(" | "!")) {
+            separated.push(Token::Operator("\n"));
+        }
+        ended = !matches!(token, Token::Operator(operator) if operator != ")");
+        separated.push(token);
+    }
+    separated
 }
 
 /// Writes a line that means the same to every shell.
@@ -143,7 +158,6 @@ fn token(node: Node<'_>, line: &str) -> Answer<Option<Token>> {
         ";" => operator(";"),
         "|" => operator("|"),
         "&" => operator("&"),
-        "\n" => operator("\n"),
         "(" => operator("("),
         ")" => operator(")"),
         "!" => operator("!"),
@@ -190,6 +204,7 @@ fn text<'a>(node: Node<'_>, line: &'a str) -> &'a str {
 
 fn word(node: Node<'_>, line: &str) -> Answer<Word> {
     let mut word = Word::default();
+    let whole = text(node, line);
     match node.kind() {
         "concatenation" => {
             let mut cursor = node.walk();
@@ -199,18 +214,18 @@ fn word(node: Node<'_>, line: &str) -> Answer<Word> {
                     return Err(unclear("a word in pieces"));
                 }
                 at = child.end_byte();
-                piece(child, line, &mut word)?;
+                piece(child, line, whole, &mut word)?;
             }
         }
-        _ => piece(node, line, &mut word)?,
+        _ => piece(node, line, whole, &mut word)?,
     }
     Ok(word)
 }
 
-fn piece(node: Node<'_>, line: &str, word: &mut Word) -> Answer<()> {
+fn piece(node: Node<'_>, line: &str, whole: &str, word: &mut Word) -> Answer<()> {
     let text = text(node, line);
     match node.kind() {
-        "word" | "number" => unquoted(text, word),
+        "word" | "number" => unquoted(text, whole, word),
         "raw_string" => {
             let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
             word.text(
@@ -226,7 +241,8 @@ fn piece(node: Node<'_>, line: &str, word: &mut Word) -> Answer<()> {
     }
 }
 
-fn unquoted(text: &str, word: &mut Word) -> Answer<()> {
+/// `text` is a piece of the word `whole`.
+fn unquoted(text: &str, whole: &str, word: &mut Word) -> Answer<()> {
     let mut characters = text.char_indices().peekable();
     while let Some((at, c)) = characters.next() {
         match c {
@@ -239,7 +255,10 @@ fn unquoted(text: &str, word: &mut Word) -> Answer<()> {
                 None | Some((_, '/')) => word.0.push(Piece::Special('~')),
                 Some(_) => return Err(unclear("the folder of another user")),
             },
-            '{' | '}' if text != "{}" => return Err(unclear("a brace expansion")),
+            // Braces alone are text to a shell too.
+            '{' | '}' if whole.contains(',') || whole.contains("..") => {
+                return Err(unclear("a brace expansion"));
+            }
             '$' | '`' | '"' | '\'' | '|' | '&' | ';' | '<' | '>' | '(' | ')' | ' ' | '\t'
             | '\n' => {
                 return Err(unclear(&format!("`{}` in a word", c.escape_default())));
@@ -283,8 +302,6 @@ fn check_order(tokens: &[Token]) -> Answer<()> {
             {
                 (wants_command, may_end) = (true, matches!(*operator, ";" | "&" | "\n"));
             }
-            // Empty lines.
-            Token::Operator("\n") => {}
             _ => return Err(unclear("an order of words and operators")),
         }
     }

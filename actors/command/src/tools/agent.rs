@@ -25,6 +25,7 @@ pub(crate) struct Bash {
     #[serde(default = "default_timeout")]
     pub(crate) timeout: u64,
     /// Name of the place. Default: the session's.
+    #[schemars(length(max = 128))]
     pub(crate) place: Option<String>,
 }
 

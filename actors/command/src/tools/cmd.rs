@@ -41,7 +41,7 @@ pub(crate) struct CmdRun {
     /// Environment variables for this command.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 256))]
-    pub(crate) env_additions: BTreeMap<String, String>,
+    pub(crate) env_additions: BTreeMap<String, Argument>,
     /// Time limit in seconds, at which it is killed with all that it started; default 600.
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "default_timeout_secs")]
@@ -51,6 +51,7 @@ pub(crate) struct CmdRun {
     #[serde(default = "default_output_bytes")]
     pub(crate) max_output_bytes: u64,
     /// Name of the place. Default: the session's.
+    #[schemars(length(max = 128))]
     pub(crate) place: Option<String>,
 }
 

@@ -44,6 +44,7 @@ pub(crate) struct RunProcess {
     #[schemars(range(min = 1, max = 1000))]
     pub(crate) cols: u16,
     /// Name of the place. Default: the session's.
+    #[schemars(length(max = 128))]
     pub(crate) place: Option<String>,
 }
 
@@ -140,6 +141,7 @@ pub(crate) struct ListProcesses {
     #[serde(default)]
     pub(crate) running_only: bool,
     /// Name of a place; default all.
+    #[schemars(length(max = 128))]
     pub(crate) place: Option<String>,
     /// Most processes to show, the last started; default 50.
     #[schemars(range(min = 1, max = 500))]
@@ -276,6 +278,7 @@ tools! { pub(crate) FAMILY: "process" for service CommandService, singleton comm
     };
     process_output: ReadOutput => OutputRead = CommandService::process_output {
         title: "Read the output of a process", effect: Read,
+        result_budget_bytes: 8 * 1024 * 1024,
     };
     process_input: SendInput => InputSent = CommandService::process_input {
         title: "Write to a process", rate: RateClass::Exec, open_world: true,
