@@ -47,7 +47,9 @@ mod sandbox {
     }
 
     fn volumes() -> Option<House> {
-        if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/loop-control").exists() {
+        if !rustix::process::geteuid().is_root()
+            || !std::path::Path::new("/dev/loop-control").exists()
+        {
             println!("SKIPPED: volumes need root and loop devices");
             return None;
         }

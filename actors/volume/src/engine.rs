@@ -50,25 +50,29 @@ pub(crate) fn read(
     Ok(FileRange { bytes, size_bytes: metadata.len() })
 }
 
-/// Entries of a folder by name, and whether there are more than are looked at.
+/// Entries of a folder.
+pub(crate) struct FolderNames {
+    /// Sorted by name; without metadata for one that was removed meanwhile.
+    pub(crate) entries: Vec<(String, Option<Metadata>)>,
+    /// True if there are more than are looked at.
+    pub(crate) more: bool,
+}
+
+/// Lists a folder.
 ///
 /// # Errors
 /// As [`failed`].
-pub(crate) fn list(
-    root: &Dir,
-    path: &VolumePath,
-) -> Result<(Vec<(String, Option<Metadata>)>, bool), ToolError> {
+pub(crate) fn list(root: &Dir, path: &VolumePath) -> Result<FolderNames, ToolError> {
     let io = |error| failed(&error, path, root);
-    let mut entries = root.read_dir(path.as_str()).map_err(io)?;
-    let mut found = Vec::new();
-    for entry in entries.by_ref().take(MAX_NAMES) {
+    let mut names = root.read_dir(path.as_str()).map_err(io)?;
+    let mut entries = Vec::new();
+    for entry in names.by_ref().take(MAX_NAMES) {
         let entry = entry.map_err(io)?;
-        // `None` for one that was removed meanwhile.
         let metadata = entry.metadata().ok();
-        found.push((entry.file_name().to_string_lossy().into_owned(), metadata));
+        entries.push((entry.file_name().to_string_lossy().into_owned(), metadata));
     }
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok((found, entries.next().is_some()))
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(FolderNames { entries, more: names.next().is_some() })
 }
 
 /// Replaces the content of a file, which keeps its mode and owner, or makes it with its folders: whole,

@@ -8,7 +8,7 @@ use hivekeep_kernel::{CallCx, Layer, ToolError};
 
 use crate::{
     codes,
-    engine::{self, FileRange},
+    engine::{self, FileRange, FolderNames},
     held::Answer,
     images::free_bytes,
     tools::{
@@ -42,7 +42,8 @@ impl VolumeService {
     ) -> Answer<VolumeFileListed> {
         let VolumeFileList { volume_id, path, after, limit } = input;
         let list = move |root: &Dir, path: &VolumePath| {
-            let (mut found, more_than_counted) = engine::list(root, path)?;
+            let FolderNames { entries: mut found, more: more_than_counted } =
+                engine::list(root, path)?;
             let total = found.len();
             if let Some(after) = after {
                 found.retain(|(name, _)| *name > after);

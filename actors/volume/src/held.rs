@@ -44,14 +44,13 @@ impl Held {
         now: DateTime<Utc>,
     ) -> Answer<(VolumeId, Volume)> {
         let usable = |volume: &Volume| volume.is_ready(owner) && !volume.is_expired(now);
-        let by_id = asked.parse().ok().and_then(|id| {
-            Some((id, self.logs.get(&id)?.views(|decided, _| decided.cloned())?))
-        });
+        let by_id = asked
+            .parse()
+            .ok()
+            .and_then(|id| Some((id, self.logs.get(&id)?.views(|decided, _| decided.cloned())?)));
         by_id
             .filter(|(_, volume)| usable(volume))
-            .or_else(|| {
-                self.decided().find(|(_, volume)| usable(volume) && volume.label == asked)
-            })
+            .or_else(|| self.decided().find(|(_, volume)| usable(volume) && volume.label == asked))
             .ok_or_else(|| not_found(asked))
     }
 

@@ -151,7 +151,8 @@ pub(crate) fn free_bytes(root: &Dir) -> io::Result<u64> {
 fn run(command: &mut Command) -> io::Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).env("LC_ALL", "C").output();
-    let output = output.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
+    let output =
+        output.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
     if output.status.success() {
         return Ok(());
     }

@@ -57,7 +57,8 @@ workspace_create or workspace_start. aegis.file.* works on its files without a w
         let expiry = daemon.address("volume-expiry", RestartPolicy::ENTITY);
         Ok(Mounted::default()
             .serving::<ServiceActor<VolumeService>>(&address, service.clone())
-            .child::<Expiry>(&expiry, service))
+            .child::<Expiry>(&expiry, service.clone())
+            .tear_down(move || async move { service.unmount_all().await }))
     }
 
     async fn check(_: &Options, _: &Host) -> Vec<Finding> {

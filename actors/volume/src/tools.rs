@@ -5,7 +5,7 @@ mod volume;
 
 pub(crate) use file::{
     Encoding, MAX_FILE_BYTES, VolumeFileDelete, VolumeFileDeleted, VolumeFileEntry, VolumeFileList,
-    VolumeFileListed, VolumeFileMkdir, VolumeFileMade, VolumeFileRead, VolumeFileText,
+    VolumeFileListed, VolumeFileMade, VolumeFileMkdir, VolumeFileRead, VolumeFileText,
     VolumeFileWrite, VolumeFileWritten,
 };
 pub(crate) use volume::{

@@ -150,7 +150,11 @@ impl VolumeService {
         Ok((id, self.on_mount(id, move |images| images.mount(id)).await?))
     }
 
-    pub(crate) async fn create(self: Arc<Self>, cx: CallCx, input: VolumeCreate) -> Answer<VolumeRow> {
+    pub(crate) async fn create(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: VolumeCreate,
+    ) -> Answer<VolumeRow> {
         let owner = self.owner(cx.session)?;
         self.supported()?;
         self.room.admit(self.images.root())?;
@@ -321,6 +325,18 @@ impl VolumeService {
         for id in all {
             if let Err(error) = self.unmount_idle(id).await {
                 tracing::error!(volume = %id, %error, "a volume stays mounted");
+            }
+        }
+    }
+
+    /// Unmounts all of which nothing is open, once no machine runs any more.
+    pub(crate) async fn unmount_all(&self) {
+        let all = self.held().all();
+        for id in all {
+            match self.on_mount(id, move |images| images.unmount(id)).await {
+                Ok(true) => {}
+                Ok(false) => tracing::warn!(volume = %id, "a volume is in use and stays mounted"),
+                Err(error) => tracing::error!(volume = %id, %error, "a volume stays mounted"),
             }
         }
     }

@@ -59,7 +59,10 @@ pub fn bytes_outlive_workspaces_and_daemons(mut house: House) {
     // What the host writes is the sandbox's to change, and the other way round.
     let file = json!({ "volume_id": id, "path": "d/b", "content": "from-host" });
     house.call("aegis.file.write", file);
-    let seen = house.exec("w", "cat /data/deep/d/b && echo more >> /data/deep/d/b && stat -c %u /data/deep/d/b");
+    let seen = house.exec(
+        "w",
+        "cat /data/deep/d/b && echo more >> /data/deep/d/b && stat -c %u /data/deep/d/b",
+    );
     assert_eq!(seen.trim(), "from-host0");
     assert_eq!(read(&house, "d/b"), "from-hostmore\n");
 
@@ -77,7 +80,8 @@ pub fn bytes_outlive_workspaces_and_daemons(mut house: House) {
     let read_only = json!([{ "volume": id, "path": "/v", "read_only": true }]);
     house.call("workspace_create", with("r", read_only));
     house.exec("w", "echo again > /data/deep/a");
-    let refused = house.exec("r", "cat /v/a; echo x > /v/a || echo refused; rm -f /v/a 2>&1; cat /v/a");
+    let refused =
+        house.exec("r", "cat /v/a; echo x > /v/a || echo refused; rm -f /v/a 2>&1; cat /v/a");
     assert!(refused.starts_with("again\nrefused\n") && refused.ends_with("again\n"), "{refused}");
 
     let in_use = house.refused("aegis.volume.delete", json!({ "volume_id": "v" }));
@@ -100,7 +104,10 @@ pub fn bytes_outlive_workspaces_and_daemons(mut house: House) {
     }
     house.start();
     house.wait_state("w", "running");
-    assert_eq!(house.refused("aegis.volume.delete", json!({ "volume_id": "v" })).code, "volume_in_use");
+    assert_eq!(
+        house.refused("aegis.volume.delete", json!({ "volume_id": "v" })).code,
+        "volume_in_use"
+    );
     house.exec("w", "echo once-more > /data/deep/a");
     house.call("workspace_destroy", json!({ "workspace_id": "w" }));
     house.call("workspace_create", with("next", json!([{ "volume": "v", "path": "/data" }])));
@@ -109,7 +116,10 @@ pub fn bytes_outlive_workspaces_and_daemons(mut house: House) {
 
     // A start keeps what it had, or is told what it has from now on.
     house.call("workspace_stop", json!({ "workspace_id": "r" }));
-    assert_eq!(house.refused("aegis.volume.delete", json!({ "volume_id": "v" })).code, "volume_in_use");
+    assert_eq!(
+        house.refused("aegis.volume.delete", json!({ "volume_id": "v" })).code,
+        "volume_in_use"
+    );
     house.call("workspace_start", json!({ "workspace_id": "r" }));
     assert_eq!(house.exec("r", "cat /v/a").trim(), "once-more");
     house.call("workspace_stop", json!({ "workspace_id": "r" }));
@@ -133,9 +143,13 @@ pub fn what_cannot_be_mounted_is_refused_and_leaves_nothing(house: House) {
     }
     let twice = json!([{ "volume": "v", "path": "/a" }, { "volume": "v", "path": "/a/b" }]);
     assert_eq!(house.refused("workspace_create", with("w", twice)).code, "invalid_input");
-    let machine = json!({ "name": "w", "isolation": "vm", "volumes": [{ "volume": "v", "path": "/d" }] });
+    let machine =
+        json!({ "name": "w", "isolation": "vm", "volumes": [{ "volume": "v", "path": "/d" }] });
     let refused = house.refused("workspace_create", machine).code;
-    assert!(["volumes_unsupported", "isolation_unavailable"].contains(&refused.as_str()), "{refused}");
+    assert!(
+        ["volumes_unsupported", "isolation_unavailable"].contains(&refused.as_str()),
+        "{refused}"
+    );
 
     // A link that a guest lays in the way of a mount leads nowhere.
     house.create("w");
@@ -143,8 +157,8 @@ pub fn what_cannot_be_mounted_is_refused_and_leaves_nothing(house: House) {
     house.call("workspace_stop", json!({ "workspace_id": "w" }));
     for path in ["/trap/x", "/out/tmp/x", "/file"] {
         let start = json!({ "workspace_id": "w", "volumes": [{ "volume": "v", "path": path }] });
-        let refused = house.try_call("workspace_start", start);
-        assert!(matches!(refused, Err(Some(_))), "{path}: {refused:?}");
+        let refused = house.refused("workspace_start", start);
+        assert!(refused.text.contains("a volume's folder"), "{path}: {}", refused.text);
     }
     house.call("workspace_start", json!({ "workspace_id": "w", "volumes": [] }));
     assert_eq!(house.exec("w", "ls -d /etc/x /tmp/x 2>/dev/null; true"), "");
@@ -187,10 +201,8 @@ pub fn every_point_of_a_volume(mut house: House) {
             unmounted(&house, &id);
         }
         house.start_armed(&format!("{point}=return(kill)"));
-        let created = house.try_call(
-            "workspace_create",
-            with("w", json!([{ "volume": "v", "path": "/data" }])),
-        );
+        let created = house
+            .try_call("workspace_create", with("w", json!([{ "volume": "v", "path": "/data" }])));
         assert!(matches!(created, Err(None)), "{point}: {created:?}");
         house.wait_for_death();
         house.start();
@@ -207,7 +219,10 @@ pub fn every_point_of_a_volume(mut house: House) {
         assert!(matches!(house.try_call("workspace_start", start), Err(None)));
     });
     assert_eq!(settled(&house, "w").as_deref(), Some("stopped"));
-    assert_eq!(house.refused("aegis.volume.delete", json!({ "volume_id": "v" })).code, "volume_in_use");
+    assert_eq!(
+        house.refused("aegis.volume.delete", json!({ "volume_id": "v" })).code,
+        "volume_in_use"
+    );
     house.call("workspace_start", json!({ "workspace_id": "w" }));
     assert_eq!(house.exec("w", "cat /data/a"), "kept");
     house.call("workspace_destroy", json!({ "workspace_id": "w" }));

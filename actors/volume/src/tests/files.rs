@@ -11,8 +11,7 @@ use crate::Options;
 /// Root of the volume `v`, as a workspace has it.
 async fn mounted(stage: &Stage) -> PathBuf {
     stage.make("v", 16).await;
-    let wish =
-        VolumeWish { volume: "v".to_owned(), path: "/data".to_owned(), read_only: false };
+    let wish = VolumeWish { volume: "v".to_owned(), path: "/data".to_owned(), read_only: false };
     let attached = stage.volumes().attach(stage.rig().session, WorkspaceId::new(), &[wish]);
     stage.volumes().mount(&attached.expect("attached")).await.expect("mounted").remove(0)
 }
@@ -72,7 +71,8 @@ async fn folders_are_made_listed_and_deleted() {
     for n in 0..5 {
         std::fs::write(root.join(format!("a/b/{n}")), "x").expect("written");
     }
-    let page = stage.good("file.list", json!({ "volume_id": "v", "path": "a/b", "limit": 2, "after": "1" }));
+    let page = stage
+        .good("file.list", json!({ "volume_id": "v", "path": "a/b", "limit": 2, "after": "1" }));
     let page = page.await;
     assert_eq!((&page["next"], &page["total"]), (&json!("3"), &json!(5)));
     assert_eq!(page["entries"][0]["name"], "2");
@@ -96,11 +96,18 @@ async fn no_path_and_no_link_leads_out_and_nothing_but_files_is_opened() {
     std::fs::create_dir(root.join("d")).expect("made");
     let fifo = rustix::fs::CWD;
     let mode = rustix::fs::Mode::from_raw_mode(0o666);
-    rustix::fs::mknodat(fifo, root.join("fifo"), rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    rustix::fs::mknodat(fifo, root.join("fifo"), rustix::fs::FileType::Fifo, mode, 0)
+        .expect("made");
     let long = "x".repeat(300);
     for path in [
-        "../outside/secret", "absolute/secret", "relative/secret", "d/../../outside/secret",
-        "magic/etc/passwd", "loop/x", "a\0b", &long,
+        "../outside/secret",
+        "absolute/secret",
+        "relative/secret",
+        "d/../../outside/secret",
+        "magic/etc/passwd",
+        "loop/x",
+        "a\0b",
+        &long,
     ] {
         for (tool, args) in [
             ("file.read", at(path)),

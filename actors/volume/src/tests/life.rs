@@ -37,13 +37,19 @@ async fn what_is_written_is_there_after_a_crash_and_gone_after_a_deletion() {
     let read = stage.good("file.read", json!({ "volume_id": made["id"], "path": "a/b.txt" })).await;
     assert_eq!(read["content"], "kept");
     let quota = stage.good("volume.quota", json!({})).await;
-    assert_eq!((&quota["volume_count"], &quota["total_allocated_bytes"]), (&json!(1), &json!(17 * MIB)));
+    assert_eq!(
+        (&quota["volume_count"], &quota["total_allocated_bytes"]),
+        (&json!(1), &json!(17 * MIB))
+    );
     let used = quota["total_bytes_used"].as_u64().expect("a number");
     assert!(used > 0 && used < 4 * MIB, "sparse: {used}");
     let gone = stage.good("volume.delete", json!({ "volume_id": "work" })).await;
     assert_eq!(gone["deleted"], true);
     assert_eq!(stage.good("volume.list", json!({})).await["count"], 0);
-    assert_eq!(stage.refused("volume.delete", json!({ "volume_id": "work" })).await, "volume_not_found");
+    assert_eq!(
+        stage.refused("volume.delete", json!({ "volume_id": "work" })).await,
+        "volume_not_found"
+    );
     let left: Vec<_> = stage.folder().join("volumes").read_dir().expect("a folder").collect();
     assert!(left.is_empty() && loops_below(stage.folder()).is_empty(), "{left:?}");
 }
@@ -167,7 +173,9 @@ async fn time_ends_what_no_workspace_has_and_idle_mounts() {
     let service = Arc::new(VolumeService::open(&daemon, options).await.expect("opened"));
     let (session, workspace) = (SessionId::new(), WorkspaceId::new());
     let cx = || call(session);
-    for (label, ttl_hours) in [("hour", Some(1)), ("used", Some(1)), ("day", Some(24)), ("kept", None)] {
+    for (label, ttl_hours) in
+        [("hour", Some(1)), ("used", Some(1)), ("day", Some(24)), ("kept", None)]
+    {
         let input = VolumeCreate { label: label.to_owned(), size_limit_bytes: 1, ttl_hours };
         service.clone().create(cx(), input).await.expect(label);
     }

@@ -197,7 +197,7 @@ tools! { pub(crate) FAMILY: "volume files" for service VolumeService, singleton 
     };
     volume_file_read: VolumeFileRead => VolumeFileText = VolumeService::file_read {
         name: "aegis.file.read", title: "Read a file of a volume", effect: Read,
-        result_budget_bytes: 8 * 1024 * 1024,
+        result_budget_bytes: 32 * 1024 * 1024,
     };
     volume_file_write: VolumeFileWrite => VolumeFileWritten = VolumeService::file_write {
         name: "aegis.file.write", title: "Write a file of a volume",

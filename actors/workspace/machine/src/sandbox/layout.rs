@@ -119,6 +119,8 @@ impl Layout {
             done(libc::mkdir(c"/run/lower".as_ptr(), 0o755).into())?;
             done(libc::mkdir(c"/run/overlay".as_ptr(), 0o755).into())?;
             done(libc::mkdir(c"/run/volumes".as_ptr(), 0o755).into())?;
+            // Whatever the umask is: unlike the others it is no mount point.
+            done(libc::chmod(c"/run/volumes".as_ptr(), 0o755).into())?;
             done(libc::mknod(c"/run/guest".as_ptr(), libc::S_IFREG | 0o755, 0).into())?;
         }
         for (view, volume) in volumes.into_iter().zip(&self.volumes) {

@@ -13,7 +13,8 @@ use async_trait::async_trait;
 use hivekeep_image::fixture::{ImageStoreFixture, fixture};
 use hivekeep_kernel::{
     Address, Addressing, CallCx, Resources, RestartPolicy, Room, SessionId, ToolCall, ToolError,
-    WorkspaceId, entity::spawn_root,
+    WorkspaceId,
+    entity::spawn_root,
     ports::{
         AttachedVolume, Hold, LateTools, NetworkMode, SessionQuotas, Standing, VolumeWish, Volumes,
     },
@@ -93,10 +94,7 @@ impl Volumes for NoVolumes {
         assert!(attached.is_empty());
     }
     fn all_set(&self) {}
-    async fn mount(
-        &self,
-        _: &[AttachedVolume],
-    ) -> Result<Vec<std::path::PathBuf>, ToolError> {
+    async fn mount(&self, _: &[AttachedVolume]) -> Result<Vec<std::path::PathBuf>, ToolError> {
         Ok(Vec::new())
     }
 }
