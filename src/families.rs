@@ -31,6 +31,8 @@ macro_rules! families {
             session: hivekeep_files::FilesFamily,
             /// Scripts: what a user's library holds.
             script: hivekeep_script::ScriptFamily,
+            /// The web: what sessions fetch from it through this host, and who answers searches.
+            web: hivekeep_web::WebFamily,
         }
     };
 }
