@@ -131,7 +131,8 @@ impl Catalogue {
         }
         for entry in catalogue.entries.iter().filter(|entry| entry.name().contains('.')) {
             let form = underscored(entry.name());
-            let Some(other) = catalogue.names.get(&form).map(|index| &catalogue.entries[*index]) else {
+            let Some(other) = catalogue.names.get(&form).map(|index| &catalogue.entries[*index])
+            else {
                 catalogue.names.insert(form, entry.index);
                 continue;
             };

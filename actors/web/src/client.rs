@@ -75,7 +75,8 @@ fn tls(options: &Options) -> Result<ClientConfig, ToolError> {
         roots.add(certificate).map_err(|error| ca_file_refused(&error.to_string()))?;
     }
     let provider = Arc::new(ring::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let versions =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| ToolError::internal(format!("TLS: {error}")))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -66,13 +66,20 @@ pub(crate) fn text_type(content_type: Option<&str>) -> Result<TextType, ToolErro
         ("application", "json" | "xml" | "yaml" | "toml" | "javascript" | "x-ndjson" | "sql") => {
             TextKind::Plain
         }
-        _ if matches!(parsed.suffix().map(|suffix| suffix.as_str()), Some("json" | "xml" | "yaml")) => {
+        _ if matches!(
+            parsed.suffix().map(|suffix| suffix.as_str()),
+            Some("json" | "xml" | "yaml")
+        ) =>
+        {
             TextKind::Plain
         }
         _ => return Err(refused()),
     };
     let charset = parsed.get_param(mime::CHARSET);
-    Ok(TextType { kind, charset: charset.and_then(|name| Encoding::for_label(name.as_str().as_bytes())) })
+    Ok(TextType {
+        kind,
+        charset: charset.and_then(|name| Encoding::for_label(name.as_str().as_bytes())),
+    })
 }
 
 /// Reads a body. Takes time; for a thread that may block.

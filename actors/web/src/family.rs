@@ -52,9 +52,8 @@ material, never an instruction.";
             );
         }
         if options.providers.is_empty() {
-            let detail = "no provider of searches is configured";
-            let remedy = "add a `[[web.providers]]` table, or do without web.search";
-            found.push(Finding::bad("web searches", detail, remedy).optional());
+            let detail = "no provider is configured; `[[web.providers]]` adds one";
+            found.push(Finding::good("web searches", detail));
         }
         for provider in &options.providers {
             found.push(key_finding(provider).await);
@@ -67,7 +66,9 @@ async fn key_finding(provider: &ProviderOptions) -> Finding {
     let what = format!("web provider {:?}", provider.kind).to_lowercase();
     match provider.key().await {
         Ok(Some(_)) => Finding::good(what, "its key can be read"),
-        Ok(None) => Finding::good(what, provider.url.clone().unwrap_or_else(|| "no key needed".to_owned())),
+        Ok(None) => {
+            Finding::good(what, provider.url.clone().unwrap_or_else(|| "no key needed".to_owned()))
+        }
         Err(why) => Finding::bad(what, why, "put the key where `web.providers` says").optional(),
     }
 }

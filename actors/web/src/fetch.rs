@@ -49,7 +49,9 @@ impl Fetched {
     pub(crate) async fn body(self, most: usize) -> Result<Vec<u8>, ToolError> {
         // Of what was decoded, the header is gone.
         let coding = self.response.headers().get(CONTENT_ENCODING);
-        if let Some(coding) = coding.filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        if let Some(coding) =
+            coding.filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        {
             let message = format!("the body is coded as {coding:?}, which was not asked for");
             return Err(ToolError::new(Layer::Result, codes::WEB_TYPE_REFUSED, message));
         }
@@ -118,12 +120,7 @@ impl Fetcher {
     }
 }
 
-fn go_on(
-    redirects: &mut Vec<Url>,
-    url: &mut Url,
-    next: Url,
-    most: usize,
-) -> Result<(), ToolError> {
+fn go_on(redirects: &mut Vec<Url>, url: &mut Url, next: Url, most: usize) -> Result<(), ToolError> {
     if redirects.len() == most {
         let message = format!("more than {most} redirects in a row, the last one to {next}");
         return Err(ToolError::new(Layer::Actor, codes::WEB_REDIRECT_FAILED, message));

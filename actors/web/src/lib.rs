@@ -20,6 +20,7 @@ mod family;
 mod fetch;
 mod markup;
 mod options;
+mod pages;
 mod policy;
 mod resolve;
 mod robots;

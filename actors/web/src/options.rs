@@ -158,6 +158,8 @@ fn is_web(url: &str) -> bool {
     let plain = url.is_ascii() && !url.contains(|c: char| c.is_control());
     let parsed = Url::parse(url).ok().filter(|_| plain);
     parsed.is_some_and(|url| {
-        matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none()
+        matches!(url.scheme(), "http" | "https")
+            && url.username().is_empty()
+            && url.password().is_none()
     })
 }

@@ -82,8 +82,9 @@ async fn fetch(fetcher: &Fetcher, url: &Url) -> Result<Arc<str>, ToolError> {
     let status = response.status();
     if status.is_server_error() || status.as_u16() == 429 {
         // The RFC takes this for "everything is excluded". It is not remembered.
-        return Err(denied(format!("robots.txt of the server was answered with {status}"))
-            .retryable());
+        return Err(
+            denied(format!("robots.txt of the server was answered with {status}")).retryable()
+        );
     }
     if !status.is_success() {
         return Ok(Arc::default());

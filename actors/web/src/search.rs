@@ -34,7 +34,7 @@ const MAX_SNIPPET_CHARS: usize = 1000;
 
 /// A page that a provider found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SearchHit {
+pub(crate) struct ProviderHit {
     pub(crate) title: String,
     pub(crate) url: String,
     pub(crate) snippet: String,
@@ -50,7 +50,7 @@ pub(crate) trait SearchProvider: Send + Sync {
     ///
     /// # Errors
     /// An empty list is a success only if the provider itself says that there is nothing.
-    async fn ask(&self, query: &str, most: usize) -> Result<Vec<SearchHit>, SearchFailure>;
+    async fn ask(&self, query: &str, most: usize) -> Result<Vec<ProviderHit>, SearchFailure>;
 }
 
 /// The reason why a provider gave no results.
@@ -58,6 +58,8 @@ pub(crate) trait SearchProvider: Send + Sync {
 pub(crate) struct SearchFailure {
     pub(crate) code: &'static ErrorCode,
     pub(crate) message: String,
+    /// Status that was answered, if it was not a good one.
+    status: Option<StatusCode>,
     /// Whether another attempt makes sense.
     again: bool,
     /// Pause that the provider asks for.
@@ -67,14 +69,14 @@ pub(crate) struct SearchFailure {
 impl SearchFailure {
     /// A failure that another attempt does not change.
     pub(crate) fn of(code: &'static ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), again: false, pause: None }
+        Self { code, message: message.into(), status: None, again: false, pause: None }
     }
 }
 
 /// An answered search.
 pub(crate) struct SearchAnswer {
     pub(crate) provider: &'static str,
-    pub(crate) hits: Vec<SearchHit>,
+    pub(crate) hits: Vec<ProviderHit>,
     /// Providers that were asked before, in vain.
     pub(crate) failed: Vec<(&'static str, SearchFailure)>,
 }
@@ -140,7 +142,7 @@ async fn insist(
     provider: &dyn SearchProvider,
     query: &str,
     most: usize,
-) -> Result<Vec<SearchHit>, SearchFailure> {
+) -> Result<Vec<ProviderHit>, SearchFailure> {
     let pauses = ExponentialBuilder::default()
         .with_min_delay(FIRST_PAUSE)
         .with_max_times(ATTEMPTS - 1)
@@ -153,21 +155,24 @@ async fn insist(
 }
 
 fn unanswered(failed: &[(&'static str, SearchFailure)]) -> ToolError {
-    let texts: Vec<_> = failed.iter().map(|(name, why)| format!("{name}: {}", why.message)).collect();
+    let texts: Vec<_> =
+        failed.iter().map(|(name, why)| format!("{name}: {}", why.message)).collect();
     let code = failed.last().map_or(codes::SEARCH_FAILED, |(_, failure)| failure.code);
     let error = ToolError::new(Layer::Actor, code, texts.join("; "));
     match failed.iter().any(|(_, failure)| failure.again || failure.code == codes::SEARCH_BLOCKED) {
-        true => error.retryable().next("wait some minutes, or ask the operator for another provider"),
+        true => {
+            error.retryable().next("wait some minutes, or ask the operator for another provider")
+        }
         false => error.next("ask the operator to look at `web.providers`"),
     }
 }
 
-fn bounded(hit: SearchHit) -> SearchHit {
+fn bounded(hit: ProviderHit) -> ProviderHit {
     let cut = |text: &str, most: usize| {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         words.chars().take(most).collect()
     };
-    SearchHit {
+    ProviderHit {
         title: cut(&hit.title, MAX_TITLE_CHARS),
         snippet: cut(&hit.snippet, MAX_SNIPPET_CHARS),
         url: hit.url,
@@ -198,8 +203,12 @@ async fn send(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), SearchFa
         500..=599 => (codes::SEARCH_FAILED, true),
         _ => (codes::SEARCH_FAILED, false),
     };
-    let message = format!("it answered with {status}");
-    Err(SearchFailure { again, pause: pause(response.headers()), ..SearchFailure::of(code, message) })
+    Err(SearchFailure {
+        status: Some(status),
+        again,
+        pause: pause(response.headers()),
+        ..SearchFailure::of(code, format!("it answered with {status}"))
+    })
 }
 
 /// Pause in seconds that a provider asks for, bounded.
@@ -225,15 +234,18 @@ impl ProviderOptions {
                 let read = tokio::fs::read_to_string(path).await;
                 (path.display().to_string(), read.map_err(|error| error.to_string()))
             }
-            (None, Some(name)) => {
-                (format!("the variable {name}"), std::env::var(name).map_err(|error| error.to_string()))
-            }
+            (None, Some(name)) => (
+                format!("the variable {name}"),
+                std::env::var(name).map_err(|error| error.to_string()),
+            ),
             (None, None) => return Ok(None),
         };
         let key = read.map_err(|error| format!("{place}: {error}"))?;
         let key = key.trim();
         match key.len() {
-            1..=MAX_KEY_BYTES if key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Some(key.to_owned())),
+            1..=MAX_KEY_BYTES if key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Ok(Some(key.to_owned()))
+            }
             _ => Err(format!("{place} does not hold a valid key")),
         }
     }

@@ -5,7 +5,7 @@ use reqwest::{Client, header::HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
-use super::{SearchFailure, SearchHit, SearchProvider, duckduckgo::text_of, json, send, web_url};
+use super::{ProviderHit, SearchFailure, SearchProvider, duckduckgo::text_of, json, send, web_url};
 use crate::{ProviderOptions, codes};
 
 const ADDRESS: &str = "https://api.search.brave.com/res/v1/web/search";
@@ -42,8 +42,9 @@ impl SearchProvider for Brave {
         "brave"
     }
 
-    async fn ask(&self, query: &str, most: usize) -> Result<Vec<SearchHit>, SearchFailure> {
-        let unkeyed = |why| SearchFailure::of(codes::SEARCH_NOT_CONFIGURED, format!("its key: {why}"));
+    async fn ask(&self, query: &str, most: usize) -> Result<Vec<ProviderHit>, SearchFailure> {
+        let unkeyed =
+            |why| SearchFailure::of(codes::SEARCH_NOT_CONFIGURED, format!("its key: {why}"));
         let key = self.options.key().await.map_err(unkeyed)?.unwrap_or_default();
         let mut key = HeaderValue::from_str(&key).map_err(|error| unkeyed(error.to_string()))?;
         key.set_sensitive(true);
@@ -51,13 +52,18 @@ impl SearchProvider for Brave {
         let parameters = [("q", query), ("count", &count), ("text_decorations", "false")];
         let address = self.options.url.as_deref().unwrap_or(ADDRESS);
         let asked = Url::parse_with_params(address, parameters);
-        let url = asked.map_err(|error| SearchFailure::of(codes::SEARCH_FAILED, error.to_string()))?;
+        let url =
+            asked.map_err(|error| SearchFailure::of(codes::SEARCH_FAILED, error.to_string()))?;
         let request = self.client.get(url).header("X-Subscription-Token", key);
         let (_, body) = send(request.header("Accept", "application/json")).await?;
         let answer: Answer = json(&body)?;
         let hit = |row: Row| {
             let url = web_url(&row.url)?;
-            Some(SearchHit { title: text_of(&row.title), url, snippet: text_of(&row.description) })
+            Some(ProviderHit {
+                title: text_of(&row.title),
+                url,
+                snippet: text_of(&row.description),
+            })
         };
         let rows = answer.web.map(|web| web.results).unwrap_or_default();
         Ok(rows.into_iter().filter_map(hit).collect())

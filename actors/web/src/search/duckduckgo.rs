@@ -6,7 +6,7 @@ use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use reqwest::{Client, StatusCode, header::CONTENT_TYPE};
 use url::{Url, form_urlencoded};
 
-use super::{SearchFailure, SearchHit, SearchProvider, send, web_url};
+use super::{ProviderHit, SearchFailure, SearchProvider, send, web_url};
 use crate::{ProviderOptions, codes, markup};
 
 const ADDRESS: &str = "https://html.duckduckgo.com/html/";
@@ -22,7 +22,7 @@ impl SearchProvider for DuckDuckGo {
         "duckduckgo"
     }
 
-    async fn ask(&self, query: &str, _: usize) -> Result<Vec<SearchHit>, SearchFailure> {
+    async fn ask(&self, query: &str, _: usize) -> Result<Vec<ProviderHit>, SearchFailure> {
         let form = form_urlencoded::Serializer::new(String::new()).append_pair("q", query).finish();
         let address = self.options.url.as_deref().unwrap_or(ADDRESS);
         let request = self.client.post(address).body(form);
@@ -34,10 +34,11 @@ impl SearchProvider for DuckDuckGo {
 
 /// Reads the page. Results are looked for first: the query, which a page repeats, may name the marks of a
 /// challenge.
-fn read(status: StatusCode, html: &str) -> Result<Vec<SearchHit>, SearchFailure> {
+fn read(status: StatusCode, html: &str) -> Result<Vec<ProviderHit>, SearchFailure> {
     let failed = |why: String| SearchFailure::of(codes::SEARCH_FAILED, why);
     markup::check(html).map_err(|error| failed(error.message))?;
-    let (mut hits, mut says_none, mut challenge) = (Vec::new(), false, status == StatusCode::ACCEPTED);
+    let (mut hits, mut says_none, mut challenge) =
+        (Vec::new(), false, status == StatusCode::ACCEPTED);
     // Its end takes the nodes apart.
     let page = parse(html);
     for element in elements(&page) {
@@ -45,7 +46,11 @@ fn read(status: StatusCode, html: &str) -> Result<Vec<SearchHit>, SearchFailure>
         let has = |class: &str| classes.split_whitespace().any(|one| one == class);
         if has("result__a") {
             let target = attribute(&element, "href").and_then(|href| target(&href));
-            hits.push(target.map(|url| SearchHit { title: text(&element), url, snippet: String::new() }));
+            hits.push(target.map(|url| ProviderHit {
+                title: text(&element),
+                url,
+                snippet: String::new(),
+            }));
         } else if has("result__snippet") {
             if let Some(Some(hit)) = hits.last_mut() {
                 hit.snippet = text(&element);
@@ -71,7 +76,9 @@ fn read(status: StatusCode, html: &str) -> Result<Vec<SearchHit>, SearchFailure>
 /// URL that a result leads to; none for an advertisement.
 fn target(href: &str) -> Option<String> {
     let url = Url::parse(ADDRESS).ok()?.join(href).ok()?;
-    let own = url.domain().is_some_and(|name| name == "duckduckgo.com" || name.ends_with(".duckduckgo.com"));
+    let own = url
+        .domain()
+        .is_some_and(|name| name == "duckduckgo.com" || name.ends_with(".duckduckgo.com"));
     match url.path() {
         "/l/" if own => {
             let (_, target) = url.query_pairs().find(|(name, _)| name == "uddg")?;

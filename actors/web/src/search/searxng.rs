@@ -1,12 +1,12 @@
 //! An instance of SearXNG, by its JSON.
 
 use async_trait::async_trait;
-use reqwest::Client;
+use reqwest::{Client, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{SearchFailure, SearchHit, SearchProvider, json, send, web_url};
+use super::{ProviderHit, SearchFailure, SearchProvider, json, send, web_url};
 use crate::{ProviderOptions, codes};
 
 pub(super) struct Searxng {
@@ -37,10 +37,12 @@ impl SearchProvider for Searxng {
         "searxng"
     }
 
-    async fn ask(&self, query: &str, _: usize) -> Result<Vec<SearchHit>, SearchFailure> {
+    async fn ask(&self, query: &str, _: usize) -> Result<Vec<ProviderHit>, SearchFailure> {
         let root = self.options.url.as_deref().unwrap_or_default().trim_end_matches('/');
-        let asked = Url::parse_with_params(&format!("{root}/search"), [("q", query), ("format", "json")]);
-        let url = asked.map_err(|error| SearchFailure::of(codes::SEARCH_FAILED, error.to_string()))?;
+        let asked =
+            Url::parse_with_params(&format!("{root}/search"), [("q", query), ("format", "json")]);
+        let url =
+            asked.map_err(|error| SearchFailure::of(codes::SEARCH_FAILED, error.to_string()))?;
         let (_, body) = send(self.client.get(url)).await.map_err(explained)?;
         let answer: Answer = json(&body)?;
         if answer.results.is_empty() && !answer.unresponsive_engines.is_empty() {
@@ -51,7 +53,7 @@ impl SearchProvider for Searxng {
         }
         let hit = |row: Row| {
             let url = web_url(&row.url)?;
-            Some(SearchHit { title: row.title, url, snippet: row.content.unwrap_or_default() })
+            Some(ProviderHit { title: row.title, url, snippet: row.content.unwrap_or_default() })
         };
         Ok(answer.results.into_iter().filter_map(hit).collect())
     }
@@ -59,7 +61,7 @@ impl SearchProvider for Searxng {
 
 /// An instance refuses a format that its settings do not list.
 fn explained(mut failure: SearchFailure) -> SearchFailure {
-    if failure.message.contains("403") {
+    if failure.status == Some(StatusCode::FORBIDDEN) {
         failure.message += " (do its settings list `json` under `search.formats`?)";
     }
     failure

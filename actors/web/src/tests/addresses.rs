@@ -90,7 +90,8 @@ proptest! {
 
 #[test]
 fn hosts_of_the_internet_pass() {
-    for address in ["1.1.1.1", "8.8.8.8", "223.255.255.255", "2606:4700::1111", "2a00:1450:4001::1"] {
+    for address in ["1.1.1.1", "8.8.8.8", "223.255.255.255", "2606:4700::1111", "2a00:1450:4001::1"]
+    {
         assert!(is_global(address.parse().expect("an address")), "{address}");
     }
 }

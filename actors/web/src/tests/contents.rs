@@ -30,7 +30,10 @@ async fn a_page_becomes_markdown_of_its_main_content() {
     let stage = Stage::new(&options());
     let page = stage.good(&server.url("/sea/page.html")).await;
     assert_eq!((page.format, page.title.as_deref()), ("markdown", Some("On tides")));
-    assert!(page.content.contains(&format!("[the tables]({})", server.url("/sea/tables.html"))), "{page:?}");
+    assert!(
+        page.content.contains(&format!("[the tables]({})", server.url("/sea/tables.html"))),
+        "{page:?}"
+    );
     assert!(page.content.contains("high = 06:12\nlow  = 12:25"), "{page:?}");
     for left_out in ["About us", "Imprint", "track"] {
         assert!(!page.content.contains(left_out), "{left_out}: {}", page.content);
@@ -43,13 +46,20 @@ async fn a_page_becomes_markdown_of_its_main_content() {
 #[tokio::test]
 async fn other_texts_come_as_they_are_and_the_rest_is_refused_by_its_type() {
     let stage = Stage::new(&options());
-    for kind in
-        ["text/plain", "application/json", "application/ld+json", "text/css", "image/svg+xml", "application/xml"]
-    {
+    for kind in [
+        "text/plain",
+        "application/json",
+        "application/ld+json",
+        "text/css",
+        "image/svg+xml",
+        "application/xml",
+    ] {
         let page = stage.good(&serving(kind, "<a> {\"b\": 1}").await.url("/")).await;
         assert_eq!((page.format, page.content.as_str()), ("text", "<a> {\"b\": 1}"), "{kind}");
     }
-    for kind in ["image/png", "application/pdf", "application/octet-stream", "video/mp4", "nonsense"] {
+    for kind in
+        ["image/png", "application/pdf", "application/octet-stream", "video/mp4", "nonsense"]
+    {
         let error = stage.fetch(&serving(kind, "x").await.url("/")).await.expect_err(kind);
         assert_eq!(error.code, "web_type_refused");
         assert!(error.message.contains(kind), "{error}");
@@ -95,7 +105,8 @@ async fn texts_are_read_in_their_encoding() {
         assert!(page.content.contains(text) && !page.malformed, "{kind}: {page:?}");
         assert_eq!(page.encoding, encoding, "{kind}");
     }
-    let page = stage.good(&serving("text/plain; charset=utf-8", b"a\xffb".to_vec()).await.url("/")).await;
+    let page =
+        stage.good(&serving("text/plain; charset=utf-8", b"a\xffb".to_vec()).await.url("/")).await;
     assert_eq!((page.content.as_str(), page.malformed), ("a\u{fffd}b", true));
 }
 

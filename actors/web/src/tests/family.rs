@@ -49,7 +49,8 @@ async fn mounted(options: Options) -> Rig<WebFamily> {
 #[tokio::test]
 async fn the_hosts_own_names_are_refused_and_searches_say_what_to_set() {
     let rig = mounted(Options::default()).await;
-    let refused = rig.call("web.fetch", json!({ "url": "http://localhost/" })).await.expect_err("inside");
+    let refused =
+        rig.call("web.fetch", json!({ "url": "http://localhost/" })).await.expect_err("inside");
     assert_eq!(refused.code, "web_address_refused");
     for tool in ["web.search", "web_search"] {
         let unset = rig.call(tool, json!({ "query": "x" })).await.expect_err("no provider");
@@ -93,10 +94,15 @@ fn what_cannot_work_is_said() {
     let list = |text: &str| vec![text.to_owned()];
     let file = Some("key".into());
     let env = Some("KEY".to_owned());
-    let two = ProviderOptions { key_file: Some("/key".into()), key_env: env.clone(), ..provider(ProviderKind::Brave) };
+    let two = ProviderOptions {
+        key_file: Some("/key".into()),
+        key_env: env.clone(),
+        ..provider(ProviderKind::Brave)
+    };
     let relative = ProviderOptions { key_file: file, ..provider(ProviderKind::Brave) };
     let keyed = ProviderOptions { key_env: env, ..provider(ProviderKind::Duckduckgo) };
-    let url = ProviderOptions { url: Some("ftp://x/".to_owned()), ..provider(ProviderKind::Searxng) };
+    let url =
+        ProviderOptions { url: Some("ftp://x/".to_owned()), ..provider(ProviderKind::Searxng) };
     let [searxng, brave] = [ProviderKind::Searxng, ProviderKind::Brave].map(provider);
     let wrong = Options {
         allow_domains: list("no domain"),

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::Options;
 
-const RULES: &str = "User-agent: *\nDisallow: /\n\nUser-agent: hivekeep\nDisallow: /private\nAllow: /\n";
+const RULES: &str =
+    "User-agent: *\nDisallow: /\n\nUser-agent: hivekeep\nDisallow: /private\nAllow: /\n";
 
 #[tokio::test]
 async fn rules_are_obeyed_and_read_once() {
@@ -46,7 +47,9 @@ async fn the_rules_of_each_hop_count() {
 #[tokio::test]
 async fn rules_that_cannot_be_had_exclude_everything() {
     let stage = Stage::new(&options());
-    for (status, fetched) in [("503 No", false), ("429 No", false), ("403 No", true), ("410 No", true)] {
+    for (status, fetched) in
+        [("503 No", false), ("429 No", false), ("403 No", true), ("410 No", true)]
+    {
         let server = Server::new(move |asked, _| match asked.path.as_str() {
             "/robots.txt" => reply(status, &[], ""),
             _ => ok("text/plain", "page"),
@@ -54,7 +57,9 @@ async fn rules_that_cannot_be_had_exclude_everything() {
         .await;
         match stage.fetch(&server.url("/")).await {
             Ok(page) => assert!(fetched, "{status}: {page:?}"),
-            Err(error) => assert_eq!((&*error.code, fetched), ("web_robots_denied", false), "{status}"),
+            Err(error) => {
+                assert_eq!((&*error.code, fetched), ("web_robots_denied", false), "{status}")
+            }
         }
     }
 }
@@ -85,7 +90,11 @@ async fn requests_say_who_asks_and_carry_nothing_else() {
     for _ in 0..2 {
         stage.good(&server.url("/")).await;
     }
-    let agent = concat!("user-agent: hivekeep/", env!("CARGO_PKG_VERSION"), " (+https://example.org/robot)");
+    let agent = concat!(
+        "user-agent: hivekeep/",
+        env!("CARGO_PKG_VERSION"),
+        " (+https://example.org/robot)"
+    );
     for head in server.heads() {
         assert!(head.contains(agent), "{head}");
         assert!(!head.contains("cookie") && !head.contains("referer"), "{head}");

@@ -57,7 +57,8 @@ async fn searxng_is_asked_for_json() {
     .await;
     let found = ask(Searxng, &server).await.expect("found");
     assert_eq!((found.provider, found.query.as_str()), ("searxng", "tides & winds"));
-    let rows: Vec<_> = found.results.iter().map(|hit| (&*hit.title, &*hit.url, &*hit.snippet)).collect();
+    let rows: Vec<_> =
+        found.results.iter().map(|hit| (&*hit.title, &*hit.url, &*hit.snippet)).collect();
     assert_eq!(rows, [("One", "https://one.test/", "first"), ("Two", "https://two.test/", "")]);
 }
 
@@ -84,7 +85,8 @@ async fn duckduckgos_page_is_read() {
     })
     .await;
     let found = ask(Duckduckgo, &server).await.expect("found");
-    let rows: Vec<_> = found.results.iter().map(|hit| (&*hit.title, &*hit.url, &*hit.snippet)).collect();
+    let rows: Vec<_> =
+        found.results.iter().map(|hit| (&*hit.title, &*hit.url, &*hit.snippet)).collect();
     let first = ("The first one", "https://one.test/a?b=c&d", "About tides & winds");
     assert_eq!(rows, [first, ("Second", "https://two.test/", "")]);
 }
@@ -151,7 +153,8 @@ async fn failures_are_repeated_by_their_kind() {
 #[tokio::test]
 async fn the_next_provider_is_asked_when_one_does_not_answer() {
     let blocked = saying("202 Accepted", DUCK_CHALLENGE).await;
-    let good = saying("200 OK", r#"{"results": [{"url": "https://one.test/", "title": "One"}]}"#).await;
+    let good =
+        saying("200 OK", r#"{"results": [{"url": "https://one.test/", "title": "One"}]}"#).await;
     let stage = Stage::searching(&[(Duckduckgo, &blocked.url("/")), (Searxng, &good.url("/"))]);
     let found = stage.search(json!({ "query": "x" })).await.expect("found");
     assert_eq!((found.provider, found.results.len()), ("searxng", 1));
@@ -167,8 +170,12 @@ async fn a_search_ends_in_its_time() {
         Reply::Endless(b"HTTP/1.1 2".to_vec(), Vec::new(), std::time::Duration::from_secs(1))
     })
     .await;
-    let provider =
-        ProviderOptions { kind: Searxng, url: Some(silent.url("/")), key_file: None, key_env: None };
+    let provider = ProviderOptions {
+        kind: Searxng,
+        url: Some(silent.url("/")),
+        key_file: None,
+        key_env: None,
+    };
     let providers = vec![provider.clone(), provider];
     let stage = Stage::new(&Options { providers, search_timeout_secs: 1, ..options() });
     let error = stage.search(json!({ "query": "x" })).await.expect_err("silent");

@@ -56,8 +56,9 @@ impl Server {
         handler: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(at).await.expect("a port");
-        let (at, heads) = (listener.local_addr().expect("bound"), Arc::default());
-        let (seen, handler): (_, Arc<Handler>) = (Arc::clone(&heads), Arc::new(handler));
+        let at = listener.local_addr().expect("bound");
+        let heads: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (seen, handler): (_, Arc<Handler>) = (heads.clone(), Arc::new(handler));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (seen, handler, tls) = (seen.clone(), handler.clone(), tls.clone());

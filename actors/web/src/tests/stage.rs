@@ -58,7 +58,8 @@ impl Stage {
     }
 
     pub(super) fn with_names(options: &Options, names: &[(&str, &[&str])]) -> Self {
-        let turns = |turns: &[&str]| turns.iter().map(|ip| ip.parse().expect("an address")).collect();
+        let turns =
+            |turns: &[&str]| turns.iter().map(|ip| ip.parse().expect("an address")).collect();
         let names = names.iter().map(|(name, ips)| ((*name).to_owned(), turns(ips)));
         let resolver = Arc::new(Names(Mutex::new(names.collect())));
         let web = Arc::new(Web::new(options, resolver).expect("it is made"));

@@ -133,7 +133,12 @@ async fn a_name_that_changes_its_address_meanwhile_leads_nowhere() {
 async fn domains_and_ports_are_the_operators() {
     let server = Server::new(no_rules(|_| ok("text/plain", "good"))).await;
     let here: &[&str] = &["127.0.0.1"];
-    let names = [("a.good.test", here), ("good.test", here), ("notgood.test", here), ("x.a.good.test", here)];
+    let names = [
+        ("a.good.test", here),
+        ("good.test", here),
+        ("notgood.test", here),
+        ("x.a.good.test", here),
+    ];
     let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let rules = Options {
         allow_domains: list(&["GOOD.test."]),
@@ -143,7 +148,11 @@ async fn domains_and_ports_are_the_operators() {
     let stage = Stage::with_names(&rules, &names);
     assert_eq!(stage.good(&server.named("good.test", "/")).await.content, "good");
     for denied in ["notgood.test", "a.good.test", "x.a.good.test", "A.Good.test.", "127.0.0.1"] {
-        assert_eq!(stage.refused(&server.named(denied, "/")).await, "web_target_denied", "{denied}");
+        assert_eq!(
+            stage.refused(&server.named(denied, "/")).await,
+            "web_target_denied",
+            "{denied}"
+        );
     }
     let closed = Stage::with_names(&Options { ports: vec![80, 443], ..options() }, &names);
     assert_eq!(closed.refused(&server.url("/")).await, "web_target_denied");
@@ -153,7 +162,8 @@ async fn domains_and_ports_are_the_operators() {
 async fn an_allowed_name_may_have_any_address() {
     let inside = forbidden().await;
     let rules = Options { allow_networks: vec!["wiki.test".to_owned()], ..options() };
-    let stage = Stage::with_names(&rules, &[("wiki.test", &["127.0.0.2"]), ("b.test", &["127.0.0.2"])]);
+    let stage =
+        Stage::with_names(&rules, &[("wiki.test", &["127.0.0.2"]), ("b.test", &["127.0.0.2"])]);
     assert_eq!(stage.good(&inside.named("wiki.test", "/")).await.content, "secret");
     assert_eq!(stage.refused(&inside.named("b.test", "/")).await, "web_address_refused");
     assert_eq!(stage.refused(&inside.url("/")).await, "web_address_refused");
