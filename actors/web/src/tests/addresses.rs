@@ -50,7 +50,7 @@ fn is_special(table: &[(&str, &str)], address: u128) -> bool {
 fn near(table: &'static [(&'static str, &'static str)]) -> impl Strategy<Value = u128> {
     (0..table.len(), any::<bool>(), 0..5u128).prop_map(|(row, first, off)| {
         let end = bits(if first { table[row].0 } else { table[row].1 });
-        (end + off).saturating_sub(2)
+        end.saturating_add(off).saturating_sub(2)
     })
 }
 

@@ -78,7 +78,7 @@ fn monsters() -> Vec<(&'static str, String)> {
         ("formatting", (0..100_000).map(bold).collect()),
         ("repeated formatting", {
             let open: String = (0..200).map(bold).collect();
-            open + &"<p>x".repeat(100_000)
+            format!("<p>{open}{}", "<p>x".repeat(100_000))
         }),
         ("closed formatting", (0..20_000).map(|n| format!("<p><b id={n}></p>")).collect()),
         ("many", "<i></i>".repeat(210_000)),
