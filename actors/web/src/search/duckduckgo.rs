@@ -51,10 +51,10 @@ fn read(status: StatusCode, html: &str) -> Result<Vec<ProviderHit>, SearchFailur
                 url,
                 snippet: String::new(),
             }));
-        } else if has("result__snippet") {
-            if let Some(Some(hit)) = hits.last_mut() {
-                hit.snippet = text(&element);
-            }
+        } else if has("result__snippet")
+            && let Some(Some(hit)) = hits.last_mut()
+        {
+            hit.snippet = text(&element);
         }
         says_none |= has("no-results");
         challenge |= classes.starts_with("anomaly-modal")
