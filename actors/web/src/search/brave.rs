@@ -5,7 +5,12 @@ use reqwest::{Client, header::HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
-use super::{ProviderHit, SearchFailure, SearchProvider, duckduckgo::text_of, json, send, web_url};
+use super::{
+    ProviderHit, SearchFailure, SearchProvider,
+    duckduckgo::text_of,
+    request::{json, send},
+    web_url,
+};
 use crate::{ProviderOptions, codes};
 
 const ADDRESS: &str = "https://api.search.brave.com/res/v1/web/search";

@@ -6,7 +6,7 @@ use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use reqwest::{Client, StatusCode, header::CONTENT_TYPE};
 use url::{Url, form_urlencoded};
 
-use super::{ProviderHit, SearchFailure, SearchProvider, send, web_url};
+use super::{ProviderHit, SearchFailure, SearchProvider, request::send, web_url};
 use crate::{ProviderOptions, codes, markup};
 
 const ADDRESS: &str = "https://html.duckduckgo.com/html/";

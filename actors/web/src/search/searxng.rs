@@ -6,7 +6,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{ProviderHit, SearchFailure, SearchProvider, json, send, web_url};
+use super::{
+    ProviderHit, SearchFailure, SearchProvider,
+    request::{json, send},
+    web_url,
+};
 use crate::{ProviderOptions, codes};
 
 pub(super) struct Searxng {
