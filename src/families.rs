@@ -35,6 +35,8 @@ macro_rules! families {
             command: hivekeep_command::CommandFamily,
             /// Scripts: what a user's library holds.
             script: hivekeep_script::ScriptFamily,
+            /// The web: what sessions fetch from it through this host, and who answers searches.
+            web: hivekeep_web::WebFamily,
         }
     };
 }

@@ -114,7 +114,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Compiles the declarations.
+    /// Compiles the declarations. A declared name goes before the underscore form of another one in its
+    /// family: `a.tool` and `a_tool` of one family are the same thing by two names.
     ///
     /// # Errors
     /// A defect of a declaration.
@@ -123,13 +124,21 @@ impl Catalogue {
         for (index, info) in tools.into_iter().enumerate() {
             let name = info.spec.name;
             check::name(name)?;
-            let forms = [Some(name.to_owned()), name.contains('.').then(|| underscored(name))];
-            for form in forms.into_iter().flatten() {
-                if catalogue.names.insert(form.clone(), index).is_some() {
-                    return Err(CatalogueError::TwiceNamed(form));
-                }
+            if catalogue.names.insert(name.to_owned(), index).is_some() {
+                return Err(CatalogueError::TwiceNamed(name.to_owned()));
             }
             catalogue.entries.push(ToolEntry::new(info, index)?);
+        }
+        for entry in catalogue.entries.iter().filter(|entry| entry.name().contains('.')) {
+            let form = underscored(entry.name());
+            let Some(other) = catalogue.names.get(&form).map(|index| &catalogue.entries[*index])
+            else {
+                catalogue.names.insert(form, entry.index);
+                continue;
+            };
+            if other.name() != form || other.info.spec.family != entry.info.spec.family {
+                return Err(CatalogueError::TwiceNamed(form));
+            }
         }
         Ok(catalogue)
     }
@@ -144,9 +153,13 @@ impl Catalogue {
         self.entries.iter()
     }
 
-    /// The tools that an attachment is shown.
+    /// The tools that an attachment is shown. Of two that a view would call the same, the one that is
+    /// declared by that name.
     pub fn visible<'a>(&'a self, view: &'a ToolView) -> impl Iterator<Item = &'a ToolEntry> {
-        self.entries.iter().filter(|entry| view.shows(entry.info))
+        let is_called = |entry: &ToolEntry| {
+            self.find(&view.name(entry.info)).is_some_and(|found| found.index == entry.index)
+        };
+        self.entries.iter().filter(move |entry| view.shows(entry.info) && is_called(entry))
     }
 
     /// Families, in the order of declaration.

@@ -62,6 +62,26 @@ fn a_dotted_tool_answers_to_both_names() {
 
 #[test]
 fn two_declarations_of_one_name_are_refused() {
+    let info = |name, family| -> &'static ToolInfo {
+        Box::leak(Box::new(ToolInfo {
+            spec: ToolSpec { name, family, ..SPEC },
+            input: object,
+            output: object,
+        }))
+    };
+    for (one, other) in [
+        (info("a_tool", "one"), info("a_tool", "one")),
+        (info("a.tool", "one"), info("a_tool", "other")),
+        (info("a_tool", "one"), info("a.tool", "other")),
+        (info("a.tool_b", "one"), info("a_tool.b", "one")),
+    ] {
+        let error = Catalogue::new([one, other]).expect_err("twice");
+        assert!(matches!(error, CatalogueError::TwiceNamed(_)), "{error}");
+    }
+}
+
+#[test]
+fn a_family_may_declare_a_dotted_name_and_its_underscore_form() {
     let info = |name| -> &'static ToolInfo {
         Box::leak(Box::new(ToolInfo {
             spec: ToolSpec { name, ..SPEC },
@@ -69,9 +89,17 @@ fn two_declarations_of_one_name_are_refused() {
             output: object,
         }))
     };
-    for (one, other) in [("a_tool", "a_tool"), ("a.tool", "a_tool"), ("a_tool", "a.tool")] {
-        let error = Catalogue::new([info(one), info(other)]).expect_err("twice");
-        assert!(matches!(error, CatalogueError::TwiceNamed(_)), "{one} {other}: {error}");
+    for tools in [["a.tool", "a_tool"], ["a_tool", "a.tool"]] {
+        let catalogue = Catalogue::new(tools.map(info)).expect("two names of one thing");
+        for name in tools {
+            assert_eq!(catalogue.find(name).expect("found").name(), name);
+        }
+        let names = |names| {
+            let view = ToolView { names, ..ToolView::operator() };
+            catalogue.visible(&view).map(|entry| entry.name()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(NameStyle::AsDeclared), tools);
+        assert_eq!(names(NameStyle::Underscored), ["a_tool"]);
     }
 }
 

@@ -1,0 +1,12 @@
+//! The web tools against servers of the tests' own.
+
+mod addresses;
+mod contents;
+mod family;
+mod hostile;
+mod robots;
+mod searches;
+mod server;
+mod stage;
+mod targets;
+mod tls;
