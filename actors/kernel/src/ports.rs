@@ -1,6 +1,8 @@
 //! Ports: small traits through which actors call each other without depending on each other's
 //! crates. The crate that owns the thing implements the trait; boot wires it.
 
+mod images;
+mod manifest;
 mod network;
 mod places;
 mod reservation;
@@ -11,6 +13,8 @@ mod vault;
 use async_trait::async_trait;
 use std::time::Duration;
 
+pub use images::ImagePresence;
+pub use manifest::{ManifestCheck, ManifestProblem};
 pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,
