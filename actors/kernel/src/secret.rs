@@ -85,7 +85,8 @@ mod tests {
             assert!(text.contains(REDACTED) && !text.contains("hunter2"), "{text}");
         }
         assert_eq!(serde_json::to_value(Options::default()).expect("serialises")["key"], "");
-        let error = serde_json::from_str::<Options>(r#"{ "key": 123456789 }"#).expect_err("refused");
+        let error =
+            serde_json::from_str::<Options>(r#"{ "key": 123456789 }"#).expect_err("refused");
         assert!(!error.to_string().contains("123456789"), "{error}");
     }
 }

@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::common::{
-    ApiVersion, ByteSize, ImagePullPolicy, JsonObject, Labels, OutputHandler, ResourceLimits, TimeSpan,
+    ApiVersion, ByteSize, ImagePullPolicy, JsonObject, Labels, OutputHandler, ResourceLimits,
+    TimeSpan,
 };
 
-pub use delivery::{Delivery, Destination, DestinationCondition, Transform};
+pub use delivery::{AgentDelivery, DeliveryCondition, DeliveryDestination, Transform};
 pub(crate) use rules::{check, unique};
 pub use validator::{Consensus, OutputStream, ToolValidator, Validator};
 
@@ -196,7 +197,7 @@ pub struct AgentExecution {
     /// Validators of tool calls.
     pub tool_validation: Option<Vec<ToolValidator>>,
     /// Receivers of the result.
-    pub delivery: Option<Delivery>,
+    pub delivery: Option<AgentDelivery>,
 }
 
 /// How often an agent is run.

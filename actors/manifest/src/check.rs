@@ -5,94 +5,12 @@ use serde::de::DeserializeOwned;
 
 use crate::agent::{self, AgentManifest};
 use crate::dag::{self, DagManifest};
-use crate::path::{ManifestPath, at};
+use crate::kind::ManifestKind;
+use crate::path::at;
+use crate::problems::{MAX_PROBLEMS, ProblemList, problem};
 use crate::workflow::{self, WorkflowManifest};
 use crate::yaml::{self, TextPosition, YamlNode};
 use crate::{misfit, schema};
-
-/// Problems told of one text; more are not looked for.
-pub const MAX_PROBLEMS: usize = 20;
-
-/// Kind of a manifest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ManifestKind {
-    /// Agent, `agent/manifest/v1`.
-    Agent,
-    /// Workflow, `workflow/manifest/v1`.
-    Workflow,
-    /// DAG; its text may hold further documents, which are DAGs that its steps call.
-    Dag,
-}
-
-impl ManifestKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Agent, Self::Workflow, Self::Dag];
-
-    /// Name, as tools take it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Workflow => "workflow",
-            Self::Dag => "dag",
-        }
-    }
-
-    /// Key of its schema.
-    pub fn schema_key(self) -> &'static str {
-        match self {
-            Self::Agent => "agent/manifest/v1",
-            Self::Workflow => "workflow/manifest/v1",
-            Self::Dag => "dag",
-        }
-    }
-
-    /// Kind of a name or of a schema's key.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name || kind.schema_key() == name)
-    }
-}
-
-/// Problems of one document.
-pub(crate) struct ProblemList<'d> {
-    document: &'d YamlNode,
-    found: Vec<(TextPosition, ManifestProblem)>,
-}
-
-impl<'d> ProblemList<'d> {
-    fn of(document: &'d YamlNode) -> Self {
-        Self { document, found: Vec::new() }
-    }
-
-    /// Adds a problem of the value at a path.
-    pub(crate) fn add(&mut self, path: &ManifestPath, message: impl Into<String>) {
-        self.put(self.document.place(&path.0, false), path, message.into());
-    }
-
-    /// Adds a problem of the key at a path.
-    pub(crate) fn add_key(&mut self, path: &ManifestPath, message: impl Into<String>) {
-        self.put(self.document.place(&path.0, true), path, message.into());
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.found.len() >= MAX_PROBLEMS
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
-    fn put(&mut self, at: TextPosition, path: &ManifestPath, message: String) {
-        let told = problem(at, path, message);
-        if !self.is_full() && !self.found.iter().any(|(_, known)| *known == told) {
-            self.found.push((at, told));
-        }
-    }
-}
-
-fn problem(at: TextPosition, path: &ManifestPath, message: String) -> ManifestProblem {
-    let TextPosition { line, column } = at;
-    ManifestProblem { line, column, path: path.to_string(), message }
-}
 
 /// Problems of a text in its order, at most [`MAX_PROBLEMS`]; none if it is valid.
 pub fn check(kind: ManifestKind, text: &str) -> Vec<ManifestProblem> {

@@ -17,16 +17,19 @@ use serde_json::Value;
 use crate::common::JsonObject;
 
 pub use call::{BoundedParallel, DagApproval, DagParallel};
-pub use container::{ContainerStartup, ContainerWaitFor, DagContainer, DagContainerSpec, PullPolicy};
+pub use container::{
+    ContainerStartup, ContainerWaitFor, DagContainer, DagContainerSpec, PullPolicy,
+};
 pub use policies::{
-    ContinueOn, ContinueOnDetail, ContinueOnRule, DagBackoff, DagPrecondition, DagPreconditions,
-    DagRetryPolicy, Repeat, RepeatMode, RepeatPolicy, StepRetryPolicy,
+    ContinueOn, ContinueOnDetail, ContinueOnRule, DagBackoff, DagPrecondition, DagPreconditionItem,
+    DagPreconditions, DagRetryPolicy, Repeat, RepeatMode, RepeatPolicy, StepRetryPolicy,
 };
 pub(crate) use rules::check;
 pub use schedule::{DagSchedule, ScheduleActions, ScheduleAt, ScheduleItem, ScheduleTimes};
 pub use step::{DagExec, DagGroupEntry, DagHandlers, DagStep, DagStepEntry, DagSteps};
 pub use values::{
-    DagEnv, DagEnvItem, DagLabels, DagOutput, DagParam, DagParams, DagScalar, DagStatusCodes, OneOrMore,
+    DagEnv, DagEnvItem, DagLabels, DagOutput, DagParam, DagParams, DagScalar, DagStatusCodes,
+    OneOrMore,
 };
 
 /// DAG: what a run does, in which order, and what happens at its end.

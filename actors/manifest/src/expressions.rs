@@ -3,8 +3,8 @@
 use croner::parser::{CronParser, Seconds, Year};
 use serde_json::Value;
 
-use crate::check::ProblemList;
 use crate::path::ManifestPath;
+use crate::problems::ProblemList;
 
 /// Memory of one compiled regular expression.
 const MAX_REGEX_BYTES: usize = 1024 * 1024;
@@ -44,7 +44,7 @@ pub(crate) fn json_schema(
     problems: &mut ProblemList<'_>,
 ) {
     if let Err(error) = jsonschema::meta::validate(&Value::Object(schema.clone())) {
-        let at = crate::path::ManifestPath::of_pointer(error.instance_path().as_str());
+        let at = ManifestPath::of_pointer(error.instance_path().as_str());
         let path = at.0.iter().fold(path.clone(), |path, step| path.join(step));
         problems.add(&path, "is not valid in a JSON Schema");
     }

@@ -14,13 +14,17 @@ mod check;
 pub mod common;
 pub mod dag;
 mod expressions;
+mod kind;
 mod misfit;
 mod path;
+mod problems;
 mod schema;
 pub mod workflow;
 mod yaml;
 
-pub use check::{MAX_PROBLEMS, ManifestKind, check};
+pub use check::check;
+pub use kind::ManifestKind;
+pub use problems::MAX_PROBLEMS;
 pub use schema::schema;
 pub use yaml::MAX_TEXT_BYTES;
 

@@ -3,8 +3,8 @@
 use jsonschema::{ValidationError, error::TypeKind, error::ValidationErrorKind as Kind};
 use serde_json::Value;
 
-use crate::check::ProblemList;
 use crate::path::ManifestPath;
+use crate::problems::ProblemList;
 
 /// Keys by which a value tells which alternative it is.
 const TAGS: [&str; 2] = ["kind", "type"];
@@ -83,7 +83,10 @@ fn other_kind(branch: &[ValidationError<'_>], at: &ManifestPath) -> bool {
 /// True for a violation that says that the value is another alternative: of its type, or of its tag.
 fn tells_kind(error: &ValidationError<'_>, at: &ManifestPath) -> bool {
     let path = ManifestPath::of_pointer(error.instance_path().as_str());
-    let tag = || path.0.len() == at.0.len() + 1 && TAGS.iter().any(|tag| path.0.last().is_some_and(|last| last == tag));
+    let tag = || {
+        path.0.len() == at.0.len() + 1
+            && TAGS.iter().any(|tag| path.0.last().is_some_and(|last| last == tag))
+    };
     match error.kind() {
         Kind::Type { .. } | Kind::Enum { .. } => path == *at,
         Kind::Constant { .. } => path == *at || tag(),
@@ -149,7 +152,8 @@ fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
         };
     }
     if let (Kind::Enum { options }, Some(given)) = (error.kind(), error.instance().as_str()) {
-        let known: Vec<_> = options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let known: Vec<_> =
+            options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if let Some(name) = nearest(given, &known) {
             return format!("expected {}: did you mean `{name}`?", expected(error));
         }
@@ -162,7 +166,8 @@ fn expected(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Kind::Type { kind: TypeKind::Single(kind) } => type_name(&kind.to_string()).to_owned(),
         Kind::Type { kind: TypeKind::Multiple(kinds) } => {
-            let names: Vec<_> = kinds.iter().map(|kind| type_name(&kind.to_string()).to_owned()).collect();
+            let names: Vec<_> =
+                kinds.iter().map(|kind| type_name(&kind.to_string()).to_owned()).collect();
             names.join(" or ")
         }
         Kind::Enum { options } => {

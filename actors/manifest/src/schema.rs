@@ -6,9 +6,9 @@ use jsonschema::{Draft, Validator};
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use crate::ManifestKind;
 use crate::agent::AgentManifest;
 use crate::dag::DagManifest;
+use crate::kind::ManifestKind;
 use crate::workflow::WorkflowManifest;
 
 /// Schema with its validator.

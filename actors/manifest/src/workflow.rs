@@ -15,7 +15,7 @@ use crate::common::{ApiVersion, JsonObject, Labels};
 pub(crate) use rules::check;
 pub use state::{
     ConfidenceWeighting, ContainerStep, ContainerVolume, NodeCompletion, PanelJudge, ParallelAgent,
-    ParallelConsensus, State, SubworkflowMode,
+    ParallelConsensus, SubworkflowMode, WorkflowState,
 };
 pub use transition::{Transition, TransitionCondition, TransitionValue};
 
@@ -75,7 +75,7 @@ pub struct WorkflowSpec {
     pub context: Option<JsonObject>,
     /// States by name.
     #[schemars(length(min = 1))]
-    pub states: BTreeMap<String, State>,
+    pub states: BTreeMap<String, WorkflowState>,
     /// Storage of its states.
     pub storage: Option<WorkflowStorage>,
     /// Most transitions of one run, which ends every cycle. Default: 50.

@@ -97,7 +97,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<YamlNode>, (TextPosition, String)> 
         let message = format!("the text is larger than {} KiB", MAX_TEXT_BYTES / 1024);
         return Err((TextPosition::START, message));
     }
-    let documents = serde_saphyr::from_multiple_with_options::<Spanned<YamlContent>>(text, options());
+    let documents =
+        serde_saphyr::from_multiple_with_options::<Spanned<YamlContent>>(text, options());
     documents.map(|documents| documents.into_iter().map(YamlNode::from).collect()).map_err(told)
 }
 

@@ -22,12 +22,13 @@ const IMAGE: &str = "hivekeep-image";
 const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
+const MANIFEST: &str = "hivekeep-manifest";
 /// For tests alone.
 const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 19] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -70,6 +71,12 @@ const RULES: [Rule; 17] = [
         others: None,
     },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, TREES, TESTKIT], others: None },
+    Rule { name: MANIFEST, house: &[KERNEL], others: None },
+    Rule {
+        name: "hivekeep-introspection",
+        house: &[KERNEL, RUNTIME, MANIFEST, TESTKIT],
+        others: None,
+    },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },

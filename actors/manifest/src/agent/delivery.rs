@@ -8,20 +8,20 @@ use crate::common::JsonObject;
 /// Receivers of a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Delivery {
+pub struct AgentDelivery {
     /// Each is told.
-    pub destinations: Vec<Destination>,
+    pub destinations: Vec<DeliveryDestination>,
 }
 
 /// Receiver: exactly one of `email`, `webhook`, `rest`, `sms`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Destination {
+pub struct DeliveryDestination {
     /// Name.
     #[schemars(length(min = 1))]
     pub name: String,
     /// When it is told. Default: `always`.
-    pub condition: Option<DestinationCondition>,
+    pub condition: Option<DeliveryCondition>,
     /// Program that makes the message of the result.
     pub transform: Option<Transform>,
     /// Settings of a mail.
@@ -37,7 +37,7 @@ pub struct Destination {
 /// When a receiver is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DestinationCondition {
+pub enum DeliveryCondition {
     /// Of a success.
     OnSuccess,
     /// Of a failure.

@@ -1,11 +1,11 @@
 //! Rules of an agent that its schema cannot say.
 
 use super::{
-    AgentManifest, AgentRuntime, AgentSchedule, AgentSpec, AgentVolume, Delivery, Validator,
+    AgentDelivery, AgentManifest, AgentRuntime, AgentSchedule, AgentSpec, AgentVolume, Validator,
 };
-use crate::check::ProblemList;
 use crate::expressions;
 use crate::path::{ManifestPath, at};
+use crate::problems::ProblemList;
 
 /// Checks an agent.
 pub(crate) fn check(agent: &AgentManifest, problems: &mut ProblemList<'_>) {
@@ -71,7 +71,7 @@ fn check_validators<'v>(
     }
 }
 
-fn check_delivery(delivery: &Delivery, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+fn check_delivery(delivery: &AgentDelivery, at: &ManifestPath, problems: &mut ProblemList<'_>) {
     unique(delivery.destinations.iter().map(|one| &one.name), at, problems);
     for (index, one) in delivery.destinations.iter().enumerate() {
         let kinds = [&one.email, &one.webhook, &one.rest, &one.sms];
@@ -90,7 +90,8 @@ fn check_volumes(volumes: &[AgentVolume], at: &ManifestPath, problems: &mut Prob
         }
         let overlaps = |other: &&AgentVolume| {
             let (a, b) = (&other.mount_path, &volume.mount_path);
-            let within = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+            let within =
+                |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
             a == b || within(a, b) || within(b, a)
         };
         if let Some(other) = volumes[..index].iter().find(overlaps) {

@@ -2,15 +2,38 @@
 
 use super::step::DagStep;
 use super::values::OneOrMore;
-use crate::check::ProblemList;
 use crate::misfit::nearest;
 use crate::path::ManifestPath;
+use crate::problems::ProblemList;
 
 /// Types of steps; where there are two names in a row the second is another one for the first.
 const TYPES: [&str; 26] = [
-    "command", "shell", "docker", "container", "kubernetes", "k8s", "http", "mail", "ssh", "sftp", "s3",
-    "jq", "dag", "subworkflow", "parallel", "archive", "chat", "agent", "harness", "log", "postgres",
-    "sqlite", "redis", "router", "template", "noop",
+    "command",
+    "shell",
+    "docker",
+    "container",
+    "kubernetes",
+    "k8s",
+    "http",
+    "mail",
+    "ssh",
+    "sftp",
+    "s3",
+    "jq",
+    "dag",
+    "subworkflow",
+    "parallel",
+    "archive",
+    "chat",
+    "agent",
+    "harness",
+    "log",
+    "postgres",
+    "sqlite",
+    "redis",
+    "router",
+    "template",
+    "noop",
 ];
 
 /// Fields that only some types can use.
@@ -35,10 +58,36 @@ const SEVERAL_COMMANDS: [&str; 7] =
 
 /// Signals that ask a process to stop or that it can handle.
 const SIGNALS: [&str; 30] = [
-    "SIGABRT", "SIGALRM", "SIGBUS", "SIGCHLD", "SIGCONT", "SIGFPE", "SIGHUP", "SIGILL", "SIGINT", "SIGIO",
-    "SIGKILL", "SIGPIPE", "SIGPROF", "SIGPWR", "SIGQUIT", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTERM",
-    "SIGTRAP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGWINCH",
-    "SIGXCPU", "SIGXFSZ",
+    "SIGABRT",
+    "SIGALRM",
+    "SIGBUS",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGFPE",
+    "SIGHUP",
+    "SIGILL",
+    "SIGINT",
+    "SIGIO",
+    "SIGKILL",
+    "SIGPIPE",
+    "SIGPROF",
+    "SIGPWR",
+    "SIGQUIT",
+    "SIGSEGV",
+    "SIGSTOP",
+    "SIGSYS",
+    "SIGTERM",
+    "SIGTRAP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGVTALRM",
+    "SIGWINCH",
+    "SIGXCPU",
+    "SIGXFSZ",
 ];
 
 /// Checks the type of a step against its fields. `own_types` are those that the DAG declares.
@@ -78,7 +127,8 @@ fn capabilities(
     for (field, types) in LIMITED.into_iter().filter(|(field, _)| has(step, field)) {
         match given {
             Some(name) if !types.contains(&name) => {
-                problems.add_key(&at.join(field), format!("a step of type `{name}` has no `{field}`"));
+                problems
+                    .add_key(&at.join(field), format!("a step of type `{name}` has no `{field}`"));
             }
             // Others say by themselves what the step is.
             None if matches!(field, "value" | "routes" | "messages") => {
@@ -129,9 +179,20 @@ fn conflicts(step: &DagStep, at: &ManifestPath, problems: &mut ProblemList<'_>) 
         problems.add_key(&at.join("parallel"), "needs `call`: a DAG is called for each item");
     }
     let idle = step.step_type.is_none()
-        && !["command", "exec", "script", "call", "container", "output", "approval", "llm", "agent", "messages"]
-            .into_iter()
-            .any(|field| has(step, field));
+        && ![
+            "command",
+            "exec",
+            "script",
+            "call",
+            "container",
+            "output",
+            "approval",
+            "llm",
+            "agent",
+            "messages",
+        ]
+        .into_iter()
+        .any(|field| has(step, field));
     if idle {
         problems.add(at, "does nothing: give it `command`, `script`, `exec`, `call` or a `type`");
     }

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::{DagEnv, OneOrMore};
-use crate::check::ProblemList;
 use crate::common::JsonObject;
 use crate::path::ManifestPath;
+use crate::problems::ProblemList;
 
 /// Container: the name of one that runs, or what it is made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::rules::PlacedStep;
-use crate::check::ProblemList;
 use crate::misfit::nearest;
+use crate::problems::ProblemList;
 
 /// Steps of a cycle that a message names.
 const MAX_NAMES: usize = 10;
@@ -53,7 +53,12 @@ impl DependencyGraph {
     pub(super) fn chain(steps: &[PlacedStep<'_>]) -> Self {
         let before = |step: &PlacedStep<'_>| {
             let level = step.level.checked_sub(1);
-            steps.iter().enumerate().filter(|(_, one)| Some(one.level) == level).map(|(at, _)| at).collect()
+            steps
+                .iter()
+                .enumerate()
+                .filter(|(_, one)| Some(one.level) == level)
+                .map(|(at, _)| at)
+                .collect()
         };
         Self { follows: steps.iter().map(before).collect() }
     }

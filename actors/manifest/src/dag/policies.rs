@@ -15,7 +15,18 @@ pub enum DagPreconditions {
     /// One.
     One(DagPrecondition),
     /// Several.
-    More(Vec<DagPreconditions>),
+    More(Vec<DagPreconditionItem>),
+}
+
+/// Condition of a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum DagPreconditionItem {
+    /// Command whose status 0 is a yes.
+    Command(String),
+    /// Value, or a command in detail.
+    Detail(DagPrecondition),
 }
 
 /// Condition: a value with what it is expected to be, or a command.

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 
 use super::graph::DependencyGraph;
-use super::policies::{ContinueOn, DagBackoff, DagPrecondition, DagPreconditions, Repeat, RepeatPolicy};
+use super::policies::{
+    ContinueOn, DagBackoff, DagPrecondition, DagPreconditionItem, DagPreconditions, Repeat,
+    RepeatPolicy,
+};
 use super::step::{DagGroupEntry, DagHandlers, DagStep, DagStepEntry, DagSteps};
 use super::{DagManifest, DagType, commands, container, schedule};
-use crate::check::ProblemList;
 use crate::expressions;
 use crate::path::{ManifestPath, at};
+use crate::problems::ProblemList;
 
 /// Ids that references use for other things.
 const RESERVED_IDS: [&str; 7] = ["env", "params", "args", "stdout", "stderr", "output", "outputs"];
@@ -120,7 +123,8 @@ fn check_names(steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) {
     for placed in steps {
         let Some(name) = placed.name else { continue };
         if let Some(first) = names.insert(name, &placed.path) {
-            let message = format!("the name of {first} is the same: each step needs one of its own");
+            let message =
+                format!("the name of {first} is the same: each step needs one of its own");
             problems.add(&placed.path.join("name"), message);
         }
     }
@@ -191,16 +195,20 @@ fn check_conditions(
 ) {
     match conditions {
         DagPreconditions::Command(_) => {}
-        DagPreconditions::One(DagPrecondition { expected, .. }) => {
-            if let Some(super::DagScalar::Text(text)) = expected {
-                expressions::pattern(text, &at.join("expected"), problems);
-            }
-        }
+        DagPreconditions::One(one) => check_condition(one, at, problems),
         DagPreconditions::More(all) => {
-            for (index, one) in all.iter().enumerate() {
-                check_conditions(one, &at.join(index), problems);
+            for (index, item) in all.iter().enumerate() {
+                if let DagPreconditionItem::Detail(one) = item {
+                    check_condition(one, &at.join(index), problems);
+                }
             }
         }
+    }
+}
+
+fn check_condition(condition: &DagPrecondition, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    if let Some(super::DagScalar::Text(text)) = &condition.expected {
+        expressions::pattern(text, &at.join("expected"), problems);
     }
 }
 
@@ -237,7 +245,8 @@ fn check_order(dag_type: DagType, steps: &[PlacedStep<'_>], problems: &mut Probl
                     problems.add_key(&placed.path.join("depends"), message);
                 }
                 if step.step_type.as_deref() == Some("router") {
-                    problems.add(&placed.path.join("type"), "a router needs `type: graph` at the root");
+                    problems
+                        .add(&placed.path.join("type"), "a router needs `type: graph` at the root");
                 }
             }
             DependencyGraph::chain(steps)
@@ -246,7 +255,9 @@ fn check_order(dag_type: DagType, steps: &[PlacedStep<'_>], problems: &mut Probl
     graph.tell_cycles(steps, problems);
     for (at, placed) in steps.iter().enumerate() {
         let approval = placed.step.and_then(|step| step.approval.as_ref());
-        let Some(target) = approval.and_then(|approval| approval.rewind_to.as_deref()) else { continue };
+        let Some(target) = approval.and_then(|approval| approval.rewind_to.as_deref()) else {
+            continue;
+        };
         let named = |one: &PlacedStep<'_>| one.name == Some(target) || one.id() == Some(target);
         let found = steps.iter().position(named);
         if !found.is_some_and(|found| graph.leads_back(at, found)) {
@@ -273,7 +284,9 @@ fn check_handlers(
         let Some(step) = handler else { continue };
         let at = at!["handler_on", name];
         check_step(step, own_types, &at, problems);
-        for (field, given) in [("depends", step.depends.is_some()), ("approval", step.approval.is_some())] {
+        for (field, given) in
+            [("depends", step.depends.is_some()), ("approval", step.approval.is_some())]
+        {
             if given {
                 problems.add_key(&at.join(field), format!("a handler has no `{field}`"));
             }

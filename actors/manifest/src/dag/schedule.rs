@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::check::ProblemList;
+use super::values::OneOrMore;
 use crate::expressions;
 use crate::path::ManifestPath;
+use crate::problems::ProblemList;
 
 /// Schedule: a cron expression, a list, or times to start, stop and restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,9 +47,9 @@ pub struct ScheduleActions {
     /// Times to start.
     pub start: Option<ScheduleTimes>,
     /// Cron expressions of the times to stop.
-    pub stop: Option<super::OneOrMore>,
+    pub stop: Option<OneOrMore>,
     /// Cron expressions of the times to restart.
-    pub restart: Option<super::OneOrMore>,
+    pub restart: Option<OneOrMore>,
 }
 
 /// Times to start.
@@ -70,7 +71,9 @@ pub(super) fn check(schedule: &DagSchedule, at: &ManifestPath, problems: &mut Pr
         DagSchedule::More(list) => items(list, at, problems),
         DagSchedule::Actions(actions) => {
             match &actions.start {
-                Some(ScheduleTimes::One(expression)) => cron(expression, &at.join("start"), problems),
+                Some(ScheduleTimes::One(expression)) => {
+                    cron(expression, &at.join("start"), problems)
+                }
                 Some(ScheduleTimes::At(time)) => once(time, &at.join("start"), problems),
                 Some(ScheduleTimes::More(list)) => items(list, &at.join("start"), problems),
                 None => {}

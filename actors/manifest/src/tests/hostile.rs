@@ -1,13 +1,14 @@
 use proptest::prelude::*;
 
 use super::{AGENT, WORKFLOW, told};
-use crate::{MAX_PROBLEMS, MAX_TEXT_BYTES, ManifestKind, agent::AgentManifest, check, dag::DagManifest};
+use crate::{
+    MAX_PROBLEMS, MAX_TEXT_BYTES, ManifestKind, agent::AgentManifest, check, dag::DagManifest,
+};
 
 #[test]
 fn what_would_be_dear_is_refused() {
-    let laughs: String = (1..40)
-        .map(|n| format!("a{n}: &a{n} [*a{m}, *a{m}, *a{m}, *a{m}]\n", m = n - 1))
-        .collect();
+    let laughs: String =
+        (1..40).map(|n| format!("a{n}: &a{n} [*a{m}, *a{m}, *a{m}, *a{m}]\n", m = n - 1)).collect();
     let text = "x".repeat(100_000);
     let long: String = (0..500).map(|_| "  - *a\n").collect();
     for hostile in [
@@ -36,7 +37,8 @@ fn what_would_be_dear_is_refused() {
 
 #[test]
 fn a_large_graph_is_walked() {
-    let steps: String = (1..1_500).map(|n| format!("  s{n}: {{command: x, depends: s{}}}\n", n - 1)).collect();
+    let steps: String =
+        (1..1_500).map(|n| format!("  s{n}: {{command: x, depends: s{}}}\n", n - 1)).collect();
     let text = format!("type: graph\nsteps:\n  s0: {{command: x}}\n{steps}");
     assert_eq!(told(ManifestKind::Dag, &text), Vec::<String>::new());
     let cycle = text.replacen("{command: x}", "{command: x, depends: s1499}", 1);
@@ -47,7 +49,10 @@ fn a_large_graph_is_walked() {
 const SEEDS: [(ManifestKind, &str); 3] = [
     (ManifestKind::Agent, AGENT),
     (ManifestKind::Workflow, WORKFLOW),
-    (ManifestKind::Dag, "type: graph\nsteps:\n  - {name: a, command: x}\n  - name: b\n    depends: [a]\n    script: |\n      y\n"),
+    (
+        ManifestKind::Dag,
+        "type: graph\nsteps:\n  - {name: a, command: x}\n  - name: b\n    depends: [a]\n    script: |\n      y\n",
+    ),
 ];
 
 proptest! {
@@ -95,9 +100,11 @@ proptest! {
 #[test]
 fn manifests_are_written_as_they_are_read() {
     let agent: AgentManifest = serde_saphyr::from_str(AGENT).expect("reads");
-    let again: AgentManifest = serde_json::from_value(serde_json::to_value(&agent).expect("writes")).expect("reads");
+    let again: AgentManifest =
+        serde_json::from_value(serde_json::to_value(&agent).expect("writes")).expect("reads");
     assert_eq!(agent, again);
     let dag: DagManifest = serde_saphyr::from_str(SEEDS[2].1).expect("reads");
-    let again: DagManifest = serde_json::from_value(serde_json::to_value(&dag).expect("writes")).expect("reads");
+    let again: DagManifest =
+        serde_json::from_value(serde_json::to_value(&dag).expect("writes")).expect("reads");
     assert_eq!(dag, again);
 }

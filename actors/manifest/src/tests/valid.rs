@@ -131,7 +131,9 @@ fn every_key_is_described() {
             }
         }
         match schema {
-            Value::Object(map) => map.iter().for_each(|(key, below)| walk(below, &format!("{at}/{key}"), missing)),
+            Value::Object(map) => {
+                map.iter().for_each(|(key, below)| walk(below, &format!("{at}/{key}"), missing))
+            }
             Value::Array(items) => items.iter().for_each(|item| walk(item, at, missing)),
             _ => {}
         }

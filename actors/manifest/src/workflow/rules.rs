@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ContainerVolume, ParallelConsensus, State, SubworkflowMode, Transition, WorkflowManifest,
-    transition::PARAMETERS,
+    ContainerVolume, ParallelConsensus, SubworkflowMode, Transition, WorkflowManifest,
+    WorkflowState, transition::PARAMETERS,
 };
 use crate::agent::unique;
-use crate::check::ProblemList;
 use crate::expressions;
 use crate::misfit::nearest;
 use crate::path::{ManifestPath, at};
+use crate::problems::ProblemList;
 
 /// Sum of shares is 1 within this.
 const SHARE_SLACK: f64 = 0.01;
@@ -91,29 +91,34 @@ fn check_transition(
 }
 
 fn check_state(
-    state: &State,
+    state: &WorkflowState,
     at: &ManifestPath,
     shared: &[&str],
     problems: &mut ProblemList<'_>,
 ) {
     match state {
-        State::Subworkflow { mode, result_key, .. } => {
+        WorkflowState::Subworkflow { mode, result_key, .. } => {
             let blocking = *mode != Some(SubworkflowMode::FireAndForget);
             match (blocking, result_key) {
-                (true, None) => problems.add(at, "the key `result_key` is missing: its end is waited for"),
+                (true, None) => {
+                    problems.add(at, "the key `result_key` is missing: its end is waited for")
+                }
                 (false, Some(_)) => {
-                    problems.add_key(&at.join("result_key"), "there is no result: its end is not waited for");
+                    problems.add_key(
+                        &at.join("result_key"),
+                        "there is no result: its end is not waited for",
+                    );
                 }
                 _ => {}
             }
         }
-        State::ParallelAgents { consensus, agents, .. } => {
+        WorkflowState::ParallelAgents { consensus, agents, .. } => {
             check_consensus(consensus, agents.len(), &at.join("consensus"), problems);
         }
-        State::ContainerRun { volumes, .. } => {
+        WorkflowState::ContainerRun { volumes, .. } => {
             check_volumes(volumes.iter().flatten(), at, shared, problems);
         }
-        State::ParallelContainerRun { steps, .. } => {
+        WorkflowState::ParallelContainerRun { steps, .. } => {
             unique(steps.iter().map(|step| &step.name), &at.join("steps"), problems);
             for (index, step) in steps.iter().enumerate() {
                 let at = at.join("steps").join(index);
@@ -133,7 +138,10 @@ fn check_consensus(
     if let Some(weighting) = &consensus.confidence_weighting {
         let sum = weighting.agreement_factor.0 + weighting.self_confidence_factor.0;
         if (sum - 1.0).abs() > SHARE_SLACK {
-            problems.add(&at.join("confidence_weighting"), format!("the shares add up to {sum}, not to 1"));
+            problems.add(
+                &at.join("confidence_weighting"),
+                format!("the shares add up to {sum}, not to 1"),
+            );
         }
     }
     if let Some(n) = consensus.n.filter(|n| *n > agents as u64) {
@@ -158,7 +166,11 @@ fn check_volumes<'v>(
 
 /// Tells states that are never entered, and those from which the workflow never ends. Bounded cycles
 /// are legal.
-fn check_flow(initial: &str, states: &BTreeMap<String, State>, problems: &mut ProblemList<'_>) {
+fn check_flow(
+    initial: &str,
+    states: &BTreeMap<String, WorkflowState>,
+    problems: &mut ProblemList<'_>,
+) {
     let mut forward: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut backward: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, state) in states {
@@ -176,7 +188,8 @@ fn check_flow(initial: &str, states: &BTreeMap<String, State>, problems: &mut Pr
         if !entered.contains(name) {
             problems.add_key(&at, "is never entered: no way leads to it from the initial state");
         } else if !ending.contains(name) {
-            let message = "no way leads from it to a state without transitions: the workflow never ends";
+            let message =
+                "no way leads from it to a state without transitions: the workflow never ends";
             problems.add_key(&at, message);
         }
     }

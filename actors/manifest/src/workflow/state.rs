@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Transition;
 use crate::agent::{AgentIsolation, Consensus};
 use crate::common::{
-    AttemptLimit, ImagePullPolicy, Labels, OutputHandler, ResourceLimits,
-    Share, TimeSpan,
+    AttemptLimit, ImagePullPolicy, Labels, OutputHandler, ResourceLimits, Share, TimeSpan,
 };
 
 /// Declares the kinds of states, each with the fields that all have: a body denies unknown fields,
@@ -19,7 +18,7 @@ macro_rules! states {
         /// State of a workflow, by `kind`.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", deny_unknown_fields)]
-        pub enum State {
+        pub enum WorkflowState {
             $($(#[$doc])* $kind {
                 $($(#[$attribute])* $field: $type,)*
                 /// Ways out, of which the first whose condition holds is taken; none ends the
@@ -33,7 +32,7 @@ macro_rules! states {
             },)+
         }
 
-        impl State {
+        impl WorkflowState {
             /// Ways out, in the order in which they are tried.
             pub fn transitions(&self) -> &[Transition] {
                 match self { $(Self::$kind { transitions, .. } => transitions,)+ }
