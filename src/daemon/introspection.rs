@@ -152,11 +152,18 @@ mod tests {
                     let target = root.pointer(to.trim_start_matches('#')).expect("it is there");
                     self::names(target, root, seen, names);
                 }
-                if let Some(Value::Object(properties)) = map.get("properties") {
-                    names.extend(properties.keys().cloned());
+                for (key, below) in
+                    map.iter().filter(|(key, _)| *key != "$defs" && *key != "default")
+                {
+                    match (key.as_str(), below) {
+                        ("properties", Value::Object(properties)) => {
+                            names.extend(properties.keys().cloned());
+                            let each = properties.values();
+                            each.for_each(|one| self::names(one, root, seen, names));
+                        }
+                        _ => self::names(below, root, seen, names),
+                    }
                 }
-                let below = map.iter().filter(|(key, _)| *key != "$defs" && *key != "default");
-                below.for_each(|(_, below)| self::names(below, root, seen, names));
             }
             Value::Array(items) => {
                 items.iter().for_each(|item| self::names(item, root, seen, names));

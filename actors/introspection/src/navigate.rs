@@ -71,6 +71,10 @@ fn below<'s>(here: &[&'s Value], step: &str, root: &'s Value) -> Vec<&'s Value> 
     if !items.is_empty() {
         return items;
     }
+    // Where a list is possible too a name is more likely a key that is misspelt.
+    if forms.iter().any(|form| form.get("items").is_some()) {
+        return Vec::new();
+    }
     forms
         .iter()
         .filter_map(|form| form.get("additionalProperties"))

@@ -139,9 +139,10 @@ fn snake_case(key: &str) -> String {
 }
 
 fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
-    let quoted = error.instance().is_number() || error.instance().is_boolean();
-    let texts = matches!(error.kind(), Kind::Type { kind: TypeKind::Single(kind) } if kind.to_string() == "string");
-    if quoted && texts {
+    let unquoted = error.instance().is_number() || error.instance().is_boolean();
+    let wanted = expected(error);
+    let texts = matches!(error.kind(), Kind::Type { .. }) && wanted.starts_with("a text");
+    if unquoted && texts && !wanted.contains("number") {
         return "expected a text: put the value in quotes".to_owned();
     }
     if let Kind::Pattern { pattern } = error.kind() {
@@ -166,8 +167,9 @@ fn expected(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Kind::Type { kind: TypeKind::Single(kind) } => type_name(&kind.to_string()).to_owned(),
         Kind::Type { kind: TypeKind::Multiple(kinds) } => {
-            let names: Vec<_> =
-                kinds.iter().map(|kind| type_name(&kind.to_string()).to_owned()).collect();
+            let names = kinds.iter().map(|kind| type_name(&kind.to_string()).to_owned());
+            let mut names: Vec<_> = names.collect();
+            names.sort_by_key(|name| name == "nothing");
             names.join(" or ")
         }
         Kind::Enum { options } => {

@@ -117,7 +117,7 @@ fn a_dag_is_refused_at_the_place_of_the_problem() {
         ),
         (
             "type: graph\nsteps:\n  - {name: r, type: router, value: x, routes: {a: z}}\n",
-            "3:49 steps[0].routes.a",
+            "3:51 steps[0].routes.a",
             "no step `z`",
         ),
         ("steps: [x]\n---\nsteps: [y]\n", "3:1 : ", "needs a `name`"),
@@ -157,7 +157,7 @@ fn an_agent_is_refused_at_the_place_of_the_problem() {
         (
             "  task:",
             "  volumes: [{name: a, mount_path: /tmp, size_limit: 1}]\n  task:",
-            "10:37 spec.volumes[0].mount_path",
+            "10:35 spec.volumes[0].mount_path",
             "`/workspace` or below",
         ),
         (
@@ -169,19 +169,19 @@ fn an_agent_is_refused_at_the_place_of_the_problem() {
         (
             "  task:",
             "  execution: {validation: [{type: regex, pattern: '('}]}\n  task:",
-            "10:52 spec.execution.validation[0].pattern",
+            "10:51 spec.execution.validation[0].pattern",
             "regular expression",
         ),
         (
             "  task:",
             "  execution: {validation: [{type: regexp}]}\n  task:",
-            "10:36 spec.execution.validation[0].type",
+            "10:35 spec.execution.validation[0].type",
             "`regex`",
         ),
         (
             "  task:",
             "  execution: {tool_validation: [{type: exit_code}]}\n  task:",
-            "10:41 spec.execution.tool_validation[0].type",
+            "10:40 spec.execution.tool_validation[0].type",
             "`semantic`",
         ),
         ("  task:", "  tools: [a, b, a]\n  task:", "10:17 spec.tools[2]", "twice"),
@@ -194,7 +194,7 @@ fn an_agent_is_refused_at_the_place_of_the_problem() {
         (
             "  task:",
             "  security: {resources: {memory: 5 apples}}\n  task:",
-            "10:36 spec.security.resources.memory",
+            "10:34 spec.security.resources.memory",
             "`512Mi`",
         ),
     ];
