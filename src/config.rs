@@ -32,6 +32,7 @@ pub(crate) use folders::LOG_FILE;
 pub use layers::{ConfigEntry, ConfigSources, LoadedConfig, load};
 pub use mcp_http::McpHttpOptions;
 pub use problem::{ConfigProblem, ConfigProblems, ProblemSource};
+pub(crate) use shipped::schema;
 pub use shipped::shipped;
 
 macro_rules! config {

@@ -11,6 +11,7 @@
 mod boot;
 mod catalogue;
 mod folders;
+mod introspection;
 mod journal;
 mod lock;
 mod logging;

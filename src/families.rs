@@ -29,6 +29,8 @@ macro_rules! families {
             team: hivekeep_team::TeamFamily,
             /// Swarms: how many run, and how long their results are kept.
             swarm: hivekeep_swarm::SwarmFamily,
+            /// Language runtimes: which image a manifest gets for a language and a version.
+            runtimes: hivekeep_introspection::IntrospectionFamily,
             /// Where sessions work: folders of the host that the operator opens to them.
             session: hivekeep_files::FilesFamily,
             /// Commands and processes in the places of sessions: what may be run there.

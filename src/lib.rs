@@ -3,6 +3,7 @@
 //! reach its tools. Translation only: what a tool does is in its actor's crate.
 
 pub mod backup;
+mod check;
 pub mod cli;
 pub mod codes;
 pub mod config;

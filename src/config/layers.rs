@@ -123,7 +123,7 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
         let last = sources.iter().rev().find(|(set, _)| set == key);
         last.map_or(ProblemSource::Default, |(_, source)| source.clone())
     };
-    let config: Config = serde_json::from_value(tree.clone()).expect("every leaf was judged");
+    let config: Config = serde_json::from_value(tree).expect("every leaf was judged");
     problems.extend(config.check().into_iter().map(|(key, reason)| ConfigProblem {
         source: source_of(&key),
         key,
@@ -138,8 +138,10 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
     if !problems.is_empty() {
         return Err(ConfigProblems(problems));
     }
+    // As it is serialised, and not as it was written: a secret's type redacts it.
+    let shown = serde_json::to_value(&config).expect("options are plain data");
     let mut entries = Vec::new();
-    list(&tree, &mut String::new(), &mut |key, value| {
+    list(&shown, &mut String::new(), &mut |key, value| {
         entries.push(ConfigEntry {
             key: key.to_owned(),
             value: value.clone(),

@@ -15,10 +15,15 @@ const HEAD: &str = "\
 # This file is generated: `hivekeep config --default > config.toml`.
 ";
 
+/// JSON Schema of the configuration, each section in its place.
+pub(crate) fn schema() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<Config>().to_value()
+}
+
 /// The text of the shipped file.
 pub fn shipped() -> String {
-    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
-    let schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
+    let schema = schema();
     let defaults = serde_json::to_value(Config::default()).expect("options are plain data");
     let mut text = HEAD.to_owned();
     let sections = defaults.as_object().expect("the configuration has sections");
@@ -58,6 +63,10 @@ fn spell(value: &Value) -> String {
         Value::Object(keys) => {
             let pairs: Vec<_> = keys.iter().map(|(k, v)| format!("{k} = {}", spell(v))).collect();
             format!("{{ {} }}", pairs.join(", ")).replace("{  }", "{}")
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            let rows: String = items.iter().map(|item| format!("    {},\n", spell(item))).collect();
+            format!("[\n{rows}]")
         }
         Value::Array(items) => {
             format!("[{}]", items.iter().map(spell).collect::<Vec<_>>().join(", "))

@@ -216,6 +216,8 @@ fn every_key_is_explained() {
         match line.trim_start().strip_prefix('#') {
             Some(comment) if !comment.trim_end().ends_with(" =") => explained = true,
             _ if line.is_empty() => explained = false,
+            // Rows of a list, and its end.
+            _ if line.starts_with("    ") || line == "]" => {}
             _ => {
                 assert!(explained, "no explanation above `{line}`");
                 explained = false;

@@ -6,10 +6,10 @@ use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError, entity::spawn_root, ports::LateTools,
 };
 use hivekeep_registry::{
-    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle, SessionsSeed,
-    ToolView, host_room, registry,
+    Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
+    SessionsSeed, ToolView, host_room, registry,
 };
-use hivekeep_runtime::{Daemon, Mounted, Ports, log::LogError};
+use hivekeep_runtime::{Daemon, Mounted, Ports, introspection::Introspection, log::LogError};
 use hivekeep_store::{Journal, Recovered};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
     catalogue::catalogue,
     folders,
+    introspection::SelfKnowledge,
     lock::{DaemonLock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
@@ -250,6 +251,7 @@ struct Tree {
     places: Places,
     census: Census,
     sessions: SessionsHandle,
+    catalogue: Arc<Catalogue>,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     /// Ports that families offer, to the doors too.
@@ -281,6 +283,9 @@ impl Tree {
             rate_limits: config.registry.rate.enabled,
             closing: CancellationToken::new(),
         };
+        let catalogue = Arc::new(catalogue());
+        let knowledge = SelfKnowledge::new(loaded.clone(), &catalogue);
+        daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
@@ -296,7 +301,18 @@ impl Tree {
             .await
             .map_err(|Fault(reason)| Error::Tree(reason))?;
         let Daemon { ports, closing, .. } = daemon;
-        Ok(Self { places, census, sessions, tools, ports, families, closing, cell, ended })
+        Ok(Self {
+            places,
+            census,
+            sessions,
+            catalogue,
+            tools,
+            ports,
+            families,
+            closing,
+            cell,
+            ended,
+        })
     }
 
     /// Routes from tools to the actors that serve them.
@@ -320,7 +336,7 @@ impl Tree {
         journal: Journal,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
-        let catalogue = Arc::new(catalogue());
+        let catalogue = self.catalogue.clone();
         let routes = self.routes();
         let unserved = routes.unserved(&catalogue);
         if !unserved.is_empty() {

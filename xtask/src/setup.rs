@@ -1,7 +1,7 @@
 //! Installing what the machine lacks. Never asks a question.
 
 mod apt;
-#[path = "../../src/cli/check/distribution.rs"]
+#[path = "../../src/check/distribution.rs"]
 mod distribution;
 pub(crate) mod needs;
 

@@ -54,7 +54,7 @@ impl Files {
         let (at, replaced, lines, manifest_check) = match operation {
             PatchOperation::Create => {
                 let content = needs("content", content)?;
-                let checked = is_manifest.then(|| self.check(&path, &content)).transpose()?;
+                let checked = self.checked(is_manifest, &path, &content).await?;
                 let lines = content.lines().count() as u64;
                 let write = WriteText { path, content, mode: None };
                 let (written, at) = place.ask(&cx, write).await?;
@@ -66,7 +66,7 @@ impl Files {
                 let edits = vec![TextEdit { which: Occurrences::Only, old, new }];
                 let preview = EditPreview { path: path.clone(), edits: edits.clone() };
                 let (EditedText { text, version }, _) = place.ask(&cx, preview).await?;
-                let checked = is_manifest.then(|| self.check(&path, &text)).transpose()?;
+                let checked = self.checked(is_manifest, &path, &text).await?;
                 // Only what was looked at is put in place.
                 let edit = EditFileText { path, edits, expected: Some(version) };
                 let (_, at) = place.ask(&cx, edit).await?;
@@ -97,19 +97,30 @@ impl Files {
         Ok(!self.dag_folder.is_empty() && yaml && below)
     }
 
+    /// Judges a manifest beside the mailbox; `None` for what is none.
+    ///
     /// # Errors
     /// `manifest_refused`, with the place of each problem.
-    fn check(&self, path: &str, text: &str) -> Answer<PatchCheck> {
+    async fn checked(
+        &self,
+        is_manifest: bool,
+        path: &str,
+        text: &str,
+    ) -> Answer<Option<PatchCheck>> {
+        if !is_manifest {
+            return Ok(None);
+        }
         let Some(check) = self.ports.find::<dyn ManifestCheck>() else {
-            return Ok(PatchCheck::Unavailable);
+            return Ok(Some(PatchCheck::Unavailable));
         };
-        let problems = check.check(text);
-        let Some(first) = problems.first() else { return Ok(PatchCheck::Passed) };
-        let message =
-            format!("`{path}` line {}, column {}: {}", first.line, first.column, first.message);
-        let row = |problem: &hivekeep_kernel::ports::ManifestProblem| json!({ "line": problem.line, "column": problem.column, "message": problem.message });
-        let shown: Vec<_> = problems.iter().take(MAX_PROBLEMS).map(row).collect();
-        Err(ToolError::new(Layer::Schema, codes::MANIFEST_REFUSED, message)
+        let text = text.to_owned();
+        let problems = tokio::task::spawn_blocking(move || check.dag(&text)).await;
+        let problems = problems
+            .map_err(|panic| ToolError::internal(format!("the check of a manifest: {panic}")))?;
+        let Some(first) = problems.first() else { return Ok(Some(PatchCheck::Passed)) };
+        let shown: Vec<_> =
+            problems.iter().take(MAX_PROBLEMS).map(|problem| json!(problem)).collect();
+        Err(ToolError::new(Layer::Schema, codes::MANIFEST_REFUSED, format!("`{path}` {first}"))
             .next("mend the text and repeat the call; the file is as it was")
             .detail("problems", shown)
             .detail("count", problems.len()))

@@ -1,25 +1,27 @@
 //! Ports: small traits through which actors call each other without depending on each other's
 //! crates. The crate that owns the thing implements the trait; boot wires it.
 
-mod manifest;
 mod commands;
+mod images;
+mod manifest;
 mod network;
 mod places;
 mod reservation;
 mod tasks;
 mod tools;
 mod vault;
-mod workspace_files;
 mod volumes;
+mod workspace_files;
 
 use async_trait::async_trait;
 use std::time::Duration;
 
-pub use manifest::{ManifestCheck, ManifestProblem};
 pub use commands::{
     CommandEnd, CommandLimits, CommandSpec, CommandStream, Commands, PlaceProcess, ProcessOutput,
     ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
+pub use images::ImagePresence;
+pub use manifest::{ManifestCheck, ManifestProblem};
 pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,
@@ -32,8 +34,8 @@ pub use tasks::{
 };
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
-pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 pub use volumes::{AttachedVolume, VolumeWish, Volumes};
+pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 
 use crate::{Resources, SessionId, ToolError, User};
 

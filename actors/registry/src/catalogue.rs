@@ -3,7 +3,6 @@
 mod actions;
 mod check;
 mod docs;
-mod kinds;
 mod listing;
 mod normalise;
 mod view;
@@ -14,7 +13,7 @@ use hivekeep_kernel::{Addressing, ToolInfo};
 use serde_json::Value;
 
 pub use docs::docs;
-pub use kinds::kind;
+pub use hivekeep_runtime::schema_kinds::kind;
 pub use listing::mcp_listing;
 pub use view::{NameStyle, ToolView};
 

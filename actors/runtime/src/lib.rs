@@ -18,10 +18,12 @@ mod daemon;
 pub mod documents;
 mod family;
 mod finding;
+pub mod introspection;
 pub mod log;
 mod mounted;
 mod ports;
 pub mod saga;
+pub mod schema_kinds;
 #[cfg(feature = "test-util")]
 mod testing;
 mod tool_client;

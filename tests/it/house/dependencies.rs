@@ -23,12 +23,13 @@ const IMAGE: &str = "hivekeep-image";
 const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
+const MANIFEST: &str = "hivekeep-manifest";
 /// For tests alone.
 const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 21] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -75,6 +76,12 @@ const RULES: [Rule; 19] = [
     Rule {
         name: "hivekeep-volume",
         house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
+        others: None,
+    },
+    Rule { name: MANIFEST, house: &[KERNEL], others: None },
+    Rule {
+        name: "hivekeep-introspection",
+        house: &[KERNEL, RUNTIME, MANIFEST, TESTKIT],
         others: None,
     },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },

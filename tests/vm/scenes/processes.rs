@@ -71,7 +71,8 @@ pub fn who_does_not_listen_is_killed_with_its_children(house: House) {
 
 /// One program, its folder and the end of its output.
 pub fn a_program_runs_in_the_place(house: House) {
-    let args = json!({ "command": "sh", "args": ["-c", "pwd; printf 0123456789"], "max_output_bytes": 4 });
+    let args =
+        json!({ "command": "sh", "args": ["-c", "pwd; printf 0123456789"], "max_output_bytes": 4 });
     let ran = house.call("cmd.run", args);
     assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!("6789"), &json!(0)), "{ran}");
     assert!(ran["stdout_omitted_bytes"].as_u64() > Some(6), "{ran}");

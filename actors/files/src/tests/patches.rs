@@ -12,11 +12,17 @@ use super::stage::Stage;
 struct NoBad;
 
 impl ManifestCheck for NoBad {
-    fn check(&self, text: &str) -> Vec<ManifestProblem> {
+    fn dag(&self, text: &str) -> Vec<ManifestProblem> {
         let lines = (1..).zip(text.lines());
-        let bad = lines.filter_map(|(line, text)| Some((line, text.find("bad")? as u64 + 1)));
-        bad.map(|(line, column)| ManifestProblem { line, column, message: "is bad".to_owned() })
-            .collect()
+        let bad = lines.filter_map(|(line, text)| Some((line, text.find("bad")? + 1)));
+        let message = "is bad".to_owned();
+        bad.map(|(line, column)| ManifestProblem {
+            line,
+            column,
+            path: String::new(),
+            message: message.clone(),
+        })
+        .collect()
     }
 }
 
@@ -73,7 +79,7 @@ async fn a_manifest_is_put_in_place_only_when_it_is_valid() {
     for path in paths {
         let error = patch(create("work", path, "a\n  bad\nbad")).await.expect_err(path);
         assert_eq!(error.code, "manifest_refused", "{path}");
-        let problem = json!({ "line": 2, "column": 3, "message": "is bad" });
+        let problem = json!({ "line": 2, "column": 3, "path": "", "message": "is bad" });
         assert_eq!((&error.details["problems"][0], &error.details["count"]), (&problem, &json!(2)));
     }
     let replace = json!({ "path": "dags/x.yaml", "operation": "replace", "old_string": "so far", "new_string": "bad" });

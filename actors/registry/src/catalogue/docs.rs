@@ -3,12 +3,10 @@
 use std::fmt::Write;
 
 use hivekeep_kernel::{Addressing, Effect, RateClass, Risk, Tier, ToolSpec};
+use hivekeep_runtime::schema_kinds::{kind, resolve};
 use serde_json::{Map, Value};
 
-use super::{
-    Catalogue, ToolEntry,
-    kinds::{kind, resolve},
-};
+use super::{Catalogue, ToolEntry};
 
 /// File names and Markdown: an index and one page per family.
 pub fn docs(catalogue: &Catalogue) -> Vec<(String, String)> {

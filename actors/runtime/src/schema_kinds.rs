@@ -2,9 +2,17 @@
 
 use serde_json::Value;
 
+/// Alternatives and arrays within each other that are told; schemas refer to themselves.
+const MAX_NESTING: usize = 6;
+
 /// The type of a property of `root`, values in backticks: ``integer, 1 to 100``,
 /// ``array of string, at most 20 items``, ```"a"` or `"b"` or null``.
 pub fn kind(schema: &Value, root: &Value) -> String {
+    kind_within(schema, root, MAX_NESTING)
+}
+
+fn kind_within(schema: &Value, root: &Value, nesting: usize) -> String {
+    let Some(nesting) = nesting.checked_sub(1) else { return "more".to_owned() };
     let schema = resolve(schema, root);
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
         let values: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
@@ -15,7 +23,7 @@ pub fn kind(schema: &Value, root: &Value) -> String {
     }
     for key in ["anyOf", "oneOf"] {
         if let Some(all) = schema.get(key).and_then(Value::as_array) {
-            let kinds: Vec<_> = all.iter().map(|one| kind(one, root)).collect();
+            let kinds: Vec<_> = all.iter().map(|one| kind_within(one, root, nesting)).collect();
             return kinds.join(" or ");
         }
     }
@@ -24,12 +32,12 @@ pub fn kind(schema: &Value, root: &Value) -> String {
         Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
         _ => return "any".to_owned(),
     };
-    let named = names.iter().map(|name| one(name, schema, root)).collect::<Vec<_>>();
+    let named = names.iter().map(|name| one(name, schema, root, nesting)).collect::<Vec<_>>();
     named.join(" or ")
 }
 
 /// What the schema says of a type that it names.
-fn one(name: &str, schema: &Value, root: &Value) -> String {
+fn one(name: &str, schema: &Value, root: &Value, nesting: usize) -> String {
     // Where the bound is that of the number's own type it says nothing.
     let number = |key: &str| schema[key].as_u64().filter(|bound| *bound < i32::MAX as u64);
     let range = |least: &str, most: &str| match (number(least), number(most)) {
@@ -40,7 +48,9 @@ fn one(name: &str, schema: &Value, root: &Value) -> String {
     };
     let (text, bounds) = match name {
         "array" => {
-            let items = schema.get("items").map(|items| format!("array of {}", kind(items, root)));
+            let items = schema
+                .get("items")
+                .map(|items| format!("array of {}", kind_within(items, root, nesting)));
             let bounds = range("minItems", "maxItems").map(|range| format!("{range} items"));
             (items.unwrap_or_else(|| name.to_owned()), bounds)
         }
@@ -59,7 +69,7 @@ fn one(name: &str, schema: &Value, root: &Value) -> String {
 }
 
 /// What a schema refers to, or itself.
-pub(super) fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+pub fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let name =
         schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix("#/$defs/"));
     name.and_then(|name| root.get("$defs")?.get(name)).unwrap_or(schema)
@@ -70,6 +80,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_schema_that_refers_to_itself_is_told() {
+        let nested = json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "$ref": "#/$defs/A" } }] });
+        let root = json!({ "$defs": { "A": nested } });
+        let told = kind(&root["$defs"]["A"], &root);
+        assert!(told.starts_with("string or array of string or") && told.len() < 200, "{told}");
+    }
 
     #[test]
     fn a_type_is_told_with_its_bounds() {

@@ -1,34 +1,24 @@
-//! Checks of `hivekeep doctor`.
+//! Health checks of the host, folders and configuration, for `hivekeep check` and the daemon itself.
+
+mod distribution;
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
 use hivekeep_kernel::Room;
 use hivekeep_runtime::{Finding, Host, bytes};
 
-use super::distribution::Distribution;
-use crate::{
-    cli::{CliContext, client::Client, reach::Unreachable},
-    config::LoadedConfig,
-    families,
-};
+use crate::{config::LoadedConfig, families};
+use distribution::Distribution;
 
-/// Everything, in the order in which a person would mend it.
-pub(super) fn all(context: &CliContext) -> Vec<Finding> {
-    let loaded = match context.load() {
-        Ok(loaded) => loaded,
-        Err(problems) => {
-            let remedy = "mend it; `hivekeep config --default` shows every key";
-            return vec![Finding::bad("configuration", problems.to_string(), remedy)];
-        }
-    };
-    let mut found = vec![configuration(&loaded)];
-    found.extend(folders(&loaded));
-    found.push(daemon(context, &loaded));
-    found.extend(of_families(&loaded));
+/// Configuration and folders.
+pub(crate) fn of_daemon(loaded: &LoadedConfig) -> Vec<Finding> {
+    let mut found = vec![configuration(loaded)];
+    found.extend(folders(loaded));
     found
 }
 
-fn of_families(loaded: &LoadedConfig) -> Vec<Finding> {
+/// What the families need on this host. Blocks for seconds; not to be called from a runtime's thread.
+pub(crate) fn of_families(loaded: &LoadedConfig) -> Vec<Finding> {
     let room = Room::with_floor_mb(loaded.config.daemon.free_space_floor_mb);
     let host = Host { folders: loaded.folders.shared(), room };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -107,23 +97,5 @@ fn folder(what: &str, path: &Path, room: &Room) -> Finding {
             "free some space",
         ),
         _ => Finding::space(what, path, room),
-    }
-}
-
-fn daemon(context: &CliContext, loaded: &LoadedConfig) -> Finding {
-    match Client::connect(&context.reach(loaded)) {
-        Ok(client) => {
-            let welcome = &client.welcome;
-            let detail = format!("version {}, pid {}", welcome.version, welcome.pid);
-            if welcome.version == env!("CARGO_PKG_VERSION") {
-                return Finding::good("daemon", detail);
-            }
-            Finding::bad("daemon", detail, "restart it: it is not of this program's version")
-                .optional()
-        }
-        Err(Unreachable::NotRunning(_)) => {
-            Finding::good("daemon", "not running; `hivekeep mcp` starts it").optional()
-        }
-        Err(error) => Finding::bad("daemon", error.to_string(), "look at `hivekeep logs`"),
     }
 }

@@ -1,0 +1,116 @@
+//! Rules of an agent that its schema cannot say.
+
+use super::{
+    AgentDelivery, AgentManifest, AgentRuntime, AgentSchedule, AgentSpec, AgentVolume, Validator,
+};
+use crate::expressions;
+use crate::path::{ManifestPath, at};
+use crate::problems::ProblemList;
+
+/// Checks an agent.
+pub(crate) fn check(agent: &AgentManifest, problems: &mut ProblemList<'_>) {
+    let AgentSpec { runtime, execution, schedule, tools, volumes, input_schema, .. } = &agent.spec;
+    let spec = at!["spec"];
+    check_runtime(runtime, &spec.join("runtime"), problems);
+    if let Some(execution) = execution {
+        let at = spec.join("execution");
+        if execution.max_retries.is_some() && execution.max_iterations.is_some() {
+            problems.add_key(&at.join("max_iterations"), "is the same as `max_retries`: keep one");
+        }
+        check_validators(execution.validation.iter().flatten(), &at.join("validation"), problems);
+        if let Some(delivery) = &execution.delivery {
+            check_delivery(delivery, &at.join("delivery").join("destinations"), problems);
+        }
+    }
+    if let Some(AgentSchedule::Cron { cron, .. }) = schedule {
+        expressions::cron(cron, &spec.join("schedule").join("cron"), problems);
+    }
+    unique(tools.iter().flatten(), &spec.join("tools"), problems);
+    check_volumes(volumes.as_deref().unwrap_or_default(), &spec.join("volumes"), problems);
+    if let Some(schema) = input_schema {
+        expressions::json_schema(schema, &spec.join("input_schema"), problems);
+    }
+}
+
+fn check_runtime(runtime: &AgentRuntime, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    let AgentRuntime { language, version, image, .. } = runtime;
+    match (language, version, image) {
+        (None, None, Some(_)) | (Some(_), Some(_), None) => {}
+        (None, None, None) => problems.add(at, "needs `language` and `version`, or `image`"),
+        (Some(_), None, None) => problems.add(at, "`language` needs `version`, too"),
+        (None, Some(_), None) => problems.add(at, "`version` needs `language`, too"),
+        (.., Some(_)) => {
+            let message = "`image` stands in place of `language` and `version`: remove one of them";
+            problems.add_key(&at.join("image"), message);
+        }
+    }
+}
+
+fn check_validators<'v>(
+    validators: impl Iterator<Item = &'v Validator>,
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    for (index, validator) in validators.enumerate() {
+        let at = at.join(index);
+        match validator {
+            Validator::Regex { pattern, .. } => {
+                expressions::regex(pattern, &at.join("pattern"), problems);
+            }
+            Validator::JsonSchema { schema, .. } => {
+                expressions::json_schema(schema, &at.join("schema"), problems);
+            }
+            Validator::MultiJudge { judges, min_judges_required: Some(required), .. }
+                if *required > judges.len() as u64 =>
+            {
+                let message = format!("there are {} judges only", judges.len());
+                problems.add(&at.join("min_judges_required"), message);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check_delivery(delivery: &AgentDelivery, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    unique(delivery.destinations.iter().map(|one| &one.name), at, problems);
+    for (index, one) in delivery.destinations.iter().enumerate() {
+        let kinds = [&one.email, &one.webhook, &one.rest, &one.sms];
+        if kinds.into_iter().flatten().count() != 1 {
+            problems.add(&at.join(index), "needs exactly one of `email`, `webhook`, `rest`, `sms`");
+        }
+    }
+}
+
+fn check_volumes(volumes: &[AgentVolume], at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    unique(volumes.iter().map(|volume| &volume.name), at, problems);
+    for (index, volume) in volumes.iter().enumerate() {
+        let path = at.join(index).join("mount_path");
+        if volume.mount_path.split('/').any(|part| part == "." || part == "..") {
+            problems.add(&path, "may not have `.` or `..` in it");
+        }
+        let overlaps = |other: &&AgentVolume| {
+            let (a, b) = (&other.mount_path, &volume.mount_path);
+            let within =
+                |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+            a == b || within(a, b) || within(b, a)
+        };
+        if let Some(other) = volumes[..index].iter().find(overlaps) {
+            let message = format!("overlaps the mount path of `{}`", other.name);
+            problems.add(&path, message);
+        }
+    }
+}
+
+/// Tells names of a list's items that are there twice.
+pub(crate) fn unique<'n>(
+    names: impl Iterator<Item = &'n String>,
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    let mut seen = std::collections::HashSet::new();
+    for (index, name) in names.enumerate() {
+        if !seen.insert(name) {
+            problems.add(&at.join(index), format!("`{name}` is there twice"));
+        }
+    }
+}

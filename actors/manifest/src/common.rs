@@ -1,0 +1,168 @@
+//! Value objects that several kinds of manifests share.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// JSON object of any content.
+pub type JsonObject = serde_json::Map<String, Value>;
+/// Texts by name.
+pub type Labels = BTreeMap<String, String>;
+
+/// The only version of the envelope of agents and workflows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApiVersion {
+    /// The first.
+    #[serde(rename = "100monkeys.ai/v1")]
+    V1,
+}
+
+/// Time span: seconds, or a number with `ms`, `s`, `m`, `h` or `d`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum TimeSpan {
+    /// Seconds.
+    Secs(u64),
+    /// With a unit, such as `30s` or `5m`; digits alone are seconds.
+    Text(#[schemars(regex(pattern = r"^[0-9]{1,12}(ms|s|m|h|d)?$"))] String),
+}
+
+/// Size: bytes, or a number with `K`, `M`, `G`, `T`, or `Ki`, `Mi`, `Gi`, `Ti`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum ByteSize {
+    /// Bytes.
+    Bytes(u64),
+    /// With a unit, such as `512Mi`; digits alone are bytes.
+    Text(#[schemars(regex(pattern = r"^[0-9]{1,15}([KMGT]i?)?B?$"))] String),
+}
+
+/// Share from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Share(#[schemars(range(min = 0.0, max = 1.0))] pub f64);
+
+/// When an image is fetched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImagePullPolicy {
+    /// Before each start.
+    Always,
+    /// When it is missing.
+    #[default]
+    IfNotPresent,
+    /// Never; a missing image is an error.
+    Never,
+}
+
+/// Limits of a container or an agent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceLimits {
+    /// Processor share in thousandths of one processor. Default: 1000.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub cpu: Option<u64>,
+    /// Memory. Default: `512Mi`.
+    pub memory: Option<ByteSize>,
+    /// Disk. Default: `1Gi`.
+    pub disk: Option<ByteSize>,
+    /// Longest run of the whole.
+    pub timeout: Option<TimeSpan>,
+}
+
+/// Receiver of a final result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum OutputHandler {
+    /// Another agent.
+    Agent {
+        /// Name or id of the agent.
+        agent_id: String,
+        /// Template of its input.
+        input_template: Option<String>,
+        /// Longest run in seconds.
+        #[schemars(range(min = 1, max = 86_400))]
+        timeout_seconds: Option<u64>,
+        /// True if a failure of the handler fails the whole.
+        #[serde(default)]
+        required: bool,
+    },
+    /// A container.
+    Container {
+        /// Reference of the image.
+        #[schemars(length(min = 1))]
+        image: String,
+        /// Program and arguments.
+        #[schemars(length(min = 1))]
+        command: Vec<String>,
+        /// Environment.
+        env: Option<Labels>,
+        /// Limits.
+        resources: Option<ResourceLimits>,
+        /// True if a failure of the handler fails the whole.
+        #[serde(default)]
+        required: bool,
+    },
+    /// A tool.
+    McpTool {
+        /// Name of the tool.
+        #[schemars(length(min = 1))]
+        tool_name: String,
+        /// Arguments; texts are templates.
+        arguments: Option<JsonObject>,
+        /// Longest run.
+        timeout: Option<TimeSpan>,
+        /// True if a failure of the handler fails the whole.
+        #[serde(default)]
+        required: bool,
+    },
+    /// An HTTP request.
+    Webhook {
+        /// Address.
+        #[schemars(regex(pattern = "^https?://"))]
+        url: String,
+        /// Method. Default: `POST`.
+        method: Option<HttpMethod>,
+        /// Headers.
+        headers: Option<Labels>,
+        /// Template of the body.
+        body_template: Option<String>,
+        /// Longest time.
+        timeout: Option<TimeSpan>,
+        /// Attempts after a failure.
+        retry: Option<AttemptLimit>,
+        /// True if a failure of the handler fails the whole.
+        #[serde(default)]
+        required: bool,
+    },
+}
+
+/// Method of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum HttpMethod {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// PATCH.
+    Patch,
+    /// DELETE.
+    Delete,
+}
+
+/// Attempts of something that may fail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptLimit {
+    /// Attempts in all.
+    #[schemars(range(min = 1, max = 100))]
+    pub max_attempts: u64,
+    /// Pause between two.
+    pub backoff: Option<TimeSpan>,
+}

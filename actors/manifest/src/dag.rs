@@ -1,0 +1,176 @@
+//! DAG: steps with their dependencies as plain data, in the YAML that people write.
+
+mod call;
+mod commands;
+mod container;
+mod graph;
+mod policies;
+mod rules;
+mod schedule;
+mod step;
+mod values;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::common::JsonObject;
+
+pub use call::{BoundedParallel, DagApproval, DagParallel};
+pub use container::{
+    ContainerStartup, ContainerWaitFor, DagContainer, DagContainerSpec, PullPolicy,
+};
+pub use policies::{
+    ContinueOn, ContinueOnDetail, ContinueOnRule, DagBackoff, DagPrecondition, DagPreconditionItem,
+    DagPreconditions, DagRetryPolicy, Repeat, RepeatMode, RepeatPolicy, StepRetryPolicy,
+};
+pub(crate) use rules::check;
+pub use schedule::{DagSchedule, ScheduleActions, ScheduleAt, ScheduleItem, ScheduleTimes};
+pub use step::{DagExec, DagGroupEntry, DagHandlers, DagStep, DagStepEntry, DagSteps};
+pub use values::{
+    DagEnv, DagEnvItem, DagLabels, DagOutput, DagParam, DagParams, DagScalar, DagStatusCodes,
+    OneOrMore,
+};
+
+/// DAG: what a run does, in which order, and what happens at its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DagManifest {
+    /// Name: at most 40 letters, digits, `_`, `.` and `-`. Default: the file's name without its ending.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,40}$"))]
+    pub name: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Group that it is listed in.
+    pub group: Option<String>,
+    /// Labels to find it by.
+    pub labels: Option<DagLabels>,
+    /// The same as `labels`.
+    pub tags: Option<DagLabels>,
+    /// `chain`: each step follows the one before. `graph`: steps say what they follow. Default: `chain`.
+    #[serde(rename = "type")]
+    pub dag_type: Option<DagType>,
+    /// Parameters of a run: a text, a list, a mapping with defaults, or a JSON Schema.
+    pub params: Option<DagParams>,
+    /// Environment of the steps.
+    pub env: Option<DagEnv>,
+    /// Files with further environment.
+    pub dotenv: Option<OneOrMore>,
+    /// References of secrets that become environment.
+    pub secrets: Option<Vec<JsonObject>>,
+    /// Folder that steps run in.
+    pub working_dir: Option<String>,
+    /// Shell that commands go through, with its arguments.
+    pub shell: Option<OneOrMore>,
+    /// When it runs by itself: cron expressions.
+    pub schedule: Option<DagSchedule>,
+    /// True to leave out a scheduled run after a success since the last one.
+    pub skip_if_successful: Option<bool>,
+    /// How far back missed runs are made up for, as `6h`.
+    pub catchup_window: Option<crate::common::TimeSpan>,
+    /// What becomes of a scheduled run while another one runs. Default: `skip`.
+    pub overlap_policy: Option<OverlapPolicy>,
+    /// Conditions of a run.
+    pub preconditions: Option<DagPreconditions>,
+    /// What is done.
+    pub steps: DagSteps,
+    /// Steps at the beginning and at the end of a run.
+    pub handler_on: Option<DagHandlers>,
+    /// Fields that every step has unless it says otherwise.
+    pub defaults: Option<JsonObject>,
+    /// Attempts of the whole after a failure.
+    pub retry_policy: Option<DagRetryPolicy>,
+    /// Queue that runs wait in. Default: one of its own, a run at a time.
+    pub queue: Option<String>,
+    /// Steps at a time; 0 is without a limit.
+    pub max_active_steps: Option<u64>,
+    /// Deprecated, and without effect: give it a `queue`.
+    pub max_active_runs: Option<i64>,
+    /// Longest run in seconds; 0 is without a limit.
+    pub timeout_sec: Option<u64>,
+    /// Pause before the first step in seconds.
+    pub delay_sec: Option<u64>,
+    /// Pause before a restart in seconds.
+    pub restart_wait_sec: Option<u64>,
+    /// Time between the request to stop and the end by force in seconds. Default: 5.
+    pub max_clean_up_time_sec: Option<u64>,
+    /// Largest output of a step that is kept as a value, in bytes. Default: 1 MiB.
+    pub max_output_size: Option<u64>,
+    /// Days that runs are kept. Default: 30. Not with `hist_retention_runs`.
+    pub hist_retention_days: Option<i64>,
+    /// Number of runs that are kept. Not with `hist_retention_days`.
+    pub hist_retention_runs: Option<u64>,
+    /// Folder of the logs.
+    pub log_dir: Option<String>,
+    /// Whether the two streams of a step have a log each. Default: `separate`.
+    pub log_output: Option<LogOutput>,
+    /// What is kept of a run's files.
+    pub artifacts: Option<Value>,
+    /// Container that all steps run in.
+    pub container: Option<DagContainer>,
+    /// What who starts a run may change.
+    pub run_config: Option<JsonObject>,
+    /// Requests that start it.
+    pub webhook: Option<JsonObject>,
+    /// Types of steps by name, made of others.
+    pub step_types: Option<JsonObject>,
+    /// Ends of a run that a mail tells.
+    pub mail_on: Option<JsonObject>,
+    /// Mail of a failure.
+    pub error_mail: Option<JsonObject>,
+    /// Mail of a success.
+    pub info_mail: Option<JsonObject>,
+    /// Mail server.
+    pub smtp: Option<JsonObject>,
+    /// Labels of the machines that may run it.
+    pub worker_selector: Option<JsonObject>,
+    /// Traces.
+    pub otel: Option<JsonObject>,
+    /// Defaults of the steps of type `ssh`.
+    pub ssh: Option<JsonObject>,
+    /// Defaults of the steps of type `s3`.
+    pub s3: Option<JsonObject>,
+    /// Defaults of the steps of type `redis`.
+    pub redis: Option<JsonObject>,
+    /// Defaults of the steps that ask a model.
+    pub llm: Option<JsonObject>,
+    /// Defaults of the steps of type `harness`.
+    pub harness: Option<JsonObject>,
+    /// Defaults of the steps of type `kubernetes`.
+    pub kubernetes: Option<JsonObject>,
+    /// Logins of image registries, by server.
+    pub registry_auths: Option<JsonObject>,
+}
+
+/// How steps depend on each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DagType {
+    /// Each step follows the one before.
+    #[default]
+    Chain,
+    /// Steps say what they follow.
+    Graph,
+}
+
+/// What becomes of a scheduled run while another one runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OverlapPolicy {
+    /// It is left out.
+    Skip,
+    /// All wait.
+    All,
+    /// The latest waits.
+    Latest,
+}
+
+/// Whether the streams of a step have a log each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogOutput {
+    /// Each its own.
+    Separate,
+    /// Both in one.
+    Merged,
+}

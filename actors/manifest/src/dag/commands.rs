@@ -1,0 +1,221 @@
+//! What a step does: its type, and the fields that the type can use.
+
+use super::step::DagStep;
+use super::values::OneOrMore;
+use crate::misfit::nearest;
+use crate::path::ManifestPath;
+use crate::problems::ProblemList;
+
+/// Types of steps; where there are two names in a row the second is another one for the first.
+const TYPES: [&str; 26] = [
+    "command",
+    "shell",
+    "docker",
+    "container",
+    "kubernetes",
+    "k8s",
+    "http",
+    "mail",
+    "ssh",
+    "sftp",
+    "s3",
+    "jq",
+    "dag",
+    "subworkflow",
+    "parallel",
+    "archive",
+    "chat",
+    "agent",
+    "harness",
+    "log",
+    "postgres",
+    "sqlite",
+    "redis",
+    "router",
+    "template",
+    "noop",
+];
+
+/// Fields that only some types can use.
+const LIMITED: [(&str, &[&str]); 10] = [
+    ("exec", &["command", "shell"]),
+    ("shell", &["command", "shell", "docker", "container", "kubernetes", "k8s", "ssh"]),
+    ("container", &["docker", "container"]),
+    ("call", &["dag", "subworkflow", "parallel"]),
+    ("parallel", &["dag", "subworkflow", "parallel"]),
+    ("value", &["router"]),
+    ("routes", &["router"]),
+    ("llm", &["chat", "agent", "harness"]),
+    ("messages", &["chat", "agent", "harness"]),
+    ("agent", &["agent", "harness"]),
+];
+
+/// Types that do something other than commands.
+const WITHOUT_COMMAND: [&str; 6] = ["dag", "subworkflow", "parallel", "router", "noop", "mail"];
+/// Types that run several commands, one after the other.
+const SEVERAL_COMMANDS: [&str; 7] =
+    ["command", "shell", "docker", "container", "kubernetes", "k8s", "ssh"];
+
+/// Signals that ask a process to stop or that it can handle.
+const SIGNALS: [&str; 30] = [
+    "SIGABRT",
+    "SIGALRM",
+    "SIGBUS",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGFPE",
+    "SIGHUP",
+    "SIGILL",
+    "SIGINT",
+    "SIGIO",
+    "SIGKILL",
+    "SIGPIPE",
+    "SIGPROF",
+    "SIGPWR",
+    "SIGQUIT",
+    "SIGSEGV",
+    "SIGSTOP",
+    "SIGSYS",
+    "SIGTERM",
+    "SIGTRAP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGVTALRM",
+    "SIGWINCH",
+    "SIGXCPU",
+    "SIGXFSZ",
+];
+
+/// Checks the type of a step against its fields. `own_types` are those that the DAG declares.
+pub(super) fn check(
+    step: &DagStep,
+    own_types: &[&str],
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    let given = step.step_type.as_deref();
+    if let Some(name) = given.filter(|name| !TYPES.contains(name) && !own_types.contains(name)) {
+        let shown: String = name.chars().take(60).collect();
+        let message = match nearest(name, &TYPES) {
+            Some(near) => format!("`{shown}` is not a type of steps: did you mean `{near}`?"),
+            None => format!("`{shown}` is not a type of steps; types are {}", TYPES.join(", ")),
+        };
+        return problems.add(&at.join("type"), message);
+    }
+    // What a type of the DAG's own can use is not known here.
+    if given.is_none_or(|name| TYPES.contains(&name)) {
+        capabilities(step, given, at, problems);
+    }
+    conflicts(step, at, problems);
+    if let Some(signal) = &step.signal_on_stop
+        && !SIGNALS.contains(&signal.as_str())
+    {
+        problems.add(&at.join("signal_on_stop"), "is not the name of a signal, as `SIGINT`");
+    }
+}
+
+fn capabilities(
+    step: &DagStep,
+    given: Option<&str>,
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    for (field, types) in LIMITED.into_iter().filter(|(field, _)| has(step, field)) {
+        match given {
+            Some(name) if !types.contains(&name) => {
+                problems
+                    .add_key(&at.join(field), format!("a step of type `{name}` has no `{field}`"));
+            }
+            // Others say by themselves what the step is.
+            None if matches!(field, "value" | "routes" | "messages") => {
+                let message = format!("needs a `type`: {}", types.join(" or "));
+                problems.add_key(&at.join(field), message);
+            }
+            _ => {}
+        }
+    }
+    let Some(name) = given else { return };
+    for field in ["command", "script"] {
+        if WITHOUT_COMMAND.contains(&name) && has(step, field) {
+            problems.add_key(&at.join(field), format!("a step of type `{name}` has no `{field}`"));
+        }
+    }
+    if let Some(OneOrMore::More(commands)) = &step.command
+        && commands.len() > 1
+        && !SEVERAL_COMMANDS.contains(&name)
+    {
+        problems.add(&at.join("command"), format!("a step of type `{name}` has one command"));
+    }
+    let needed: &[&str] = match name {
+        "dag" | "subworkflow" | "parallel" => &["call"],
+        "router" => &["value", "routes"],
+        "chat" => &["messages"],
+        _ => &[],
+    };
+    for field in needed.iter().filter(|field| !has(step, field)) {
+        problems.add(at, format!("a step of type `{name}` needs `{field}`"));
+    }
+}
+
+fn conflicts(step: &DagStep, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    for (field, other) in [
+        ("exec", "command"),
+        ("exec", "script"),
+        ("call", "command"),
+        ("call", "script"),
+        ("call", "exec"),
+        ("call", "container"),
+        ("config", "with"),
+    ] {
+        if has(step, field) && has(step, other) {
+            problems.add_key(&at.join(field), format!("excludes `{other}`: keep one of them"));
+        }
+    }
+    if step.parallel.is_some() && step.call.is_none() {
+        problems.add_key(&at.join("parallel"), "needs `call`: a DAG is called for each item");
+    }
+    let idle = step.step_type.is_none()
+        && ![
+            "command",
+            "exec",
+            "script",
+            "call",
+            "container",
+            "output",
+            "approval",
+            "llm",
+            "agent",
+            "messages",
+        ]
+        .into_iter()
+        .any(|field| has(step, field));
+    if idle {
+        problems.add(at, "does nothing: give it `command`, `script`, `exec`, `call` or a `type`");
+    }
+}
+
+fn has(step: &DagStep, field: &str) -> bool {
+    match field {
+        "command" => step.command.is_some(),
+        "exec" => step.exec.is_some(),
+        "script" => step.script.is_some(),
+        "shell" => step.shell.is_some(),
+        "container" => step.container.is_some(),
+        "call" => step.call.is_some(),
+        "parallel" => step.parallel.is_some(),
+        "value" => step.value.is_some(),
+        "routes" => step.routes.is_some(),
+        "llm" => step.llm.is_some(),
+        "messages" => step.messages.is_some(),
+        "agent" => step.agent.is_some(),
+        "output" => step.output.is_some(),
+        "approval" => step.approval.is_some(),
+        "with" => step.settings.is_some(),
+        "config" => step.config.is_some(),
+        _ => false,
+    }
+}

@@ -1,0 +1,295 @@
+//! Rules of a DAG that its schema cannot say.
+
+use std::collections::HashMap;
+
+use super::graph::DependencyGraph;
+use super::policies::{
+    ContinueOn, DagBackoff, DagPrecondition, DagPreconditionItem, DagPreconditions, Repeat,
+    RepeatPolicy,
+};
+use super::step::{DagGroupEntry, DagHandlers, DagStep, DagStepEntry, DagSteps};
+use super::{DagManifest, DagType, commands, container, schedule};
+use crate::expressions;
+use crate::path::{ManifestPath, at};
+use crate::problems::ProblemList;
+
+/// Ids that references use for other things.
+const RESERVED_IDS: [&str; 7] = ["env", "params", "args", "stdout", "stderr", "output", "outputs"];
+
+/// Step with its place.
+#[derive(Debug)]
+pub(super) struct PlacedStep<'d> {
+    pub(super) path: ManifestPath,
+    /// Index of its entry in the list of steps; those of a group share one.
+    pub(super) level: usize,
+    pub(super) name: Option<&'d str>,
+    /// `None` for a bare command.
+    pub(super) step: Option<&'d DagStep>,
+}
+
+impl<'d> PlacedStep<'d> {
+    pub(super) fn id(&self) -> Option<&'d str> {
+        self.step?.id.as_deref()
+    }
+
+    /// Name for messages.
+    pub(super) fn shown(&self) -> String {
+        let name = self.name.or(self.id()).map(|name| name.chars().take(60).collect());
+        name.map_or_else(|| self.path.to_string(), |name: String| format!("`{name}`"))
+    }
+}
+
+/// Checks a DAG.
+pub(crate) fn check(dag: &DagManifest, problems: &mut ProblemList<'_>) {
+    check_root(dag, problems);
+    let own_types = dag.step_types.iter().flatten().map(|(name, _)| name.as_str());
+    let own_types: Vec<_> = own_types.collect();
+    let steps = placed(&dag.steps);
+    if steps.is_empty() {
+        problems.add(&at!["steps"], "a DAG needs a step");
+    }
+    check_names(&steps, problems);
+    for placed in &steps {
+        if let Some(step) = placed.step {
+            check_step(step, &own_types, &placed.path, problems);
+        }
+        if problems.is_full() {
+            return;
+        }
+    }
+    check_order(dag.dag_type.unwrap_or_default(), &steps, problems);
+    check_handlers(dag.handler_on.as_ref(), &own_types, problems);
+}
+
+fn check_root(dag: &DagManifest, problems: &mut ProblemList<'_>) {
+    if dag.labels.is_some() && dag.tags.is_some() {
+        problems.add_key(&at!["tags"], "is the same as `labels`: keep one");
+    }
+    if dag.hist_retention_days.is_some() && dag.hist_retention_runs.is_some() {
+        problems.add_key(&at!["hist_retention_runs"], "excludes `hist_retention_days`: keep one");
+    }
+    if let Some(times) = &dag.schedule {
+        schedule::check(times, &at!["schedule"], problems);
+    }
+    if let Some(conditions) = &dag.preconditions {
+        check_conditions(conditions, &at!["preconditions"], problems);
+    }
+    if let Some(policy) = &dag.retry_policy {
+        check_backoff(policy.backoff, &at!["retry_policy"], problems);
+    }
+    if let Some(spec) = &dag.container {
+        container::check(spec, &at!["container"], problems);
+    }
+}
+
+fn placed(steps: &DagSteps) -> Vec<PlacedStep<'_>> {
+    let mut placed = Vec::new();
+    match steps {
+        DagSteps::Map(by_name) => {
+            for (level, (name, step)) in by_name.iter().enumerate() {
+                let path = at!["steps", name];
+                placed.push(PlacedStep { path, level, name: Some(name), step: Some(step) });
+            }
+        }
+        DagSteps::List(entries) => {
+            for (level, entry) in entries.iter().enumerate() {
+                let path = at!["steps", level];
+                match entry {
+                    DagStepEntry::Command(_) => {
+                        placed.push(PlacedStep { path, level, name: None, step: None });
+                    }
+                    DagStepEntry::Step(step) => placed.push(single(path, level, step)),
+                    DagStepEntry::Group(group) => {
+                        placed.extend(group.iter().enumerate().map(|(index, entry)| match entry {
+                            DagGroupEntry::Step(step) => single(path.join(index), level, step),
+                            DagGroupEntry::Command(_) => {
+                                PlacedStep { path: path.join(index), level, name: None, step: None }
+                            }
+                        }));
+                    }
+                }
+            }
+        }
+    }
+    placed
+}
+
+fn single(path: ManifestPath, level: usize, step: &DagStep) -> PlacedStep<'_> {
+    PlacedStep { path, level, name: step.name.as_deref(), step: Some(step) }
+}
+
+fn check_names(steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) {
+    let mut names: HashMap<&str, &ManifestPath> = HashMap::new();
+    for placed in steps {
+        let Some(name) = placed.name else { continue };
+        if let Some(first) = names.insert(name, &placed.path) {
+            let message =
+                format!("the name of {first} is the same: each step needs one of its own");
+            problems.add(&placed.path.join("name"), message);
+        }
+    }
+    let mut ids = std::collections::HashSet::new();
+    for placed in steps {
+        let Some(id) = placed.id() else { continue };
+        let at = placed.path.join("id");
+        if RESERVED_IDS.contains(&id) {
+            problems.add(&at, format!("`{id}` is reserved: references use it for something else"));
+        }
+        if !ids.insert(id) {
+            problems.add(&at, format!("another step has the id `{id}`"));
+        }
+        if names.get(id).is_some_and(|named| **named != placed.path) {
+            problems.add(&at, format!("another step is named `{id}`"));
+        }
+    }
+}
+
+fn check_step(
+    step: &DagStep,
+    own_types: &[&str],
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    commands::check(step, own_types, at, problems);
+    if let Some(spec) = &step.container {
+        container::check(spec, &at.join("container"), problems);
+    }
+    if let Some(conditions) = &step.preconditions {
+        check_conditions(conditions, &at.join("preconditions"), problems);
+    }
+    if let Some(policy) = &step.retry_policy {
+        check_backoff(policy.backoff, &at.join("retry_policy"), problems);
+    }
+    if let Some(policy) = &step.repeat_policy {
+        check_repeat(policy, &at.join("repeat_policy"), problems);
+    }
+    if let Some(ContinueOn::Detail(detail)) = &step.continue_on {
+        let at = at.join("continue_on").join("output");
+        detail.output.iter().flat_map(|texts| texts.iter()).for_each(|text| {
+            expressions::pattern(text, &at, problems);
+        });
+    }
+    if step.stdout.is_some() && step.stdout == step.stderr {
+        problems.add(&at.join("stderr"), "is the same file as `stdout`");
+    }
+    for route in step.routes.iter().flatten().map(|(route, _)| route) {
+        expressions::pattern(route, &at.join("routes").join(route), problems);
+    }
+    let Some(approval) = &step.approval else { return };
+    if step.worker_selector.is_some() {
+        problems.add_key(&at.join("worker_selector"), "excludes `approval`: keep one of them");
+    }
+    let asked = approval.input.as_deref().unwrap_or_default();
+    for (index, name) in approval.required.iter().flatten().enumerate() {
+        if !asked.contains(name) {
+            let message = format!("`{name}` is not asked for: add it to `input`");
+            problems.add(&at.join("approval").join("required").join(index), message);
+        }
+    }
+}
+
+fn check_conditions(
+    conditions: &DagPreconditions,
+    at: &ManifestPath,
+    problems: &mut ProblemList<'_>,
+) {
+    match conditions {
+        DagPreconditions::Command(_) => {}
+        DagPreconditions::One(one) => check_condition(one, at, problems),
+        DagPreconditions::More(all) => {
+            for (index, item) in all.iter().enumerate() {
+                if let DagPreconditionItem::Detail(one) = item {
+                    check_condition(one, &at.join(index), problems);
+                }
+            }
+        }
+    }
+}
+
+fn check_condition(condition: &DagPrecondition, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    if let Some(super::DagScalar::Text(text)) = &condition.expected {
+        expressions::pattern(text, &at.join("expected"), problems);
+    }
+}
+
+fn check_backoff(backoff: Option<DagBackoff>, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    if let Some(DagBackoff::Factor(factor)) = backoff
+        && factor <= 1.0
+    {
+        problems.add(&at.join("backoff"), "has to be `true` or more than 1");
+    }
+}
+
+fn check_repeat(policy: &RepeatPolicy, at: &ManifestPath, problems: &mut ProblemList<'_>) {
+    let by_condition = matches!(policy.repeat, Some(Repeat::By(_)));
+    if by_condition && policy.condition.is_none() && policy.exit_code.is_none() {
+        problems.add(at, "`while` and `until` need `condition` or `exit_code`");
+    }
+    if policy.expected.is_some() && policy.condition.is_none() {
+        problems.add(&at.join("expected"), "needs `condition`");
+    }
+    if let Some(super::DagScalar::Text(text)) = &policy.expected {
+        expressions::pattern(text, &at.join("expected"), problems);
+    }
+    check_backoff(policy.backoff, at, problems);
+}
+
+fn check_order(dag_type: DagType, steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) {
+    let graph = match dag_type {
+        DagType::Graph => DependencyGraph::stated(steps, problems),
+        DagType::Chain => {
+            for placed in steps {
+                let Some(step) = placed.step else { continue };
+                if step.depends.is_some() {
+                    let message = "a chain has its order already: set `type: graph` at the root, or remove it";
+                    problems.add_key(&placed.path.join("depends"), message);
+                }
+                if step.step_type.as_deref() == Some("router") {
+                    problems
+                        .add(&placed.path.join("type"), "a router needs `type: graph` at the root");
+                }
+            }
+            DependencyGraph::chain(steps)
+        }
+    };
+    graph.tell_cycles(steps, problems);
+    for (at, placed) in steps.iter().enumerate() {
+        let approval = placed.step.and_then(|step| step.approval.as_ref());
+        let Some(target) = approval.and_then(|approval| approval.rewind_to.as_deref()) else {
+            continue;
+        };
+        let named = |one: &PlacedStep<'_>| one.name == Some(target) || one.id() == Some(target);
+        let found = steps.iter().position(named);
+        if !found.is_some_and(|found| graph.leads_back(at, found)) {
+            let message = format!("`{target}` is neither this step nor one that it follows");
+            problems.add(&placed.path.join("approval").join("rewind_to"), message);
+        }
+    }
+}
+
+fn check_handlers(
+    handlers: Option<&DagHandlers>,
+    own_types: &[&str],
+    problems: &mut ProblemList<'_>,
+) {
+    let Some(handlers) = handlers else { return };
+    for (name, handler) in [
+        ("init", &handlers.init),
+        ("success", &handlers.success),
+        ("failure", &handlers.failure),
+        ("abort", &handlers.abort),
+        ("wait", &handlers.wait),
+        ("exit", &handlers.exit),
+    ] {
+        let Some(step) = handler else { continue };
+        let at = at!["handler_on", name];
+        check_step(step, own_types, &at, problems);
+        for (field, given) in
+            [("depends", step.depends.is_some()), ("approval", step.approval.is_some())]
+        {
+            if given {
+                problems.add_key(&at.join(field), format!("a handler has no `{field}`"));
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Static checker of manifests: agents, workflows and DAGs as plain types, their JSON schemas, and what
+//! is wrong with a YAML text.
+//!
+//! ```text
+//! text ─▶ yaml (a tree with places, within a budget) ─▶ schema ─▶ types ─▶ rules ─▶ problems
+//! ```
+//! It does no I/O and runs nothing: that a manifest is valid says that its text makes sense, not that
+//! the images, agents and files exist that it names.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod agent;
+mod check;
+pub mod common;
+pub mod dag;
+mod expressions;
+mod kind;
+mod misfit;
+mod path;
+mod problems;
+mod schema;
+pub mod workflow;
+mod yaml;
+
+pub use check::check;
+pub use kind::ManifestKind;
+pub use problems::MAX_PROBLEMS;
+pub use schema::schema;
+pub use yaml::MAX_TEXT_BYTES;
+
+#[cfg(test)]
+mod tests;

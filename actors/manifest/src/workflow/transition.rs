@@ -1,0 +1,117 @@
+//! Ways from one state of a workflow to another.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::common::Share;
+
+/// Way out of a state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Transition {
+    /// When it is taken.
+    pub condition: TransitionCondition,
+    /// Name of the state that it leads to.
+    pub target: String,
+    /// Text for the state that it leads to.
+    pub feedback: Option<String>,
+    /// What `exit_code` and `input_equals` compare with.
+    pub value: Option<TransitionValue>,
+    /// Bound of `score_above`, `score_below`, `confidence_above`, `consensus` and
+    /// `score_and_confidence_above`.
+    pub threshold: Option<Share>,
+    /// Lower bound of `score_between`.
+    pub min: Option<Share>,
+    /// Upper bound of `score_between`.
+    pub max: Option<Share>,
+    /// Least agreement, for `consensus`.
+    pub agreement: Option<Share>,
+    /// Least score, for `score_and_confidence_above`.
+    pub score_threshold: Option<Share>,
+    /// Least confidence, for `score_and_confidence_above`.
+    pub confidence_threshold: Option<Share>,
+    /// Expression of `custom`.
+    pub expression: Option<String>,
+}
+
+/// What a condition compares with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum TransitionValue {
+    /// An exit status.
+    Status(i64),
+    /// A text.
+    Text(String),
+}
+
+/// When a transition is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TransitionCondition {
+    /// In any case.
+    Always,
+    /// The state succeeded.
+    OnSuccess,
+    /// The state failed.
+    OnFailure,
+    /// The exit status is 0.
+    ExitCodeZero,
+    /// The exit status is not 0.
+    ExitCodeNonZero,
+    /// The exit status is `value`.
+    ExitCode,
+    /// The score is above `threshold`.
+    ScoreAbove,
+    /// The score is below `threshold`.
+    ScoreBelow,
+    /// The score is from `min` to `max`.
+    ScoreBetween,
+    /// The confidence is above `threshold`.
+    ConfidenceAbove,
+    /// Score and confidence are above their thresholds.
+    ScoreAndConfidenceAbove,
+    /// The consensus reaches `threshold` with `agreement`.
+    Consensus,
+    /// Every judge approves.
+    AllApproved,
+    /// A judge rejects.
+    AnyRejected,
+    /// The person's answer is `value`.
+    InputEquals,
+    /// The person's answer is a yes.
+    InputEqualsYes,
+    /// The person's answer is a no.
+    InputEqualsNo,
+    /// `expression` is true.
+    Custom,
+}
+
+/// Fields that say more about a condition.
+pub(super) const PARAMETERS: [&str; 8] = [
+    "value",
+    "threshold",
+    "min",
+    "max",
+    "agreement",
+    "score_threshold",
+    "confidence_threshold",
+    "expression",
+];
+
+impl TransitionCondition {
+    /// Fields that the condition needs, and those that it may have beside them.
+    pub(super) fn parameters(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::ExitCode | Self::InputEquals => (&["value"], &[]),
+            Self::ScoreAbove | Self::ScoreBelow | Self::ConfidenceAbove => (&["threshold"], &[]),
+            Self::ScoreBetween => (&["min", "max"], &[]),
+            Self::ScoreAndConfidenceAbove => {
+                (&[], &["threshold", "score_threshold", "confidence_threshold"])
+            }
+            Self::Consensus => (&["threshold"], &["agreement"]),
+            Self::Custom => (&["expression"], &[]),
+            _ => (&[], &[]),
+        }
+    }
+}
