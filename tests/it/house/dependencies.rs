@@ -19,6 +19,7 @@ const RUNTIME: &str = "hivekeep-runtime";
 const PROTOCOL: &str = "hivekeep-protocol";
 const TREES: &str = "hivekeep-trees";
 const IMAGE: &str = "hivekeep-image";
+const OCI: &str = "hivekeep-oci";
 const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
@@ -27,7 +28,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -61,12 +62,15 @@ const RULES: [Rule; 17] = [
     Rule { name: "hivekeep-registry", house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: TREES, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
+    Rule { name: OCI, house: &[KERNEL, IMAGE, TREES], others: None },
     Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },
     Rule { name: MACHINE, house: &[KERNEL, PROTOCOL, IMAGE, LINK, TREES], others: None },
     Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",
-        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES, TESTKIT],
+        house: &[
+            KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, TREES, TESTKIT,
+        ],
         others: None,
     },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, TREES, TESTKIT], others: None },

@@ -145,12 +145,18 @@ impl Error {
         move |source| Self::Io { doing, path, source: source.into() }
     }
 
-    pub(super) fn missing(image: ImageName, what: impl Into<String>) -> Self {
-        Self::Missing { image, what: what.into(), remedy: remedy(image) }
+    pub(super) fn missing(image: &ImageName, what: impl Into<String>) -> Self {
+        Self::Missing { image: image.clone(), what: what.into(), remedy: remedy(image) }
     }
 }
 
 /// Command that repairs an image.
-pub(super) fn remedy(image: ImageName) -> String {
-    format!("run: hivekeep image build {image}")
+pub(super) fn remedy(image: &ImageName) -> String {
+    match image {
+        ImageName::Pulled(name) if name.is_short() => {
+            format!("run: hivekeep image pull REF --name {image}")
+        }
+        ImageName::Pulled(_) => format!("run: hivekeep image pull {image}"),
+        ImageName::Base | ImageName::Debian => format!("run: hivekeep image build {image}"),
+    }
 }

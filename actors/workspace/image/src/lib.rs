@@ -8,7 +8,7 @@
 //! root/
 //!   objects/<blake3>/<file>        a file named by its content
 //!   objects/<blake3>/tree/         a directory, named by the hash of entries.jsonl beside it
-//!   images/<name>.json             the manifest: which objects make the image
+//!   images/<name>.json             the manifest: which objects make the image; `/` is written `+`
 //!   overlays/<key>.qcow2           empty overlays, copied for each new disk
 //!   tmp/                           builds under way; emptied when no build holds the lock
 //!   build.lock                     held (flock) by the one build that may run
@@ -31,6 +31,7 @@ mod manifest;
 mod names;
 mod objects;
 mod overlay;
+mod pulled;
 mod refuse;
 mod requirements;
 mod store;
@@ -43,11 +44,12 @@ pub use build::{BuildRequest, BuildResult, BuildStep, RebuiltPart};
 pub use error::Error;
 pub use hash::ContentHash;
 pub use manifest::{Manifest, ObjectRef, Package, TreeRef};
-pub use names::{ImageName, KernelChoice, Suite};
+pub use names::{ImageName, KernelChoice, PulledName, Suite};
 pub use objects::ObjectName;
 pub use overlay::MAX_DISK_GB;
+pub use pulled::{Adoption, FileOwner, ImageDefaults, PulledImage};
 pub use requirements::{Remedy, Requirement, RequirementPurpose, requirements};
-pub use store::{ImageRow, ImageState, ImageStore};
+pub use store::{BuildLock, ImageRow, ImageState, ImageStore};
 pub use verify::VerifiedImage;
 
 /// Result type of this crate.
