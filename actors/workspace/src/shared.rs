@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hivekeep_image::ImageStore;
 use hivekeep_kernel::{Layer, ToolError, WorkspaceId, ports::Network};
 use hivekeep_machine::{Driver, Isolation, sweep::Sweeper};
+use hivekeep_oci::ImagePuller;
 use hivekeep_runtime::Daemon;
 use hivekeep_store::NewEvent;
 use serde_json::Value;
@@ -32,6 +33,8 @@ pub struct Shared {
     pub network: Arc<dyn Network>,
     /// Images.
     pub images: ImageStore,
+    /// Fetches images that are not here.
+    pub puller: ImagePuller,
     /// The drivers, one a kind of isolation that this host can do.
     pub drivers: Vec<Arc<dyn Driver>>,
     /// Finds what a crash left behind.

@@ -115,6 +115,20 @@ pub enum Error {
         /// Reason.
         reason: String,
     },
+    /// Workspaces have their disks over the image.
+    #[error("image `{image}` is used by {}", users.join(", "))]
+    InUse {
+        /// Image.
+        image: ImageName,
+        /// Ids of workspaces.
+        users: Vec<String>,
+    },
+    /// It is not known which workspaces use what.
+    #[error(
+        "it is not known which images are in use; start the daemon once, and build or pull what is \
+         unreadable in `hivekeep image list`"
+    )]
+    UsesUnknown,
     /// The manifest cannot be read. It is left unchanged.
     #[error("{} is not a readable manifest: {reason}", path.display())]
     Manifest {

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A manifest is written last and by rename, so a crash leaves either the old image or the new one.
-//! Objects are never changed or moved: an overlay records its base by absolute path. For the same
-//! reason nothing here deletes an object; disks of living workspaces may depend on it.
+//! Objects are never changed or moved: an overlay records its base by absolute path. An object is
+//! removed only when no manifest names it and no workspace has its disk over it (`uses/`).
 
 #![cfg_attr(any(test, feature = "test-util"), allow(clippy::unwrap_used))]
 
@@ -38,6 +38,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod uses;
 mod verify;
 
 pub use build::{BuildRequest, BuildResult, BuildStep, RebuiltPart};
@@ -50,6 +51,7 @@ pub use overlay::MAX_DISK_GB;
 pub use pulled::{Adoption, FileOwner, ImageDefaults, PulledImage};
 pub use requirements::{Remedy, Requirement, RequirementPurpose, requirements};
 pub use store::{BuildLock, ImageRow, ImageState, ImageStore};
+pub use uses::{PruneTerms, RemovedImages};
 pub use verify::VerifiedImage;
 
 /// Result type of this crate.

@@ -1,5 +1,6 @@
 //! Image store: opening, listing, and the lock that lets one build run.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::build::{self, BuildRequest, BuildResult, BuildStep};
 use super::files::{has_mounts, sweep};
 use super::objects::{OBJECTS, ObjectName, Objects};
+use super::uses::{PruneTerms, RemovedImages, bytes_on_disk};
 use super::verify::Verified;
 use super::{
     Adoption, Error, ImageName, Manifest, PulledImage, Result, VerifiedImage, overlay, pulled,
@@ -177,24 +179,72 @@ impl ImageStore {
     /// Lists all images that can be built, built or not, and those that were pulled.
     pub async fn list(&self) -> Result<Vec<ImageRow>> {
         self.blocking(|inner| {
-            let state = |name: &ImageName| {
-                let found = match name {
-                    ImageName::Pulled(_) => {
-                        inner.pulled(name).map(|it| it.map(|it| ImageState::Pulled(Box::new(it))))
-                    }
-                    _ => {
-                        inner.manifest(name).map(|it| it.map(|it| ImageState::Built(Box::new(it))))
-                    }
-                };
-                match found {
-                    Ok(found) => found.unwrap_or(ImageState::NotBuilt),
-                    Err(error) => ImageState::Unreadable { reason: error.to_string() },
-                }
-            };
             let names = ImageName::BUILT.into_iter().chain(inner.pulled_names()?);
-            Ok(names.map(|name| ImageRow { state: state(&name), name }).collect())
+            Ok(names.map(|name| ImageRow { state: inner.state(&name), name }).collect())
         })
         .await
+    }
+
+    /// Name of the image that has this root filesystem.
+    pub async fn image_of(&self, rootfs: &Path) -> Result<Option<ImageName>> {
+        let rows = self.list().await?;
+        let objects = &self.inner.objects;
+        let is_of = |row: &ImageRow| match &row.state {
+            ImageState::Built(image) => objects.path(&image.rootfs_ext4) == rootfs,
+            ImageState::Pulled(image) => objects.path(&image.rootfs_ext4) == rootfs,
+            ImageState::NotBuilt | ImageState::Unreadable { .. } => false,
+        };
+        Ok(rows.into_iter().find(is_of).map(|row| row.name))
+    }
+
+    /// Records that a user has a disk over an object, which is then not removed.
+    ///
+    /// # Errors
+    /// When the object is gone.
+    pub async fn hold(&self, base: PathBuf, user: String) -> Result<()> {
+        self.blocking(move |inner| inner.hold(&base, &user)).await
+    }
+
+    /// Forgets what a user has.
+    pub async fn release(&self, user: String) -> Result<()> {
+        self.blocking(move |inner| inner.release(&user)).await
+    }
+
+    /// Makes the uses exactly these, pairs of a user and a base. The daemon's records decide.
+    pub async fn replace_uses(&self, uses: Vec<(String, PathBuf)>) -> Result<()> {
+        self.blocking(move |inner| inner.replace_uses(&uses)).await
+    }
+
+    /// Users of a pulled image's objects.
+    pub async fn users_of(&self, image: &PulledImage) -> Result<BTreeSet<String>> {
+        let hashes = [image.rootfs_ext4.hash, image.rootfs_tree.hash].map(|hash| hash.to_string());
+        let users = self.blocking(|inner| inner.users()).await?;
+        Ok(hashes.iter().filter_map(|hash| users.get(hash)).flatten().cloned().collect())
+    }
+
+    /// Room that a pulled image takes on the disk.
+    pub async fn bytes_on_disk(&self, image: PulledImage) -> Result<u64> {
+        self.blocking(move |inner| {
+            let disk = bytes_on_disk(&inner.objects.path(&image.rootfs_ext4));
+            Ok(disk + bytes_on_disk(&inner.objects.tree_path(&image.rootfs_tree)))
+        })
+        .await
+    }
+
+    /// Removes a pulled image.
+    ///
+    /// # Errors
+    /// `InUse` with the users, `UsesUnknown`, `Missing`.
+    pub async fn remove(&self, _lock: &BuildLock, name: ImageName) -> Result<RemovedImages> {
+        self.blocking(move |inner| inner.remove_image(&name)).await
+    }
+
+    /// Removes what nothing uses, by age and free room.
+    ///
+    /// # Errors
+    /// `UsesUnknown`.
+    pub async fn prune(&self, _lock: &BuildLock, terms: PruneTerms) -> Result<RemovedImages> {
+        self.blocking(move |inner| inner.prune(terms)).await
     }
 
     /// Makes the disk of a workspace: a qcow2 of `disk_gb` GiB over the image's filesystem, which
@@ -239,8 +289,22 @@ impl Inner {
         PulledImage::load(&self.manifest_path(name), name)
     }
 
+    /// State of an image. Blocks.
+    pub(super) fn state(&self, name: &ImageName) -> ImageState {
+        let found = match name {
+            ImageName::Pulled(_) => {
+                self.pulled(name).map(|it| it.map(|it| ImageState::Pulled(Box::new(it))))
+            }
+            _ => self.manifest(name).map(|it| it.map(|it| ImageState::Built(Box::new(it)))),
+        };
+        match found {
+            Ok(found) => found.unwrap_or(ImageState::NotBuilt),
+            Err(error) => ImageState::Unreadable { reason: error.to_string() },
+        }
+    }
+
     /// Names of the pulled images, sorted.
-    fn pulled_names(&self) -> Result<Vec<ImageName>> {
+    pub(super) fn pulled_names(&self) -> Result<Vec<ImageName>> {
         let folder = self.root.join("images");
         let mut names = Vec::new();
         for entry in fs::read_dir(&folder).map_err(Error::io("list", &folder))? {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::PullLimits;
 
-/// Section `[workspace.images]`.
+/// Container images: where they come from, and their limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ImageOptions {

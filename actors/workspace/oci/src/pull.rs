@@ -75,17 +75,22 @@ impl ImagePuller {
         Ok(ImageName::named(text)?)
     }
 
-    /// Judges whether tools may pull what is not here; nothing is asked of the network.
+    /// Judges whether a session may have an image: it is here, or may be pulled. Nothing is asked
+    /// of the network.
     ///
     /// # Errors
-    /// `NotAllowed`; for a name that is no reference, that of the store.
-    pub async fn may_pull(&self, name: &ImageName) -> Result<()> {
-        let is_reference = RegistryRef::looks_like(name.as_str());
-        if !is_reference || self.store.pulled(name.clone()).await?.is_some() {
+    /// `NotAllowed`; `Unknown` of the store for a name that nothing has.
+    pub async fn may_use(&self, name: &ImageName) -> Result<()> {
+        if !matches!(name, ImageName::Pulled(_)) || self.store.pulled(name.clone()).await?.is_some()
+        {
             return Ok(());
         }
-        let source = ImageSource::parse(name.as_str())?;
-        ImagePolicy(&self.options).judge(&source, Asker::Session)
+        if !RegistryRef::looks_like(name.as_str()) {
+            let known = "base, debian, and those that `hivekeep image list` shows".to_owned();
+            let (what, asked) = ("image", name.to_string());
+            return Err(hivekeep_image::Error::Unknown { what, asked, known }.into());
+        }
+        ImagePolicy(&self.options).judge(&ImageSource::parse(name.as_str())?, Asker::Session)
     }
 
     /// Finds an image; one that is named by its reference and is not here is pulled.
@@ -98,8 +103,8 @@ impl ImagePuller {
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
     ) -> Result<VerifiedImage> {
-        let there = self.store.pulled(name.clone());
-        if RegistryRef::looks_like(name.as_str()) && there.await?.is_none() {
+        let there = async || self.store.pulled(name.clone()).await;
+        if RegistryRef::looks_like(name.as_str()) && there().await?.is_none() {
             let source = ImageSource::parse(name.as_str())?;
             let request = PullRequest { source, name: None, asker: Asker::Session };
             self.pull_once(request, true, tell, cancel).await?;

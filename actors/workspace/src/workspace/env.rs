@@ -46,7 +46,7 @@ impl Workspace {
         }))
     }
 
-    /// The environment of one command: the persistent one under the call's own.
+    /// The environment of one command: the image's under the persistent one under the call's own.
     ///
     /// # Errors
     /// `invalid_input` for a name that is no variable name.
@@ -55,9 +55,16 @@ impl Workspace {
         own: BTreeMap<String, String>,
     ) -> Result<Vec<(String, String)>, ToolError> {
         own.iter().try_for_each(|(name, value)| check(name, Some(value)))?;
-        let mut env = self.ledger.env.clone();
+        let image = self.ledger.defaults.as_ref();
+        let mut env = image.map(|image| image.env.clone()).unwrap_or_default();
+        env.extend(self.ledger.env.clone());
         env.extend(own);
         Ok(env.into_iter().collect())
+    }
+
+    /// The working directory of one command: what the call says, or else the image.
+    pub(super) fn working_dir(&self, asked: Option<String>) -> Option<String> {
+        asked.or_else(|| self.ledger.defaults.as_ref()?.working_dir.clone())
     }
 }
 

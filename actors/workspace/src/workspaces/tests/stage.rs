@@ -340,6 +340,7 @@ impl Daemon {
             folders,
             logs: WorkspaceLogSet::new(journal.clone(), below("disks")),
             network: network.clone(),
+            puller: hivekeep_oci::ImagePuller::new(images.store.clone(), Default::default()),
             images: images.store.clone(),
             drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
             directory: Default::default(),
