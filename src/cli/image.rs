@@ -1,12 +1,12 @@
-//! `hivekeep image`. Works on the image folder itself: building needs no daemon.
+//! `hivekeep image`. Works on the image folder itself: building and pulling need no daemon.
+
+mod kept;
+mod pull;
 
 use std::{io::IsTerminal, path::PathBuf, time::Duration};
 
 use clap::Subcommand;
-use hivekeep_image::{
-    BuildRequest, ImageName, ImageRow, ImageState, ImageStore, KernelChoice, Manifest, RebuiltPart,
-    Suite,
-};
+use hivekeep_image::{BuildRequest, ImageName, ImageStore, KernelChoice, RebuiltPart, Suite};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CliContext, CommandFailure, output};
 use crate::doors::plain;
 
-/// Build and list the images that workspaces boot from.
+/// Build, pull, list and remove the images that workspaces boot from.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -28,10 +28,56 @@ enum Command {
 Examples:
   hivekeep image build base
   hivekeep image build debian --refresh
-  hivekeep image build base --kernel small    # compiles a kernel: minutes")]
+  hivekeep image build base --kernel small    # compiles a kernel: minutes
+  hivekeep image build --from docker-archive:app.tar --name app")]
     Build(Build),
-    /// List the images there can be.
+    /// Pull a container image, also when one of its name is here.
+    #[command(after_help = "\
+Examples:
+  hivekeep image pull docker.io/library/python:3.12
+  hivekeep image pull ghcr.io/OWNER/APP@sha256:... --name app
+  hivekeep image pull oci:FOLDER:TAG --name app
+  hivekeep image pull docker-archive:FILE --name app")]
+    Pull {
+        /// A registry's image with its registry, `oci:PATH[:TAG]` or `docker-archive:PATH`.
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// Keep it under this name instead of its reference.
+        #[arg(long)]
+        name: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the images that are here and those that can be built.
     List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one image: where it is from, what it says about commands, what uses it.
+    Inspect {
+        /// Its name or reference.
+        #[arg(value_name = "IMAGE")]
+        name: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a pulled image that no workspace uses.
+    Rm {
+        /// Its name or reference.
+        #[arg(value_name = "IMAGE")]
+        name: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove pulled images and files that nothing uses, by the age and the free room in `[workspace.images]`.
+    Prune {
+        /// Whatever their age.
+        #[arg(long)]
+        all: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -41,8 +87,14 @@ Examples:
 #[derive(Debug, clap::Args)]
 struct Build {
     /// `base` (busybox, git) or `debian` (apt).
-    #[arg(default_value = "base")]
+    #[arg(default_value = "base", conflicts_with = "from")]
     image: ImageName,
+    /// Take this container image instead, as `pull` does.
+    #[arg(long, value_name = "REF")]
+    from: Option<String>,
+    /// Name of what is taken by --from.
+    #[arg(long, requires = "from")]
+    name: Option<String>,
     /// `debian` (from its package) or `small` (compiled).
     #[arg(long, default_value = "debian", value_parser = parse::<KernelChoice>)]
     kernel: KernelChoice,
@@ -74,9 +126,17 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match args.command {
-        Command::List { json } => {
-            let images = runtime.block_on(store.list()).map_err(failed)?;
-            list(&images, json)
+        Command::List { json } => runtime.block_on(kept::list(&store, json)),
+        Command::Inspect { name, json } => runtime.block_on(kept::inspect(&store, &name, json)),
+        Command::Rm { name, json } => runtime.block_on(kept::remove(&store, &name, json)),
+        Command::Prune { all, json } => {
+            runtime.block_on(kept::prune(&store, &options.images, all, json))
+        }
+        Command::Pull { reference, name, json } => {
+            runtime.block_on(pull::pull(&store, options.images.clone(), &reference, name, json))
+        }
+        Command::Build(Build { from: Some(from), name, json, .. }) => {
+            runtime.block_on(pull::pull(&store, options.images.clone(), &from, name, json))
         }
         Command::Build(build) => {
             let guest_binary = match build.guest {
@@ -128,7 +188,7 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
     };
     if json {
         return Ok(output::json(
-            &json!({ "change": change, "manifest": manifest(&built.manifest) }),
+            &json!({ "change": change, "manifest": as_json(&built.manifest) }),
         )?);
     }
     let what = match built.change {
@@ -139,58 +199,7 @@ async fn make(store: &ImageStore, request: BuildRequest, json: bool) -> Result<(
     Ok(output::text(&format!("{} {what}\n", built.manifest.name))?)
 }
 
-fn list(images: &[ImageRow], json: bool) -> Result<(), CommandFailure> {
-    if json {
-        let rows: Vec<_> = images.iter().map(row).collect();
-        return Ok(output::json(&rows)?);
-    }
-    let rows: Vec<_> = images
-        .iter()
-        .map(|image| {
-            let name = image.name.to_string();
-            match &image.state {
-                ImageState::Built(manifest) => vec![
-                    name,
-                    "built".to_owned(),
-                    format!(
-                        "{}, {} packages, files of {}, initrd of {}, {}",
-                        manifest.debian_suite.as_str(),
-                        manifest.packages.len(),
-                        manifest.rootfs_tree.as_ref().map_or_else(
-                            || "unknown size".to_owned(),
-                            |tree| output::bytes(tree.bytes)
-                        ),
-                        output::bytes(manifest.initrd.bytes),
-                        manifest.built_at.format("%Y-%m-%d %H:%M UTC"),
-                    ),
-                ],
-                ImageState::NotBuilt => {
-                    let remedy = format!("run `hivekeep image build {name}`");
-                    vec![name, "not built".to_owned(), remedy]
-                }
-                ImageState::Unreadable { reason } => {
-                    vec![name, "unreadable".to_owned(), reason.clone()]
-                }
-            }
-        })
-        .collect();
-    Ok(output::text(&output::table(&["IMAGE", "STATE", "ABOUT"], &rows))?)
-}
-
-fn row(image: &ImageRow) -> Value {
-    let name = image.name.as_str();
-    match &image.state {
-        ImageState::Built(built) => {
-            json!({ "name": name, "state": "built", "manifest": manifest(built) })
-        }
-        ImageState::NotBuilt => json!({ "name": name, "state": "not_built" }),
-        ImageState::Unreadable { reason } => {
-            json!({ "name": name, "state": "unreadable", "reason": reason })
-        }
-    }
-}
-
-fn manifest(manifest: &Manifest) -> Value {
+fn as_json(manifest: &impl serde::Serialize) -> Value {
     serde_json::to_value(manifest).expect("a manifest is written as JSON anyway")
 }
 

@@ -53,15 +53,13 @@ impl CommandsHandle {
         self.0.logs.state(id).ok_or_else(|| not_found(id))
     }
 
-    /// Variables of a command: the workspace's own as far as the rule goes, and its own.
+    /// Variables of a command: the image's, the workspace's own as far as the rule goes, and its own.
     fn environment(
         &self,
         id: WorkspaceId,
         command: &CommandSpec,
     ) -> Result<Vec<(String, String)>, ToolError> {
-        let mut env = self.ledger(id)?.env;
-        env.retain(|name, _| command.inherits(name));
-        joined(env, command.env.clone())
+        joined(&self.ledger(id)?, |name| command.inherits(name), command.env.clone())
     }
 
     /// The way into the guest, for the session that owns it.

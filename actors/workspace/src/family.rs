@@ -44,6 +44,7 @@ workspace_adopt takes it over.";
         [
             codes::ALL,
             hivekeep_image::codes::ALL,
+            hivekeep_oci::codes::ALL,
             hivekeep_link::codes::ALL,
             hivekeep_machine::codes::ALL,
         ]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
+use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId, ports::NetworkWish};
 
 use crate::{
@@ -19,6 +20,7 @@ pub struct ForkSource {
     pub(crate) base: PathBuf,
     pub(crate) node: SnapshotNode,
     pub(crate) env: BTreeMap<String, String>,
+    pub(crate) defaults: Option<ImageDefaults>,
     pub(crate) network: NetworkWish,
     pub(crate) _pinned: PinnedFiles,
 }
@@ -48,6 +50,7 @@ impl ForkSource {
                 top: LayerId::new(),
                 memory: memory.map(|memory| memory.token.clone()),
                 env: self.env.clone(),
+                defaults: self.defaults.clone(),
             })),
             network: self.network.clone(),
             ..Planned::new(id, name, cx.session, spec)?

@@ -6,6 +6,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
+use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{JobId, LayerId, SessionId, SnapshotId};
 use hivekeep_machine::{AppliedLimits, MachineHandle};
 use hivekeep_runtime::log::Sourced;
@@ -34,6 +35,9 @@ pub struct Ledger {
     pub machine: MachineFact,
     /// What its disk was made over.
     pub base: Option<PathBuf>,
+    /// What its image says that commands begin with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<ImageDefaults>,
     /// Persistent environment of its commands.
     pub env: BTreeMap<String, String>,
     /// Jobs started and not known to have ended.
@@ -161,7 +165,9 @@ impl Sourced for Ledger {
                 self.failed = Some((code, message));
                 self.machine = MachineFact::Stopped;
             }
-            Record::DiskMade { base } => self.base = Some(base),
+            Record::DiskMade { base, defaults } => {
+                (self.base, self.defaults) = (Some(base), defaults);
+            }
             Record::StartWanted => self.machine = MachineFact::Starting,
             Record::VolumesSet { volumes } => self.plan.volumes = volumes,
             Record::Launched { handle, limits } => {
@@ -245,6 +251,7 @@ impl Ledger {
             owner: plan.holder(),
             disk: disk.unwrap_or_default(),
             base,
+            defaults: plan.fork.as_ref().and_then(|fork| fork.defaults.clone()),
             env: env.unwrap_or_default(),
             plan,
             created: false,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use hivekeep_image::{ImageName, ImageStore};
+use hivekeep_image::ImageStore;
 use hivekeep_kernel::{
     Layer, ToolError,
     ports::{Network, Volumes},
@@ -16,6 +16,7 @@ use hivekeep_machine::{
     sweep::Sweeper,
     vm::{OverlayMaker, VmDriver},
 };
+use hivekeep_oci::ImagePuller;
 use hivekeep_runtime::Daemon;
 
 use crate::{
@@ -112,6 +113,7 @@ impl Shared {
         }
         options.driver.sandbox = options.sandbox.clone();
         let found = find_drivers(&options, &folders, images.clone()).await?;
+        let puller = ImagePuller::new(images.clone(), options.images.clone());
         let roots = [folders.disks.clone(), folders.logs.clone()];
         let sweeper = Sweeper::new(found.host_env, folders.run.clone(), &roots);
         let disks = folders.disks.clone();
@@ -124,6 +126,7 @@ impl Shared {
             logs: WorkspaceLogSet::new(daemon.journal.clone(), disks),
             network,
             volumes,
+            puller,
             images,
             drivers: found.drivers,
             sweeper,
@@ -170,12 +173,11 @@ async fn find_drivers(
 fn overlays(images: ImageStore, runtime: tokio::runtime::Handle) -> OverlayMaker {
     Arc::new(move |backing, bytes, path| {
         runtime.block_on(async {
-            for name in ImageName::ALL {
-                let Ok(image) = images.resolve(name).await else { continue };
-                if image.rootfs() == backing {
-                    let made = images.overlay(&image, path, bytes >> 30).await;
-                    return made.map_err(std::io::Error::other);
-                }
+            let name = images.image_of(backing).await.map_err(std::io::Error::other)?;
+            if let Some(name) = name {
+                let image = images.resolve(name).await.map_err(std::io::Error::other)?;
+                let made = images.overlay(&image, path, bytes >> 30).await;
+                return made.map_err(std::io::Error::other);
             }
             let gone = format!("no image has the root file system {}", backing.display());
             Err(std::io::Error::new(std::io::ErrorKind::NotFound, gone))

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use hivekeep_kernel::{Backoff, GiveUp, Restart, RestartPolicy};
 use hivekeep_link::LinkSupervisorOptions;
 use hivekeep_machine::{Isolation, Options as DriverOptions, SandboxOptions};
+use hivekeep_oci::ImageOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,8 @@ pub struct Options {
     pub driver: DriverOptions,
     /// Walls of sandboxes.
     pub sandbox: SandboxOptions,
+    /// Container images: where they come from, and their limits.
+    pub images: ImageOptions,
     /// The link into the guest.
     pub link: LinkSupervisorOptions,
 }
@@ -95,6 +98,7 @@ impl Default for Options {
             pool: PoolOptions::default(),
             driver: DriverOptions::default(),
             sandbox: SandboxOptions::default(),
+            images: ImageOptions::default(),
             link: LinkSupervisorOptions::default(),
         }
     }

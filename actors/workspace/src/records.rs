@@ -11,6 +11,7 @@ mod recipe;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use chrono::{DateTime, Utc};
+use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{
     JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, WorkspaceId,
     ports::{AttachedVolume, NetworkWish},
@@ -59,6 +60,9 @@ pub enum Record {
     DiskMade {
         /// The base's file system (vm) or folder (sandbox).
         base: PathBuf,
+        /// What the image says that commands begin with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        defaults: Option<ImageDefaults>,
     },
     /// A machine shall be started again.
     StartWanted,
@@ -305,6 +309,9 @@ pub struct Fork {
     pub memory: Option<LinkToken>,
     /// Environment of the source's commands.
     pub env: BTreeMap<String, String>,
+    /// What its image says that commands begin with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<ImageDefaults>,
 }
 
 /// Size and kind of a workspace.

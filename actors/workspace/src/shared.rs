@@ -8,6 +8,7 @@ use hivekeep_kernel::{
     ports::{Network, Volumes},
 };
 use hivekeep_machine::{Driver, Isolation, sweep::Sweeper};
+use hivekeep_oci::ImagePuller;
 use hivekeep_runtime::Daemon;
 use hivekeep_store::NewEvent;
 use serde_json::Value;
@@ -37,6 +38,8 @@ pub struct Shared {
     pub volumes: Arc<dyn Volumes>,
     /// Images.
     pub images: ImageStore,
+    /// Fetches images that are not here.
+    pub puller: ImagePuller,
     /// The drivers, one a kind of isolation that this host can do.
     pub drivers: Vec<Arc<dyn Driver>>,
     /// Finds what a crash left behind.

@@ -78,7 +78,7 @@ use hivekeep_kernel::{
 };
 use tokio::sync::watch;
 
-pub(crate) use images::unknown_image;
+pub(crate) use images::image_name;
 pub(crate) use link_state::{LinkState, usable};
 pub(crate) use messages::{
     Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, SnapshotRequest, TaskMsg,

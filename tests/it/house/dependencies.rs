@@ -20,6 +20,7 @@ const PROTOCOL: &str = "hivekeep-protocol";
 const TREES: &str = "hivekeep-trees";
 const FILE_ENGINE: &str = "hivekeep-file-engine";
 const IMAGE: &str = "hivekeep-image";
+const OCI: &str = "hivekeep-oci";
 const LINK: &str = "hivekeep-link";
 const MACHINE: &str = "hivekeep-machine";
 const GIT: &str = "hivekeep-git";
@@ -29,7 +30,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 22] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -64,12 +65,15 @@ const RULES: [Rule; 21] = [
     Rule { name: "hivekeep-registry", house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: TREES, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
+    Rule { name: OCI, house: &[KERNEL, IMAGE, TREES], others: None },
     Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },
     Rule { name: MACHINE, house: &[KERNEL, PROTOCOL, IMAGE, LINK, TREES], others: None },
     Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",
-        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, LINK, MACHINE, GIT, TREES, TESTKIT],
+        house: &[
+            KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, TREES, TESTKIT,
+        ],
         others: None,
     },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },

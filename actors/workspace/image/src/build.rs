@@ -18,6 +18,8 @@ mod tests;
 mod trust;
 mod vmlinux;
 
+pub(super) use full::make_ext4;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +106,11 @@ pub(super) async fn build(
     report: &(dyn Fn(BuildStep) + Send + Sync),
     cancel: &CancellationToken,
 ) -> Result<BuildResult> {
+    if let ImageName::Pulled(_) = request.name {
+        let known = ImageName::BUILT.map(|name| name.to_string()).join(", ");
+        let asked = request.name.to_string();
+        return Err(Error::Unknown { what: "image to build", asked, known });
+    }
     let lock = store.blocking(Inner::lock).await?;
     let guest_binary = request.guest_binary.clone();
     let guest = store.blocking(move |_| read_guest(&guest_binary)).await?;
@@ -111,8 +118,8 @@ pub(super) async fn build(
     let usable = if request.refresh {
         None
     } else {
-        let name = request.name;
-        store.blocking(move |inner| usable(inner, name, recipe)).await?
+        let name = request.name.clone();
+        store.blocking(move |inner| usable(inner, &name, recipe)).await?
     };
     let built = match usable {
         Some(manifest) if manifest.guest_hash == guest.hash => {
@@ -131,11 +138,12 @@ pub(super) async fn build(
 
 /// Hash of everything that decides an image's content, except the guest and new package versions.
 fn recipe(request: &BuildRequest) -> ContentHash {
-    let content = match request.name {
+    let content = match &request.name {
         ImageName::Base => {
             format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
         }
         ImageName::Debian => format!("{} -{}", debian::INCLUDE, debian::LEFT_OUT.join("-")),
+        ImageName::Pulled(_) => String::new(),
     };
     let kernel = kernel::recipe(request.kernel, request.suite);
     let text = format!(
@@ -148,7 +156,7 @@ fn recipe(request: &BuildRequest) -> ContentHash {
 }
 
 /// Manifest of the present image, if it was made by this recipe and all of it is intact.
-fn usable(inner: &Inner, name: ImageName, recipe: ContentHash) -> Result<Option<Manifest>> {
+fn usable(inner: &Inner, name: &ImageName, recipe: ContentHash) -> Result<Option<Manifest>> {
     let manifest = match inner.manifest(name) {
         Ok(Some(manifest)) if manifest.recipe == recipe => manifest,
         // An unreadable manifest is repaired by building again.
@@ -185,7 +193,7 @@ async fn renew_initrd(store: &ImageStore, old: Manifest, guest: Guest) -> Result
                 guest_hash: guest.hash,
                 ..old
             };
-            manifest.save(&inner.manifest_path(manifest.name))?;
+            manifest.save(&inner.manifest_path(&manifest.name))?;
             Ok(BuildResult { manifest, change: RebuiltPart::Initrd })
         })
         .await

@@ -28,6 +28,11 @@ hivekeep_kernel::codes! {
         cause: "`disk_gb` is smaller than the image or larger than the maximum.",
         next: "Choose a size between `details.min_gb` and `details.max_gb`.",
     }
+    /// The image is in use.
+    IMAGE_IN_USE = "image_in_use" {
+        cause: "Workspaces, or snapshots of them, have their disks over it.",
+        next: "Destroy the workspaces that the message names, or leave the image.",
+    }
     /// A disk exists where a new one should be made.
     DISK_EXISTS = "disk_exists" {
         cause: "An earlier creation left it behind.",

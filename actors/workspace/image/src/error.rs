@@ -115,6 +115,20 @@ pub enum Error {
         /// Reason.
         reason: String,
     },
+    /// Workspaces have their disks over the image.
+    #[error("image `{image}` is used by {}", users.join(", "))]
+    InUse {
+        /// Image.
+        image: ImageName,
+        /// Ids of workspaces.
+        users: Vec<String>,
+    },
+    /// It is not known which workspaces use what.
+    #[error(
+        "it is not known which images are in use; start the daemon once, and build or pull what is \
+         unreadable in `hivekeep image list`"
+    )]
+    UsesUnknown,
     /// The manifest cannot be read. It is left unchanged.
     #[error("{} is not a readable manifest: {reason}", path.display())]
     Manifest {
@@ -145,12 +159,18 @@ impl Error {
         move |source| Self::Io { doing, path, source: source.into() }
     }
 
-    pub(super) fn missing(image: ImageName, what: impl Into<String>) -> Self {
-        Self::Missing { image, what: what.into(), remedy: remedy(image) }
+    pub(super) fn missing(image: &ImageName, what: impl Into<String>) -> Self {
+        Self::Missing { image: image.clone(), what: what.into(), remedy: remedy(image) }
     }
 }
 
 /// Command that repairs an image.
-pub(super) fn remedy(image: ImageName) -> String {
-    format!("run: hivekeep image build {image}")
+pub(super) fn remedy(image: &ImageName) -> String {
+    match image {
+        ImageName::Pulled(name) if name.is_short() => {
+            format!("run: hivekeep image pull REF --name {image}")
+        }
+        ImageName::Pulled(_) => format!("run: hivekeep image pull {image}"),
+        ImageName::Base | ImageName::Debian => format!("run: hivekeep image build {image}"),
+    }
 }

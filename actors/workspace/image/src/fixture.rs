@@ -44,6 +44,6 @@ pub fn fixture(rootfs_bytes: u64) -> ImageStoreFixture {
         recipe: ContentHash::of(b"recipe"),
         kernel_recipe: ContentHash::of(b"kernel recipe"),
     };
-    manifest.save(&store.inner.manifest_path(ImageName::Base)).unwrap();
+    manifest.save(&store.inner.manifest_path(&ImageName::Base)).unwrap();
     ImageStoreFixture { _folder: folder, store }
 }

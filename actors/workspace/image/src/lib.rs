@@ -8,15 +8,15 @@
 //! root/
 //!   objects/<blake3>/<file>        a file named by its content
 //!   objects/<blake3>/tree/         a directory, named by the hash of entries.jsonl beside it
-//!   images/<name>.json             the manifest: which objects make the image
+//!   images/<name>.json             the manifest: which objects make the image; `/` is written `+`
 //!   overlays/<key>.qcow2           empty overlays, copied for each new disk
 //!   tmp/                           builds under way; emptied when no build holds the lock
 //!   build.lock                     held (flock) by the one build that may run
 //! ```
 //!
 //! A manifest is written last and by rename, so a crash leaves either the old image or the new one.
-//! Objects are never changed or moved: an overlay records its base by absolute path. For the same
-//! reason nothing here deletes an object; disks of living workspaces may depend on it.
+//! Objects are never changed or moved: an overlay records its base by absolute path. An object is
+//! removed only when no manifest names it and no workspace has its disk over it (`uses/`).
 
 #![cfg_attr(any(test, feature = "test-util"), allow(clippy::unwrap_used))]
 
@@ -31,23 +31,27 @@ mod manifest;
 mod names;
 mod objects;
 mod overlay;
+mod pulled;
 mod refuse;
 mod requirements;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod uses;
 mod verify;
 
 pub use build::{BuildRequest, BuildResult, BuildStep, RebuiltPart};
 pub use error::Error;
 pub use hash::ContentHash;
 pub use manifest::{Manifest, ObjectRef, Package, TreeRef};
-pub use names::{ImageName, KernelChoice, Suite};
+pub use names::{ImageName, KernelChoice, PulledName, Suite};
 pub use objects::ObjectName;
 pub use overlay::MAX_DISK_GB;
+pub use pulled::{Adoption, FileOwner, ImageDefaults, PulledImage};
 pub use requirements::{Remedy, Requirement, RequirementPurpose, requirements};
-pub use store::{ImageRow, ImageState, ImageStore};
+pub use store::{BuildLock, ImageRow, ImageState, ImageStore};
+pub use uses::{PruneTerms, RemovedImages};
 pub use verify::VerifiedImage;
 
 /// Result type of this crate.

@@ -88,7 +88,7 @@ impl Manifest {
     pub(super) const FORMAT: u32 = FORMAT;
 
     /// Reads and checks a manifest. `Ok(None)` when there is no such file. Blocks.
-    pub(super) fn load(path: &Path, name: ImageName) -> Result<Option<Self>> {
+    pub(super) fn load(path: &Path, name: &ImageName) -> Result<Option<Self>> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -103,7 +103,7 @@ impl Manifest {
                 manifest.format
             )));
         }
-        if manifest.name != name {
+        if manifest.name != *name {
             return Err(refuse(format!("it describes image `{}`", manifest.name)));
         }
         for object in [&manifest.kernel, &manifest.modules, &manifest.initrd, &manifest.rootfs_ext4]

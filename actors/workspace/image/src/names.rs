@@ -1,31 +1,44 @@
-//! Closed sets of names: images, Debian suites, kernels.
+//! Names: images, and the closed sets of Debian suites and kernels.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::Error;
 
-/// Images that can be built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// Name of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageName {
     /// Busybox and git: a few megabytes, no package manager.
     Base,
     /// A minimal Debian with git, certificates and apt.
     Debian,
+    /// Container image that was pulled.
+    #[serde(untagged)]
+    Pulled(PulledName),
 }
 
 impl ImageName {
-    /// Every image, in the order they are listed.
-    pub const ALL: [Self; 2] = [Self::Base, Self::Debian];
+    /// Images that can be built, in the order they are listed.
+    pub const BUILT: [Self; 2] = [Self::Base, Self::Debian];
+
+    /// Name that an image has or could have.
+    ///
+    /// # Errors
+    /// `Unknown` for a text that is no name.
+    pub fn named(text: &str) -> Result<Self, Error> {
+        text.parse().or_else(|error| PulledName::new(text).map(Self::Pulled).ok_or(error))
+    }
 
     /// Name as people type it.
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Base => "base",
             Self::Debian => "debian",
+            Self::Pulled(name) => &name.0,
         }
     }
 }
@@ -36,11 +49,50 @@ impl fmt::Display for ImageName {
     }
 }
 
+/// Parses the name of an image that can be built.
 impl FromStr for ImageName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        pick("image", &Self::ALL, Self::as_str, text)
+        let found = Self::BUILT.into_iter().find(|name| name.as_str() == text);
+        found.ok_or_else(|| Error::Unknown {
+            what: "image",
+            asked: text.chars().take(300).collect(),
+            known: Self::BUILT.map(|name| name.to_string()).join(", "),
+        })
+    }
+}
+
+/// Name of a pulled image: its reference, or a name that was given to it. 1 to 240 characters
+/// that references have, beginning with a letter or digit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PulledName(Arc<str>);
+
+impl PulledName {
+    fn new(text: &str) -> Option<Self> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/@".contains(&byte);
+        let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        (first && text.len() <= 240 && text.bytes().all(plain)).then(|| Self(text.into()))
+    }
+
+    /// Name without what only references have.
+    pub fn is_short(&self) -> bool {
+        !self.0.contains(['/', ':', '@'])
+    }
+}
+
+impl TryFrom<String> for PulledName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::new(&text).ok_or_else(|| format!("{text:?} is not the name of an image"))
+    }
+}
+
+impl From<PulledName> for String {
+    fn from(name: PulledName) -> Self {
+        name.0.as_ref().to_owned()
     }
 }
 

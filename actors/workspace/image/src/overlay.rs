@@ -28,7 +28,7 @@ pub(super) async fn create(
     let min_gb = image.min_disk_gb();
     if !(min_gb..=MAX_DISK_GB).contains(&disk_gb) {
         return Err(Error::DiskSize {
-            image: image.manifest.name,
+            image: image.name.clone(),
             asked_gb: disk_gb,
             min_gb,
             max_gb: MAX_DISK_GB,

@@ -14,6 +14,7 @@ impl From<Error> for ToolError {
             Error::Unknown { .. } => codes::IMAGE_UNKNOWN,
             Error::DiskSize { .. } => codes::DISK_SIZE,
             Error::OverlayExists { .. } => codes::DISK_EXISTS,
+            Error::InUse { .. } => codes::IMAGE_IN_USE,
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 codes::HOST_DISK_FULL
             }

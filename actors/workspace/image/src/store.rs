@@ -1,6 +1,8 @@
 //! Image store: opening, listing, and the lock that lets one build run.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,14 +13,21 @@ use tokio_util::sync::CancellationToken;
 use super::build::{self, BuildRequest, BuildResult, BuildStep};
 use super::files::{has_mounts, sweep};
 use super::objects::{OBJECTS, ObjectName, Objects};
+use super::uses::{PruneTerms, RemovedImages, bytes_on_disk};
 use super::verify::Verified;
-use super::{Error, ImageName, Manifest, Result, VerifiedImage, overlay};
+use super::{
+    Adoption, Error, ImageName, Manifest, PulledImage, Result, VerifiedImage, overlay, pulled,
+};
 
 /// Folder of images. Cheap to clone; clones share the record of verified files.
 #[derive(Debug, Clone)]
 pub struct ImageStore {
     pub(super) inner: Arc<Inner>,
 }
+
+/// Lock of builds and pulls.
+#[derive(Debug)]
+pub struct BuildLock(#[expect(dead_code, reason = "held until it is dropped")] File);
 
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -41,6 +50,8 @@ pub struct ImageRow {
 pub enum ImageState {
     /// The manifest is readable and names these objects; their content was not checked.
     Built(Box<Manifest>),
+    /// The same of an image that was pulled.
+    Pulled(Box<PulledImage>),
     /// The image was not built yet.
     NotBuilt,
     /// The manifest cannot be used; the reason names the remedy.
@@ -97,11 +108,59 @@ impl ImageStore {
         build::build(self, request, progress, cancel).await
     }
 
+    /// Takes the lock that lets one build or pull run. Released when it is dropped.
+    ///
+    /// # Errors
+    /// `Busy` while another has it.
+    pub async fn lock(&self) -> Result<BuildLock> {
+        self.blocking(|inner| inner.lock().map(BuildLock)).await
+    }
+
+    /// Makes a folder for unfinished work, which the next open removes after a crash. Legal under
+    /// the lock.
+    pub async fn work_folder(&self, _lock: &BuildLock) -> Result<PathBuf> {
+        self.blocking(|inner| {
+            let work = inner.temp().join(format!("pull-{}", uuid::Uuid::new_v4().simple()));
+            // Set-user-id programs of a tree in it are not for others.
+            fs::DirBuilder::new().mode(0o700).create(&work).map_err(Error::io("create", &work))?;
+            Ok(work)
+        })
+        .await
+    }
+
+    /// Removes a folder of unfinished work.
+    pub async fn remove_work(&self, work: PathBuf) -> Result<()> {
+        self.blocking(move |_| remove_tree(&work).map_err(Error::io("remove", &work))).await
+    }
+
+    /// Makes an image of a tree that was unpacked in a folder of unfinished work: its disk, its
+    /// directory form and its manifest, which is written last. An image of the same name is
+    /// replaced; workspaces go on with what they began with.
+    pub async fn adopt(
+        &self,
+        _lock: &BuildLock,
+        adoption: Adoption,
+        cancel: &CancellationToken,
+    ) -> Result<PulledImage> {
+        pulled::adopt(self, adoption, cancel).await
+    }
+
+    /// Manifest of a pulled image.
+    pub async fn pulled(&self, name: ImageName) -> Result<Option<PulledImage>> {
+        self.blocking(move |inner| inner.pulled(&name)).await
+    }
+
     /// Finds an image and checks its content, in full the first time and by file stamps later.
     pub async fn resolve(&self, name: ImageName) -> Result<VerifiedImage> {
         self.blocking(move |inner| {
-            let manifest =
-                inner.manifest(name)?.ok_or_else(|| Error::missing(name, "it was never built"))?;
+            if let ImageName::Pulled(_) = name {
+                let image = inner.pulled(&name)?;
+                let image = image.ok_or_else(|| Error::missing(&name, "it was never pulled"))?;
+                return inner.verified.pulled(&inner.objects, image, inner.boot_image()?);
+            }
+            let manifest = inner
+                .manifest(&name)?
+                .ok_or_else(|| Error::missing(&name, "it was never built"))?;
             inner.verified.image(&inner.objects, manifest)
         })
         .await
@@ -109,31 +168,83 @@ impl ImageStore {
 
     /// Path of the directory form of an image, checked; the sandbox's read-only lower layer.
     pub async fn resolve_tree(&self, image: &VerifiedImage) -> Result<PathBuf> {
-        let manifest = Arc::clone(&image.manifest);
+        let (name, tree) = (image.name.clone(), image.tree.clone());
         self.blocking(move |inner| {
-            let tree = manifest
-                .rootfs_tree
-                .as_ref()
-                .ok_or_else(|| Error::missing(manifest.name, "it was built without a tree"))?;
-            inner.verified.tree(&inner.objects, tree, manifest.name)
+            let tree = tree.ok_or_else(|| Error::missing(&name, "it was built without a tree"))?;
+            inner.verified.tree(&inner.objects, &tree, &name)
         })
         .await
     }
 
-    /// Lists all images, built or not.
+    /// Lists all images that can be built, built or not, and those that were pulled.
     pub async fn list(&self) -> Result<Vec<ImageRow>> {
         self.blocking(|inner| {
-            let state = |name| match inner.manifest(name) {
-                Ok(Some(manifest)) => ImageState::Built(Box::new(manifest)),
-                Ok(None) => ImageState::NotBuilt,
-                Err(error) => ImageState::Unreadable { reason: error.to_string() },
-            };
-            Ok(ImageName::ALL
-                .into_iter()
-                .map(|name| ImageRow { name, state: state(name) })
-                .collect())
+            let names = ImageName::BUILT.into_iter().chain(inner.pulled_names()?);
+            Ok(names.map(|name| ImageRow { state: inner.state(&name), name }).collect())
         })
         .await
+    }
+
+    /// Name of the image that has this root filesystem.
+    pub async fn image_of(&self, rootfs: &Path) -> Result<Option<ImageName>> {
+        let rows = self.list().await?;
+        let objects = &self.inner.objects;
+        let is_of = |row: &ImageRow| match &row.state {
+            ImageState::Built(image) => objects.path(&image.rootfs_ext4) == rootfs,
+            ImageState::Pulled(image) => objects.path(&image.rootfs_ext4) == rootfs,
+            ImageState::NotBuilt | ImageState::Unreadable { .. } => false,
+        };
+        Ok(rows.into_iter().find(is_of).map(|row| row.name))
+    }
+
+    /// Records that a user has a disk over an object, which is then not removed.
+    ///
+    /// # Errors
+    /// When the object is gone.
+    pub async fn hold(&self, base: PathBuf, user: String) -> Result<()> {
+        self.blocking(move |inner| inner.hold(&base, &user)).await
+    }
+
+    /// Forgets what a user has.
+    pub async fn release(&self, user: String) -> Result<()> {
+        self.blocking(move |inner| inner.release(&user)).await
+    }
+
+    /// Makes the uses exactly these, pairs of a user and a base. The daemon's records decide.
+    pub async fn replace_uses(&self, uses: Vec<(String, PathBuf)>) -> Result<()> {
+        self.blocking(move |inner| inner.replace_uses(&uses)).await
+    }
+
+    /// Users of a pulled image's objects.
+    pub async fn users_of(&self, image: &PulledImage) -> Result<BTreeSet<String>> {
+        let hashes = [image.rootfs_ext4.hash, image.rootfs_tree.hash].map(|hash| hash.to_string());
+        let users = self.blocking(|inner| inner.users()).await?;
+        Ok(hashes.iter().filter_map(|hash| users.get(hash)).flatten().cloned().collect())
+    }
+
+    /// Room that a pulled image takes on the disk.
+    pub async fn bytes_on_disk(&self, image: PulledImage) -> Result<u64> {
+        self.blocking(move |inner| {
+            let disk = bytes_on_disk(&inner.objects.path(&image.rootfs_ext4));
+            Ok(disk + bytes_on_disk(&inner.objects.tree_path(&image.rootfs_tree)))
+        })
+        .await
+    }
+
+    /// Removes a pulled image.
+    ///
+    /// # Errors
+    /// `InUse` with the users, `UsesUnknown`, `Missing`.
+    pub async fn remove(&self, _lock: &BuildLock, name: ImageName) -> Result<RemovedImages> {
+        self.blocking(move |inner| inner.remove_image(&name)).await
+    }
+
+    /// Removes what nothing uses, by age and free room.
+    ///
+    /// # Errors
+    /// `UsesUnknown`.
+    pub async fn prune(&self, _lock: &BuildLock, terms: PruneTerms) -> Result<RemovedImages> {
+        self.blocking(move |inner| inner.prune(terms)).await
     }
 
     /// Makes the disk of a workspace: a qcow2 of `disk_gb` GiB over the image's filesystem, which
@@ -164,12 +275,52 @@ impl Inner {
         self.root.join("tmp")
     }
 
-    pub(super) fn manifest_path(&self, name: ImageName) -> PathBuf {
-        self.root.join("images").join(format!("{name}.json"))
+    pub(super) fn manifest_path(&self, name: &ImageName) -> PathBuf {
+        // No name has a `+`.
+        let file = name.as_str().replace('/', "+");
+        self.root.join("images").join(format!("{file}.json"))
     }
 
-    pub(super) fn manifest(&self, name: ImageName) -> Result<Option<Manifest>> {
+    pub(super) fn manifest(&self, name: &ImageName) -> Result<Option<Manifest>> {
         Manifest::load(&self.manifest_path(name), name)
+    }
+
+    pub(super) fn pulled(&self, name: &ImageName) -> Result<Option<PulledImage>> {
+        PulledImage::load(&self.manifest_path(name), name)
+    }
+
+    /// State of an image. Blocks.
+    pub(super) fn state(&self, name: &ImageName) -> ImageState {
+        let found = match name {
+            ImageName::Pulled(_) => {
+                self.pulled(name).map(|it| it.map(|it| ImageState::Pulled(Box::new(it))))
+            }
+            _ => self.manifest(name).map(|it| it.map(|it| ImageState::Built(Box::new(it)))),
+        };
+        match found {
+            Ok(found) => found.unwrap_or(ImageState::NotBuilt),
+            Err(error) => ImageState::Unreadable { reason: error.to_string() },
+        }
+    }
+
+    /// Names of the pulled images, sorted.
+    pub(super) fn pulled_names(&self) -> Result<Vec<ImageName>> {
+        let folder = self.root.join("images");
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(Error::io("list", &folder))? {
+            let file = entry.map_err(Error::io("list", &folder))?.file_name();
+            let name = file.to_str().and_then(|file| file.strip_suffix(".json"));
+            let name = name.and_then(|name| ImageName::named(&name.replace('+', "/")).ok());
+            names.extend(name.filter(|name| matches!(name, ImageName::Pulled(_))));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Image whose kernel and initrd pulled images boot with.
+    fn boot_image(&self) -> Result<Option<Manifest>> {
+        let built = ImageName::BUILT.iter().map(|name| self.manifest(name));
+        built.filter_map(Result::transpose).next().transpose()
     }
 
     /// Takes the build lock; released when the file is closed, also by a crash.

@@ -25,18 +25,18 @@ fn flip_a_byte(path: &Path) {
 #[tokio::test]
 async fn manifest_survives_the_disk() {
     let fixture = fixture(4096);
-    let path = fixture.store.inner.manifest_path(ImageName::Base);
-    let manifest = Manifest::load(&path, ImageName::Base).unwrap().unwrap();
+    let path = fixture.store.inner.manifest_path(&ImageName::Base);
+    let manifest = Manifest::load(&path, &ImageName::Base).unwrap().unwrap();
     let copy = path.with_file_name("copy.json");
     manifest.save(&copy).unwrap();
-    assert_eq!(Manifest::load(&copy, ImageName::Base).unwrap().unwrap(), manifest);
+    assert_eq!(Manifest::load(&copy, &ImageName::Base).unwrap().unwrap(), manifest);
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&path).unwrap());
 }
 
 #[tokio::test]
 async fn manifest_of_another_format_is_refused_and_kept() {
     let fixture = fixture(4096);
-    let path = fixture.store.inner.manifest_path(ImageName::Base);
+    let path = fixture.store.inner.manifest_path(&ImageName::Base);
     let text = fs::read_to_string(&path).unwrap().replace("\"format\": 1", "\"format\": 99");
     fs::write(&path, &text).unwrap();
     let error = fixture.store.resolve(ImageName::Base).await.unwrap_err();
@@ -53,7 +53,7 @@ async fn manifest_of_another_format_is_refused_and_kept() {
 #[tokio::test]
 async fn manifest_cannot_point_out_of_the_store() {
     let fixture = fixture(4096);
-    let path = fixture.store.inner.manifest_path(ImageName::Base);
+    let path = fixture.store.inner.manifest_path(&ImageName::Base);
     let text = fs::read_to_string(&path).unwrap().replace("\"vmlinux\"", "\"../../vmlinux\"");
     fs::write(&path, text).unwrap();
     let error = fixture.store.resolve(ImageName::Base).await.unwrap_err();
@@ -74,7 +74,7 @@ async fn an_image_nobody_built_is_missing_with_a_remedy() {
 async fn a_lost_object_is_missing() {
     let fixture = fixture(4096);
     let image = fixture.store.resolve(ImageName::Base).await.unwrap();
-    fs::remove_file(image.initrd()).unwrap();
+    fs::remove_file(image.initrd().unwrap()).unwrap();
     let error = fixture.store.resolve(ImageName::Base).await.unwrap_err();
     assert!(matches!(&error, Error::Missing { what, .. } if what.ends_with("/initrd")), "{error}");
 }
@@ -83,7 +83,7 @@ async fn a_lost_object_is_missing() {
 async fn a_flipped_byte_is_found_even_after_a_good_check() {
     let fixture = fixture(4096);
     let image = fixture.store.resolve(ImageName::Base).await.unwrap();
-    for path in [image.kernel(), image.initrd(), image.rootfs()] {
+    for path in [image.kernel().unwrap(), image.initrd().unwrap(), image.rootfs()] {
         let good = fs::read(path).unwrap();
         flip_a_byte(path);
         let error = fixture.store.resolve(ImageName::Base).await.unwrap_err();

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::remedy;
-use super::{ContentHash, Error, ImageName, Result, TreeRef};
+use super::{ContentHash, Error, FileOwner, ImageName, Result, TreeRef};
 
 /// Type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub(super) struct Entry {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
+    /// Attribute `security.capability` of a pulled image's file, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) capability: Option<String>,
     #[serde(flatten)]
     pub(super) kind: Kind,
 }
@@ -39,19 +42,19 @@ pub(super) enum Owners {
     /// Owners of the files on disk: the builder is root.
     OnDisk,
     /// Owners listed by path; root owns the rest. For a builder that cannot give files away.
-    Listed(HashMap<String, (u32, u32)>),
+    Listed(HashMap<String, FileOwner>),
 }
 
 impl Owners {
     /// Uses `OnDisk` for root; otherwise everything is root's except what `listed` names.
-    pub(super) fn for_builder(listed: HashMap<String, (u32, u32)>) -> Self {
+    pub(super) fn for_builder(listed: HashMap<String, FileOwner>) -> Self {
         if rustix::process::geteuid().is_root() { Self::OnDisk } else { Self::Listed(listed) }
     }
 
-    fn of(&self, path: &str, meta: &fs::Metadata) -> (u32, u32) {
+    fn of(&self, path: &str, meta: &fs::Metadata) -> FileOwner {
         match self {
-            Self::OnDisk => (meta.uid(), meta.gid()),
-            Self::Listed(listed) => listed.get(path).copied().unwrap_or((0, 0)),
+            Self::OnDisk => FileOwner { uid: meta.uid(), gid: meta.gid(), capability: None },
+            Self::Listed(listed) => listed.get(path).cloned().unwrap_or_default(),
         }
     }
 }
@@ -98,7 +101,7 @@ pub(super) fn scan(root: &Path, owners: &Owners) -> Result<List> {
 
 fn visit(path: &Path, name: &str, owners: &Owners, list: &mut Vec<Entry>) -> Result<()> {
     let meta = fs::symlink_metadata(path).map_err(Error::io("stat", path))?;
-    let (uid, gid) = owners.of(name, &meta);
+    let FileOwner { uid, gid, capability } = owners.of(name, &meta);
     let odd = |what: &str| Error::Rootfs { reason: format!("{} {what}", path.display()) };
     let kind = if meta.is_dir() {
         for child in fs::read_dir(path).map_err(Error::io("list", path))? {
@@ -120,7 +123,7 @@ fn visit(path: &Path, name: &str, owners: &Owners, list: &mut Vec<Entry>) -> Res
     };
     // A link's own mode bits mean nothing and differ between filesystems.
     let mode = if meta.is_symlink() { 0o777 } else { meta.mode() & 0o7777 };
-    list.push(Entry { path: name.to_owned(), mode, uid, gid, kind });
+    list.push(Entry { path: name.to_owned(), mode, uid, gid, capability, kind });
     Ok(())
 }
 
@@ -131,7 +134,7 @@ pub(super) fn verify(tree: &Path, entries: &Path, reference: &TreeRef) -> Result
         path: path.to_path_buf(),
         expected: reference.hash,
         found,
-        remedy: remedy(ImageName::Base),
+        remedy: remedy(&ImageName::Base),
     };
     if ContentHash::of(&text) != reference.hash {
         return Err(corrupt(entries, ContentHash::of(&text)));
@@ -142,21 +145,50 @@ pub(super) fn verify(tree: &Path, entries: &Path, reference: &TreeRef) -> Result
             path: entries.to_path_buf(),
             reason: error.to_string(),
         })?;
-        owners.insert(entry.path, (entry.uid, entry.gid));
+        let Entry { path, uid, gid, capability, .. } = entry;
+        owners.insert(path, FileOwner { uid, gid, capability });
     }
     let found = scan(tree, &Owners::Listed(owners))?.reference();
     if found.hash == reference.hash { Ok(()) } else { Err(corrupt(tree, found.hash)) }
 }
 
-/// Script for `debugfs -w` that gives every inode the owner of its entry. `mke2fs -d` takes owners
-/// from the files it reads, which are the builder's when the builder is not root.
-pub(super) fn chown_script(list: &List) -> Vec<u8> {
+/// Longest line of a script: debugfs(8) reads 8 KiB at a time and would take the rest of a longer
+/// one for a command.
+const SCRIPT_LINE_BYTES: usize = 6000;
+
+/// Script for `debugfs -w` that gives every inode the owner and the capability of its entry.
+/// `mke2fs -d` takes them from the files it reads, which are the builder's when the builder is not
+/// root.
+///
+/// # Errors
+/// `Rootfs` for a name that a script cannot hold: it would be read as commands.
+pub(super) fn chown_script(list: &List) -> Result<Vec<u8>> {
     let mut script = Vec::new();
-    for entry in list.0.iter().filter(|entry| !entry.path.is_empty()) {
+    for entry in &list.0 {
+        if entry.path.is_empty() && (entry.uid, entry.gid) == (0, 0) {
+            continue;
+        }
+        // As its parser has it, two quotation marks are one that is part of the name.
+        let path = entry.path.replace('"', "\"\"");
+        if path.len() > SCRIPT_LINE_BYTES || path.contains(|c: char| c.is_control()) {
+            let path = &entry.path;
+            let reason = format!("only root can give an owner to a file of the name {path:.200?}");
+            return Err(Error::Rootfs { reason });
+        }
+        let mut line = |line: String| {
+            writeln!(script, "{line}").expect("writing to memory does not fail");
+        };
         for (field, id) in [("uid", entry.uid), ("gid", entry.gid)] {
-            writeln!(script, "sif \"/{}\" {field} {id}", entry.path)
-                .expect("writing to memory does not fail");
+            line(format!("sif \"/{path}\" {field} {id}"));
+        }
+        if let Some(value) = &entry.capability {
+            let octal = value.as_bytes().chunks(2).map(|pair| {
+                let byte = std::str::from_utf8(pair).ok();
+                byte.and_then(|pair| u8::from_str_radix(pair, 16).ok()).unwrap_or_default()
+            });
+            let octal: String = octal.map(|byte| format!("\\{byte:03o}")).collect();
+            line(format!("ea_set \"/{path}\" security.capability \"{octal}\""));
         }
     }
-    script
+    Ok(script)
 }

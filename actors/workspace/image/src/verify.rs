@@ -9,31 +9,44 @@ use dashmap::DashMap;
 
 use super::error::remedy;
 use super::objects::Objects;
-use super::{ContentHash, Error, ImageName, Manifest, ObjectRef, Result, TreeRef, tree};
+use super::{
+    ContentHash, Error, ImageDefaults, ImageName, Manifest, ObjectRef, PulledImage, Result,
+    TreeRef, tree,
+};
 
 /// Image whose kernel, initrd and root filesystem matched their hashes.
 #[derive(Debug, Clone)]
 pub struct VerifiedImage {
-    pub(super) manifest: Arc<Manifest>,
-    pub(super) kernel: PathBuf,
-    pub(super) initrd: PathBuf,
+    pub(super) name: ImageName,
+    boot: Option<BootFiles>,
     pub(super) rootfs: PathBuf,
+    rootfs_bytes: u64,
+    pub(super) tree: Option<TreeRef>,
+    defaults: Option<Arc<ImageDefaults>>,
+}
+
+/// Kernel and initrd.
+#[derive(Debug, Clone)]
+struct BootFiles {
+    kernel: PathBuf,
+    initrd: PathBuf,
 }
 
 impl VerifiedImage {
-    /// Manifest of the image.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// Absolute path of the ELF kernel; for `-kernel`.
-    pub fn kernel(&self) -> &Path {
-        &self.kernel
+    /// Absolute path of the ELF kernel; for `-kernel`. A pulled image has none while no image is
+    /// built.
+    pub fn kernel(&self) -> Option<&Path> {
+        self.boot.as_ref().map(|boot| boot.kernel.as_path())
     }
 
     /// Absolute path of the initrd; for `-initrd`.
-    pub fn initrd(&self) -> &Path {
-        &self.initrd
+    pub fn initrd(&self) -> Option<&Path> {
+        self.boot.as_ref().map(|boot| boot.initrd.as_path())
+    }
+
+    /// What commands begin with; `None` for images that were built here.
+    pub fn defaults(&self) -> Option<&ImageDefaults> {
+        self.defaults.as_deref()
     }
 
     /// Path of the raw ext4 file that overlays are based on. Open it read-only.
@@ -43,7 +56,7 @@ impl VerifiedImage {
 
     /// Minimum disk size of a workspace of this image, in GiB.
     pub fn min_disk_gb(&self) -> u64 {
-        self.manifest.rootfs_ext4.bytes.div_ceil(1 << 30)
+        self.rootfs_bytes.div_ceil(1 << 30)
     }
 }
 
@@ -83,10 +96,39 @@ impl Verified {
     pub(super) fn image(&self, objects: &Objects, manifest: Manifest) -> Result<VerifiedImage> {
         let name = manifest.name;
         Ok(VerifiedImage {
-            kernel: self.object(objects, &manifest.kernel, name)?,
-            initrd: self.object(objects, &manifest.initrd, name)?,
-            rootfs: self.object(objects, &manifest.rootfs_ext4, name)?,
-            manifest: Arc::new(manifest),
+            boot: Some(BootFiles {
+                kernel: self.object(objects, &manifest.kernel, &name)?,
+                initrd: self.object(objects, &manifest.initrd, &name)?,
+            }),
+            rootfs: self.object(objects, &manifest.rootfs_ext4, &name)?,
+            rootfs_bytes: manifest.rootfs_ext4.bytes,
+            tree: manifest.rootfs_tree,
+            defaults: None,
+            name,
+        })
+    }
+
+    /// Checks the disk of a pulled image, and the kernel and initrd of the image that it boots
+    /// with. Blocks.
+    pub(super) fn pulled(
+        &self,
+        objects: &Objects,
+        image: PulledImage,
+        boot: Option<Manifest>,
+    ) -> Result<VerifiedImage> {
+        let boot = boot.map(|boot| {
+            Ok(BootFiles {
+                kernel: self.object(objects, &boot.kernel, &boot.name)?,
+                initrd: self.object(objects, &boot.initrd, &boot.name)?,
+            })
+        });
+        Ok(VerifiedImage {
+            boot: boot.transpose()?,
+            rootfs: self.object(objects, &image.rootfs_ext4, &image.name)?,
+            rootfs_bytes: image.rootfs_ext4.bytes,
+            tree: Some(image.rootfs_tree),
+            defaults: Some(Arc::new(image.defaults)),
+            name: image.name,
         })
     }
 
@@ -95,7 +137,7 @@ impl Verified {
         &self,
         objects: &Objects,
         object: &ObjectRef,
-        image: ImageName,
+        image: &ImageName,
     ) -> Result<PathBuf> {
         let path = objects.path(object);
         let stamp = stamp(&path, image)?;
@@ -121,7 +163,7 @@ impl Verified {
         &self,
         objects: &Objects,
         reference: &TreeRef,
-        image: ImageName,
+        image: &ImageName,
     ) -> Result<PathBuf> {
         let tree = objects.tree_path(reference);
         let entries = objects.entries_path(reference);
@@ -145,7 +187,7 @@ impl Verified {
     }
 }
 
-fn stamp(path: &Path, image: ImageName) -> Result<Stamp> {
+fn stamp(path: &Path, image: &ImageName) -> Result<Stamp> {
     match Stamp::of(path) {
         Ok(stamp) => Ok(stamp),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -27,7 +27,7 @@ use crate::{
 pub struct WorkspaceCreate {
     /// Unique name: 1 to 63 of a-z, 0-9 and -, usable wherever an id is asked for. Default: ws- and eight hex digits.
     pub name: Option<String>,
-    /// Image to start from, as listed by `hivekeep image list`.
+    /// Image to start from: a name that `hivekeep image list` shows, or a full reference such as `docker.io/library/python:3.12`, which is pulled first if it is not here and the daemon's policy allows its registry.
     pub base_image: Option<String>,
     /// Virtual CPUs.
     pub vcpus: Option<u32>,

@@ -100,6 +100,9 @@ async fn images(options: &Options, state_dir: &Path) -> Vec<Finding> {
                 ImageState::Built(manifest) => {
                     Finding::good(what, format!("built {}", manifest.built_at.format("%Y-%m-%d")))
                 }
+                ImageState::Pulled(image) => {
+                    Finding::good(what, format!("pulled {}", image.pulled_at.format("%Y-%m-%d")))
+                }
                 ImageState::NotBuilt => Finding::bad(what, "not built", build(name)),
                 ImageState::Unreadable { reason } => Finding::bad(what, reason, build(name)),
             };

@@ -2,6 +2,7 @@
 
 use hivekeep_image::ImageName;
 use hivekeep_machine::Isolation;
+use hivekeep_oci::RegistryRef;
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,8 @@ impl FamilyOptions for Options {
             if !(1..=MAX_READY).contains(&class.ready) {
                 add(format!("ready must be 1 to {MAX_READY}, not {}", class.ready));
             }
-            if spec.image.parse::<ImageName>().is_err() {
+            let known = spec.image.parse::<ImageName>().is_ok();
+            if !known && RegistryRef::parse(&spec.image).is_err() {
                 add(format!("there is no image `{}`", spec.image));
             }
             if spec.isolation == Isolation::Sandbox {

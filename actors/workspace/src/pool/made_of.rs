@@ -1,10 +1,9 @@
 //! A digest of what a machine of the pool would be made from now.
 
-use hivekeep_image::ImageName;
 use hivekeep_kernel::{ToolError, ports::NetworkMode};
 
 use super::{MadeOf, WorkspaceSpec};
-use crate::{shared::Shared, workspace::unknown_image};
+use crate::{shared::Shared, workspace::image_name};
 
 /// What a machine would be made from now. Reads file stamps; the image's content is read the
 /// first time only.
@@ -12,7 +11,7 @@ use crate::{shared::Shared, workspace::unknown_image};
 /// # Errors
 /// When the image is not there or not whole.
 pub(crate) async fn made_of(shared: &Shared, spec: &WorkspaceSpec) -> Result<MadeOf, ToolError> {
-    let name: ImageName = spec.image.parse().map_err(|_| unknown_image(&spec.image))?;
+    let name = image_name(&spec.image)?;
     let image = shared.images.resolve(name).await?;
     let driver = shared.driver(spec.isolation)?;
     let facts = driver.facts();
@@ -23,8 +22,11 @@ pub(crate) async fn made_of(shared: &Shared, spec: &WorkspaceSpec) -> Result<Mad
     };
     add(env!("CARGO_PKG_VERSION").as_bytes());
     // Objects are named by their content.
-    for path in [image.kernel(), image.initrd(), image.rootfs()] {
+    for path in [image.kernel(), image.initrd(), Some(image.rootfs())].into_iter().flatten() {
         add(path.as_os_str().as_encoded_bytes());
+    }
+    if let Some(defaults) = image.defaults() {
+        add(format!("{defaults:?}").as_bytes());
     }
     add(facts.program.as_bytes());
     add(facts.carrier.as_str().as_bytes());

@@ -14,7 +14,7 @@ use super::{
     Msg,
     first_link::{BootError, first_link},
     identity,
-    images::images,
+    images::{DiskBase, images},
     network, take_down,
 };
 use crate::{
@@ -95,7 +95,7 @@ async fn boot(
 
     step(0, "preparing the disk");
     let mut machine = take_down::machine_plan(workspace, plan)?;
-    let (images, made) = images(workspace, plan, start.base.clone()).await?;
+    let (images, made) = images(workspace, plan, start.base.clone(), cx).await?;
     machine.images = images;
     machine.disk = take_down::disk_files(workspace, &start.disk);
     fault_point!("start.before_prepare");
@@ -114,7 +114,7 @@ async fn boot(
     fault_point!("start.after_intent");
     let (memory, token) = start.memory.clone().unzip();
     let handle = launch(workspace, driver.as_ref(), &machine, memory, made.clone()).await?;
-    start.base = made.or(start.base.take());
+    start.base = made.map(|made| made.base).or(start.base.take());
     fault_point!("start.after_launched");
 
     step(2, "waiting for the guest");
@@ -156,7 +156,7 @@ async fn launch(
     driver: &dyn Driver,
     machine: &MachinePlan,
     memory: Option<SnapshotId>,
-    made: Option<PathBuf>,
+    made: Option<DiskBase>,
 ) -> Result<Box<MachineHandle>, ToolError> {
     let launched = match memory {
         None => driver.launch(machine).await?,
@@ -170,7 +170,7 @@ async fn launch(
     // At once: whoever gives the start up from here on has to end it, also before its record is
     // known to the actor.
     let _gone = workspace.actor.send(Msg::Launched(handle.clone()));
-    let made = made.map(|base| Record::DiskMade { base });
+    let made = made.map(|DiskBase { base, defaults }| Record::DiskMade { base, defaults });
     let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
     if let Err(error) = workspace.commit(made.into_iter().chain([record]).collect(), None).await {
         // No record names it, so nobody else would end it before the next start.

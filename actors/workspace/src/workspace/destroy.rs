@@ -96,6 +96,9 @@ async fn remove(
     workspace.shared.volumes.set(workspace.id, &[]);
     workspace.shared.network.leave(workspace.id).await?;
     fault_point!("destroy.after_leave");
+    if let Err(error) = workspace.shared.images.release(workspace.id.to_string()).await {
+        tracing::warn!(%error, "its image counts as used until the next start");
+    }
     workspace.publish(event, json!({ "name": plan.name }));
     workspace.shared.logs.forget(workspace.id).await
 }

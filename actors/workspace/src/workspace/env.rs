@@ -7,6 +7,7 @@ use hivekeep_kernel::{CallCx, Reply, ToolError};
 use super::Workspace;
 use crate::{
     api::execution::{EnvSet, SetEnv},
+    ledger::Ledger,
     records::Record,
 };
 
@@ -46,7 +47,7 @@ impl Workspace {
         }))
     }
 
-    /// The environment of one command: the persistent one under the call's own.
+    /// The environment of one command: the image's under the persistent one under the call's own.
     ///
     /// # Errors
     /// `invalid_input` for a name that is no variable name.
@@ -54,19 +55,29 @@ impl Workspace {
         &self,
         own: BTreeMap<String, String>,
     ) -> Result<Vec<(String, String)>, ToolError> {
-        joined(self.ledger.env.clone(), own)
+        joined(&self.ledger, |_| true, own)
+    }
+
+    /// The working directory of one command: what the call says, or else the image.
+    pub(super) fn working_dir(&self, asked: Option<String>) -> Option<String> {
+        asked.or_else(|| self.ledger.defaults.as_ref()?.working_dir.clone())
     }
 }
 
-/// Variables of a workspace under those of one command.
+/// Variables of one command: the image's under those of the workspace that it inherits under its own.
 ///
 /// # Errors
 /// `invalid_input` for a name that is no variable name.
 pub(crate) fn joined(
-    mut env: BTreeMap<String, String>,
+    ledger: &Ledger,
+    inherits: impl Fn(&str) -> bool,
     own: BTreeMap<String, String>,
 ) -> Result<Vec<(String, String)>, ToolError> {
     own.iter().try_for_each(|(name, value)| check(name, Some(value)))?;
+    let image = ledger.defaults.as_ref();
+    let mut env = image.map(|image| image.env.clone()).unwrap_or_default();
+    let inherited = ledger.env.iter().filter(|(name, _)| inherits(name));
+    env.extend(inherited.map(|(name, value)| (name.clone(), value.clone())));
     env.extend(own);
     Ok(env.into_iter().collect())
 }

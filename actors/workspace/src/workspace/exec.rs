@@ -35,7 +35,7 @@ impl Workspace {
         let request = hivekeep_protocol::RunCommand {
             argv: Argv::Shell(input.command),
             env: self.environment(input.env)?,
-            workdir: input.workdir,
+            workdir: self.working_dir(input.workdir),
             timeout_ms: input.timeout_secs * 1000,
             max_output_bytes: input.max_output_bytes,
         };

@@ -29,6 +29,7 @@ impl Workspace {
             base: base.ok_or_else(|| ToolError::internal("a disk without a base"))?,
             node: node.clone(),
             env: self.ledger.env.clone(),
+            defaults: self.ledger.defaults.clone(),
             network: inherited(&self.handle.shared, self.handle.id),
             _pinned: PinnedFiles::new(self.handle.shared.clone(), node),
         })

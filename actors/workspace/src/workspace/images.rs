@@ -2,23 +2,40 @@
 
 use std::path::PathBuf;
 
-use hivekeep_image::{ImageName, ImageStore};
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_image::{ImageDefaults, ImageName, ImageStore, VerifiedImage};
+use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_machine::{Images, Isolation};
+use hivekeep_oci::{ImagePuller, PullProgress};
 
 use crate::{codes, handle::WorkspaceHandle, records::Planned};
 
+/// What a disk is made over, to be recorded.
+#[derive(Debug, Clone)]
+pub(super) struct DiskBase {
+    pub(super) base: PathBuf,
+    pub(super) defaults: Option<ImageDefaults>,
+}
+
 /// What to boot from. The first start decides about the base of the disk, which is returned
-/// to be recorded; later ones must find it again, whatever image is current by then.
+/// to be recorded; later ones must find it again, whatever image is current by then. An image that
+/// is not here is pulled for the first start, where the policy allows it.
 pub(super) async fn images(
     workspace: &WorkspaceHandle,
     plan: &Planned,
     base: Option<PathBuf>,
-) -> Result<(Images, Option<PathBuf>), ToolError> {
-    let name: ImageName = plan.spec.image.parse().map_err(|_| unknown_image(&plan.spec.image))?;
+    cx: &CallCx,
+) -> Result<(Images, Option<DiskBase>), ToolError> {
+    let name = image_name(&plan.spec.image)?;
     let store = &workspace.shared.images;
-    let image = store.resolve(name).await?;
     let first = base.is_none();
+    let image = match first {
+        true => {
+            let tell =
+                |step: PullProgress| cx.progress.report(share(&step), Some(4.0), text(&step));
+            workspace.shared.puller.ensure(&name, &tell, &cx.cancel).await?
+        }
+        false => store.resolve(name.clone()).await?,
+    };
     let base = match (base, plan.spec.isolation) {
         (Some(base), _) => find_base(store, base).await?,
         (None, Isolation::Vm) => image.rootfs().to_owned(),
@@ -30,14 +47,56 @@ pub(super) async fn images(
             .detail("least", least));
     }
     let vm = plan.spec.isolation == Isolation::Vm;
-    let made = first.then(|| base.clone());
-    let images = Images {
-        kernel: Some(image.kernel().to_owned()),
-        initrd: Some(image.initrd().to_owned()),
+    if vm && image.kernel().is_none() {
+        return Err(no_kernel(&name));
+    }
+    store.hold(base.clone(), workspace.id.to_string()).await?;
+    let made = first.then(|| DiskBase { base: base.clone(), defaults: image.defaults().cloned() });
+    Ok((of(&image, base, vm), made))
+}
+
+fn of(image: &VerifiedImage, base: PathBuf, vm: bool) -> Images {
+    Images {
+        kernel: image.kernel().map(Into::into),
+        initrd: image.initrd().map(Into::into),
         rootfs_ext4: vm.then(|| base.clone()),
         rootfs_tree: (!vm).then_some(base),
-    };
-    Ok((images, made))
+    }
+}
+
+fn no_kernel(name: &ImageName) -> ToolError {
+    let message = format!("image {name} boots with the kernel of base, which is not built");
+    ToolError::new(Layer::Machine, codes::IMAGE_MISSING, message)
+        .next("run: hivekeep image build base")
+}
+
+/// Progress of a pull as a part of the start's first step.
+fn share(step: &PullProgress) -> f64 {
+    match step {
+        PullProgress::Waiting => 0.01,
+        #[expect(clippy::cast_precision_loss, reason = "it is shown")]
+        PullProgress::Fetching { bytes, total } => {
+            0.02 + 0.6 * (*bytes as f64 / (*total).max(1) as f64).min(1.0)
+        }
+        // How much there is to unpack is not known.
+        #[expect(clippy::cast_precision_loss, reason = "it is shown")]
+        PullProgress::Unpacking { bytes } => {
+            let mb = (*bytes >> 20) as f64;
+            0.65 + 0.2 * mb / (mb + 500.0)
+        }
+        PullProgress::Storing => 0.9,
+    }
+}
+
+fn text(step: &PullProgress) -> String {
+    match step {
+        PullProgress::Waiting => "waiting for another build or pull of an image".to_owned(),
+        PullProgress::Fetching { bytes, total } => {
+            format!("pulling the image: {} of {} MiB", bytes >> 20, total >> 20)
+        }
+        PullProgress::Unpacking { bytes } => format!("unpacking the image: {} MiB", bytes >> 20),
+        PullProgress::Storing => "making the image's disk".to_owned(),
+    }
 }
 
 /// The base as it is recorded, or the same object in the folder of images that is used now.
@@ -56,7 +115,18 @@ async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolErr
         .next("restore the image directory; the workspace's own data is intact"))
 }
 
-pub(crate) fn unknown_image(name: &str) -> ToolError {
+/// Name of the image that a text names.
+///
+/// # Errors
+/// `image_unknown` for what is no name, `image_reference` for what is no valid reference.
+pub(crate) fn image_name(text: &str) -> Result<ImageName, ToolError> {
+    ImagePuller::name_of(text).map_err(|error| match error {
+        hivekeep_oci::Error::Store(_) => unknown_image(text),
+        other => other.into(),
+    })
+}
+
+fn unknown_image(name: &str) -> ToolError {
     ToolError::not_found(Layer::Machine, codes::IMAGE_UNKNOWN, "image", name)
         .next("`hivekeep image list` shows the images; `hivekeep image build base` makes one")
 }

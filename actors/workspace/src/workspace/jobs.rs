@@ -45,7 +45,7 @@ impl Workspace {
             job_id: job.to_string(),
             argv: Argv::Shell(command.clone()),
             env: self.environment(env)?,
-            workdir,
+            workdir: self.working_dir(workdir),
             spool_bytes: DEFAULT_SPOOL_BYTES,
         };
         let (mut link_state, cx, workspace) =

@@ -240,7 +240,7 @@ async fn save(
     let memory_into = with_memory.then(|| memory_folder(workspace, node.id));
     let mut own = take_down::machine_plan(workspace, plan)?;
     own.disk = take_down::disk_files(workspace, disk);
-    own.images = images(workspace, plan, base).await?.0;
+    own.images = images(workspace, plan, base, cx).await?.0;
     let new_top = Artifact::Layer(top).path(&workspace.shared.folders);
     cx.progress.report(0.0, Some(2.0), "the guest writes its cache to its disk");
     // What stands still keeps its cache: its memory has it, and a disk alone is as after a power

@@ -27,6 +27,10 @@ impl Workspaces {
         let members = members.map(|ledger| ledger.plan.id).collect();
         let retained = self.shared.network.retain(members).await;
         retained.map_err(|error| Fault::new(error.to_text()))?;
+        let bases = ledgers.iter().filter(|ledger| ledger.failed.is_none());
+        let bases = bases.filter_map(|it| Some((it.plan.id.to_string(), it.base.clone()?)));
+        let held = self.shared.images.replace_uses(bases.collect()).await;
+        held.map_err(|error| Fault::new(error.to_string()))?;
         // A creation that was under way when an earlier manager ended is undone.
         self.shared.fresh.clear();
         for ledger in &ledgers {

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use hivekeep_image::ImageName;
 use hivekeep_kernel::{
     Address, CallCx, Reply, ToolError, WorkspaceId, fault_point, ports::NetworkWish,
 };
@@ -62,6 +61,7 @@ impl Workspaces {
             let _passing = shared.traffic.pass();
             let Planned { name, spec, network, .. } = claims.plan().clone();
             shared.may_wish(spec.isolation, &network).await?;
+            may_use_image(&shared, &spec).await?;
             claims.reserve(&cx).await?;
             let (workspace_id, from_pool) = match claim::take(&shared, &manager, claims).await? {
                 Ok(member) => (member, true),
@@ -93,9 +93,8 @@ impl Workspaces {
     pub(super) fn spec(&self, input: &WorkspaceCreate) -> Result<WorkspaceSpec, ToolError> {
         let options = &self.shared.options;
         let image = input.base_image.clone().unwrap_or_else(|| options.default_image.clone());
-        image.parse::<ImageName>().map_err(|_| workspace::unknown_image(&image))?;
         let spec = WorkspaceSpec {
-            image,
+            image: workspace::image_name(&image)?.to_string(),
             isolation: input.isolation.unwrap_or(options.isolation),
             vcpus: input.vcpus.unwrap_or(options.default_vcpus),
             memory_mb: input.memory_mb.unwrap_or(options.default_memory_mb),
@@ -104,6 +103,11 @@ impl Workspaces {
         check_size(options, &spec)?;
         Ok(spec)
     }
+}
+
+/// Refuses an image that is not here and may not be pulled, before anything is made.
+pub(super) async fn may_use_image(shared: &Shared, spec: &WorkspaceSpec) -> Result<(), ToolError> {
+    Ok(shared.puller.may_use(&workspace::image_name(&spec.image)?).await?)
 }
 
 /// A workspace that was made.

@@ -68,6 +68,7 @@ impl Workspaces {
         Ok(Reply::later(async move {
             let _entered = entered;
             ask::internet::check(&*shared.network, setup.allow_internet).await?;
+            create::may_use_image(&shared, &claims.plan().spec).await?;
             claims.reserve(&cx).await?;
             let (plan, address) = create::spawn_claimed(&shared, &manager, claims).await?;
             // Planned and counted: from here on it only waits for the new workspace.

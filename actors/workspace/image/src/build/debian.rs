@@ -14,7 +14,7 @@ use super::full::Workshop;
 use super::run::{run, tool};
 use super::{apt, etc};
 use crate::tree::Owners;
-use crate::{Error, Package, Result};
+use crate::{Error, FileOwner, Package, Result};
 
 /// Packages installed on top of the minimal system.
 pub(super) const INCLUDE: &str = "git,ca-certificates,procps";
@@ -78,7 +78,7 @@ fn left_behind(path: &str) -> bool {
 }
 
 /// Unpacks the archive and returns the owners of everything that is not root's. Blocks.
-fn unpack(archive: &Path, tree: &Path) -> Result<HashMap<String, (u32, u32)>> {
+fn unpack(archive: &Path, tree: &Path) -> Result<HashMap<String, FileOwner>> {
     let doing = "unpack";
     fs::create_dir(tree).map_err(Error::io("create", tree))?;
     fs::set_permissions(tree, fs::Permissions::from_mode(0o755))
@@ -98,11 +98,12 @@ fn unpack(archive: &Path, tree: &Path) -> Result<HashMap<String, (u32, u32)>> {
             continue;
         }
         let header = entry.header();
-        let owner = (
-            u32::try_from(header.uid().map_err(Error::io(doing, archive))?).unwrap_or(0),
-            u32::try_from(header.gid().map_err(Error::io(doing, archive))?).unwrap_or(0),
-        );
-        if owner != (0, 0) {
+        let owner = FileOwner {
+            uid: u32::try_from(header.uid().map_err(Error::io(doing, archive))?).unwrap_or(0),
+            gid: u32::try_from(header.gid().map_err(Error::io(doing, archive))?).unwrap_or(0),
+            capability: None,
+        };
+        if owner != FileOwner::default() {
             owners.insert(name.to_owned(), owner);
         }
         entry.unpack_in(tree).map_err(Error::io(doing, &path))?;

@@ -25,6 +25,8 @@ use crate::{Error, MAX_DISK_GB, Result};
 const LIMIT: Duration = Duration::from_secs(600);
 const BLOCK_BYTES: u64 = 4096;
 const MIB: u64 = 1 << 20;
+/// As [`SETTINGS`] has it.
+const BYTES_PER_INODE: u64 = 16384;
 
 /// Settings of mke2fs, part of the recipe: a change here makes built images out of date.
 pub(super) const SETTINGS: &str = "[defaults]
@@ -47,6 +49,13 @@ pub(super) fn size_for(list: &List) -> u64 {
     (data + data / 6 + 32 * MIB).next_multiple_of(16 * MIB)
 }
 
+/// Number of inodes, where a tree of many small files needs more than its size gives.
+fn inodes_for(list: &List) -> Vec<String> {
+    let needed = list.0.len() as u64 + list.0.len() as u64 / 4 + 64;
+    let given = size_for(list) / BYTES_PER_INODE;
+    if needed > given { vec!["-N".to_owned(), needed.to_string()] } else { Vec::new() }
+}
+
 /// Makes the filesystem at `out` from `tree`, whose entries are `list`; the owners are those of the
 /// list, whoever builds. `work` is for scratch files.
 pub(super) async fn make(
@@ -67,6 +76,7 @@ pub(super) async fn make(
         .env("MKE2FS_CONFIG", &config)
         .args(["-q", "-F", "-t", "ext4", "-m", "0", "-L", "hivekeep", "-J", "size=16", "-E"])
         .arg(format!("lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0,resize={grow_to}"))
+        .args(inodes_for(list))
         .arg("-d")
         .arg(tree)
         .arg(out);
@@ -91,7 +101,7 @@ pub(super) async fn set_owners(
     cancel: &CancellationToken,
 ) -> Result<()> {
     let script = work.join("owners.debugfs");
-    fs::write(&script, chown_script(list)).map_err(Error::io("write", &script))?;
+    fs::write(&script, chown_script(list)?).map_err(Error::io("write", &script))?;
     let mut debugfs = Command::new(tool("debugfs")?);
     debugfs.arg("-w").arg("-f").arg(&script).arg(out);
     run(debugfs, LIMIT, cancel).await?;

@@ -82,15 +82,16 @@ async fn stages(
     steps.next(format!("kernel ({})", request.kernel));
     let kernel = get_kernel(shop, &apt, request).await?;
     steps.next(format!("root filesystem of {}", request.name));
-    let (tree, owners, mut packages) = match request.name {
-        ImageName::Base => base::make(shop, &apt).await?,
+    let (tree, owners, mut packages) = match &request.name {
         ImageName::Debian => debian::make(shop).await?,
+        // A pulled image is not built.
+        ImageName::Base | ImageName::Pulled(_) => base::make(shop, &apt).await?,
     };
     packages.push(kernel.package.clone());
     packages.sort_by(|a, b| a.name.cmp(&b.name));
     packages.dedup();
     steps.next("ext4 image");
-    let ext4 = make_ext4(shop, &tree, &owners).await?;
+    let ext4 = make_ext4(shop.store, &tree, &owners, &shop.work, shop.cancel).await?;
     Ok(Parts { kernel, packages, ext4, tree, owners })
 }
 
@@ -106,7 +107,7 @@ fn finish(
     let initrd = initrd::assemble(&modules, &guest.bytes)?;
     let manifest = Manifest {
         format: Manifest::FORMAT,
-        name: request.name,
+        name: request.name.clone(),
         built_at: Utc::now(),
         kernel: parts.kernel.kernel,
         kernel_choice: request.kernel,
@@ -120,15 +121,22 @@ fn finish(
         recipe,
         kernel_recipe: kernel::recipe(request.kernel, request.suite),
     };
-    manifest.save(&inner.manifest_path(manifest.name))?;
+    manifest.save(&inner.manifest_path(&manifest.name))?;
     Ok(manifest)
 }
 
-async fn make_ext4(shop: &Workshop<'_>, tree: &Path, owners: &Owners) -> Result<PathBuf> {
-    let out = shop.work.join("rootfs.ext4");
+/// Makes the disk of a tree in the work folder.
+pub(crate) async fn make_ext4(
+    store: &ImageStore,
+    tree: &Path,
+    owners: &Owners,
+    work: &Path,
+    cancel: &CancellationToken,
+) -> Result<PathBuf> {
+    let out = work.join("rootfs.ext4");
     let (scanned, owners) = (tree.to_path_buf(), owners.clone());
-    let list = shop.store.blocking(move |_| tree::scan(&scanned, &owners)).await?;
-    ext4::make(tree, &list, &out, &shop.work, shop.cancel).await?;
+    let list = store.blocking(move |_| tree::scan(&scanned, &owners)).await?;
+    ext4::make(tree, &list, &out, work, cancel).await?;
     Ok(out)
 }
 
@@ -148,7 +156,7 @@ async fn get_kernel(shop: &Workshop<'_>, apt: &Apt<'_>, request: &BuildRequest) 
 }
 
 fn shared_kernel(inner: &Inner, wanted: ContentHash) -> Option<Kernel> {
-    ImageName::ALL.into_iter().find_map(|name| {
+    ImageName::BUILT.iter().find_map(|name| {
         let manifest = inner.manifest(name).ok()??;
         if manifest.kernel_recipe != wanted {
             return None;

@@ -179,8 +179,11 @@ async fn owners_are_set_inside_the_image_for_a_builder_that_is_not_root() {
     fs::create_dir_all(tree.join("var/mail box")).unwrap();
     fs::write(tree.join("var/file"), "x").unwrap();
     fs::set_permissions(tree.join("var/file"), fs::Permissions::from_mode(0o4755)).unwrap();
-    let listed =
-        HashMap::from([("var/mail box".to_owned(), (7, 8)), ("var/file".to_owned(), (9, 10))]);
+    let owner = |uid, gid| crate::FileOwner { uid, gid, capability: None };
+    let listed = HashMap::from([
+        ("var/mail box".to_owned(), owner(7, 8)),
+        ("var/file".to_owned(), owner(9, 10)),
+    ]);
     let list = tree::scan(&tree, &Owners::Listed(listed)).unwrap();
     let out = folder.path().join("rootfs.ext4");
     ext4::make(&tree, &list, &out, folder.path(), &cancel).await.unwrap();
@@ -237,10 +240,9 @@ async fn base_is_built_kept_and_renewed() {
     assert_eq!(*told.lock().unwrap(), [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]);
     assert_eq!(fs::read_dir(store.inner.temp()).unwrap().count(), 0);
     let image = store.resolve(ImageName::Base).await.unwrap();
-    assert_eq!(image.manifest(), &built.manifest);
-    let kernel = fs::read(image.kernel()).unwrap();
+    let kernel = fs::read(image.kernel().unwrap()).unwrap();
     assert!(elf::pvh_entry(&kernel).unwrap().is_some());
-    let order = initrd::load_order(&fs::read(image.initrd()).unwrap());
+    let order = initrd::load_order(&fs::read(image.initrd().unwrap()).unwrap());
     let place = |name: &str| order.iter().position(|file| file == name);
     // A module comes after its dependencies; what is built in is not in the list.
     for (first, then) in [

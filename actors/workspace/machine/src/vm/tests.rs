@@ -42,8 +42,8 @@ pub(super) fn open(root: &Path, options: Options) -> VmDriver {
 pub(super) async fn bootable(root: &Path) -> Result<MachinePlan, String> {
     let image = fake::image().await?;
     let mut plan = fake::plan("ws_boot", root);
-    plan.images.kernel = Some(image.kernel().to_owned());
-    plan.images.initrd = Some(image.initrd().to_owned());
+    plan.images.kernel = Some(image.kernel().unwrap().to_owned());
+    plan.images.initrd = Some(image.initrd().unwrap().to_owned());
     plan.images.rootfs_ext4 = Some(image.rootfs().to_owned());
     tools::find(Path::new("qemu-system-x86_64"), QEMU_REMEDY).map_err(|error| error.to_string())?;
     Ok(plan)

@@ -366,6 +366,7 @@ impl Daemon {
             logs: WorkspaceLogSet::new(journal.clone(), below("disks")),
             network: network.clone(),
             volumes: Arc::new(NoVolumes),
+            puller: hivekeep_oci::ImagePuller::new(images.store.clone(), Default::default()),
             images: images.store.clone(),
             drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
             directory: Default::default(),

@@ -1,0 +1,162 @@
+//! Pulled images: manifests of container images, kept beside those of built ones.
+//!
+//! A pulled image has no kernel of its own: a machine boots it with the kernel and the initrd of
+//! `base`, or else of `debian`, and so always with the present guest daemon.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::build::make_ext4;
+use super::files::write_durably;
+use super::store::Inner;
+use super::tree::Owners;
+use super::{Error, ImageName, ImageStore, ObjectRef, PulledName, Result, TreeRef};
+
+/// Version of the format, raised when a field changes its meaning.
+const FORMAT: u32 = 1;
+
+/// What commands of a workspace begin with, as the image says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageDefaults {
+    /// Environment.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// User, `NAME|ID[:GROUP|ID]`. Recorded; commands run as root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Working directory, absolute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// Program and its first arguments. Recorded; nothing is started by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub entrypoint: Vec<String>,
+    /// Arguments, or the program where there is no entry point. Recorded as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+}
+
+/// Owner of an entry of a tree, and what only root could put on a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct FileOwner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Attribute `security.capability` in hexadecimal digits.
+    pub capability: Option<String>,
+}
+
+/// Manifest of a pulled image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PulledImage {
+    format: u32,
+    /// Name of the image.
+    pub name: ImageName,
+    /// Where it came from, as it was asked for.
+    pub reference: String,
+    /// Digest of its manifest or index, where it came with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// When.
+    pub pulled_at: DateTime<Utc>,
+    /// Root filesystem: raw ext4, sparse.
+    pub rootfs_ext4: ObjectRef,
+    /// Root filesystem as a directory.
+    pub rootfs_tree: TreeRef,
+    /// What commands begin with.
+    pub defaults: ImageDefaults,
+    /// Number of devices and pipes below `dev/` that the tree does not have.
+    #[serde(default)]
+    pub devices_left_out: u64,
+    /// Number of extended attributes that the tree does not have.
+    #[serde(default)]
+    pub xattrs_left_out: u64,
+}
+
+/// Tree that shall become an image.
+#[derive(Debug)]
+pub struct Adoption {
+    /// Name to be.
+    pub name: PulledName,
+    /// See [`PulledImage`].
+    pub reference: String,
+    /// See [`PulledImage`].
+    pub digest: Option<String>,
+    /// See [`PulledImage`].
+    pub defaults: ImageDefaults,
+    /// See [`PulledImage`].
+    pub devices_left_out: u64,
+    /// See [`PulledImage`].
+    pub xattrs_left_out: u64,
+    /// Folder of the work, with the tree in it; below the store's folder of unfinished work.
+    pub work: PathBuf,
+    /// The tree.
+    pub tree: PathBuf,
+    /// Owners and capabilities of what is not plainly root's, by path.
+    pub owners: HashMap<String, FileOwner>,
+}
+
+impl PulledImage {
+    /// Reads and checks a manifest. `Ok(None)` when there is no such file. Blocks.
+    pub(super) fn load(path: &Path, name: &ImageName) -> Result<Option<Self>> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read", path)(error)),
+        };
+        let refuse = |reason: String| Error::Manifest { path: path.to_path_buf(), reason };
+        let image: Self =
+            serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
+        if image.format != FORMAT {
+            let format = image.format;
+            return Err(refuse(format!("it has format {format}, this version reads {FORMAT}")));
+        }
+        if image.name != *name {
+            return Err(refuse(format!("it describes image `{}`", image.name)));
+        }
+        if image.rootfs_ext4.file.contains('/') || image.rootfs_ext4.file.starts_with('.') {
+            return Err(refuse(format!("`{}` is not a file name", image.rootfs_ext4.file)));
+        }
+        Ok(Some(image))
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(self).expect("a manifest is plain data");
+        text.push('\n');
+        write_durably(path, text.as_bytes())
+    }
+}
+
+/// Makes an image of a tree; see [`ImageStore::adopt`].
+pub(super) async fn adopt(
+    store: &ImageStore,
+    adoption: Adoption,
+    cancel: &CancellationToken,
+) -> Result<PulledImage> {
+    let owners = Owners::Listed(adoption.owners.clone());
+    let ext4 = make_ext4(store, &adoption.tree, &owners, &adoption.work, cancel).await?;
+    store.blocking(move |inner| finish(inner, adoption, &ext4, &owners)).await
+}
+
+fn finish(inner: &Inner, adoption: Adoption, ext4: &Path, owners: &Owners) -> Result<PulledImage> {
+    let image = PulledImage {
+        format: FORMAT,
+        name: ImageName::Pulled(adoption.name),
+        reference: adoption.reference,
+        digest: adoption.digest,
+        pulled_at: Utc::now(),
+        rootfs_ext4: inner.objects.put_file(ext4, "rootfs.ext4", None)?,
+        rootfs_tree: inner.objects.put_tree(&adoption.tree, owners)?,
+        defaults: adoption.defaults,
+        devices_left_out: adoption.devices_left_out,
+        xattrs_left_out: adoption.xattrs_left_out,
+    };
+    image.save(&inner.manifest_path(&image.name))?;
+    Ok(image)
+}

@@ -1,0 +1,267 @@
+//! References to objects: which workspaces have a disk over which object, and removal of images
+//! and objects that nothing refers to.
+//!
+//! A use is an empty file `uses/<hash>/<user>`, made before the disk is. The daemon compares them
+//! with its records when it starts and leaves the mark `uses/complete`; without the mark nothing is
+//! removed.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use hivekeep_trees::remove_tree;
+
+use super::files::sync_dir;
+use super::objects::OBJECTS;
+use super::store::Inner;
+use super::{ContentHash, Error, ImageName, ImageState, ObjectName, Result};
+
+const USES: &str = "uses";
+const COMPLETE: &str = "complete";
+
+/// What a removal took away.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RemovedImages {
+    /// Names of images.
+    pub images: Vec<ImageName>,
+    /// Number of objects.
+    pub objects: u64,
+    /// Bytes on the disk that are free again.
+    pub bytes: u64,
+}
+
+/// What shall be removed of what nothing uses.
+#[derive(Debug, Clone, Copy)]
+pub struct PruneTerms {
+    /// Minimum age.
+    pub age: Duration,
+    /// Free bytes of the file system below which no age counts.
+    pub min_free_bytes: u64,
+}
+
+impl Inner {
+    fn uses(&self) -> PathBuf {
+        self.root.join(USES)
+    }
+
+    /// Records that a user has a disk over an object. Durable on return. Blocks.
+    pub(super) fn hold(&self, base: &Path, user: &str) -> Result<()> {
+        let Some(ObjectName { hash, .. }) = ObjectName::of(base) else { return Ok(()) };
+        let folder = self.uses().join(hash.to_string());
+        let file = folder.join(user);
+        if file.exists() {
+            return Ok(());
+        }
+        fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
+        File::create(&file).map_err(Error::io("create", &file))?;
+        sync_dir(&folder)?;
+        sync_dir(&self.uses())?;
+        // A removal looks at the uses after it took the object away from its name.
+        if base.exists() {
+            return Ok(());
+        }
+        let _unheld = fs::remove_file(&file);
+        let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+        Err(Error::Io { doing: "use", path: base.to_owned(), source })
+    }
+
+    /// Forgets all uses of a user. Blocks.
+    pub(super) fn release(&self, user: &str) -> Result<()> {
+        for folder in list(&self.uses())?.into_iter().filter(|path| path.is_dir()) {
+            let file = folder.join(user);
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &file)(error));
+                }
+                _ => {}
+            }
+            let _still_used = fs::remove_dir(&folder);
+        }
+        Ok(())
+    }
+
+    /// Makes the uses exactly these: bases by user. Blocks.
+    pub(super) fn replace_uses(&self, uses: &[(String, PathBuf)]) -> Result<()> {
+        let users: HashSet<_> = uses.iter().map(|(user, _)| user.as_str()).collect();
+        for folder in list(&self.uses())?.into_iter().filter(|path| path.is_dir()) {
+            for file in list(&folder)? {
+                let user = file.file_name().and_then(|name| name.to_str());
+                if !user.is_some_and(|user| users.contains(user)) {
+                    fs::remove_file(&file).map_err(Error::io("remove", &file))?;
+                }
+            }
+            let _still_used = fs::remove_dir(&folder);
+        }
+        for (user, base) in uses {
+            // A base that is gone is told when the workspace starts.
+            if base.exists() {
+                self.hold(base, user)?;
+            }
+        }
+        let mark = self.uses().join(COMPLETE);
+        fs::write(&mark, "").map_err(Error::io("write", &mark))
+    }
+
+    /// Users of objects. Blocks.
+    pub(super) fn users(&self) -> Result<BTreeMap<String, BTreeSet<String>>> {
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let mut users = BTreeMap::new();
+        for folder in list(&self.uses())?.into_iter().filter(|path| path.is_dir()) {
+            let of: BTreeSet<_> = list(&folder)?.iter().filter_map(|file| name(file)).collect();
+            users.extend(name(&folder).filter(|_| !of.is_empty()).map(|hash| (hash, of)));
+        }
+        Ok(users)
+    }
+
+    /// Removes a pulled image and those of its objects that no other image has. Legal under the
+    /// lock. Blocks.
+    ///
+    /// # Errors
+    /// `InUse`; `Missing` when there is no such image.
+    pub(super) fn remove_image(&self, name: &ImageName) -> Result<RemovedImages> {
+        self.may_remove()?;
+        let state = self.state(name);
+        if let ImageState::NotBuilt = state {
+            return Err(Error::missing(name, "nothing of this name is pulled"));
+        }
+        let hashes = hashes(&state);
+        let users = self.users()?;
+        let used: BTreeSet<_> =
+            hashes.iter().filter_map(|hash| users.get(hash)).flatten().collect();
+        if !used.is_empty() {
+            let users = used.into_iter().cloned().collect();
+            return Err(Error::InUse { image: name.clone(), users });
+        }
+        let path = self.manifest_path(name);
+        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        sync_dir(super::files::parent(&path))?;
+        let mut removed = RemovedImages { images: vec![name.clone()], ..Default::default() };
+        let wanted = self.wanted()?;
+        for hash in hashes.iter().filter(|hash| !wanted.contains(*hash)) {
+            self.remove_object(hash, &mut removed)?;
+        }
+        Ok(removed)
+    }
+
+    /// Removes pulled images that nothing uses and objects that no image has, where they are old
+    /// enough or room is short. Legal under the lock. Blocks.
+    pub(super) fn prune(&self, terms: PruneTerms) -> Result<RemovedImages> {
+        self.may_remove()?;
+        let mut removed = RemovedImages::default();
+        let wanted = self.wanted()?;
+        for object in list(&self.root.join(OBJECTS))? {
+            let Some(hash) = object.file_name().and_then(|name| name.to_str()) else { continue };
+            if !wanted.contains(hash) && self.is_due(&object, terms)? {
+                self.remove_object(hash, &mut removed)?;
+            }
+        }
+        let mut images = Vec::new();
+        for name in self.pulled_names()? {
+            let path = self.manifest_path(&name);
+            let meta = fs::metadata(&path).and_then(|meta| meta.modified());
+            images.push((meta.map_err(Error::io("stat", &path))?, name, path));
+        }
+        images.sort();
+        for (_, name, path) in images {
+            if !self.is_due(&path, terms)? {
+                continue;
+            }
+            match self.remove_image(&name) {
+                Err(Error::InUse { .. }) => {}
+                gone => {
+                    let gone = gone?;
+                    removed.images.extend(gone.images);
+                    removed.objects += gone.objects;
+                    removed.bytes += gone.bytes;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    fn is_due(&self, path: &Path, terms: PruneTerms) -> Result<bool> {
+        let modified = fs::metadata(path).and_then(|meta| meta.modified());
+        let modified = modified.map_err(Error::io("stat", path))?;
+        let age = SystemTime::now().duration_since(modified).unwrap_or_default();
+        Ok(age >= terms.age || self.free_bytes()? < terms.min_free_bytes)
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root).map_err(Error::io("look at", &self.root))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn may_remove(&self) -> Result<()> {
+        if self.uses().join(COMPLETE).exists() { Ok(()) } else { Err(Error::UsesUnknown) }
+    }
+
+    /// Objects that an image or a disk needs.
+    fn wanted(&self) -> Result<BTreeSet<String>> {
+        let mut wanted: BTreeSet<_> = self.users()?.into_keys().collect();
+        for name in ImageName::BUILT.into_iter().chain(self.pulled_names()?) {
+            match self.state(&name) {
+                // What an unreadable manifest names is not known.
+                ImageState::Unreadable { .. } => return Err(Error::UsesUnknown),
+                state => wanted.extend(hashes(&state)),
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Moves an object out of its name, looks once more for users, and removes it.
+    fn remove_object(&self, hash: &str, removed: &mut RemovedImages) -> Result<()> {
+        let object = self.root.join(OBJECTS).join(hash);
+        let aside = self.temp().join(format!("removed-{}", uuid::Uuid::new_v4().simple()));
+        match fs::rename(&object, &aside) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            moved => moved.map_err(Error::io("move", &object))?,
+        }
+        if self.users()?.contains_key(hash) {
+            return fs::rename(&aside, &object).map_err(Error::io("move", &aside));
+        }
+        removed.bytes += bytes_on_disk(&aside);
+        removed.objects += 1;
+        remove_tree(&aside).map_err(Error::io("remove", &aside))
+    }
+}
+
+/// Objects that an image is made of.
+fn hashes(state: &ImageState) -> Vec<String> {
+    let text = |hash: ContentHash| hash.to_string();
+    match state {
+        ImageState::Built(image) => {
+            let files = [&image.kernel, &image.modules, &image.initrd, &image.rootfs_ext4];
+            let tree = image.rootfs_tree.iter().map(|tree| tree.hash);
+            files.into_iter().map(|file| file.hash).chain(tree).map(text).collect()
+        }
+        ImageState::Pulled(image) => {
+            [image.rootfs_ext4.hash, image.rootfs_tree.hash].map(text).to_vec()
+        }
+        ImageState::NotBuilt | ImageState::Unreadable { .. } => Vec::new(),
+    }
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(Error::io("list", folder))?,
+    };
+    entries
+        .map(|entry| entry.map(|entry| entry.path()).map_err(Error::io("list", folder)))
+        .collect()
+}
+
+/// Room that a tree takes, as far as it can be looked at. Its depth is bounded: it was listed when
+/// it was made.
+pub(super) fn bytes_on_disk(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
+    // A file with several names counts once for each of them, by its share.
+    let own = meta.blocks() * 512 / if meta.is_dir() { 1 } else { meta.nlink().max(1) };
+    if !meta.is_dir() {
+        return own;
+    }
+    let below = fs::read_dir(path).into_iter().flatten().flatten();
+    own + below.map(|entry| bytes_on_disk(&entry.path())).sum::<u64>()
+}

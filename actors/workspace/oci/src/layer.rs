@@ -1,0 +1,159 @@
+//! Layer archives: decompression within a budget, checked by the digest of what comes out.
+
+use std::{
+    cell::Cell,
+    fs::File,
+    io::{self, BufReader, Read, Seek, SeekFrom},
+};
+
+use flate2::bufread::MultiGzDecoder;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, PullLimits, Result, Sha256Digest};
+
+/// Largest window of zstd that is accepted, as the `zstd` program has it: 128 MiB.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// Packing of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerPacking {
+    /// Tar archive as it is.
+    Plain,
+    /// Compressed by gzip.
+    Gzip,
+    /// Compressed by zstd.
+    Zstd,
+}
+
+impl LayerPacking {
+    /// Packing that the first bytes of a file show.
+    pub(crate) fn of_magic(head: &[u8]) -> Self {
+        match head {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// Part of a file that is a layer.
+#[derive(Debug)]
+pub struct LayerFile {
+    /// File, which may hold other things too.
+    pub file: File,
+    /// Where the layer begins.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Its packing.
+    pub packing: LayerPacking,
+    /// Digest of the archive in it.
+    pub diff_id: Sha256Digest,
+}
+
+impl LayerFile {
+    /// Archive in the layer. What it gives counts against the budget.
+    pub(crate) fn open<'a>(mut self, budget: &'a Budget<'_>) -> Result<Box<dyn Read + 'a>> {
+        let opening = || "open a layer";
+        self.file.seek(SeekFrom::Start(self.offset)).map_err(Error::io(opening()))?;
+        let raw = BufReader::with_capacity(128 << 10, self.file.take(self.bytes));
+        Ok(match self.packing {
+            LayerPacking::Plain => Box::new(Metered { inner: raw, budget }),
+            LayerPacking::Gzip => Box::new(Metered { inner: MultiGzDecoder::new(raw), budget }),
+            LayerPacking::Zstd => {
+                let mut inner =
+                    zstd::stream::read::Decoder::with_buffer(raw).map_err(Error::io(opening()))?;
+                inner.window_log_max(ZSTD_WINDOW_LOG).map_err(Error::io(opening()))?;
+                Box::new(Metered { inner, budget })
+            }
+        })
+    }
+}
+
+/// Bytes and entries that the layers of one image may still have.
+pub(crate) struct Budget<'a> {
+    limits: PullLimits,
+    bytes: Cell<u64>,
+    entries: Cell<u64>,
+    cancel: &'a CancellationToken,
+    /// Told the bytes unpacked so far.
+    tell: &'a (dyn Fn(u64) + Send + Sync),
+    exceeded: Cell<bool>,
+}
+
+impl<'a> Budget<'a> {
+    pub(crate) fn new(
+        limits: PullLimits,
+        cancel: &'a CancellationToken,
+        tell: &'a (dyn Fn(u64) + Send + Sync),
+    ) -> Self {
+        Self {
+            limits,
+            bytes: Cell::default(),
+            entries: Cell::default(),
+            cancel,
+            tell,
+            exceeded: Cell::default(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries.get()
+    }
+
+    /// Counts an entry.
+    pub(crate) fn entry(&self) -> Result<()> {
+        self.entries.set(self.entries.get() + 1);
+        if self.entries.get() <= self.limits.entries {
+            return Ok(());
+        }
+        let (what, key) = ("entries", "workspace.images.max_entries");
+        Err(Error::TooLarge { what, key, limit: self.limits.entries })
+    }
+
+    /// Error of a layer that could not be read: the limit's, the caller's or its own.
+    pub(crate) fn error_of(&self, layer: usize, error: &io::Error) -> Error {
+        if self.exceeded.get() {
+            let (what, key) = ("bytes unpacked", "workspace.images.max_unpacked_mb");
+            return Error::TooLarge { what, key, limit: self.limits.unpacked_bytes };
+        }
+        if self.cancel.is_cancelled() {
+            return Error::Cancelled;
+        }
+        Error::BadLayer { layer, reason: error.to_string() }
+    }
+
+    fn take(&self, got: usize) -> io::Result<()> {
+        let before = self.bytes.get();
+        let bytes = before.saturating_add(got as u64);
+        self.bytes.set(bytes);
+        if bytes > self.limits.unpacked_bytes {
+            self.exceeded.set(true);
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other("cancelled"));
+        }
+        if bytes >> 20 != before >> 20 {
+            (self.tell)(bytes);
+        }
+        Ok(())
+    }
+}
+
+struct Metered<'a, 'b, R> {
+    inner: R,
+    budget: &'a Budget<'b>,
+}
+
+impl<R: Read> Read for Metered<'_, '_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(buffer)?;
+        self.budget.take(got)?;
+        Ok(got)
+    }
+}

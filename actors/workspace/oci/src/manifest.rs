@@ -1,0 +1,194 @@
+//! Manifests and indexes: from a document to the layers for this platform.
+
+use oci_spec::image::{Arch, Descriptor, ImageIndex, ImageManifest, MediaType, Os};
+use serde::{Deserialize, de::IgnoredAny};
+
+use crate::{Error, PullLimits, Result, Sha256Digest, layer::LayerPacking, limits::DOCUMENT_BYTES};
+
+/// Media types that registries are asked for.
+pub(crate) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.oci.image.index.v1+json, \
+     application/vnd.docker.distribution.manifest.v2+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// Blob of an image: where its bytes are, and what they must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlobRef {
+    pub(crate) digest: Sha256Digest,
+    pub(crate) bytes: u64,
+}
+
+impl BlobRef {
+    fn of(descriptor: &Descriptor) -> Result<Self> {
+        let digest = descriptor.digest().to_string().parse()?;
+        Ok(Self { digest, bytes: descriptor.size() })
+    }
+
+    /// The same, for what is held in memory.
+    pub(crate) fn document(descriptor: &Descriptor) -> Result<Self> {
+        let blob = Self::of(descriptor)?;
+        if blob.bytes > DOCUMENT_BYTES {
+            let what = "a manifest or configuration in bytes";
+            return Err(Error::TooLarge { what, key: "document_bytes", limit: DOCUMENT_BYTES });
+        }
+        Ok(blob)
+    }
+}
+
+/// Manifest of one platform.
+#[derive(Debug)]
+pub(crate) struct PlatformManifest {
+    pub(crate) config: BlobRef,
+    /// Layers, lowest first.
+    pub(crate) layers: Vec<(BlobRef, LayerPacking)>,
+}
+
+/// What a document is.
+#[derive(Debug)]
+pub(crate) enum Document {
+    /// An index: the blob that is for this platform.
+    Chosen(BlobRef),
+    /// A manifest.
+    Manifest(PlatformManifest),
+}
+
+/// The members that tell the two apart. A document that has both is read differently by
+/// different programs (CVE-2021-41190).
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Shape {
+    schema_version: u32,
+    manifests: Option<IgnoredAny>,
+    layers: Option<IgnoredAny>,
+}
+
+/// Reads a document that was checked by its digest.
+pub(crate) fn read(bytes: &[u8], limits: &PullLimits) -> Result<Document> {
+    let bad = |error: serde_json::Error| Error::unsupported(format!("its manifest: {error}"));
+    let shape: Shape = serde_json::from_slice(bytes).map_err(bad)?;
+    if shape.schema_version != 2 {
+        return Err(Error::unsupported(format!("manifest schema {}", shape.schema_version)));
+    }
+    match (shape.manifests, shape.layers) {
+        (Some(_), None) => choose(&serde_json::from_slice(bytes).map_err(bad)?),
+        (None, Some(_)) => manifest(&serde_json::from_slice(bytes).map_err(bad)?, limits),
+        _ => Err(Error::unsupported("its manifest is neither one image's nor an index")),
+    }
+}
+
+fn choose(index: &ImageIndex) -> Result<Document> {
+    let ours = index.manifests().iter().find(|entry| {
+        entry.platform().as_ref().is_some_and(|platform| {
+            (platform.os(), platform.architecture()) == (&Os::Linux, &Arch::Amd64)
+        })
+    });
+    // An index of one image may leave the platform out; the configuration is checked anyway.
+    let only = || match index.manifests().as_slice() {
+        [one] if one.platform().is_none() => Some(one),
+        _ => None,
+    };
+    let chosen = ours.or_else(only);
+    let chosen = chosen.ok_or_else(|| Error::unsupported("its index has none for linux/amd64"))?;
+    BlobRef::document(chosen).map(Document::Chosen)
+}
+
+fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> Result<Document> {
+    let layers = manifest.layers();
+    if layers.len() > limits.layers {
+        let limit = limits.layers as u64;
+        return Err(Error::TooLarge { what: "layers", key: "workspace.images.max_layers", limit });
+    }
+    let layers = layers
+        .iter()
+        .map(|layer| Ok((BlobRef::of(layer)?, packing(layer.media_type())?)))
+        .collect::<Result<Vec<_>>>()?;
+    let bytes = layers.iter().fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.bytes));
+    check_compressed(bytes, limits)?;
+    Ok(Document::Manifest(PlatformManifest {
+        config: BlobRef::document(manifest.config())?,
+        layers,
+    }))
+}
+
+/// Checks the sum of the layers' bytes as they are stored.
+pub(crate) fn check_compressed(bytes: u64, limits: &PullLimits) -> Result<()> {
+    if bytes <= limits.compressed_bytes {
+        return Ok(());
+    }
+    let (what, key) = ("the layers in bytes", "workspace.images.max_compressed_mb");
+    Err(Error::TooLarge { what, key, limit: limits.compressed_bytes })
+}
+
+fn packing(media_type: &MediaType) -> Result<LayerPacking> {
+    match media_type.as_ref() {
+        "application/vnd.oci.image.layer.v1.tar"
+        | "application/vnd.docker.image.rootfs.diff.tar" => Ok(LayerPacking::Plain),
+        "application/vnd.oci.image.layer.v1.tar+gzip"
+        | "application/vnd.docker.image.rootfs.diff.tar.gzip" => Ok(LayerPacking::Gzip),
+        "application/vnd.oci.image.layer.v1.tar+zstd"
+        | "application/vnd.docker.image.rootfs.diff.tar.zstd" => Ok(LayerPacking::Zstd),
+        other => Err(Error::unsupported(format!("layers of the media type {other:.120?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ImageOptions;
+    use serde_json::{Value, json};
+
+    fn of(value: &Value) -> Result<Document> {
+        let limits = ImageOptions { max_layers: 3, max_compressed_mb: 1, ..Default::default() };
+        read(value.to_string().as_bytes(), &limits.limits())
+    }
+
+    fn blob(media_type: &str, size: u64) -> Value {
+        json!({ "mediaType": media_type, "digest": Sha256Digest::of(b"x").to_string(), "size": size })
+    }
+
+    fn image(layers: &[Value]) -> Value {
+        let config = blob("application/vnd.oci.image.config.v1+json", 2);
+        json!({ "schemaVersion": 2, "config": config, "layers": layers })
+    }
+
+    #[test]
+    fn layers_of_each_packing_and_what_exceeds_a_limit() {
+        let gzip = blob("application/vnd.docker.image.rootfs.diff.tar.gzip", 5);
+        let zstd = blob("application/vnd.oci.image.layer.v1.tar+zstd", 6);
+        let plain = blob("application/vnd.oci.image.layer.v1.tar", 7);
+        let Document::Manifest(read) = of(&image(&[gzip.clone(), zstd, plain])).unwrap() else {
+            panic!("no manifest");
+        };
+        let packings: Vec<_> = read.layers.iter().map(|(_, packing)| *packing).collect();
+        assert_eq!(packings, [LayerPacking::Gzip, LayerPacking::Zstd, LayerPacking::Plain]);
+        let foreign = blob("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", 1);
+        assert!(matches!(of(&image(&[foreign])), Err(Error::Unsupported(_))));
+        let many = vec![gzip; 4];
+        assert!(matches!(of(&image(&many)), Err(Error::TooLarge { what: "layers", .. })));
+        for size in [2 << 20, u64::from(u32::MAX) << 31] {
+            let big = vec![blob("application/vnd.oci.image.layer.v1.tar", size); 2];
+            assert!(matches!(of(&image(&big)), Err(Error::TooLarge { .. })), "{size}");
+        }
+        let mut config = image(&[]);
+        config["config"]["size"] = json!(DOCUMENT_BYTES + 1);
+        assert!(matches!(of(&config), Err(Error::TooLarge { .. })));
+    }
+
+    #[test]
+    fn an_index_gives_what_is_for_this_platform_and_no_document_is_both() {
+        let entry = |arch: &str, size: u64| {
+            let mut entry = blob("application/vnd.oci.image.manifest.v1+json", size);
+            entry["platform"] = json!({ "os": "linux", "architecture": arch });
+            entry
+        };
+        let index = |entries: &[Value]| json!({ "schemaVersion": 2, "manifests": entries });
+        let both =
+            of(&index(&[entry("arm64", 1), entry("amd64", 2), entry("unknown", 3)])).unwrap();
+        assert!(matches!(both, Document::Chosen(BlobRef { bytes: 2, .. })), "{both:?}");
+        assert!(of(&index(&[entry("arm64", 1)])).is_err());
+        let mut two = image(&[]);
+        two["manifests"] = json!([entry("amd64", 2)]);
+        assert!(matches!(of(&two), Err(Error::Unsupported(_))));
+        assert!(of(&json!({ "schemaVersion": 1, "layers": [] })).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! Options of container images.
+
+use std::{path::PathBuf, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::PullLimits;
+
+/// Container images: where they come from, and their limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImageOptions {
+    /// Registries, `HOST` or `HOST:PORT`, from which tools pull an image that is not here; `*` is each. Empty: tools pull nothing, `hivekeep image pull` does.
+    pub registries: Vec<String>,
+    /// Registries that are asked over HTTP without TLS, `HOST:PORT`.
+    pub plain_http: Vec<String>,
+    /// Pull only what is named by digest, `NAME@sha256:...`.
+    pub require_digest: bool,
+    /// Pull only what is signed. Signatures are not verified by this version: then each pull is refused.
+    pub require_signature: bool,
+    /// Credentials, in the format of Docker's `config.json`; empty: none.
+    pub auth_file: PathBuf,
+    /// Most layers of an image.
+    pub max_layers: usize,
+    /// Most MiB of an image's layers as a registry stores them.
+    pub max_compressed_mb: u64,
+    /// Most MiB of an image's layers unpacked.
+    pub max_unpacked_mb: u64,
+    /// Most files, folders and links of an image's layers.
+    pub max_entries: u64,
+    /// A pull that gets nothing for this long is given up.
+    pub stall_secs: u64,
+    /// Age in hours after which `hivekeep image prune` removes what nothing uses.
+    pub prune_after_hours: u64,
+    /// Free MiB of the image directory's file system below which `hivekeep image prune` removes what nothing uses whatever its age, and below which no pull begins.
+    pub min_free_mb: u64,
+}
+
+impl Default for ImageOptions {
+    fn default() -> Self {
+        Self {
+            registries: Vec::new(),
+            plain_http: Vec::new(),
+            require_digest: false,
+            require_signature: false,
+            auth_file: PathBuf::new(),
+            max_layers: 128,
+            max_compressed_mb: 8 * 1024,
+            max_unpacked_mb: 16 * 1024,
+            max_entries: 500_000,
+            stall_secs: 30,
+            prune_after_hours: 7 * 24,
+            min_free_mb: 1024,
+        }
+    }
+}
+
+impl ImageOptions {
+    /// Bounds of one image.
+    pub fn limits(&self) -> PullLimits {
+        PullLimits {
+            layers: self.max_layers,
+            compressed_bytes: self.max_compressed_mb.saturating_mul(1 << 20),
+            unpacked_bytes: self.max_unpacked_mb.saturating_mul(1 << 20),
+            entries: self.max_entries,
+            stall: Duration::from_secs(self.stall_secs.max(1)),
+        }
+    }
+}

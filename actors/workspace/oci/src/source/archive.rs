@@ -1,0 +1,190 @@
+//! File that `docker save` or `skopeo copy ... docker-archive:` wrote: a tar archive with the
+//! layers' archives in it. They are read where they lie.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    path::Path,
+};
+
+use serde::Deserialize;
+
+use super::FetchedImage;
+use crate::{
+    Error, LayerFile, PullLimits, Result,
+    config::PlatformConfig,
+    layer::LayerPacking,
+    limits::{DOCUMENT_BYTES, EXTENSION_BYTES, PATH_BYTES},
+    manifest::check_compressed,
+};
+
+/// Maximum number of entries; each layer has about three.
+const MAX_ENTRIES: usize = 4096;
+
+/// Open archive with the places of its files.
+pub(super) struct DockerArchive {
+    file: File,
+    place: String,
+    files: HashMap<String, Found>,
+}
+
+enum Found {
+    File {
+        offset: u64,
+        bytes: u64,
+    },
+    /// A layer that is there under another name.
+    Link(String),
+}
+
+/// Entry of `manifest.json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    layers: Vec<String>,
+}
+
+impl DockerArchive {
+    /// Opens an archive and reads its headers. Blocks.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let place = path.display().to_string();
+        let doing = || format!("read the archive {place}");
+        let file = File::open(path).map_err(Error::io(doing()))?;
+        if !file.metadata().map_err(Error::io(doing()))?.is_file() {
+            return Err(Error::unsupported(format!("{place} is not a file")));
+        }
+        let mut head = [0; 4];
+        let _short = (&file).read(&mut head).map_err(Error::io(doing()))?;
+        if LayerPacking::of_magic(&head) != LayerPacking::Plain {
+            return Err(Error::unsupported(format!("{place} is compressed; unpack it first")));
+        }
+        (&file).seek(SeekFrom::Start(0)).map_err(Error::io(doing()))?;
+        let files = index(&file).map_err(Error::io(doing()))?;
+        Ok(Self { file, place, files })
+    }
+
+    /// Only image in the archive.
+    pub(super) fn image(self, limits: &PullLimits) -> Result<FetchedImage> {
+        let bad =
+            |error: serde_json::Error| Error::unsupported(format!("its manifest.json: {error}"));
+        let saved: Vec<Saved> =
+            serde_json::from_slice(&self.small("manifest.json")?).map_err(bad)?;
+        let [saved] = saved.as_slice() else {
+            let images = saved.len();
+            return Err(Error::unsupported(format!("the archive has {images} images, not one")));
+        };
+        let config = PlatformConfig::parse(&self.small(&saved.config)?)?;
+        if config.diff_ids.len() != saved.layers.len() {
+            return Err(Error::unsupported("its manifest and configuration differ in layers"));
+        }
+        if saved.layers.len() > limits.layers {
+            let limit = limits.layers as u64;
+            return Err(Error::TooLarge {
+                what: "layers",
+                key: "workspace.images.max_layers",
+                limit,
+            });
+        }
+        let mut sum = 0u64;
+        let mut layers = Vec::new();
+        for (name, diff_id) in saved.layers.iter().zip(config.diff_ids) {
+            let (offset, bytes) = self.find(name)?;
+            sum = sum.saturating_add(bytes);
+            check_compressed(sum, limits)?;
+            let packing = LayerPacking::of_magic(&self.read(offset, bytes.min(4))?);
+            let file = self.file.try_clone().map_err(Error::io(format!("read {}", self.place)))?;
+            layers.push(LayerFile { file: reopened(&file)?, offset, bytes, packing, diff_id });
+        }
+        Ok(FetchedImage { digest: None, defaults: config.defaults, layers })
+    }
+
+    fn small(&self, name: &str) -> Result<Vec<u8>> {
+        let (offset, bytes) = self.find(name)?;
+        if bytes > DOCUMENT_BYTES {
+            let what = "a manifest or configuration in bytes";
+            return Err(Error::TooLarge { what, key: "document_bytes", limit: DOCUMENT_BYTES });
+        }
+        self.read(offset, bytes)
+    }
+
+    fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let doing = || format!("read the archive {}", self.place);
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(offset)).map_err(Error::io(doing()))?;
+        let mut content = Vec::new();
+        file.take(bytes).read_to_end(&mut content).map_err(Error::io(doing()))?;
+        Ok(content)
+    }
+
+    fn find(&self, name: &str) -> Result<(u64, u64)> {
+        let missing = || Error::NotFound { what: name.to_owned(), place: self.place.clone() };
+        match self.files.get(name).ok_or_else(missing)? {
+            Found::File { offset, bytes } => Ok((*offset, *bytes)),
+            Found::Link(to) => match self.files.get(to) {
+                Some(Found::File { offset, bytes }) => Ok((*offset, *bytes)),
+                _ => Err(missing()),
+            },
+        }
+    }
+}
+
+/// Same file with a position of its own.
+fn reopened(file: &File) -> Result<File> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    File::open(path).map_err(Error::io("open the archive again"))
+}
+
+fn index(file: &File) -> std::io::Result<HashMap<String, Found>> {
+    let mut files = HashMap::new();
+    let mut long: Option<String> = None;
+    let mut archive = tar::Archive::new(file);
+    for (count, entry) in archive.entries_with_seek()?.raw(true).enumerate() {
+        let entry = entry?;
+        if count >= MAX_ENTRIES {
+            return Err(std::io::Error::other("the archive has too many entries"));
+        }
+        let (offset, bytes) = (entry.raw_file_position(), entry.size());
+        let (kind, path) = (entry.header().entry_type(), entry.path_bytes().into_owned());
+        let link = entry.header().link_name_bytes().map(std::borrow::Cow::into_owned);
+        let name = String::from_utf8_lossy(&path).into_owned();
+        match kind {
+            tar::EntryType::XHeader | tar::EntryType::GNULongName => {
+                long = long_name(entry, kind)?.or(long);
+                continue;
+            }
+            tar::EntryType::Regular | tar::EntryType::Continuous => {
+                files.insert(long.take().unwrap_or(name), Found::File { offset, bytes });
+            }
+            tar::EntryType::Symlink | tar::EntryType::Link => {
+                let name = long.take().unwrap_or(name);
+                let to = String::from_utf8_lossy(&link.unwrap_or_default()).into_owned();
+                // `../LAYER/layer.tar`, relative to the folder of the layer.
+                files.insert(name, Found::Link(to.trim_start_matches("../").to_owned()));
+            }
+            _ => long = None,
+        }
+    }
+    Ok(files)
+}
+
+/// Name that an extension record gives to the next entry.
+fn long_name(entry: impl Read, kind: tar::EntryType) -> std::io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    entry.take(EXTENSION_BYTES).read_to_end(&mut bytes)?;
+    if kind == tar::EntryType::GNULongName {
+        let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = String::from_utf8_lossy(&name[..name.len().min(PATH_BYTES)]).into_owned();
+        return Ok(Some(name));
+    }
+    let mut path = None;
+    for record in tar::PaxExtensions::new(&bytes) {
+        let record = record?;
+        if record.key_bytes() == b"path" {
+            path = record.value().ok().map(str::to_owned);
+        }
+    }
+    Ok(path)
+}

@@ -1,0 +1,97 @@
+//! Unpacking of layers into one tree, as the OCI specification of layers has it.
+//!
+//! Layers are hostile. Every folder is resolved by the kernel with the tree as its root
+//! (`openat2`, `RESOLVE_IN_ROOT`), so a link of a layer leads to where it would lead inside and
+//! nowhere else; names are made in the folder's handle and follow nothing. An entry that is not a
+//! file, a folder or a link is refused, but for what is below `dev/`, where each machine mounts
+//! its own.
+
+mod apply;
+mod beneath;
+mod entry;
+mod meta;
+mod whiteout;
+
+use std::{collections::HashMap, path::Path};
+
+use hivekeep_image::FileOwner;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, LayerFile, PullLimits, Result, digest::DigestReader, layer::Budget};
+use apply::Applier;
+use entry::{Extensions, LayerEntry};
+
+/// Tree of an image.
+#[derive(Debug)]
+pub struct UnpackedTree {
+    /// Owners and capabilities of what is not plainly root's, by path.
+    pub owners: HashMap<String, FileOwner>,
+    /// Number of devices and pipes below `dev/` that were left out.
+    pub devices_left_out: u64,
+    /// Number of extended attributes that were left out: all but capabilities and the user's.
+    pub xattrs_left_out: u64,
+    /// Bytes of the layers as archives.
+    pub bytes: u64,
+    /// Entries of the layers.
+    pub entries: u64,
+}
+
+/// Unpacks layers, lowest first, into an empty folder. Blocks. Nothing of an incomplete tree may be
+/// used.
+///
+/// # Errors
+/// `Entry` and `BadLayer` for what is refused, `TooLarge`, `Digest` for a layer that is not what
+/// the configuration says, `Cancelled`.
+pub fn unpack(
+    layers: Vec<LayerFile>,
+    tree: &Path,
+    limits: PullLimits,
+    cancel: &CancellationToken,
+    tell: &(dyn Fn(u64) + Send + Sync),
+) -> Result<UnpackedTree> {
+    let budget = Budget::new(limits, cancel, tell);
+    let mut applier = Applier::open(tree)?;
+    for (number, layer) in (1..).zip(layers) {
+        applier.begin_layer(number);
+        unpack_layer(layer, number, &mut applier, &budget)?;
+    }
+    applier.add_mount_points()?;
+    applier.finish(&budget)
+}
+
+fn unpack_layer(
+    layer: LayerFile,
+    number: usize,
+    applier: &mut Applier,
+    budget: &Budget<'_>,
+) -> Result<()> {
+    let expected = layer.diff_id;
+    let bad = |error: std::io::Error| budget.error_of(number, &error);
+    let mut reader = DigestReader::new(layer.open(budget)?);
+    {
+        let mut archive = tar::Archive::new(&mut reader);
+        let mut extensions = Extensions::default();
+        // Raw: the library reads records of extension into memory whatever their size.
+        for entry in archive.entries().map_err(bad)?.raw(true) {
+            let mut entry = entry.map_err(bad)?;
+            if extensions.take_in(&mut entry, number, budget)? {
+                continue;
+            }
+            budget.entry()?;
+            let read = LayerEntry::new(&entry, std::mem::take(&mut extensions), number)?;
+            applier.apply(read, &mut entry, budget)?;
+        }
+    }
+    // The digest is of all bytes, also of those behind the archive's end.
+    std::io::copy(&mut reader, &mut std::io::sink()).map_err(bad)?;
+    reader.finish().expect(expected, format!("layer {number}"))
+}
+
+/// Refusal of an entry.
+fn refused(layer: usize, entry: &str, reason: impl Into<String>) -> Error {
+    let entry = entry.chars().take(300).collect();
+    Error::Entry { layer, entry, reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests;
