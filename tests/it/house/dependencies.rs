@@ -71,9 +71,7 @@ const RULES: [Rule; 22] = [
     Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",
-        house: &[
-            KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, TREES, TESTKIT,
-        ],
+        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, TREES, TESTKIT],
         others: None,
     },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
