@@ -54,7 +54,7 @@ impl Files {
         let (at, replaced, lines, manifest_check) = match operation {
             PatchOperation::Create => {
                 let content = needs("content", content)?;
-                let checked = is_manifest.then(|| self.check(&path, &content)).transpose()?;
+                let (content, checked) = self.checked(is_manifest, &path, content).await?;
                 let lines = content.lines().count() as u64;
                 let write = WriteText { path, content, mode: None };
                 let (written, at) = place.ask(&cx, write).await?;
@@ -66,7 +66,7 @@ impl Files {
                 let edits = vec![TextEdit { which: Occurrences::Only, old, new }];
                 let preview = EditPreview { path: path.clone(), edits: edits.clone() };
                 let (EditedText { text, version }, _) = place.ask(&cx, preview).await?;
-                let checked = is_manifest.then(|| self.check(&path, &text)).transpose()?;
+                let (text, checked) = self.checked(is_manifest, &path, text).await?;
                 // Only what was looked at is put in place.
                 let edit = EditFileText { path, edits, expected: Some(version) };
                 let (_, at) = place.ask(&cx, edit).await?;
@@ -97,14 +97,26 @@ impl Files {
         Ok(!self.dag_folder.is_empty() && yaml && below)
     }
 
+    /// Has the text of a manifest judged, on a thread of its own; gives it back.
+    ///
     /// # Errors
     /// `manifest_refused`, with the place of each problem.
-    fn check(&self, path: &str, text: &str) -> Answer<PatchCheck> {
+    async fn checked(
+        &self,
+        is_manifest: bool,
+        path: &str,
+        text: String,
+    ) -> Answer<(String, Option<PatchCheck>)> {
+        if !is_manifest {
+            return Ok((text, None));
+        }
         let Some(check) = self.ports.find::<dyn ManifestCheck>() else {
-            return Ok(PatchCheck::Unavailable);
+            return Ok((text, Some(PatchCheck::Unavailable)));
         };
-        let problems = check.check(text);
-        let Some(first) = problems.first() else { return Ok(PatchCheck::Passed) };
+        let judging = tokio::task::spawn_blocking(move || (check.check(&text), text));
+        let broken = |panic| ToolError::internal(format!("a check of a manifest: {panic}"));
+        let (problems, text) = judging.await.map_err(broken)?;
+        let Some(first) = problems.first() else { return Ok((text, Some(PatchCheck::Passed))) };
         let message =
             format!("`{path}` line {}, column {}: {}", first.line, first.column, first.message);
         let row = |problem: &hivekeep_kernel::ports::ManifestProblem| json!({ "line": problem.line, "column": problem.column, "message": problem.message });
