@@ -54,7 +54,7 @@ impl Files {
         let (at, replaced, lines, manifest_check) = match operation {
             PatchOperation::Create => {
                 let content = needs("content", content)?;
-                let checked = self.checked(is_manifest, &path, &content).await?;
+                let (content, checked) = self.checked(is_manifest, &path, content).await?;
                 let lines = content.lines().count() as u64;
                 let write = WriteText { path, content, mode: None };
                 let (written, at) = place.ask(&cx, write).await?;
@@ -66,7 +66,7 @@ impl Files {
                 let edits = vec![TextEdit { which: Occurrences::Only, old, new }];
                 let preview = EditPreview { path: path.clone(), edits: edits.clone() };
                 let (EditedText { text, version }, _) = place.ask(&cx, preview).await?;
-                let checked = self.checked(is_manifest, &path, &text).await?;
+                let (text, checked) = self.checked(is_manifest, &path, text).await?;
                 // Only what was looked at is put in place.
                 let edit = EditFileText { path, edits, expected: Some(version) };
                 let (_, at) = place.ask(&cx, edit).await?;
@@ -97,7 +97,7 @@ impl Files {
         Ok(!self.dag_folder.is_empty() && yaml && below)
     }
 
-    /// Judges a manifest beside the mailbox; `None` for what is none.
+    /// Has the text of a manifest judged, on a thread of its own; gives it back.
     ///
     /// # Errors
     /// `manifest_refused`, with the place of each problem.
@@ -105,19 +105,18 @@ impl Files {
         &self,
         is_manifest: bool,
         path: &str,
-        text: &str,
-    ) -> Answer<Option<PatchCheck>> {
+        text: String,
+    ) -> Answer<(String, Option<PatchCheck>)> {
         if !is_manifest {
-            return Ok(None);
+            return Ok((text, None));
         }
         let Some(check) = self.ports.find::<dyn ManifestCheck>() else {
-            return Ok(Some(PatchCheck::Unavailable));
+            return Ok((text, Some(PatchCheck::Unavailable)));
         };
-        let text = text.to_owned();
-        let problems = tokio::task::spawn_blocking(move || check.dag(&text)).await;
-        let problems = problems
-            .map_err(|panic| ToolError::internal(format!("the check of a manifest: {panic}")))?;
-        let Some(first) = problems.first() else { return Ok(Some(PatchCheck::Passed)) };
+        let judging = tokio::task::spawn_blocking(move || (check.dag(&text), text));
+        let broken = |panic| ToolError::internal(format!("a check of a manifest: {panic}"));
+        let (problems, text) = judging.await.map_err(broken)?;
+        let Some(first) = problems.first() else { return Ok((text, Some(PatchCheck::Passed))) };
         let shown: Vec<_> =
             problems.iter().take(MAX_PROBLEMS).map(|problem| json!(problem)).collect();
         Err(ToolError::new(Layer::Schema, codes::MANIFEST_REFUSED, format!("`{path}` {first}"))

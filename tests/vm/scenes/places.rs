@@ -89,7 +89,7 @@ pub fn a_session_has_one_workspace_of_its_own(mut house: House) {
         }
     });
     let name = own(&house);
-    assert_eq!(names(&house), [name.clone()], "four calls made one");
+    assert_eq!(names(&house), [name.as_str()], "four calls made one");
     assert_eq!(house.exec(&name, "ls /workspace"), "f0\nf1\nf2\nf3\n");
     house.call("workspace_stop", json!({ "workspace_id": name }));
     let read = house.call("file_read", json!({ "path": "f3" }));
@@ -103,9 +103,9 @@ pub fn a_session_has_one_workspace_of_its_own(mut house: House) {
         });
         let left = names(&house);
         house.call("fs.write", json!({ "path": "f", "content": "again" }));
-        assert_eq!(names(&house), [name.clone()], "{point}: it was {left:?}");
+        assert_eq!(names(&house), [name.as_str()], "{point}: it was {left:?}");
         if point == "places.after_created" {
-            assert_eq!(left, [name.clone()], "found again, not made again");
+            assert_eq!(left, [name.as_str()], "found again, not made again");
         }
         house.call("workspace_destroy", json!({ "workspace_id": name }));
         leaks::check(&house);
