@@ -21,6 +21,7 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox walls: a_sandbox_is_walled_in_and_says_how);
     crate::scenes::scenes!(@ Sandbox disks: a_sandboxs_disk_is_left_out_by_name);
     crate::scenes::scenes!(@ Sandbox merge_git: clones_come_together, a_daemon_may_die_in_a_merge);
+    crate::scenes::scenes!(@ Sandbox image: a_container_image_is_pulled_and_worked_in);
     crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
 
     #[test]
