@@ -382,7 +382,8 @@ pub fn needed(variable: &str) -> Option<PathBuf> {
     }
 }
 
-fn which(program: &'static str) -> Result<(), &'static str> {
+/// Whether a program is in the path; its name if it is not.
+pub fn which(program: &'static str) -> Result<(), &'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     if found { Ok(()) } else { Err(program) }

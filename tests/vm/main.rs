@@ -23,6 +23,7 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox merge_git: clones_come_together, a_daemon_may_die_in_a_merge);
     crate::scenes::scenes!(@ Sandbox processes: a_process_is_written_to_after_the_daemon_was_killed,
         who_does_not_listen_is_killed_with_its_children, a_program_runs_in_the_place);
+    crate::scenes::scenes!(@ Sandbox image: a_container_image_is_pulled_and_worked_in);
     crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
 
     #[test]

@@ -7,6 +7,7 @@ pub mod examples;
 pub mod files;
 pub mod git;
 pub mod host;
+pub mod image;
 pub mod jobs;
 pub mod kept;
 pub mod life;

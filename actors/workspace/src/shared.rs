@@ -73,6 +73,12 @@ impl Shared {
         )
     }
 
+    /// Name of this daemon among those that share an image directory.
+    pub(crate) fn image_user(&self) -> String {
+        let disks = self.folders.disks.as_os_str().as_encoded_bytes();
+        blake3::hash(disks).to_hex()[..16].to_owned()
+    }
+
     /// Whether a machine may be made or started.
     ///
     /// # Errors

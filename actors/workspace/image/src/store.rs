@@ -197,7 +197,7 @@ impl ImageStore {
         Ok(rows.into_iter().find(is_of).map(|row| row.name))
     }
 
-    /// Records that a user has a disk over an object, which is then not removed.
+    /// Records that a user, `<daemon>.<name>`, has a disk over an object, which is then not removed.
     ///
     /// # Errors
     /// When the object is gone.
@@ -210,9 +210,10 @@ impl ImageStore {
         self.blocking(move |inner| inner.release(&user)).await
     }
 
-    /// Makes the uses exactly these, pairs of a user and a base. The daemon's records decide.
-    pub async fn replace_uses(&self, uses: Vec<(String, PathBuf)>) -> Result<()> {
-        self.blocking(move |inner| inner.replace_uses(&uses)).await
+    /// Makes the uses of a daemon exactly these, pairs of a user, `<daemon>.<name>`, and a base. Its
+    /// records decide.
+    pub async fn replace_uses(&self, daemon: String, uses: Vec<(String, PathBuf)>) -> Result<()> {
+        self.blocking(move |inner| inner.replace_uses(&daemon, &uses)).await
     }
 
     /// Users of a pulled image's objects.

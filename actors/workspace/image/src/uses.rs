@@ -1,9 +1,9 @@
 //! References to objects: which workspaces have a disk over which object, and removal of images
 //! and objects that nothing refers to.
 //!
-//! A use is an empty file `uses/<hash>/<user>`, made before the disk is. The daemon compares them
-//! with its records when it starts and leaves the mark `uses/complete`; without the mark nothing is
-//! removed.
+//! A use is an empty file `uses/<hash>/<daemon>.<user>`, made before the disk is. A daemon compares
+//! its own with its records when it starts and leaves the mark `uses/complete`; without the mark
+//! nothing is removed. Daemons that share a store leave each other's uses alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
@@ -81,13 +81,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the uses exactly these: bases by user. Blocks.
-    pub(super) fn replace_uses(&self, uses: &[(String, PathBuf)]) -> Result<()> {
+    /// Makes the uses of a daemon exactly these: bases by user. Blocks.
+    pub(super) fn replace_uses(&self, daemon: &str, uses: &[(String, PathBuf)]) -> Result<()> {
         let users: HashSet<_> = uses.iter().map(|(user, _)| user.as_str()).collect();
+        let is_ours = |user: &str| user.split_once('.').is_some_and(|(of, _)| of == daemon);
         for folder in list(&self.uses())?.into_iter().filter(|path| path.is_dir()) {
             for file in list(&folder)? {
                 let user = file.file_name().and_then(|name| name.to_str());
-                if !user.is_some_and(|user| users.contains(user)) {
+                if user.is_some_and(|user| is_ours(user) && !users.contains(user)) {
                     fs::remove_file(&file).map_err(Error::io("remove", &file))?;
                 }
             }

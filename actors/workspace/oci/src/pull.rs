@@ -166,7 +166,8 @@ impl ImagePuller {
         let FetchedImage { digest, defaults, layers } = source::fetch(source, &terms).await?;
         let tree = work.join("tree");
         tell(PullProgress::Unpacking { bytes: 0 });
-        let unpacked = self.unpacked(layers, &tree, tell, cancel).await?;
+        let unpacked =
+            self.unpacked(layers, &tree, defaults.working_dir.clone(), tell, cancel).await?;
         tell(PullProgress::Storing);
         let adoption = Adoption {
             name,
@@ -187,6 +188,7 @@ impl ImagePuller {
         &self,
         layers: Vec<LayerFile>,
         tree: &Path,
+        working_dir: Option<String>,
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
     ) -> Result<UnpackedTree> {
@@ -198,7 +200,7 @@ impl ImagePuller {
         let tree = tree.to_owned();
         let mut work = tokio::task::spawn_blocking(move || {
             std::fs::create_dir(&tree).map_err(Error::io("make the tree"))?;
-            unpack(layers, &tree, limits, &cancel, &|bytes| {
+            unpack(layers, &tree, working_dir.as_deref(), limits, &cancel, &|bytes| {
                 let _nobody_asks = told.send(bytes);
             })
         });

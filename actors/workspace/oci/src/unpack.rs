@@ -36,7 +36,8 @@ pub struct UnpackedTree {
     pub entries: u64,
 }
 
-/// Unpacks layers, lowest first, into an empty folder. Blocks. Nothing of an incomplete tree may be
+/// Unpacks layers, lowest first, into an empty folder, and adds the folders that machines and
+/// commands need. Blocks. Nothing of an incomplete tree may be
 /// used.
 ///
 /// # Errors
@@ -45,6 +46,7 @@ pub struct UnpackedTree {
 pub fn unpack(
     layers: Vec<LayerFile>,
     tree: &Path,
+    working_dir: Option<&str>,
     limits: PullLimits,
     cancel: &CancellationToken,
     tell: &(dyn Fn(u64) + Send + Sync),
@@ -56,6 +58,9 @@ pub fn unpack(
         unpack_layer(layer, number, &mut applier, &budget)?;
     }
     applier.add_mount_points()?;
+    if let Some(path) = working_dir {
+        applier.add_folder(path)?;
+    }
     applier.finish(&budget)
 }
 

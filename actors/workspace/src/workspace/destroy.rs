@@ -96,7 +96,8 @@ async fn remove(
     workspace.shared.volumes.set(workspace.id, &[]);
     workspace.shared.network.leave(workspace.id).await?;
     fault_point!("destroy.after_leave");
-    if let Err(error) = workspace.shared.images.release(workspace.id.to_string()).await {
+    let user = format!("{}.{}", workspace.shared.image_user(), workspace.id);
+    if let Err(error) = workspace.shared.images.release(user).await {
         tracing::warn!(%error, "its image counts as used until the next start");
     }
     workspace.publish(event, json!({ "name": plan.name }));

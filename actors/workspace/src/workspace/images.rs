@@ -50,7 +50,8 @@ pub(super) async fn images(
     if vm && image.kernel().is_none() {
         return Err(no_kernel(&name));
     }
-    store.hold(base.clone(), workspace.id.to_string()).await?;
+    let user = format!("{}.{}", workspace.shared.image_user(), workspace.id);
+    store.hold(base.clone(), user).await?;
     let made = first.then(|| DiskBase { base: base.clone(), defaults: image.defaults().cloned() });
     Ok((of(&image, base, vm), made))
 }

@@ -28,8 +28,10 @@ impl Workspaces {
         let retained = self.shared.network.retain(members).await;
         retained.map_err(|error| Fault::new(error.to_text()))?;
         let bases = ledgers.iter().filter(|ledger| ledger.failed.is_none());
-        let bases = bases.filter_map(|it| Some((it.plan.id.to_string(), it.base.clone()?)));
-        let held = self.shared.images.replace_uses(bases.collect()).await;
+        let user = self.shared.image_user();
+        let bases =
+            bases.filter_map(|it| Some((format!("{user}.{}", it.plan.id), it.base.clone()?)));
+        let held = self.shared.images.replace_uses(user.clone(), bases.collect()).await;
         held.map_err(|error| Fault::new(error.to_string()))?;
         // A creation that was under way when an earlier manager ended is undone.
         self.shared.fresh.clear();

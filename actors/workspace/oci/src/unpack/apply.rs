@@ -17,7 +17,7 @@ use rustix::{
 use super::{
     UnpackedTree,
     beneath::{Beneath, TreeFolder, split},
-    entry::{EntryKind, LayerEntry},
+    entry::{EntryKind, LayerEntry, plain},
     meta::EntryMeta,
     refused,
     whiteout::{LayerName, clear_lower, remove_lower},
@@ -259,6 +259,14 @@ impl Applier {
             }
         }
         Ok(())
+    }
+
+    /// Makes a folder where the image has none, as containers' working directories are made.
+    pub(super) fn add_folder(&mut self, path: &str) -> Result<()> {
+        let bad =
+            |why: &str| Error::unsupported(format!("its working directory {path:.200?}: {why}"));
+        let plain = plain(path.as_bytes()).map_err(bad)?;
+        self.folder(&plain).map(drop).map_err(|error| bad(&why(&error)))
     }
 
     /// Puts the attributes on folders, the deepest first.

@@ -160,7 +160,7 @@ fn target(bytes: Vec<u8>) -> std::result::Result<String, &'static str> {
 }
 
 /// Path of an entry with nothing in it that leads elsewhere.
-fn plain(bytes: &[u8]) -> std::result::Result<String, &'static str> {
+pub(super) fn plain(bytes: &[u8]) -> std::result::Result<String, &'static str> {
     let text = std::str::from_utf8(bytes).map_err(|_| "its path is not UTF-8")?;
     if text.contains('\0') {
         return Err("its path holds a NUL byte");

@@ -4,7 +4,6 @@ use std::{
     fs::{self, File},
     io::Write,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
-    path::Path,
 };
 
 use tempfile::TempDir;
@@ -79,8 +78,14 @@ impl Ground {
     }
 
     fn put_with(&self, options: &ImageOptions, layers: Vec<LayerFile>) -> Result<UnpackedTree> {
-        let done =
-            unpack(layers, &self.tree(), options.limits(), &CancellationToken::new(), &|_| ());
+        let done = unpack(
+            layers,
+            &self.tree(),
+            None,
+            options.limits(),
+            &CancellationToken::new(),
+            &|_| (),
+        );
         assert_eq!(fs::read(self.0.path().join("outside")).unwrap(), b"untouched");
         assert_eq!(fs::read_dir(self.0.path()).unwrap().count(), 2, "something escaped");
         done
@@ -300,8 +305,6 @@ fn links_do_not_lead_deeper_than_any_path() {
         .map(|_| Tar::new().folder(&format!("l/{deeper}")).link("l", &format!("/l/{deeper}")));
     let error = refusal(std::iter::once(Tar::new().link("l", "/")).chain(layers).collect());
     assert!(error.contains("layer"), "{error}");
-    let walk = |path: &Path| path.components().count();
-    assert!(walk(Path::new("a/b")) == 2);
 }
 
 #[test]
@@ -327,6 +330,6 @@ fn a_changed_or_cut_layer_is_told() {
     let ground = Ground::new();
     let limits = ImageOptions::default().limits();
     let archive = layer(&archive, &archive, LayerPacking::Plain);
-    let error = unpack(vec![archive], &ground.tree(), limits, &cancel, &|_| ());
+    let error = unpack(vec![archive], &ground.tree(), None, limits, &cancel, &|_| ());
     assert!(matches!(error, Err(Error::Cancelled)), "{error:?}");
 }
