@@ -105,7 +105,7 @@ pub struct AgentRuntime {
     /// When the image is fetched. Default: `IfNotPresent`.
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// Isolation. Default: `inherit`.
-    pub isolation: Option<AgentIsolation>,
+    pub isolation: Option<RunIsolation>,
     /// Alias of the model. Default: `default`.
     pub model: Option<String>,
     /// Temperature of the model.
@@ -116,7 +116,7 @@ pub struct AgentRuntime {
 /// Isolation of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum AgentIsolation {
+pub enum RunIsolation {
     /// As the daemon is configured.
     Inherit,
     /// A virtual machine.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Transition;
-use crate::agent::{AgentIsolation, Consensus};
+use crate::agent::{Consensus, RunIsolation};
 use crate::common::{
     AttemptLimit, ImagePullPolicy, Labels, OutputHandler, ResourceLimits, Share, TimeSpan,
 };
@@ -52,7 +52,7 @@ states! {
         /// Template of its intent.
         intent: Option<String>,
         /// Isolation.
-        isolation: Option<AgentIsolation>,
+        isolation: Option<RunIsolation>,
         /// Agents that judge its output.
         judges: Option<Vec<PanelJudge>>,
         /// Most iterations. Default: 10.
