@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod changes;
 pub mod codes;
 mod engine;
 mod expiry;

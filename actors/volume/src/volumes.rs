@@ -3,55 +3,45 @@
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use cap_std::fs::Dir;
 use chrono::Utc;
-use futures::future::BoxFuture;
 use hivekeep_kernel::{
     CallCx, Layer, Room, Service, ServiceActor, SessionId, ToolError, ToolGroup, User, VolumeId,
-    fault_point, ports::SessionQuotas,
+    ports::SessionQuotas,
 };
 use hivekeep_runtime::{
     Daemon,
-    log::{self, Decision, Log, LogError},
+    log::{self, Log},
 };
-use hivekeep_store::{Journal, NewEvent};
-use serde_json::json;
+use hivekeep_store::Journal;
 use tokio::sync::watch;
 
 use crate::{
     Options, codes,
-    held::{Answer, Held, in_use, not_found},
+    held::{Answer, Held, not_found},
     images::VolumeImages,
     support,
-    tools::{
-        self, MAX_FILE_BYTES, VolumeCreate, VolumeDelete, VolumeDeleted, VolumeList, VolumeListed,
-        VolumeQuota, VolumeRow, VolumeUsage,
-    },
-    volume::{Record, Volume, VolumePhase},
+    tools::{self, MAX_FILE_BYTES, VolumeList, VolumeListed, VolumeQuota, VolumeRow, VolumeUsage},
+    volume::{Volume, VolumePhase},
 };
-
-/// Sizes are multiples of it, as in the reference.
-const SIZE_UNIT: u64 = 1 << 20;
-/// A smaller file system would hold little but its own journal.
-const LEAST_BYTES: u64 = 16 << 20;
 
 /// Volumes of all users.
 pub(crate) struct VolumeService {
-    options: Options,
-    journal: Journal,
+    pub(crate) options: Options,
+    pub(crate) journal: Journal,
     sessions: Arc<dyn SessionQuotas>,
-    room: Room,
-    images: VolumeImages,
+    pub(crate) room: Room,
+    pub(crate) images: VolumeImages,
     /// Why this host mounts none.
     unsupported: Option<String>,
     /// Locked while something is decided, so that labels, sizes and uses are judged on what was decided
     /// before; never across an await.
     held: Mutex<Held>,
     /// True once the workspaces have told what they have.
-    all_set: watch::Sender<bool>,
+    pub(crate) all_set: watch::Sender<bool>,
 }
 
 impl Service for VolumeService {
@@ -150,117 +140,10 @@ impl VolumeService {
         Ok((id, self.on_mount(id, move |images| images.mount(id)).await?))
     }
 
-    pub(crate) async fn create(
-        self: Arc<Self>,
-        cx: CallCx,
-        input: VolumeCreate,
-    ) -> Answer<VolumeRow> {
-        let owner = self.owner(cx.session)?;
-        self.supported()?;
-        self.room.admit(self.images.root())?;
-        let size_bytes = rounded(input.size_limit_bytes);
-        let (id, at) = (VolumeId::new(), Utc::now());
-        let expires_at = input.ttl_hours.map(|hours| at + chrono::TimeDelta::hours(hours.into()));
-        let label = input.label;
-        let (log, written) = {
-            let mut held = self.held();
-            held.admit(owner, &label, size_bytes, &self.options)?;
-            let stream = log::stream::<Volume>(id)
-                .map_err(|error| ToolError::internal(error.to_string()))?;
-            let log = Log::of(self.journal.clone(), stream, None);
-            let wanted = Record::Wanted { owner, label, size_bytes, at, expires_at };
-            let written = log.decide(|_| Ok::<_, ToolError>(Decision::record(wanted)))?;
-            held.logs.insert(id, log.clone());
-            (log, written)
-        };
-        // To its end, whether or not anybody waits.
-        let made = tokio::spawn(self.clone().make(id, size_bytes, log, written));
-        made.await.map_err(lost)??;
-        self.row_of(id)
-    }
-
-    async fn make(
-        self: Arc<Self>,
-        id: VolumeId,
-        size_bytes: u64,
-        log: Log<Volume>,
-        wanted: BoxFuture<'static, Result<(), LogError>>,
-    ) -> Answer<()> {
-        let made = async {
-            wanted.await?;
-            fault_point!("volume.after_wanted");
-            let make = move |images: &VolumeImages| {
-                images.make(id, size_bytes)?;
-                fault_point!("volume.after_image");
-                VolumeImages::empty(&images.mount(id)?)
-            };
-            self.on_mount(id, make).await?;
-            fault_point!("volume.before_made");
-            let made = Decision::record(Record::Made).event(event("volume.created", id));
-            log.decide(|_| Ok::<_, ToolError>(made))?.await?;
-            fault_point!("volume.after_made");
-            Ok(())
-        };
-        let made: Answer<()> = made.await;
-        if made.is_err()
-            && let Err(error) = self.forget(id, &log).await
-        {
-            // Its label stays taken until the next start, which undoes it.
-            tracing::error!(volume = %id, %error, "a volume that was not made could not be removed");
-        }
-        made
-    }
-
-    /// Removes what there is of a volume, then its records.
-    async fn forget(&self, id: VolumeId, log: &Log<Volume>) -> Answer<()> {
-        let remove = move |images: &VolumeImages| images.remove(&id.to_string());
-        self.on_mount(id, remove).await?;
-        fault_point!("volume.after_remove");
-        log.forget().await?;
-        self.held().drop_volume(id);
-        Ok(())
-    }
-
     async fn remove_files(&self, name: String) -> Answer<()> {
         let images = self.images.clone();
         let removed = tokio::task::spawn_blocking(move || images.remove(&name)).await;
         removed.map_err(lost)?.map_err(|error| failed("remove", &error))
-    }
-
-    pub(crate) async fn delete(
-        self: Arc<Self>,
-        cx: CallCx,
-        input: VolumeDelete,
-    ) -> Answer<VolumeDeleted> {
-        let owner = self.owner(cx.session)?;
-        // An earlier daemon's workspaces have told what they have.
-        let _sender_is_ours = self.all_set.subscribe().wait_for(|told| *told).await.is_ok();
-        let (id, volume) = self.held().usable(owner, &input.volume_id, Utc::now())?;
-        self.remove(id, "volume.deleted").await?;
-        Ok(VolumeDeleted { volume_id: id, label: volume.label, deleted: true })
-    }
-
-    /// Removes a volume that no workspace has.
-    async fn remove(self: &Arc<Self>, id: VolumeId, kind: &str) -> Answer<()> {
-        let (log, written) = {
-            let held = self.held();
-            let users = held.users(id);
-            if !users.is_empty() {
-                return Err(in_use(id, &users));
-            }
-            let there = held.logs.get(&id).filter(|_| held.is_there(id));
-            let log = there.cloned().ok_or_else(|| not_found(&id.to_string()))?;
-            let wanted = Decision::record(Record::DeleteWanted).event(event(kind, id));
-            let written = log.decide(|_| Ok::<_, ToolError>(wanted))?;
-            (log, written)
-        };
-        let this = self.clone();
-        let removed = tokio::spawn(async move {
-            written.await?;
-            fault_point!("volume.after_delete_wanted");
-            this.forget(id, &log).await
-        });
-        removed.await.map_err(lost)?
     }
 
     pub(crate) async fn list(self: Arc<Self>, cx: CallCx, _: VolumeList) -> Answer<VolumeListed> {
@@ -286,7 +169,7 @@ impl VolumeService {
         })
     }
 
-    fn row_of(&self, id: VolumeId) -> Answer<VolumeRow> {
+    pub(crate) fn row_of(&self, id: VolumeId) -> Answer<VolumeRow> {
         let held = self.held();
         let volume = held.logs.get(&id).and_then(Log::state);
         volume.map(|volume| self.row(&held, id, volume)).ok_or_else(|| not_found(&id.to_string()))
@@ -306,72 +189,13 @@ impl VolumeService {
             workspaces: held.users(id),
         }
     }
-
-    /// Removes what has expired and unmounts what nothing uses.
-    pub(crate) async fn tend(self: &Arc<Self>, now: chrono::DateTime<Utc>) {
-        if !*self.all_set.borrow() {
-            return;
-        }
-        let expired = self.held().expired(now);
-        for id in expired {
-            match self.remove(id, "volume.expired").await {
-                Ok(()) => tracing::info!(volume = %id, "an expired volume is removed"),
-                // A workspace came first.
-                Err(error) if error.is(codes::VOLUME_IN_USE) => {}
-                Err(error) => tracing::error!(volume = %id, %error, "an expired volume stays"),
-            }
-        }
-        let all = self.held().all();
-        for id in all {
-            if let Err(error) = self.unmount_idle(id).await {
-                tracing::error!(volume = %id, %error, "a volume stays mounted");
-            }
-        }
-    }
-
-    /// Unmounts all of which nothing is open, once no machine runs any more.
-    pub(crate) async fn unmount_all(&self) {
-        let all = self.held().all();
-        for id in all {
-            match self.on_mount(id, move |images| images.unmount(id)).await {
-                Ok(true) => {}
-                Ok(false) => tracing::warn!(volume = %id, "a volume is in use and stays mounted"),
-                Err(error) => tracing::error!(volume = %id, %error, "a volume stays mounted"),
-            }
-        }
-    }
-
-    /// Unmounts a volume that no workspace has and nothing has used for a while.
-    async fn unmount_idle(self: &Arc<Self>, id: VolumeId) -> Answer<()> {
-        let idle = Duration::from_secs(self.options.idle_unmount_secs);
-        let (this, turn) = (self.clone(), self.held().turn(id));
-        let done = tokio::task::spawn_blocking(move || {
-            let mut used = turn.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_idle = used.is_some_and(|used| used.elapsed() >= idle);
-            // Who attaches it from here on mounts it in a later turn.
-            if is_idle && this.held().users(id).is_empty() && this.images.unmount(id)? {
-                *used = None;
-            }
-            Ok(())
-        });
-        done.await.map_err(lost)?.map_err(|error| failed("unmount", &error))
-    }
 }
 
-/// Size of a volume for a size that is asked for.
-pub(crate) fn rounded(asked_bytes: u64) -> u64 {
-    asked_bytes.div_ceil(SIZE_UNIT).saturating_mul(SIZE_UNIT).max(LEAST_BYTES)
-}
-
-fn event(kind: &str, id: VolumeId) -> NewEvent {
-    NewEvent { kind: kind.to_owned(), subject: id.to_string(), data: json!({}) }
-}
-
-fn lost(error: tokio::task::JoinError) -> ToolError {
+pub(crate) fn lost(error: tokio::task::JoinError) -> ToolError {
     ToolError::internal(format!("a volume: {error}"))
 }
 
-fn failed(what: &str, error: &io::Error) -> ToolError {
+pub(crate) fn failed(what: &str, error: &io::Error) -> ToolError {
     let message = format!("could not {what} a volume: {error}");
     ToolError::new(Layer::Machine, codes::VOLUME_FAILED, message)
         .next("look at `hivekeep check` and `hivekeep logs` on the host")

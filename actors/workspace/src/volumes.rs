@@ -83,8 +83,8 @@ fn check(wanted: &[VolumeWish]) -> Result<(), ToolError> {
     for (n, wish) in wanted.iter().enumerate() {
         let path = Path::new(&wish.path);
         let plain = wish.path.starts_with('/')
-            && wish.path.len() > 1
             && !wish.path.contains('\0')
+            && path.components().nth(1).is_some()
             && path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
         let shown = &wish.path;
         if !plain {
@@ -129,7 +129,8 @@ mod tests {
         for good in [&["/data"][..], &["/data", "/database", "/a/b"], &["/process"]] {
             assert!(!refused(good), "{good:?}");
         }
-        for bad in ["", "/", "//", "data", "/a/../b", "/..", "/proc", "/run/x", "/dev/shm", "/a\0b"]
+        for bad in
+            ["", "/", "//", "/./", "data", "/a/../b", "/..", "/proc", "/run/x", "/dev/shm", "/a\0b"]
         {
             assert!(refused(&[bad]), "{bad:?}");
         }

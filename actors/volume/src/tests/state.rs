@@ -6,10 +6,10 @@ use hivekeep_runtime::log::Sourced;
 use proptest::prelude::*;
 
 use crate::{
+    changes::rounded,
     tests::stage::MIB,
     volume::{Record, Volume, VolumePhase},
     volume_path::VolumePath,
-    volumes::rounded,
 };
 
 fn wanted() -> Record {
