@@ -3,7 +3,8 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use hivekeep_file_engine::{
-    EditFileText, EditPreview, EditedText, Occurrences, ReadLines, RemovePath, TextEdit, WriteText,
+    EditFileText, EditPreview, EditedText, Occurrences, ReadLines, RemovePath, ResolvePath,
+    TextEdit, WriteText,
 };
 use hivekeep_kernel::{CallCx, Layer, ToolError, ports::ManifestCheck};
 use serde_json::json;
@@ -47,7 +48,8 @@ impl Files {
     pub(crate) async fn patch(self: Arc<Self>, cx: CallCx, input: Patch) -> Answer<Patched> {
         let Patch { path, operation, content, old_string, new_string, place } = input;
         let place = self.places.find(&cx, place.as_deref()).await?;
-        let is_manifest = self.is_manifest(&*place, &path)?;
+        let is_manifest = operation != PatchOperation::Delete
+            && self.leads_to_manifest(&cx, &*place, &path).await?;
         let needs = |field: &str, text: Option<String>| {
             text.ok_or_else(|| ToolError::invalid(format!("`{field}` is needed here")))
         };
@@ -80,6 +82,23 @@ impl Files {
         };
         let PlacedPath { place, path } = at;
         Ok(Patched { place, path, operation, replaced, lines, manifest_check })
+    }
+
+    /// Whether a path is a manifest's, by its name or by where its links lead.
+    ///
+    /// # Errors
+    /// For a path that makes no sense.
+    async fn leads_to_manifest(
+        &self,
+        cx: &CallCx,
+        place: &dyn FilePlace,
+        path: &str,
+    ) -> Answer<bool> {
+        if self.is_manifest(place, path)? {
+            return Ok(true);
+        }
+        let (real, _) = place.ask(cx, ResolvePath { path: path.to_owned() }).await?;
+        self.is_manifest(place, &real.path)
     }
 
     /// Whether a path is a manifest's: a YAML file below the folder of workflows, by its name.

@@ -41,7 +41,7 @@ pub(crate) trait FilePlace: Send + Sync {
     async fn run(&self, cx: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError>;
 }
 
-impl dyn FilePlace {
+impl dyn FilePlace + '_ {
     /// Runs an operation, for its outcome and the path that it was about.
     ///
     /// # Errors

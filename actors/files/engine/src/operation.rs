@@ -112,6 +112,8 @@ operations! {
     GrepFiles => FoundLines, Reads, |root, asked, stop| grep::grep(root, asked, stop);
     /// A search of names.
     GlobFiles => FoundPaths, Reads, |root, asked, stop| glob::glob(root, asked, stop);
+    /// Where a path leads.
+    ResolvePath => ResolvedPath, Reads, |root, asked, stop| resolve::resolve(root, asked);
 }
 
 impl FileOperation {

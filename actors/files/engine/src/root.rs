@@ -50,6 +50,11 @@ impl FileRoot {
         }
     }
 
+    /// Whether it is the `/` of a guest.
+    pub(crate) fn is_system(&self) -> bool {
+        self.home.is_some()
+    }
+
     pub(crate) fn dir(&self) -> &Dir {
         &self.dir
     }

@@ -81,7 +81,7 @@ impl From<FileError> for WriteError {
 }
 
 /// Follows links at the end of a path: what is written is the file that they lead to.
-fn target(root: &FileRoot, path: &PlacePath) -> Result<PlacePath, FileError> {
+pub(crate) fn target(root: &FileRoot, path: &PlacePath) -> Result<PlacePath, FileError> {
     let mut path = root.settled(path)?;
     for _ in 0..MOST_LINKS {
         match root.dir().symlink_metadata(path.as_str()) {

@@ -86,6 +86,12 @@ async fn a_manifest_is_put_in_place_only_when_it_is_valid() {
     assert_eq!(patch(replace).await.expect_err("invalid").code, "manifest_refused");
     assert_eq!(fs::read_to_string(stage.work("dags/x.yaml")).expect("there"), "fine\nso far\n");
     assert!(!stage.work("dags/x.YML").exists());
+    std::os::unix::fs::symlink("dags", stage.work("alias")).expect("linked");
+    std::os::unix::fs::symlink("alias/x.yaml", stage.work("note.txt")).expect("linked");
+    for path in ["alias/x.yaml", "note.txt", "alias/new/y.yaml"] {
+        let error = patch(create("work", path, "bad")).await.expect_err(path);
+        assert_eq!(error.code, "manifest_refused", "{path}");
+    }
     // What is no manifest: by its folder, by its name.
     for path in ["x.yaml", "dags.yaml", "dags/x.txt", "dagsx/y.yaml"] {
         let written = patch(create("work", path, "bad")).await.expect(path);
