@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use hivekeep_kernel::{
     CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{CommandEnd, CommandLimits, CommandSpec, Commands, PlaceWorkspace, Places},
+    ports::{CommandEnd, CommandLimits, CommandRunner, CommandSpec, PlaceWorkspace, Places},
 };
 use hivekeep_runtime::{Daemon, Ports, Redact};
 use hivekeep_store::{Journal, NewEvent};
@@ -26,7 +26,7 @@ type Answer<T> = Result<T, ToolError>;
 pub(crate) struct CommandService {
     pub(crate) options: Options,
     pub(crate) rules: Rules,
-    pub(crate) commands: Arc<dyn Commands>,
+    pub(crate) commands: Arc<dyn CommandRunner>,
     ports: Ports,
     journal: Journal,
     redact: Redact,
@@ -41,7 +41,7 @@ impl CommandService {
         Ok(Self {
             rules: Rules::new(&options),
             options,
-            commands: daemon.ports.need::<dyn Commands>()?,
+            commands: daemon.ports.need::<dyn CommandRunner>()?,
             ports: daemon.ports.clone(),
             journal: daemon.journal.clone(),
             redact: daemon.redact.clone(),

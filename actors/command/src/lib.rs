@@ -1,7 +1,7 @@
 //! Commands and processes in the place of a session.
 //!
 //! A service without state of its own: the port `Places` says which workspace a call works in, the port
-//! `Commands` runs programs there by the workspace's own execution and jobs. What is judged here is what
+//! `CommandRunner` runs programs there by the workspace's own execution and jobs. What is judged here is what
 //! may be run, by an allow list over the parsed command line.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]

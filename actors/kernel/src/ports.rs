@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use std::time::Duration;
 
 pub use commands::{
-    CommandEnd, CommandLimits, CommandSpec, CommandStream, Commands, PlaceProcess, ProcessOutput,
-    ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
+    CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, PlaceProcess,
+    ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
 pub use images::ImagePresence;
 pub use manifest::{ManifestCheck, ManifestProblem};

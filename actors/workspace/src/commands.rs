@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, JobId, Layer, ToolError, WorkspaceId,
     ports::{
-        CommandEnd, CommandLimits, CommandSpec, CommandStream, Commands, PlaceProcess,
+        CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, PlaceProcess,
         ProcessOutput, ProcessSpec, ProcessWindow,
     },
 };
@@ -77,7 +77,7 @@ fn not_found(id: WorkspaceId) -> ToolError {
 }
 
 #[async_trait]
-impl Commands for CommandsHandle {
+impl CommandRunner for CommandsHandle {
     async fn run(
         &self,
         cx: &CallCx,

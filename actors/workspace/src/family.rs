@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_git::GitOptions;
 use hivekeep_kernel::{
     Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
-    ports::{Commands, DefaultSize, Tasks, WorkspaceFiles},
+    ports::{CommandRunner, DefaultSize, Tasks, WorkspaceFiles},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
@@ -19,7 +19,7 @@ use crate::{
 /// How long an ordered stop waits for machines to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`Commands`], [`WorkspaceFiles`],
+/// Needs the network and [`GitOptions`]; offers [`Tasks`], [`CommandRunner`], [`WorkspaceFiles`],
 /// [`DefaultSize`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
@@ -59,7 +59,7 @@ workspace_adopt takes it over.";
         daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
         let files = WorkspaceFilesHandle::new(shared.clone());
         daemon.ports.offer::<dyn WorkspaceFiles>(Arc::new(files));
-        daemon.ports.offer::<dyn Commands>(Arc::new(CommandsHandle::new(shared.clone())));
+        daemon.ports.offer::<dyn CommandRunner>(Arc::new(CommandsHandle::new(shared.clone())));
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
         Ok(Mounted::default()

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, JobId, Layer, Resources, SessionId, User, WorkspaceId,
     ports::{
-        CommandEnd, CommandLimits, CommandSpec, Commands, Hold, LateTools, PlaceProcess,
+        CommandEnd, CommandLimits, CommandRunner, CommandSpec, Hold, LateTools, PlaceProcess,
         PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
         ProcessWindow, SessionQuotas, Standing,
     },
@@ -45,7 +45,7 @@ impl Stage {
             sessions: Arc::new(Anybody),
             tools: Arc::new(LateTools::default()),
             offer: Arc::new(move |ports| {
-                ports.offer::<dyn Commands>(offered.clone());
+                ports.offer::<dyn CommandRunner>(offered.clone());
                 ports.offer::<dyn Places>(offered.clone());
             }),
         };
@@ -109,7 +109,7 @@ impl Places for Fake {
 }
 
 #[async_trait]
-impl Commands for Fake {
+impl CommandRunner for Fake {
     async fn run(
         &self,
         _: &CallCx,

@@ -192,7 +192,7 @@ pub struct ProcessOutput {
 /// workspaces do; those that take a process, with `unknown_job` for one that the session does not
 /// have.
 #[async_trait]
-pub trait Commands: Send + Sync {
+pub trait CommandRunner: Send + Sync {
     /// Runs a program and waits for its end, which kills what it left behind.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ pub trait Commands: Send + Sync {
     /// Starts a process, which lives until it ends or is ended.
     ///
     /// # Errors
-    /// See [`Commands::run`]; `guest_busy` with as many jobs as there may be.
+    /// See [`CommandRunner::run`]; `guest_busy` with as many jobs as there may be.
     async fn start(
         &self,
         cx: &CallCx,
@@ -223,7 +223,7 @@ pub trait Commands: Send + Sync {
     /// Reads a part of a process's output. Consumes nothing; works after its end too.
     ///
     /// # Errors
-    /// See [`Commands`].
+    /// See [`CommandRunner`].
     async fn output(
         &self,
         cx: &CallCx,
@@ -250,7 +250,7 @@ pub trait Commands: Send + Sync {
     /// afterwards, and whether it had ended before.
     ///
     /// # Errors
-    /// See [`Commands`].
+    /// See [`CommandRunner`].
     async fn stop(
         &self,
         cx: &CallCx,

@@ -9,8 +9,8 @@ use std::{
 use hivekeep_kernel::{
     SessionId, WorkspaceId,
     ports::{
-        CommandLimits, CommandSpec, Commands, NetworkMode, PlaceProcess, ProcessSpec, ProcessState,
-        ProcessWindow, TerminalSize,
+        CommandLimits, CommandRunner, CommandSpec, NetworkMode, PlaceProcess, ProcessSpec,
+        ProcessState, ProcessWindow, TerminalSize,
     },
 };
 use hivekeep_link::fake::{RequestBehaviour, exec_done};
