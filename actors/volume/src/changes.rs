@@ -11,7 +11,7 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 
 use crate::{
-    held::{Answer, in_use, not_found},
+    held::{VolumeResult, in_use, not_found},
     images::VolumeImages,
     tools::{VolumeCreate, VolumeDelete, VolumeDeleted, VolumeRow},
     volume::{Record, Volume},
@@ -28,7 +28,7 @@ impl VolumeService {
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeCreate,
-    ) -> Answer<VolumeRow> {
+    ) -> VolumeResult<VolumeRow> {
         let owner = self.owner(cx.session)?;
         self.supported()?;
         self.room.admit(self.images.root())?;
@@ -59,7 +59,7 @@ impl VolumeService {
         size_bytes: u64,
         log: Log<Volume>,
         wanted: BoxFuture<'static, Result<(), LogError>>,
-    ) -> Answer<()> {
+    ) -> VolumeResult<()> {
         let made = async {
             wanted.await?;
             fault_point!("volume.after_wanted");
@@ -75,7 +75,7 @@ impl VolumeService {
             fault_point!("volume.after_made");
             Ok(())
         };
-        let made: Answer<()> = made.await;
+        let made: VolumeResult<()> = made.await;
         if made.is_err()
             && let Err(error) = self.forget(id, &log).await
         {
@@ -86,7 +86,7 @@ impl VolumeService {
     }
 
     /// Removes what there is of a volume, then its records.
-    async fn forget(&self, id: VolumeId, log: &Log<Volume>) -> Answer<()> {
+    async fn forget(&self, id: VolumeId, log: &Log<Volume>) -> VolumeResult<()> {
         let remove = move |images: &VolumeImages| images.remove(&id.to_string());
         self.on_mount(id, remove).await?;
         fault_point!("volume.after_remove");
@@ -99,7 +99,7 @@ impl VolumeService {
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeDelete,
-    ) -> Answer<VolumeDeleted> {
+    ) -> VolumeResult<VolumeDeleted> {
         let owner = self.owner(cx.session)?;
         // An earlier daemon's workspaces have told what they have.
         let _sender_is_ours = self.all_set.subscribe().wait_for(|told| *told).await.is_ok();
@@ -109,7 +109,7 @@ impl VolumeService {
     }
 
     /// Removes a volume that no workspace has.
-    pub(crate) async fn remove(self: &Arc<Self>, id: VolumeId, kind: &str) -> Answer<()> {
+    pub(crate) async fn remove(self: &Arc<Self>, id: VolumeId, kind: &str) -> VolumeResult<()> {
         let (log, written) = {
             let held = self.held();
             let users = held.users(id);

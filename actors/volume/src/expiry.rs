@@ -10,7 +10,7 @@ use hivekeep_kernel::{Context, Entity, Fault, VolumeId};
 
 use crate::{
     codes,
-    held::Answer,
+    held::VolumeResult,
     volumes::{VolumeService, failed, lost},
 };
 
@@ -77,7 +77,7 @@ impl VolumeService {
     }
 
     /// Unmounts a volume that no workspace has and nothing has used for a while.
-    async fn unmount_idle(self: &Arc<Self>, id: VolumeId) -> Answer<()> {
+    async fn unmount_idle(self: &Arc<Self>, id: VolumeId) -> VolumeResult<()> {
         let idle = Duration::from_secs(self.options.idle_unmount_secs);
         let (this, turn) = (self.clone(), self.held().turn(id));
         let done = tokio::task::spawn_blocking(move || {

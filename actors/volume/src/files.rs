@@ -9,7 +9,7 @@ use hivekeep_kernel::{CallCx, Layer, ToolError};
 use crate::{
     codes,
     engine::{self, FileRange, FolderNames},
-    held::Answer,
+    held::VolumeResult,
     images::free_bytes,
     tools::{
         Encoding, MAX_FILE_BYTES, VolumeFileDelete, VolumeFileDeleted, VolumeFileEntry,
@@ -27,8 +27,8 @@ impl VolumeService {
         cx: &CallCx,
         volume: &str,
         path: &str,
-        work: impl FnOnce(&Dir, &VolumePath) -> Answer<T> + Send + 'static,
-    ) -> Answer<T> {
+        work: impl FnOnce(&Dir, &VolumePath) -> VolumeResult<T> + Send + 'static,
+    ) -> VolumeResult<T> {
         let path = VolumePath::parse(path)?;
         let (_, root) = self.opened(cx, volume).await?;
         let done = tokio::task::spawn_blocking(move || work(&root, &path)).await;
@@ -39,7 +39,7 @@ impl VolumeService {
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeFileList,
-    ) -> Answer<VolumeFileListed> {
+    ) -> VolumeResult<VolumeFileListed> {
         let VolumeFileList { volume_id, path, after, limit } = input;
         let list = move |root: &Dir, path: &VolumePath| {
             let FolderNames { entries: mut found, more: more_than_counted } =
@@ -61,7 +61,7 @@ impl VolumeService {
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeFileRead,
-    ) -> Answer<VolumeFileText> {
+    ) -> VolumeResult<VolumeFileText> {
         let VolumeFileRead { volume_id, path, offset, limit, encoding } = input;
         let read = move |root: &Dir, path: &VolumePath| {
             let range = engine::read(root, path, offset, limit)?;
@@ -74,7 +74,7 @@ impl VolumeService {
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeFileWrite,
-    ) -> Answer<VolumeFileWritten> {
+    ) -> VolumeResult<VolumeFileWritten> {
         let VolumeFileWrite { volume_id, path, content, encoding } = input;
         let content = match encoding {
             Encoding::Utf8 => content.into_bytes(),
@@ -103,7 +103,7 @@ impl VolumeService {
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeFileDelete,
-    ) -> Answer<VolumeFileDeleted> {
+    ) -> VolumeResult<VolumeFileDeleted> {
         let remove = |root: &Dir, path: &VolumePath| {
             engine::remove(root, path)?;
             Ok(VolumeFileDeleted { path: path.to_string(), deleted: true })
@@ -115,7 +115,7 @@ impl VolumeService {
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeFileMkdir,
-    ) -> Answer<VolumeFileMade> {
+    ) -> VolumeResult<VolumeFileMade> {
         let make = |root: &Dir, path: &VolumePath| {
             Ok(VolumeFileMade { path: path.to_string(), created: engine::make(root, path)? })
         };
@@ -146,7 +146,7 @@ fn shown(
     range: FileRange,
     offset: u64,
     asked: Option<Encoding>,
-) -> Answer<VolumeFileText> {
+) -> VolumeResult<VolumeFileText> {
     let FileRange { mut bytes, size_bytes } = range;
     let whole = offset.saturating_add(bytes.len() as u64) >= size_bytes;
     if let (Err(error), true) = (std::str::from_utf8(&bytes), asked != Some(Encoding::Base64))

@@ -15,7 +15,7 @@ use crate::{
     volume::{Volume, VolumePhase},
 };
 
-pub(crate) type Answer<T> = Result<T, ToolError>;
+pub(crate) type VolumeResult<T> = Result<T, ToolError>;
 
 /// Turn at a volume's mount, and when it was last used; `None` once it is unmounted.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Held {
         owner: User,
         asked: &str,
         now: DateTime<Utc>,
-    ) -> Answer<(VolumeId, Volume)> {
+    ) -> VolumeResult<(VolumeId, Volume)> {
         let usable = |volume: &Volume| volume.is_ready(owner) && !volume.is_expired(now);
         let by_id = asked
             .parse()
@@ -85,7 +85,7 @@ impl Held {
         label: &str,
         size_bytes: u64,
         options: &Options,
-    ) -> Answer<()> {
+    ) -> VolumeResult<()> {
         let own: Vec<_> = self.decided().filter(|(_, volume)| volume.owner == owner).collect();
         if own.iter().any(|(_, volume)| volume.label == label) {
             let message = format!("you have a volume `{label}` already");

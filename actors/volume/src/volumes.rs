@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::{
     Options, codes,
-    held::{Answer, Held, not_found},
+    held::{Held, VolumeResult, not_found},
     images::VolumeImages,
     support,
     tools::{self, MAX_FILE_BYTES, VolumeList, VolumeListed, VolumeQuota, VolumeRow, VolumeUsage},
@@ -50,7 +50,7 @@ impl Service for VolumeService {
 
 impl VolumeService {
     /// Reads all records, undoes what was not made and finishes what was to be removed.
-    pub(crate) async fn open(daemon: &Daemon, options: Options) -> Answer<Self> {
+    pub(crate) async fn open(daemon: &Daemon, options: Options) -> VolumeResult<Self> {
         let root = daemon.folders.state.join("volumes");
         let opened = tokio::task::spawn_blocking(|| VolumeImages::open(root)).await;
         let images = opened.map_err(lost)?.map_err(|error| failed("open the folder of", &error))?;
@@ -83,7 +83,7 @@ impl VolumeService {
     }
 
     /// Removes folders that no record names.
-    async fn sweep(&self) -> Answer<()> {
+    async fn sweep(&self) -> VolumeResult<()> {
         let names = self.images.names().map_err(|error| failed("look for", &error))?;
         for name in names {
             let known = name.parse().is_ok_and(|id| self.held().logs.contains_key(&id));
@@ -99,7 +99,7 @@ impl VolumeService {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn owner(&self, session: SessionId) -> Answer<User> {
+    pub(crate) fn owner(&self, session: SessionId) -> VolumeResult<User> {
         self.sessions.user(session).ok_or_else(|| {
             let message = format!("the session {session} is over");
             ToolError::new(Layer::Session, codes::VOLUME_USER_UNKNOWN, message)
@@ -107,7 +107,7 @@ impl VolumeService {
         })
     }
 
-    pub(crate) fn supported(&self) -> Answer<()> {
+    pub(crate) fn supported(&self) -> VolumeResult<()> {
         let Some(why) = &self.unsupported else { return Ok(()) };
         Err(ToolError::new(Layer::Machine, codes::VOLUMES_UNSUPPORTED, why.clone())
             .next("run `hivekeep check` on the host to see what is missing"))
@@ -122,7 +122,7 @@ impl VolumeService {
         &self,
         id: VolumeId,
         work: impl FnOnce(&VolumeImages) -> io::Result<T> + Send + 'static,
-    ) -> Answer<T> {
+    ) -> VolumeResult<T> {
         let (turn, images) = (self.held().turn(id), self.images.clone());
         let done = tokio::task::spawn_blocking(move || {
             let mut used = turn.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,20 +133,24 @@ impl VolumeService {
     }
 
     /// A volume's root, mounted, for the user of a session. It stays mounted while the handle is open.
-    pub(crate) async fn opened(&self, cx: &CallCx, asked: &str) -> Answer<(VolumeId, Dir)> {
+    pub(crate) async fn opened(&self, cx: &CallCx, asked: &str) -> VolumeResult<(VolumeId, Dir)> {
         let owner = self.owner(cx.session)?;
         let (id, _) = self.held().usable(owner, asked, Utc::now())?;
         self.supported()?;
         Ok((id, self.on_mount(id, move |images| images.mount(id)).await?))
     }
 
-    async fn remove_files(&self, name: String) -> Answer<()> {
+    async fn remove_files(&self, name: String) -> VolumeResult<()> {
         let images = self.images.clone();
         let removed = tokio::task::spawn_blocking(move || images.remove(&name)).await;
         removed.map_err(lost)?.map_err(|error| failed("remove", &error))
     }
 
-    pub(crate) async fn list(self: Arc<Self>, cx: CallCx, _: VolumeList) -> Answer<VolumeListed> {
+    pub(crate) async fn list(
+        self: Arc<Self>,
+        cx: CallCx,
+        _: VolumeList,
+    ) -> VolumeResult<VolumeListed> {
         let owner = self.owner(cx.session)?;
         let held = self.held();
         let durable = held.logs.iter().filter_map(|(id, log)| Some((*id, log.state()?)));
@@ -155,7 +159,11 @@ impl VolumeService {
         Ok(VolumeListed { count: volumes.len(), volumes })
     }
 
-    pub(crate) async fn quota(self: Arc<Self>, cx: CallCx, _: VolumeQuota) -> Answer<VolumeUsage> {
+    pub(crate) async fn quota(
+        self: Arc<Self>,
+        cx: CallCx,
+        _: VolumeQuota,
+    ) -> VolumeResult<VolumeUsage> {
         let owner = self.owner(cx.session)?;
         let held = self.held();
         let own: Vec<_> = held.decided().filter(|(_, volume)| volume.owner == owner).collect();
@@ -169,7 +177,7 @@ impl VolumeService {
         })
     }
 
-    pub(crate) fn row_of(&self, id: VolumeId) -> Answer<VolumeRow> {
+    pub(crate) fn row_of(&self, id: VolumeId) -> VolumeResult<VolumeRow> {
         let held = self.held();
         let volume = held.logs.get(&id).and_then(Log::state);
         volume.map(|volume| self.row(&held, id, volume)).ok_or_else(|| not_found(&id.to_string()))

@@ -60,7 +60,7 @@ pub(crate) struct VolumeFileRead {
     #[schemars(range(min = 8, max = MAX_READ_BYTES))]
     #[serde(default = "default_read_bytes")]
     pub(crate) limit: u64,
-    /// Answer in this encoding; `utf-8` refuses what is not text.
+    /// VolumeResult in this encoding; `utf-8` refuses what is not text.
     pub(crate) encoding: Option<Encoding>,
 }
 
