@@ -10,6 +10,7 @@
 //!   objects/<blake3>/tree/         a directory, named by the hash of entries.jsonl beside it
 //!   images/<name>.json             the manifest: which objects make the image; `/` is written `+`
 //!   overlays/<key>.qcow2           empty overlays, copied for each new disk
+//!   uses/<blake3>/<user>           a workspace has its disk over this object
 //!   tmp/                           builds under way; emptied when no build holds the lock
 //!   build.lock                     held (flock) by the one build that may run
 //! ```

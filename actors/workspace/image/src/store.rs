@@ -65,7 +65,7 @@ impl ImageStore {
     /// Opens a store, making its folders where needed, and removes what a crashed build left.
     /// Blocks for milliseconds (longer after a crash).
     pub fn open(root: PathBuf) -> Result<Self> {
-        for folder in [OBJECTS, "images", "overlays", "tmp"] {
+        for folder in [OBJECTS, "images", "overlays", "tmp", "uses"] {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
         }

@@ -23,6 +23,7 @@ mod layer;
 mod limits;
 mod manifest;
 mod options;
+mod pax;
 mod policy;
 mod pull;
 mod reference;

@@ -105,7 +105,7 @@ fn first_layer(root: &Path) {
     symlink("usr/lib", at("lib")).unwrap();
     symlink("/etc/passwd", at("usr/lib/absolute")).unwrap();
     for (path, text) in [
-        ("etc/passwd", "root:x:0:0::/:/bin/sh\n"),
+        ("etc/passwd", "root:x:0:0::/:/bin/sh\napp:x:1000:1000::/:/bin/sh\n"),
         ("opaque/old", "old"),
         ("opaque/sub/old", "old"),
         ("srv/app/removed", "x"),

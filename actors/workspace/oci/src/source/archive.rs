@@ -17,6 +17,7 @@ use crate::{
     layer::LayerPacking,
     limits::{DOCUMENT_BYTES, EXTENSION_BYTES, PATH_BYTES},
     manifest::check_compressed,
+    pax::records,
 };
 
 /// Maximum number of entries; each layer has about three.
@@ -179,12 +180,8 @@ fn long_name(entry: impl Read, kind: tar::EntryType) -> std::io::Result<Option<S
         let name = String::from_utf8_lossy(&name[..name.len().min(PATH_BYTES)]).into_owned();
         return Ok(Some(name));
     }
-    let mut path = None;
-    for record in tar::PaxExtensions::new(&bytes) {
-        let record = record?;
-        if record.key_bytes() == b"path" {
-            path = record.value().ok().map(str::to_owned);
-        }
-    }
-    Ok(path)
+    let malformed = || std::io::Error::other("a pax record is malformed");
+    let all = records(&bytes).ok_or_else(malformed)?;
+    let path = all.into_iter().rev().find(|(key, _)| *key == b"path");
+    Ok(path.map(|(_, value)| String::from_utf8_lossy(value).into_owned()))
 }

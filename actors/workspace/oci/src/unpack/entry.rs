@@ -9,6 +9,7 @@ use crate::{
     Error, Result,
     layer::Budget,
     limits::{DEPTH, EXTENSION_BYTES, PATH_BYTES},
+    pax::records,
 };
 
 /// Prefix of pax records that hold extended attributes.
@@ -59,12 +60,9 @@ impl Extensions {
     }
 
     fn pax(&mut self, bytes: &[u8], layer: usize) -> Result<()> {
-        for record in tar::PaxExtensions::new(bytes) {
-            let record = record.map_err(|error| Error::BadLayer {
-                layer,
-                reason: format!("pax record: {error}"),
-            })?;
-            let (key, value) = (record.key_bytes(), record.value_bytes());
+        let malformed =
+            || Error::BadLayer { layer, reason: "a pax record is malformed".to_owned() };
+        for (key, value) in records(bytes).ok_or_else(malformed)? {
             match key {
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
