@@ -14,7 +14,7 @@ use crate::{
     ImageSource, LayerFile, PullLimits, Result, Sha256Digest,
     config::PlatformConfig,
     limits::DOCUMENT_BYTES,
-    manifest::{self, BlobRef, Document, PlatformManifest},
+    manifest::{self, BlobRef, ManifestForm, PlatformManifest},
     policy::ImagePolicy,
 };
 use archive::DockerArchive;
@@ -87,13 +87,13 @@ impl Store<'_> {
 async fn fetch_from(store: &Store<'_>, terms: &FetchTerms<'_>) -> Result<FetchedImage> {
     let (bytes, digest) = store.top().await?;
     let (manifest, digest) = match manifest::read(&bytes, &terms.limits)? {
-        Document::Manifest(manifest) => (manifest, digest),
-        Document::Chosen(blob) => {
+        ManifestForm::Manifest(manifest) => (manifest, digest),
+        ManifestForm::Chosen(blob) => {
             let bytes = store.document(blob, true).await?;
             match manifest::read(&bytes, &terms.limits)? {
                 // The index names all that is in it by digest, so its own digest pins the image.
-                Document::Manifest(manifest) => (manifest, digest),
-                Document::Chosen(_) => {
+                ManifestForm::Manifest(manifest) => (manifest, digest),
+                ManifestForm::Chosen(_) => {
                     return Err(crate::Error::unsupported("its index leads to an index"));
                 }
             }
