@@ -46,7 +46,7 @@ pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> Resul
     match source {
         ImageSource::Registry(reference) => {
             let client = RegistryClient::open(reference, terms)?;
-            fetch_from(&Store::Registry(client), terms).await
+            fetch_from(&Store::Registry(Box::new(client)), terms).await
         }
         ImageSource::Layout { path, tag } => {
             let layout = OciLayout::open(path, tag.as_deref())?;
@@ -58,7 +58,7 @@ pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> Resul
 
 /// Place where manifests and blobs are found by their digests.
 enum Store<'a> {
-    Registry(RegistryClient<'a>),
+    Registry(Box<RegistryClient<'a>>),
     Layout(Arc<OciLayout>),
 }
 
