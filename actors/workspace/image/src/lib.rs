@@ -49,7 +49,7 @@ pub use manifest::{Manifest, ObjectRef, Package, TreeRef};
 pub use names::{ImageName, KernelChoice, PulledName, Suite};
 pub use objects::ObjectName;
 pub use overlay::MAX_DISK_GB;
-pub use pulled::{Adoption, FileOwner, ImageDefaults, PulledImage};
+pub use pulled::{FileOwner, ImageDefaults, PulledImage, TreeAdoption};
 pub use requirements::{Remedy, Requirement, RequirementPurpose, requirements};
 pub use store::{BuildLock, ImageRow, ImageState, ImageStore};
 pub use uses::{PruneTerms, RemovedImages};

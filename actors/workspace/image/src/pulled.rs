@@ -81,7 +81,7 @@ pub struct PulledImage {
 
 /// Tree that shall become an image.
 #[derive(Debug)]
-pub struct Adoption {
+pub struct TreeAdoption {
     /// Name to be.
     pub name: PulledName,
     /// See [`PulledImage`].
@@ -136,7 +136,7 @@ impl PulledImage {
 /// Makes an image of a tree; see [`ImageStore::adopt`].
 pub(super) async fn adopt(
     store: &ImageStore,
-    adoption: Adoption,
+    adoption: TreeAdoption,
     cancel: &CancellationToken,
 ) -> Result<PulledImage> {
     let owners = Owners::Listed(adoption.owners.clone());
@@ -144,7 +144,12 @@ pub(super) async fn adopt(
     store.blocking(move |inner| finish(inner, adoption, &ext4, &owners)).await
 }
 
-fn finish(inner: &Inner, adoption: Adoption, ext4: &Path, owners: &Owners) -> Result<PulledImage> {
+fn finish(
+    inner: &Inner,
+    adoption: TreeAdoption,
+    ext4: &Path,
+    owners: &Owners,
+) -> Result<PulledImage> {
     let image = PulledImage {
         format: FORMAT,
         name: ImageName::Pulled(adoption.name),

@@ -16,7 +16,7 @@ use super::objects::{OBJECTS, ObjectName, Objects};
 use super::uses::{PruneTerms, RemovedImages, bytes_on_disk};
 use super::verify::Verified;
 use super::{
-    Adoption, Error, ImageName, Manifest, PulledImage, Result, VerifiedImage, overlay, pulled,
+    Error, ImageName, Manifest, PulledImage, Result, TreeAdoption, VerifiedImage, overlay, pulled,
 };
 
 /// Folder of images. Cheap to clone; clones share the record of verified files.
@@ -139,7 +139,7 @@ impl ImageStore {
     pub async fn adopt(
         &self,
         _lock: &BuildLock,
-        adoption: Adoption,
+        adoption: TreeAdoption,
         cancel: &CancellationToken,
     ) -> Result<PulledImage> {
         pulled::adopt(self, adoption, cancel).await

@@ -45,7 +45,7 @@ pub(crate) struct PlatformManifest {
 
 /// What a document is.
 #[derive(Debug)]
-pub(crate) enum Document {
+pub(crate) enum ManifestForm {
     /// An index: the blob that is for this platform.
     Chosen(BlobRef),
     /// A manifest.
@@ -63,7 +63,7 @@ struct Shape {
 }
 
 /// Reads a document that was checked by its digest.
-pub(crate) fn read(bytes: &[u8], limits: &PullLimits) -> Result<Document> {
+pub(crate) fn read(bytes: &[u8], limits: &PullLimits) -> Result<ManifestForm> {
     let bad = |error: serde_json::Error| Error::unsupported(format!("its manifest: {error}"));
     let shape: Shape = serde_json::from_slice(bytes).map_err(bad)?;
     if shape.schema_version != 2 {
@@ -76,7 +76,7 @@ pub(crate) fn read(bytes: &[u8], limits: &PullLimits) -> Result<Document> {
     }
 }
 
-fn choose(index: &ImageIndex) -> Result<Document> {
+fn choose(index: &ImageIndex) -> Result<ManifestForm> {
     let ours = index.manifests().iter().find(|entry| {
         entry.platform().as_ref().is_some_and(|platform| {
             (platform.os(), platform.architecture()) == (&Os::Linux, &Arch::Amd64)
@@ -89,10 +89,10 @@ fn choose(index: &ImageIndex) -> Result<Document> {
     };
     let chosen = ours.or_else(only);
     let chosen = chosen.ok_or_else(|| Error::unsupported("its index has none for linux/amd64"))?;
-    BlobRef::document(chosen).map(Document::Chosen)
+    BlobRef::document(chosen).map(ManifestForm::Chosen)
 }
 
-fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> Result<Document> {
+fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> Result<ManifestForm> {
     let layers = manifest.layers();
     if layers.len() > limits.layers {
         let limit = limits.layers as u64;
@@ -104,7 +104,7 @@ fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> Result<Document> {
         .collect::<Result<Vec<_>>>()?;
     let bytes = layers.iter().fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.bytes));
     check_compressed(bytes, limits)?;
-    Ok(Document::Manifest(PlatformManifest {
+    Ok(ManifestForm::Manifest(PlatformManifest {
         config: BlobRef::document(manifest.config())?,
         layers,
     }))
@@ -137,7 +137,7 @@ mod tests {
     use crate::ImageOptions;
     use serde_json::{Value, json};
 
-    fn of(value: &Value) -> Result<Document> {
+    fn of(value: &Value) -> Result<ManifestForm> {
         let limits = ImageOptions { max_layers: 3, max_compressed_mb: 1, ..Default::default() };
         read(value.to_string().as_bytes(), &limits.limits())
     }
@@ -156,7 +156,7 @@ mod tests {
         let gzip = blob("application/vnd.docker.image.rootfs.diff.tar.gzip", 5);
         let zstd = blob("application/vnd.oci.image.layer.v1.tar+zstd", 6);
         let plain = blob("application/vnd.oci.image.layer.v1.tar", 7);
-        let Document::Manifest(read) = of(&image(&[gzip.clone(), zstd, plain])).unwrap() else {
+        let ManifestForm::Manifest(read) = of(&image(&[gzip.clone(), zstd, plain])).unwrap() else {
             panic!("no manifest");
         };
         let packings: Vec<_> = read.layers.iter().map(|(_, packing)| *packing).collect();
@@ -184,7 +184,7 @@ mod tests {
         let index = |entries: &[Value]| json!({ "schemaVersion": 2, "manifests": entries });
         let both =
             of(&index(&[entry("arm64", 1), entry("amd64", 2), entry("unknown", 3)])).unwrap();
-        assert!(matches!(both, Document::Chosen(BlobRef { bytes: 2, .. })), "{both:?}");
+        assert!(matches!(both, ManifestForm::Chosen(BlobRef { bytes: 2, .. })), "{both:?}");
         assert!(of(&index(&[entry("arm64", 1)])).is_err());
         let mut two = image(&[]);
         two["manifests"] = json!([entry("amd64", 2)]);

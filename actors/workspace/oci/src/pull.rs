@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use hivekeep_image::{
-    Adoption, BuildLock, ImageName, ImageStore, PulledImage, PulledName, VerifiedImage,
+    BuildLock, ImageName, ImageStore, PulledImage, PulledName, TreeAdoption, VerifiedImage,
 };
 use rustix::fs::statvfs;
 use tokio_util::sync::CancellationToken;
@@ -169,7 +169,7 @@ impl ImagePuller {
         let unpacked =
             self.unpacked(layers, &tree, defaults.working_dir.clone(), tell, cancel).await?;
         tell(PullProgress::Storing);
-        let adoption = Adoption {
+        let adoption = TreeAdoption {
             name,
             reference: source.to_string(),
             digest: digest.map(|digest| digest.to_string()),

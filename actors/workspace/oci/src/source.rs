@@ -14,7 +14,7 @@ use crate::{
     ImageSource, LayerFile, PullLimits, Result, Sha256Digest,
     config::PlatformConfig,
     limits::DOCUMENT_BYTES,
-    manifest::{self, BlobRef, Document, PlatformManifest},
+    manifest::{self, BlobRef, ManifestForm, PlatformManifest},
     policy::ImagePolicy,
 };
 use archive::DockerArchive;
@@ -46,7 +46,7 @@ pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> Resul
     match source {
         ImageSource::Registry(reference) => {
             let client = RegistryClient::open(reference, terms)?;
-            fetch_from(&Store::Registry(client), terms).await
+            fetch_from(&Store::Registry(Box::new(client)), terms).await
         }
         ImageSource::Layout { path, tag } => {
             let layout = OciLayout::open(path, tag.as_deref())?;
@@ -58,7 +58,7 @@ pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> Resul
 
 /// Place where manifests and blobs are found by their digests.
 enum Store<'a> {
-    Registry(RegistryClient<'a>),
+    Registry(Box<RegistryClient<'a>>),
     Layout(Arc<OciLayout>),
 }
 
@@ -87,13 +87,13 @@ impl Store<'_> {
 async fn fetch_from(store: &Store<'_>, terms: &FetchTerms<'_>) -> Result<FetchedImage> {
     let (bytes, digest) = store.top().await?;
     let (manifest, digest) = match manifest::read(&bytes, &terms.limits)? {
-        Document::Manifest(manifest) => (manifest, digest),
-        Document::Chosen(blob) => {
+        ManifestForm::Manifest(manifest) => (manifest, digest),
+        ManifestForm::Chosen(blob) => {
             let bytes = store.document(blob, true).await?;
             match manifest::read(&bytes, &terms.limits)? {
                 // The index names all that is in it by digest, so its own digest pins the image.
-                Document::Manifest(manifest) => (manifest, digest),
-                Document::Chosen(_) => {
+                ManifestForm::Manifest(manifest) => (manifest, digest),
+                ManifestForm::Chosen(_) => {
                     return Err(crate::Error::unsupported("its index leads to an index"));
                 }
             }

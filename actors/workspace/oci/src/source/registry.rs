@@ -65,9 +65,8 @@ impl<'a> RegistryClient<'a> {
     pub(super) async fn top(&self) -> Result<(Vec<u8>, Sha256Digest)> {
         let bytes = self.manifest(&self.reference.version()).await?;
         let digest = Sha256Digest::of(&bytes);
-        match self.reference.digest() {
-            Some(expected) => digest.expect(expected, "the manifest")?,
-            None => {}
+        if let Some(expected) = self.reference.digest() {
+            digest.expect(expected, "the manifest")?;
         }
         Ok((bytes, digest))
     }
