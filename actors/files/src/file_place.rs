@@ -45,7 +45,7 @@ impl dyn FilePlace + '_ {
     /// Runs an operation, for its outcome and the path that it was about.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// As `run`.
     pub(crate) async fn ask<O: Operation>(
         &self,
         cx: &CallCx,
