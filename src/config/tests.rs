@@ -247,5 +247,8 @@ fn the_example_of_tiers_holds_and_a_kind_that_nobody_keeps_is_refused() {
     let (_dir, path) = with_file("[registry.tiers.free]\nholds = { scrips = 5 }\n");
     own.file = Some(path);
     let problems = refused(&own);
-    assert!(problems[0].contains("`scrips` is not one of scripts"), "{problems:?}");
+    assert!(
+        problems[0].contains("`scrips` is not one of volumes, volume_mb, scripts"),
+        "{problems:?}"
+    );
 }

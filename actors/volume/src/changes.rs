@@ -32,13 +32,14 @@ impl VolumeService {
         let owner = self.owner(cx.session)?;
         self.supported()?;
         self.room.admit(self.images.root())?;
+        let limits = self.limits(owner);
         let size_bytes = rounded(input.size_limit_bytes);
         let (id, at) = (VolumeId::new(), Utc::now());
         let expires_at = input.ttl_hours.map(|hours| at + TimeDelta::hours(hours.into()));
         let label = input.label;
         let (log, written) = {
             let mut held = self.held();
-            held.admit(owner, &label, size_bytes, &self.options)?;
+            held.admit(owner, &label, size_bytes, &limits)?;
             let stream = log::stream::<Volume>(id)
                 .map_err(|error| ToolError::internal(error.to_string()))?;
             let log = Log::of(self.journal.clone(), stream, None);

@@ -20,7 +20,7 @@ hivekeep_kernel::codes! {
     }
     /// The user's volumes would be more, or larger, than is allowed.
     VOLUME_QUOTA_EXCEEDED = "volume_quota_exceeded" {
-        cause: "`volume.max_volumes` or `volume.max_total_mb` is reached; sizes count as they were asked for.",
+        cause: "`volume.max_volumes`, `volume.max_total_mb` or the user's tier is reached; sizes count as they were asked for.",
         next: "Delete a volume with `aegis.volume.delete`, ask for a smaller one, or raise the limit.",
     }
     /// The volume could not be made, mounted or removed on the host.

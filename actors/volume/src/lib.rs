@@ -33,6 +33,10 @@ use expiry::Expiry;
 pub use options::Options;
 use volumes::VolumeService;
 
+/// Kinds of a user's things, for tiers: volumes, and their sizes together in MiB.
+const HELD_VOLUMES: &str = "volumes";
+const HELD_MB: &str = "volume_mb";
+
 /// Family of volumes and the files in them. Offers [`Volumes`].
 pub struct VolumeFamily;
 
@@ -42,6 +46,8 @@ impl Family for VolumeFamily {
     const INSTRUCTIONS: &'static str = "\
 - aegis.volume.create makes storage that outlives workspaces; give it to them by `volumes` of \
 workspace_create or workspace_start. aegis.file.* works on its files without a workspace.";
+
+    const HOLDS: &'static [&'static str] = &[HELD_VOLUMES, HELD_MB];
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()

@@ -20,7 +20,7 @@ use hivekeep_store::Journal;
 use tokio::sync::watch;
 
 use crate::{
-    Options, codes,
+    HELD_MB, HELD_VOLUMES, Options, codes,
     held::{Held, VolumeResult, not_found},
     images::VolumeImages,
     support,
@@ -78,21 +78,33 @@ impl VolumeService {
                 log.forget().await?;
             }
         }
-        service.sweep().await?;
+        service.tell_unknown()?;
         Ok(service)
     }
 
-    /// Removes folders that no record names.
-    async fn sweep(&self) -> VolumeResult<()> {
-        let names = self.images.names().map_err(|error| failed("look for", &error))?;
-        for name in names {
-            let known = name.parse().is_ok_and(|id| self.held().logs.contains_key(&id));
-            if !known {
-                tracing::warn!(volume = %name, "a volume that no record names is removed");
-                self.remove_files(name).await?;
+    /// Tells of folders that no record names. No crash leaves one, for the record of a volume is there
+    /// before its folder and goes after it: they are of a journal that was exchanged for an older one, or
+    /// a person's, and may be all that is left of somebody's work.
+    fn tell_unknown(&self) -> VolumeResult<()> {
+        for name in self.images.names().map_err(|error| failed("look for", &error))? {
+            if !name.parse().is_ok_and(|id| self.held().logs.contains_key(&id)) {
+                let folder = self.images.root().join(name);
+                tracing::warn!(folder = %folder.display(), "no record names this volume; it is left alone");
             }
         }
         Ok(())
+    }
+
+    /// Limits of a user: those of the configuration, and of its tier.
+    pub(crate) fn limits(&self, owner: User) -> Options {
+        let (options, tier) = (&self.options, |kind| self.sessions.allowance(owner, kind));
+        let most =
+            tier(HELD_VOLUMES).map_or(usize::MAX, |most| most.try_into().unwrap_or(usize::MAX));
+        Options {
+            max_volumes: options.max_volumes.min(most),
+            max_total_mb: options.max_total_mb.min(tier(HELD_MB).unwrap_or(u64::MAX)),
+            ..options.clone()
+        }
     }
 
     pub(crate) fn held(&self) -> MutexGuard<'_, Held> {
@@ -165,14 +177,15 @@ impl VolumeService {
         _: VolumeQuota,
     ) -> VolumeResult<VolumeUsage> {
         let owner = self.owner(cx.session)?;
+        let limits = self.limits(owner);
         let held = self.held();
         let own: Vec<_> = held.decided().filter(|(_, volume)| volume.owner == owner).collect();
         Ok(VolumeUsage {
             volume_count: own.len(),
-            max_volumes: self.options.max_volumes,
+            max_volumes: limits.max_volumes,
             total_bytes_used: own.iter().map(|(id, _)| self.images.held_bytes(*id)).sum(),
             total_allocated_bytes: own.iter().map(|(_, volume)| volume.size_bytes).sum(),
-            total_storage_bytes: self.options.max_total_bytes(),
+            total_storage_bytes: limits.max_total_bytes(),
             max_file_size_bytes: MAX_FILE_BYTES as u64,
         })
     }

@@ -202,21 +202,34 @@ async fn time_ends_what_no_workspace_has_and_idle_mounts() {
 }
 
 #[tokio::test]
-async fn folders_that_no_record_names_go_with_what_is_mounted_there() {
-    if !can_mount() {
-        return;
-    }
+async fn a_folder_that_no_record_names_is_left_alone() {
     let home = Unmounted(tempfile::tempdir().expect("a folder"));
-    let daemon = daemon(home.0.path());
-    let service = Arc::new(VolumeService::open(&daemon, Options::default()).await.expect("opened"));
-    let input = VolumeCreate { label: "v".to_owned(), size_limit_bytes: 1, ttl_hours: None };
-    let id = service.clone().create(call(SessionId::new()), input).await.expect("made").id;
     let volumes = home.0.path().join("volumes");
-    std::fs::create_dir(volumes.join("not-a-volume")).expect("made");
-    drop(service);
-    let log = hivekeep_runtime::log::stream::<crate::volume::Volume>(id).expect("a stream");
-    daemon.journal.forget(&log).await.expect("forgotten");
+    let lost = volumes.join(hivekeep_kernel::VolumeId::new().to_string());
+    std::fs::create_dir_all(&lost).expect("made");
+    std::fs::write(lost.join("image"), "work").expect("written");
+    let daemon = daemon(home.0.path());
     VolumeService::open(&daemon, Options::default()).await.expect("opened");
-    let left: Vec<_> = volumes.read_dir().expect("a folder").collect();
-    assert!(left.is_empty() && loops_below(home.0.path()).is_empty(), "{left:?}");
+    assert_eq!(std::fs::read(lost.join("image")).expect("there"), b"work");
+}
+
+#[tokio::test]
+async fn a_tier_bounds_its_users_volumes() {
+    let Some(stage) = Stage::open(Options::default()).await else { return };
+    let create = async |label: &str, mib: u64| {
+        let args = json!({ "label": label, "size_limit_bytes": mib * MIB });
+        stage.as_session(stage.other, "volume.create", args).await.map_err(|error| error.code)
+    };
+    let full = Err("volume_quota_exceeded".into());
+    assert_eq!(create("large", 65).await, full);
+    for label in ["one", "two"] {
+        create(label, 16).await.expect("allowed");
+    }
+    assert_eq!(create("three", 16).await, full);
+    let quota = stage.as_session(stage.other, "volume.quota", json!({})).await.expect("told");
+    assert_eq!(
+        (&quota["max_volumes"], &quota["total_storage_bytes"]),
+        (&json!(2), &json!(64 * MIB))
+    );
+    stage.make("large", 65).await;
 }

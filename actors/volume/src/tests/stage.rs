@@ -43,6 +43,12 @@ impl SessionQuotas for Users {
     fn user(&self, session: SessionId) -> Option<User> {
         (session != self.over).then_some(User::Uid(u32::from(session == self.other)))
     }
+    /// The second user's tier allows two volumes and 64 MiB.
+    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
+        let allowed = [("volumes", 2), ("volume_mb", 64)];
+        let allowed = allowed.into_iter().find(|(of, _)| *of == kind);
+        allowed.filter(|_| user == User::Uid(1)).map(|(_, most)| most)
+    }
     async fn standing(&self, _: SessionId) -> Standing {
         Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
     }

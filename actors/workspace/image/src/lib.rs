@@ -21,6 +21,7 @@
 
 #![cfg_attr(any(test, feature = "test-util"), allow(clippy::unwrap_used))]
 
+mod adopt;
 mod build;
 pub mod codes;
 mod error;
@@ -42,6 +43,7 @@ mod tree;
 mod uses;
 mod verify;
 
+pub use adopt::TreeAdoption;
 pub use build::{BuildRequest, BuildResult, BuildStep, RebuiltPart};
 pub use error::Error;
 pub use hash::ContentHash;
@@ -49,7 +51,7 @@ pub use manifest::{Manifest, ObjectRef, Package, TreeRef};
 pub use names::{ImageName, KernelChoice, PulledName, Suite};
 pub use objects::ObjectName;
 pub use overlay::MAX_DISK_GB;
-pub use pulled::{FileOwner, ImageDefaults, PulledImage, TreeAdoption};
+pub use pulled::{FileOwner, ImageDefaults, PulledImage};
 pub use requirements::{Remedy, Requirement, RequirementPurpose, requirements};
 pub use store::{BuildLock, ImageRow, ImageState, ImageStore};
 pub use uses::{PruneTerms, RemovedImages};

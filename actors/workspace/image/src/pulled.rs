@@ -3,22 +3,18 @@
 //! A pulled image has no kernel of its own: a machine boots it with the kernel and the initrd of
 //! `base`, or else of `debian`, and so always with the present guest daemon.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tokio_util::sync::CancellationToken;
 
-use super::build::make_ext4;
 use super::files::write_durably;
-use super::store::Inner;
-use super::tree::Owners;
-use super::{Error, ImageName, ImageStore, ObjectRef, PulledName, Result, TreeRef};
+use super::{Error, ImageName, ObjectRef, Result, TreeRef};
 
 /// Version of the format, raised when a field changes its meaning.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 
 /// What commands of a workspace begin with, as the image says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +51,7 @@ pub struct FileOwner {
 /// Manifest of a pulled image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PulledImage {
-    format: u32,
+    pub(super) format: u32,
     /// Name of the image.
     pub name: ImageName,
     /// Where it came from, as it was asked for.
@@ -77,29 +73,6 @@ pub struct PulledImage {
     /// Number of extended attributes that the tree does not have.
     #[serde(default)]
     pub xattrs_left_out: u64,
-}
-
-/// Tree that shall become an image.
-#[derive(Debug)]
-pub struct TreeAdoption {
-    /// Name to be.
-    pub name: PulledName,
-    /// See [`PulledImage`].
-    pub reference: String,
-    /// See [`PulledImage`].
-    pub digest: Option<String>,
-    /// See [`PulledImage`].
-    pub defaults: ImageDefaults,
-    /// See [`PulledImage`].
-    pub devices_left_out: u64,
-    /// See [`PulledImage`].
-    pub xattrs_left_out: u64,
-    /// Folder of the work, with the tree in it; below the store's folder of unfinished work.
-    pub work: PathBuf,
-    /// The tree.
-    pub tree: PathBuf,
-    /// Owners and capabilities of what is not plainly root's, by path.
-    pub owners: HashMap<String, FileOwner>,
 }
 
 impl PulledImage {
@@ -126,42 +99,9 @@ impl PulledImage {
         Ok(Some(image))
     }
 
-    fn save(&self, path: &Path) -> Result<()> {
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
         let mut text = serde_json::to_string_pretty(self).expect("a manifest is plain data");
         text.push('\n');
         write_durably(path, text.as_bytes())
     }
-}
-
-/// Makes an image of a tree; see [`ImageStore::adopt`].
-pub(super) async fn adopt(
-    store: &ImageStore,
-    adoption: TreeAdoption,
-    cancel: &CancellationToken,
-) -> Result<PulledImage> {
-    let owners = Owners::Listed(adoption.owners.clone());
-    let ext4 = make_ext4(store, &adoption.tree, &owners, &adoption.work, cancel).await?;
-    store.blocking(move |inner| finish(inner, adoption, &ext4, &owners)).await
-}
-
-fn finish(
-    inner: &Inner,
-    adoption: TreeAdoption,
-    ext4: &Path,
-    owners: &Owners,
-) -> Result<PulledImage> {
-    let image = PulledImage {
-        format: FORMAT,
-        name: ImageName::Pulled(adoption.name),
-        reference: adoption.reference,
-        digest: adoption.digest,
-        pulled_at: Utc::now(),
-        rootfs_ext4: inner.objects.put_file(ext4, "rootfs.ext4", None)?,
-        rootfs_tree: inner.objects.put_tree(&adoption.tree, owners)?,
-        defaults: adoption.defaults,
-        devices_left_out: adoption.devices_left_out,
-        xattrs_left_out: adoption.xattrs_left_out,
-    };
-    image.save(&inner.manifest_path(&image.name))?;
-    Ok(image)
 }

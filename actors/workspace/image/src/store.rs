@@ -16,7 +16,7 @@ use super::objects::{OBJECTS, ObjectName, Objects};
 use super::uses::{PruneTerms, RemovedImages, bytes_on_disk};
 use super::verify::Verified;
 use super::{
-    Error, ImageName, Manifest, PulledImage, Result, TreeAdoption, VerifiedImage, overlay, pulled,
+    Error, ImageName, Manifest, PulledImage, Result, TreeAdoption, VerifiedImage, adopt, overlay,
 };
 
 /// Folder of images. Cheap to clone; clones share the record of verified files.
@@ -142,7 +142,7 @@ impl ImageStore {
         adoption: TreeAdoption,
         cancel: &CancellationToken,
     ) -> Result<PulledImage> {
-        pulled::adopt(self, adoption, cancel).await
+        adopt::adopt(self, adoption, cancel).await
     }
 
     /// Manifest of a pulled image.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hivekeep_image::ImageDefaults;
 use oci_spec::image::{Arch, ImageConfiguration, Os};
 
-use crate::{Error, Result, Sha256Digest};
+use crate::{Error, OciResult, Sha256Digest};
 
 /// Maximum size of names and values of the environment together; they travel with every command.
 const ENV_BYTES: usize = 128 << 10;
@@ -22,7 +22,7 @@ pub(crate) struct PlatformConfig {
 
 impl PlatformConfig {
     /// Reads and checks a configuration.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> OciResult<Self> {
         let config: ImageConfiguration = serde_json::from_slice(bytes)
             .map_err(|error| Error::unsupported(format!("its configuration: {error}")))?;
         let (os, arch) = (config.os(), config.architecture());
@@ -33,12 +33,12 @@ impl PlatformConfig {
             return Err(Error::unsupported("its root file system is not made of layers"));
         }
         let diff_ids =
-            config.rootfs().diff_ids().iter().map(|id| id.parse()).collect::<Result<_>>()?;
+            config.rootfs().diff_ids().iter().map(|id| id.parse()).collect::<OciResult<_>>()?;
         Ok(Self { defaults: defaults(&config)?, diff_ids })
     }
 }
 
-fn defaults(config: &ImageConfiguration) -> Result<ImageDefaults> {
+fn defaults(config: &ImageConfiguration) -> OciResult<ImageDefaults> {
     let Some(run) = config.config() else { return Ok(ImageDefaults::default()) };
     let empty_is_none = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let mut env = BTreeMap::new();
@@ -75,7 +75,7 @@ fn defaults(config: &ImageConfiguration) -> Result<ImageDefaults> {
 mod tests {
     use super::*;
 
-    fn parse(os: &str, run: &str) -> Result<PlatformConfig> {
+    fn parse(os: &str, run: &str) -> OciResult<PlatformConfig> {
         let text = format!(
             r#"{{"os": "{os}", "architecture": "amd64", "config": {run},
             "rootfs": {{"type": "layers", "diff_ids": ["{}"]}}}}"#,

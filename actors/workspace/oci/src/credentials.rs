@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::{Error, Result};
+use crate::{Error, OciResult};
 
 const FILE_BYTES: u64 = 1 << 20;
 /// Key that Docker uses for its own registry.
@@ -47,7 +47,7 @@ struct AuthEntry {
 /// # Errors
 /// `Credentials` when the file cannot be read, and when it leaves the registry to a helper
 /// program: none is run.
-pub(crate) fn login_for(file: &Path, registry: &str) -> Result<Option<RegistryLogin>> {
+pub(crate) fn login_for(file: &Path, registry: &str) -> OciResult<Option<RegistryLogin>> {
     if file.as_os_str().is_empty() {
         return Ok(None);
     }

@@ -4,7 +4,7 @@ use std::{fmt, io::Read, str::FromStr};
 
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Result};
+use crate::{Error, OciResult};
 
 /// Digest of a blob, `sha256:` and 64 hexadecimal digits in text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ impl Sha256Digest {
     }
 
     /// Compares content with what it should be.
-    pub(crate) fn expect(self, expected: Self, what: impl Into<String>) -> Result<()> {
+    pub(crate) fn expect(self, expected: Self, what: impl Into<String>) -> OciResult<()> {
         if self == expected {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl fmt::Debug for Sha256Digest {
 impl FromStr for Sha256Digest {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> OciResult<Self> {
         let no = || Error::unsupported(format!("{text:.80?} is not a SHA-256 digest"));
         let hex = text.strip_prefix("sha256:").ok_or_else(no)?;
         let lower = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);

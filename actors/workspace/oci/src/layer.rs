@@ -9,7 +9,7 @@ use std::{
 use flate2::bufread::MultiGzDecoder;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, PullLimits, Result, Sha256Digest};
+use crate::{Error, OciResult, PullLimits, Sha256Digest};
 
 /// Largest window of zstd that is accepted, as the `zstd` program has it: 128 MiB.
 const ZSTD_WINDOW_LOG: u32 = 27;
@@ -53,7 +53,7 @@ pub struct LayerFile {
 
 impl LayerFile {
     /// Archive in the layer. What it gives counts against the budget.
-    pub(crate) fn open<'a>(mut self, budget: &'a Budget<'_>) -> Result<Box<dyn Read + 'a>> {
+    pub(crate) fn open<'a>(mut self, budget: &'a Budget<'_>) -> OciResult<Box<dyn Read + 'a>> {
         let opening = || "open a layer";
         self.file.seek(SeekFrom::Start(self.offset)).map_err(Error::io(opening()))?;
         let raw = BufReader::with_capacity(128 << 10, self.file.take(self.bytes));
@@ -106,7 +106,7 @@ impl<'a> Budget<'a> {
     }
 
     /// Counts an entry.
-    pub(crate) fn entry(&self) -> Result<()> {
+    pub(crate) fn entry(&self) -> OciResult<()> {
         self.entries.set(self.entries.get() + 1);
         if self.entries.get() <= self.limits.entries {
             return Ok(());

@@ -41,4 +41,4 @@ pub use reference::{ImageSource, RegistryRef};
 pub use unpack::{UnpackedTree, unpack};
 
 /// Result type of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type OciResult<T> = std::result::Result<T, Error>;

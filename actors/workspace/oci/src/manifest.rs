@@ -3,7 +3,9 @@
 use oci_spec::image::{Arch, Descriptor, ImageIndex, ImageManifest, MediaType, Os};
 use serde::{Deserialize, de::IgnoredAny};
 
-use crate::{Error, PullLimits, Result, Sha256Digest, layer::LayerPacking, limits::DOCUMENT_BYTES};
+use crate::{
+    Error, OciResult, PullLimits, Sha256Digest, layer::LayerPacking, limits::DOCUMENT_BYTES,
+};
 
 /// Media types that registries are asked for.
 pub(crate) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
@@ -19,13 +21,13 @@ pub(crate) struct BlobRef {
 }
 
 impl BlobRef {
-    fn of(descriptor: &Descriptor) -> Result<Self> {
+    fn of(descriptor: &Descriptor) -> OciResult<Self> {
         let digest = descriptor.digest().to_string().parse()?;
         Ok(Self { digest, bytes: descriptor.size() })
     }
 
     /// The same, for what is held in memory.
-    pub(crate) fn document(descriptor: &Descriptor) -> Result<Self> {
+    pub(crate) fn document(descriptor: &Descriptor) -> OciResult<Self> {
         let blob = Self::of(descriptor)?;
         if blob.bytes > DOCUMENT_BYTES {
             let what = "a manifest or configuration in bytes";
@@ -63,7 +65,7 @@ struct Shape {
 }
 
 /// Reads a document that was checked by its digest.
-pub(crate) fn read(bytes: &[u8], limits: &PullLimits) -> Result<ManifestForm> {
+pub(crate) fn read(bytes: &[u8], limits: &PullLimits) -> OciResult<ManifestForm> {
     let bad = |error: serde_json::Error| Error::unsupported(format!("its manifest: {error}"));
     let shape: Shape = serde_json::from_slice(bytes).map_err(bad)?;
     if shape.schema_version != 2 {
@@ -76,7 +78,7 @@ pub(crate) fn read(bytes: &[u8], limits: &PullLimits) -> Result<ManifestForm> {
     }
 }
 
-fn choose(index: &ImageIndex) -> Result<ManifestForm> {
+fn choose(index: &ImageIndex) -> OciResult<ManifestForm> {
     let ours = index.manifests().iter().find(|entry| {
         entry.platform().as_ref().is_some_and(|platform| {
             (platform.os(), platform.architecture()) == (&Os::Linux, &Arch::Amd64)
@@ -92,7 +94,7 @@ fn choose(index: &ImageIndex) -> Result<ManifestForm> {
     BlobRef::document(chosen).map(ManifestForm::Chosen)
 }
 
-fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> Result<ManifestForm> {
+fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> OciResult<ManifestForm> {
     let layers = manifest.layers();
     if layers.len() > limits.layers {
         let limit = limits.layers as u64;
@@ -101,7 +103,7 @@ fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> Result<ManifestFor
     let layers = layers
         .iter()
         .map(|layer| Ok((BlobRef::of(layer)?, packing(layer.media_type())?)))
-        .collect::<Result<Vec<_>>>()?;
+        .collect::<OciResult<Vec<_>>>()?;
     let bytes = layers.iter().fold(0u64, |sum, (blob, _)| sum.saturating_add(blob.bytes));
     check_compressed(bytes, limits)?;
     Ok(ManifestForm::Manifest(PlatformManifest {
@@ -111,7 +113,7 @@ fn manifest(manifest: &ImageManifest, limits: &PullLimits) -> Result<ManifestFor
 }
 
 /// Checks the sum of the layers' bytes as they are stored.
-pub(crate) fn check_compressed(bytes: u64, limits: &PullLimits) -> Result<()> {
+pub(crate) fn check_compressed(bytes: u64, limits: &PullLimits) -> OciResult<()> {
     if bytes <= limits.compressed_bytes {
         return Ok(());
     }
@@ -119,7 +121,7 @@ pub(crate) fn check_compressed(bytes: u64, limits: &PullLimits) -> Result<()> {
     Err(Error::TooLarge { what, key, limit: limits.compressed_bytes })
 }
 
-fn packing(media_type: &MediaType) -> Result<LayerPacking> {
+fn packing(media_type: &MediaType) -> OciResult<LayerPacking> {
     match media_type.as_ref() {
         "application/vnd.oci.image.layer.v1.tar"
         | "application/vnd.docker.image.rootfs.diff.tar" => Ok(LayerPacking::Plain),
@@ -137,7 +139,7 @@ mod tests {
     use crate::ImageOptions;
     use serde_json::{Value, json};
 
-    fn of(value: &Value) -> Result<ManifestForm> {
+    fn of(value: &Value) -> OciResult<ManifestForm> {
         let limits = ImageOptions { max_layers: 3, max_compressed_mb: 1, ..Default::default() };
         read(value.to_string().as_bytes(), &limits.limits())
     }

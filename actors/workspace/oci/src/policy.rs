@@ -1,6 +1,6 @@
 //! Policy of pulls: who may fetch which image.
 
-use crate::{Error, ImageOptions, ImageSource, Result};
+use crate::{Error, ImageOptions, ImageSource, OciResult};
 
 /// Who asks for a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl ImagePolicy<'_> {
     ///
     /// # Errors
     /// `NotAllowed` with the key that decides.
-    pub fn judge(&self, source: &ImageSource, asker: Asker) -> Result<()> {
+    pub fn judge(&self, source: &ImageSource, asker: Asker) -> OciResult<()> {
         let refuse = |message: String, key| Err(Error::NotAllowed { message, key });
         if self.0.require_signature {
             let message = "signatures are required, and this version cannot verify them: nothing \

@@ -9,7 +9,7 @@ use rustix::fs::statvfs;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Error, ImageOptions, ImageSource, LayerFile, RegistryRef, Result, UnpackedTree,
+    Error, ImageOptions, ImageSource, LayerFile, OciResult, RegistryRef, UnpackedTree,
     policy::{Asker, ImagePolicy},
     source::{self, FetchTerms, FetchedImage},
     unpack,
@@ -68,7 +68,7 @@ impl ImagePuller {
     ///
     /// # Errors
     /// `Reference`, and `Store` for a text that is no name.
-    pub fn name_of(text: &str) -> Result<ImageName> {
+    pub fn name_of(text: &str) -> OciResult<ImageName> {
         if RegistryRef::looks_like(text) {
             return Ok(ImageName::named(&RegistryRef::parse(text)?.to_string())?);
         }
@@ -80,7 +80,7 @@ impl ImagePuller {
     ///
     /// # Errors
     /// `NotAllowed`; `Unknown` of the store for a name that nothing has.
-    pub async fn may_use(&self, name: &ImageName) -> Result<()> {
+    pub async fn may_use(&self, name: &ImageName) -> OciResult<()> {
         if !matches!(name, ImageName::Pulled(_)) || self.store.pulled(name.clone()).await?.is_some()
         {
             return Ok(());
@@ -102,7 +102,7 @@ impl ImagePuller {
         name: &ImageName,
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
-    ) -> Result<VerifiedImage> {
+    ) -> OciResult<VerifiedImage> {
         let there = async || self.store.pulled(name.clone()).await;
         if RegistryRef::looks_like(name.as_str()) && there().await?.is_none() {
             let source = ImageSource::parse(name.as_str())?;
@@ -122,7 +122,7 @@ impl ImagePuller {
         request: PullRequest,
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
-    ) -> Result<PulledImage> {
+    ) -> OciResult<PulledImage> {
         self.pull_once(request, false, tell, cancel).await
     }
 
@@ -132,7 +132,7 @@ impl ImagePuller {
         there_is_enough: bool,
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
-    ) -> Result<PulledImage> {
+    ) -> OciResult<PulledImage> {
         let name = name_for(&request)?;
         ImagePolicy(&self.options).judge(&request.source, request.asker)?;
         self.check_room()?;
@@ -158,7 +158,7 @@ impl ImagePuller {
         source: &ImageSource,
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
-    ) -> Result<PulledImage> {
+    ) -> OciResult<PulledImage> {
         let limits = self.options.limits();
         let fetching = |bytes, total| tell(PullProgress::Fetching { bytes, total });
         let policy = ImagePolicy(&self.options);
@@ -191,7 +191,7 @@ impl ImagePuller {
         working_dir: Option<String>,
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
-    ) -> Result<UnpackedTree> {
+    ) -> OciResult<UnpackedTree> {
         let limits = self.options.limits();
         let (told, mut done) = tokio::sync::watch::channel(0);
         // Dropped with this future, it ends the work on the thread.
@@ -219,7 +219,7 @@ impl ImagePuller {
         &self,
         tell: &(dyn Fn(PullProgress) + Send + Sync),
         cancel: &CancellationToken,
-    ) -> Result<BuildLock> {
+    ) -> OciResult<BuildLock> {
         let mut told = false;
         loop {
             match self.store.lock().await {
@@ -237,7 +237,7 @@ impl ImagePuller {
         }
     }
 
-    fn check_room(&self) -> Result<()> {
+    fn check_room(&self) -> OciResult<()> {
         let stat = statvfs(self.store.root()).map_err(Error::io("look at the image directory"))?;
         let free_mb = stat.f_bavail.saturating_mul(stat.f_frsize) >> 20;
         if free_mb >= self.options.min_free_mb {
@@ -252,7 +252,7 @@ impl ImagePuller {
 }
 
 /// Name of the image of a request.
-fn name_for(request: &PullRequest) -> Result<PulledName> {
+fn name_for(request: &PullRequest) -> OciResult<PulledName> {
     let no = |text: &str, reason: &str| Error::Reference {
         text: text.to_owned(),
         reason: reason.to_owned(),

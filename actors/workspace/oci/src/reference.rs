@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use oci_spec::distribution::Reference;
 
-use crate::{Error, Result, Sha256Digest};
+use crate::{Error, OciResult, Sha256Digest};
 
 /// Maximum length of a reference; its image is kept under it as a file name.
 const MAX_BYTES: usize = 240;
@@ -31,7 +31,7 @@ impl ImageSource {
     ///
     /// # Errors
     /// `Reference`.
-    pub fn parse(text: &str) -> Result<Self> {
+    pub fn parse(text: &str) -> OciResult<Self> {
         if let Some(rest) = text.strip_prefix("oci:") {
             let (path, tag) = match rest.rsplit_once(':') {
                 Some((path, tag)) if !tag.contains('/') => (path, Some(tag.to_owned())),
@@ -57,7 +57,7 @@ impl fmt::Display for ImageSource {
     }
 }
 
-fn local(text: &str, path: &str) -> Result<PathBuf> {
+fn local(text: &str, path: &str) -> OciResult<PathBuf> {
     if path.is_empty() {
         let reason = "it has no path".to_owned();
         return Err(Error::Reference { text: text.to_owned(), reason });
@@ -78,7 +78,7 @@ impl RegistryRef {
     ///
     /// # Errors
     /// `Reference`.
-    pub fn parse(text: &str) -> Result<Self> {
+    pub fn parse(text: &str) -> OciResult<Self> {
         let no = |reason: &str| Error::Reference {
             text: text.chars().take(300).collect(),
             reason: reason.to_owned(),

@@ -11,7 +11,7 @@ use hivekeep_image::ImageDefaults;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ImageSource, LayerFile, PullLimits, Result, Sha256Digest,
+    ImageSource, LayerFile, OciResult, PullLimits, Sha256Digest,
     config::PlatformConfig,
     limits::DOCUMENT_BYTES,
     manifest::{self, BlobRef, ManifestForm, PlatformManifest},
@@ -42,7 +42,7 @@ pub(crate) struct FetchTerms<'a> {
 }
 
 /// Fetches an image.
-pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> Result<FetchedImage> {
+pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> OciResult<FetchedImage> {
     match source {
         ImageSource::Registry(reference) => {
             let client = RegistryClient::open(reference, terms)?;
@@ -64,14 +64,14 @@ enum Store<'a> {
 
 impl Store<'_> {
     /// Document that the reference names, with its digest.
-    async fn top(&self) -> Result<(Vec<u8>, Sha256Digest)> {
+    async fn top(&self) -> OciResult<(Vec<u8>, Sha256Digest)> {
         match self {
             Self::Registry(client) => client.top().await,
             Self::Layout(layout) => layout.top(),
         }
     }
 
-    async fn document(&self, blob: BlobRef, is_manifest: bool) -> Result<Vec<u8>> {
+    async fn document(&self, blob: BlobRef, is_manifest: bool) -> OciResult<Vec<u8>> {
         let bytes = match self {
             Self::Registry(client) if is_manifest => {
                 client.manifest(&blob.digest.to_string()).await
@@ -84,7 +84,7 @@ impl Store<'_> {
     }
 }
 
-async fn fetch_from(store: &Store<'_>, terms: &FetchTerms<'_>) -> Result<FetchedImage> {
+async fn fetch_from(store: &Store<'_>, terms: &FetchTerms<'_>) -> OciResult<FetchedImage> {
     let (bytes, digest) = store.top().await?;
     let (manifest, digest) = match manifest::read(&bytes, &terms.limits)? {
         ManifestForm::Manifest(manifest) => (manifest, digest),
@@ -112,7 +112,7 @@ async fn layers(
     manifest: &PlatformManifest,
     diff_ids: Vec<Sha256Digest>,
     terms: &FetchTerms<'_>,
-) -> Result<Vec<LayerFile>> {
+) -> OciResult<Vec<LayerFile>> {
     let total = manifest.layers.iter().map(|(blob, _)| blob.bytes).sum();
     let mut done = 0;
     let mut layers = Vec::new();

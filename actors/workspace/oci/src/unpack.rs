@@ -17,7 +17,7 @@ use std::{collections::HashMap, path::Path};
 use hivekeep_image::FileOwner;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, LayerFile, PullLimits, Result, digest::DigestReader, layer::Budget};
+use crate::{Error, LayerFile, OciResult, PullLimits, digest::DigestReader, layer::Budget};
 use apply::Applier;
 use entry::{Extensions, LayerEntry};
 
@@ -50,7 +50,7 @@ pub fn unpack(
     limits: PullLimits,
     cancel: &CancellationToken,
     tell: &(dyn Fn(u64) + Send + Sync),
-) -> Result<UnpackedTree> {
+) -> OciResult<UnpackedTree> {
     let budget = Budget::new(limits, cancel, tell);
     let mut applier = Applier::open(tree)?;
     for (number, layer) in (1..).zip(layers) {
@@ -69,7 +69,7 @@ fn unpack_layer(
     number: usize,
     applier: &mut Applier,
     budget: &Budget<'_>,
-) -> Result<()> {
+) -> OciResult<()> {
     let expected = layer.diff_id;
     let bad = |error: std::io::Error| budget.error_of(number, &error);
     let mut reader = DigestReader::new(layer.open(budget)?);

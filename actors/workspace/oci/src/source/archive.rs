@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::FetchedImage;
 use crate::{
-    Error, LayerFile, PullLimits, Result,
+    Error, LayerFile, OciResult, PullLimits,
     config::PlatformConfig,
     layer::LayerPacking,
     limits::{DOCUMENT_BYTES, EXTENSION_BYTES, PATH_BYTES},
@@ -49,7 +49,7 @@ struct Saved {
 
 impl DockerArchive {
     /// Opens an archive and reads its headers. Blocks.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(super) fn open(path: &Path) -> OciResult<Self> {
         let place = path.display().to_string();
         let doing = || format!("read the archive {place}");
         let file = File::open(path).map_err(Error::io(doing()))?;
@@ -67,7 +67,7 @@ impl DockerArchive {
     }
 
     /// Only image in the archive.
-    pub(super) fn image(self, limits: &PullLimits) -> Result<FetchedImage> {
+    pub(super) fn image(self, limits: &PullLimits) -> OciResult<FetchedImage> {
         let bad =
             |error: serde_json::Error| Error::unsupported(format!("its manifest.json: {error}"));
         let saved: Vec<Saved> =
@@ -101,7 +101,7 @@ impl DockerArchive {
         Ok(FetchedImage { digest: None, defaults: config.defaults, layers })
     }
 
-    fn small(&self, name: &str) -> Result<Vec<u8>> {
+    fn small(&self, name: &str) -> OciResult<Vec<u8>> {
         let (offset, bytes) = self.find(name)?;
         if bytes > DOCUMENT_BYTES {
             let what = "a manifest or configuration in bytes";
@@ -110,7 +110,7 @@ impl DockerArchive {
         self.read(offset, bytes)
     }
 
-    fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    fn read(&self, offset: u64, bytes: u64) -> OciResult<Vec<u8>> {
         let doing = || format!("read the archive {}", self.place);
         let mut file = &self.file;
         file.seek(SeekFrom::Start(offset)).map_err(Error::io(doing()))?;
@@ -119,7 +119,7 @@ impl DockerArchive {
         Ok(content)
     }
 
-    fn find(&self, name: &str) -> Result<(u64, u64)> {
+    fn find(&self, name: &str) -> OciResult<(u64, u64)> {
         let missing = || Error::NotFound { what: name.to_owned(), place: self.place.clone() };
         match self.files.get(name).ok_or_else(missing)? {
             Found::File { offset, bytes } => Ok((*offset, *bytes)),
@@ -132,7 +132,7 @@ impl DockerArchive {
 }
 
 /// Same file with a position of its own.
-fn reopened(file: &File) -> Result<File> {
+fn reopened(file: &File) -> OciResult<File> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     File::open(path).map_err(Error::io("open the archive again"))

@@ -12,7 +12,8 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Error, Result, Sha256Digest, digest::RunningDigest, limits::DOCUMENT_BYTES, manifest::BlobRef,
+    Error, OciResult, Sha256Digest, digest::RunningDigest, limits::DOCUMENT_BYTES,
+    manifest::BlobRef,
 };
 
 /// Annotation of a manifest with its tag.
@@ -27,7 +28,7 @@ pub(super) struct OciLayout {
 
 impl OciLayout {
     /// Opens a layout and finds the image in its index. Blocks.
-    pub(super) fn open(path: &Path, tag: Option<&str>) -> Result<Self> {
+    pub(super) fn open(path: &Path, tag: Option<&str>) -> OciResult<Self> {
         let place = path.display().to_string();
         let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, path, how, Mode::empty())
@@ -40,19 +41,19 @@ impl OciLayout {
     }
 
     /// Document that the index names.
-    pub(super) fn top(&self) -> Result<(Vec<u8>, Sha256Digest)> {
+    pub(super) fn top(&self) -> OciResult<(Vec<u8>, Sha256Digest)> {
         let bytes = self.document(&self.top.digest, DOCUMENT_BYTES)?;
         Sha256Digest::of(&bytes).expect(self.top.digest, "the manifest")?;
         Ok((bytes, self.top.digest))
     }
 
     /// Content of a small blob, not checked yet.
-    pub(super) fn document(&self, digest: &Sha256Digest, limit: u64) -> Result<Vec<u8>> {
+    pub(super) fn document(&self, digest: &Sha256Digest, limit: u64) -> OciResult<Vec<u8>> {
         small(&self.folder, &blob_path(digest), limit)
     }
 
     /// Blob, checked and opened at its beginning. Blocks as long as reading it takes.
-    pub(super) fn blob(&self, blob: BlobRef, cancel: &CancellationToken) -> Result<File> {
+    pub(super) fn blob(&self, blob: BlobRef, cancel: &CancellationToken) -> OciResult<File> {
         let name = blob_path(&blob.digest);
         let mut file = open(&self.folder, &name)
             .map_err(|_| Error::NotFound { what: name.clone(), place: self.place.clone() })?;
@@ -73,7 +74,7 @@ impl OciLayout {
     }
 }
 
-fn chosen<'a>(index: &'a ImageIndex, tag: Option<&str>, place: &str) -> Result<&'a Descriptor> {
+fn chosen<'a>(index: &'a ImageIndex, tag: Option<&str>, place: &str) -> OciResult<&'a Descriptor> {
     let tag_of = |entry: &Descriptor| entry.annotations().as_ref()?.get(TAG).cloned();
     let entries = index.manifests();
     let found = match tag {
@@ -93,7 +94,7 @@ fn blob_path(digest: &Sha256Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
 
-fn small(folder: &OwnedFd, name: &str, limit: u64) -> Result<Vec<u8>> {
+fn small(folder: &OwnedFd, name: &str, limit: u64) -> OciResult<Vec<u8>> {
     let reading = || format!("read {name} of the layout");
     let file = open(folder, name).map_err(Error::io(reading()))?;
     let mut bytes = Vec::new();

@@ -17,7 +17,7 @@ use super::{
     challenge::{Challenge, basic_header, bearer_header},
 };
 use crate::{
-    Error, RegistryRef, Result, Sha256Digest,
+    Error, OciResult, RegistryRef, Sha256Digest,
     credentials::{RegistryLogin, login_for},
     digest::RunningDigest,
     limits::DOCUMENT_BYTES,
@@ -43,7 +43,7 @@ pub(super) struct RegistryClient<'a> {
 
 impl<'a> RegistryClient<'a> {
     /// Prepares a client; nothing is sent yet. Blocks to read credentials.
-    pub(super) fn open(reference: &'a RegistryRef, terms: &FetchTerms<'a>) -> Result<Self> {
+    pub(super) fn open(reference: &'a RegistryRef, terms: &FetchTerms<'a>) -> OciResult<Self> {
         let plain = terms.policy.plain_http(reference.registry());
         let scheme = if plain { "http" } else { "https" };
         let base = format!("{scheme}://{}/v2/{}/", reference.host(), reference.repository());
@@ -62,7 +62,7 @@ impl<'a> RegistryClient<'a> {
     }
 
     /// Document that the reference names.
-    pub(super) async fn top(&self) -> Result<(Vec<u8>, Sha256Digest)> {
+    pub(super) async fn top(&self) -> OciResult<(Vec<u8>, Sha256Digest)> {
         let bytes = self.manifest(&self.reference.version()).await?;
         let digest = Sha256Digest::of(&bytes);
         if let Some(expected) = self.reference.digest() {
@@ -72,13 +72,13 @@ impl<'a> RegistryClient<'a> {
     }
 
     /// Manifest of a tag or digest, not checked.
-    pub(super) async fn manifest(&self, version: &str) -> Result<Vec<u8>> {
+    pub(super) async fn manifest(&self, version: &str) -> OciResult<Vec<u8>> {
         let response = self.get(&format!("manifests/{version}"), version).await?;
         self.body(response, DOCUMENT_BYTES).await
     }
 
     /// Small blob, not checked.
-    pub(super) async fn document(&self, digest: &Sha256Digest) -> Result<Vec<u8>> {
+    pub(super) async fn document(&self, digest: &Sha256Digest) -> OciResult<Vec<u8>> {
         let response = self.get(&format!("blobs/{digest}"), &digest.to_string()).await?;
         self.body(response, DOCUMENT_BYTES).await
     }
@@ -88,7 +88,7 @@ impl<'a> RegistryClient<'a> {
         &self,
         blob: BlobRef,
         tell: &(dyn Fn(u64) + Send + Sync),
-    ) -> Result<std::fs::File> {
+    ) -> OciResult<std::fs::File> {
         let mut response =
             self.get(&format!("blobs/{}", blob.digest), &blob.digest.to_string()).await?;
         let path = self.work.join(format!("blob-{}", uuid::Uuid::new_v4().simple()));
@@ -111,7 +111,7 @@ impl<'a> RegistryClient<'a> {
     }
 
     /// Asks for something of the repository; answers one challenge.
-    async fn get(&self, path: &str, what: &str) -> Result<Response> {
+    async fn get(&self, path: &str, what: &str) -> OciResult<Response> {
         let url = self.base.join(path).map_err(|_| self.failed("the path is not valid"))?;
         let mut answered = false;
         loop {
@@ -140,7 +140,7 @@ impl<'a> RegistryClient<'a> {
         }
     }
 
-    async fn answer(&self, challenge: Option<Challenge>) -> Result<HeaderValue> {
+    async fn answer(&self, challenge: Option<Challenge>) -> OciResult<HeaderValue> {
         let basic = || self.login.as_ref().and_then(basic_header);
         let Some(Challenge::Bearer { realm, service, scope }) = challenge else {
             return challenge.and_then(|_| basic()).ok_or_else(|| self.denied());
@@ -171,7 +171,7 @@ impl<'a> RegistryClient<'a> {
         bearer_header(&body).ok_or_else(|| self.failed("its server of tokens gave no token"))
     }
 
-    async fn body(&self, mut response: Response, limit: u64) -> Result<Vec<u8>> {
+    async fn body(&self, mut response: Response, limit: u64) -> OciResult<Vec<u8>> {
         let mut body = Vec::new();
         while let Some(chunk) = self.within(response.chunk()).await? {
             body.extend_from_slice(&chunk);
@@ -184,7 +184,7 @@ impl<'a> RegistryClient<'a> {
     }
 
     /// Waits for something of the network, as long as something may be late.
-    async fn within<T>(&self, step: impl Future<Output = reqwest::Result<T>>) -> Result<T> {
+    async fn within<T>(&self, step: impl Future<Output = reqwest::Result<T>>) -> OciResult<T> {
         let place = || format!("registry {}", self.reference.registry());
         tokio::select! {
             () = self.cancel.cancelled() => Err(Error::Cancelled),
@@ -208,7 +208,7 @@ impl<'a> RegistryClient<'a> {
     }
 }
 
-fn client(plain: bool) -> Result<Client> {
+fn client(plain: bool) -> OciResult<Client> {
     // Fails when another part of the program was first, which is as good.
     let _there = ring::default_provider().install_default();
     let follow = redirect::Policy::custom(|attempt| {

@@ -22,7 +22,7 @@ use super::{
     refused,
     whiteout::{LayerName, clear_lower, remove_lower},
 };
-use crate::{Error, Result, layer::Budget};
+use crate::{Error, OciResult, layer::Budget};
 
 /// Folders that machines mount on or work in, with their modes.
 const MOUNT_POINTS: [(&str, u32); 8] = [
@@ -53,7 +53,7 @@ pub(super) struct Applier {
 }
 
 impl Applier {
-    pub(super) fn open(tree: &Path) -> Result<Self> {
+    pub(super) fn open(tree: &Path) -> OciResult<Self> {
         let root = EntryMeta { mode: 0o755, ..EntryMeta::default() };
         Ok(Self {
             tree: Beneath::open(tree).map_err(Error::io("open the tree"))?,
@@ -80,7 +80,7 @@ impl Applier {
         entry: LayerEntry,
         content: &mut impl Read,
         budget: &Budget<'_>,
-    ) -> Result<()> {
+    ) -> OciResult<()> {
         let layer = self.layer;
         let no = |reason: &str| refused(layer, &entry.path, reason);
         if entry.path.is_empty() {
@@ -126,7 +126,7 @@ impl Applier {
         entry: &LayerEntry,
         content: &mut impl Read,
         budget: &Budget<'_>,
-    ) -> Result<()> {
+    ) -> OciResult<()> {
         let layer = self.layer;
         let no = |error: io::Error| match error.kind() {
             io::ErrorKind::StorageFull => Error::io(format!("unpack layer {layer}"))(error),
@@ -249,7 +249,7 @@ impl Applier {
     }
 
     /// Makes the folders that machines need where the image has none.
-    pub(super) fn add_mount_points(&mut self) -> Result<()> {
+    pub(super) fn add_mount_points(&mut self) -> OciResult<()> {
         let root = self.tree.folder("").map_err(Error::io("open the tree"))?;
         for (name, mode) in MOUNT_POINTS {
             if root.kind(name).map_err(Error::io("look at the tree"))?.is_none() {
@@ -262,7 +262,7 @@ impl Applier {
     }
 
     /// Makes a folder where the image has none, as containers' working directories are made.
-    pub(super) fn add_folder(&mut self, path: &str) -> Result<()> {
+    pub(super) fn add_folder(&mut self, path: &str) -> OciResult<()> {
         let bad =
             |why: &str| Error::unsupported(format!("its working directory {path:.200?}: {why}"));
         let plain = plain(path.as_bytes()).map_err(bad)?;
@@ -270,7 +270,7 @@ impl Applier {
     }
 
     /// Puts the attributes on folders, the deepest first.
-    pub(super) fn finish(mut self, budget: &Budget<'_>) -> Result<UnpackedTree> {
+    pub(super) fn finish(mut self, budget: &Budget<'_>) -> OciResult<UnpackedTree> {
         for (path, meta) in self.folders.iter().rev() {
             let put =
                 self.tree.exact_folder(path).and_then(|folder| meta.put_on(&folder, self.is_root));

@@ -6,7 +6,7 @@ use tar::EntryType;
 
 use super::{meta::EntryMeta, refused};
 use crate::{
-    Error, Result,
+    Error, OciResult,
     layer::Budget,
     limits::{DEPTH, EXTENSION_BYTES, PATH_BYTES},
     pax::records,
@@ -30,7 +30,7 @@ impl Extensions {
         entry: &mut tar::Entry<'_, impl Read>,
         layer: usize,
         budget: &Budget<'_>,
-    ) -> Result<bool> {
+    ) -> OciResult<bool> {
         let kind = entry.header().entry_type();
         if !matches!(
             kind,
@@ -59,7 +59,7 @@ impl Extensions {
         Ok(true)
     }
 
-    fn pax(&mut self, bytes: &[u8], layer: usize) -> Result<()> {
+    fn pax(&mut self, bytes: &[u8], layer: usize) -> OciResult<()> {
         let malformed =
             || Error::BadLayer { layer, reason: "a pax record is malformed".to_owned() };
         for (key, value) in records(bytes).ok_or_else(malformed)? {
@@ -115,7 +115,7 @@ impl LayerEntry {
         entry: &tar::Entry<'_, impl Read>,
         extensions: Extensions,
         layer: usize,
-    ) -> Result<Self> {
+    ) -> OciResult<Self> {
         let header = entry.header();
         let raw = match &extensions.path {
             Some(path) => path.clone(),

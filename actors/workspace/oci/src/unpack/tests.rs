@@ -79,7 +79,7 @@ impl Ground {
         self.0.path().join("tree")
     }
 
-    fn put_with(&self, options: &ImageOptions, layers: Vec<LayerFile>) -> Result<UnpackedTree> {
+    fn put_with(&self, options: &ImageOptions, layers: Vec<LayerFile>) -> OciResult<UnpackedTree> {
         let done = unpack(
             layers,
             &self.tree(),
@@ -93,7 +93,7 @@ impl Ground {
         done
     }
 
-    fn put(&self, archives: Vec<Tar>) -> Result<UnpackedTree> {
+    fn put(&self, archives: Vec<Tar>) -> OciResult<UnpackedTree> {
         let plain = |archive: Tar| {
             let bytes = archive.bytes();
             layer(&bytes, &bytes, LayerPacking::Plain)

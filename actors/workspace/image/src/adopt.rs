@@ -1,0 +1,69 @@
+//! Adoption of a tree: an unpacked container image becomes an image of the store.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use chrono::Utc;
+use tokio_util::sync::CancellationToken;
+
+use super::build::make_ext4;
+use super::pulled::FORMAT;
+use super::store::Inner;
+use super::tree::Owners;
+use super::{FileOwner, ImageDefaults, ImageName, ImageStore, PulledImage, PulledName, Result};
+
+/// Tree that shall become an image.
+#[derive(Debug)]
+pub struct TreeAdoption {
+    /// Name to be.
+    pub name: PulledName,
+    /// See [`PulledImage`].
+    pub reference: String,
+    /// See [`PulledImage`].
+    pub digest: Option<String>,
+    /// See [`PulledImage`].
+    pub defaults: ImageDefaults,
+    /// See [`PulledImage`].
+    pub devices_left_out: u64,
+    /// See [`PulledImage`].
+    pub xattrs_left_out: u64,
+    /// Folder of the work, with the tree in it; below the store's folder of unfinished work.
+    pub work: PathBuf,
+    /// The tree.
+    pub tree: PathBuf,
+    /// Owners and capabilities of what is not plainly root's, by path.
+    pub owners: HashMap<String, FileOwner>,
+}
+
+/// Makes an image of a tree; see [`ImageStore::adopt`].
+pub(super) async fn adopt(
+    store: &ImageStore,
+    adoption: TreeAdoption,
+    cancel: &CancellationToken,
+) -> Result<PulledImage> {
+    let owners = Owners::Listed(adoption.owners.clone());
+    let ext4 = make_ext4(store, &adoption.tree, &owners, &adoption.work, cancel).await?;
+    store.blocking(move |inner| finish(inner, adoption, &ext4, &owners)).await
+}
+
+fn finish(
+    inner: &Inner,
+    adoption: TreeAdoption,
+    ext4: &Path,
+    owners: &Owners,
+) -> Result<PulledImage> {
+    let image = PulledImage {
+        format: FORMAT,
+        name: ImageName::Pulled(adoption.name),
+        reference: adoption.reference,
+        digest: adoption.digest,
+        pulled_at: Utc::now(),
+        rootfs_ext4: inner.objects.put_file(ext4, "rootfs.ext4", None)?,
+        rootfs_tree: inner.objects.put_tree(&adoption.tree, owners)?,
+        defaults: adoption.defaults,
+        devices_left_out: adoption.devices_left_out,
+        xattrs_left_out: adoption.xattrs_left_out,
+    };
+    image.save(&inner.manifest_path(&image.name))?;
+    Ok(image)
+}
