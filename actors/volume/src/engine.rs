@@ -209,13 +209,18 @@ pub(crate) fn failed(error: &io::Error, path: &VolumePath, root: &Dir) -> ToolEr
     ToolError::new(Layer::Actor, code, format!("`{path}` {what}"))
 }
 
+/// Refusal of a write that finds no room, with the sizes as far as the volume tells them.
 fn full(path: &VolumePath, root: &Dir) -> ToolError {
-    let free = free_bytes(root).unwrap_or_default();
-    let message = format!("`{path}` finds no room: the volume has {free} bytes left");
-    ToolError::new(Layer::Quota, codes::VOLUME_FULL, message)
-        .next("delete files, or use a larger volume; a file that is replaced needs room beside the old one")
-        .detail("free_bytes", free)
-        .detail("size_bytes", total_bytes(root).unwrap_or_default())
+    let error = ToolError::new(
+        Layer::Quota,
+        codes::VOLUME_FULL,
+        format!("`{path}` finds no room in the volume"),
+    )
+    .next("delete files, or use a larger volume; a file that is replaced needs room beside the old one");
+    match (free_bytes(root), total_bytes(root)) {
+        (Ok(free), Ok(size)) => error.detail("free_bytes", free).detail("size_bytes", size),
+        _ => error,
+    }
 }
 
 fn total_bytes(root: &Dir) -> io::Result<u64> {

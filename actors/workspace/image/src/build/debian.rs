@@ -97,12 +97,12 @@ fn unpack(archive: &Path, tree: &Path) -> Result<HashMap<String, FileOwner>> {
         if name.is_empty() || name == "." || left_behind(name) {
             continue;
         }
-        let header = entry.header();
-        let owner = FileOwner {
-            uid: u32::try_from(header.uid().map_err(Error::io(doing, archive))?).unwrap_or(0),
-            gid: u32::try_from(header.gid().map_err(Error::io(doing, archive))?).unwrap_or(0),
-            capability: None,
+        let id = |id: std::io::Result<u64>| {
+            let id = id.and_then(|id| u32::try_from(id).map_err(std::io::Error::other));
+            id.map_err(Error::io(doing, archive))
         };
+        let header = entry.header();
+        let owner = FileOwner { uid: id(header.uid())?, gid: id(header.gid())?, capability: None };
         if owner != FileOwner::default() {
             owners.insert(name.to_owned(), owner);
         }
