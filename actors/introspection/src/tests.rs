@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Door, Progress, Resources, SecretString, SessionId, ToolError, User,
-    ports::{Hold, ImagePresence, LateTools, ManifestCheck, SessionQuotas, Standing},
+    Door, Progress, SecretString,
+    ports::{ImagePresence, LateTools, ManifestCheck},
 };
 use hivekeep_runtime::{
     Family, Finding,
     introspection::{ConfigValue, Introspection, ToolSchemas},
 };
-use hivekeep_testkit::{Rig, RigServices, context};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices, context};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -100,26 +100,6 @@ impl Introspection for Known {
     }
 }
 
-struct Nobody;
-
-#[async_trait]
-impl SessionQuotas for Nobody {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        Ok(())
-    }
-    fn release(&self, _: SessionId, _: Resources) {}
-    fn restore(&self, _: SessionId, _: Resources) {}
-    fn hold(&self, _: SessionId) -> Hold {
-        Hold::default()
-    }
-    fn user(&self, _: SessionId) -> Option<User> {
-        None
-    }
-    async fn standing(&self, _: SessionId) -> Standing {
-        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
-    }
-}
-
 /// Knows of two images.
 struct TwoImages;
 
@@ -135,7 +115,7 @@ impl ImagePresence for TwoImages {
 
 async fn stage() -> Rig<IntrospectionFamily> {
     let services = RigServices {
-        sessions: Arc::new(Nobody),
+        sessions: Arc::new(FakeUsers::default()),
         tools: Arc::new(LateTools::default()),
         offer: Arc::new(|ports| {
             ports.offer::<dyn Introspection>(Arc::new(Known::new()));

@@ -2,45 +2,15 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use hivekeep_kernel::{
-    Resources, SessionId, ToolError, User,
-    ports::{Hold, LateTools, SessionQuotas, Standing},
-};
-use hivekeep_testkit::{Rig, RigServices};
+use hivekeep_kernel::{SessionId, ToolError, User, ports::LateTools};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
 use crate::{Options, ScriptFamily};
 
-/// The rig's session is the first user's, each other one the second's; one is over.
-struct Users {
-    other: SessionId,
-    over: SessionId,
-}
-
-#[async_trait]
-impl SessionQuotas for Users {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        Ok(())
-    }
-    fn release(&self, _: SessionId, _: Resources) {}
-    fn restore(&self, _: SessionId, _: Resources) {}
-    fn hold(&self, _: SessionId) -> Hold {
-        Hold::default()
-    }
-    fn user(&self, session: SessionId) -> Option<User> {
-        (session != self.over).then_some(User::Uid(u32::from(session == self.other)))
-    }
-    /// The second user's tier allows one script.
-    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
-        (user == User::Uid(1) && kind == "scripts").then_some(1)
-    }
-    async fn standing(&self, _: SessionId) -> Standing {
-        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
-    }
-}
-
+/// The rig's session is the first user's, the other one the second's, whose tier allows one script;
+/// one is over.
 struct Stage {
     rig: Rig<ScriptFamily>,
     other: SessionId,
@@ -50,8 +20,9 @@ struct Stage {
 impl Stage {
     async fn new(options: Options) -> Self {
         let (other, over) = (SessionId::new(), SessionId::new());
+        let users = FakeUsers::all(User::Uid(0)).and(other, User::Uid(1)).over(over);
         let services = RigServices {
-            sessions: Arc::new(Users { other, over }),
+            sessions: Arc::new(users.allowed(User::Uid(1), "scripts", 1)),
             tools: Arc::new(LateTools::default()),
             offer: Arc::new(|_| ()),
         };

@@ -1,13 +1,14 @@
 //! A test harness of one family: mounted below a root of its own, over a real journal in a folder.
 //!
 //! What the daemon would bring, the test gives: its sessions, its tools and the ports it offers. Calls
-//! are delivered to mailboxes as the registry would, and the daemon dies, or is stopped, and starts
+//! are delivered to mailboxes as the registry would, those of many of a kind included, and the daemon dies, or is stopped, and starts
 //! again over the same folder.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod call;
 mod root;
+mod users;
 
 use std::{
     sync::{Arc, atomic::AtomicUsize},
@@ -15,9 +16,10 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, Addressing, Census, RestartPolicy, SessionId, Target, ToolError,
+    Address, Addressing, Census, RestartPolicy, SessionId, Target, ToolError, ToolInfo,
     entity::spawn_root,
     ports::{SessionQuotas, Tools},
+    serve::ActorDirectory,
 };
 use hivekeep_runtime::{Daemon, Family, Ports};
 use hivekeep_store::Journal;
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use call::{PendingCall, context, eventually};
 use root::Root;
+pub use users::FakeUsers;
 
 /// For a call that a test awaits.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,9 +54,11 @@ pub struct Rig<F: Family> {
     pub session: SessionId,
     /// How often a call gave back its place among those that are worked on.
     pub given_back: Arc<AtomicUsize>,
+    /// Its options; those of the next daemon once they are changed.
+    pub options: F::Options,
     surroundings: RigServices,
-    options: F::Options,
     singletons: Vec<(String, Arc<dyn Target>)>,
+    directories: Vec<(&'static str, Arc<dyn ActorDirectory>)>,
     cell: ractor::ActorCell,
     folder: Arc<TempDir>,
 }
@@ -95,9 +100,10 @@ impl<F: Family> Rig<F> {
             daemon,
             session,
             given_back: Arc::default(),
-            surroundings,
             options,
+            surroundings,
             singletons: mounted.singletons,
+            directories: mounted.directories,
             cell,
             folder,
         }
@@ -124,7 +130,34 @@ impl<F: Family> Rig<F> {
         below.iter().flat_map(ractor::ActorCell::get_children).for_each(|child| child.kill());
     }
 
-    /// Begins a call of a tool that a single actor serves.
+    /// Declaration of a tool, and the actor that serves a call of it with this input.
+    ///
+    /// # Errors
+    /// As a directory that knows no such actor.
+    pub fn route(
+        &self,
+        tool: &str,
+        args: &Value,
+    ) -> Result<(&'static ToolInfo, Arc<dyn Target>), ToolError> {
+        let info = F::tools().into_iter().find(|info| info.spec.name == tool).expect("a tool");
+        let single = |name: &str| {
+            let known = self.singletons.iter().find(|(known, _)| known == name);
+            known.expect("it is mounted").1.clone()
+        };
+        let target = match info.spec.addressing {
+            Addressing::Singleton(name) => single(name),
+            Addressing::Field { kind, field, otherwise } => match args[field].as_str() {
+                Some(id_or_name) => {
+                    let known = self.directories.iter().find(|(known, _)| *known == kind);
+                    known.expect("it is mounted").1.find(id_or_name)?
+                }
+                None => single(otherwise.expect("the field is given")),
+            },
+        };
+        Ok((info, target))
+    }
+
+    /// Begins a call of a tool whose actor is there.
     pub fn begin_as(
         &self,
         session: SessionId,
@@ -132,13 +165,9 @@ impl<F: Family> Rig<F> {
         args: Value,
         limit: Duration,
     ) -> PendingCall {
-        let info = F::tools().into_iter().find(|info| info.spec.name == tool).expect("a tool");
-        let Addressing::Singleton(name) = info.spec.addressing else {
-            panic!("`{tool}` is served by many")
-        };
-        let target = self.singletons.iter().find(|(known, _)| known == name);
+        let (info, target) = self.route(tool, &args).expect("its actor is known");
         let (call, running) = call::of(info, session, args, limit, self.given_back.clone());
-        target.expect("it is mounted").1.deliver(call).expect("its actor is there");
+        target.deliver(call).expect("its actor is there");
         running
     }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    CallCx, JobId, Layer, Resources, SessionId, User, WorkspaceId,
+    CallCx, JobId, Layer, User, WorkspaceId,
     ports::{
-        CommandEnd, CommandLimits, CommandRunner, CommandSpec, Hold, LateTools, PlaceProcess,
+        CommandEnd, CommandLimits, CommandRunner, CommandSpec, LateTools, PlaceProcess,
         PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
-        ProcessWindow, SessionQuotas, Standing,
+        ProcessWindow,
     },
 };
-use hivekeep_testkit::{Rig, RigServices};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::Value;
 
 use super::Answer;
@@ -42,7 +42,7 @@ impl Stage {
         let fake = Arc::new(Fake::default());
         let offered = fake.clone();
         let services = RigServices {
-            sessions: Arc::new(Anybody),
+            sessions: Arc::new(FakeUsers::all(User::Uid(0))),
             tools: Arc::new(LateTools::default()),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn CommandRunner>(offered.clone());
@@ -169,25 +169,5 @@ impl CommandRunner for Fake {
     async fn stop(&self, _: &CallCx, _: JobId, grace: Duration) -> Answer<(PlaceProcess, bool)> {
         self.told().grace = grace;
         Ok((self.process(), false))
-    }
-}
-
-struct Anybody;
-
-#[async_trait]
-impl SessionQuotas for Anybody {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Answer<()> {
-        Ok(())
-    }
-    fn release(&self, _: SessionId, _: Resources) {}
-    fn restore(&self, _: SessionId, _: Resources) {}
-    fn hold(&self, _: SessionId) -> Hold {
-        Hold::default()
-    }
-    fn user(&self, _: SessionId) -> Option<User> {
-        Some(User::Uid(0))
-    }
-    async fn standing(&self, _: SessionId) -> Standing {
-        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
     }
 }

@@ -2,39 +2,14 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use async_trait::async_trait;
-use hivekeep_kernel::{
-    Resources, SessionId, ToolError, User,
-    ports::{Hold, SessionQuotas, Standing, WorkspaceFiles},
-};
+use hivekeep_kernel::{SessionId, ToolError, ports::WorkspaceFiles};
 use hivekeep_runtime::Daemon;
-use hivekeep_testkit::{Rig, RigServices};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::Duration;
 
 use super::machines::{MachineFiles, MachineTools, Machines};
 use crate::{FilesFamily, Options, PlaceOptions};
-
-struct Nobody;
-
-#[async_trait]
-impl SessionQuotas for Nobody {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        Ok(())
-    }
-    fn release(&self, _: SessionId, _: Resources) {}
-    fn restore(&self, _: SessionId, _: Resources) {}
-    fn hold(&self, _: SessionId) -> Hold {
-        Hold::default()
-    }
-    fn user(&self, _: SessionId) -> Option<User> {
-        None
-    }
-    async fn standing(&self, _: SessionId) -> Standing {
-        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
-    }
-}
 
 pub(super) struct Stage {
     rig: Rig<FilesFamily>,
@@ -60,7 +35,7 @@ impl Stage {
         let machines = Machines::at(folder.path().to_owned());
         let offered = machines.clone();
         let services = RigServices {
-            sessions: Arc::new(Nobody),
+            sessions: Arc::new(FakeUsers::default()),
             tools: Arc::new(MachineTools(machines.clone())),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn WorkspaceFiles>(Arc::new(MachineFiles(offered.clone())));

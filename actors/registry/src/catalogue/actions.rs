@@ -4,7 +4,8 @@
 //! The object has the properties of all variants. One that every action requires is required. Any
 //! other may be null, which is as good as not there; what its action requires is told by
 //! [`Actions::missing`]. Properties that several variants have must have one schema; where their
-//! descriptions differ, or not all have it, the description says for which actions it is.
+//! descriptions differ, or not all have it, the description says for which actions it is. A variant
+//! may have actions of its own, below a tag of another name.
 
 use std::collections::BTreeMap;
 
@@ -14,65 +15,101 @@ use serde_json::{Map, Value, json};
 #[derive(Debug)]
 pub(crate) struct Actions {
     tag: String,
-    required: BTreeMap<String, Vec<String>>,
+    wanted: BTreeMap<String, Wanted>,
+}
+
+/// What one action requires.
+#[derive(Debug)]
+struct Wanted {
+    fields: Vec<Field>,
+    below: Option<Actions>,
+}
+
+#[derive(Debug)]
+struct Field {
+    name: String,
+    /// Null is a value of it.
+    takes_null: bool,
 }
 
 impl Actions {
     /// The action of an input, and what of it is missing. Null is missing, but for a property that
     /// takes any value.
     pub(crate) fn missing<'a>(&'a self, args: &Value) -> Option<(&'a str, Vec<&'a str>)> {
-        let (action, required) = self.required.get_key_value(args.get(&self.tag)?.as_str()?)?;
-        let absent = |name: &&String| args.get(name.as_str()).is_none_or(Value::is_null);
-        let missing: Vec<_> = required.iter().filter(absent).map(String::as_str).collect();
-        (!missing.is_empty()).then_some((action, missing))
+        let (action, wanted) = self.wanted.get_key_value(args.get(&self.tag)?.as_str()?)?;
+        let absent = |field: &&Field| {
+            args.get(&field.name).is_none_or(|value| value.is_null() && !field.takes_null)
+        };
+        let missing: Vec<_> =
+            wanted.fields.iter().filter(absent).map(|field| field.name.as_str()).collect();
+        match missing.is_empty() {
+            false => Some((action, missing)),
+            true => wanted.below.as_ref().and_then(|below| below.missing(args)),
+        }
     }
 }
 
-/// One variant: its action, what it is for, its properties and which of them are required.
+/// One variant: its action, what it is for, its properties, which of them are required, and the
+/// actions that it has itself.
 struct Variant {
     action: String,
     about: String,
     properties: Map<String, Value>,
     required: Vec<String>,
+    below: Option<Actions>,
 }
 
 /// Makes one object of a root with tagged alternatives; any other root stays as it is.
 pub(super) fn flatten(root: &mut Map<String, Value>) -> Result<Option<Actions>, String> {
-    let Some(Value::Array(alternatives)) = root.get("oneOf") else { return Ok(None) };
+    let definitions = root.get("$defs").cloned().unwrap_or_default();
+    let actions = merge(root, &definitions)?;
+    if actions.is_some() {
+        root.insert("type".to_owned(), json!("object"));
+        root.insert("additionalProperties".to_owned(), json!(false));
+        prune(root);
+    }
+    Ok(actions)
+}
+
+/// Puts the properties of tagged alternatives among those that stand beside them.
+fn merge(schema: &mut Map<String, Value>, definitions: &Value) -> Result<Option<Actions>, String> {
+    let Some(Value::Array(alternatives)) = schema.get("oneOf") else { return Ok(None) };
     let Some(tag) = alternatives.first().and_then(tag_of) else { return Ok(None) };
-    let variants = alternatives.iter().map(|one| variant(one, &tag, root));
-    let variants = variants.collect::<Result<Vec<_>, _>>()?;
-    root.remove("oneOf");
-    root.insert("type".to_owned(), json!("object"));
-    root.insert("additionalProperties".to_owned(), json!(false));
+    let variants = alternatives.iter().map(|one| variant(one, &tag, definitions));
+    let mut variants = variants.collect::<Result<Vec<_>, _>>()?;
+    schema.remove("oneOf");
 
     // What stands outside of the variants is there for all of them.
-    let mut properties = match root.remove("properties") {
+    let mut properties = match schema.remove("properties") {
         Some(Value::Object(common)) => common,
         _ => Map::new(),
     };
-    let mut required = match root.remove("required") {
+    let mut required = match schema.remove("required") {
         Some(Value::Array(common)) => common,
         _ => Vec::new(),
     };
     properties.insert(tag.clone(), action(&variants));
     required.push(json!(tag));
-    let in_all = |name: &String| variants.iter().all(|one| one.required.contains(name));
+    let everywhere = |name: &&String| variants.iter().all(|one| one.required.contains(name));
+    let in_all: Vec<_> = variants[0].required.iter().filter(everywhere).cloned().collect();
     for name in variants.iter().flat_map(|one| one.properties.keys()) {
         if !properties.contains_key(name) {
-            properties.insert(name.clone(), union(name, &variants, in_all(name))?);
+            properties.insert(name.clone(), union(name, &variants, in_all.contains(name))?);
         }
     }
-    required
-        .extend(variants[0].required.iter().filter(|name| in_all(name)).map(|name| json!(name)));
-    let beyond = |one: &Variant| {
-        let beyond = one.required.iter().filter(|name| !in_all(name)).cloned().collect();
-        (one.action.clone(), beyond)
-    };
-    let actions = Actions { tag, required: variants.iter().map(beyond).collect() };
-    root.insert("properties".to_owned(), properties.into());
-    root.insert("required".to_owned(), required.into());
-    prune(root);
+    let wanted = variants.iter_mut().map(|one| {
+        let beyond = one.required.iter().filter(|name| !in_all.contains(name));
+        let takes_null = |name: &String| {
+            one.properties.get(name).and_then(Value::as_object).is_some_and(takes_anything)
+        };
+        let field = |name: &String| Field { name: name.clone(), takes_null: takes_null(name) };
+        let fields = beyond.map(field).collect();
+        (one.action.clone(), Wanted { fields, below: one.below.take() })
+    });
+    let actions = Actions { tag, wanted: wanted.collect() };
+    required.extend(in_all.into_iter().map(Value::from));
+    schema.insert("properties".to_owned(), properties.into());
+    schema.insert("required".to_owned(), required.into());
     Ok(Some(actions))
 }
 
@@ -83,24 +120,29 @@ fn tag_of(alternative: &Value) -> Option<String> {
     constant.next().map(|(name, _)| name.clone())
 }
 
-fn variant(alternative: &Value, tag: &str, root: &Map<String, Value>) -> Result<Variant, String> {
+fn variant(alternative: &Value, tag: &str, definitions: &Value) -> Result<Variant, String> {
     let name = alternative["$ref"].as_str().and_then(|to| to.strip_prefix("#/$defs/"));
-    let inner = name.and_then(|name| root.get("$defs")?.get(name)).unwrap_or(&Value::Null);
+    let inner = name.and_then(|name| definitions.get(name)).and_then(Value::as_object);
+    let mut inner = inner.cloned().unwrap_or_default();
+    let below = merge(&mut inner, definitions)?;
+    let inner = Value::Object(inner);
     let text = |schema: &Value| schema["description"].as_str().map(str::to_owned);
     let maps =
-        [alternative, inner].into_iter().filter_map(|schema| schema["properties"].as_object());
+        [alternative, &inner].into_iter().filter_map(|schema| schema["properties"].as_object());
     let (tags, properties): (Map<_, _>, Map<_, _>) = maps
         .flatten()
         .map(|(name, schema)| (name.clone(), schema.clone()))
         .partition(|(name, _)| name == tag);
     let action = tags.get(tag).and_then(|tag| tag["const"].as_str()).map(str::to_owned);
-    let lists = [alternative, inner].into_iter().filter_map(|schema| schema["required"].as_array());
+    let lists =
+        [alternative, &inner].into_iter().filter_map(|schema| schema["required"].as_array());
     let required = lists.flatten().filter_map(Value::as_str).map(str::to_owned);
     Ok(Variant {
         action: action.ok_or_else(|| format!("has an alternative without `{tag}`"))?,
-        about: text(alternative).or_else(|| text(inner)).unwrap_or_default(),
+        about: text(alternative).or_else(|| text(&inner)).unwrap_or_default(),
         properties,
         required: required.filter(|name| name != tag).collect(),
+        below,
     })
 }
 
@@ -164,7 +206,7 @@ fn nullable(mut schema: Map<String, Value>) -> Value {
 }
 
 fn takes_anything(schema: &Map<String, Value>) -> bool {
-    !["$ref", "anyOf", "oneOf", "const"].into_iter().any(|key| schema.contains_key(key))
+    !["type", "$ref", "anyOf", "oneOf", "const"].into_iter().any(|key| schema.contains_key(key))
 }
 
 fn takes_null(schema: &Map<String, Value>) -> bool {
@@ -233,6 +275,37 @@ mod tests {
         },
         /// Shows all.
         List,
+        /// Changes labels.
+        Label(Label),
+    }
+
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    struct Label {
+        /// Its name.
+        name: String,
+        #[serde(flatten)]
+        change: Change,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+    #[serde(tag = "label_action", rename_all = "snake_case")]
+    enum Change {
+        /// Show them.
+        Get,
+        /// Set one.
+        Set {
+            /// Which one.
+            #[schemars(length(max = 3))]
+            key: String,
+            /// Any JSON.
+            content: Value,
+        },
+        /// Remove one.
+        Unset {
+            /// Which one.
+            #[schemars(length(max = 3))]
+            key: String,
+        },
     }
 
     #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
@@ -265,18 +338,23 @@ mod tests {
         let required: Vec<_> = flat["required"].as_array().expect("a list").iter().collect();
         assert_eq!(required, ["thing", "action"]);
         let properties = &flat["properties"];
-        assert_eq!(properties["action"]["enum"], json!(["make", "move", "list"]));
-        let about = "What to do. make: Makes one. move: Moves it. list: Shows all.";
+        assert_eq!(properties["action"]["enum"], json!(["make", "move", "list", "label"]));
+        let about = "What to do. make: Makes one. move: Moves it. list: Shows all. \
+            label: Changes labels.";
         assert_eq!(properties["action"]["description"], about);
         assert_eq!(properties["thing"]["description"], "Which one.");
         let name = json!({ "type": ["string", "null"],
-            "description": "make: the new name. move: its name." });
+            "description": "make: the new name. move, label: its name." });
         assert_eq!(properties["name"], name);
         assert_eq!(properties["far"]["maximum"], 9);
         let to = json!({ "anyOf": [{ "$ref": "#/$defs/Place" }, { "type": "null" }],
             "description": "move: where to." });
         assert_eq!(properties["to"], to);
         assert_eq!(properties["value"]["description"], "make: any JSON.");
+        let about = "label: what to do. get: Show them. set: Set one. unset: Remove one.";
+        assert_eq!(properties["label_action"]["description"], about);
+        assert_eq!(properties["key"]["maxLength"], 3);
+        assert_eq!(properties["key"]["description"], "label: set, unset: which one.");
         let definitions: Vec<_> = flat["$defs"].as_object().expect("some").keys().collect();
         assert_eq!(definitions, ["Place"]);
     }
@@ -297,6 +375,21 @@ mod tests {
             (
                 json!({ "action": "move", "name": null, "to": null }),
                 Some(("move", vec!["name", "to"])),
+            ),
+            (json!({ "action": "label" }), Some(("label", vec!["name", "label_action"]))),
+            (json!({ "action": "label", "name": "n", "label_action": "get" }), None),
+            (
+                json!({ "action": "label", "name": "n", "label_action": "set" }),
+                Some(("set", vec!["key", "content"])),
+            ),
+            (
+                json!({ "action": "label", "name": "n", "label_action": "set", "key": "k",
+                    "content": null }),
+                None,
+            ),
+            (
+                json!({ "action": "label", "name": "n", "label_action": "unset", "key": null }),
+                Some(("unset", vec!["key"])),
             ),
         ] {
             let mut args = args;

@@ -13,9 +13,6 @@ use crate::tools::vault::{
 };
 use crate::{Error, codes, front, part, tags};
 
-/// Maximum length of a key, in bytes.
-const KEY_BYTES: usize = 512;
-
 type Answer = Result<Reply<VaultResult>, ToolError>;
 
 impl VaultActor {
@@ -38,11 +35,6 @@ impl VaultActor {
             VaultAction::Stats(call) => self.stats(by, &call),
         }
     }
-}
-
-/// A parameter that the action on front matter or tags needs.
-fn need<T>(value: Option<T>, name: &str) -> Result<T, ToolError> {
-    value.ok_or_else(|| ToolError::invalid(format!("this action needs `{name}`")))
 }
 
 impl VaultActor {
@@ -132,7 +124,6 @@ impl VaultActor {
 
     fn frontmatter(&mut self, by: &Caller, call: call::FrontmatterInput) -> Answer {
         let (note, given) = self.note(by, call.path)?;
-        let action = call.frontmatter_action;
         let answer = move |vault: &VaultView, note: &NotePath, changed| {
             Ok(VaultResult {
                 path: Some(given),
@@ -141,18 +132,14 @@ impl VaultActor {
                 ..VaultResult::default()
             })
         };
-        if action == FrontmatterAction::Get {
-            return Ok(
-                self.look(by, &self.shared.readers, move |vault, _| answer(vault, &note, None))
-            );
-        }
-        let key = need(call.key, "key")?;
-        if key.is_empty() || key.len() > KEY_BYTES {
-            return Err(ToolError::invalid(format!("key must have 1 to {KEY_BYTES} bytes")));
-        }
-        let value = match action {
-            FrontmatterAction::Set => Some(need(call.value, "value")?),
-            _ => None,
+        let (key, value) = match call.action {
+            FrontmatterAction::Get => {
+                return Ok(
+                    self.look(by, &self.shared.readers, move |vault, _| answer(vault, &note, None))
+                );
+            }
+            FrontmatterAction::Set { key, value } => (key, Some(value)),
+            FrontmatterAction::Delete { key } => (key, None),
         };
         Ok(self.change(by, vec![note.clone()], move |vault| {
             let changed = match &value {
@@ -165,7 +152,6 @@ impl VaultActor {
 
     fn tags(&mut self, by: &Caller, call: call::TagsInput) -> Answer {
         let (note, given) = self.note(by, call.path)?;
-        let action = call.tags_action;
         let answer =
             move |vault: &VaultView, note: &NotePath, changed, stopped: &dyn Fn() -> bool| {
                 let NoteTags { all, inline, more, malformed } = vault.tags(note, stopped)?;
@@ -179,16 +165,19 @@ impl VaultActor {
                     ..VaultResult::default()
                 })
             };
-        if action == TagsAction::List {
-            return Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
-                answer(vault, &note, None, stopped)
-            }));
-        }
-        let tag = valid_tag(&need(call.tag, "tag")?)?;
+        let (tag, adds) = match call.action {
+            TagsAction::List => {
+                return Ok(self.look(by, &self.shared.readers, move |vault, stopped| {
+                    answer(vault, &note, None, stopped)
+                }));
+            }
+            TagsAction::Add { tag } => (valid_tag(&tag)?, true),
+            TagsAction::Remove { tag } => (valid_tag(&tag)?, false),
+        };
         Ok(self.change(by, vec![note.clone()], move |vault| {
-            let changed = match action {
-                TagsAction::Add => vault.add_tag(&note, &tag)?,
-                _ => vault.remove_tag(&note, &tag)?,
+            let changed = match adds {
+                true => vault.add_tag(&note, &tag)?,
+                false => vault.remove_tag(&note, &tag)?,
             };
             // The result of a change is computed even if nobody waits for it.
             answer(vault, &note, Some(changed), &|| false)

@@ -116,23 +116,56 @@ pub(crate) struct DeleteInput {
 pub(crate) struct FrontmatterInput {
     /// The note.
     pub(crate) path: String,
-    /// `get` answers all of it, `set` and `delete` change one key.
-    pub(crate) frontmatter_action: FrontmatterAction,
-    /// set, delete: the key, one of the outermost.
-    pub(crate) key: Option<String>,
-    /// set: the new value, any JSON.
-    #[serde(default, deserialize_with = "given")]
-    pub(crate) value: Option<Value>,
+    #[serde(flatten)]
+    pub(crate) action: FrontmatterAction,
+}
+
+/// What to do with front matter.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "frontmatter_action", rename_all = "snake_case")]
+pub(crate) enum FrontmatterAction {
+    /// Show all of it.
+    Get,
+    /// Set a key.
+    Set {
+        /// The key, one of the outermost.
+        #[schemars(length(min = 1, max = 512))]
+        key: String,
+        /// The new value, any JSON.
+        value: Value,
+    },
+    /// Remove a key.
+    Delete {
+        /// The key, one of the outermost.
+        #[schemars(length(min = 1, max = 512))]
+        key: String,
+    },
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct TagsInput {
     /// The note.
     pub(crate) path: String,
-    /// `list` answers those of the front matter and of the text, `add` and `remove` change the front matter.
-    pub(crate) tags_action: TagsAction,
-    /// The tag to add or remove, with or without `#`.
-    pub(crate) tag: Option<String>,
+    #[serde(flatten)]
+    pub(crate) action: TagsAction,
+}
+
+/// What to do with tags.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(tag = "tags_action", rename_all = "snake_case")]
+pub(crate) enum TagsAction {
+    /// Show those of the front matter and of the text.
+    List,
+    /// Add one to the front matter.
+    Add {
+        /// The tag, with or without `#`.
+        tag: String,
+    },
+    /// Remove one from the front matter.
+    Remove {
+        /// The tag, with or without `#`.
+        tag: String,
+    },
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -176,11 +209,6 @@ pub(crate) struct StatsInput {
     pub(crate) recent_count: Option<u32>,
 }
 
-/// `null` is a value too.
-fn given<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(value).map(Some)
-}
-
 /// How a note is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -203,30 +231,6 @@ pub enum WriteMode {
     Append,
     /// Before the text, after the front matter.
     Prepend,
-}
-
-/// What to do with front matter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FrontmatterAction {
-    /// Show all of it.
-    Get,
-    /// Set a key.
-    Set,
-    /// Remove a key.
-    Delete,
-}
-
-/// What to do with tags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TagsAction {
-    /// Show them.
-    List,
-    /// Add one to the front matter.
-    Add,
-    /// Remove one from the front matter.
-    Remove,
 }
 
 tools! { pub FAMILY: "vault" for VaultActor, singleton vault;

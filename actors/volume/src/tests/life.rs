@@ -13,7 +13,7 @@ use hivekeep_testkit::context;
 use serde_json::json;
 use tokio::time::Duration;
 
-use super::stage::{MIB, Stage, Users, can_mount, loops_below, unmount_below};
+use super::stage::{MIB, Stage, can_mount, loops_below, unmount_below, users};
 use crate::{
     Options,
     tools::{VolumeCreate, VolumeList},
@@ -143,7 +143,8 @@ async fn a_full_volume_refuses_a_byte_more_and_the_host_keeps_its_room() {
 /// A daemon's context over a journal in a folder.
 fn daemon(folder: &std::path::Path) -> Daemon {
     let (journal, _) = Journal::open(hivekeep_store::Options::at(folder)).expect("it opens");
-    Daemon::for_tests(folder, journal, Arc::new(Users::new()), Arc::new(LateTools::default()))
+    let users = users(SessionId::new(), SessionId::new());
+    Daemon::for_tests(folder, journal, Arc::new(users), Arc::new(LateTools::default()))
 }
 
 fn call(session: SessionId) -> CallCx {

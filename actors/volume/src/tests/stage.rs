@@ -4,12 +4,11 @@
 
 use std::{path::Path, sync::Arc};
 
-use async_trait::async_trait;
 use hivekeep_kernel::{
-    Resources, SessionId, ToolError, User,
-    ports::{Hold, LateTools, SessionQuotas, Standing, Volumes},
+    SessionId, ToolError, User,
+    ports::{LateTools, Volumes},
 };
-use hivekeep_testkit::{Rig, RigServices};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use rustix::mount::UnmountFlags;
 use serde_json::{Value, json};
 use tokio::time::Duration;
@@ -18,40 +17,12 @@ use crate::{Options, VolumeFamily, support};
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// The rig's session is the first user's, each other one the second's; one is over.
-pub(super) struct Users {
-    other: SessionId,
-    over: SessionId,
-}
-
-impl Users {
-    pub(super) fn new() -> Self {
-        Self { other: SessionId::new(), over: SessionId::new() }
-    }
-}
-
-#[async_trait]
-impl SessionQuotas for Users {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        Ok(())
-    }
-    fn release(&self, _: SessionId, _: Resources) {}
-    fn restore(&self, _: SessionId, _: Resources) {}
-    fn hold(&self, _: SessionId) -> Hold {
-        Hold::default()
-    }
-    fn user(&self, session: SessionId) -> Option<User> {
-        (session != self.over).then_some(User::Uid(u32::from(session == self.other)))
-    }
-    /// The second user's tier allows two volumes and 64 MiB.
-    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
-        let allowed = [("volumes", 2), ("volume_mb", 64)];
-        let allowed = allowed.into_iter().find(|(of, _)| *of == kind);
-        allowed.filter(|_| user == User::Uid(1)).map(|(_, most)| most)
-    }
-    async fn standing(&self, _: SessionId) -> Standing {
-        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
-    }
+/// The rig's session is the first user's, the other one the second's, whose tier allows two volumes
+/// and 64 MiB; one is over.
+pub(super) fn users(other: SessionId, over: SessionId) -> FakeUsers {
+    let (first, second) = (User::Uid(0), User::Uid(1));
+    let users = FakeUsers::all(first).and(other, second).over(over);
+    users.allowed(second, "volumes", 2).allowed(second, "volume_mb", 64)
 }
 
 /// Whether this host mounts volumes; says loudly if not.
@@ -94,10 +65,9 @@ impl Stage {
         if !can_mount() {
             return None;
         }
-        let users = Users::new();
-        let (other, over) = (users.other, users.over);
+        let (other, over) = (SessionId::new(), SessionId::new());
         let services = RigServices {
-            sessions: Arc::new(users),
+            sessions: Arc::new(users(other, over)),
             tools: Arc::new(LateTools::default()),
             offer: Arc::new(|_| ()),
         };

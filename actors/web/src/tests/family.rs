@@ -2,13 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use hivekeep_kernel::{
-    Resources, SessionId, ToolError, User,
-    ports::{Hold, LateTools, SessionQuotas, Standing},
-};
+use hivekeep_kernel::ports::LateTools;
 use hivekeep_runtime::{Family, FamilyOptions, Folders, Host};
-use hivekeep_testkit::{Rig, RigServices, eventually};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::json;
 
 use super::{
@@ -17,29 +13,9 @@ use super::{
 };
 use crate::{Options, ProviderKind, ProviderOptions, WebFamily};
 
-struct Nobody;
-
-#[async_trait]
-impl SessionQuotas for Nobody {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        Ok(())
-    }
-    fn release(&self, _: SessionId, _: Resources) {}
-    fn restore(&self, _: SessionId, _: Resources) {}
-    fn hold(&self, _: SessionId) -> Hold {
-        Hold::default()
-    }
-    fn user(&self, _: SessionId) -> Option<User> {
-        None
-    }
-    async fn standing(&self, _: SessionId) -> Standing {
-        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
-    }
-}
-
 async fn mounted(options: Options) -> Rig<WebFamily> {
     let services = RigServices {
-        sessions: Arc::new(Nobody),
+        sessions: Arc::new(FakeUsers::default()),
         tools: Arc::new(LateTools::default()),
         offer: Arc::new(|_| ()),
     };

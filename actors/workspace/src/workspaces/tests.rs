@@ -2,6 +2,7 @@
 
 mod boot;
 mod commands;
+mod fake_host;
 mod host;
 mod hostile;
 mod merge;

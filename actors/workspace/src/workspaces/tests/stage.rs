@@ -1,43 +1,37 @@
-//! Workspaces with a real journal, machines that are none and guests in memory. Not on a `Rig` of
-//! `testkit`, which mounts a family with its own drivers and calls single actors alone.
+//! Workspaces with a real journal, machines that are none and guests in memory.
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use hivekeep_image::fixture::{ImageStoreFixture, fixture};
+use hivekeep_image::fixture::fixture;
 use hivekeep_kernel::{
-    Address, Addressing, CallCx, Resources, RestartPolicy, Room, SessionId, ToolCall, ToolError,
-    WorkspaceId,
-    entity::spawn_root,
+    CallCx, Resources, SessionId, ToolCall, ToolError, WorkspaceId,
     ports::{
         AttachedVolume, Hold, LateTools, NetworkMode, SessionQuotas, Standing, VolumeWish, Volumes,
     },
 };
 use hivekeep_link::fake::{FakeGuest, Observation, RequestBehaviour, exec_done, obliging};
-use hivekeep_machine::{HostEnv, Isolation, fake::FakeDriver, sweep::Sweeper};
+use hivekeep_machine::{Isolation, fake::FakeDriver};
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
     Stream, Thawed, ToGuest,
 };
 use hivekeep_store::{Journal, Seq};
-use hivekeep_testkit::context;
+use hivekeep_testkit::{FakeUsers, Rig, RigServices, context};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::wires::Wires;
-use crate::{
-    Options,
-    logs::WorkspaceLogSet,
-    tools,
-    workspaces::{Msg, Workspaces},
-    {folders::WorkspaceFolders, shared::Shared},
+use super::{
+    fake_host::{FakeHost, HostParts, Parts},
+    wires::Wires,
 };
+use crate::Options;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -78,7 +72,7 @@ impl SessionQuotas for Quota {
 }
 
 /// Nobody has volumes here.
-struct NoVolumes;
+pub(super) struct NoVolumes;
 
 #[async_trait]
 impl Volumes for NoVolumes {
@@ -99,15 +93,17 @@ impl Volumes for NoVolumes {
     }
 }
 
-/// What outlives a daemon, and the daemon that is there now.
+/// A family of workspaces, and what outlives its daemon.
 pub(super) struct Stage {
-    home: tempfile::TempDir,
-    images: ImageStoreFixture,
+    /// `None` only while it is started anew.
+    rig: Option<Rig<FakeHost>>,
+    host: Arc<HostParts>,
     pub(super) journal: Journal,
     pub(super) driver: Arc<FakeDriver>,
+    /// What the next daemon has.
     pub(super) network: Arc<Wires>,
     /// What the guests saw; every test has it to itself.
-    seen: std::sync::Mutex<tokio::sync::mpsc::UnboundedReceiver<Observation>>,
+    seen: Mutex<tokio::sync::mpsc::UnboundedReceiver<Observation>>,
     /// So many guests will refuse a name that is not the pool's.
     pub(super) stubborn: Arc<AtomicI64>,
     /// Bytes that are free on the host.
@@ -115,16 +111,7 @@ pub(super) struct Stage {
     /// What the next daemon is configured with.
     pub(super) options: Options,
     pub(super) session: SessionId,
-    pub(super) daemon: Daemon,
-}
-
-/// The manager and what it works with.
-pub(super) struct Daemon {
-    pub(super) shared: Arc<Shared>,
-    pub(super) quota: Arc<Quota>,
-    pub(super) manager: Address<Msg>,
-    cell: ractor::ActorCell,
-    ended: tokio::task::JoinHandle<()>,
+    pub(super) daemon: Parts,
 }
 
 impl Stage {
@@ -152,35 +139,40 @@ impl Stage {
         script: impl Fn(&ToGuest) -> RequestBehaviour + Send + Sync + 'static,
         configured: Options,
     ) -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let options =
-            hivekeep_store::Options { dir: home.path().join("journal"), ..Default::default() };
-        let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await;
-        let (journal, _) = opened.unwrap().unwrap();
         let stubborn = Arc::new(AtomicI64::new(0));
         let (guest, seen) = FakeGuest::new({
             let stubborn = stubborn.clone();
             move |request| stubbornly(request, &stubborn).unwrap_or_else(|| script(request))
         });
         let driver = Arc::new(FakeDriver::new(Isolation::Vm).with_guests(guest));
-        let images = fixture(4096);
         let free = Arc::new(AtomicU64::new(FLOOR));
-        let room = Room::from_counter(FLOOR, free.clone());
-        let daemon =
-            Daemon::start(&home, &journal, &images, &driver, &network, &configured, &room).await;
-        let (seen, session) = (seen.into(), SessionId::new());
+        let host = Arc::new(HostParts {
+            images: fixture(4096),
+            driver: driver.clone(),
+            network: Mutex::new(network.clone()),
+            free: free.clone(),
+        });
+        let services = RigServices {
+            sessions: Arc::new(FakeUsers::default()),
+            tools: Arc::new(LateTools::default()),
+            offer: Arc::new({
+                let host = host.clone();
+                move |ports| ports.offer(host.clone())
+            }),
+        };
+        let rig = Rig::<FakeHost>::new(configured.clone(), services).await;
         let stage = Self {
-            home,
-            images,
-            journal,
+            journal: rig.daemon.journal.clone(),
+            host,
             driver,
             network,
-            seen,
+            seen: seen.into(),
             stubborn,
             free,
             options: configured,
-            session,
-            daemon,
+            session: rig.session,
+            daemon: Parts::of(&rig),
+            rig: Some(rig),
         };
         stage.opened().await;
         stage
@@ -193,12 +185,18 @@ impl Stage {
 
     /// The daemon ends, its machines run on, and another one starts.
     pub(super) async fn restart(&mut self) {
-        self.daemon.cell.stop(None);
-        (&mut self.daemon.ended).await.unwrap();
-        let Self { home, journal, images, driver, network, options, .. } = &*self;
-        let room = Room::from_counter(FLOOR, self.free.clone());
-        self.daemon = Daemon::start(home, journal, images, driver, network, options, &room).await;
+        let mut rig = self.rig.take().expect("it is started");
+        rig.options = self.options.clone();
+        *self.host.network.lock().expect("no panic") = self.network.clone();
+        let rig = rig.crashed().await;
+        self.journal = rig.daemon.journal.clone();
+        self.daemon = Parts::of(&rig);
+        self.rig = Some(rig);
         self.opened().await;
+    }
+
+    fn rig(&self) -> &Rig<FakeHost> {
+        self.rig.as_ref().expect("it is started")
     }
 
     pub(super) fn cx(&self, tool: &'static str) -> CallCx {
@@ -218,20 +216,11 @@ impl Stage {
         args: Value,
         change: impl FnOnce(&mut CallCx),
     ) -> Result<oneshot::Receiver<Result<Value, ToolError>>, ToolError> {
-        let tool = tools::catalogue().into_iter().find(|tool| tool.spec.name == name);
-        let tool = tool.expect("a tool of this crate");
+        let (tool, target) = self.rig().route(name, &args)?;
         let (reply, answer) = oneshot::channel();
         let mut cx = self.cx(tool.spec.name);
         change(&mut cx);
-        let singleton = matches!(tool.spec.addressing, Addressing::Singleton(_));
-        let workspace = args["workspace_id"].as_str().filter(|_| !singleton).map(str::to_owned);
-        let call = ToolCall { tool, cx, args, reply: reply.into() };
-        match workspace {
-            Some(workspace) => {
-                self.daemon.shared.directory.card(&workspace)?.address.send(call.into())?;
-            }
-            None => self.daemon.manager.send(call.into())?,
-        }
+        target.deliver(ToolCall { tool, cx, args, reply: reply.into() })?;
         Ok(answer)
     }
 
@@ -253,7 +242,9 @@ impl Stage {
     pub(super) fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         for folder in ["disks", "layers", "memories"] {
-            let entries = std::fs::read_dir(self.home.path().join(folder)).into_iter().flatten();
+            let entries = std::fs::read_dir(self.rig().daemon.folders.state.join(folder))
+                .into_iter()
+                .flatten();
             let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
             found.extend(entries.flatten().map(|entry| format!("{folder}/{}", name(entry))));
         }
@@ -312,75 +303,8 @@ impl Stage {
     /// The word in `hivekeep ps`.
     pub(super) fn word(&self, workspace: &str) -> String {
         let rows = self.daemon.shared.daemon.census.rows().into_iter();
-        let path = format!("workspaces/{workspace}");
+        let path = format!("root/workspaces/{workspace}");
         rows.filter(|row| row.path == path).map(|row| row.state).collect()
-    }
-}
-
-impl Daemon {
-    async fn start(
-        home: &tempfile::TempDir,
-        journal: &Journal,
-        images: &ImageStoreFixture,
-        driver: &Arc<FakeDriver>,
-        network: &Arc<Wires>,
-        options: &Options,
-        room: &Room,
-    ) -> Self {
-        let below = |name: &str| home.path().join(name);
-        let folders = WorkspaceFolders {
-            disks: below("disks"),
-            layers: below("layers"),
-            memories: below("memories"),
-            run: below("run"),
-            logs: below("logs"),
-            transfers: below("transfers"),
-        };
-        for folder in [&folders.layers, &folders.memories] {
-            std::fs::create_dir_all(folder).unwrap();
-        }
-        let ground = HostEnv::open(Default::default(), &folders.run);
-        let quota = Arc::new(Quota::default());
-        let tools = Arc::new(LateTools::default());
-        let context = hivekeep_runtime::Daemon {
-            room: room.clone(),
-            redact: Arc::new(|text| text.replace("s3cret", "[redacted]")),
-            ..hivekeep_runtime::Daemon::for_tests(
-                home.path(),
-                journal.clone(),
-                quota.clone(),
-                tools,
-            )
-        };
-        let shared = Arc::new(Shared {
-            daemon: context,
-            transfers: crate::transfer_quota::TransferQuota::of_mb(1024),
-            options: options.clone(),
-            git: Default::default(),
-            sweeper: Sweeper::new(
-                ground,
-                folders.run.clone(),
-                std::slice::from_ref(&folders.disks),
-            ),
-            folders,
-            logs: WorkspaceLogSet::new(journal.clone(), below("disks")),
-            network: network.clone(),
-            volumes: Arc::new(NoVolumes),
-            puller: hivekeep_oci::ImagePuller::new(images.store.clone(), Default::default()),
-            images: images.store.clone(),
-            drivers: vec![driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
-            directory: Default::default(),
-            ref_counts: Default::default(),
-            merges: tokio::sync::Semaphore::new(1),
-            fresh: Default::default(),
-            traffic: Default::default(),
-            booted: Default::default(),
-        });
-        let probe =
-            shared.daemon.census.probe("workspaces", "workspaces", RestartPolicy::ESSENTIAL);
-        let manager = Address::vacant(probe);
-        let (cell, ended) = spawn_root::<Workspaces>(&manager, shared.clone()).await.unwrap();
-        Self { shared, quota, manager, cell, ended }
     }
 }
 
