@@ -14,6 +14,7 @@ use crate::{
     Options, codes,
     output::{head, tail},
     rules::{Rules, Runnable},
+    scripts::PREFIX,
     tools::{self, Bash, BashEnd, CmdEnd, CmdRun, Think, Thought},
 };
 
@@ -27,7 +28,7 @@ pub(crate) struct CommandService {
     pub(crate) options: Options,
     pub(crate) rules: Rules,
     pub(crate) commands: Arc<dyn CommandRunner>,
-    ports: Ports,
+    pub(crate) ports: Ports,
     journal: Journal,
     redact: Redact,
 }
@@ -48,8 +49,12 @@ impl CommandService {
         })
     }
 
+    pub(crate) fn places(&self) -> Answer<Arc<dyn Places>> {
+        self.ports.need::<dyn Places>()
+    }
+
     pub(crate) async fn place(&self, cx: &CallCx, place: Option<&str>) -> Answer<PlaceWorkspace> {
-        self.ports.need::<dyn Places>()?.workspace(cx, place).await
+        self.places()?.workspace(cx, place).await
     }
 
     pub(crate) fn spec(
@@ -62,11 +67,15 @@ impl CommandService {
     }
 
     pub(crate) async fn run(self: Arc<Self>, cx: CallCx, input: CmdRun) -> Answer<CmdEnd> {
-        let (argv, shell) = match self.runnable(input.command, input.args)? {
+        let script = self.script(&cx, &input.command, input.script_version)?;
+        let (mut argv, shell) = match self.runnable(input.command, input.args)? {
             Runnable::Program(argv) => (argv, false),
             Runnable::Script(line) => (vec!["/bin/sh".to_owned(), "-c".to_owned(), line], true),
         };
         let place = self.place(&cx, input.place.as_deref()).await?;
+        if let Some(script) = &script {
+            argv = self.put(&cx, &place, script, argv.split_off(1)).await?;
+        }
         let workdir = below(&place.root, input.cwd.as_deref())?;
         let limits = CommandLimits {
             timeout_secs: input.timeout_secs,
@@ -94,6 +103,7 @@ impl CommandService {
             killed_stragglers: end.killed_stragglers.into(),
             elapsed_ms: end.elapsed_ms,
             shell,
+            script_version: script.map(|script| script.version),
             place: place.place,
             workspace_id: place.workspace,
         })
@@ -101,7 +111,9 @@ impl CommandService {
 
     fn runnable(&self, command: String, args: Option<Vec<tools::Argument>>) -> Answer<Runnable> {
         match args {
-            None if command.contains(char::is_whitespace) => self.rules.line(&command),
+            None if command.contains(char::is_whitespace) && !command.starts_with(PREFIX) => {
+                self.rules.line(&command)
+            }
             args => {
                 let args = args.into_iter().flatten().map(|argument| argument.0);
                 let argv = [command].into_iter().chain(args).collect();

@@ -12,6 +12,7 @@ mod options;
 mod output;
 mod processes;
 mod rules;
+mod scripts;
 mod shell_line;
 mod tools;
 

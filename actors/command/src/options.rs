@@ -13,7 +13,8 @@ pub(crate) const MAX_GRACE_SECS: u64 = 300;
 pub struct Options {
     /// Commands that may be run, by their first words: "git status" allows that with any arguments
     /// behind it, "python3" every use of python3. Empty allows all. Programs are compared as written,
-    /// so that "rm" is not "/bin/rm". It binds the tools of this section, and not `exec`.
+    /// so that "rm" is not "/bin/rm". "script:NAME" allows a script of that name, whatever its user writes
+    /// into it. It binds the tools of this section, and not `exec`.
     pub allow: Vec<String>,
     /// Whether `cmd.run` may use a shell for a line. With an allow list every command of the line is
     /// judged, and a line that cannot be judged is refused; `bash` needs this too then.

@@ -99,6 +99,36 @@ async fn a_shell_runs_what_is_granted_and_judged() {
 }
 
 #[tokio::test]
+async fn a_script_of_the_library_is_put_into_the_place_and_run_by_its_interpreter() {
+    let stage = Stage::new(Options::default()).await;
+    stage.fake.ends(CommandEnd::default());
+    let args = json!({ "command": "script:my tool", "args": ["a b"], "script_version": 1 });
+    let ran = stage.call("cmd.run", args).await.expect("ran");
+    assert_eq!((&ran["script_version"], &ran["shell"]), (&json!(1), &json!(false)));
+    let (place, path, text) = stage.fake.programs().remove(0);
+    assert_eq!((&*place, &*text), ("own", "#!/usr/bin/env python3\n1"));
+    assert_eq!(stage.fake.last().0.argv, ["/usr/bin/env", "python3", &path, "a b"]);
+
+    let ran = stage.call("cmd.run", json!({ "command": "script:my tool" })).await.expect("ran");
+    assert_eq!(ran["script_version"], 2);
+    let newest = stage.fake.programs().remove(1).1;
+    assert_ne!(newest, path);
+    assert_eq!(stage.fake.last().0.argv, ["/bin/sh", &newest]);
+
+    for (args, refused) in [
+        (json!({ "command": "script:other" }), "script_not_found"),
+        (json!({ "command": "script:my tool", "script_version": 3 }), "script_not_found"),
+        (json!({ "command": "true", "script_version": 1 }), "invalid_input"),
+    ] {
+        assert_eq!(code(&stage, "cmd.run", args.clone()).await, refused, "{args}");
+    }
+    let stage = Stage::new(restricted(&["python3"], true)).await;
+    let refused = code(&stage, "cmd.run", json!({ "command": "script:my tool" })).await;
+    assert_eq!(refused, "command_not_allowed");
+    assert!(stage.fake.programs().is_empty() && stage.fake.was_idle());
+}
+
+#[tokio::test]
 async fn bash_answers_in_its_shape_and_says_when_it_was_sh() {
     let stage = Stage::new(Options::default()).await;
     let long = "ä".repeat(150_000);

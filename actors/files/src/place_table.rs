@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
+use hivekeep_file_engine::WriteText;
 use hivekeep_kernel::{
     CallCx, Layer, ToolError,
     ports::{FoundWorkspace, PlaceWorkspace, Places},
@@ -99,5 +100,17 @@ impl Places for PlacesHandle {
         };
         let (place, root) = (place.name().to_owned(), WORKSPACE_ROOT.to_owned());
         Ok(PlaceWorkspace { workspace, place, root })
+    }
+
+    async fn put_program(
+        &self,
+        cx: &CallCx,
+        place: &PlaceWorkspace,
+        path: &str,
+        text: String,
+    ) -> Result<(), ToolError> {
+        let files = self.0.of_workspace(place.place.clone(), place.workspace);
+        let write = WriteText { path: path.to_owned(), content: text, mode: Some(0o755) };
+        cx.guard(files.ask(cx, write)).await.map(drop)
     }
 }

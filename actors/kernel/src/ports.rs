@@ -7,6 +7,7 @@ mod manifest;
 mod network;
 mod places;
 mod reservation;
+mod scripts;
 mod tasks;
 mod tools;
 mod vault;
@@ -28,6 +29,7 @@ pub use network::{
 };
 pub use places::{PlaceWorkspace, Places};
 pub use reservation::Reservation;
+pub use scripts::{ScriptLibrary, ScriptProgram};
 pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
     TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,

@@ -15,7 +15,9 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_kernel::{
+    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ScriptLibrary,
+};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 pub use options::Options;
@@ -24,7 +26,7 @@ use scripts::Scripts;
 /// Kind of its things, for tiers.
 const HELD: &str = "scripts";
 
-/// Family of the script tools; one actor below the root.
+/// Family of the script tools; one actor below the root. Offers [`ScriptLibrary`].
 pub struct ScriptFamily;
 
 impl Family for ScriptFamily {
@@ -32,7 +34,7 @@ impl Family for ScriptFamily {
 
     const INSTRUCTIONS: &'static str = "\
 - aegis.script.save keeps a program with its versions beyond this session; aegis.script.list and \
-aegis.script.get find it again.";
+aegis.script.get find it again; cmd.run with the command `script:NAME` runs it.";
 
     const HOLDS: &'static [&'static str] = &[HELD];
 
@@ -47,6 +49,7 @@ aegis.script.get find it again.";
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let address = daemon.address("scripts", RestartPolicy::ENTITY);
         let scripts = Arc::new(Scripts::open(daemon, options).await?);
+        daemon.ports.offer::<dyn ScriptLibrary>(scripts.clone());
         Ok(Mounted::default().serving::<ServiceActor<Scripts>>(&address, scripts))
     }
 }

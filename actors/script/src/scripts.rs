@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use chrono::Utc;
 use futures::future::BoxFuture;
 use hivekeep_kernel::{
-    CallCx, Layer, ScriptId, Service, ServiceActor, ToolError, ToolGroup, User,
-    ports::SessionQuotas,
+    CallCx, Layer, ScriptId, Service, ServiceActor, SessionId, ToolError, ToolGroup, User,
+    ports::{ScriptLibrary, ScriptProgram, SessionQuotas},
 };
 use hivekeep_runtime::{
     Daemon,
@@ -35,6 +35,19 @@ pub(crate) struct Scripts {
     logs: Mutex<Logs>,
 }
 
+impl ScriptLibrary for Scripts {
+    fn program(
+        &self,
+        session: SessionId,
+        id_or_name: &str,
+        version: Option<u64>,
+    ) -> Answer<ScriptProgram> {
+        let owner = self.owner(session)?;
+        let (id, _, version, asked) = self.find(owner, id_or_name, version)?;
+        Ok(ScriptProgram { id, version, code: asked.code.clone() })
+    }
+}
+
 impl Service for Scripts {
     const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&tools::FAMILY];
 }
@@ -56,9 +69,9 @@ impl Scripts {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn owner(&self, cx: &CallCx) -> Answer<User> {
-        self.sessions.user(cx.session).ok_or_else(|| {
-            let message = format!("the session {} is over", cx.session);
+    fn owner(&self, session: SessionId) -> Answer<User> {
+        self.sessions.user(session).ok_or_else(|| {
+            let message = format!("the session {session} is over");
             ToolError::new(Layer::Session, codes::SCRIPT_USER_UNKNOWN, message)
                 .next("open a session and repeat the call")
         })
@@ -71,7 +84,7 @@ impl Scripts {
     }
 
     pub(crate) async fn save(self: Arc<Self>, cx: CallCx, input: Save) -> Answer<ScriptRow> {
-        let owner = self.owner(&cx)?;
+        let owner = self.owner(cx.session)?;
         let version = version(input.name, input.code, input.description, tags(input.tags))?;
         let (id, version) = (ScriptId::new(), Arc::new(version));
         let (log, written) = {
@@ -96,7 +109,7 @@ impl Scripts {
     }
 
     pub(crate) async fn update(self: Arc<Self>, cx: CallCx, input: Update) -> Answer<ScriptRow> {
-        let owner = self.owner(&cx)?;
+        let owner = self.owner(cx.session)?;
         let (id, log, written) = {
             let mut logs = self.logs();
             let (id, log, script) = live(&logs, owner, &input.id)?;
@@ -116,7 +129,7 @@ impl Scripts {
     }
 
     pub(crate) async fn delete(self: Arc<Self>, cx: CallCx, input: Delete) -> Answer<ScriptRow> {
-        let owner = self.owner(&cx)?;
+        let owner = self.owner(cx.session)?;
         let (id, log, written) = {
             let logs = self.logs();
             let (id, log, _) = live(&logs, owner, &input.id)?;
@@ -128,25 +141,38 @@ impl Scripts {
         row_of(id, &log)
     }
 
-    pub(crate) async fn get(self: Arc<Self>, cx: CallCx, input: Get) -> Answer<ScriptText> {
-        let owner = self.owner(&cx)?;
+    /// Script of a user, and the number and content of one of its versions.
+    fn find(
+        &self,
+        owner: User,
+        id_or_name: &str,
+        version: Option<u64>,
+    ) -> Answer<(ScriptId, Script, u64, Arc<Version>)> {
         let (id, script) = {
             let logs = self.logs();
-            let by_id = input.id.parse().ok().and_then(|id| Some((id, logs.get(&id)?.state()?)));
+            let by_id = id_or_name.parse().ok().and_then(|id| Some((id, logs.get(&id)?.state()?)));
             let own = by_id.filter(|(_, script)| script.owner == owner);
             let by_name = || {
-                live(&logs, owner, &input.id).ok().and_then(|(id, log, _)| Some((id, log.state()?)))
+                live(&logs, owner, id_or_name)
+                    .ok()
+                    .and_then(|(id, log, _)| Some((id, log.state()?)))
             };
-            own.or_else(by_name).ok_or_else(|| not_found(&input.id))?
+            own.or_else(by_name).ok_or_else(|| not_found(id_or_name))?
         };
         let newest = script.versions.len() as u64;
-        let number = input.version.unwrap_or(newest);
+        let number = version.unwrap_or(newest);
         let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-        let Some(asked) = index.and_then(|index| script.versions.get(index)) else {
-            let message = format!("`{}` has the versions 1 to {newest}, not {number}", input.id);
+        let Some(asked) = index.and_then(|index| script.versions.get(index)).cloned() else {
+            let message = format!("`{id_or_name}` has the versions 1 to {newest}, not {number}");
             return Err(ToolError::new(Layer::Actor, codes::SCRIPT_VERSION_NOT_FOUND, message)
-                .next("leave `version` out for the newest"));
+                .next("leave the version out for the newest"));
         };
+        Ok((id, script, number, asked))
+    }
+
+    pub(crate) async fn get(self: Arc<Self>, cx: CallCx, input: Get) -> Answer<ScriptText> {
+        let owner = self.owner(cx.session)?;
+        let (id, script, number, asked) = self.find(owner, &input.id, input.version)?;
         let versions = script.versions.iter().zip(1..).map(|(version, number)| VersionRow {
             version: number,
             name: version.name.clone(),
@@ -154,14 +180,14 @@ impl Scripts {
             updated_at: version.at,
         });
         Ok(ScriptText {
-            row: row(id, &script, number, asked),
+            row: row(id, &script, number, &asked),
             code: asked.code.clone(),
             versions: versions.collect(),
         })
     }
 
     pub(crate) async fn list(self: Arc<Self>, cx: CallCx, input: List) -> Answer<Listed> {
-        let owner = self.owner(&cx)?;
+        let owner = self.owner(cx.session)?;
         let wanted = input.q.as_deref().map(str::to_lowercase);
         let has = |text: &str| wanted.as_ref().is_none_or(|q| text.to_lowercase().contains(q));
         let fits = |script: &Script| {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    CallCx, JobId, Layer, User, WorkspaceId,
+    CallCx, JobId, Layer, ScriptId, SessionId, User, WorkspaceId,
     ports::{
         CommandEnd, CommandLimits, CommandRunner, CommandSpec, LateTools, PlaceProcess,
         PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
-        ProcessWindow,
+        ProcessWindow, ScriptLibrary, ScriptProgram,
     },
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
@@ -26,6 +26,7 @@ struct Told {
     process: Option<(PlaceProcess, ProcessSpec)>,
     wrote: (ProcessSpan, ProcessSpan),
     grace: Duration,
+    programs: Vec<(String, String, String)>,
 }
 
 /// A guest that runs nothing.
@@ -47,6 +48,7 @@ impl Stage {
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn CommandRunner>(offered.clone());
                 ports.offer::<dyn Places>(offered.clone());
+                ports.offer::<dyn ScriptLibrary>(Arc::new(Library(ScriptId::new())));
             }),
         };
         Self { rig: Rig::new(options, services).await, fake }
@@ -90,6 +92,11 @@ impl Fake {
         self.told().wrote = (stdout, stderr);
     }
 
+    /// Programs that were put: place, path, text.
+    pub(super) fn programs(&self) -> Vec<(String, String, String)> {
+        self.told().programs.clone()
+    }
+
     pub(super) fn grace_secs(&self) -> u64 {
         self.told().grace.as_secs()
     }
@@ -105,6 +112,17 @@ impl Places for Fake {
         let place = place.unwrap_or("own").to_owned();
         let root = format!("/root-of-{place}");
         Ok(PlaceWorkspace { workspace: WorkspaceId::new(), place, root })
+    }
+
+    async fn put_program(
+        &self,
+        _: &CallCx,
+        place: &PlaceWorkspace,
+        path: &str,
+        text: String,
+    ) -> Answer<()> {
+        self.told().programs.push((place.place.clone(), path.to_owned(), text));
+        Ok(())
     }
 }
 
@@ -169,5 +187,19 @@ impl CommandRunner for Fake {
     async fn stop(&self, _: &CallCx, _: JobId, grace: Duration) -> Answer<(PlaceProcess, bool)> {
         self.told().grace = grace;
         Ok((self.process(), false))
+    }
+}
+
+/// One script of everybody's with two versions.
+struct Library(ScriptId);
+
+impl ScriptLibrary for Library {
+    fn program(&self, _: SessionId, name: &str, version: Option<u64>) -> Answer<ScriptProgram> {
+        let version = version.unwrap_or(2);
+        if name != "my tool" || version > 2 {
+            return Err(ToolError::foreign(Layer::Actor, "script_not_found", "no such script"));
+        }
+        let code = ["#!/usr/bin/env python3\n1", "2"][version as usize - 1].to_owned();
+        Ok(ScriptProgram { id: self.0, version, code })
     }
 }

@@ -29,12 +29,16 @@ pub(crate) struct Argument(#[schemars(length(max = MAX_WORD_CHARS))] pub(crate) 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CmdRun {
-    /// Program. Without `args` also a line of a program and its arguments, quoted as in a shell.
+    /// Program. Without `args` also a line of a program and its arguments, quoted as in a shell. `script:NAME` is a
+    /// script of your library, by its name or id.
     #[schemars(length(min = 1, max = MAX_WORD_CHARS))]
     pub(crate) command: String,
     /// Arguments, passed as they are.
     #[schemars(length(max = 1000))]
     pub(crate) args: Option<Vec<Argument>>,
+    /// Version of the script that `command` names; default the newest.
+    #[schemars(range(min = 1))]
+    pub(crate) script_version: Option<u64>,
     /// Folder to run in, below the place's root; default the root.
     #[schemars(length(max = 4096))]
     pub(crate) cwd: Option<String>,
@@ -88,6 +92,9 @@ pub(crate) struct CmdEnd {
     pub(crate) elapsed_ms: u64,
     /// True if a shell ran the line.
     pub(crate) shell: bool,
+    /// Version of the script that ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) script_version: Option<u64>,
     /// Place that it ran in.
     pub(crate) place: String,
     /// Workspace of the place.

@@ -31,4 +31,17 @@ pub trait Places: Send + Sync {
         cx: &CallCx,
         place: Option<&str>,
     ) -> Result<PlaceWorkspace, ToolError>;
+
+    /// Puts a program into a place's workspace, whole, readable and executable for everybody there.
+    /// `path` is absolute in the guest; missing folders are made.
+    ///
+    /// # Errors
+    /// As `fs.write` in that workspace.
+    async fn put_program(
+        &self,
+        cx: &CallCx,
+        place: &PlaceWorkspace,
+        path: &str,
+        text: String,
+    ) -> Result<(), ToolError>;
 }
