@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
-    ports::{Places, WorkspaceFiles},
+    ports::{PlaceFolders, Places, WorkspaceFiles},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, ToolClient};
 
@@ -16,7 +16,8 @@ use crate::{
     tools,
 };
 
-/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`]; offers [`Places`].
+/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`]; offers [`Places`]
+/// and [`PlaceFolders`].
 pub struct FilesFamily;
 
 impl Family for FilesFamily {
@@ -43,6 +44,7 @@ is needed, another of its workspaces by id or name, or a folder of the host that
         };
         let places = Arc::new(PlaceTable::new(&options, &daemon.room, own));
         daemon.ports.offer::<dyn Places>(Arc::new(PlacesHandle(places.clone())));
+        daemon.ports.offer::<dyn PlaceFolders>(Arc::new(PlacesHandle(places.clone())));
         let files = Arc::new(Files::new(places, options.dag_folder, daemon.ports.clone()));
         Ok(Mounted::default().serving::<ServiceActor<Files>>(&address, files))
     }

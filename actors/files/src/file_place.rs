@@ -33,6 +33,12 @@ pub(crate) trait FilePlace: Send + Sync {
         None
     }
 
+    /// What a workspace mounts to have it, for one that is none itself: as `volumes[].volume` of
+    /// `workspace_create`, and whether it is only read.
+    fn mountable(&self) -> Option<(String, bool)> {
+        None
+    }
+
     /// Runs an operation. Whoever drops the future does not want a search any more; a change is made whole
     /// or not at all.
     ///

@@ -9,7 +9,10 @@ use async_trait::async_trait;
 use hivekeep_file_engine::{
     FileEffect, FileError, FileOperation, FileOutcome, FileRoot, PlacePath, run,
 };
-use hivekeep_kernel::{CallCx, Layer, Room, ToolError};
+use hivekeep_kernel::{
+    CallCx, Layer, Room, ToolError,
+    ports::{MountSource, PlaceFolder},
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +50,13 @@ impl HostFolder {
             room,
         };
         Self { folder: Arc::new(folder), permits: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+    }
+}
+
+impl HostFolder {
+    /// The folder for workspaces that mount it.
+    pub(crate) fn place_folder(&self) -> PlaceFolder {
+        PlaceFolder { folder: self.folder.path.clone(), read_only: self.folder.read_only }
     }
 }
 
@@ -89,6 +99,11 @@ impl FilePlace for HostFolder {
 
     fn shown(&self, path: &str) -> Result<String, FileError> {
         Ok(PlacePath::parse(path)?.to_string())
+    }
+
+    fn mountable(&self) -> Option<(String, bool)> {
+        let place = MountSource::Place(self.folder.name.clone());
+        Some((place.to_string(), self.folder.read_only))
     }
 
     async fn run(&self, _: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hivekeep_file_engine::WriteText;
 use hivekeep_kernel::{
     CallCx, Layer, ToolError,
-    ports::{FoundWorkspace, PlaceWorkspace, Places},
+    ports::{FoundWorkspace, PlaceFolder, PlaceFolders, PlaceWorkspace, Places},
 };
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     file_place::FilePlace,
     host_folder::HostFolder,
     options::SESSION_PLACE,
-    session_workspace::{SessionWorkspaces, own},
+    session_workspace::{MOUNTED_AT, SessionWorkspaces, own},
     workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
 };
 
@@ -85,6 +85,13 @@ impl PlaceTable {
 #[derive(Clone)]
 pub(crate) struct PlacesHandle(pub(crate) Arc<PlaceTable>);
 
+impl PlaceFolders for PlacesHandle {
+    fn folder(&self, name: &str) -> Result<PlaceFolder, ToolError> {
+        let folder = self.0.folders.get(name).ok_or_else(|| self.0.unknown(name))?;
+        Ok(folder.place_folder())
+    }
+}
+
 #[async_trait]
 impl Places for PlacesHandle {
     async fn workspace(
@@ -93,13 +100,17 @@ impl Places for PlacesHandle {
         place: Option<&str>,
     ) -> Result<PlaceWorkspace, ToolError> {
         let place = cx.guard(self.0.find(cx, place)).await?;
-        let Some(workspace) = place.workspace() else {
-            let message = format!("the place `{}` is a folder of the host", place.name());
+        let name = place.name().to_owned();
+        if let Some(workspace) = place.workspace() {
+            return Ok(PlaceWorkspace { workspace, place: name, root: WORKSPACE_ROOT.to_owned() });
+        }
+        let Some((source, read_only)) = place.mountable() else {
+            let message = format!("commands cannot run in the place `{name}`");
             return Err(ToolError::new(Layer::Actor, codes::PLACE_WITHOUT_COMMANDS, message)
                 .next(format!("run it in the place `{SESSION_PLACE}` or in a workspace")));
         };
-        let (place, root) = (place.name().to_owned(), WORKSPACE_ROOT.to_owned());
-        Ok(PlaceWorkspace { workspace, place, root })
+        let beside = cx.guard(self.0.own.beside(cx, &source, read_only)).await?;
+        Ok(PlaceWorkspace { workspace: beside.id, place: name, root: MOUNTED_AT.to_owned() })
     }
 
     async fn put_program(

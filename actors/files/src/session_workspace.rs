@@ -1,4 +1,6 @@
-//! Workspace of a session's own: made when the first call needs it, found by its name from then on.
+//! Workspaces of a session's own: made when the first call needs one, found by their names from then on.
+//! One is the session's place; a place that commands cannot enter otherwise has a sandbox beside it that
+//! mounts it.
 //!
 //! Its name follows from the session's id, and names are unique: two calls at once, or a daemon that is
 //! killed over a creation, make no second one. Nothing is recorded here; who has made it is the
@@ -25,9 +27,18 @@ pub(crate) struct SessionWorkspaces {
     pub(crate) options: SessionWorkspaceOptions,
 }
 
+/// Where a sandbox has the place that it is beside.
+pub(crate) const MOUNTED_AT: &str = "/work";
+
 /// Name of a session's own workspace.
 pub(crate) fn name_of(session: SessionId) -> String {
     format!("session-{}", session.uuid().simple())
+}
+
+/// Name of the sandbox beside a place: places have longer names than workspaces may.
+fn name_beside(session: SessionId, source: &str) -> String {
+    let digest = blake3::hash(source.as_bytes()).to_hex();
+    format!("{}-{}", name_of(session), &digest[..16])
 }
 
 impl SessionWorkspaces {
@@ -38,15 +49,45 @@ impl SessionWorkspaces {
     /// Those of making and starting a workspace; `not_owner` where another session took it over.
     pub(crate) async fn ready(&self, cx: &CallCx) -> Result<FoundWorkspace, ToolError> {
         let name = name_of(cx.session);
+        self.made(cx, &name, || self.wish(&name)).await
+    }
+
+    /// The session's sandbox that mounts a place, running.
+    ///
+    /// # Errors
+    /// As [`Self::ready`]; `volumes_unsupported`, `place_unknown` and `volume_not_found` of the mount.
+    pub(crate) async fn beside(
+        &self,
+        cx: &CallCx,
+        source: &str,
+        read_only: bool,
+    ) -> Result<FoundWorkspace, ToolError> {
+        let name = name_beside(cx.session, source);
+        let wish = || {
+            let mut wish = self.wish(&name);
+            wish["isolation"] = json!("sandbox");
+            let mount = json!({ "volume": source, "path": MOUNTED_AT, "read_only": read_only });
+            wish["volumes"] = json!([mount]);
+            wish
+        };
+        self.made(cx, &name, wish).await
+    }
+
+    async fn made(
+        &self,
+        cx: &CallCx,
+        name: &str,
+        wish: impl Fn() -> Value,
+    ) -> Result<FoundWorkspace, ToolError> {
         let caller = OnBehalfOf::call(cx);
         loop {
-            let found = self.files.find(&name);
+            let found = self.files.find(name);
             let error = match found {
                 Some(found) => {
                     own(cx, &found)?;
                     match found.readiness {
                         WorkspaceReadiness::Ready => return Ok(found),
-                        WorkspaceReadiness::Changing => changing(&name),
+                        WorkspaceReadiness::Changing => changing(name),
                         WorkspaceReadiness::Off => {
                             cx.progress.report(0.0, None, "starting the session's workspace");
                             let start = json!({ "workspace_id": name });
@@ -59,7 +100,7 @@ impl SessionWorkspaces {
                 }
                 None => {
                     cx.progress.report(0.0, None, "making the session's workspace");
-                    match self.go_on(cx, "workspace_create", self.wish(&name)).await {
+                    match self.go_on(cx, "workspace_create", wish()).await {
                         Ok(()) => {
                             fault_point!("places.after_created");
                             continue;

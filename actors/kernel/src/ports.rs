@@ -27,7 +27,7 @@ pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,
 };
-pub use places::{PlaceWorkspace, Places};
+pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use reservation::Reservation;
 pub use scripts::{ScriptLibrary, ScriptProgram};
 pub use tasks::{
@@ -36,7 +36,7 @@ pub use tasks::{
 };
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
-pub use volumes::{AttachedVolume, VolumeWish, Volumes};
+pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 
 use crate::{Resources, SessionId, ToolError, User};

@@ -13,7 +13,7 @@ use hivekeep_kernel::{
     ports::SessionQuotas,
 };
 use hivekeep_runtime::{
-    Daemon,
+    Daemon, Ports,
     log::{self, Log},
 };
 use hivekeep_store::Journal;
@@ -33,6 +33,8 @@ pub(crate) struct VolumeService {
     pub(crate) options: Options,
     pub(crate) journal: Journal,
     sessions: Arc<dyn SessionQuotas>,
+    /// Asked for folders of the host when there is a call for one.
+    pub(crate) ports: Ports,
     pub(crate) room: Room,
     pub(crate) images: VolumeImages,
     /// Why this host mounts none.
@@ -58,6 +60,7 @@ impl VolumeService {
             options,
             journal: daemon.journal.clone(),
             sessions: daemon.sessions.clone(),
+            ports: daemon.ports.clone(),
             room: daemon.room.clone(),
             images,
             unsupported: support::missing().into_iter().next().map(|(what, ..)| what),

@@ -4,9 +4,9 @@ use std::path::{Component, Path};
 
 use hivekeep_kernel::{
     Layer, SessionId, ToolError,
-    ports::{AttachedVolume, VolumeWish},
+    ports::{AttachedVolume, MountSource, VolumeWish},
 };
-use hivekeep_machine::{CapabilitySupport, MAX_VOLUMES, VolumeMount};
+use hivekeep_machine::{CapabilitySupport, Isolation, MAX_VOLUMES, VolumeMount};
 
 use crate::{codes, records::Planned, shared::Shared};
 
@@ -35,6 +35,14 @@ impl Shared {
             let message = format!("this workspace cannot mount volumes: {why}");
             return Err(ToolError::new(Layer::Machine, codes::VOLUMES_UNSUPPORTED, message)
                 .next("make the workspace with isolation `sandbox`"));
+        }
+        let of_host = |wish: &&VolumeWish| wish.volume.starts_with(MountSource::PLACE);
+        if let Some(wish) = wanted.iter().find(of_host)
+            && plan.spec.isolation != Isolation::Sandbox
+        {
+            let message = format!("`{}` is a folder of the host, for sandboxes alone", wish.volume);
+            return Err(ToolError::new(Layer::Machine, codes::VOLUMES_UNSUPPORTED, message)
+                .next("make the workspace with isolation `sandbox`, or mount a volume"));
         }
         self.volumes.attach(session, plan.id, wanted)
     }
@@ -66,10 +74,11 @@ impl Shared {
     /// `volumes_unsupported`, `volume_failed`.
     pub(crate) async fn mounted(&self, plan: &Planned) -> Result<Vec<VolumeMount>, ToolError> {
         let folders = self.volumes.mount(&plan.volumes).await?;
-        let mounted = plan.volumes.iter().zip(folders).map(|(volume, folder)| VolumeMount {
-            folder,
+        let mounted = plan.volumes.iter().zip(folders).map(|(volume, mounted)| VolumeMount {
+            folder: mounted.folder,
             path: volume.path.clone().into(),
-            read_only: volume.read_only,
+            read_only: mounted.read_only,
+            owner: mounted.owner,
         });
         Ok(mounted.collect())
     }

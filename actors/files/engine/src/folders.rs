@@ -1,6 +1,6 @@
 //! Making folders, and having their entries on the disk.
 
-use std::io;
+use std::{io, os::fd::OwnedFd};
 
 use cap_std::fs::Dir;
 use rustix::fs::{Mode, OFlags, fsync, openat};
@@ -28,16 +28,20 @@ pub(crate) fn make(root: &FileRoot, asked: &MakeFolder) -> Result<FolderMade, Fi
     let settled = root.settled(&path)?;
     // A link to a folder that is there.
     let settled = root.followed(&settled).unwrap_or(settled);
-    make_all(root.dir(), settled.as_str()).map_err(|error| failed(&error, &path))?;
+    make_all(root, settled.as_str()).map_err(|error| failed(&error, &path))?;
     Ok(FolderMade)
 }
 
 /// As [`make`], for the folder of a file.
-pub(crate) fn make_all(root: &Dir, path: &str) -> io::Result<()> {
+pub(crate) fn make_all(in_root: &FileRoot, path: &str) -> io::Result<()> {
+    let root = in_root.dir();
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
     for prefix in ends.map(|end| &path[..end]).filter(|prefix| !prefix.is_empty()) {
         match root.create_dir(prefix) {
-            Ok(()) => sync(&parent(root, prefix)?)?,
+            Ok(()) => {
+                in_root.give(&opened(&root.open_dir(prefix)?)?)?;
+                sync(&parent(root, prefix)?)?;
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -51,6 +55,10 @@ fn parent(root: &Dir, prefix: &str) -> io::Result<Dir> {
 
 /// Has the names in a folder written to the disk. A handle for resolving paths cannot do it itself.
 pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
+    Ok(fsync(opened(folder)?)?)
+}
+
+fn opened(folder: &Dir) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(fsync(openat(folder, ".", flags, Mode::empty())?)?)
+    Ok(openat(folder, ".", flags, Mode::empty())?)
 }

@@ -46,7 +46,7 @@ pub(crate) fn rename(root: &FileRoot, asked: &RenamePath) -> Result<Renamed, Fil
     }
     let from = root.dir().open_dir(old_parent).map_err(|error| failed(&error, old))?;
     from.symlink_metadata(old_name).map_err(|error| failed(&error, old))?;
-    make_all(root.dir(), new_parent).map_err(|error| failed(&error, new))?;
+    make_all(root, new_parent).map_err(|error| failed(&error, new))?;
     let to = root.dir().open_dir(new_parent).map_err(|error| failed(&error, new))?;
     let flags = if asked.overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     match renameat_with(&from, old_name, &to, new_name, flags) {

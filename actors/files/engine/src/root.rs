@@ -1,8 +1,15 @@
 //! Root of operations: the handle of a folder.
 
-use std::{io, path::Path, sync::Mutex};
+use std::{io, os::fd::AsFd, path::Path, sync::Mutex};
 
-use cap_std::{ambient_authority, fs::Dir};
+use cap_std::{
+    ambient_authority,
+    fs::{Dir, MetadataExt as _},
+};
+use rustix::{
+    fs::{Gid, Uid, fchown},
+    process::{getegid, geteuid},
+};
 
 use crate::{FileError, FileErrorKind, PlacePath, error::failed};
 
@@ -12,18 +19,25 @@ pub struct FileRoot {
     dir: Dir,
     /// Folder that relative paths begin at, where the root is the whole system of a guest.
     home: Option<PlacePath>,
+    /// User and group that what is made here belongs to, where that is not the process's own.
+    owner: Option<(Uid, Gid)>,
     /// Held while a file is compared with what was read of it and replaced; never across an await.
     pub(crate) replacing: Mutex<()>,
 }
 
 impl FileRoot {
-    /// Opens a folder that no path and no link leaves.
+    /// Opens a folder that no path and no link leaves. What is made in it belongs to its owner, as far as
+    /// the process may give it away.
     ///
     /// # Errors
     /// As open(2).
     pub fn folder(folder: &Path) -> io::Result<Self> {
         let dir = Dir::open_ambient_dir(folder, ambient_authority())?;
-        Ok(Self { dir, home: None, replacing: Mutex::default() })
+        let folder = dir.dir_metadata()?;
+        let (uid, gid) = (Uid::from_raw(folder.uid()), Gid::from_raw(folder.gid()));
+        let another = geteuid().is_root() && (uid, gid) != (geteuid(), getegid());
+        let owner = another.then_some((uid, gid));
+        Ok(Self { dir, home: None, owner, replacing: Mutex::default() })
     }
 
     /// Opens `/` of a guest, where there is nothing to leave: relative paths begin at the absolute path
@@ -36,7 +50,7 @@ impl FileRoot {
         let dir = Dir::open_ambient_dir(slash, ambient_authority());
         let dir = dir.map_err(|error| failed(&error, slash.display()))?;
         let home = PlacePath::in_system("/", home)?;
-        Ok(Self { dir, home: Some(home), replacing: Mutex::default() })
+        Ok(Self { dir, home: Some(home), owner: None, replacing: Mutex::default() })
     }
 
     /// Parses a path of an operation.
@@ -53,6 +67,17 @@ impl FileRoot {
     /// Whether it is the `/` of a guest.
     pub(crate) fn is_system(&self) -> bool {
         self.home.is_some()
+    }
+
+    /// Gives what was just made to the root's owner.
+    ///
+    /// # Errors
+    /// As fchown(2).
+    pub(crate) fn give(&self, made: impl AsFd) -> io::Result<()> {
+        match self.owner {
+            Some((uid, gid)) => Ok(fchown(made, Some(uid), Some(gid))?),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn dir(&self) -> &Dir {

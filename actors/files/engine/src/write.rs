@@ -120,7 +120,7 @@ pub(crate) fn replace(
         return Err(failed(&Errno::ISDIR.into(), &path).into());
     };
     if expected.is_none() {
-        make_all(root.dir(), parent).map_err(io)?;
+        make_all(root, parent).map_err(io)?;
     }
     let folder = root.dir().open_dir(parent).map_err(io)?;
     let before = look(&folder, name).map_err(io)?;
@@ -132,7 +132,10 @@ pub(crate) fn replace(
         draft.file.write_all(content)?;
         match &before {
             Some(before) => keep(&draft.file, before)?,
-            None => fchmod(&draft.file, Mode::from_raw_mode(0o644))?,
+            None => {
+                root.give(&draft.file)?;
+                fchmod(&draft.file, Mode::from_raw_mode(0o644))?;
+            }
         }
         if let Some(mode) = mode {
             fchmod(&draft.file, Mode::from_raw_mode(mode))?;

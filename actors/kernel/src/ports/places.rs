@@ -1,5 +1,7 @@
 //! Place port: where the commands of a session run when its call names no workspace.
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 
 use crate::{CallCx, ToolError, WorkspaceId};
@@ -14,6 +16,24 @@ pub struct PlaceWorkspace {
     /// Absolute path of the place's root in the guest: the working directory of its commands, and
     /// what relative paths begin at.
     pub root: String,
+}
+
+/// Folder of the host that the operator opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceFolder {
+    /// Absolute path.
+    pub folder: PathBuf,
+    /// True if sessions may only read.
+    pub read_only: bool,
+}
+
+/// Folders of the host, by the names of their places.
+pub trait PlaceFolders: Send + Sync {
+    /// Finds one.
+    ///
+    /// # Errors
+    /// `place_unknown`, with the names there are.
+    fn folder(&self, name: &str) -> Result<PlaceFolder, ToolError>;
 }
 
 /// Places of sessions.

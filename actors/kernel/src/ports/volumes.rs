@@ -1,6 +1,6 @@
-//! Volume port: durable folders of a user, as workspaces mount them.
+//! Volume port: durable folders of a user, and folders of the host, as workspaces mount them.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -12,7 +12,8 @@ use crate::{SessionId, ToolError, VolumeId, WorkspaceId};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeWish {
-    /// Id or label of a volume of yours.
+    /// Id or label of a volume of yours; `place:NAME` is a folder of the host that the operator opened, for
+    /// sandboxes.
     pub volume: String,
     /// Absolute path of the folder in the workspace where it is mounted; made if it is missing.
     #[schemars(length(min = 2, max = 1024))]
@@ -22,11 +23,65 @@ pub struct VolumeWish {
     pub read_only: bool,
 }
 
+/// Source of a mount, written as a volume's id or as `place:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
+pub enum MountSource {
+    /// Volume.
+    Volume(VolumeId),
+    /// Folder of the host, by the name of its place.
+    Place(String),
+}
+
+impl MountSource {
+    /// Beginning of what names a folder of the host.
+    pub const PLACE: &str = "place:";
+}
+
+impl fmt::Display for MountSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Volume(id) => id.fmt(f),
+            Self::Place(name) => write!(f, "{}{name}", Self::PLACE),
+        }
+    }
+}
+
+impl From<MountSource> for String {
+    fn from(source: MountSource) -> Self {
+        source.to_string()
+    }
+}
+
+impl TryFrom<String> for MountSource {
+    type Error = crate::IdError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match text.strip_prefix(Self::PLACE) {
+            Some(name) => Ok(Self::Place(name.to_owned())),
+            None => text.parse().map(Self::Volume),
+        }
+    }
+}
+
+/// Folder of the host that a workspace mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedFolder {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// True if writes are refused, whatever the workspace asked for.
+    pub read_only: bool,
+    /// User and group whose files are the workspace's root's, for a folder of the host; in a volume they are
+    /// those of root.
+    pub owner: Option<(u32, u32)>,
+}
+
 /// A volume of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttachedVolume {
-    /// Volume.
-    pub volume: VolumeId,
+    /// Volume, or folder of the host.
+    pub volume: MountSource,
     /// Absolute path in the workspace.
     pub path: String,
     /// True if writes from the workspace are refused.
@@ -40,7 +95,7 @@ pub trait Volumes: Send + Sync {
     /// Attaches volumes of a session's user to a workspace, beside those that it has.
     ///
     /// # Errors
-    /// `volume_not_found`; `volumes_unsupported`. Nothing is attached then.
+    /// `volume_not_found`; `place_unknown`; `volumes_unsupported`. Nothing is attached then.
     fn attach(
         &self,
         session: SessionId,
@@ -59,6 +114,7 @@ pub trait Volumes: Send + Sync {
     /// mounted while they are attached.
     ///
     /// # Errors
-    /// `volumes_unsupported`; `volume_failed` when one cannot be mounted.
-    async fn mount(&self, attached: &[AttachedVolume]) -> Result<Vec<PathBuf>, ToolError>;
+    /// `volumes_unsupported`; `volume_failed` when one cannot be mounted; `place_unknown` for a folder that is
+    /// not opened any more.
+    async fn mount(&self, attached: &[AttachedVolume]) -> Result<Vec<MountedFolder>, ToolError>;
 }

@@ -13,7 +13,7 @@ async fn mounted(stage: &Stage) -> PathBuf {
     stage.make("v", 16).await;
     let wish = VolumeWish { volume: "v".to_owned(), path: "/data".to_owned(), read_only: false };
     let attached = stage.volumes().attach(stage.rig().session, WorkspaceId::new(), &[wish]);
-    stage.volumes().mount(&attached.expect("attached")).await.expect("mounted").remove(0)
+    stage.volumes().mount(&attached.expect("attached")).await.expect("mounted").remove(0).folder
 }
 
 fn at(path: &str) -> Value {

@@ -92,7 +92,7 @@ async fn what_is_attached_is_not_deleted_also_by_the_next_daemon() {
     let (session, workspace) = (stage.rig().session, WorkspaceId::new());
     let attached = stage.volumes().attach(session, workspace, &[wish("v")]).expect("attached");
     let folders = stage.volumes().mount(&attached).await.expect("mounted");
-    std::fs::write(folders[0].join("from-a-guest"), "x").expect("written");
+    std::fs::write(folders[0].folder.join("from-a-guest"), "x").expect("written");
     let deletion = json!({ "volume_id": "v" });
     let refused = stage.call("volume.delete", deletion.clone()).await.expect_err("in use");
     assert_eq!(refused.code, "volume_in_use");
@@ -109,7 +109,7 @@ async fn what_is_attached_is_not_deleted_also_by_the_next_daemon() {
     stage.volumes().all_set();
     assert_eq!(stage.refused("volume.delete", deletion.clone()).await, "volume_in_use");
     let again = stage.volumes().mount(&attached).await.expect("mounted");
-    assert_eq!((&again, again[0].join("from-a-guest").exists()), (&folders, true));
+    assert_eq!((&again, again[0].folder.join("from-a-guest").exists()), (&folders, true));
     stage.volumes().set(workspace, &[]);
     assert_eq!(stage.good("volume.delete", deletion).await["volume_id"], id);
 }

@@ -85,6 +85,8 @@ pub struct SandboxArgs {
     pub inotify_instances: Option<u32>,
     /// `--volume DIR PATH`, repeatable: a folder to mount, and its absolute path in the sandbox.
     pub volumes: Vec<(PathBuf, PathBuf)>,
+    /// `--no-set-id`: no file may be given the set-user-id or set-group-id bit.
+    pub no_set_id: bool,
     /// `--console-fd N`: an inherited pipe that is spoken to once everything is confined.
     pub console_fd: Option<i32>,
 }
@@ -154,7 +156,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
     let (mut unix_fd, mut token_hash, mut machine_id) = (None, None, None);
     let (mut peer_uids, mut rlimits) = (Vec::new(), Vec::new());
     let (mut tmpfs_mb, mut inotify_instances, mut console_fd) = (None, None, None);
-    let mut volumes = Vec::new();
+    let (mut volumes, mut no_set_id) = (Vec::new(), false);
     while let Some(arg) = parser.next()? {
         match arg {
             Arg::Long("lower") => lower = Some(parser.value()?.into()),
@@ -174,6 +176,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
             Arg::Long("tmpfs-mb") => tmpfs_mb = Some(parser.value()?.parse()?),
             Arg::Long("inotify-instances") => inotify_instances = Some(parser.value()?.parse()?),
             Arg::Long("console-fd") => console_fd = Some(parser.value()?.parse()?),
+            Arg::Long("no-set-id") => no_set_id = true,
             Arg::Long("volume") => {
                 volumes.push((parser.value()?.into(), parser.value()?.into()));
             }
@@ -192,6 +195,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
         tmpfs_mb,
         inotify_instances,
         volumes,
+        no_set_id,
         console_fd,
     })
 }

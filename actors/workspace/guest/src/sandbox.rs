@@ -17,6 +17,7 @@
 //!   /hivekeep-guest sandbox --lower /lower --upper /disk/upper --work /disk/work
 //!   --unix-fd N --token-hash HEX --peer-uid UID_OF_THE_DAEMON
 //!   --machine-id HEX --tag TEXT --console-fd N --tmpfs-mb N --rlimit NAME=N
+//!   [--volume DIR PATH]... [--no-set-id]
 //! ```
 //! `LOWER` should belong to that user as well: what belongs to a user whom the
 //! namespace does not know can be read there but not changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
@@ -63,7 +64,7 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     confine::rlimits(&args.rlimits)?;
     rustix::thread::set_no_new_privs(true)?;
     let landlock = confine::landlock()?;
-    syscalls::confine()?;
+    syscalls::confine(args.no_set_id)?;
     crate::say!("sandbox: landlock {landlock}; seccomp and capabilities in force");
     if let Some(console) = console {
         // What speaks from here on may be opened by everything in the sandbox: not a file of

@@ -113,6 +113,9 @@ pub struct VolumeMount {
     pub path: PathBuf,
     /// True if the machine may not write to it.
     pub read_only: bool,
+    /// User and group of the host whose files are root's in the machine; `None` for root's. A folder with an
+    /// owner is for sandboxes, which may give no file in them another user's or group's rights.
+    pub owner: Option<(u32, u32)>,
 }
 
 impl MachinePlan {

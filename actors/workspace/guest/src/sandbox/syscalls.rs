@@ -6,6 +6,8 @@
 //! | [`refused`] | [`DENIED`], and new namespaces | `EPERM` |
 //! | [`families`] | sockets of other families than [`FAMILIES`] | `EAFNOSUPPORT` |
 //! | [`protocols`] | sockets of other protocols than [`PROTOCOLS`] | `EPROTONOSUPPORT` |
+//! | [`set_id`], if asked | a file's mode with a set-id bit | `EPERM` |
+//! | [`hidden_modes`], if asked | openat2, whose mode is in memory | `ENOSYS` |
 //!
 //! The answers are those of a kernel that was built without, on which libraries fall back. Of
 //! sockets only families and protocols are filtered that a network namespace separates: vsock
@@ -27,6 +29,8 @@ const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::
 /// What may be spoken over the internet's families; of netlink's only `NETLINK_ROUTE` is.
 const PROTOCOLS: [i32; 5] =
     [libc::IPPROTO_IP, libc::IPPROTO_ICMP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, ICMPV6];
+/// Newer than the names of libc.
+const FCHMODAT2: i64 = 452;
 const ICMPV6: i32 = libc::IPPROTO_ICMPV6;
 /// The type within socket(2)'s second argument, which has flags too.
 const TYPE_MASK: u64 = 0xf;
@@ -55,9 +59,14 @@ pub enum Error {
     Apply(#[from] seccompiler::Error),
 }
 
-/// Puts the filters in force for this process and everything it starts.
-pub(super) fn confine() -> Result<(), Error> {
-    for program in [known()?, refused()?, families()?, protocols()?] {
+/// Puts the filters in force for this process and everything it starts. `no_set_id` is for folders of the
+/// host, where a file with such a bit would lend its owner's rights to users of the host.
+pub(super) fn confine(no_set_id: bool) -> Result<(), Error> {
+    let mut programs = vec![known()?, refused()?, families()?, protocols()?];
+    if no_set_id {
+        programs.extend([set_id()?, hidden_modes()?]);
+    }
+    for program in programs {
         seccompiler::apply_filter(&program)?;
     }
     Ok(())
@@ -100,6 +109,50 @@ fn protocols() -> Result<BpfProgram, BackendError> {
         rules.push(all(other.into_iter().chain([is(0, family)]))?);
     }
     sockets(rules, libc::EPROTONOSUPPORT)
+}
+
+/// Calls that take a mode, and which argument it is; as systemd's `RestrictSUIDSGID=` has them. An open has
+/// one only with a flag that makes a file: what else is in its place means nothing.
+fn set_id() -> Result<BpfProgram, BackendError> {
+    let mut calls = vec![
+        (libc::SYS_fchmod, 1, None),
+        (libc::SYS_fchmodat, 2, None),
+        (FCHMODAT2, 2, None),
+        (libc::SYS_mkdirat, 2, None),
+        (libc::SYS_mknodat, 2, None),
+        (libc::SYS_openat, 3, Some(2)),
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([
+        (libc::SYS_chmod, 1, None),
+        (libc::SYS_mkdir, 1, None),
+        (libc::SYS_mknod, 1, None),
+        (libc::SYS_open, 2, Some(1)),
+        (libc::SYS_creat, 1, None),
+    ]);
+    let mut rules = BTreeMap::new();
+    for (call, mode, flags) in calls {
+        let mut of_call = Vec::new();
+        for bit in [libc::S_ISUID, libc::S_ISGID].map(u32::cast_signed) {
+            let lends = || masked(mode, bit.cast_unsigned().into(), bit);
+            match flags {
+                None => of_call.push(all([lends()])?),
+                Some(flags) => {
+                    for makes in [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY] {
+                        let makes = masked(flags, makes.cast_unsigned().into(), makes);
+                        of_call.push(all([makes, lends()])?);
+                    }
+                }
+            }
+        }
+        rules.insert(call, of_call);
+    }
+    answered(rules, libc::EPERM)
+}
+
+/// Callers go on with openat where a kernel has no openat2.
+fn hidden_modes() -> Result<BpfProgram, BackendError> {
+    answered(BTreeMap::from([(libc::SYS_openat2, vec![])]), libc::ENOSYS)
 }
 
 fn sockets(rules: Vec<SeccompRule>, errno: i32) -> Result<BpfProgram, BackendError> {

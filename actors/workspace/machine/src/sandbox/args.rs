@@ -86,6 +86,9 @@ pub(super) fn command_line(plan: &MachinePlan, sandbox: &Sandbox<'_>) -> Vec<OsS
     for (name, value) in RLIMITS.into_iter().chain([("nproc", sandbox.max_processes.into())]) {
         add(&[&"--rlimit", &format!("{name}={value}")]);
     }
+    if plan.volumes.iter().any(|volume| volume.owner.is_some()) {
+        add(&[&"--no-set-id"]);
+    }
     for (n, volume) in plan.volumes.iter().enumerate() {
         add(&[&"--volume", &format!("/volumes/{n}"), &volume.path]);
     }
@@ -106,6 +109,7 @@ mod tests {
             folder: "/v".into(),
             path: path.into(),
             read_only,
+            owner: None,
         };
         plan.volumes = vec![volume("/a b", false), volume("/c", true)];
         let line = command_line(&plan, &sandbox());
@@ -118,6 +122,9 @@ mod tests {
         ] {
             assert!(line.windows(3).any(|at| at == words), "{words:?}");
         }
+        assert!(!line.contains(&"--no-set-id"));
+        plan.volumes[1].owner = Some((1000, 1000));
+        assert!(command_line(&plan, &sandbox()).contains(&"--no-set-id".into()));
     }
 
     fn sandbox() -> Sandbox<'static> {

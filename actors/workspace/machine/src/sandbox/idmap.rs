@@ -20,14 +20,19 @@ const STACK_BYTES: usize = 64 * 1024;
 
 /// Makes a user namespace that maps root of the disk to the machine's user.
 pub(super) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
+    user_namespace_of((0, 0), user)
+}
+
+/// Makes a user namespace that maps a user and a group of a file system to the machine's.
+pub(super) fn user_namespace_of((uid, gid): (u32, u32), user: MachineUser) -> io::Result<OwnedFd> {
     namespace_mapped_by(|holder| {
-        let map = |file: &str, id: u32| {
+        let map = |file: &str, of: u32, id: u32| {
             fs::OpenOptions::new()
                 .write(true)
                 .open(format!("/proc/{holder}/{file}"))?
-                .write_all(format!("0 {id} 1").as_bytes())
+                .write_all(format!("{of} {id} 1").as_bytes())
         };
-        map("uid_map", user.uid).and_then(|()| map("gid_map", user.gid))
+        map("uid_map", uid, user.uid).and_then(|()| map("gid_map", gid, user.gid))
     })
 }
 

@@ -126,7 +126,7 @@ impl Starter {
             None if !plan.volumes.is_empty() => {
                 return Err(Error::BadPlan("only root mounts volumes into sandboxes".into()).into());
             }
-            layout => layout.map(|layout| layout.with_volumes(&plan.volumes)).transpose(),
+            layout => layout.map(|layout| layout.with_volumes(&plan.volumes, &machine)).transpose(),
         };
         let layout = layout.map_err(Error::io("mount volumes for", tree))?;
         let mut newborn = Newborn::new(&self.host_env, &plan.workspace);

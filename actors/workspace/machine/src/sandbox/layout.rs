@@ -10,7 +10,8 @@
 //! folders do not matter.
 //!
 //! A volume is mounted with the same id map: what root wrote there is the machine user's, and what
-//! that writes is root's on the volume, so that machines with other users find it theirs too.
+//! that writes is root's on the volume, so that machines with other users find it theirs too. A folder
+//! of the host is mounted with one from its owner.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -20,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null;
 
-use super::idmap::user_namespace;
+use super::idmap::{user_namespace, user_namespace_of};
 use super::subordinates::Within;
 use super::user::User;
 use crate::{MAX_VOLUMES, VolumeMount};
@@ -47,6 +48,8 @@ struct MappedVolume {
     folder: CString,
     target: CString,
     read_only: bool,
+    /// Namespace that maps the owner of a folder of the host; a volume has the map of the tree.
+    map: Option<OwnedFd>,
 }
 
 /// Source of the machine user's rights over the tree.
@@ -71,7 +74,7 @@ impl Layout {
     }
 
     /// Adds volumes, at most [`MAX_VOLUMES`].
-    pub(super) fn with_volumes(mut self, volumes: &[VolumeMount]) -> io::Result<Self> {
+    pub(super) fn with_volumes(mut self, volumes: &[VolumeMount], user: &User) -> io::Result<Self> {
         if !volumes.is_empty() && matches!(self.rights, Rights::Own(_)) {
             return Err(io::Error::other("only root maps the ids of a volume"));
         }
@@ -80,6 +83,7 @@ impl Layout {
                 folder: CString::new(volume.folder.as_os_str().as_bytes())?,
                 target: CString::new(format!("{VOLUMES}/{n}"))?,
                 read_only: volume.read_only,
+                map: volume.owner.map(|of| user_namespace_of(of, user.host)).transpose()?,
             })
         };
         self.volumes = volumes.iter().enumerate().map(mapped).collect::<io::Result<_>>()?;
@@ -105,10 +109,10 @@ impl Layout {
         done(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
         mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
         // The sources are looked up before the mount that may cover them.
-        let tree = self.view(&self.tree, true)?;
+        let tree = self.view(&self.tree, true, None)?;
         let mut volumes = [0; MAX_VOLUMES];
         for (view, volume) in volumes.iter_mut().zip(&self.volumes) {
-            *view = self.view(&volume.folder, volume.read_only)?;
+            *view = self.view(&volume.folder, volume.read_only, volume.map.as_ref())?;
         }
         let overlay = open_tree(&self.overlay)?;
         let guest = open_tree(&self.guest)?;
@@ -137,13 +141,19 @@ impl Layout {
         }
     }
 
-    /// Mount of a folder in which root's files are the machine user's.
-    fn view(&self, folder: &CStr, read_only: bool) -> io::Result<libc::c_long> {
+    /// Mount of a folder in which root's files, or those of the user of another map, are the machine
+    /// user's.
+    fn view(
+        &self,
+        folder: &CStr,
+        read_only: bool,
+        other: Option<&OwnedFd>,
+    ) -> io::Result<libc::c_long> {
         let view = open_tree(folder)?;
         let read_only = if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
         let walls = read_only | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         let (mapped, map) = match &self.rights {
-            Rights::Mapped(map) => (libc::MOUNT_ATTR_IDMAP, map.as_raw_fd()),
+            Rights::Mapped(map) => (libc::MOUNT_ATTR_IDMAP, other.unwrap_or(map).as_raw_fd()),
             Rights::Own(_) => (0, 0),
         };
         let attributes = libc::mount_attr {

@@ -13,7 +13,8 @@ use hivekeep_image::fixture::fixture;
 use hivekeep_kernel::{
     CallCx, Resources, SessionId, ToolCall, ToolError, WorkspaceId,
     ports::{
-        AttachedVolume, Hold, LateTools, NetworkMode, SessionQuotas, Standing, VolumeWish, Volumes,
+        AttachedVolume, Hold, LateTools, MountedFolder, NetworkMode, SessionQuotas, Standing,
+        VolumeWish, Volumes,
     },
 };
 use hivekeep_link::fake::{FakeGuest, Observation, RequestBehaviour, exec_done, obliging};
@@ -88,7 +89,7 @@ impl Volumes for NoVolumes {
         assert!(attached.is_empty());
     }
     fn all_set(&self) {}
-    async fn mount(&self, _: &[AttachedVolume]) -> Result<Vec<std::path::PathBuf>, ToolError> {
+    async fn mount(&self, _: &[AttachedVolume]) -> Result<Vec<MountedFolder>, ToolError> {
         Ok(Vec::new())
     }
 }
