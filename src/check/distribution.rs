@@ -2,7 +2,8 @@
 //!
 //! xtask has the same file as a module: what is missing is called by one name in both.
 
-/// Distributions whose package names were looked up. Each package has the same name on all three.
+/// Distributions whose package names were looked up. Each package has the same name on all three,
+/// but for [`Distribution::package`].
 const KNOWN: [(&str, &str); 3] = [("debian", "12"), ("debian", "13"), ("ubuntu", "24.04")];
 
 /// Packages that Ubuntu keeps in a component that an installation may have left out.
@@ -52,8 +53,17 @@ impl Distribution {
         families.iter().any(|family| self.id == *family || self.like.iter().any(|id| id == family))
     }
 
+    /// The package that has what Debian 13 has in this one.
+    pub(crate) fn package<'p>(&self, package: &'p str) -> &'p str {
+        match (&*self.id, &*self.version, package) {
+            ("debian", "12", "virtiofsd") => "qemu-system-common",
+            _ => package,
+        }
+    }
+
     /// The command that installs a package, named as Debian names it.
     pub(crate) fn install(&self, package: &str) -> String {
+        let package = self.package(package);
         let line = format!("apt-get install {package}");
         match (self.known(), self.has_apt()) {
             (true, _) if self.id == "ubuntu" && UNIVERSE.contains(&package) => {
@@ -95,6 +105,8 @@ mod tests {
             assert_eq!(on(os_release, "qemu-utils"), "apt-get install qemu-utils");
         }
         assert_eq!(on(TRIXIE, "mmdebstrap"), "apt-get install mmdebstrap");
+        assert_eq!(on(TRIXIE, "virtiofsd"), "apt-get install virtiofsd");
+        assert_eq!(on(BOOKWORM, "virtiofsd"), "apt-get install qemu-system-common");
         assert!(on(NOBLE, "mmdebstrap").ends_with("(in universe: add-apt-repository universe)"));
     }
 

@@ -29,6 +29,21 @@ fn machines(home: &Path) -> Vec<(i32, String)> {
     found
 }
 
+/// Processes that serve volumes to machines whose folders are below `home`: two for each volume.
+pub fn volume_servers(home: &Path) -> Vec<i32> {
+    let home = home.to_string_lossy().into_owned();
+    let file = |pid: i32, name: &str| std::fs::read(format!("/proc/{pid}/{name}"));
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let pids = std::fs::read_dir("/proc").expect("proc").flatten();
+    let mut found: Vec<i32> = pids
+        .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+        .filter(|pid| file(*pid, "comm").is_ok_and(|comm| text(comm).trim() == "virtiofsd"))
+        .filter(|pid| file(*pid, "environ").is_ok_and(|all| text(all).contains(&home)))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
 /// Where disks that are removed wait, as the daemon names it.
 const TRASH: &str = ".hivekeep-trash";
 
@@ -142,7 +157,8 @@ fn snapshots(house: &House, listed: &[(String, String)], templates: usize) {
 
 /// Ends what a test left.
 pub fn end_machines(home: &Path) {
-    for (pid, _) in machines(home) {
+    let servers = volume_servers(home);
+    for pid in machines(home).into_iter().map(|(pid, _)| pid).chain(servers) {
         if let Some(pid) = rustix::process::Pid::from_raw(pid) {
             let _ended = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }

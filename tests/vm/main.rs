@@ -135,6 +135,20 @@ mod vm {
     use crate::house::{House, Kind::Vm};
     crate::scenes::scenes!(Vm);
     crate::scenes::snapshot_scenes!();
+
+    #[test]
+    fn volumes_are_shared_and_outlive_machines() {
+        if !rustix::process::geteuid().is_root()
+            || !std::path::Path::new("/dev/loop-control").exists()
+        {
+            println!("SKIPPED: volumes need root and loop devices");
+            return;
+        }
+        if let Some(house) = House::open_with(Vm, crate::scenes::volumes::CONFIG) {
+            crate::scenes::volumes_vm::a_volume_is_shared_and_outlives_machines(house);
+        }
+    }
+
     crate::scenes::scenes!(@ Vm team_tasks: a_stopped_workspace_keeps_its_tasks);
     crate::scenes::scenes!(@ Vm host: a_slow_machine_is_no_dead_one);
 

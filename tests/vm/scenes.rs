@@ -29,6 +29,7 @@ pub mod team_watch;
 pub mod trees;
 pub mod upgrade;
 pub mod volumes;
+pub mod volumes_vm;
 pub mod walls;
 
 /// Each scene as a test of the surrounding module's kind.

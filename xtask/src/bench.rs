@@ -26,6 +26,7 @@ mod rig;
 mod swarm;
 mod team;
 mod vault;
+mod volumes;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -34,7 +35,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 24] = [
+const FIGURES: [&str; 25] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -59,6 +60,7 @@ const FIGURES: [&str; 24] = [
     "message_delivery_p50",
     "task_roundtrip",
     "swarm_8",
+    "volume_write",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -66,7 +68,7 @@ const FIGURES: [&str; 24] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 13] = [
+const GROUPS: [(&[&str], Measure); 14] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -92,6 +94,7 @@ const GROUPS: [(&[&str], Measure); 13] = [
     (&["message_delivery_p50"], team::messages),
     (&["task_roundtrip"], team::tasks),
     (&["swarm_8"], swarm::measure),
+    (&["volume_write"], volumes::measure),
 ];
 
 #[derive(Args)]

@@ -138,8 +138,8 @@ crate::codes! {
     }
     /// This host, or this kind of workspace, mounts no volumes.
     VOLUMES_UNSUPPORTED = "volumes_unsupported" {
-        cause: "Volumes are mounted by a daemon that is root, with loop devices, and into sandboxes only.",
-        next: "Use isolation `sandbox`, and run `hivekeep check` on the host to see what is missing.",
+        cause: "Volumes are mounted by a daemon that is root, with loop devices; into VMs by virtiofsd, and by a driver that images of earlier versions lack.",
+        next: "Run `hivekeep check` on the host to see what is missing; for the driver, `hivekeep image build base`.",
     }
     /// The vault is switched off.
     VAULT_DISABLED = "vault_disabled" {

@@ -33,8 +33,9 @@ impl Shared {
             &self.driver(plan.spec.isolation)?.capabilities().volumes
         {
             let message = format!("this workspace cannot mount volumes: {why}");
-            return Err(ToolError::new(Layer::Machine, codes::VOLUMES_UNSUPPORTED, message)
-                .next("make the workspace with isolation `sandbox`"));
+            return Err(ToolError::new(Layer::Machine, codes::VOLUMES_UNSUPPORTED, message).next(
+                "`hivekeep check` says what the host lacks; isolation `sandbox` may do without",
+            ));
         }
         let of_host = |wish: &&VolumeWish| wish.volume.starts_with(MountSource::PLACE);
         if let Some(wish) = wanted.iter().find(of_host)

@@ -1,6 +1,10 @@
 //! File tools on workspaces, and the workspace of a session's own.
 
-use std::thread;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
+    thread,
+};
 
 use serde_json::{Value, json};
 
@@ -110,4 +114,79 @@ pub fn a_session_has_one_workspace_of_its_own(mut house: House) {
         house.call("workspace_destroy", json!({ "workspace_id": name }));
         leaks::check(&house);
     }
+}
+
+/// Owner of the folder in the scene below.
+const FOLK: u32 = 64_780;
+
+pub fn commands_run_beside_a_folder_of_the_host(mut house: House) {
+    let host = house.path().join("of-the-host");
+    let make = |name: &str, owner: u32| {
+        let folder = host.join(name);
+        fs::create_dir_all(&folder).expect("made");
+        chown(&folder, Some(owner), Some(owner)).expect("root gives it away");
+        folder
+    };
+    let (work, roots) = (make("work", FOLK), make("roots", 0));
+    fs::write(work.join("secret"), "of root alone").expect("written");
+    fs::set_permissions(work.join("secret"), fs::Permissions::from_mode(0o600)).expect("closed");
+    let restart_with = |house: &mut House, before: &str, places: &str| {
+        fs::write(house.path().join("config.toml"), format!("{before}{places}")).expect("written");
+        house.kill();
+        house.start();
+    };
+    let config = fs::read_to_string(house.path().join("config.toml")).expect("read");
+    let places = format!(
+        "[session]\ndefault_place = \"work\"\n[session.places]\n\
+         work = {{ folder = {work:?}, read_only = false }}\nlook = {{ folder = {work:?} }}\n\
+         roots = {{ folder = {roots:?}, read_only = false }}\n"
+    );
+    restart_with(&mut house, &config, &places);
+    // Both sides write what the other reads and changes, as the folder's owner.
+    house.call("fs.write", json!({ "path": "src/a", "content": "one\n" }));
+    let run = |line: &str, place: &str| {
+        let args = json!({ "command": "sh", "args": ["-c", line], "place": place });
+        house.call("cmd.run", args)
+    };
+    let ran = run("pwd; echo two >> src/a; echo made > src/b; cat secret", "work");
+    assert_eq!((&ran["stdout"], &ran["place"]), (&json!("/work\n"), &json!("work")), "{ran}");
+    assert!(ran["stderr"].as_str().is_some_and(|said| said.contains("ermission denied")), "{ran}");
+    let read = house.call("fs.read", json!({ "path": "src/a" }));
+    assert_eq!(read["content"], "one\ntwo\n");
+    for made in ["src", "src/a", "src/b"] {
+        let found = fs::metadata(work.join(made)).expect(made);
+        assert_eq!((found.uid(), found.gid()), (FOLK, FOLK), "{made}");
+    }
+    // No file of the host lends its owner's rights, by any call; the sandbox's other files work.
+    let lend = "cp /bin/sh x; chmod u+s x; chmod g+s x; install -m 4755 /bin/sh y; mkdir -m 2755 z; \
+                mkdir -m 755 d && chmod 755 x && echo plain";
+    let ran = run(lend, "work");
+    assert_eq!(ran["stdout"], "plain\n", "{ran}");
+    for entry in fs::read_dir(&work).expect("read").flatten() {
+        let mode = entry.metadata().expect("there").mode();
+        assert_eq!(mode & 0o6000, 0, "{:?} {mode:o}", entry.file_name());
+    }
+    // A place for reading is that for commands too, and root's folder is not given to anybody.
+    let ran = run("cat src/b; touch t", "look");
+    assert_eq!((&ran["stdout"], ran["exit_code"] == 0), (&json!("made\n"), false), "{ran}");
+    let refused = house.refused("cmd.run", json!({ "command": "true", "place": "roots" }));
+    assert_eq!(refused.code, "volumes_unsupported");
+    assert_eq!(names(&house).len(), 2, "one beside each place");
+    // A script of the user's library runs there by its name.
+    let script = "#!/bin/sh\necho \"$1 by $0\" | tee src/c";
+    house.call("aegis.script.save", json!({ "name": "say", "code": script }));
+    let said = house.call("cmd.run", json!({ "command": "script:say", "args": ["a b"] }));
+    assert_eq!((&said["exit_code"], &said["script_version"]), (&json!(0), &json!(1)), "{said}");
+    let read = house.call("fs.read", json!({ "path": "src/c" }));
+    assert!(read["content"].as_str().is_some_and(|text| text.starts_with("a b by /")), "{read}");
+    // A folder that is not opened for writing any more is not written at the next start.
+    let workspace = json!({ "workspace_id": said["workspace_id"] });
+    house.call("workspace_stop", workspace);
+    restart_with(&mut house, &config, &places.replace("read_only = false", "read_only = true"));
+    let run = |line: &str| {
+        house.call("cmd.run", json!({ "command": "sh", "args": ["-c", line], "place": "work" }))
+    };
+    let ran = run("cat src/c; touch t");
+    assert_eq!((ran["exit_code"] == 0, &ran["workspace_id"]), (false, &said["workspace_id"]));
+    assert!(!work.join("t").exists());
 }

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::distribution::Distribution;
+
 /// A program or file and the Debian package that brings it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SetupNeed {
@@ -16,10 +18,11 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
     SetupNeed { what, package, purpose }
 }
 
-/// Debian's names of packages; Ubuntu has the same.
-pub(super) const NEEDS: [SetupNeed; 22] = [
+/// Debian 13's names of packages; [`Distribution::package`] knows others.
+pub(super) const NEEDS: [SetupNeed; 23] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
+    need("/usr/lib/qemu/virtiofsd", "virtiofsd", "volumes of virtual machines"),
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
     need("newuidmap", "uidmap", "sandboxes of a daemon that is not root"),
     need("nft", "nftables", "workspace networks"),
@@ -55,7 +58,8 @@ pub(crate) fn missing() -> Vec<SetupNeed> {
 
 /// Their packages, each once.
 pub(crate) fn packages(needs: &[SetupNeed]) -> Vec<&'static str> {
-    let mut packages: Vec<_> = needs.iter().map(|need| need.package).collect();
+    let here = Distribution::here();
+    let mut packages: Vec<_> = needs.iter().map(|need| here.package(need.package)).collect();
     packages.sort_unstable();
     packages.dedup();
     packages

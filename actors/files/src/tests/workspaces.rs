@@ -71,8 +71,17 @@ async fn a_workspace_is_a_place_by_id_and_name_for_its_own_session() {
     let places = stage.daemon().ports.need::<dyn Places>().expect("offered");
     let cx = context(stage.session(), "cmd.run", Duration::from_secs(60), Progress::default());
     assert_eq!(places.workspace(&cx, Some("mine")).await.expect("it is").workspace, id);
-    let refused = places.workspace(&cx, Some("work")).await.expect_err("a folder of the host");
-    assert_eq!(refused.code, "place_without_commands");
+    // Beside a folder of the host is a sandbox that mounts it.
+    let beside = places.workspace(&cx, Some("look")).await.expect("made");
+    assert_eq!((&*beside.place, &*beside.root), ("look", "/work"));
+    let (tool, wish) = stage.machines.calls.lock().expect("no panic").pop().expect("it was made");
+    let mount = json!([{ "volume": "place:look", "path": "/work", "read_only": true }]);
+    let made = (tool, &wish["isolation"], &wish["volumes"]);
+    assert_eq!(made, ("workspace_create", &json!("sandbox"), &mount));
+    let again = places.workspace(&cx, Some("look")).await.expect("found");
+    assert_eq!(again, beside);
+    let other = places.workspace(&cx, Some("work")).await.expect("made");
+    assert_ne!(other.workspace, beside.workspace);
     for (place, code) in [("theirs", "not_owner"), ("nobodys", "place_unknown")] {
         assert_eq!(stage.refused("list", json!({ "place": place, "path": "." })).await, code);
         let refused = places.workspace(&cx, Some(place)).await.expect_err("not its own");

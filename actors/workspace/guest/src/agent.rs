@@ -47,6 +47,8 @@ pub struct Agent {
     pub(crate) links: EventListeners,
     /// Held by the one call at a time that sets the interface, never across an await.
     pub(crate) network: Mutex<()>,
+    /// Held while a volume is mounted.
+    pub(crate) volumes: Mutex<()>,
     pub(crate) null: std::fs::File,
     stopping: CancellationToken,
 }

@@ -7,7 +7,8 @@
 //! Keys of the kernel command line: `hivekeep.token_hash=` 64 hexadecimal digits,
 //! `hivekeep.carrier=` as the agent's `--carrier`, `hivekeep.root=` a disk
 //! (default `/dev/vda`), `hivekeep.machine_id=` the machine's id, which is taken if it has none
-//! yet, or if its disk began as another machine's (the word `hivekeep.fork`).
+//! yet, or if its disk began as another machine's (the word `hivekeep.fork`), `hivekeep.volumes`
+//! where virtio-fs is needed.
 
 mod modules;
 mod mounts;
@@ -53,6 +54,7 @@ struct Asked {
     root: String,
     machine_id: Option<String>,
     is_fork: bool,
+    has_volumes: bool,
 }
 
 impl Asked {
@@ -63,12 +65,14 @@ impl Asked {
                 .find_map(|word| word.strip_prefix(name))
                 .map(str::to_owned)
         };
+        let has = |wanted: &str| cmdline.split_ascii_whitespace().any(|word| word == wanted);
         Self {
             token_hash: key("hivekeep.token_hash=").unwrap_or_default(),
             carrier: key("hivekeep.carrier=").unwrap_or_else(|| "virtio-serial".into()),
             root: key("hivekeep.root=").unwrap_or_else(|| "/dev/vda".into()),
             machine_id: key("hivekeep.machine_id="),
-            is_fork: cmdline.split_ascii_whitespace().any(|word| word == "hivekeep.fork"),
+            is_fork: has("hivekeep.fork"),
+            has_volumes: has("hivekeep.volumes"),
         }
     }
 }
@@ -101,7 +105,7 @@ fn boot() -> Result<(Asked, modules::Later), Error> {
     mounts::early()?;
     let cmdline = std::fs::read_to_string("/proc/cmdline").map_err(failed("command line"))?;
     let asked = Asked::of(&cmdline);
-    let later = modules::load_needed(Path::new("/lib/hivekeep"), &asked.carrier);
+    let later = modules::load_needed(Path::new("/lib/hivekeep"), &asked.carrier, asked.has_volumes);
     mounts::enter_root(Path::new(&asked.root))?;
     mounts::late();
     if let Some(id) = &asked.machine_id

@@ -37,3 +37,4 @@ pub mod settings;
 pub mod sys;
 pub mod system;
 pub mod tasks;
+pub mod volumes;

@@ -3,7 +3,7 @@
 use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::RequestContext;
-use crate::{ask, exec, files, freeze, identity, jobs, network, system, tasks};
+use crate::{ask, exec, files, freeze, identity, jobs, network, system, tasks, volumes};
 
 /// Answers one call.
 ///
@@ -42,6 +42,7 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::ProcessStart(it) => FromGuest::ProcessStart(jobs::process::start(cx, it).await?),
         ToGuest::ProcessInput(it) => FromGuest::ProcessInput(jobs::process::input(cx, it).await?),
         ToGuest::ProcessStop(it) => FromGuest::ProcessStop(jobs::process::stop(cx, it).await?),
+        ToGuest::MountVolume(it) => FromGuest::MountVolume(volumes::mount_one(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

@@ -79,6 +79,8 @@ pub struct MachineCgroups {
     pub dirs: Vec<PathBuf>,
     /// Subset of `dirs` by which a child joins v1 hierarchies.
     v1: BTreeSet<PathBuf>,
+    /// That of memory among them.
+    v1_memory: Option<PathBuf>,
     /// Folder in the unified hierarchy.
     v2: Option<PathBuf>,
     memory: Enforcement,
@@ -140,7 +142,9 @@ impl Cgroups {
         };
         let [memory, cpu, pids] = [0, 1, 2].map(|index| set(&self.places[index]));
         let dirs: BTreeSet<_> = v1.iter().chain(&v2).cloned().collect();
-        MachineCgroups { dirs: dirs.into_iter().collect(), v1, v2, memory, cpu, pids }
+        let memory_dir = self.places[0].1.as_ref().ok().map(|place| place.base.join(machine));
+        let v1_memory = memory_dir.filter(|dir| v1.contains(dir));
+        MachineCgroups { dirs: dirs.into_iter().collect(), v1, v1_memory, v2, memory, cpu, pids }
     }
 
     /// Names of the machines that have a group.
@@ -200,6 +204,17 @@ impl MachineCgroups {
     /// costs an RCU grace period: 7 to 15 ms on a host that is idle otherwise. Both hierarchies have
     /// a way without it.
     pub(super) fn door(&self) -> Result<Door, Error> {
+        self.door_but(None)
+    }
+
+    /// Opens them for a helper that writes files for its machine. In v1 it stays out of the memory
+    /// group: pages that wait to be written back would count as the machine's there, and without
+    /// throttling, so that the kernel ends it for them.
+    pub(super) fn door_of_server(&self) -> Result<Door, Error> {
+        self.door_but(self.v1_memory.as_deref())
+    }
+
+    fn door_but(&self, left_out: Option<&Path>) -> Result<Door, Error> {
         let write = |dir: &Path, file: &str| {
             let file = dir.join(file);
             let opened = OpenOptions::new().write(true).open(&file);
@@ -210,7 +225,12 @@ impl MachineCgroups {
             Ok::<_, Error>(Unified { dir: opened.into(), procs: write(dir, "cgroup.procs")? })
         };
         Ok(Door {
-            tasks: self.v1.iter().map(|dir| write(dir, "tasks")).collect::<Result<_, _>>()?,
+            tasks: self
+                .v1
+                .iter()
+                .filter(|dir| Some(dir.as_path()) != left_out)
+                .map(|dir| write(dir, "tasks"))
+                .collect::<Result<_, _>>()?,
             unified: self.v2.as_ref().map(unified).transpose()?,
         })
     }

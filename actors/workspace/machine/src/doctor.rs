@@ -44,6 +44,7 @@ pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<HostCheck> {
         vsock(),
         program("qemu", &options.qemu_path, vm::QEMU_REMEDY, "qemu-system-x86"),
         program("bubblewrap", &options.bwrap_path, sandbox::BWRAP_REMEDY, "bubblewrap"),
+        virtiofsd(options),
         user_namespaces(options),
         cgroups(cgroup_tag),
         landlock(),
@@ -72,6 +73,15 @@ fn program(what: &'static str, path: &Path, remedy: &str, package: &'static str)
     let result = tools::find(path, remedy).and_then(|found| tools::version(&found));
     let finding = HostCheck::new(what, result.map_err(|error| error.to_string()), remedy);
     HostCheck { package: (!finding.ok).then_some(package), ..finding }
+}
+
+/// Looks for the server of VMs' volumes.
+fn virtiofsd(options: &Options) -> HostCheck {
+    let found = tools::find(&options.virtiofsd_path, vm::VIRTIOFSD_REMEDY);
+    let result = found.map(|found| found.display().to_string());
+    let result = result.map_err(|missing| format!("VMs mount no volumes: {missing}"));
+    let finding = HostCheck::new("virtiofsd", result, vm::VIRTIOFSD_REMEDY);
+    HostCheck { package: (!finding.ok).then_some("virtiofsd"), ..finding }
 }
 
 /// Checks user namespaces by a trial, as the user that sandboxes run as.
@@ -162,7 +172,11 @@ mod tests {
 
     #[test]
     fn every_shortcoming_has_a_remedy_and_nothing_stays() {
-        let options = Options { qemu_path: "/no/such/qemu".into(), ..Options::default() };
+        let options = Options {
+            qemu_path: "/no/such/qemu".into(),
+            virtiofsd_path: "/no/such/virtiofsd".into(),
+            ..Options::default()
+        };
         let tag = format!("doctor{}", std::process::id());
         let findings = doctor(&options, &tag);
         for finding in &findings {
@@ -172,6 +186,8 @@ mod tests {
         let qemu = findings.iter().find(|finding| finding.what == "qemu").unwrap();
         assert!(!qemu.ok && qemu.detail.contains("/no/such/qemu"));
         assert_eq!(qemu.package, Some("qemu-system-x86"));
+        let server = findings.iter().find(|finding| finding.what == "virtiofsd").unwrap();
+        assert_eq!((server.ok, server.package), (false, Some("virtiofsd")));
         assert!(Cgroups::detect(&tag).machines().is_empty());
         Cgroups::detect(&tag).leave();
     }

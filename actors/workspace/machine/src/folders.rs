@@ -71,6 +71,10 @@ impl MachineFolders {
     pub(super) fn vsock_dir(&self) -> PathBuf {
         self.run_dir.join("vsock")
     }
+    /// Path of the socket by which a volume's server is reached, for as long as that takes.
+    pub(super) fn volume_socket(&self) -> PathBuf {
+        self.run_dir.join("volume")
+    }
     /// Path of the VM's overlay.
     pub fn disk(&self) -> PathBuf {
         self.disk_dir.join("disk.qcow2")

@@ -60,7 +60,8 @@ pub struct MachineHandle {
     pub isolation: Isolation,
     /// Process of QEMU, or the first one of the sandbox's pid namespace.
     pub process: ProcessId,
-    /// Helper processes: bubblewrap's outer half, or `vhost-device-vsock`.
+    /// Helper processes: bubblewrap's outer half; or `vhost-device-vsock`, and a `virtiofsd` for
+    /// each volume.
     pub helpers: Vec<ProcessId>,
     /// Boot id of the host at launch (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,

@@ -32,6 +32,7 @@ mod kvm;
 mod landlock;
 pub mod layer;
 mod memory;
+mod mounts;
 mod nic;
 mod options;
 mod pidfd;
@@ -65,7 +66,7 @@ pub use landlock::{Landlock, LandlockExtent};
 pub use memory::Memory;
 pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
-pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VolumeMount};
+pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VOLUME_TAG, VolumeMount};
 pub use refuse::host_disk_full;
 pub use snapshot::{
     MachineMemory, MachineShape, RamLocation, SaveRequest, SaveResult, SavedMemory, SavedNic,

@@ -60,6 +60,9 @@ pub struct Options {
     pub bwrap_path: PathBuf,
     /// Only for `carrier = "vhost-user-vsock"`.
     pub vhost_device_vsock_path: PathBuf,
+    /// virtiofsd, which serves volumes to VMs. Debian 12 has it in qemu-system-common, Debian 13 in
+    /// virtiofsd, both under this path.
+    pub virtiofsd_path: PathBuf,
     /// The static guest daemon that sandboxes run. Set from the workspaces' options.
     #[serde(skip)]
     pub guest_path: PathBuf,
@@ -90,6 +93,7 @@ impl Default for Options {
             qemu_path: "qemu-system-x86_64".into(),
             bwrap_path: "bwrap".into(),
             vhost_device_vsock_path: "vhost-device-vsock".into(),
+            virtiofsd_path: "/usr/lib/qemu/virtiofsd".into(),
             guest_path: "/usr/lib/hivekeep/hivekeep-guest".into(),
             sandbox: SandboxOptions::default(),
             cgroup_required: false,

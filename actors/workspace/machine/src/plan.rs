@@ -104,6 +104,10 @@ pub struct MachinePlan {
 /// Number of volumes that one machine mounts.
 pub const MAX_VOLUMES: usize = 16;
 
+/// Beginning of the tags of a VM's virtio-fs devices; their numbers in [`MachinePlan::volumes`]
+/// follow.
+pub const VOLUME_TAG: &str = "volume";
+
 /// Volume of the host as a folder of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeMount {

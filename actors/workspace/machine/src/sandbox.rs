@@ -29,6 +29,7 @@ use super::{
     Memory, ReattachError, tools,
 };
 
+pub(super) use idmap::user_namespace;
 pub(super) use layout::Layout;
 pub(super) use subordinates::{REMEDY as USERS_REMEDY, Subordinates};
 

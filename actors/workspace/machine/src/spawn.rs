@@ -16,6 +16,7 @@
 
 mod birth;
 mod child;
+mod enclosure;
 mod open_files;
 
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ use super::handle::ProcessId;
 use super::options::MachineUser;
 use super::{Error, ReattachError};
 
+pub(super) use self::enclosure::Enclosure;
 pub use self::open_files::raise_open_files;
 
 /// Parameters of a program to be started.
@@ -44,8 +46,8 @@ pub(super) struct Spawn {
     pub(super) groups: Vec<u32>,
     /// Groups that the child enters before anything else.
     pub(super) door: Door,
-    /// Mounts made in a namespace of the child's own, before it stops being root.
-    pub(super) layout: Option<super::sandbox::Layout>,
+    /// Namespaces of the child's own, made or entered before it stops being root.
+    pub(super) enclosure: Option<Enclosure>,
     pub(super) stdout: File,
     pub(super) stderr: File,
 }

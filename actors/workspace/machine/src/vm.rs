@@ -7,6 +7,7 @@
 mod args;
 mod control;
 mod forwards;
+mod helpers;
 mod launch;
 mod nic;
 mod ram;
@@ -15,6 +16,7 @@ mod snapshots;
 mod tap;
 mod tsc;
 mod vhost;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +34,8 @@ use super::{
     Isolation, KvmVerdict, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan, Memory,
     Options, ReattachError, Snapshots, console, folders, layer, qmp, tools,
 };
+
+pub(super) use volumes::{Export, REMEDY as VIRTIOFSD_REMEDY};
 
 const QMP_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const QEMU_REMEDY: &str = "apt-get install qemu-system-x86";
@@ -91,9 +95,7 @@ impl VmDriver {
             own_kernel: CapabilitySupport::Yes,
             disk_limit: CapabilitySupport::Yes,
             several_users: CapabilitySupport::Yes,
-            volumes: CapabilitySupport::no(
-                "a virtual machine has no virtio-fs device yet, and its kernel no driver for one",
-            ),
+            volumes: volumes::support(options),
         };
         let tsc_khz = if accelerator == AcceleratorKind::Tcg { tsc::measure_khz() } else { 0 };
         let images = ram::RamCache::default();
@@ -110,9 +112,8 @@ impl VmDriver {
         let folders = &handle.folders;
         let drain = console::drain(folders.console_socket(), folders.console_log());
         let mut tasks = vec![tokio::spawn(drain).abort_handle()];
-        if let Some(helper) = handle.helpers.first() {
-            let end =
-                vhost::end_with_helper(self.host_env.watcher.clone(), handle.process, *helper);
+        for helper in &handle.helpers {
+            let end = helpers::end_with(self.host_env.watcher.clone(), handle.clone(), *helper);
             tasks.push(tokio::spawn(end).abort_handle());
         }
         self.host_env.begin_beside(handle, tasks);

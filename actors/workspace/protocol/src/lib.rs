@@ -35,6 +35,7 @@ mod run;
 mod sync;
 mod system;
 mod tasks;
+mod volumes;
 
 pub use asking::{Credential, ExecAsked, ExecAsking, Secret};
 pub use encode::{DecodeError, EncodeError, decode, encode};
@@ -64,3 +65,4 @@ pub use tasks::{
     TaskCancelled, TaskList, TaskListReply, TaskProgress, TaskPut, TaskPutReply, TaskRead,
     TaskReadReply, TaskResults, TaskResultsPush, TaskResultsReply, TaskStreamOutput,
 };
+pub use volumes::{MountVolume, VolumeMounted};

@@ -98,6 +98,8 @@ requests! {
     ProcessInput => ProcessInputTaken,
     /// End a process in order.
     ProcessStop => JobKilled,
+    /// Mount a volume.
+    MountVolume => VolumeMounted,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -39,7 +39,7 @@ pub struct WorkspaceCreate {
     pub allow_internet: Option<bool>,
     /// How to isolate it: `vm` is a machine with a kernel of its own, `sandbox` shares the host's kernel and starts faster. Never substituted for one another.
     pub isolation: Option<Isolation>,
-    /// Volumes to mount, as `aegis.volume.list` has them: storage that stays when the workspace is gone. Sandboxes only.
+    /// Volumes to mount, as `aegis.volume.list` has them: storage that stays when the workspace is gone.
     #[schemars(length(max = MAX_VOLUMES))]
     pub volumes: Option<Vec<VolumeWish>>,
 }

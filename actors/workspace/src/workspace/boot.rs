@@ -15,7 +15,7 @@ use super::{
     first_link::{BootError, first_link},
     identity,
     images::{DiskBase, images},
-    network, take_down,
+    network, take_down, volumes,
 };
 use crate::{
     handle::WorkspaceHandle,
@@ -101,9 +101,9 @@ async fn boot(
     fault_point!("start.before_prepare");
     let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
     let mounted = workspace.shared.mounted(plan);
-    let ((lease, nic), volumes, ()) =
+    let ((lease, nic), mounts, ()) =
         tokio::try_join!(network::interface(workspace, plan), mounted, prepared)?;
-    (machine.nic, machine.volumes) = (nic, volumes);
+    (machine.nic, machine.volumes) = (nic, mounts);
     fault_point!("start.after_prepare");
 
     step(1, "starting the machine");
@@ -141,7 +141,7 @@ async fn boot(
             let grow = plan.spec.isolation == Isolation::Vm;
             identity::configure(&link, plan, grow).await?;
         }
-        Ok::<_, ToolError>(())
+        volumes::mount(&link, plan).await
     };
     let unplugged = copy.then_some((driver.as_ref(), handle.as_ref()));
     tokio::try_join!(itself, network::configure(lease, &link, unplugged))?;

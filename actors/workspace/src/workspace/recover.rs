@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     LinkState, Msg, Workspace, bring_up::settle, identity::configure, network,
-    rewind::settle_change, take_down,
+    rewind::settle_change, take_down, volumes,
 };
 use crate::{
     activity::Activity,
@@ -259,7 +259,8 @@ async fn take_up(
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
     let link = super::link_state::usable(&mut link_state, boot).await?;
     let networked = network::verify(&workspace, &plan, &link, driver.as_ref(), &machine);
-    tokio::try_join!(configure(&link, &plan, false), networked)?;
+    let mounted = volumes::mount(&link, &plan);
+    tokio::try_join!(configure(&link, &plan, false), networked, mounted)?;
     workspace.note(Record::Up { boot_time_ms: 0, at: chrono::Utc::now() }).await?;
     workspace.publish("workspace.reattached", json!({ "name": plan.name }));
     settle(&workspace, Phase::Running, None).await;

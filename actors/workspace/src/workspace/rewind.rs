@@ -36,6 +36,11 @@ impl Workspace {
     ) -> Result<Reply<SnapshotResult>, ToolError> {
         self.situation().undisturbed(Want::Restore)?;
         let node = self.snapshot_named(name)?.clone();
+        if node.memory.is_some() {
+            self.has_no_volumes(
+                "a machine with volumes cannot go on from memory: that was saved without them",
+            )?;
+        }
         let next = self.phase.on(Want::Restore)?;
         self.may_start()?;
         let newer = if discard_newer { self.discardable(&node)? } else { Vec::new() };

@@ -48,6 +48,7 @@ impl Workspace {
         // A machine that crashed left what it had written, as a power cut does.
         let disk_synced = matches!(self.phase, Phase::Running | Phase::Stopped);
         let (workspace, plan, cx) = (self.handle.clone(), self.ledger.plan.clone(), cx.clone());
+        let volumes: Vec<_> = plan.volumes.iter().map(|one| one.volume.to_string()).collect();
         self.activity = Activity::Snapshotting;
         let made = self.to_its_end(async move {
             let made = make(&workspace, &plan, making, &cx).await;
@@ -64,6 +65,7 @@ impl Workspace {
                 created_at: Some(node.at),
                 disk_synced: Some(disk_synced),
                 pause_ms,
+                volumes_left_out: (!volumes.is_empty()).then_some(volumes),
                 ..Default::default()
             })
         }))
@@ -142,6 +144,11 @@ impl Workspace {
             return Err(ToolError::new(Layer::Quota, codes::TOO_MANY_LAYERS, message)
                 .next("call workspace_stop: layers that deleted snapshots left are merged then")
                 .detail("max_layers", MAX_LAYERS));
+        }
+        if include_memory {
+            self.has_no_volumes(
+                "a machine with volumes has no snapshot with memory: QEMU cannot save its devices",
+            )?;
         }
         self.phase.on(Want::Snapshot { memory: include_memory }).map(drop)
     }

@@ -52,6 +52,7 @@ impl Agent {
             freezer,
             contain,
             network: Default::default(),
+            volumes: Default::default(),
             links: EventListeners::default(),
             stopping: CancellationToken::new(),
             settings,

@@ -7,8 +7,17 @@ use std::fs::File;
 use std::path::Path;
 
 /// What needs one of the later ones waits for it: see `network::interface`.
-const LATER: [&str; 5] =
-    ["failover.ko", "net_failover.ko", "virtio_net.ko", "overlay.ko", "qemu_fw_cfg.ko"];
+const LATER: [&str; 7] = [
+    "failover.ko",
+    "net_failover.ko",
+    "virtio_net.ko",
+    "overlay.ko",
+    "qemu_fw_cfg.ko",
+    "fuse.ko",
+    "virtiofs.ko",
+];
+/// Those that only a machine with volumes has a use for.
+const OF_VOLUMES: [&str; 2] = ["fuse.ko", "virtiofs.ko"];
 /// The part of a name that is in those of AF_VSOCK's.
 const VSOCK: &str = "vsock";
 
@@ -20,7 +29,7 @@ pub(super) struct Later(Vec<(String, File)>);
 /// Loads what `DIR/modules` lists, one file name of `DIR` a line, but for what can wait. A module
 /// that fails is said and skipped: the disk may do without it, or its absence is the
 /// next error.
-pub(super) fn load_needed(dir: &Path, carrier: &str) -> Later {
+pub(super) fn load_needed(dir: &Path, carrier: &str, has_volumes: bool) -> Later {
     let mut later = Vec::new();
     let list = match std::fs::read_to_string(dir.join("modules")) {
         Ok(list) => list,
@@ -31,7 +40,8 @@ pub(super) fn load_needed(dir: &Path, carrier: &str) -> Later {
             return Later(later);
         }
     };
-    for name in list.lines().map(str::trim).filter(|name| !name.is_empty()) {
+    let is_wanted = |name: &&str| !name.is_empty() && (has_volumes || !OF_VOLUMES.contains(name));
+    for name in list.lines().map(str::trim).filter(is_wanted) {
         let opened = File::open(dir.join(name)).map(|file| {
             if can_wait(name, carrier) {
                 later.push((name.to_owned(), file));

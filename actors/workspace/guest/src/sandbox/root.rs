@@ -4,10 +4,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
-use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
 
 const NEW_ROOT: &str = "/newroot";
@@ -92,21 +90,7 @@ fn tmpfs(
 
 /// Mounts a volume. What the sandbox left in its root before is not trusted: no link is followed.
 fn volume(root: &Path, folder: &Path, path: &Path) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut target = open(root, flags, Mode::empty())?;
-    for part in path.components() {
-        match part {
-            Component::RootDir => continue,
-            Component::Normal(name) => {
-                match mkdirat(&target, name, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(errno.into()),
-                }
-                target = openat(&target, name, flags, Mode::empty())?;
-            }
-            _ => return Err(io::ErrorKind::InvalidInput.into()),
-        }
-    }
+    let target = crate::volumes::folder(root, path)?;
     Ok(mount_bind(folder, format!("/proc/self/fd/{}", target.as_raw_fd()))?)
 }
 

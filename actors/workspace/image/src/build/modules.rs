@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 /// Modules to load, the devices that a VM cannot start without first. Only what a kernel has as a
 /// module counts; what is built in needs no file.
-pub(super) const WANTED: [&str; 11] = [
+pub(super) const WANTED: [&str; 12] = [
     "virtio_mmio",
     "virtio_pci",
     "virtio_console",
@@ -25,6 +25,7 @@ pub(super) const WANTED: [&str; 11] = [
     "virtio_rng",
     "overlay",
     "qemu_fw_cfg",
+    "virtiofs",
 ];
 
 /// Mark at the end of a signed module, after the signature and twelve bytes about it.

@@ -17,7 +17,7 @@ pub(super) const FRAGMENT: &str = include_str!("../../../../../examples/mini-ker
 
 /// Options that a workspace cannot do without. The kernel's configuration drops an option silently
 /// when something it depends on is off, so these are checked in the result.
-const NEEDED: [&str; 14] = [
+const NEEDED: [&str; 15] = [
     "PVH",
     "VIRTIO_MMIO",
     "VIRTIO_PCI",
@@ -29,6 +29,7 @@ const NEEDED: [&str; 14] = [
     "VSOCKETS_LOOPBACK",
     "EXT4_FS",
     "OVERLAY_FS",
+    "VIRTIO_FS",
     "CGROUPS",
     "DEVTMPFS",
     "SERIAL_8250_CONSOLE",

@@ -19,7 +19,7 @@ use crate::options::MachineUser;
 const STACK_BYTES: usize = 64 * 1024;
 
 /// Makes a user namespace that maps root of the disk to the machine's user.
-pub(super) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
+pub(crate) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
     user_namespace_of((0, 0), user)
 }
 

@@ -16,7 +16,7 @@ use crate::cgroup::CgroupLimits;
 use crate::handle::{Endpoint, ProcessId, boot_id};
 use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
-use crate::spawn::{self, Spawn};
+use crate::spawn::{self, Enclosure, Spawn};
 use crate::{
     AppliedLimits, CarrierKind, Enforcement, Error, Isolation, LaunchedMachine, MachineHandle,
     MachinePlan, console, folders, sockets,
@@ -167,7 +167,7 @@ impl Starter {
             user,
             groups: Vec::new(),
             door: group.door()?,
-            layout,
+            enclosure: layout.map(Enclosure::Sandbox),
             // Output of bubblewrap and the guest daemon before any untrusted program runs.
             stdout: spawn::append_log(&plan.folders.stderr_log())?,
             stderr: spawn::append_log(&plan.folders.stderr_log())?,

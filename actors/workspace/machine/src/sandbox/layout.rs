@@ -19,11 +19,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::ptr::null;
 
 use super::idmap::{user_namespace, user_namespace_of};
 use super::subordinates::Within;
 use super::user::User;
+use crate::mounts::{self, done, mount, move_mount, open_tree};
 use crate::{MAX_VOLUMES, VolumeMount};
 
 /// Mount points of the parts.
@@ -149,31 +149,11 @@ impl Layout {
         read_only: bool,
         other: Option<&OwnedFd>,
     ) -> io::Result<libc::c_long> {
-        let view = open_tree(folder)?;
-        let read_only = if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
-        let walls = read_only | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-        let (mapped, map) = match &self.rights {
-            Rights::Mapped(map) => (libc::MOUNT_ATTR_IDMAP, other.unwrap_or(map).as_raw_fd()),
-            Rights::Own(_) => (0, 0),
+        let map = match &self.rights {
+            Rights::Mapped(map) => Some(other.unwrap_or(map).as_raw_fd()),
+            Rights::Own(_) => None,
         };
-        let attributes = libc::mount_attr {
-            attr_set: walls | mapped,
-            attr_clr: 0,
-            propagation: 0,
-            userns_fd: u64::try_from(map).unwrap_or(u64::MAX),
-        };
-        // SAFETY: the structure and its size are those of this call; the path is a static C string.
-        done(unsafe {
-            libc::syscall(
-                libc::SYS_mount_setattr,
-                view,
-                c"".as_ptr(),
-                libc::AT_EMPTY_PATH,
-                &raw const attributes,
-                size_of::<libc::mount_attr>(),
-            )
-        })?;
-        Ok(view)
+        mounts::view(folder, read_only, map)
     }
 }
 
@@ -199,42 +179,6 @@ fn give_overlay(id: u32) -> io::Result<()> {
         done(unsafe { libc::lchown(folder.as_ptr(), id, id) }.into())?;
     }
     Ok(())
-}
-
-fn open_tree(path: &CStr) -> io::Result<libc::c_long> {
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
-    // SAFETY: the path is a C string that lives on.
-    done(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
-}
-
-fn move_mount(tree: libc::c_long, target: &CStr) -> io::Result<()> {
-    // SAFETY: both paths are C strings that live on.
-    done(unsafe {
-        libc::syscall(
-            libc::SYS_move_mount,
-            tree,
-            c"".as_ptr(),
-            libc::AT_FDCWD,
-            target.as_ptr(),
-            libc::MOVE_MOUNT_F_EMPTY_PATH,
-        )
-    })
-    .map(drop)
-}
-
-fn mount(
-    source: Option<&CStr>,
-    target: &CStr,
-    kind: Option<&CStr>,
-    flags: libc::c_ulong,
-) -> io::Result<()> {
-    let (source, kind) = (source.map_or(null(), CStr::as_ptr), kind.map_or(null(), CStr::as_ptr));
-    // SAFETY: the paths are C strings or null; these mounts take no data.
-    done(unsafe { libc::mount(source, target.as_ptr(), kind, flags, null()) }.into()).map(drop)
-}
-
-fn done(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

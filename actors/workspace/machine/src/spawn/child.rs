@@ -13,8 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null;
 
-use super::{Spawn, open_files};
-use crate::sandbox::Layout;
+use super::{Enclosure, Spawn, open_files};
 
 /// Environment of a machine's program, complete.
 const ENVIRONMENT: [&str; 2] =
@@ -56,11 +55,12 @@ impl Child {
     pub(super) fn new(spawn: Spawn, stdin: File) -> io::Result<Self> {
         let program = spawn.program.as_os_str();
         let args = spawn.args.iter().map(|arg| arg.as_os_str());
+        let mark = spawn.enclosure.as_ref().and_then(Enclosure::mark);
         Ok(Self {
             stdin,
             program: c_string(program)?,
             args: Strings::new([program].into_iter().chain(args))?,
-            environment: Strings::new(ENVIRONMENT.iter().map(OsStr::new))?,
+            environment: Strings::new(ENVIRONMENT.iter().map(OsStr::new).chain(mark))?,
             spawn,
         })
     }
@@ -78,7 +78,7 @@ impl Child {
     }
 
     fn prepare(&self, in_group: bool) -> io::Result<()> {
-        let Spawn { door, layout, user, .. } = &self.spawn;
+        let Spawn { door, enclosure, user, .. } = &self.spawn;
         if let Some(group) = door.unified.as_ref().filter(|_| !in_group) {
             rustix::io::write(&group.procs, b"0")?;
         }
@@ -91,8 +91,8 @@ impl Child {
         rustix::process::setsid()?;
         rustix::process::chdir(c"/")?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-        if let Some(layout) = layout {
-            layout.enter()?;
+        if let Some(enclosure) = enclosure {
+            enclosure.enter()?;
         }
         if user.switch {
             self.switch_user()?;
@@ -125,13 +125,16 @@ impl Child {
     }
 
     fn switch_user(&self) -> io::Result<()> {
+        let is_root_within = self.spawn.enclosure.as_ref().is_some_and(Enclosure::is_root_within);
         let mut capability = 0;
         // SAFETY: takes no pointers. Ends with EINVAL behind the kernel's last capability.
-        while unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == 0 {
+        while !is_root_within
+            && unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == 0
+        {
             capability += 1;
         }
         let (groups, user) = (&self.spawn.groups, self.spawn.user);
-        let within = self.spawn.layout.as_ref().and_then(Layout::id_within);
+        let within = self.spawn.enclosure.as_ref().and_then(Enclosure::id_within);
         // SAFETY: the pointer and length are those of a living vector of gid_t.
         check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
         let (uid, gid) = within.map_or((user.uid, user.gid), |id| (id, id));

@@ -14,7 +14,7 @@ fn told(program: &str, args: &[&str], out: &Path) -> Spawn {
         user: MachineUser { uid: 0, gid: 0, switch: false },
         groups: Vec::new(),
         door: Door::default(),
-        layout: None,
+        enclosure: None,
         stdout: append_log(out).unwrap(),
         stderr: append_log(out).unwrap(),
     }

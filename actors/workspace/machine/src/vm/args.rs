@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 
-use super::nic;
+use super::{nic, volumes};
 use crate::facts::AcceleratorKind;
 use crate::layer;
 use crate::plan::{CarrierKind, MachinePlan};
@@ -40,6 +40,8 @@ pub(super) struct Fds {
     pub(super) link: RawFd,
     /// The network cable's end, if that is a descriptor.
     pub(super) tap: RawFd,
+    /// Connections to the servers of its volumes.
+    pub(super) volumes: Vec<RawFd>,
 }
 
 /// The emulated processor.
@@ -81,6 +83,11 @@ pub(super) fn command_line(plan: &MachinePlan, machine: &Machine) -> Vec<OsStrin
         let (cable, device) = nic::words(nic, machine.fds.tap);
         line.pair("-netdev", cable);
         line.pair("-device", device);
+    }
+    for (n, fd) in machine.fds.volumes.iter().enumerate() {
+        let tag = volumes::tag(n);
+        line.pair("-chardev", format!("socket,id={tag},fd={fd}"));
+        line.pair("-device", format!("vhost-user-fs-device,chardev={tag},tag={tag}"));
     }
     // `/proc/self/fd` opens the file anew whatever the path's folders permit.
     line.pair("-kernel", format!("/proc/self/fd/{}", machine.fds.kernel));
@@ -137,6 +144,10 @@ fn base(line: &mut Line, plan: &MachinePlan, machine: &Machine) {
     line.pair("-name", format!("guest={}", comma_safe(&plan.tag())));
     line.pair("-uuid", plan.uuid.to_string());
     line.pair("-machine", "microvm,memory-backend=ram,usb=off");
+    // Devices of virtio 1.0, which virtio-fs needs. The others stay what saved memory knows.
+    if !plan.volumes.is_empty() {
+        line.pair("-global", "virtio-mmio.force-legacy=off");
+    }
     let tcg = "tcg,thread=multi,tb-size=64";
     let (accelerator, processor) = match (machine.accelerator, machine.processor) {
         (AcceleratorKind::Kvm, _) => ("kvm", "host"),
@@ -243,10 +254,11 @@ fn kernel_arguments(plan: &MachinePlan, machine: &Machine) -> String {
     format!(
         "quiet panic=-1 console=ttyS0 reboot=t {own} hivekeep.carrier={carrier} \
          hivekeep.root=/dev/vda hivekeep.token_hash={} \
-         hivekeep.machine_id={}{}",
+         hivekeep.machine_id={}{}{}",
         plan.token_hash_hex,
         plan.uuid.simple(),
-        if plan.is_fork { " hivekeep.fork" } else { "" }
+        if plan.is_fork { " hivekeep.fork" } else { "" },
+        if plan.volumes.is_empty() { "" } else { " hivekeep.volumes" }
     )
 }
 
@@ -288,6 +300,7 @@ mod tests {
             initrd: 15,
             link: 16,
             tap: 18,
+            volumes: Vec::new(),
         }
     }
 
@@ -399,6 +412,42 @@ mod tests {
                      id=nic,netdev=net,mac=02:00:00:00:00:01";
         assert_eq!(with.replace(words, ""), without);
         assert!(with.find("virtserialport") < with.find("virtio-net"), "{with}");
+    }
+
+    #[test]
+    fn volumes_come_last_and_change_nothing_for_machines_without() {
+        let mut plan = plan("ws_golden", std::path::Path::new("/r"));
+        let without = line(&plan, AcceleratorKind::Tcg);
+        assert!(!without.contains("force-legacy") && !without.contains("hivekeep.volumes"));
+        let volume = |n: u8, read_only| crate::VolumeMount {
+            folder: format!("/state/v{n}").into(),
+            path: format!("/data/{n}").into(),
+            read_only,
+        };
+        plan.volumes = vec![volume(0, false), volume(1, true)];
+        let machine = Machine {
+            accelerator: AcceleratorKind::Tcg,
+            processor: Processor::Current,
+            tsc_khz: 2_500_000,
+            direct: true,
+            shared_ram: true,
+            incoming: false,
+            fds: Fds { volumes: vec![30, 31], ..fds(&[]) },
+        };
+        let with = text(&command_line(&plan, &machine));
+        let parts = [
+            " -global virtio-mmio.force-legacy=off",
+            " -chardev socket,id=volume0,fd=30 -device vhost-user-fs-device,chardev=volume0,tag=volume0 \
+             -chardev socket,id=volume1,fd=31 -device vhost-user-fs-device,chardev=volume1,tag=volume1",
+            " hivekeep.volumes",
+        ];
+        let rest = parts.iter().fold(with.clone(), |rest, part| {
+            assert!(rest.contains(part), "{part} is not in {with}");
+            rest.replace(part, "")
+        });
+        assert_eq!(rest, without, "saved memory of machines without goes on fitting");
+        // Neither their places on the host nor in the guest are QEMU's business.
+        assert!(!with.contains("/state/") && !with.contains("/data/"), "{with}");
     }
 
     #[test]

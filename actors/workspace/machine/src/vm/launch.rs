@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::args::{self, Fds, Machine, Processor};
 use super::ram::{self, Sealed};
-use super::{VmDriver, control, folders, nic, qmp, tap, vhost};
+use super::{VmDriver, control, folders, nic, qmp, tap, vhost, volumes};
 use crate::cgroup::CgroupLimits;
 use crate::handle::{Endpoint, ProcessId, boot_id};
 use crate::host_env::{HostEnv, Newborn};
@@ -202,10 +202,14 @@ impl Starter {
         if self.host_env.options.cgroup_required {
             group.require()?;
         }
-        let (link_fd, endpoint, helpers) = self.link(user, &mut newborn)?;
+        let (link_fd, endpoint, mut helpers) = self.link(user, &mut newborn)?;
+        let options = &self.host_env.options;
+        let servers = volumes::start(options, plan, user, &group, &mut newborn)?;
+        helpers.extend(servers.iter().map(|server| server.process));
         let groups = self.groups()?;
         let mut inherited = Inherited::default();
-        let fds = inherited.open(plan, self.ram, link_fd)?;
+        let mut fds = inherited.open(plan, self.ram, link_fd)?;
+        fds.volumes = servers.into_iter().map(|server| inherited.add(server.device)).collect();
         let mut listen = vec![fds.qmp, fds.console];
         if plan.carrier == CarrierKind::VirtioSerial {
             listen.push(fds.link);
@@ -228,7 +232,7 @@ impl Starter {
             user,
             groups,
             door: group.door()?,
-            layout: None,
+            enclosure: None,
             stdout: spawn::append_log(&plan.folders.stderr_log())?,
             stderr,
         }
@@ -317,6 +321,7 @@ impl Inherited {
                 }
                 Some(NicEnd::Unplugged | NicEnd::User { .. }) | None => -1,
             },
+            volumes: Vec::new(),
         })
     }
 

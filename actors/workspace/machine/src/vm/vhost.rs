@@ -10,7 +10,6 @@ use super::folders::MachineFolders;
 use crate::handle::ProcessId;
 use crate::host_env::{self, HostEnv, Newborn};
 use crate::options::MachineUser;
-use crate::process::Watcher;
 use crate::spawn::{self, Spawn};
 use crate::{Error, MachinePlan, folders, tools};
 
@@ -63,7 +62,7 @@ pub(super) fn start(
         user,
         groups: Vec::new(),
         door: Default::default(),
-        layout: None,
+        enclosure: None,
         stdout: spawn::append_log(&plan.folders.stderr_log())?,
         stderr: spawn::append_log(&plan.folders.stderr_log())?,
     }
@@ -81,18 +80,5 @@ pub(super) fn start(
                 return Err(Error::io("connect to", &device)(source));
             }
         }
-    }
-}
-
-/// A machine whose helper died cannot be reached any more, and QEMU cannot be given a new one: it
-/// is ended, so that its owner learns of it.
-pub(super) async fn end_with_helper(watcher: Watcher, machine: ProcessId, helper: ProcessId) {
-    let how = watcher.exited(helper).await;
-    if machine.verify().is_err() {
-        return;
-    }
-    tracing::warn!(pid = machine.pid, %how, "vhost-device-vsock ended; ending its machine");
-    if let Err(error) = watcher.kill(machine, Duration::from_secs(10)).await {
-        tracing::error!(pid = machine.pid, %error, "machine without a link");
     }
 }

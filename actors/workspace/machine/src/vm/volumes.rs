@@ -1,0 +1,167 @@
+//! Volumes of a virtual machine: virtio-fs over vhost-user, each served by a `virtiofsd`.
+//!
+//! A server sees one folder: a mount of the volume of its own, in which root's files are the
+//! machine's user's, read-only where the machine may only read. It runs as that user, as root of a
+//! user namespace that has no other; virtiofsd makes its own mount, PID and network namespaces in
+//! that one, takes the folder for its root and confines its system calls. So root of the guest is
+//! root of the volume, as it is in a sandbox, other users of the guest own nothing there, and what
+//! a guest can make of the server is a process without rights on the host.
+//!
+//! QEMU gets a connection, and nobody else can make one: the socket is removed at once. A server
+//! whose connection ends, ends.
+
+mod export;
+
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+pub(crate) use export::Export;
+
+use crate::cgroup::MachineCgroups;
+use crate::handle::ProcessId;
+use crate::host_env::Newborn;
+use crate::options::MachineUser;
+use crate::spawn::{self, Enclosure, Spawn};
+use crate::{CapabilitySupport, Error, MachinePlan, Options, sockets, tools};
+
+pub(crate) const REMEDY: &str =
+    "apt-get install virtiofsd, on Debian 12 apt-get install qemu-system-common";
+
+/// A server that runs, and QEMU's connection to it.
+pub(super) struct Server {
+    pub(super) process: ProcessId,
+    pub(super) device: OwnedFd,
+}
+
+/// Whether machines of this host may have volumes.
+pub(super) fn support(options: &Options) -> CapabilitySupport {
+    if !rustix::process::geteuid().is_root() {
+        return CapabilitySupport::no("only root maps the ids of a mount");
+    }
+    match tools::find(&options.virtiofsd_path, REMEDY) {
+        Ok(_) => CapabilitySupport::Yes,
+        Err(missing) => CapabilitySupport::no(missing.to_string()),
+    }
+}
+
+/// Starts a server for each volume of a plan. `newborn` has those that run, also when one fails.
+pub(super) fn start(
+    options: &Options,
+    plan: &MachinePlan,
+    user: MachineUser,
+    group: &MachineCgroups,
+    newborn: &mut Newborn,
+) -> Result<Vec<Server>, Error> {
+    if plan.volumes.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !user.switch {
+        return Err(Error::BadPlan("only root mounts volumes into machines".into()));
+    }
+    let program = tools::find(&options.virtiofsd_path, REMEDY)?;
+    let mut servers = Vec::with_capacity(plan.volumes.len());
+    for volume in &plan.volumes {
+        let path = plan.folders.volume_socket();
+        let socket = sockets::bind(&path)?;
+        let export = Export::new(&volume.folder, volume.read_only, user, &plan.tag());
+        let export = export.map_err(Error::io("map the ids of", &volume.folder))?;
+        let process = Spawn {
+            program: program.clone(),
+            args: arguments(socket.as_raw_fd()),
+            listen: vec![socket.as_raw_fd()],
+            fds: vec![socket],
+            user,
+            groups: Vec::new(),
+            door: group.door_of_server()?,
+            enclosure: Some(Enclosure::Export(export)),
+            stdout: spawn::append_log(&plan.folders.stderr_log())?,
+            stderr: spawn::append_log(&plan.folders.stderr_log())?,
+        }
+        .start()?;
+        newborn.add(process);
+        // It listens since before it executed, so this waits for nothing.
+        let device = UnixStream::connect(&path).map_err(Error::io("connect to", &path))?.into();
+        std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        servers.push(Server { process, device });
+    }
+    Ok(servers)
+}
+
+/// Command line in the form that both implementations take: Debian 12's in C, later ones in Rust.
+///
+/// `cache=auto`: the guest trusts what it knows of a file for a second. Without a cache it could
+/// not map files for writing, which databases do.
+fn arguments(socket: i32) -> Vec<OsString> {
+    let source = format!("source={}", Path::new(export::FOLDER).display());
+    let fd = format!("--fd={socket}");
+    let words = [&fd, "-o", &source, "-o", "sandbox=namespace", "-o", "cache=auto"];
+    words.map(OsString::from).to_vec()
+}
+
+/// Tag by which the guest names the device of a plan's volume number `n`.
+pub(super) fn tag(n: usize) -> String {
+    format!("{}{n}", crate::VOLUME_TAG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Pid, WaitOptions, waitpid};
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    /// What a shell in the server's place says of it.
+    fn said(folder: &Path, read_only: bool, out: &Path) -> String {
+        let user = MachineUser { uid: 64_779, gid: 64_779, switch: true };
+        let export = Export::new(folder, read_only, user, "hivekeep:tag").unwrap();
+        let script = "id -u; stat -c %u:%g /run/volume/file; (echo x > /run/volume/made) \
+            2>/dev/null && echo wrote; cat /etc/shadow 2>/dev/null || echo no rights; \
+            chown 1 /run/volume/file 2>/dev/null || echo one owner; echo $HIVEKEEP_MACHINE";
+        let process = Spawn {
+            program: "/bin/sh".into(),
+            args: ["-c", script].map(OsString::from).to_vec(),
+            fds: Vec::new(),
+            listen: Vec::new(),
+            user,
+            groups: Vec::new(),
+            door: Default::default(),
+            enclosure: Some(Enclosure::Export(export)),
+            stdout: spawn::append_log(out).unwrap(),
+            stderr: spawn::append_log(out).unwrap(),
+        };
+        let pid = Pid::from_raw(process.start().unwrap().pid);
+        waitpid(pid, WaitOptions::empty()).unwrap();
+        let text = fs::read_to_string(out).unwrap();
+        fs::remove_file(out).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_server_has_its_folder_as_roots_and_no_right_beyond() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root maps ids");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, out) = (dir.path().join("folder"), dir.path().join("out"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        let expected = "0\n0:0\nno rights\none owner\nhivekeep:tag\n";
+        assert_eq!(said(&folder, true, &out), expected);
+        assert!(!folder.join("made").exists());
+        assert_eq!(said(&folder, false, &out), expected.replace("no rights", "wrote\nno rights"));
+        let made = fs::metadata(folder.join("made")).unwrap();
+        assert_eq!((made.uid(), made.gid()), (0, 0), "it is the next machine's too");
+        assert!(!Path::new(export::FOLDER).exists(), "the mount is seen on the host");
+    }
+
+    #[test]
+    fn the_command_line_is_what_both_implementations_take() {
+        let words = arguments(7);
+        let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
+        let line = "--fd=7 -o source=/run/volume -o sandbox=namespace -o cache=auto";
+        assert_eq!(words.join(" "), line);
+    }
+}

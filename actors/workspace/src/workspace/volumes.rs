@@ -1,0 +1,68 @@
+//! A VM's volumes: mounted in its guest once that answers, and what a machine with some cannot do.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_link::{CallTerms, Link, LinkError};
+use hivekeep_machine::{Isolation, VOLUME_TAG};
+use hivekeep_protocol::{GuestCode, MountVolume};
+
+use super::Workspace;
+use crate::{codes, records::Planned};
+
+/// Time for the guest to load its driver and to mount, under emulation.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Has the guest mount what its plan says; what is mounted stays. A sandbox has its volumes from its
+/// start.
+///
+/// # Errors
+/// `volumes_unsupported` where the guest's kernel has no driver, `volume_failed`.
+pub(super) async fn mount(link: &Link, plan: &Planned) -> Result<(), ToolError> {
+    if plan.spec.isolation != Isolation::Vm {
+        return Ok(());
+    }
+    for (n, volume) in plan.volumes.iter().enumerate() {
+        let request = MountVolume {
+            tag: format!("{VOLUME_TAG}{n}"),
+            path: volume.path.clone(),
+            read_only: volume.read_only,
+        };
+        let answer = link.ask(request, CallTerms::at_most(PATIENCE)).await;
+        let is_driver = matches!(
+            &answer,
+            Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported
+        );
+        answer.map_err(|error| {
+            let mut error = hivekeep_link::link_error(error);
+            match error.layer {
+                Layer::Guest if is_driver => {
+                    ToolError::new(Layer::Guest, codes::VOLUMES_UNSUPPORTED, error.message)
+                        .next("run `hivekeep image build base`, whose kernel all machines boot")
+                }
+                Layer::Guest => {
+                    error.message = format!("a volume's folder: {}", error.message);
+                    error.next("choose a path without links and files on it")
+                }
+                _ => error,
+            }
+        })?;
+    }
+    Ok(())
+}
+
+impl Workspace {
+    /// Refuses where there are volumes; `why` is for the caller.
+    ///
+    /// # Errors
+    /// `snapshot_unsupported`.
+    pub(super) fn has_no_volumes(&self, why: &str) -> Result<(), ToolError> {
+        if self.ledger.plan.volumes.is_empty() {
+            return Ok(());
+        }
+        Err(ToolError::new(Layer::Machine, codes::SNAPSHOT_UNSUPPORTED, why).next(
+            "a snapshot of the disk alone is possible; or stop it and start it with an empty list \
+             of volumes",
+        ))
+    }
+}
