@@ -58,6 +58,15 @@ mod sandbox {
     }
 
     #[test]
+    fn commands_run_beside_a_folder_of_the_host() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root maps the owner of a folder");
+        } else if let Some(house) = House::open(Sandbox) {
+            crate::scenes::places::commands_run_beside_a_folder_of_the_host(house);
+        }
+    }
+
+    #[test]
     fn a_crashed_machine_restarts_by_policy() {
         if let Some(house) = House::open_with(Sandbox, "restart_crashed = true") {
             crate::scenes::life::a_crashed_machine_restarts_by_policy(house);
