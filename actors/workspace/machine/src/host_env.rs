@@ -41,6 +41,8 @@ pub struct HostEnv {
 struct Beside {
     tasks: Vec<AbortHandle>,
     processes: Vec<ProcessId>,
+    /// Why this daemon ended the machine without being asked to.
+    ended_for: Option<String>,
 }
 
 impl HostEnv {
@@ -79,7 +81,17 @@ impl HostEnv {
         };
         let folders = handle.folders.clone();
         let tail = tokio::task::spawn_blocking(move || folders::stderr_tail(&folders)).await;
-        MachineExit { how, at: chrono::Utc::now(), stderr_tail: tail.unwrap_or_default() }
+        let mut stderr_tail = tail.unwrap_or_default();
+        let beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        // The last word: what its helpers still said is of no interest then.
+        if let Some(why) =
+            beside.get(&handle.workspace).and_then(|beside| beside.ended_for.as_ref())
+        {
+            stderr_tail.push('\n');
+            stderr_tail.push_str(why);
+        }
+        drop(beside);
+        MachineExit { how, at: chrono::Utc::now(), stderr_tail }
     }
 
     /// Kills the machine, then its helpers, then whatever is left in its cgroup.
@@ -121,16 +133,25 @@ impl HostEnv {
         tasks.push(tokio::spawn(console::keep_trimmed(logs)).abort_handle());
         let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         let processes = std::iter::once(&handle.process).chain(&handle.helpers).copied().collect();
-        let earlier = beside.insert(handle.workspace.clone(), Beside { tasks, processes });
+        let earlier =
+            beside.insert(handle.workspace.clone(), Beside { tasks, processes, ended_for: None });
         drop(beside);
         earlier.into_iter().flat_map(|earlier| earlier.tasks).for_each(|task| task.abort());
+    }
+
+    /// Notes why a machine is about to be ended.
+    pub(super) fn ends_for(&self, workspace: &str, why: String) {
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(beside) = beside.get_mut(workspace) {
+            beside.ended_for = Some(why);
+        }
     }
 
     pub(super) fn end_beside(&self, workspace: &str) {
         let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = beside.remove(workspace);
         drop(beside);
-        if let Some(Beside { tasks, processes }) = ended {
+        if let Some(Beside { tasks, processes, .. }) = ended {
             tasks.iter().for_each(AbortHandle::abort);
             processes.into_iter().for_each(|process| self.watcher.forget(process));
         }

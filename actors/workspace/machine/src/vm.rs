@@ -113,7 +113,7 @@ impl VmDriver {
         let drain = console::drain(folders.console_socket(), folders.console_log());
         let mut tasks = vec![tokio::spawn(drain).abort_handle()];
         for helper in &handle.helpers {
-            let end = helpers::end_with(self.host_env.watcher.clone(), handle.clone(), *helper);
+            let end = helpers::end_with(self.host_env.clone(), handle.clone(), *helper);
             tasks.push(tokio::spawn(end).abort_handle());
         }
         self.host_env.begin_beside(handle, tasks);

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 /// QEMU's packages, which are asked for by need.
-pub(super) const QEMU: [&str; 2] = ["qemu-system-x86", "qemu-utils"];
+pub(super) const QEMU: [&str; 3] = ["qemu-system-x86", "qemu-utils", "qemu-system-common"];
 
 /// Arguments after `install`, in the order in which they are to be tried.
 ///
@@ -101,7 +101,7 @@ qemu-system-data | 1:7.2+dfsg-7+deb12u18 | mirror://debian bookworm/main amd64 P
     #[test]
     fn what_else_is_there_of_qemu_goes_along() {
         let installed = ["qemu-system-data", "qemu-utils", "qemu-of-nowhere"];
-        let tried = variants(&QEMU, &installed, &[BESIDE, DATA].concat());
+        let tried = variants(&QEMU[..2], &installed, &[BESIDE, DATA].concat());
         assert_eq!(tried[1][3], "qemu-system-data=1:7.2+dfsg-7+deb12u18");
         assert_eq!((tried[1].len(), tried[2].len()), (4, 3), "{tried:?}");
     }
