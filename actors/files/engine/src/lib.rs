@@ -15,6 +15,7 @@
 mod codec;
 mod edit;
 mod error;
+mod first_shown;
 mod folders;
 mod glob;
 mod grep;
@@ -29,7 +30,9 @@ mod remove;
 mod rename;
 mod resolve;
 mod root;
+mod unread;
 mod walk;
+mod work_queue;
 mod write;
 
 pub use codec::{MAX_ENCODED_BYTES, decode, encode};
@@ -50,8 +53,8 @@ pub use remove::{PathRemoved, RemovePath};
 pub use rename::{RenamePath, Renamed};
 pub use resolve::{ResolvePath, ResolvedPath};
 pub use root::FileRoot;
-pub use walk::Unread;
+pub use unread::Unread;
 pub use write::{FileVersion, Replaced, WriteText};
 
-/// Asks whether the outcome is still wanted.
-pub type Stop<'s> = &'s (dyn Fn() -> bool + 's);
+/// Asks whether the outcome is still wanted. Several threads ask.
+pub type Stop<'s> = &'s (dyn Fn() -> bool + Sync + 's);
