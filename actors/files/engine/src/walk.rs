@@ -228,8 +228,7 @@ impl Walk<'_> {
     }
 
     fn is_ignored(&self, folder: &Entered, name: &OsString, kind: FileType) -> bool {
-        let by_rules =
-            |rules: &IgnoreRules| rules.exclude(&folder.path.join(name), kind.is_dir());
+        let by_rules = |rules: &IgnoreRules| rules.exclude(&folder.path.join(name), kind.is_dir());
         self.gitignore && (name == ".git" || folder.rules.as_deref().is_some_and(by_rules))
     }
 }

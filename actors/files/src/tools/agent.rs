@@ -119,9 +119,9 @@ pub(crate) enum PatchCheck {
 
 tools! { pub(crate) FAMILY: "agent" for service Files, singleton files;
     read: ReadNumbered => NumberedText = Files::read_numbered {
-        title: "Read numbered lines of a file", effect: Read,
+        title: "Read numbered lines of a file", effect: Read, rate: RateClass::File,
     };
     patch: Patch => Patched = Files::patch {
-        title: "Patch a file", effect: Destroy, risk: Risk::Medium,
+        title: "Patch a file", effect: Destroy, risk: Risk::Medium, rate: RateClass::File,
     };
 }

@@ -76,9 +76,9 @@ pub(crate) struct DirCreated {
 
 tools! { pub(crate) FAMILY: "dir" for service Files, singleton files;
     dir_list: DirList => DirListed = Files::dir_list {
-        title: "List a folder and the paths in it", effect: Read,
+        title: "List a folder and the paths in it", effect: Read, rate: RateClass::File,
     };
     dir_create: DirCreate => DirCreated = Files::dir_create {
-        title: "Make a folder", effect: Idempotent, risk: Risk::Medium,
+        title: "Make a folder", effect: Idempotent, risk: Risk::Medium, rate: RateClass::File,
     };
 }

@@ -82,12 +82,12 @@ pub(crate) struct FileFound {
 
 tools! { pub(crate) FAMILY: "file" for service Files, singleton files;
     file_delete: FileDelete => FileDeleted = Files::file_delete {
-        title: "Delete a file of a place", effect: Destroy, risk: Risk::High,
+        title: "Delete a file of a place", effect: Destroy, risk: Risk::High, rate: RateClass::File,
     };
     file_rename: FileRename => FileRenamed = Files::file_rename {
-        title: "Rename a file of a place", risk: Risk::Medium,
+        title: "Rename a file of a place", risk: Risk::Medium, rate: RateClass::File,
     };
     file_exists: FileExists => FileFound = Files::file_exists {
-        title: "Look for a file of a place", effect: Read,
+        title: "Look for a file of a place", effect: Read, rate: RateClass::File,
     };
 }

@@ -312,32 +312,36 @@ fn is_zero(number: &u64) -> bool {
 tools! { pub(crate) FAMILY: "fs" for service Files, singleton files;
     fs_read: FsRead => FsContent = Files::read {
         name: "fs.read", title: "Read a file of a place", effect: Read,
-        result_budget_bytes: 32 * 1024 * 1024,
+        result_budget_bytes: 32 * 1024 * 1024, rate: RateClass::File,
     };
     fs_write: FsWrite => FsWritten = Files::write {
         name: "fs.write", title: "Write a file of a place", effect: Idempotent, risk: Risk::Medium,
+        rate: RateClass::File,
     };
     fs_list: FsList => FsListed = Files::list {
-        name: "fs.list", title: "List a folder of a place", effect: Read,
+        name: "fs.list", title: "List a folder of a place", effect: Read, rate: RateClass::File,
     };
     fs_create_dir: FsCreateDir => FsPath = Files::create_dir {
         name: "fs.create_dir", title: "Make a folder in a place", effect: Idempotent,
-        risk: Risk::Medium,
+        risk: Risk::Medium, rate: RateClass::File,
     };
     fs_delete: FsDelete => FsPath = Files::delete {
         name: "fs.delete", title: "Delete from a place", effect: Destroy, risk: Risk::High,
-        timeout_secs: 600,
+        timeout_secs: 600, rate: RateClass::File,
     };
     fs_edit: FsEdit => FsEdited = Files::edit {
-        name: "fs.edit", title: "Edit a file of a place", risk: Risk::Medium,
+        name: "fs.edit", title: "Edit a file of a place", risk: Risk::Medium, rate: RateClass::File,
     };
     fs_multi_edit: FsMultiEdit => FsEdited = Files::multi_edit {
         name: "fs.multi_edit", title: "Edit a file of a place several times", risk: Risk::Medium,
+        rate: RateClass::File,
     };
     fs_grep: FsGrep => FsGrepped = Files::grep {
         name: "fs.grep", title: "Search files of a place", effect: Read, timeout_secs: 300,
+        rate: RateClass::File,
     };
     fs_glob: FsGlob => FsGlobbed = Files::glob {
         name: "fs.glob", title: "Find files of a place", effect: Read, timeout_secs: 300,
+        rate: RateClass::File,
     };
 }
