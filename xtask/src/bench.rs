@@ -9,8 +9,10 @@ mod bare;
 mod calls;
 mod client;
 mod create;
+mod day;
 mod figure;
 mod forks;
+mod grep;
 mod host;
 pub(crate) mod house;
 mod journal;
@@ -25,6 +27,7 @@ mod restore;
 mod rig;
 mod swarm;
 mod team;
+mod tree;
 mod vault;
 
 use anyhow::{Result, ensure};
@@ -34,7 +37,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 24] = [
+const FIGURES: [&str; 27] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -59,6 +62,9 @@ const FIGURES: [&str; 24] = [
     "message_delivery_p50",
     "task_roundtrip",
     "swarm_8",
+    "fs_day",
+    "fs_day_workspace",
+    "grep_tree",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -66,7 +72,7 @@ const FIGURES: [&str; 24] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 13] = [
+const GROUPS: [(&[&str], Measure); 15] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -92,6 +98,8 @@ const GROUPS: [(&[&str], Measure); 13] = [
     (&["message_delivery_p50"], team::messages),
     (&["task_roundtrip"], team::tasks),
     (&["swarm_8"], swarm::measure),
+    (&["fs_day", "fs_day_workspace"], day::measure),
+    (&["grep_tree"], grep::measure),
 ];
 
 #[derive(Args)]
