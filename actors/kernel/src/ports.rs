@@ -10,6 +10,7 @@ mod reservation;
 mod tasks;
 mod tools;
 mod vault;
+mod volume_files;
 mod volumes;
 mod workspace_files;
 
@@ -34,6 +35,7 @@ pub use tasks::{
 };
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
+pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, VolumeWish, Volumes};
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 

@@ -45,12 +45,40 @@ pub(crate) fn matcher(pattern: &str) -> Result<GlobMatcher, FileError> {
     } else {
         format!("**/{pattern}")
     };
-    let glob = GlobBuilder::new(&whole).literal_separator(true).build();
+    let glob = GlobBuilder::new(&within_names(&whole)).literal_separator(true).build();
     let glob = glob.map_err(|error| {
         let message = format!("`{pattern}` is not a valid glob pattern: {}", error.kind());
         FileError::new(FileErrorKind::InvalidPattern, message)
     })?;
     Ok(glob.compile_matcher())
+}
+
+/// A pattern whose negated classes (`[!a]`) do not match `/` either: `globset` lets them leave a name.
+fn within_names(pattern: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), pattern.chars().peekable());
+    while let Some(letter) = rest.next() {
+        kept.push(letter);
+        match letter {
+            '\\' => kept.extend(rest.next()),
+            '[' => {
+                let negated = rest.next_if(|next| matches!(next, '!' | '^'));
+                kept.extend(negated);
+                // One that is the first of its class does not end it.
+                kept.extend(rest.next_if_eq(&']'));
+                if negated.is_some() {
+                    kept.push('/');
+                }
+                for letter in rest.by_ref() {
+                    kept.push(letter);
+                    if letter == ']' {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    kept
 }
 
 /// # Errors

@@ -1,16 +1,15 @@
 //! Searching the contents of files by a regular expression, with ripgrep's libraries.
 
 use std::{
+    fs::File,
     io::{self, Read},
     path::Path,
 };
 
-use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt};
-use cap_std::fs::{File, OpenOptions, OpenOptionsExt};
 use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -71,6 +70,8 @@ pub(crate) fn grep(
 ) -> Result<FoundLines, FileError> {
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(asked.ignore_case)
+        // So that a pattern with `^` is looked for in many lines at once.
+        .multi_line(true)
         .line_terminator(Some(b'\n'))
         .size_limit(MAX_PATTERN_BYTES)
         .build(&asked.pattern)
@@ -85,7 +86,7 @@ pub(crate) fn grep(
     if root.dir().metadata(top.as_str()).is_ok_and(|metadata| metadata.is_file()) {
         let (file, _) = read::open(root, &top)?;
         let (mut worker, mut unread) = (Worker::new(run), UnreadPaths::default());
-        worker.search(&file, &path.shown(), &mut unread);
+        worker.search(&file.into_std(), &path.shown(), &mut unread);
         return Ok(worker.told(unread.told()));
     }
     let new = || Worker::new(run);
@@ -93,13 +94,13 @@ pub(crate) fn grep(
     Ok(found.told(unread))
 }
 
-/// Opens a file that the walk came by; `None` when something else stands there by now.
+/// Opens a file that the walk came by, a name of its folder and nothing behind it; `None` when something else
+/// stands there by now.
 fn open(step: &Step<'_>) -> io::Result<Option<File>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(flags).follow(FollowSymlinks::No);
-    let file = step.folder.open_with(step.name, &options)?;
-    Ok(file.metadata()?.is_file().then_some(file))
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = openat(step.folder, step.name, flags | OFlags::CLOEXEC, Mode::empty())?;
+    let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode).is_file();
+    Ok(is_file.then(|| File::from(file)))
 }
 
 /// What a search is for.

@@ -22,8 +22,12 @@ impl FileRoot {
     /// # Errors
     /// As open(2).
     pub fn folder(folder: &Path) -> io::Result<Self> {
-        let dir = Dir::open_ambient_dir(folder, ambient_authority())?;
-        Ok(Self { dir, home: None, replacing: Mutex::default() })
+        Dir::open_ambient_dir(folder, ambient_authority()).map(Self::opened)
+    }
+
+    /// Takes a folder that is open already.
+    pub fn opened(dir: Dir) -> Self {
+        Self { dir, home: None, replacing: Mutex::default() }
     }
 
     /// Opens `/` of a guest, where there is nothing to leave: relative paths begin at the absolute path
@@ -55,7 +59,8 @@ impl FileRoot {
         self.home.is_some()
     }
 
-    pub(crate) fn dir(&self) -> &Dir {
+    /// Handle of the folder.
+    pub fn dir(&self) -> &Dir {
         &self.dir
     }
 
