@@ -1,5 +1,5 @@
-//! Place as an interface: where operations on files run. A folder of the host and a workspace are the two
-//! implementations; whatever else holds files is a third.
+//! Place as an interface: where operations on files run. A folder of the host, a workspace and a volume are
+//! the implementations.
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, Operation};

@@ -1,11 +1,11 @@
-//! Places by name: folders of the configuration, the session's own workspace, its other workspaces.
+//! Places by name: folders of the configuration, volumes, the session's own workspace, its other workspaces.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, Layer, ToolError,
-    ports::{FoundWorkspace, PlaceWorkspace, Places},
+    ports::{FoundWorkspace, PlaceWorkspace, Places, VolumeFiles},
 };
 
 use crate::{
@@ -14,14 +14,17 @@ use crate::{
     host_folder::HostFolder,
     options::SESSION_PLACE,
     session_workspace::{SessionWorkspaces, own},
+    volume_place::{VOLUME_PREFIX, VolumePlace},
     workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
 };
 
-/// All places. A volume is another kind of entry here.
+/// All places.
 pub(crate) struct PlaceTable {
     folders: BTreeMap<String, Arc<HostFolder>>,
     default: String,
     own: SessionWorkspaces,
+    /// Where this daemon has volumes.
+    volumes: Option<Arc<dyn VolumeFiles>>,
 }
 
 impl PlaceTable {
@@ -31,6 +34,7 @@ impl PlaceTable {
         options: &Options,
         room: &hivekeep_kernel::Room,
         own: SessionWorkspaces,
+        volumes: Option<Arc<dyn VolumeFiles>>,
     ) -> Self {
         let folder = |(name, place): (&String, &crate::PlaceOptions)| {
             (name.clone(), Arc::new(HostFolder::new(name, place, room.clone())))
@@ -39,13 +43,14 @@ impl PlaceTable {
         let only = folders.keys().next().filter(|_| folders.len() == 1);
         let default = options.default_place.as_ref().or(only);
         let default = default.map_or(SESSION_PLACE, String::as_str).to_owned();
-        Self { folders, default, own }
+        Self { folders, default, own, volumes }
     }
 
     /// Place of a name, or the default one. The session's own workspace runs then.
     ///
     /// # Errors
-    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace.
+    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace. Whether
+    /// there is a volume of a name is told when it is worked in.
     pub(crate) async fn find(
         &self,
         cx: &CallCx,
@@ -54,6 +59,10 @@ impl PlaceTable {
         let name = name.unwrap_or(&self.default);
         if let Some(folder) = self.folders.get(name) {
             return Ok(folder.clone());
+        }
+        if let (true, Some(volumes)) = (name.starts_with(VOLUME_PREFIX), &self.volumes) {
+            let (name, volumes) = (name.to_owned(), volumes.clone());
+            return Ok(Arc::new(VolumePlace { name, volumes }));
         }
         if name == SESSION_PLACE {
             let FoundWorkspace { id, .. } = self.own.ready(cx).await?;
@@ -72,7 +81,7 @@ impl PlaceTable {
         let shown: String = name.chars().take(80).collect();
         let folders = self.folders.keys().map(|name| format!(", `{name}`"));
         let next = format!(
-            "there are `{SESSION_PLACE}`{} and your workspaces by id or name",
+            "there are `{SESSION_PLACE}`{}, your workspaces by id or name, and `{VOLUME_PREFIX}` with the id or label of a volume",
             folders.collect::<String>(),
         );
         let message = format!("there is no place and no workspace `{shown}`");
