@@ -150,7 +150,8 @@ impl McpHandler {
     async fn turn(&self, tool: &str, context: &RequestContext<RoleServer>) {
         let spec = self.0.core.catalogue.find(tool).map(|entry| entry.info.spec);
         let large = spec.is_some_and(|spec| {
-            spec.rate == RateClass::Default && spec.result_budget_bytes > LARGE_RESULT_BYTES
+            let quick = matches!(spec.rate, RateClass::File | RateClass::Default);
+            quick && spec.result_budget_bytes > LARGE_RESULT_BYTES
         });
         if let (true, Some(ticket)) = (large, context.extensions.get::<Ticket>()) {
             ticket.turn(&context.ct).await;

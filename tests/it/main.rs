@@ -6,6 +6,7 @@ mod backup;
 mod cli;
 mod contract;
 mod daemon;
+mod escapes;
 mod home;
 mod house;
 mod http;

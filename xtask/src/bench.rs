@@ -9,8 +9,10 @@ mod bare;
 mod calls;
 mod client;
 mod create;
+mod day;
 mod figure;
 mod forks;
+mod grep;
 mod host;
 pub(crate) mod house;
 mod journal;
@@ -25,6 +27,7 @@ mod restore;
 mod rig;
 mod swarm;
 mod team;
+mod tree;
 mod vault;
 mod volumes;
 
@@ -35,7 +38,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 25] = [
+const FIGURES: [&str; 28] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -61,6 +64,9 @@ const FIGURES: [&str; 25] = [
     "task_roundtrip",
     "swarm_8",
     "volume_write",
+    "fs_day",
+    "fs_day_workspace",
+    "grep_tree",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -68,7 +74,7 @@ const FIGURES: [&str; 25] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 14] = [
+const GROUPS: [(&[&str], Measure); 16] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -95,6 +101,8 @@ const GROUPS: [(&[&str], Measure); 14] = [
     (&["task_roundtrip"], team::tasks),
     (&["swarm_8"], swarm::measure),
     (&["volume_write"], volumes::measure),
+    (&["fs_day", "fs_day_workspace"], day::measure),
+    (&["grep_tree"], grep::measure),
 ];
 
 #[derive(Args)]

@@ -14,10 +14,6 @@ hivekeep_kernel::codes! {
         next: "Write elsewhere, or set `read_only = false` for the place in the configuration.",
     }
     /// Commands cannot run in the place.
-    PLACE_WITHOUT_COMMANDS = "place_without_commands" {
-        cause: "It is a folder of the host, where no command of a session runs.",
-        next: "Run it in the place `session` or in a workspace.",
-    }
     /// The path leads out of its place.
     OUTSIDE_PLACE = "outside_place" {
         cause: "It has more `..` than folders, or passes a link that leads elsewhere.",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
-    ports::{PlaceFolders, Places, WorkspaceFiles},
+    ports::{PlaceFolders, Places, VolumeFiles, WorkspaceFiles},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, ToolClient};
 
@@ -16,8 +16,8 @@ use crate::{
     tools,
 };
 
-/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`]; offers [`Places`]
-/// and [`PlaceFolders`].
+/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`], uses [`VolumeFiles`];
+/// offers [`Places`] and [`PlaceFolders`].
 pub struct FilesFamily;
 
 impl Family for FilesFamily {
@@ -25,7 +25,8 @@ impl Family for FilesFamily {
 
     const INSTRUCTIONS: &'static str = "\
 - fs.*, dir_*, file_*, read and patch work in a place: a workspace of the session's own that is made when it \
-is needed, another of its workspaces by id or name, or a folder of the host that the operator opened. Results name it.";
+is needed, another of its workspaces by id or name, `volume:LABEL` for a volume, or a folder of the host that the operator \
+opened. Results name it.";
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()
@@ -42,7 +43,8 @@ is needed, another of its workspaces by id or name, or a folder of the host that
             tools: ToolClient::new(daemon.tools.clone()),
             options: options.workspace.clone(),
         };
-        let places = Arc::new(PlaceTable::new(&options, &daemon.room, own));
+        let volumes = daemon.ports.find::<dyn VolumeFiles>();
+        let places = Arc::new(PlaceTable::new(&options, &daemon.room, own, volumes));
         daemon.ports.offer::<dyn Places>(Arc::new(PlacesHandle(places.clone())));
         daemon.ports.offer::<dyn PlaceFolders>(Arc::new(PlacesHandle(places.clone())));
         let files = Arc::new(Files::new(places, options.dag_folder, daemon.ports.clone()));

@@ -1,5 +1,5 @@
-//! Place as an interface: where operations on files run. A folder of the host and a workspace are the two
-//! implementations; whatever else holds files is a third.
+//! Place as an interface: where operations on files run. A folder of the host, a workspace and a volume are
+//! the implementations.
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, Operation};
@@ -16,6 +16,20 @@ pub(crate) struct PlacedPath {
     pub(crate) path: String,
 }
 
+/// Workspace of the commands that work in a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommandHost {
+    /// The place itself.
+    Workspace(WorkspaceId),
+    /// One beside it that mounts it.
+    Beside {
+        /// As `volumes[].volume` of `workspace_create`.
+        source: String,
+        /// True if the place is only read.
+        read_only: bool,
+    },
+}
+
 /// Where files are.
 #[async_trait]
 pub(crate) trait FilePlace: Send + Sync {
@@ -28,16 +42,8 @@ pub(crate) trait FilePlace: Send + Sync {
     /// For a path that makes no sense.
     fn shown(&self, path: &str) -> Result<String, FileError>;
 
-    /// Workspace that it is.
-    fn workspace(&self) -> Option<WorkspaceId> {
-        None
-    }
-
-    /// What a workspace mounts to have it, for one that is none itself: as `volumes[].volume` of
-    /// `workspace_create`, and whether it is only read.
-    fn mountable(&self) -> Option<(String, bool)> {
-        None
-    }
+    /// Where commands run that work in it.
+    fn command_host(&self) -> CommandHost;
 
     /// Runs an operation. Whoever drops the future does not want a search any more; a change is made whole
     /// or not at all.

@@ -16,7 +16,11 @@ use hivekeep_kernel::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::{PlaceOptions, codes, file_place::FilePlace, refuse::refused};
+use crate::{
+    PlaceOptions, codes,
+    file_place::{CommandHost, FilePlace},
+    refuse::refused,
+};
 
 /// Calls that work in one place at a time.
 const MOST_AT_ONCE: usize = 8;
@@ -101,9 +105,9 @@ impl FilePlace for HostFolder {
         Ok(PlacePath::parse(path)?.to_string())
     }
 
-    fn mountable(&self) -> Option<(String, bool)> {
-        let place = MountSource::Place(self.folder.name.clone());
-        Some((place.to_string(), self.folder.read_only))
+    fn command_host(&self) -> CommandHost {
+        let source = MountSource::Place(self.folder.name.clone()).to_string();
+        CommandHost::Beside { source, read_only: self.folder.read_only }
     }
 
     async fn run(&self, _: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {

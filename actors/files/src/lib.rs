@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!  fs.read … patch ─► Files (a service) ─► PlaceTable ─► FilePlace ─┬─ HostFolder: engine on a thread
-//!                                          by name                 └─ WorkspacePlace: engine in the guest
+//!                                          by name                 ├─ WorkspacePlace: engine in the guest
+//!                                                                  └─ VolumePlace: engine on its mount
 //! ```
 //! What is done to files is the file engine's (`hivekeep_file_engine`): no path and no link leads out of a
 //! place, and a write is there whole or not at all, and on the disk when it is answered. A place is a folder
-//! that the operator opened, a workspace of the session's, or the one of its own that is made when a call
-//! needs it.
+//! that the operator opened, a workspace of the session's, the one of its own that is made when a call
+//! needs it, or a volume of its user's.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod place_table;
 mod refuse;
 mod session_workspace;
 mod tools;
+mod volume_place;
 mod without_workspace;
 mod workspace_place;
 

@@ -6,6 +6,8 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::volume_place::VOLUME_PREFIX;
+
 /// Name of the place that is the session's own workspace.
 pub(crate) const SESSION_PLACE: &str = "session";
 
@@ -92,6 +94,9 @@ impl FamilyOptions for Options {
         if self.places.contains_key(SESSION_PLACE) {
             let what = format!("`{SESSION_PLACE}` is the session's own workspace");
             problems.push(("places", what));
+        }
+        if let Some(name) = self.places.keys().find(|name| name.starts_with(VOLUME_PREFIX)) {
+            problems.push(("places", format!("`{name}` is the name of a volume")));
         }
         if hivekeep_file_engine::PlacePath::parse(&format!("./{}", self.dag_folder)).is_err() {
             problems.push(("dag_folder", "it must be a path below the root of a place".to_owned()));

@@ -1,4 +1,4 @@
-//! Places by name: folders of the configuration, the session's own workspace, its other workspaces.
+//! Places by name: folders of the configuration, volumes, the session's own workspace, its other workspaces.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,23 +6,26 @@ use async_trait::async_trait;
 use hivekeep_file_engine::WriteText;
 use hivekeep_kernel::{
     CallCx, Layer, ToolError,
-    ports::{FoundWorkspace, PlaceFolder, PlaceFolders, PlaceWorkspace, Places},
+    ports::{FoundWorkspace, PlaceFolder, PlaceFolders, PlaceWorkspace, Places, VolumeFiles},
 };
 
 use crate::{
     Options, codes,
-    file_place::FilePlace,
+    file_place::{CommandHost, FilePlace},
     host_folder::HostFolder,
     options::SESSION_PLACE,
     session_workspace::{MOUNTED_AT, SessionWorkspaces, own},
+    volume_place::{VOLUME_PREFIX, VolumePlace},
     workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
 };
 
-/// All places. A volume is another kind of entry here.
+/// All places.
 pub(crate) struct PlaceTable {
     folders: BTreeMap<String, Arc<HostFolder>>,
     default: String,
     own: SessionWorkspaces,
+    /// Where this daemon has volumes.
+    volumes: Option<Arc<dyn VolumeFiles>>,
 }
 
 impl PlaceTable {
@@ -32,6 +35,7 @@ impl PlaceTable {
         options: &Options,
         room: &hivekeep_kernel::Room,
         own: SessionWorkspaces,
+        volumes: Option<Arc<dyn VolumeFiles>>,
     ) -> Self {
         let folder = |(name, place): (&String, &crate::PlaceOptions)| {
             (name.clone(), Arc::new(HostFolder::new(name, place, room.clone())))
@@ -40,13 +44,14 @@ impl PlaceTable {
         let only = folders.keys().next().filter(|_| folders.len() == 1);
         let default = options.default_place.as_ref().or(only);
         let default = default.map_or(SESSION_PLACE, String::as_str).to_owned();
-        Self { folders, default, own }
+        Self { folders, default, own, volumes }
     }
 
     /// Place of a name, or the default one. The session's own workspace runs then.
     ///
     /// # Errors
-    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace.
+    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace. Whether
+    /// there is a volume of a name is told when it is worked in.
     pub(crate) async fn find(
         &self,
         cx: &CallCx,
@@ -55,6 +60,10 @@ impl PlaceTable {
         let name = name.unwrap_or(&self.default);
         if let Some(folder) = self.folders.get(name) {
             return Ok(folder.clone());
+        }
+        if let (true, Some(volumes)) = (name.starts_with(VOLUME_PREFIX), &self.volumes) {
+            let (name, volumes) = (name.to_owned(), volumes.clone());
+            return Ok(Arc::new(VolumePlace { name, volumes }));
         }
         if name == SESSION_PLACE {
             let FoundWorkspace { id, .. } = self.own.ready(cx).await?;
@@ -73,7 +82,7 @@ impl PlaceTable {
         let shown: String = name.chars().take(80).collect();
         let folders = self.folders.keys().map(|name| format!(", `{name}`"));
         let next = format!(
-            "there are `{SESSION_PLACE}`{} and your workspaces by id or name",
+            "there are `{SESSION_PLACE}`{}, your workspaces by id or name, and `{VOLUME_PREFIX}` with the id or label of a volume",
             folders.collect::<String>(),
         );
         let message = format!("there is no place and no workspace `{shown}`");
@@ -101,16 +110,14 @@ impl Places for PlacesHandle {
     ) -> Result<PlaceWorkspace, ToolError> {
         let place = cx.guard(self.0.find(cx, place)).await?;
         let name = place.name().to_owned();
-        if let Some(workspace) = place.workspace() {
-            return Ok(PlaceWorkspace { workspace, place: name, root: WORKSPACE_ROOT.to_owned() });
-        }
-        let Some((source, read_only)) = place.mountable() else {
-            let message = format!("commands cannot run in the place `{name}`");
-            return Err(ToolError::new(Layer::Actor, codes::PLACE_WITHOUT_COMMANDS, message)
-                .next(format!("run it in the place `{SESSION_PLACE}` or in a workspace")));
+        let (workspace, root) = match place.command_host() {
+            CommandHost::Workspace(id) => (id, WORKSPACE_ROOT),
+            CommandHost::Beside { source, read_only } => {
+                let beside = cx.guard(self.0.own.beside(cx, &source, read_only)).await?;
+                (beside.id, MOUNTED_AT)
+            }
         };
-        let beside = cx.guard(self.0.own.beside(cx, &source, read_only)).await?;
-        Ok(PlaceWorkspace { workspace: beside.id, place: name, root: MOUNTED_AT.to_owned() })
+        Ok(PlaceWorkspace { workspace, place: name, root: root.to_owned() })
     }
 
     async fn put_program(

@@ -8,7 +8,7 @@ use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, ports::WorkspaceFil
 
 use crate::{
     codes,
-    file_place::FilePlace,
+    file_place::{CommandHost, FilePlace},
     refuse::{refused, refused_by_guest},
 };
 
@@ -32,8 +32,8 @@ impl FilePlace for WorkspacePlace {
         Ok(PlacePath::in_system(WORKSPACE_ROOT, path)?.to_string())
     }
 
-    fn workspace(&self) -> Option<WorkspaceId> {
-        Some(self.id)
+    fn command_host(&self) -> CommandHost {
+        CommandHost::Workspace(self.id)
     }
 
     async fn run(&self, cx: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {

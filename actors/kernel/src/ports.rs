@@ -11,6 +11,7 @@ mod scripts;
 mod tasks;
 mod tools;
 mod vault;
+mod volume_files;
 mod volumes;
 mod workspace_files;
 
@@ -36,7 +37,9 @@ pub use tasks::{
 };
 pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
+pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
+pub use volumes::{AttachedVolume, VolumeWish, Volumes};
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 
 use crate::{Resources, SessionId, ToolError, User};

@@ -58,6 +58,8 @@ pub enum RateClass {
     Create,
     /// Runs commands.
     Exec,
+    /// Reads, searches or changes files.
+    File,
     /// Everything else.
     Default,
 }

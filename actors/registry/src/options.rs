@@ -60,6 +60,10 @@ pub struct RateOptions {
     pub exec_burst: NonZeroU32,
     /// Tokens a minute for calls that run commands.
     pub exec_per_minute: NonZeroU32,
+    /// Tokens in the bucket for calls that read, search or change files: an agent's day has thousands.
+    pub file_burst: NonZeroU32,
+    /// Tokens a minute for calls that read, search or change files.
+    pub file_per_minute: NonZeroU32,
     /// Tokens in the bucket for all other calls.
     pub default_burst: NonZeroU32,
     /// Tokens a minute for all other calls.
@@ -181,6 +185,8 @@ impl Default for RateOptions {
             create_per_minute: count(5),
             exec_burst: count(10),
             exec_per_minute: count(60),
+            file_burst: count(200),
+            file_per_minute: count(6_000),
             default_burst: count(20),
             default_per_minute: count(120),
         }

@@ -1,60 +1,55 @@
-//! `aegis.file.*`: a thin layer over the engine, for the volumes of the session's user.
+//! `aegis.file.*`: a thin layer over the file engine, for the volumes of the session's user.
 
 use std::sync::Arc;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use cap_std::fs::{Dir, Metadata};
+use cap_std::fs::Metadata;
+use hivekeep_file_engine::{
+    ByteRange, FileRoot, ListedFolder, PlacePath, RemovePath, list_folder, make_folder, read_bytes,
+    run, write_bytes,
+};
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 
 use crate::{
     codes,
-    engine::{self, FileRange, FolderNames},
     held::VolumeResult,
     images::free_bytes,
+    refuse::{refused, refused_in},
     tools::{
         Encoding, MAX_FILE_BYTES, VolumeFileDelete, VolumeFileDeleted, VolumeFileEntry,
         VolumeFileList, VolumeFileListed, VolumeFileMade, VolumeFileMkdir, VolumeFileRead,
         VolumeFileText, VolumeFileWrite, VolumeFileWritten,
     },
-    volume_path::VolumePath,
-    volumes::VolumeService,
+    volumes::{VolumeService, failed},
 };
 
-impl VolumeService {
-    /// Works beneath the root of a volume of the session's user.
-    async fn beneath<T: Send + 'static>(
-        &self,
-        cx: &CallCx,
-        volume: &str,
-        path: &str,
-        work: impl FnOnce(&Dir, &VolumePath) -> VolumeResult<T> + Send + 'static,
-    ) -> VolumeResult<T> {
-        let path = VolumePath::parse(path)?;
-        let (_, root) = self.opened(cx, volume).await?;
-        let done = tokio::task::spawn_blocking(move || work(&root, &path)).await;
-        done.map_err(|error| ToolError::internal(format!("a file of a volume: {error}")))?
-    }
+/// Names of one folder that are looked at; a hostile one has more.
+const MAX_NAMES: u64 = 100_000;
 
+impl VolumeService {
     pub(crate) async fn file_list(
         self: Arc<Self>,
         cx: CallCx,
         input: VolumeFileList,
     ) -> VolumeResult<VolumeFileListed> {
         let VolumeFileList { volume_id, path, after, limit } = input;
-        let list = move |root: &Dir, path: &VolumePath| {
-            let FolderNames { entries: mut found, more: more_than_counted } =
-                engine::list(root, path)?;
-            let total = found.len();
-            if let Some(after) = after {
-                found.retain(|(name, _)| *name > after);
-            }
-            let more = found.len() > limit;
-            found.truncate(limit);
-            let next = found.last().filter(|_| more).map(|(name, _)| name.clone());
-            let entries = found.into_iter().map(|(name, metadata)| entry(name, metadata)).collect();
-            Ok(VolumeFileListed { path: path.to_string(), entries, total, more_than_counted, next })
+        let list = move |root: &FileRoot, path: &PlacePath| {
+            let listed = list_folder(root, path, after.as_deref(), limit, MAX_NAMES);
+            let ListedFolder { entries, total, more, more_than_counted } =
+                listed.map_err(refused)?;
+            let next = entries.last_key_value().filter(|_| more).map(|(name, _)| name.clone());
+            Ok(VolumeFileListed {
+                path: path.to_string(),
+                entries: entries
+                    .into_iter()
+                    .map(|(name, metadata)| entry(name, &metadata))
+                    .collect(),
+                total: total as usize,
+                more_than_counted,
+                next,
+            })
         };
-        self.beneath(&cx, &volume_id, &path, list).await
+        self.at(&cx, &volume_id, &path, list).await
     }
 
     pub(crate) async fn file_read(
@@ -63,11 +58,11 @@ impl VolumeService {
         input: VolumeFileRead,
     ) -> VolumeResult<VolumeFileText> {
         let VolumeFileRead { volume_id, path, offset, limit, encoding } = input;
-        let read = move |root: &Dir, path: &VolumePath| {
-            let range = engine::read(root, path, offset, limit)?;
+        let read = move |root: &FileRoot, path: &PlacePath| {
+            let range = read_bytes(root, path, offset, limit).map_err(refused)?;
             shown(path, range, offset, encoding)
         };
-        self.beneath(&cx, &volume_id, &path, read).await
+        self.at(&cx, &volume_id, &path, read).await
     }
 
     pub(crate) async fn file_write(
@@ -87,16 +82,21 @@ impl VolumeService {
                 format!("the content has {} bytes, {MAX_FILE_BYTES} are allowed", content.len());
             return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message));
         }
-        let write = move |root: &Dir, path: &VolumePath| {
-            let replaced = engine::write(root, path, &content)?;
+        let write = move |root: &FileRoot, path: &PlacePath| {
+            if path.split().is_none() {
+                return Err(rootless());
+            }
+            let written = write_bytes(root, path, &content);
+            let replaced = written.map_err(|error| refused_in(error, root.dir()))?;
+            let free = free_bytes(root.dir()).map_err(|error| failed("look at", &error))?;
             Ok(VolumeFileWritten {
                 path: path.to_string(),
                 bytes_written: content.len() as u64,
-                replaced,
-                free_bytes: free_bytes(root).map_err(|error| engine::failed(&error, path, root))?,
+                replaced: replaced.existed,
+                free_bytes: free,
             })
         };
-        self.beneath(&cx, &volume_id, &path, write).await
+        self.at(&cx, &volume_id, &path, write).await
     }
 
     pub(crate) async fn file_delete(
@@ -104,11 +104,15 @@ impl VolumeService {
         cx: CallCx,
         input: VolumeFileDelete,
     ) -> VolumeResult<VolumeFileDeleted> {
-        let remove = |root: &Dir, path: &VolumePath| {
-            engine::remove(root, path)?;
+        let remove = |root: &FileRoot, path: &PlacePath| {
+            if path.split().is_none() {
+                return Err(rootless());
+            }
+            let asked = RemovePath { path: path.to_string(), recursive: true };
+            run(root, &asked.into(), &|| false).map_err(refused)?;
             Ok(VolumeFileDeleted { path: path.to_string(), deleted: true })
         };
-        self.beneath(&cx, &input.volume_id, &input.path, remove).await
+        self.at(&cx, &input.volume_id, &input.path, remove).await
     }
 
     pub(crate) async fn file_mkdir(
@@ -116,38 +120,46 @@ impl VolumeService {
         cx: CallCx,
         input: VolumeFileMkdir,
     ) -> VolumeResult<VolumeFileMade> {
-        let make = |root: &Dir, path: &VolumePath| {
-            Ok(VolumeFileMade { path: path.to_string(), created: engine::make(root, path)? })
+        let make = |root: &FileRoot, path: &PlacePath| {
+            let made = make_folder(root, path);
+            let created = made.map_err(|error| refused_in(error, root.dir()))?;
+            Ok(VolumeFileMade { path: path.to_string(), created })
         };
-        self.beneath(&cx, &input.volume_id, &input.path, make).await
+        self.at(&cx, &input.volume_id, &input.path, make).await
     }
 }
 
-fn entry(name: String, metadata: Option<Metadata>) -> VolumeFileEntry {
-    let kind = match metadata.as_ref().map(Metadata::file_type) {
-        Some(kind) if kind.is_file() => "file",
-        Some(kind) if kind.is_dir() => "folder",
-        Some(kind) if kind.is_symlink() => "link",
+fn rootless() -> ToolError {
+    let message = "the root of a volume cannot be written or deleted";
+    ToolError::new(Layer::Actor, codes::INVALID_PATH, message)
+        .next("name a path relative to the volume's root, with `/` between folders")
+}
+
+fn entry(name: String, metadata: &Metadata) -> VolumeFileEntry {
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => "file",
+        kind if kind.is_dir() => "folder",
+        kind if kind.is_symlink() => "link",
         _ => "other",
     };
-    let modified = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+    let modified_at = metadata.modified().ok().map(|at| at.into_std().into());
     VolumeFileEntry {
         name,
         is_dir: kind == "folder",
         kind,
-        size_bytes: metadata.map_or(0, |metadata| metadata.len()),
-        modified_at: modified.map(|at| at.into_std().into()),
+        size_bytes: metadata.len(),
+        modified_at,
     }
 }
 
 /// A range as text where it is, in the encoding that was asked for.
 fn shown(
-    path: &VolumePath,
-    range: FileRange,
+    path: &PlacePath,
+    range: ByteRange,
     offset: u64,
     asked: Option<Encoding>,
 ) -> VolumeResult<VolumeFileText> {
-    let FileRange { mut bytes, size_bytes } = range;
+    let ByteRange { mut bytes, size_bytes } = range;
     let whole = offset.saturating_add(bytes.len() as u64) >= size_bytes;
     if let (Err(error), true) = (std::str::from_utf8(&bytes), asked != Some(Encoding::Base64))
         && !whole

@@ -7,11 +7,14 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
+use hivekeep_file_engine::FileRoot;
 use hivekeep_kernel::{Layer, ToolError, User, VolumeId, WorkspaceId};
 use hivekeep_runtime::log::Log;
 
 use crate::{
-    Options, codes,
+    Options,
+    beneath::VolumeRoots,
+    codes,
     volume::{Volume, VolumePhase},
 };
 
@@ -27,6 +30,7 @@ pub(crate) struct Held {
     pub(crate) logs: BTreeMap<VolumeId, Log<Volume>>,
     pub(crate) attached: BTreeMap<WorkspaceId, Vec<VolumeId>>,
     uses: BTreeMap<VolumeId, Arc<VolumeUse>>,
+    roots: VolumeRoots,
 }
 
 impl Held {
@@ -64,6 +68,11 @@ impl Held {
     pub(crate) fn turn(&mut self, id: VolumeId) -> Arc<VolumeUse> {
         let new = || Arc::new(VolumeUse(Mutex::new(Some(Instant::now()))));
         self.uses.entry(id).or_insert_with(new).clone()
+    }
+
+    /// Root for work in a volume.
+    pub(crate) fn root(&mut self, id: VolumeId, new: FileRoot) -> Arc<FileRoot> {
+        self.roots.root(id, new)
     }
 
     /// Volumes that are there, whoever owns them.

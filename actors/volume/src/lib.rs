@@ -7,15 +7,16 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod beneath;
 mod changes;
 pub mod codes;
-mod engine;
 mod expiry;
 mod files;
 mod held;
 mod images;
 mod options;
 mod port;
+mod refuse;
 mod support;
 mod tools;
 mod volume;
@@ -25,7 +26,8 @@ mod volumes;
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::Volumes,
+    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
+    ports::{VolumeFiles, Volumes},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
@@ -37,7 +39,7 @@ use volumes::VolumeService;
 const HELD_VOLUMES: &str = "volumes";
 const HELD_MB: &str = "volume_mb";
 
-/// Family of volumes and the files in them. Offers [`Volumes`].
+/// Family of volumes and the files in them. Offers [`Volumes`] and [`VolumeFiles`].
 pub struct VolumeFamily;
 
 impl Family for VolumeFamily {
@@ -60,6 +62,7 @@ workspace_create or workspace_start. aegis.file.* works on its files without a w
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let service = Arc::new(VolumeService::open(daemon, options).await?);
         daemon.ports.offer::<dyn Volumes>(service.clone());
+        daemon.ports.offer::<dyn VolumeFiles>(service.clone());
         let address = daemon.address("volumes", RestartPolicy::ENTITY);
         let expiry = daemon.address("volume-expiry", RestartPolicy::ENTITY);
         Ok(Mounted::default()

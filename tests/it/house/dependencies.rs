@@ -77,7 +77,7 @@ const RULES: [Rule; 22] = [
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
     Rule {
         name: "hivekeep-volume",
-        house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
+        house: &[KERNEL, STORE, RUNTIME, TREES, FILE_ENGINE, TESTKIT],
         others: None,
     },
     Rule { name: MANIFEST, house: &[KERNEL], others: None },

@@ -67,6 +67,11 @@ impl FileError {
     pub fn new(kind: FileErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), edit: None, occurrences: None, size_bytes: None }
     }
+
+    /// Whether there was no room for it.
+    pub fn is_no_space(&self) -> bool {
+        self.kind == FileErrorKind::NoSpace
+    }
 }
 
 /// Error for a failed system call on `path`.

@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags, fsync, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::{FileError, FileRoot, error::failed};
+use crate::{FileError, FileRoot, PlacePath, error::failed};
 
 /// Makes a folder and those that it is in; each that was made is on the disk. One that exists is left as
 /// it is.
@@ -24,29 +24,36 @@ pub struct FolderMade;
 /// # Errors
 /// As [`failed`].
 pub(crate) fn make(root: &FileRoot, asked: &MakeFolder) -> Result<FolderMade, FileError> {
-    let path = root.path(&asked.path)?;
-    let settled = root.settled(&path)?;
-    // A link to a folder that is there.
-    let settled = root.followed(&settled).unwrap_or(settled);
-    make_all(root, settled.as_str()).map_err(|error| failed(&error, &path))?;
-    Ok(FolderMade)
+    make_folder(root, &root.path(&asked.path)?).map(|_was_there| FolderMade)
 }
 
-/// As [`make`], for the folder of a file.
-pub(crate) fn make_all(in_root: &FileRoot, path: &str) -> io::Result<()> {
+/// Makes a folder and those that it is in, as [`MakeFolder`] does; false if it was there.
+///
+/// # Errors
+/// Those of a path; `NotADirectory` where a file stands.
+pub fn make_folder(root: &FileRoot, path: &PlacePath) -> Result<bool, FileError> {
+    let settled = root.settled(path)?;
+    // A link to a folder that is there.
+    let settled = root.followed(&settled).unwrap_or(settled);
+    make_all(root, settled.as_str()).map_err(|error| failed(&error, path))
+}
+
+/// As [`make_folder`], for the folder of a file.
+pub(crate) fn make_all(in_root: &FileRoot, path: &str) -> io::Result<bool> {
     let root = in_root.dir();
+    let mut made = false;
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
     for prefix in ends.map(|end| &path[..end]).filter(|prefix| !prefix.is_empty()) {
-        match root.create_dir(prefix) {
-            Ok(()) => {
-                in_root.give(&opened(&root.open_dir(prefix)?)?)?;
-                sync(&parent(root, prefix)?)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+        made = match root.create_dir(prefix) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            made => made.map(|()| true)?,
+        };
+        if made {
+            in_root.give(&opened(&root.open_dir(prefix)?)?)?;
+            sync(&parent(root, prefix)?)?;
         }
     }
-    if root.metadata(path)?.is_dir() { Ok(()) } else { Err(Errno::NOTDIR.into()) }
+    if root.metadata(path)?.is_dir() { Ok(made) } else { Err(Errno::NOTDIR.into()) }
 }
 
 fn parent(root: &Dir, prefix: &str) -> io::Result<Dir> {

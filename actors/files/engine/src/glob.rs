@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     FileError, FileErrorKind, FileRoot, Stop, Unread,
-    walk::{self, MAX_SHOWN_BYTES},
+    first_shown::FirstShown,
+    unread::UnreadPaths,
+    walk::{self, MAX_SHOWN_BYTES, Step, Visit},
 };
 
 /// Finds everything but folders below a folder whose path from there fits a pattern: `*` and `?` stay
@@ -25,7 +27,7 @@ pub struct GlobFiles {
 /// Paths that fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundPaths {
-    /// In the order of the walk; bytes that are not UTF-8 are replaced.
+    /// In order of the paths, name by name; bytes that are not UTF-8 are replaced.
     pub paths: Vec<String>,
     /// Number of all that fit.
     pub total: u64,
@@ -43,12 +45,40 @@ pub(crate) fn matcher(pattern: &str) -> Result<GlobMatcher, FileError> {
     } else {
         format!("**/{pattern}")
     };
-    let glob = GlobBuilder::new(&whole).literal_separator(true).build();
+    let glob = GlobBuilder::new(&within_names(&whole)).literal_separator(true).build();
     let glob = glob.map_err(|error| {
         let message = format!("`{pattern}` is not a valid glob pattern: {}", error.kind());
         FileError::new(FileErrorKind::InvalidPattern, message)
     })?;
     Ok(glob.compile_matcher())
+}
+
+/// A pattern whose negated classes (`[!a]`) do not match `/` either: `globset` lets them leave a name.
+fn within_names(pattern: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), pattern.chars().peekable());
+    while let Some(letter) = rest.next() {
+        kept.push(letter);
+        match letter {
+            '\\' => kept.extend(rest.next()),
+            '[' => {
+                let negated = rest.next_if(|next| matches!(next, '!' | '^'));
+                kept.extend(negated);
+                // One that is the first of its class does not end it.
+                kept.extend(rest.next_if_eq(&']'));
+                if negated.is_some() {
+                    kept.push('/');
+                }
+                for letter in rest.by_ref() {
+                    kept.push(letter);
+                    if letter == ']' {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    kept
 }
 
 /// # Errors
@@ -58,19 +88,35 @@ pub(crate) fn glob(
     asked: &GlobFiles,
     stop: Stop<'_>,
 ) -> Result<FoundPaths, FileError> {
-    let matcher = matcher(&asked.pattern)?;
+    let matcher = &matcher(&asked.pattern)?;
     let top = root.followed(&root.path(&asked.path)?)?;
-    let (mut paths, mut shown_bytes, mut total) = (Vec::new(), 0, 0);
-    let unread = walk::walk(root.dir(), &top, asked.gitignore, stop, |step, _| {
-        if step.kind.is_dir() || !matcher.is_match(step.below) {
+    let (found, unread) = walk::walk(root.dir(), &top, asked.gitignore, stop, || Finder {
+        matcher,
+        first: FirstShown::new(asked.limit, MAX_SHOWN_BYTES),
+        total: 0,
+    })?;
+    Ok(FoundPaths { paths: found.first.shown(), total: found.total, unread })
+}
+
+struct Finder<'f> {
+    matcher: &'f GlobMatcher,
+    first: FirstShown,
+    total: u64,
+}
+
+impl Visit for Finder<'_> {
+    fn visit(&mut self, step: &Step<'_>, _: &mut UnreadPaths) {
+        if !self.matcher.is_match(step.below) {
             return;
         }
-        total += 1;
-        if paths.len() < asked.limit && shown_bytes < MAX_SHOWN_BYTES {
-            let path = step.path.to_string_lossy().into_owned();
-            shown_bytes += path.len();
-            paths.push(path);
+        self.total += 1;
+        if self.first.wants(step.path) {
+            self.first.add(step.path, vec![step.path.to_string_lossy().into_owned()]);
         }
-    })?;
-    Ok(FoundPaths { paths, total, unread })
+    }
+
+    fn join(&mut self, other: Self) {
+        self.total += other.total;
+        self.first.join(other.first);
+    }
 }

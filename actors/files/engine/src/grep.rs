@@ -1,20 +1,23 @@
 //! Searching the contents of files by a regular expression, with ripgrep's libraries.
 
 use std::{
+    fs::File,
     io::{self, Read},
     path::Path,
 };
 
-use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt};
-use cap_std::fs::{File, OpenOptions, OpenOptionsExt};
+use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FileError, FileErrorKind, FileRoot, Stop, Unread, glob, read,
-    walk::{self, Step},
+    FileError, FileErrorKind, FileRoot, Stop, Unread,
+    first_shown::FirstShown,
+    glob, read,
+    unread::UnreadPaths,
+    walk::{self, Step, Visit},
 };
 
 /// Size of a line that is shown; the rest of it is cut.
@@ -46,7 +49,7 @@ pub struct GrepFiles {
 /// Lines that a search found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundLines {
-    /// `path:line:content`, in the order of the walk.
+    /// `path:line:content`, in order of the paths, name by name.
     pub shown: Vec<String>,
     /// Number of all lines that match.
     pub total: u64,
@@ -67,6 +70,8 @@ pub(crate) fn grep(
 ) -> Result<FoundLines, FileError> {
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(asked.ignore_case)
+        // So that a pattern with `^` is looked for in many lines at once.
+        .multi_line(true)
         .line_terminator(Some(b'\n'))
         .size_limit(MAX_PATTERN_BYTES)
         .build(&asked.pattern)
@@ -75,69 +80,95 @@ pub(crate) fn grep(
             FileError::new(FileErrorKind::InvalidPattern, message)
         })?;
     let only = asked.glob.as_deref().map(glob::matcher).transpose()?;
-    let searcher = SearcherBuilder::new()
-        .line_number(true)
-        .binary_detection(BinaryDetection::quit(0))
-        .heap_limit(Some(MAX_HEAP_BYTES))
-        .build();
-    let found = FoundLines::default();
-    let mut run = Run { matcher, searcher, limit: asked.limit, stop, shown_bytes: 0, found };
+    let run = Run { matcher: &matcher, only: only.as_ref(), limit: asked.limit, stop };
     let path = root.path(&asked.path)?;
     let top = root.followed(&path)?;
     if root.dir().metadata(top.as_str()).is_ok_and(|metadata| metadata.is_file()) {
         let (file, _) = read::open(root, &top)?;
-        let mut unread = Unread::default();
-        run.search(&file, &path.shown(), &mut unread);
-        run.found.unread = unread;
-        return Ok(run.found);
+        let (mut worker, mut unread) = (Worker::new(run), UnreadPaths::default());
+        worker.search(&file.into_std(), &path.shown(), &mut unread);
+        return Ok(worker.told(unread.told()));
     }
-    let unread = walk::walk(root.dir(), &top, asked.gitignore, stop, |step, unread| {
-        let fits = only.as_ref().is_none_or(|glob| glob.is_match(step.below));
+    let new = || Worker::new(run);
+    let (found, unread) = walk::walk(root.dir(), &top, asked.gitignore, stop, new)?;
+    Ok(found.told(unread))
+}
+
+/// Opens a file that the walk came by, a name of its folder and nothing behind it; `None` when something else
+/// stands there by now.
+fn open(step: &Step<'_>) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = openat(step.folder, step.name, flags | OFlags::CLOEXEC, Mode::empty())?;
+    let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode).is_file();
+    Ok(is_file.then(|| File::from(file)))
+}
+
+/// What a search is for.
+#[derive(Clone, Copy)]
+struct Run<'s> {
+    matcher: &'s RegexMatcher,
+    only: Option<&'s GlobMatcher>,
+    limit: usize,
+    stop: Stop<'s>,
+}
+
+/// One of the workers of a search, and what it found.
+struct Worker<'s> {
+    run: Run<'s>,
+    searcher: Searcher,
+    first: FirstShown,
+    /// Counts; what is shown and unread comes at the end.
+    found: FoundLines,
+}
+
+impl<'s> Worker<'s> {
+    fn new(run: Run<'s>) -> Self {
+        let searcher = SearcherBuilder::new()
+            .line_number(true)
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(MAX_HEAP_BYTES))
+            .build();
+        let first = FirstShown::new(run.limit, MAX_SHOWN_BYTES);
+        Self { run, searcher, first, found: FoundLines::default() }
+    }
+
+    fn search(&mut self, file: &File, path: &Path, unread: &mut UnreadPaths) {
+        let before = self.found.total;
+        let reader = Stoppable { file, stop: self.run.stop };
+        let (shows, found) = (self.first.wants(path), &mut self.found);
+        let (lines, bytes) = (Vec::new(), 0);
+        let mut sink = LineSink { path, shows, first: &self.first, lines, bytes, found };
+        if let Err(error) = self.searcher.search_reader(self.run.matcher, reader, &mut sink) {
+            unread.add(path, error);
+        }
+        let lines = sink.lines;
+        self.first.add(path, lines);
+        self.found.files += u64::from(self.found.total > before);
+    }
+
+    fn told(self, unread: Unread) -> FoundLines {
+        FoundLines { shown: self.first.shown(), unread, ..self.found }
+    }
+}
+
+impl Visit for Worker<'_> {
+    fn visit(&mut self, step: &Step<'_>, unread: &mut UnreadPaths) {
+        let fits = self.run.only.is_none_or(|glob| glob.is_match(step.below));
         if !step.kind.is_file() || !fits {
             return;
         }
         match open(step) {
-            Ok(Some(file)) => run.search(&file, step.path, unread),
+            Ok(Some(file)) => self.search(&file, step.path, unread),
             Ok(None) => {}
             Err(error) => unread.add(step.path, error),
         }
-    })?;
-    run.found.unread = unread;
-    Ok(run.found)
-}
+    }
 
-/// Opens a file that the walk came by; `None` when something else stands there by now.
-fn open(step: &Step<'_>) -> io::Result<Option<File>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(flags).follow(FollowSymlinks::No);
-    let file = step.folder.open_with(step.name, &options)?;
-    Ok(file.metadata()?.is_file().then_some(file))
-}
-
-struct Run<'s> {
-    matcher: RegexMatcher,
-    searcher: Searcher,
-    limit: usize,
-    stop: Stop<'s>,
-    shown_bytes: usize,
-    found: FoundLines,
-}
-
-impl Run<'_> {
-    fn search(&mut self, file: &File, path: &Path, unread: &mut Unread) {
-        let before = self.found.total;
-        let reader = Stoppable { file, stop: self.stop };
-        let mut sink = LineSink {
-            path,
-            limit: self.limit,
-            shown_bytes: &mut self.shown_bytes,
-            found: &mut self.found,
-        };
-        if let Err(error) = self.searcher.search_reader(&self.matcher, reader, &mut sink) {
-            unread.add(path, error);
-        }
-        self.found.files += u64::from(self.found.total > before);
+    fn join(&mut self, other: Self) {
+        self.first.join(other.first);
+        self.found.total += other.found.total;
+        self.found.files += other.found.files;
+        self.found.binary += other.found.binary;
     }
 }
 
@@ -155,8 +186,11 @@ impl Read for Stoppable<'_> {
 
 struct LineSink<'s> {
     path: &'s Path,
-    limit: usize,
-    shown_bytes: &'s mut usize,
+    /// Whether lines of this file may be shown.
+    shows: bool,
+    first: &'s FirstShown,
+    lines: Vec<String>,
+    bytes: usize,
     found: &'s mut FoundLines,
 }
 
@@ -164,17 +198,16 @@ impl Sink for LineSink<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
-        let lines = &mut *self.found;
-        lines.total += 1;
-        if lines.shown.len() < self.limit && *self.shown_bytes < MAX_SHOWN_BYTES {
+        self.found.total += 1;
+        if self.shows && !self.first.is_enough(self.lines.len(), self.bytes) {
             let content = found.bytes().trim_ascii_end();
             let cut = &content[..content.len().min(MAX_LINE_BYTES)];
             let more = if cut.len() < content.len() { " […]" } else { "" };
             let (path, text) = (self.path.display(), String::from_utf8_lossy(cut));
             let number = found.line_number().unwrap_or_default();
             let line = format!("{path}:{number}:{text}{more}");
-            *self.shown_bytes += line.len();
-            lines.shown.push(line);
+            self.bytes += line.len();
+            self.lines.push(line);
         }
         Ok(true)
     }

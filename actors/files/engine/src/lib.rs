@@ -15,6 +15,7 @@
 mod codec;
 mod edit;
 mod error;
+mod first_shown;
 mod folders;
 mod glob;
 mod grep;
@@ -29,7 +30,9 @@ mod remove;
 mod rename;
 mod resolve;
 mod root;
+mod unread;
 mod walk;
+mod work_queue;
 mod write;
 
 pub use codec::{MAX_ENCODED_BYTES, decode, encode};
@@ -37,21 +40,21 @@ pub use edit::{
     EditFileText, EditOutcome, EditPreview, EditedText, MAX_EDIT_BYTES, Occurrences, TextEdit,
 };
 pub use error::{FileError, FileErrorKind};
-pub use folders::{FolderMade, MakeFolder};
+pub use folders::{FolderMade, MakeFolder, make_folder};
 pub use glob::{FoundPaths, GlobFiles};
 pub use grep::{FoundLines, GrepFiles};
 pub use lines::{NumberedLines, ReadLines};
-pub use list::{FolderPage, ListEntry, ListNames};
+pub use list::{FolderPage, ListEntry, ListNames, ListedFolder, list_folder};
 pub use look::{LookAt, LookedAt};
 pub use operation::{FileEffect, FileOperation, FileOutcome, Operation, run};
 pub use place_path::PlacePath;
-pub use read::{ReadText, TextRange};
+pub use read::{ByteRange, ReadText, TextRange, read_bytes};
 pub use remove::{PathRemoved, RemovePath};
 pub use rename::{RenamePath, Renamed};
 pub use resolve::{ResolvePath, ResolvedPath};
 pub use root::FileRoot;
-pub use walk::Unread;
-pub use write::{FileVersion, Replaced, WriteText};
+pub use unread::Unread;
+pub use write::{FileVersion, Replaced, WriteText, write_bytes};
 
-/// Asks whether the outcome is still wanted.
-pub type Stop<'s> = &'s (dyn Fn() -> bool + 's);
+/// Asks whether the outcome is still wanted. Several threads ask.
+pub type Stop<'s> = &'s (dyn Fn() -> bool + Sync + 's);

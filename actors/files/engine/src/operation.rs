@@ -129,7 +129,7 @@ impl FileOperation {
         let shown =
             |shown: usize, total: u64, limit: usize| shown <= limit && shown as u64 <= total;
         let named = |unread: &Unread| {
-            unread.named.len() <= walk::MAX_NAMED && unread.named.len() as u64 <= unread.total
+            unread.named.len() <= unread::MAX_NAMED && unread.named.len() as u64 <= unread.total
         };
         match (self, outcome) {
             (Self::ReadText(asked), FileOutcome::ReadText(read)) => {

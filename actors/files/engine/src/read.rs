@@ -71,18 +71,40 @@ pub(crate) fn not_text(path: &PlacePath, size_bytes: u64) -> FileError {
     FileError { size_bytes: Some(size_bytes), ..error }
 }
 
+/// Range of bytes of a file.
+#[derive(Debug)]
+pub struct ByteRange {
+    /// Bytes.
+    pub bytes: Vec<u8>,
+    /// Size of the file.
+    pub size_bytes: u64,
+}
+
+/// Reads at most `limit` bytes of any content, from `offset` on.
+///
+/// # Errors
+/// `NotAFile`, `IsADirectory`, and those of a path.
+pub fn read_bytes(
+    root: &FileRoot,
+    path: &PlacePath,
+    offset: u64,
+    limit: u64,
+) -> Result<ByteRange, FileError> {
+    let (mut file, metadata) = open(root, path)?;
+    let io = |error| failed(&error, path);
+    let (mut bytes, size_bytes) = (Vec::new(), metadata.len());
+    file.seek(SeekFrom::Start(offset.min(size_bytes))).map_err(io)?;
+    file.take(limit).read_to_end(&mut bytes).map_err(io)?;
+    Ok(ByteRange { bytes, size_bytes })
+}
+
 /// # Errors
 /// `NotText` for bytes that are not text, and as [`open`].
 pub(crate) fn text(root: &FileRoot, asked: &ReadText) -> Result<TextRange, FileError> {
     let path = &root.path(&asked.path)?;
-    let (mut file, metadata) = open(root, path)?;
-    let io = |error| failed(&error, path);
-    let size_bytes = metadata.len();
-    let offset = asked.offset.min(size_bytes);
     let limit = asked.limit.clamp(LEAST_BYTES, MAX_EDIT_BYTES + 1);
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(offset)).map_err(io)?;
-    file.take(limit).read_to_end(&mut bytes).map_err(io)?;
+    let ByteRange { bytes, size_bytes } = read_bytes(root, path, asked.offset, limit)?;
+    let offset = asked.offset.min(size_bytes);
     let whole = offset + bytes.len() as u64 >= size_bytes;
     let begin = if offset == 0 {
         0

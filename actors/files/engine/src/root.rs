@@ -36,8 +36,12 @@ impl FileRoot {
         let folder = dir.dir_metadata()?;
         let (uid, gid) = (Uid::from_raw(folder.uid()), Gid::from_raw(folder.gid()));
         let another = geteuid().is_root() && (uid, gid) != (geteuid(), getegid());
-        let owner = another.then_some((uid, gid));
-        Ok(Self { dir, home: None, owner, replacing: Mutex::default() })
+        Ok(Self { owner: another.then_some((uid, gid)), ..Self::opened(dir) })
+    }
+
+    /// Takes a folder that is open already. What is made in it belongs to the process's user.
+    pub fn opened(dir: Dir) -> Self {
+        Self { dir, home: None, owner: None, replacing: Mutex::default() }
     }
 
     /// Opens `/` of a guest, where there is nothing to leave: relative paths begin at the absolute path
@@ -80,7 +84,8 @@ impl FileRoot {
         }
     }
 
-    pub(crate) fn dir(&self) -> &Dir {
+    /// Handle of the folder.
+    pub fn dir(&self) -> &Dir {
         &self.dir
     }
 

@@ -1,28 +1,36 @@
-//! Depth-first walk over a tree by handles: no link is followed, and memory is bounded by the largest
-//! folder and a number of open folders.
+//! Parallel walk over a tree by handles: no link is followed, and memory is bounded by a number of names
+//! and of open folders.
 
 use std::{
     ffi::OsString,
+    num::NonZero,
     path::{Path, PathBuf},
-    vec::IntoIter,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
 };
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, FileType, MetadataExt};
-use ignore::gitignore::Gitignore;
 use rustix::fs::{FsWord, fstatfs};
-use serde::{Deserialize, Serialize};
 
-use crate::{FileError, PlacePath, Stop, error::failed, ignored};
+use crate::{
+    FileError, PlacePath, Stop, Unread, error::failed, ignored::IgnoreRules, unread::UnreadPaths,
+    work_queue::WorkQueue,
+};
 
 /// Folders below one another that are entered.
 const MAX_DEPTH: usize = 256;
 /// Names that are held at a time, of all folders on the way.
 const MAX_NAMES: usize = 1_000_000;
-/// Unreadable paths that are named; the others are counted.
-pub(crate) const MAX_NAMED: usize = 20;
 /// Size of everything that an answer of a walk shows.
 pub(crate) const MAX_SHOWN_BYTES: usize = 1024 * 1024;
+/// Workers of one walk; fewer where there are fewer processors.
+const MAX_WORKERS: usize = 4;
+/// Files of one folder that a worker takes at a time.
+const FILES_AT_A_TIME: usize = 32;
 
 /// File systems in which the kernel shows itself: to search them finds nobody's files, has no end, and can
 /// act on the machine.
@@ -39,25 +47,15 @@ const KERNELS_OWN: [FsWord; 10] = [
     0x6265_6570, // configfs
 ];
 
-/// Paths that could not be read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unread {
-    /// The first ones, each with the reason.
-    pub named: Vec<String>,
-    /// Number of all.
-    pub total: u64,
+/// What a worker of a walk does with each thing that is no folder, and what it has found.
+pub(crate) trait Visit: Send {
+    /// Comes by a thing that is no folder.
+    fn visit(&mut self, step: &Step<'_>, unread: &mut UnreadPaths);
+    /// Takes over what another worker found.
+    fn join(&mut self, other: Self);
 }
 
-impl Unread {
-    pub(crate) fn add(&mut self, path: &Path, why: impl std::fmt::Display) {
-        self.total += 1;
-        if self.named.len() < MAX_NAMED {
-            self.named.push(format!("{}: {why}", path.display()));
-        }
-    }
-}
-
-/// File or folder that a walk came by.
+/// Thing that a walk came by.
 pub(crate) struct Step<'w> {
     /// Folder that it is in.
     pub(crate) folder: &'w Dir,
@@ -69,113 +67,178 @@ pub(crate) struct Step<'w> {
     pub(crate) kind: FileType,
 }
 
-struct Level {
-    folder: Dir,
+/// Folder that was entered. It is closed when nothing of it is left to be done.
+struct Entered {
+    dir: Dir,
     /// File system that it is on.
     device: u64,
     path: PathBuf,
-    names: IntoIter<(OsString, FileType)>,
-    ignored: Option<Gitignore>,
+    depth: usize,
+    rules: Option<Arc<IgnoreRules>>,
 }
 
-/// Calls `visit` with everything below `top` in order of the names, with folders before what is in them.
-/// With `gitignore`, what the `.gitignore` files below `top` exclude is left out, and `.git`. Ends when
-/// `stop` fires.
+enum Work {
+    Folder(Arc<Entered>, OsString),
+    Files(Arc<Entered>, Vec<(OsString, FileType)>),
+}
+
+struct Walk<'w> {
+    top: PathBuf,
+    gitignore: bool,
+    stop: Stop<'w>,
+    queue: WorkQueue<Work>,
+    /// Names that are held.
+    held: AtomicUsize,
+}
+
+/// Has workers visit everything but folders below `top`, in no order. With `gitignore`, what the
+/// `.gitignore` files below `top` exclude is left out, and `.git`. Ends when `stop` fires.
 ///
 /// # Errors
 /// As [`failed`], for `top` itself. What else cannot be read is in the result.
-pub(crate) fn walk(
+pub(crate) fn walk<V: Visit>(
     root: &Dir,
     top: &PlacePath,
     gitignore: bool,
     stop: Stop<'_>,
-    mut visit: impl FnMut(&Step<'_>, &mut Unread),
-) -> Result<Unread, FileError> {
-    let mut unread = Unread::default();
-    let folder = root.open_dir(top.as_str()).map_err(|error| failed(&error, top))?;
-    let path = top.shown();
-    let top = path.clone();
-    let device = folder.dir_metadata().map_or(0, |metadata| metadata.dev());
-    let mut levels = vec![level(folder, device, path, gitignore, MAX_NAMES, &mut unread)];
-    while let Some(here) = levels.last_mut() {
-        if stop() {
-            break;
-        }
-        let Some((name, kind)) = here.names.next() else {
-            levels.pop();
-            continue;
+    new: impl Fn() -> V,
+) -> Result<(V, Unread), FileError> {
+    let dir = root.open_dir(top.as_str()).map_err(|error| failed(&error, top))?;
+    let (queue, top) = (WorkQueue::of(Vec::new()), top.shown());
+    let walk = Walk { top: top.clone(), gitignore, stop, queue, held: AtomicUsize::new(0) };
+    let (mut found, mut unread) = (new(), UnreadPaths::default());
+    let device = device(&dir);
+    walk.enter(Entered { dir, device, path: top, depth: 1, rules: None }, &mut unread);
+    let work = |mut found: V| {
+        let mut unread = UnreadPaths::default();
+        walk.work(&mut found, &mut unread);
+        (found, unread)
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let start = |_| {
+            let found = new();
+            thread::Builder::new().spawn_scoped(scope, move || work(found))
         };
-        let path = here.path.join(&name);
-        let is_dir = kind.is_dir();
-        if gitignore {
-            let rules = levels.iter().filter_map(|level| level.ignored.as_ref());
-            if name == ".git" || ignored::is_ignored(rules, &path, is_dir) {
-                continue;
+        // Where no thread can be had, there are fewer.
+        let others: Vec<_> = (1..workers()).map_while(|nth| start(nth).ok()).collect();
+        walk.work(&mut found, &mut unread);
+        for other in others {
+            match other.join() {
+                Ok((others_found, others_unread)) => {
+                    found.join(others_found);
+                    unread.join(others_unread);
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        let depth = levels.len();
-        let Some(here) = levels.last() else { break };
-        let below = path.strip_prefix(&top).unwrap_or(&path);
-        visit(&Step { folder: &here.folder, name: &name, path: &path, below, kind }, &mut unread);
-        if !is_dir {
-            continue;
-        }
-        if depth >= MAX_DEPTH {
-            unread.add(&path, format!("is below {MAX_DEPTH} folders"));
-            continue;
-        }
-        match here.folder.open_dir_nofollow(&name) {
-            Ok(folder) => {
-                let device = folder.dir_metadata().map_or(0, |metadata| metadata.dev());
-                if device != here.device && is_kernels_own(&folder) {
-                    unread.add(&path, "is the kernel's");
-                    continue;
+    });
+    Ok((found, unread.told()))
+}
+
+fn workers() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).min(MAX_WORKERS)
+}
+
+impl Walk<'_> {
+    fn work<V: Visit>(&self, found: &mut V, unread: &mut UnreadPaths) {
+        self.queue.work(self.stop, |work| match work {
+            Work::Folder(parent, name) => {
+                self.held.fetch_sub(1, Relaxed);
+                self.open(&parent, &name, unread);
+            }
+            Work::Files(parent, files) => {
+                self.held.fetch_sub(files.len(), Relaxed);
+                for (name, kind) in files.iter().take_while(|_| !(self.stop)()) {
+                    let path = parent.path.join(name);
+                    let below = path.strip_prefix(&self.top).unwrap_or(&path);
+                    let step = Step { folder: &parent.dir, name, path: &path, below, kind: *kind };
+                    found.visit(&step, unread);
                 }
-                let held: usize = levels.iter().map(|level| level.names.len()).sum();
-                let room = MAX_NAMES - held;
-                levels.push(level(folder, device, path, gitignore, room, &mut unread));
+            }
+        });
+    }
+
+    fn open(&self, parent: &Entered, name: &OsString, unread: &mut UnreadPaths) {
+        let (path, depth) = (parent.path.join(name), parent.depth + 1);
+        if depth > MAX_DEPTH {
+            unread.add(&path, format!("is below {MAX_DEPTH} folders"));
+            return;
+        }
+        match parent.dir.open_dir_nofollow(name) {
+            Ok(dir) => {
+                let device = device(&dir);
+                if device != parent.device && is_kernels_own(&dir) {
+                    unread.add(&path, "is the kernel's");
+                    return;
+                }
+                let rules = parent.rules.clone();
+                self.enter(Entered { dir, device, path, depth, rules }, unread);
             }
             Err(error) => unread.add(&path, error),
         }
     }
-    Ok(unread)
+
+    /// Reads the names of a folder and leaves the rest to whoever has time.
+    fn enter(&self, mut folder: Entered, unread: &mut UnreadPaths) {
+        if self.gitignore {
+            let above = folder.rules.take();
+            folder.rules = IgnoreRules::read(&folder.dir, &folder.path, above);
+        }
+        let mut names = self.names(&folder, unread);
+        names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let (folders, files): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(|(_, kind)| kind.is_dir());
+        let entered = Arc::new(folder);
+        let folders = folders.into_iter().rev();
+        let folders = folders.map(|(name, _)| Work::Folder(entered.clone(), name));
+        let files = files.chunks(FILES_AT_A_TIME).rev();
+        let files = files.map(|files| Work::Files(entered.clone(), files.to_vec()));
+        self.queue.push(folders.chain(files));
+    }
+
+    /// Names of a folder that are walked on, as many of them as may be held.
+    fn names(&self, folder: &Entered, unread: &mut UnreadPaths) -> Vec<(OsString, FileType)> {
+        let mut names = Vec::new();
+        let entries = match folder.dir.entries() {
+            Ok(entries) => entries,
+            Err(error) => {
+                unread.add(&folder.path, error);
+                return names;
+            }
+        };
+        for entry in entries.take_while(|_| !(self.stop)()) {
+            match entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?))) {
+                Ok((name, kind)) if self.is_ignored(folder, &name, kind) => {}
+                Ok(_) if self.held.load(Relaxed) >= MAX_NAMES => {
+                    unread.add(&folder.path, "has more names than are held");
+                    break;
+                }
+                Ok(entry) => {
+                    self.held.fetch_add(1, Relaxed);
+                    names.push(entry);
+                }
+                Err(error) => {
+                    unread.add(&folder.path, error);
+                    break;
+                }
+            }
+        }
+        names
+    }
+
+    fn is_ignored(&self, folder: &Entered, name: &OsString, kind: FileType) -> bool {
+        let by_rules = |rules: &IgnoreRules| rules.exclude(&folder.path.join(name), kind.is_dir());
+        self.gitignore && (name == ".git" || folder.rules.as_deref().is_some_and(by_rules))
+    }
+}
+
+fn device(folder: &Dir) -> u64 {
+    folder.dir_metadata().map_or(0, |metadata| metadata.dev())
 }
 
 fn is_kernels_own(folder: &Dir) -> bool {
     fstatfs(folder).is_ok_and(|found| KERNELS_OWN.contains(&found.f_type))
-}
-
-/// Reads the names of a folder, at most `room` of them.
-fn level(
-    folder: Dir,
-    device: u64,
-    path: PathBuf,
-    gitignore: bool,
-    room: usize,
-    unread: &mut Unread,
-) -> Level {
-    let mut names = Vec::new();
-    match folder.entries() {
-        Ok(entries) => {
-            for entry in entries {
-                if names.len() >= room {
-                    unread.add(&path, "has more names than are held");
-                    break;
-                }
-                match entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?))) {
-                    Ok(entry) => names.push(entry),
-                    Err(error) => {
-                        unread.add(&path, error);
-                        break;
-                    }
-                }
-            }
-        }
-        Err(error) => unread.add(&path, error),
-    }
-    names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    let ignored = if gitignore { ignored::rules(&folder, &path) } else { None };
-    Level { folder, device, path, names: names.into_iter(), ignored }
 }
 
 #[cfg(test)]
@@ -187,7 +250,6 @@ mod tests {
     #[test]
     fn file_systems_of_the_kernel_are_known_and_mounted() {
         let open = |path| Dir::open_ambient_dir(path, ambient_authority()).expect("a folder");
-        let device = |folder: &Dir| folder.dir_metadata().expect("looked at").dev();
         let (root, proc) = (open("/"), open("/proc"));
         assert!(is_kernels_own(&proc) && device(&proc) != device(&root));
         assert!(!is_kernels_own(&root) && !is_kernels_own(&open("/tmp")));

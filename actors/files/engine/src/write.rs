@@ -74,6 +74,16 @@ pub(crate) enum WriteError {
     Failed(FileError),
 }
 
+impl WriteError {
+    /// Of a write without an expected state, which compares none.
+    fn of_write(self, path: &PlacePath) -> FileError {
+        match self {
+            Self::Failed(error) => error,
+            Self::Changed => FileError::new(FileErrorKind::Contended, format!("`{path}` changed")),
+        }
+    }
+}
+
 impl From<FileError> for WriteError {
     fn from(error: FileError) -> Self {
         Self::Failed(error)
@@ -114,23 +124,34 @@ pub(crate) fn replace(
     mode: Option<u32>,
     expected: Option<FileVersion>,
 ) -> Result<Replaced, WriteError> {
-    let path = target(root, path)?;
-    let io = |error: io::Error| failed(&error, &path);
+    replace_at(root, &target(root, path)?, content, mode, expected)
+}
+
+/// As [`replace`]; a link at the end of the path is replaced itself.
+fn replace_at(
+    root: &FileRoot,
+    path: &PlacePath,
+    content: &[u8],
+    mode: Option<u32>,
+    expected: Option<FileVersion>,
+) -> Result<Replaced, WriteError> {
+    let io = |error: io::Error| failed(&error, path);
     let Some((parent, name)) = path.split() else {
-        return Err(failed(&Errno::ISDIR.into(), &path).into());
+        return Err(failed(&Errno::ISDIR.into(), path).into());
     };
     if expected.is_none() {
         make_all(root, parent).map_err(io)?;
     }
     let folder = root.dir().open_dir(parent).map_err(io)?;
     let before = look(&folder, name).map_err(io)?;
-    if let Some(before) = &before {
-        regular(before, &path)?;
+    // A link is here only for whoever replaces it itself.
+    if let Some(before) = before.as_ref().filter(|before| !before.is_symlink()) {
+        regular(before, path)?;
     }
     let mut draft = Draft::new(&folder).map_err(io)?;
     let written = (|| {
         draft.file.write_all(content)?;
-        match &before {
+        match before.as_ref().filter(|before| before.is_file()) {
             Some(before) => keep(&draft.file, before)?,
             None => {
                 root.give(&draft.file)?;
@@ -161,13 +182,21 @@ pub(crate) fn replace(
 pub(crate) fn write(root: &FileRoot, asked: &WriteText) -> Result<Replaced, FileError> {
     let path = root.path(&asked.path)?;
     within(&path, asked.content.len() as u64)?;
-    replace(root, &path, asked.content.as_bytes(), asked.mode, None).map_err(|error| match error {
-        WriteError::Failed(error) => error,
-        // A write without an expected state compares none.
-        WriteError::Changed => {
-            FileError::new(FileErrorKind::Contended, format!("`{path}` changed"))
-        }
-    })
+    let replaced = replace(root, &path, asked.content.as_bytes(), asked.mode, None);
+    replaced.map_err(|error| error.of_write(&path))
+}
+
+/// Replaces the whole content of a file, or makes it with its folders. A link at the end of the path is
+/// replaced, not followed.
+///
+/// # Errors
+/// `NotAFile`, `IsADirectory`, `NoSpace`, and those of a path; the file is as it was.
+pub fn write_bytes(
+    root: &FileRoot,
+    path: &PlacePath,
+    content: &[u8],
+) -> Result<Replaced, FileError> {
+    replace_at(root, path, content, None, None).map_err(|error| error.of_write(path))
 }
 
 fn look(folder: &Dir, name: &str) -> io::Result<Option<Metadata>> {

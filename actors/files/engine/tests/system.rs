@@ -261,10 +261,9 @@ fn what_nobody_waits_for_ends() {
         ReadLines { path: "f".into(), first: 900_000, limit: 10 }.into(),
     ];
     for operation in operations {
-        let looks = std::cell::Cell::new(0);
+        let looks = std::sync::atomic::AtomicUsize::new(0);
         let outcome = run(&system.root, &operation, &|| {
-            looks.set(looks.get() + 1);
-            looks.get() > 3
+            looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 3
         });
         match outcome {
             Ok(FileOutcome::GrepFiles(found)) => assert!(found.total < 1_000_000, "{found:?}"),

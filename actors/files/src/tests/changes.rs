@@ -5,7 +5,6 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt},
 };
 
-use proptest::prelude::*;
 use serde_json::json;
 
 use hivekeep_file_engine::{
@@ -295,28 +294,4 @@ async fn languages_are_told_and_listed() {
     let all = stage.good("lang_list", json!({})).await;
     let rust = all["languages"].as_array().expect("a list").iter().find(|row| row["id"] == "rust");
     assert_eq!(rust.expect("known")["extensions"], json!([".rs"]));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Edits against what the standard library's replacement makes of the same texts.
-    #[test]
-    fn edits_are_replacements(text in "[ab\n]{0,40}", edits in prop::collection::vec(("[ab]{1,3}", "[abc]{0,3}"), 1..4)) {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(async {
-            let stage = Stage::new().await;
-            fs::write(stage.work("f"), &text).expect("written");
-            let mut wanted = Some(text.clone());
-            for (old, new) in &edits {
-                let once = |text: &String| text.match_indices(old.as_str()).count() == 1;
-                wanted = wanted.filter(once).map(|text| text.replacen(old.as_str(), new, 1));
-            }
-            let list: Vec<_> = edits.iter()
-                .map(|(old, new)| json!({ "target_content": old, "replacement_content": new })).collect();
-            let done = stage.call("multi_edit", json!({ "path": "f", "edits": list })).await;
-            assert_eq!(done.is_ok(), wanted.is_some());
-            assert_eq!(fs::read_to_string(stage.work("f")).expect("there"), wanted.unwrap_or(text));
-        });
-    }
 }

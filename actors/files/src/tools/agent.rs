@@ -21,7 +21,7 @@ pub(crate) struct ReadNumbered {
     #[schemars(range(min = 1, max = 10_000))]
     #[serde(default = "default_lines")]
     pub(crate) limit: u64,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Patch {
     pub(crate) old_string: Option<String>,
     /// Text to put in its place, for `replace`.
     pub(crate) new_string: Option<String>,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -119,9 +119,9 @@ pub(crate) enum PatchCheck {
 
 tools! { pub(crate) FAMILY: "agent" for service Files, singleton files;
     read: ReadNumbered => NumberedText = Files::read_numbered {
-        title: "Read numbered lines of a file", effect: Read,
+        title: "Read numbered lines of a file", effect: Read, rate: RateClass::File,
     };
     patch: Patch => Patched = Files::patch {
-        title: "Patch a file", effect: Destroy, risk: Risk::Medium,
+        title: "Patch a file", effect: Destroy, risk: Risk::Medium, rate: RateClass::File,
     };
 }

@@ -19,7 +19,7 @@ pub(crate) struct DirList {
     #[schemars(range(min = 1, max = 2000))]
     #[serde(default = "default_entries")]
     pub(crate) limit: usize,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct DirEntry {
 pub(crate) struct DirCreate {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -76,9 +76,9 @@ pub(crate) struct DirCreated {
 
 tools! { pub(crate) FAMILY: "dir" for service Files, singleton files;
     dir_list: DirList => DirListed = Files::dir_list {
-        title: "List a folder and the paths in it", effect: Read,
+        title: "List a folder and the paths in it", effect: Read, rate: RateClass::File,
     };
     dir_create: DirCreate => DirCreated = Files::dir_create {
-        title: "Make a folder", effect: Idempotent, risk: Risk::Medium,
+        title: "Make a folder", effect: Idempotent, risk: Risk::Medium, rate: RateClass::File,
     };
 }

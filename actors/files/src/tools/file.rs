@@ -12,7 +12,7 @@ use crate::files::Files;
 pub(crate) struct FileDelete {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct FileRename {
     /// Replace a file that is there; without it one is an error.
     #[serde(default)]
     pub(crate) overwrite: bool,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct FileRenamed {
 pub(crate) struct FileExists {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -82,12 +82,12 @@ pub(crate) struct FileFound {
 
 tools! { pub(crate) FAMILY: "file" for service Files, singleton files;
     file_delete: FileDelete => FileDeleted = Files::file_delete {
-        title: "Delete a file of a place", effect: Destroy, risk: Risk::High,
+        title: "Delete a file of a place", effect: Destroy, risk: Risk::High, rate: RateClass::File,
     };
     file_rename: FileRename => FileRenamed = Files::file_rename {
-        title: "Rename a file of a place", risk: Risk::Medium,
+        title: "Rename a file of a place", risk: Risk::Medium, rate: RateClass::File,
     };
     file_exists: FileExists => FileFound = Files::file_exists {
-        title: "Look for a file of a place", effect: Read,
+        title: "Look for a file of a place", effect: Read, rate: RateClass::File,
     };
 }

@@ -23,7 +23,7 @@ pub(crate) struct FsRead {
     #[schemars(range(min = 8, max = MAX_READ_BYTES))]
     #[serde(default = "default_read_bytes")]
     pub(crate) limit: u64,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct FsWrite {
     /// The whole content, at most 16 MiB.
     #[schemars(length(max = MAX_EDIT_BYTES))]
     pub(crate) content: String,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct FsList {
     #[schemars(range(min = 1, max = 2000))]
     #[serde(default = "default_entries")]
     pub(crate) limit: usize,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct FsEntry {
 pub(crate) struct FsCreateDir {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct FsDelete {
     /// Delete a folder with everything in it; without it only an empty one.
     #[serde(default)]
     pub(crate) recursive: bool,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct FsEdit {
     pub(crate) target_content: String,
     /// Text to put in its place.
     pub(crate) replacement_content: String,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct FsMultiEdit {
     /// Edits, in their order.
     #[schemars(length(min = 1, max = 1000))]
     pub(crate) edits: Vec<FsOneEdit>,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -231,7 +231,7 @@ pub(crate) struct FsGrep {
     #[schemars(range(min = 1, max = 5000))]
     #[serde(default = "default_lines")]
     pub(crate) limit: usize,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -275,7 +275,7 @@ pub(crate) struct FsGlob {
     #[schemars(range(min = 1, max = 10_000))]
     #[serde(default = "default_entries")]
     pub(crate) limit: usize,
-    /// Name of the place, or id or name of a workspace. Default: the session's.
+    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -312,32 +312,36 @@ fn is_zero(number: &u64) -> bool {
 tools! { pub(crate) FAMILY: "fs" for service Files, singleton files;
     fs_read: FsRead => FsContent = Files::read {
         name: "fs.read", title: "Read a file of a place", effect: Read,
-        result_budget_bytes: 32 * 1024 * 1024,
+        result_budget_bytes: 32 * 1024 * 1024, rate: RateClass::File,
     };
     fs_write: FsWrite => FsWritten = Files::write {
         name: "fs.write", title: "Write a file of a place", effect: Idempotent, risk: Risk::Medium,
+        rate: RateClass::File,
     };
     fs_list: FsList => FsListed = Files::list {
-        name: "fs.list", title: "List a folder of a place", effect: Read,
+        name: "fs.list", title: "List a folder of a place", effect: Read, rate: RateClass::File,
     };
     fs_create_dir: FsCreateDir => FsPath = Files::create_dir {
         name: "fs.create_dir", title: "Make a folder in a place", effect: Idempotent,
-        risk: Risk::Medium,
+        risk: Risk::Medium, rate: RateClass::File,
     };
     fs_delete: FsDelete => FsPath = Files::delete {
         name: "fs.delete", title: "Delete from a place", effect: Destroy, risk: Risk::High,
-        timeout_secs: 600,
+        timeout_secs: 600, rate: RateClass::File,
     };
     fs_edit: FsEdit => FsEdited = Files::edit {
-        name: "fs.edit", title: "Edit a file of a place", risk: Risk::Medium,
+        name: "fs.edit", title: "Edit a file of a place", risk: Risk::Medium, rate: RateClass::File,
     };
     fs_multi_edit: FsMultiEdit => FsEdited = Files::multi_edit {
         name: "fs.multi_edit", title: "Edit a file of a place several times", risk: Risk::Medium,
+        rate: RateClass::File,
     };
     fs_grep: FsGrep => FsGrepped = Files::grep {
         name: "fs.grep", title: "Search files of a place", effect: Read, timeout_secs: 300,
+        rate: RateClass::File,
     };
     fs_glob: FsGlob => FsGlobbed = Files::glob {
         name: "fs.glob", title: "Find files of a place", effect: Read, timeout_secs: 300,
+        rate: RateClass::File,
     };
 }

@@ -100,9 +100,13 @@ pub(crate) struct PlaceEdited {
 }
 
 tools! { pub(crate) FAMILY: "file operations" for service Files, singleton files;
-    file_read: PlaceRead => PlaceContent = Files::place_read { title: "Read a file", effect: Read };
-    file_write: PlaceWrite => PlaceWritten = Files::place_write {
-        title: "Write a file", effect: Idempotent,
+    file_read: PlaceRead => PlaceContent = Files::place_read {
+        title: "Read a file", effect: Read, rate: RateClass::File,
     };
-    file_edit: PlaceEdit => PlaceEdited = Files::place_edit { title: "Edit a file" };
+    file_write: PlaceWrite => PlaceWritten = Files::place_write {
+        title: "Write a file", effect: Idempotent, rate: RateClass::File,
+    };
+    file_edit: PlaceEdit => PlaceEdited = Files::place_edit {
+        title: "Edit a file", rate: RateClass::File,
+    };
 }

@@ -44,7 +44,7 @@ pub trait Places: Send + Sync {
     /// progress.
     ///
     /// # Errors
-    /// `place_unknown`; `place_without_commands` for a place that commands cannot run in; those of
+    /// `place_unknown`; those of
     /// making and starting a workspace.
     async fn workspace(
         &self,

@@ -54,6 +54,7 @@ fn facts(spec: &ToolSpec) -> String {
     let rate = match spec.rate {
         RateClass::Create => "create",
         RateClass::Exec => "exec",
+        RateClass::File => "file",
         RateClass::Default => "default",
     };
     let served = match spec.addressing {

@@ -53,6 +53,7 @@ fn class_name(class: RateClass) -> &'static str {
     match class {
         RateClass::Create => "create",
         RateClass::Exec => "exec",
+        RateClass::File => "file",
         RateClass::Default => "default",
     }
 }

@@ -19,7 +19,7 @@ impl From<RateClass> for Lane {
     fn from(class: RateClass) -> Self {
         match class {
             RateClass::Create | RateClass::Exec => Self::Work,
-            RateClass::Default => Self::Control,
+            RateClass::File | RateClass::Default => Self::Control,
         }
     }
 }

@@ -93,6 +93,7 @@ pub(crate) struct Limiter(Option<Buckets>);
 struct Buckets {
     create: Bucket,
     exec: Bucket,
+    file: Bucket,
     default: Bucket,
 }
 
@@ -105,6 +106,7 @@ impl Limiter {
         Self(options.enabled.then(|| Buckets {
             create: bucket(options.create_burst, options.create_per_minute),
             exec: bucket(options.exec_burst, options.exec_per_minute),
+            file: bucket(options.file_burst, options.file_per_minute),
             default: bucket(options.default_burst, options.default_per_minute),
         }))
     }
@@ -122,6 +124,7 @@ impl Buckets {
         match class {
             RateClass::Create => &self.create,
             RateClass::Exec => &self.exec,
+            RateClass::File => &self.file,
             RateClass::Default => &self.default,
         }
     }
@@ -154,16 +157,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bursts_and_refills_are_as_configured() {
         let limiter = Alone::new(&RateOptions::default());
-        for (class, burst, per_minute) in
-            [(RateClass::Create, 3, 5), (RateClass::Exec, 10, 60), (RateClass::Default, 20, 120)]
-        {
-            assert_eq!(limiter.passed(class, 100), burst, "{class:?}");
+        for (class, burst, per_minute) in [
+            (RateClass::Create, 3, 5),
+            (RateClass::Exec, 10, 60),
+            (RateClass::File, 200, 6_000),
+            (RateClass::Default, 20, 120),
+        ] {
+            assert_eq!(limiter.passed(class, 1_000), burst, "{class:?}");
             let gap = Duration::from_secs(60) / per_minute;
             assert_eq!(limiter.take(class, 1), Err(Slow::Wait(Whose::Session, gap)));
             tokio::time::advance(gap).await;
             assert_eq!(limiter.passed(class, 100), 1, "{class:?}");
             tokio::time::advance(Duration::from_secs(3_600)).await;
-            assert_eq!(limiter.passed(class, 100), burst, "never more than the burst");
+            assert_eq!(limiter.passed(class, 1_000), burst, "never more than the burst");
         }
     }
 

@@ -194,18 +194,20 @@ pub(crate) struct VolumeFileMade {
 tools! { pub(crate) FAMILY: "volume files" for service VolumeService, singleton volumes;
     volume_file_list: VolumeFileList => VolumeFileListed = VolumeService::file_list {
         name: "aegis.file.list", title: "List a folder of a volume", effect: Read,
+        rate: RateClass::File,
     };
     volume_file_read: VolumeFileRead => VolumeFileText = VolumeService::file_read {
         name: "aegis.file.read", title: "Read a file of a volume", effect: Read,
-        result_budget_bytes: 32 * 1024 * 1024,
+        result_budget_bytes: 32 * 1024 * 1024, rate: RateClass::File,
     };
     volume_file_write: VolumeFileWrite => VolumeFileWritten = VolumeService::file_write {
-        name: "aegis.file.write", title: "Write a file of a volume",
+        name: "aegis.file.write", title: "Write a file of a volume", rate: RateClass::File,
     };
     volume_file_delete: VolumeFileDelete => VolumeFileDeleted = VolumeService::file_delete {
         name: "aegis.file.delete", title: "Delete a file of a volume", effect: Destroy,
+        rate: RateClass::File,
     };
     volume_file_mkdir: VolumeFileMkdir => VolumeFileMade = VolumeService::file_mkdir {
-        name: "aegis.file.mkdir", title: "Make a folder in a volume",
+        name: "aegis.file.mkdir", title: "Make a folder in a volume", rate: RateClass::File,
     };
 }

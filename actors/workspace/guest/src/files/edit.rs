@@ -1,12 +1,12 @@
-//! Replacing text in a file.
+//! Replacing text in a file, by the file engine: edits of one file by any tool wait for one another.
 
-use std::io::Read;
-use std::path::Path;
+use hivekeep_file_engine::{
+    self as engine, EditFileText, FileError, FileErrorKind, FileOutcome, FileRoot, Occurrences,
+    TextEdit,
+};
+use hivekeep_protocol::{EditFile, EditFileReply, GuestCode, GuestError};
 
-use hivekeep_protocol::{EditFile, EditFileReply, GuestCode, GuestError, limits};
-
-use super::temp::FileReplacement;
-use super::{io_error, off_thread, path};
+use super::{off_thread, path};
 use crate::session::call::RequestContext;
 
 /// Answers [`EditFile`].
@@ -18,42 +18,39 @@ pub async fn run(cx: &RequestContext, asked: EditFile) -> Result<EditFileReply, 
     if asked.old_string.is_empty() {
         return Err(GuestError::new(GuestCode::Invalid, "the text to find is empty"));
     }
-    let run_dir = cx.agent.settings.run_dir.clone();
-    off_thread(move || edit(&asked, &run_dir)).await
+    path::absolute(&asked.path)?;
+    let root = cx.agent.files.root();
+    off_thread(move || edit(&root, asked)).await
 }
 
-fn edit(asked: &EditFile, run_dir: &Path) -> Result<EditFileReply, GuestError> {
-    let path = path::absolute(&asked.path)?;
-    let name = &asked.path;
-    let refuse = |code, why: &str| GuestError::new(code, format!("{name}: {why}"));
-    let (file, meta) = path::open_regular(&path)?;
-    if meta.len() > limits::MAX_EDIT_BYTES {
-        return Err(refuse(GuestCode::TooLarge, "is too large to edit"));
-    }
-    let mut bytes = Vec::with_capacity(meta.len().try_into().unwrap_or(0));
-    let read = file.take(limits::MAX_EDIT_BYTES + 1).read_to_end(&mut bytes);
-    if read.map_err(|error| io_error(&error, name))? as u64 > limits::MAX_EDIT_BYTES {
-        return Err(refuse(GuestCode::TooLarge, "is too large to edit"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| refuse(GuestCode::NotUtf8, "is not UTF-8"))?;
-    let occurrences = text.matches(&asked.old_string).count() as u64;
-    if occurrences == 0 {
-        return Err(refuse(GuestCode::NoMatch, "the text to replace does not occur"));
-    }
-    let replacements = if asked.replace_all { occurrences } else { 1 };
-    let write = |replacement: &mut FileReplacement| {
-        let mut rest = text.as_str();
-        for _ in 0..replacements {
-            let (before, after) = rest.split_once(&asked.old_string).unwrap_or((rest, ""));
-            replacement.append(&[before.as_bytes()])?;
-            replacement.append(&[asked.new_string.as_bytes()])?;
-            rest = after;
+fn edit(root: &FileRoot, asked: EditFile) -> Result<EditFileReply, GuestError> {
+    let EditFile { path, old_string: old, new_string: new, replace_all } = asked;
+    let which = if replace_all { Occurrences::All } else { Occurrences::First };
+    let edits = vec![TextEdit { which, old, new }];
+    let edit = EditFileText { path, edits, expected: None };
+    match engine::run(root, &edit.into(), &|| false).map_err(refused)? {
+        FileOutcome::EditFileText(done) => {
+            let replacements = if replace_all { done.occurrences } else { 1 };
+            Ok(EditFileReply { replacements, occurrences: done.occurrences })
         }
-        replacement.append(&[rest.as_bytes()])
+        _ => Err(GuestError::new(GuestCode::Internal, "the outcome of another operation")),
+    }
+}
+
+fn refused(error: FileError) -> GuestError {
+    use FileErrorKind as Kind;
+    let code = match error.kind {
+        Kind::NotFound => GuestCode::NotFound,
+        Kind::PermissionDenied => GuestCode::PermissionDenied,
+        Kind::NotADirectory => GuestCode::NotADirectory,
+        Kind::IsADirectory => GuestCode::IsADirectory,
+        Kind::NoSpace => GuestCode::NoSpace,
+        Kind::TooLarge => GuestCode::TooLarge,
+        Kind::NotText => GuestCode::NotUtf8,
+        Kind::NoMatch => GuestCode::NoMatch,
+        Kind::Contended => GuestCode::Busy,
+        Kind::InvalidPath | Kind::Outside | Kind::NotAFile => GuestCode::Invalid,
+        _ => GuestCode::Io,
     };
-    let mut replacement = FileReplacement::begin(&path, 0, run_dir)?;
-    write(&mut replacement)
-        .and_then(|()| replacement.commit(None))
-        .map_err(|error| io_error(&error, name))?;
-    Ok(EditFileReply { replacements, occurrences })
+    GuestError::new(code, error.message)
 }

@@ -34,6 +34,11 @@ impl FileOperations {
         let places = || Arc::new(Semaphore::new(limits::FILE_OPERATIONS_AT_ONCE));
         Ok(Self { root: Arc::new(root), walks: places(), others: places() })
     }
+
+    /// Root that all of them work beneath.
+    pub(crate) fn root(&self) -> Arc<FileRoot> {
+        self.root.clone()
+    }
 }
 
 /// Answers [`RunFileOperation`] after its outcome. It has a thread of its own: one that hangs on a file
