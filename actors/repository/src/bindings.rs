@@ -34,10 +34,12 @@ pub(crate) fn find(
     let found =
         by_id.or_else(|| owned(logs, owner).find(|(_, binding)| binding.terms.label == asked));
     let found = found.and_then(|(id, _)| Some((id, logs.get(&id)?.clone())));
-    found.ok_or_else(|| {
-        ToolError::not_found(Layer::Resolve, codes::REPOSITORY_NOT_FOUND, "repository", asked)
-            .next("aegis.git.list shows yours")
-    })
+    found.ok_or_else(|| not_found(asked))
+}
+
+pub(crate) fn not_found(asked: &str) -> ToolError {
+    ToolError::not_found(Layer::Resolve, codes::REPOSITORY_NOT_FOUND, "repository", asked)
+        .next("aegis.git.list shows yours")
 }
 
 /// Refuses one repository more that the user may not have.

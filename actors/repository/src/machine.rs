@@ -5,6 +5,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    binding::Operation,
     bindings::Answer,
     codes,
     job::Job,
@@ -56,11 +57,10 @@ impl<'j> Machine<'j> {
     pub(crate) async fn open(job: &'j Job, reach: Reach) -> Answer<Self> {
         job.step("starting a workspace");
         let machine = Self { job, name: name_of(job.id) };
-        let ready = machine.make(reach).await;
-        let ready = match ready {
-            Ok(()) if reach != Reach::Nothing || machine.changes() => machine.tidy().await,
-            other => other,
-        };
+        let mut ready = machine.make(reach).await;
+        if ready.is_ok() && machine.changes() {
+            ready = machine.tidy().await;
+        }
         match ready {
             Ok(()) => Ok(machine),
             Err(error) => {
@@ -71,7 +71,6 @@ impl<'j> Machine<'j> {
     }
 
     fn changes(&self) -> bool {
-        use crate::binding::Operation;
         self.job.binding.begun.is_none_or(|begun| begun.operation != Operation::Diff)
     }
 

@@ -96,7 +96,9 @@ pub(crate) async fn run<T: Send + 'static>(
     let done = done.unwrap_or_else(|panic| Err(ToolError::internal(format!("{panic}"))));
     fault_point!("repository.before_ended");
     job.service.steps().remove(&job.id);
-    if job.log.ended().is_none() {
+    // What an ordered stop cuts short is the next daemon's to take up.
+    let cut_short = done.is_err() && job.service.closing.is_cancelled();
+    if job.log.ended().is_none() && !cut_short {
         let commit = done.as_ref().ok().and_then(|done| done.commit.clone());
         ended(&job, commit, done.as_ref().err()).await?;
     }

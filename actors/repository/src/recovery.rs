@@ -1,6 +1,6 @@
 //! Recovery of operations that an earlier daemon left: finished where they can be repeated, else ended.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use hivekeep_kernel::{Progress, RepositoryId};
 use hivekeep_runtime::log::Log;
@@ -17,9 +17,6 @@ use crate::{
     repositories::Repositories,
     write_back::looked,
 };
-
-/// Pause before the workspace of an operation is asked for again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 impl Repositories {
     /// Takes up what had begun, beside everything else of a start.
@@ -47,14 +44,8 @@ impl Repositories {
     async fn take_up(self: Arc<Self>, id: RepositoryId, log: Log<Binding>) -> Answer<()> {
         let job = Arc::new(Job::new(self.clone(), id, log, Progress::default(), None)?);
         self.steps().insert(id, "waiting for the workspaces");
-        while let Err(error) = self.tools.remove(id, &job.caller, &name_of(id)).await {
-            // Whoever holds it is not to have it beside the next operation.
+        if let Err(error) = self.tools.remove(id, &job.caller, &name_of(id)).await {
             tracing::warn!(repository = %id, %error, "the workspace of an operation stays");
-            let passing = error.retryable;
-            if job.caller.wait_or(error, passing).await.is_err() {
-                break;
-            }
-            tokio::time::sleep(PAUSE).await;
         }
         match job.binding.begun.map(|begun| begun.operation) {
             Some(Operation::Clone) => run(job, cloned).await,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     binding::{GitRefKind, Operation},
-    bindings::Answer,
+    bindings::{Answer, find, not_found},
     clone::{cloned, in_place},
     codes,
     job::{Finished, Job},
@@ -56,8 +56,8 @@ impl Repositories {
         let done =
             self.operate(&cx, &asked, operation, input.credential, refreshed_or_cloned).await?;
         let owner = self.owner(cx.session)?;
-        let (id, log) = crate::bindings::find(&self.logs(), owner, &asked)?;
-        let state = log.state().ok_or_else(|| ToolError::internal("it was deleted just now"))?;
+        let (id, log) = find(&self.logs(), owner, &asked)?;
+        let state = log.state().ok_or_else(|| not_found(&asked))?;
         Ok(RepositoryRefreshed {
             success: true,
             updated: done.updated,

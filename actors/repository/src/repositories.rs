@@ -14,11 +14,12 @@ use hivekeep_runtime::{
     log::{self, Log},
 };
 use hivekeep_store::Journal;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     HELD, Options,
     binding::Binding,
-    bindings::{Answer, BindingLogs, find, owned},
+    bindings::{Answer, BindingLogs, find, not_found, owned},
     codes,
     tools::{self, BindingRow, BindingsListed, RepositoryList, RepositoryStatus},
 };
@@ -34,6 +35,8 @@ pub(crate) struct Repositories {
     pub(crate) tools: ToolClient<RepositoryId>,
     pub(crate) volumes: Arc<dyn Volumes>,
     pub(crate) credentials: Arc<dyn GitCredentials>,
+    /// Fires when an ordered stop begins.
+    pub(crate) closing: CancellationToken,
     /// Locked while something is decided, so that labels and numbers are judged on what was decided
     /// before; never across an await.
     logs: Mutex<BindingLogs>,
@@ -62,6 +65,7 @@ impl Repositories {
             tools: ToolClient::new(daemon.tools.clone()),
             volumes: daemon.ports.need::<dyn Volumes>()?,
             credentials: daemon.ports.need::<dyn GitCredentials>()?,
+            closing: daemon.closing.clone(),
             logs: Mutex::new(logs),
             steps: Mutex::default(),
         })
@@ -102,8 +106,7 @@ impl Repositories {
     ) -> Answer<BindingRow> {
         let owner = self.owner(cx.session)?;
         let (id, log) = find(&self.logs(), owner, &input.binding_id)?;
-        log.settled().await?;
-        let state = log.state().ok_or_else(|| ToolError::internal("it was deleted just now"))?;
+        let state = log.state().ok_or_else(|| not_found(&input.binding_id))?;
         Ok(self.row(id, &state))
     }
 

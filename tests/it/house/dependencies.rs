@@ -30,7 +30,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 22] = [
+const RULES: [Rule; 23] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -77,6 +77,11 @@ const RULES: [Rule; 22] = [
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
     Rule {
         name: "hivekeep-volume",
+        house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
+        others: None,
+    },
+    Rule {
+        name: "hivekeep-repository",
         house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
         others: None,
     },

@@ -68,3 +68,19 @@ async fn other_operations_are_finished_or_ended() {
     .await;
     assert!(stage.daemon.volume_folders().is_empty());
 }
+
+#[tokio::test]
+async fn what_an_ordered_stop_cuts_short_goes_on_at_the_next_start() {
+    let mut stage = Stage::open().await;
+    stage.rig().daemon.closing.cancel();
+    stage.daemon.script().failing = Some(("git_clone", "daemon_stopping"));
+    stage.good("clone", remote("app")).await;
+    hivekeep_testkit::eventually("its work has ended", async || {
+        let row = stage.status().await;
+        row["status"] == "cloning" && row["step"].is_null()
+    })
+    .await;
+    stage.crash().await;
+    let row = stage.done().await;
+    assert_eq!((&row["status"], &row["error"]), (&json!("ready"), &Value::Null));
+}

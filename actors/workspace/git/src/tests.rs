@@ -1,5 +1,6 @@
 //! Tests of the tools with a real git in a real guest daemon.
 
+mod fetch;
 mod guest;
 mod server;
 
