@@ -20,7 +20,8 @@ use crate::{
 
 /// Makes a twin of the tree, of hard links: git replaces files and writes into none, except into its
 /// logs, which are copied. Then checks the commit out there, which git refuses where uncommitted
-/// changes are in the way.
+/// changes are in the way. The remote's branch moves in the twin, so that a refresh that fails leaves
+/// the branches as they were.
 const CHECK_OUT: &str = "\
     new=\".$LABEL.new\"; rm -rf \"$new\"\n\
     if ! cp -al \"$LABEL\" \"$new\" 2>/dev/null; then rm -rf \"$new\"; cp -a \"$LABEL\" \"$new\" || exit 1; fi\n\
@@ -28,7 +29,8 @@ const CHECK_OUT: &str = "\
     if [ -d \"$LABEL/.git/logs\" ]; then cp -a \"$LABEL/.git/logs\" \"$new/.git/logs\" || exit 1; fi\n\
     cd \"$new\" || exit 1\n\
     set -- git -c core.hooksPath=/dev/null -c core.fsmonitor=false checkout --quiet $FORCE\n\
-    if [ -n \"$BRANCH\" ]; then \"$@\" -B \"$BRANCH\" \"$SHA\" --; else \"$@\" --detach \"$SHA\" --; fi";
+    if [ -z \"$BRANCH\" ]; then exec \"$@\" --detach \"$SHA\" --; fi\n\
+    \"$@\" -B \"$BRANCH\" \"$SHA\" -- && git update-ref \"refs/remotes/origin/$BRANCH\" \"$SHA\"";
 
 /// What a work tree is at, as `git_status` answers it.
 #[derive(Debug, Deserialize)]
@@ -111,9 +113,11 @@ async fn renewed(machine: &Machine<'_>, discard: bool) -> Answer<Finished<Refres
     job.step("fetching");
     let value = &terms.git_ref.value;
     let of = |kind: GitRefKind| (terms.git_ref.kind == kind).then_some(value);
+    let by_branch = terms.git_ref.kind == GitRefKind::Branch;
     let args = json!({
         "branch": of(GitRefKind::Branch), "tag": of(GitRefKind::Tag),
-        "commit": of(GitRefKind::Commit), "depth": terms.shallow.then_some(1),
+        "commit": of(GitRefKind::Commit), "keep_refs": by_branch,
+        "depth": terms.shallow.then_some(1),
     });
     let fetched: Fetched = machine.git_remote("git_fetch", &terms.label, args).await?;
     fault_point!("repository.after_fetch");

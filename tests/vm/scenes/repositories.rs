@@ -162,6 +162,7 @@ fn not_refreshed(house: &House) {
         (&row["status"], &row["error"]["code"]),
         (&json!("ready"), &json!("refresh_not_applied"))
     );
+    assert_eq!(house.refused("aegis.git.refresh", of("app")).code, "refresh_not_applied");
     // A lock that a killed git left is nobody's.
     write(house, "app/.git/index.lock", "");
     let discarding = json!({ "binding_id": "app", "discard": true });

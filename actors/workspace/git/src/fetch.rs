@@ -18,6 +18,8 @@ pub struct FetchWish {
     pub remote: String,
     /// What to fetch; `None` is what the remote is configured for.
     pub what: Option<FetchRef>,
+    /// Moves no ref of the repository: the commit is its `FETCH_HEAD` alone.
+    pub keep_refs: bool,
     pub depth: Option<u32>,
     pub credential: Option<CallCredential>,
     pub timeout: Duration,
@@ -35,8 +37,10 @@ pub enum FetchRef {
 }
 
 impl FetchRef {
-    fn refspec(&self, remote: &str) -> String {
+    fn refspec(&self, remote: &str, keep_refs: bool) -> String {
         match self {
+            Self::Branch(name) if keep_refs => format!("refs/heads/{name}"),
+            Self::Tag(name) if keep_refs => format!("refs/tags/{name}"),
             Self::Branch(name) => format!("+refs/heads/{name}:refs/remotes/{remote}/{name}"),
             Self::Tag(name) => format!("+refs/tags/{name}:refs/tags/{name}"),
             Self::Commit(hash) => hash.clone(),
@@ -65,6 +69,9 @@ impl FetchWish {
         match &self.what {
             Some(FetchRef::Branch(name) | FetchRef::Tag(name)) => names::branch(name).map(drop),
             Some(FetchRef::Commit(hash)) => names::commit(hash).map(drop),
+            None if self.keep_refs => {
+                Err(ToolError::invalid("keep_refs goes with one of branch, tag and commit"))
+            }
             None => Ok(()),
         }
     }
@@ -85,9 +92,12 @@ pub async fn fetch(
     let given = wish.credential.as_ref();
     let login = push::login(&mut git, options, &wish.remote, given, &address)?;
     let depth = wish.depth.map(|depth| format!("--depth={depth}"));
-    let refspec = wish.what.as_ref().map(|what| what.refspec(&wish.remote));
+    let refspec = wish.what.as_ref().map(|what| what.refspec(&wish.remote, wish.keep_refs));
     let mut args = vec!["fetch", "--no-progress", "--no-recurse-submodules"];
     args.extend(depth.as_deref());
+    if wish.keep_refs {
+        args.extend(["--refmap=", "--no-tags"]);
+    }
     args.extend(["--", wish.remote.as_str()]);
     args.extend(refspec.as_deref());
     let (done, asked) = git.ask(&args, login.as_ref(), wish.timeout).await?;

@@ -70,6 +70,9 @@ pub struct GitFetch {
     pub tag: Option<String>,
     /// A commit, by its whole hash; not every server gives it out.
     pub commit: Option<String>,
+    /// Leave the remote's branches and the tags in the repository as they are, too: the commit is FETCH_HEAD alone.
+    #[serde(default)]
+    pub keep_refs: bool,
     /// Only so many commits of its history.
     pub depth: Option<u32>,
     /// Who one is for the remote's server, for this fetch alone.
@@ -245,6 +248,7 @@ impl Workspace {
     ) -> Result<Reply<GitFetched>, ToolError> {
         let wish = FetchWish {
             what: input.what()?,
+            keep_refs: input.keep_refs,
             remote: input.remote,
             depth: input.depth,
             credential: input.credential,

@@ -16,8 +16,17 @@ async fn fetched(
     what: Option<FetchRef>,
     credential: Option<CallCredential>,
 ) -> Result<GitFetched, ToolError> {
-    let wish =
-        FetchWish { remote: "origin".to_owned(), what, depth: None, credential, timeout: LIMIT };
+    fetched_keeping(guest, what, credential, false).await
+}
+
+async fn fetched_keeping(
+    guest: &Guest,
+    what: Option<FetchRef>,
+    credential: Option<CallCredential>,
+    keep_refs: bool,
+) -> Result<GitFetched, ToolError> {
+    let remote = "origin".to_owned();
+    let wish = FetchWish { remote, what, keep_refs, depth: None, credential, timeout: LIMIT };
     wish.check()?;
     fetch(guest.git(&guest.path("a")), &GitOptions::default(), wish).await
 }
@@ -33,6 +42,14 @@ async fn each_kind_of_ref_is_fetched_and_the_tree_stays() {
     let there =
         |name: &str| guest.sh(&format!("git -C bare.git rev-parse {name}")).trim().to_owned();
     let (main, tag) = (there("main"), there("v2"));
+    // Without any ref of the repository, if that is asked for.
+    let refs = || guest.sh("git -C a for-each-ref");
+    let before = refs();
+    for what in [FetchRef::Branch("main".into()), FetchRef::Tag("v2".into())] {
+        let expected = if what == FetchRef::Tag("v2".into()) { &tag } else { &main };
+        let kept = fetched_keeping(&guest, Some(what), None, true).await.unwrap();
+        assert_eq!((kept.commit_sha.as_ref(), refs()), (Some(expected), before.clone()));
+    }
     for (what, expected) in [
         (None, &main),
         (Some(FetchRef::Branch("main".into())), &main),
