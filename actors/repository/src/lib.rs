@@ -66,6 +66,3 @@ aegis.git.commit, aegis.git.push and aegis.git.refresh work on it without a work
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod tests;

@@ -77,7 +77,7 @@ async fn what_an_ordered_stop_cuts_short_goes_on_at_the_next_start() {
     stage.good("clone", remote("app")).await;
     hivekeep_testkit::eventually("its work has ended", async || {
         let row = stage.status().await;
-        row["status"] == "cloning" && row["step"].is_null()
+        row["status"] == "cloning" && row["step"] == "working"
     })
     .await;
     stage.crash().await;

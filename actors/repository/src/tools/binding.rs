@@ -127,7 +127,7 @@ pub(crate) struct BindingRow {
     pub(crate) label: String,
     /// `pending`, `cloning`, `ready`, `refreshing`, `failed` or `deleting`. One whose refresh failed is `ready` with an error.
     pub(crate) status: &'static str,
-    /// What is being done now.
+    /// What is being done now; absent where nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) step: Option<&'static str>,
     /// Why the last clone or refresh failed.
@@ -168,7 +168,7 @@ impl BindingRow {
             binding_id: id,
             label: terms.label,
             status: binding.status(),
-            step: step.filter(|_| binding.begun.is_some()),
+            step: binding.begun.map(|_| step.unwrap_or("working")),
             error: binding.error.clone(),
             repo_url: terms.repo_url,
             git_ref: terms.git_ref,
