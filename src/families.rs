@@ -37,6 +37,8 @@ macro_rules! families {
             command: hivekeep_command::CommandFamily,
             /// Scripts: what a user's library holds.
             script: hivekeep_script::ScriptFamily,
+            /// Repositories on volumes: which machines clone them, and how many a user may have.
+            repository: hivekeep_repository::RepositoryFamily,
             /// The web: what sessions fetch from it through this host, and who answers searches.
             web: hivekeep_web::WebFamily,
         }

@@ -47,6 +47,20 @@ mod sandbox {
         }
     }
 
+    #[test]
+    fn a_repository_goes_there_and_back() {
+        if let Some(house) = volumes() {
+            crate::scenes::repositories::a_repository_goes_there_and_back(house);
+        }
+    }
+
+    #[test]
+    fn every_point_of_a_repository() {
+        if let Some(house) = volumes() {
+            crate::scenes::repositories::every_point_of_a_repository(house);
+        }
+    }
+
     fn volumes() -> Option<House> {
         if !rustix::process::geteuid().is_root()
             || !std::path::Path::new("/dev/loop-control").exists()

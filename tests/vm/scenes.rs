@@ -18,6 +18,7 @@ pub mod places;
 pub mod pool;
 pub mod prepare;
 pub mod processes;
+pub mod repositories;
 pub mod run;
 pub mod snapshots;
 pub mod swarm;

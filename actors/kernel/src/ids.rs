@@ -133,6 +133,10 @@ id!(
     /// A volume: durable storage of a user.
     VolumeId, "volume", "vol"
 );
+id!(
+    /// A repository: a remote bound to a volume of a user.
+    RepositoryId, "repository", "repo"
+);
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 //! crates. The crate that owns the thing implements the trait; boot wires it.
 
 mod commands;
+mod git;
 mod images;
 mod manifest;
 mod network;
@@ -22,6 +23,7 @@ pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, PlaceProcess,
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
+pub use git::GitCredentials;
 pub use images::ImagePresence;
 pub use manifest::{ManifestCheck, ManifestProblem};
 pub use network::{

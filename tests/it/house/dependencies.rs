@@ -30,7 +30,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 22] = [
+const RULES: [Rule; 23] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -78,6 +78,11 @@ const RULES: [Rule; 22] = [
     Rule {
         name: "hivekeep-volume",
         house: &[KERNEL, STORE, RUNTIME, TREES, FILE_ENGINE, TESTKIT],
+        others: None,
+    },
+    Rule {
+        name: "hivekeep-repository",
+        house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
         others: None,
     },
     Rule { name: MANIFEST, house: &[KERNEL], others: None },

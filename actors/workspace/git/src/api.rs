@@ -20,6 +20,19 @@ pub struct GitCloned {
     pub depth: Option<u32>,
 }
 
+/// A fetch. The work tree is as before.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GitFetched {
+    /// Always true: a fetch that failed is an error.
+    pub success: bool,
+    /// The remote.
+    pub remote: String,
+    /// The commit that was fetched, the first of several; null where the remote has none.
+    pub commit_sha: Option<String>,
+    /// What git said, without credentials.
+    pub output: String,
+}
+
 /// The state of a work tree. Paths are relative to its root. One that is no UTF-8 is spelled as
 /// git quotes it: between `"`, with `\` and three octal digits for a byte.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]

@@ -16,6 +16,9 @@ use crate::codes;
 /// Maximum time to check the destination, or the server's branches.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// Output of a sparse checkout that is read.
+const SPARSE_BYTES: u64 = 64 * 1024;
+
 /// Validated parameters of a clone.
 pub struct CloneWish {
     pub url: GitUrl,
@@ -24,17 +27,20 @@ pub struct CloneWish {
     pub path: String,
     pub branch: Option<String>,
     pub depth: Option<u32>,
+    /// Folders to check out; empty is all.
+    pub sparse_paths: Vec<String>,
     pub timeout: Duration,
 }
 
 impl CloneWish {
     /// # Errors
     ///
-    /// `invalid_input` for an invalid branch or depth.
+    /// `invalid_input` for an invalid branch, depth or folder.
     pub fn check(&self) -> Result<(), ToolError> {
         if self.depth == Some(0) {
             return Err(ToolError::invalid("depth must be at least 1"));
         }
+        self.sparse_paths.iter().try_for_each(|path| super::names::sparse_path(path).map(drop))?;
         self.branch.as_deref().map_or(Ok(()), |branch| super::names::branch(branch).map(drop))
     }
 }
@@ -58,7 +64,8 @@ pub async fn clone(mut git: Git, wish: CloneWish) -> Result<GitCloned, ToolError
     })
 }
 
-/// Runs the clone itself, into a folder that git accepts.
+/// Runs the clone itself, into a folder that git accepts. Of a sparse one the rest is checked out in
+/// a second step; what fails then leaves the clone there.
 ///
 /// # Errors
 /// See [`clone`].
@@ -71,12 +78,23 @@ pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError
     let mut args = vec!["clone", "--no-progress"];
     args.extend(depth.as_deref());
     args.extend(branch.as_deref());
+    args.extend((!wish.sparse_paths.is_empty()).then_some("--sparse"));
     args.extend(["--", wish.url.plain(), &wish.path]);
     let (done, asked) = git.ask(&args, wish.login.as_ref(), wish.timeout).await?;
-    match done.ok() {
-        true => Ok(()),
-        false => Err(failure(git, wish, &done, &asked).await),
+    if !done.ok() {
+        return Err(failure(git, wish, &done, &asked).await);
     }
+    if wish.sparse_paths.is_empty() {
+        return Ok(());
+    }
+    let mut args = vec!["-C", &wish.path, "sparse-checkout", "set", "--cone"];
+    args.extend(wish.sparse_paths.iter().map(String::as_str));
+    let set = git.run_for(&args, wish.timeout, SPARSE_BYTES).await?;
+    if set.ok() {
+        return Ok(());
+    }
+    let message = "the folders of `sparse_paths` could not be checked out";
+    Err(git.failed(codes::GIT_CLONE_FAILED, message, &set).next("git's output says why"))
 }
 
 /// # Errors

@@ -69,6 +69,11 @@ hivekeep_kernel::codes! {
         cause: "A file or a folder with files is there.",
         next: "Give another `path`, or remove what is there.",
     }
+    /// Nothing could be fetched.
+    GIT_FETCH_FAILED = "git_fetch_failed" {
+        cause: "The address, the network policy of the workspace, the server, its certificate, or a commit that the server does not give out.",
+        next: "`details.output` has git's own words.",
+    }
     /// There is no such branch.
     BRANCH_NOT_FOUND = "branch_not_found" {
         cause: "The name is wrong, or the branch has no commit yet.",

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ToolError, ports::GitCredentials};
 use hivekeep_protocol::{Credential, Secret};
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
@@ -174,6 +174,13 @@ fn checked(token: &str) -> Result<(), &'static str> {
             false => Ok(()),
         },
         _ => Err("is longer than 16384 bytes"),
+    }
+}
+
+impl GitCredentials for GitOptions {
+    fn used_for(&self, url: &str) -> Option<String> {
+        let origin = GitUrl::parse(url).ok()?.origin()?.to_owned();
+        self.credentials.iter().find(|it| fits(&it.host, &origin)).map(|it| it.host.clone())
     }
 }
 

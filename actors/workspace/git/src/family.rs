@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, ToolError};
+use hivekeep_kernel::{ErrorCode, ToolError, ports::GitCredentials};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 use crate::GitOptions;
 use crate::codes;
 
-/// Family without an actor that offers [`GitOptions`] to the crate that serves the tools.
+/// Family without an actor that offers [`GitOptions`], and [`GitCredentials`], to the crate that serves the tools.
 pub struct GitFamily;
 
 impl Family for GitFamily {
@@ -19,7 +19,9 @@ impl Family for GitFamily {
     }
 
     async fn mount(daemon: &Daemon, options: GitOptions) -> Result<Mounted, ToolError> {
-        daemon.ports.offer(Arc::new(options));
+        let options = Arc::new(options);
+        daemon.ports.offer::<dyn GitCredentials>(options.clone());
+        daemon.ports.offer(options);
         Ok(Mounted::default())
     }
 }

@@ -11,6 +11,7 @@ mod commit;
 mod credentials;
 mod diff;
 mod family;
+mod fetch;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod merge;
@@ -38,6 +39,7 @@ pub use self::{
     clone::{CloneWish, clone, clone_anew},
     commit::{CommitWish, commit},
     diff::{DiffWish, diff},
+    fetch::{FetchRef, FetchWish, fetch},
     push::{PushWish, push},
     status::status,
 };

@@ -4,6 +4,8 @@ use hivekeep_kernel::ToolError;
 
 /// Maximum length of a branch's or remote's name, in bytes.
 const MAX_NAME_BYTES: usize = 250;
+/// Maximum length of a folder of a sparse checkout, in bytes.
+const MAX_PATH_BYTES: usize = 1024;
 /// Base of paths that are not absolute.
 const HOME: &str = "/workspace";
 
@@ -34,6 +36,32 @@ pub(super) fn branch(name: &str) -> Result<&str, ToolError> {
         return refused("is not a valid name for git");
     }
     Ok(name)
+}
+
+/// Checks the whole hash of a commit.
+pub(super) fn commit(hash: &str) -> Result<&str, ToolError> {
+    let sound = [40, 64].contains(&hash.len())
+        && hash.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    match sound {
+        true => Ok(hash),
+        false => Err(ToolError::invalid("commit is not a whole hash").next(
+            "give its 40 (SHA-256: 64) hex digits in lower case, as `git rev-parse` prints them",
+        )),
+    }
+}
+
+/// Checks a folder of a sparse checkout: relative, and no pattern.
+pub(super) fn sparse_path(path: &str) -> Result<&str, ToolError> {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    let sound = path.len() <= MAX_PATH_BYTES
+        && !path.starts_with('-')
+        && !path.contains(|c: char| c.is_control() || "*?[]\\!\"".contains(c))
+        && path.trim_end_matches('/').split('/').all(plain);
+    match sound {
+        true => Ok(path),
+        false => Err(ToolError::invalid("sparse_paths has one that is not a plain folder")
+            .next("give folders of the repository such as docs or src/app, without patterns")),
+    }
 }
 
 /// Checks the name of a configured remote; addresses are refused.

@@ -45,8 +45,9 @@ pub async fn push(
 ) -> Result<GitPushed, ToolError> {
     git.check_work_tree().await?;
     let branch = named(&git, wish.branch.as_deref()).await?;
-    let address = address(&git, &wish.remote).await?;
-    let login = login(&mut git, options, &wish, &address)?;
+    let address = address(&git, &wish.remote, &["--push"]).await?;
+    let given = wish.credential.as_ref();
+    let login = login(&mut git, options, &wish.remote, given, &address)?;
     let refs = format!("refs/heads/{branch}:refs/heads/{branch}");
     let mut args = vec!["push", "--porcelain", "--no-progress"];
     args.extend(wish.force.then_some("--force"));
@@ -96,9 +97,13 @@ async fn named(git: &Git, branch: Option<&str>) -> Result<String, ToolError> {
     .next("`git branch` by exec lists them; a branch begins with its first commit"))
 }
 
-/// Address of the remote, as the guest gives it.
-async fn address(git: &Git, remote: &str) -> Result<String, ToolError> {
-    let address = git.line(&["remote", "get-url", "--push", "--", remote]).await?;
+/// Address of the remote, as the guest gives it; by `flags` the one to push to.
+///
+/// # Errors
+/// `remote_not_found`.
+pub(super) async fn address(git: &Git, remote: &str, flags: &[&str]) -> Result<String, ToolError> {
+    let args = [&["remote", "get-url"], flags, &["--", remote]].concat();
+    let address = git.line(&args).await?;
     address.ok_or_else(|| {
         let message = format!("the repository has no remote `{remote}`");
         ToolError::new(Layer::Guest, codes::REMOTE_NOT_FOUND, message)
@@ -107,10 +112,14 @@ async fn address(git: &Git, remote: &str) -> Result<String, ToolError> {
 }
 
 /// Login for the remote's server.
-fn login(
+///
+/// # Errors
+/// `invalid_input` for a credential that no server would ask for; `credential_for_another_server`.
+pub(super) fn login(
     git: &mut Git,
     options: &GitOptions,
-    wish: &PushWish,
+    remote: &str,
+    given: Option<&CallCredential>,
     address: &str,
 ) -> Result<Option<Login>, ToolError> {
     let parsed = GitUrl::parse(address).ok();
@@ -118,14 +127,13 @@ fn login(
         git.hider.add(&secret);
     }
     let origin = url::origin_of(address);
-    match (&wish.credential, origin) {
+    match (given, origin) {
         (Some(given), Some(origin)) => {
             let named = parsed.as_ref().and_then(GitUrl::username);
             given.login(&origin, named).map(Some)
         }
         (Some(_), None) => Err(ToolError::invalid(format!(
-            "`{}` is not an http or https server, so no credential is asked for there",
-            wish.remote
+            "`{remote}` is not an http or https server, so no credential is asked for there"
         ))
         .next("leave `credential` out")),
         (None, Some(origin)) => {

@@ -1,5 +1,6 @@
 //! Tests of the tools with a real git in a real guest daemon.
 
+mod fetch;
 mod guest;
 mod server;
 
@@ -32,7 +33,15 @@ async fn cloned_as(
     let url = GitUrl::parse(url)?;
     let login = GitOptions::default().login_for(&url, given)?;
     let path = guest.path(path);
-    let mut wish = CloneWish { url, login, path, branch: None, depth: None, timeout: LIMIT };
+    let mut wish = CloneWish {
+        url,
+        login,
+        path,
+        branch: None,
+        depth: None,
+        sparse_paths: Vec::new(),
+        timeout: LIMIT,
+    };
     change(&mut wish);
     clone(guest.git("/"), wish).await
 }
@@ -314,7 +323,15 @@ async fn a_credential_that_is_configured_is_used_for_its_server_alone() {
         let url = GitUrl::parse(&server.url("bare.git")).unwrap();
         let login = options.login_for(&url, None).unwrap();
         let path = guest.path(name);
-        let wish = CloneWish { url, login, path, branch: None, depth: Some(1), timeout: LIMIT };
+        let wish = CloneWish {
+            url,
+            login,
+            path,
+            branch: None,
+            depth: Some(1),
+            sparse_paths: Vec::new(),
+            timeout: LIMIT,
+        };
         let outcome = clone(guest.git("/"), wish).await;
         assert_eq!(outcome.is_ok(), expected, "{outcome:?}");
         if expected {

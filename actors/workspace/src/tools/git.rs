@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use hivekeep_git::{
-    self as git, CallCredential, CloneWish, CommitWish, DiffWish, GitUrl, PushWish,
-    api::{GitCloned, GitCommitted, GitDiffed, GitPushed, GitStatusResult},
+    self as git, CallCredential, CloneWish, CommitWish, DiffWish, FetchRef, FetchWish, GitUrl,
+    PushWish,
+    api::{GitCloned, GitCommitted, GitDiffed, GitFetched, GitPushed, GitStatusResult},
 };
 
 use crate::{api::execution::MAX_TIMEOUT_SECS, workspace::Workspace};
@@ -31,6 +32,10 @@ pub struct GitClone {
     pub branch: Option<String>,
     /// Only so many commits of its history.
     pub depth: Option<u32>,
+    /// Only these folders, and the files beside them on the way (a sparse checkout). Default: all.
+    #[schemars(length(max = MAX_SPARSE_PATHS))]
+    #[serde(default)]
+    pub sparse_paths: Vec<String>,
     /// Who one is for the server, for this clone alone.
     pub credential: Option<CallCredential>,
     /// Wall-clock limit in seconds, 1 to 86400.
@@ -39,8 +44,55 @@ pub struct GitClone {
     pub timeout_secs: u64,
 }
 
+/// Folders of one sparse checkout.
+const MAX_SPARSE_PATHS: usize = 64;
+
 fn clone_timeout() -> u64 {
     300
+}
+
+/// Fetch from a remote of a repository in a workspace; its work tree and its own branches stay as
+/// they are. Give one of `branch`, `tag` and `commit`, or none for what the remote is configured
+/// for. A server that asks who one is gets `credential`, or what the operator configured for it.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GitFetch {
+    /// Id or name of the workspace.
+    pub workspace_id: String,
+    /// A folder of the repository. A relative path begins at /workspace.
+    pub path: String,
+    /// The remote, by its name.
+    #[serde(default = "origin")]
+    pub remote: String,
+    /// A branch of the remote.
+    pub branch: Option<String>,
+    /// A tag of the remote.
+    pub tag: Option<String>,
+    /// A commit, by its whole hash; not every server gives it out.
+    pub commit: Option<String>,
+    /// Leave the remote's branches and the tags in the repository as they are, too: the commit is FETCH_HEAD alone.
+    #[serde(default)]
+    pub keep_refs: bool,
+    /// Only so many commits of its history.
+    pub depth: Option<u32>,
+    /// Who one is for the remote's server, for this fetch alone.
+    pub credential: Option<CallCredential>,
+    /// Wall-clock limit in seconds, 1 to 86400.
+    #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
+    #[serde(default = "clone_timeout")]
+    pub timeout_secs: u64,
+}
+
+impl GitFetch {
+    fn what(&self) -> Result<Option<FetchRef>, ToolError> {
+        match (self.branch.clone(), self.tag.clone(), self.commit.clone()) {
+            (None, None, None) => Ok(None),
+            (Some(name), None, None) => Ok(Some(FetchRef::Branch(name))),
+            (None, Some(name), None) => Ok(Some(FetchRef::Tag(name))),
+            (None, None, Some(hash)) => Ok(Some(FetchRef::Commit(hash))),
+            _ => Err(ToolError::invalid("only one of branch, tag and commit can be fetched")),
+        }
+    }
 }
 
 /// What is changed, staged, new or in conflict in a repository of a workspace, and
@@ -147,6 +199,9 @@ tools! { pub FAMILY: "git" for Workspace, addressed workspace by workspace_id;
     git_clone: GitClone => GitCloned = Workspace::on_git_clone {
         title: "Clone a repository", rate: RateClass::Exec, open_world: true, timeout_secs: 330,
     };
+    git_fetch: GitFetch => GitFetched = Workspace::on_git_fetch {
+        title: "Fetch from a remote", rate: RateClass::Exec, open_world: true, timeout_secs: 330,
+    };
     git_status: GitStatus => GitStatusResult = Workspace::on_git_status {
         title: "Status of a repository", effect: Read, rate: RateClass::Exec, timeout_secs: 150,
     };
@@ -176,6 +231,7 @@ impl Workspace {
             path: git::path(input.path.as_deref())?,
             branch: input.branch,
             depth: input.depth,
+            sparse_paths: input.sparse_paths,
             timeout: Duration::from_secs(input.timeout_secs),
         };
         wish.check()?;
@@ -183,6 +239,27 @@ impl Workspace {
         Ok(Reply::later(
             async move { cx.guard(async { git::clone(git.await?, wish).await }).await },
         ))
+    }
+
+    fn on_git_fetch(
+        &mut self,
+        cx: &CallCx,
+        input: GitFetch,
+    ) -> Result<Reply<GitFetched>, ToolError> {
+        let wish = FetchWish {
+            what: input.what()?,
+            keep_refs: input.keep_refs,
+            remote: input.remote,
+            depth: input.depth,
+            credential: input.credential,
+            timeout: Duration::from_secs(input.timeout_secs),
+        };
+        wish.check()?;
+        let (git, cx) = (self.git(cx, git::path(Some(&input.path))?)?, cx.clone());
+        let options = self.git_options();
+        Ok(Reply::later(async move {
+            cx.guard(async { git::fetch(git.await?, &options, wish).await }).await
+        }))
     }
 
     fn on_git_status(

@@ -102,6 +102,7 @@ impl Guest<'_> {
             path: INTO.to_owned(),
             branch: None,
             depth: None,
+            sparse_paths: Vec::new(),
             timeout: Duration::from_secs(self.timeout_secs),
         };
         self.cx.guard(git::clone_anew(&mut git, &wish)).await.map_err(|error| {

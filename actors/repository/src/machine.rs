@@ -1,0 +1,198 @@
+//! Workspace of one operation: made with the repository's volume, and removed behind it.
+
+use hivekeep_kernel::{Layer, RepositoryId, ToolError};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    binding::Operation,
+    bindings::Answer,
+    codes,
+    job::Job,
+    remote::{REMOTE_FOLDER, Remote},
+};
+
+/// Where the volume is mounted; the tree is the folder in it that has the repository's label.
+const MOUNTED: &str = "/workspace";
+/// What an earlier operation that was cut short may have left. While another workspace has the
+/// volume, git's locks may be that one's.
+const TIDY: &str = "rm -rf \".$LABEL.new\"\n\
+    if [ -n \"$SOLE\" ] && [ -d \"$LABEL/.git\" ]; then \
+    find \"$LABEL/.git\" -path \"$LABEL/.git/objects\" -prune -o -type f -name '*.lock' -exec rm -f {} +; fi";
+
+/// What git needs beside the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Nothing.
+    Nothing,
+    /// The remote, to read from.
+    Reads,
+    /// The remote, to write to.
+    Writes,
+}
+
+/// Workspace of one operation.
+pub(crate) struct Machine<'j> {
+    pub(crate) job: &'j Job,
+    name: String,
+}
+
+/// Name of the workspace of a repository.
+pub(crate) fn name_of(id: RepositoryId) -> String {
+    format!("git-{}", id.uuid().simple())
+}
+
+/// End of a command.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CommandEnded {
+    pub(crate) exit_code: i32,
+    pub(crate) stderr: String,
+}
+
+impl<'j> Machine<'j> {
+    /// Makes the workspace, and tidies the volume.
+    ///
+    /// # Errors
+    /// Those of making a workspace; nothing of it is left then.
+    pub(crate) async fn open(job: &'j Job, reach: Reach) -> Answer<Self> {
+        job.step("starting a workspace");
+        let machine = Self { job, name: name_of(job.id) };
+        let mut ready = machine.make(reach).await;
+        if ready.is_ok() && machine.changes() {
+            ready = machine.tidy().await;
+        }
+        match ready {
+            Ok(()) => Ok(machine),
+            Err(error) => {
+                machine.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    fn changes(&self) -> bool {
+        self.job.binding.begun.is_none_or(|begun| begun.operation != Operation::Diff)
+    }
+
+    async fn make(&self, reach: Reach) -> Answer<()> {
+        let wish = self.wish(reach)?;
+        let made: Result<Value, _> = self.job.call("workspace_create", wish.clone()).await;
+        match made {
+            // One of ours that could not be removed before.
+            Err(error) if error.is(codes::NAME_TAKEN) => {
+                let tools = &self.job.service.tools;
+                tools.remove(self.job.id, &self.job.caller, &self.name).await?;
+                self.job.call::<Value>("workspace_create", wish).await.map(drop)
+            }
+            made => made.map(drop),
+        }
+    }
+
+    fn wish(&self, reach: Reach) -> Answer<Value> {
+        let options = &self.job.service.options.machine;
+        let mut volumes = vec![json!({ "volume": self.job.volume()?, "path": MOUNTED })];
+        let networked = match &self.job.remote {
+            Remote::Server(_) => reach != Reach::Nothing,
+            Remote::Volume { label, .. } if reach != Reach::Nothing => {
+                let read_only = reach == Reach::Reads;
+                volumes.push(
+                    json!({ "volume": label, "path": REMOTE_FOLDER, "read_only": read_only }),
+                );
+                false
+            }
+            Remote::Volume { .. } => false,
+        };
+        let isolation = if networked { options.isolation } else { options.local_isolation };
+        let wish = json!({
+            "name": self.name, "isolation": isolation, "base_image": options.image,
+            "vcpus": options.vcpus, "memory_mb": options.memory_mb, "disk_gb": options.disk_gb,
+            "volumes": volumes, "allow_internet": networked.then_some(true),
+        });
+        Ok(without_nulls(wish))
+    }
+
+    async fn tidy(&self) -> Answer<()> {
+        let sole = self.job.users().await?.len() <= 1;
+        let env = json!({ "SOLE": if sole { "1" } else { "" } });
+        let tidied = self.sh(TIDY, env).await?;
+        if tidied.exit_code == 0 {
+            return Ok(());
+        }
+        Err(failed("the volume could not be tidied", &tidied))
+    }
+
+    /// Runs a script in the volume, which finds the repository's label in `$LABEL`.
+    ///
+    /// # Errors
+    /// As `exec`; a script that fails is none.
+    pub(crate) async fn sh(&self, script: &str, env: Value) -> Answer<CommandEnded> {
+        let mut env = object(env);
+        env.insert("LABEL".to_owned(), json!(self.job.binding.terms.label));
+        let args = json!({
+            "workspace_id": self.name, "command": script, "workdir": MOUNTED, "env": env,
+            "timeout_secs": self.job.service.options.timeout_secs, "max_output_bytes": 16_384,
+        });
+        self.job.call("exec", args).await
+    }
+
+    /// Calls a git tool on a folder of the volume.
+    ///
+    /// # Errors
+    /// As the tool.
+    pub(crate) async fn git<T: DeserializeOwned>(
+        &self,
+        tool: &'static str,
+        folder: &str,
+        args: Value,
+    ) -> Answer<T> {
+        let mut args = object(without_nulls(args));
+        args.insert("workspace_id".to_owned(), json!(self.name));
+        args.insert("path".to_owned(), json!(format!("{MOUNTED}/{folder}")));
+        self.job.call(tool, Value::Object(args)).await
+    }
+
+    /// As [`Self::git`], for a tool that asks the remote's server, with the call's credential.
+    ///
+    /// # Errors
+    /// As the tool.
+    pub(crate) async fn git_remote<T: DeserializeOwned>(
+        &self,
+        tool: &'static str,
+        folder: &str,
+        args: Value,
+    ) -> Answer<T> {
+        let mut args = object(args);
+        args.insert("timeout_secs".to_owned(), json!(self.job.service.options.timeout_secs));
+        if let Some(credential) = &self.job.credential {
+            args.insert("credential".to_owned(), credential.for_git());
+        }
+        self.git(tool, folder, Value::Object(args)).await
+    }
+
+    /// Removes the workspace. What stays is removed before the repository's next operation.
+    pub(crate) async fn close(self) {
+        let tools = &self.job.service.tools;
+        if let Err(error) = tools.remove(self.job.id, &self.job.caller, &self.name).await {
+            tracing::error!(repository = %self.job.id, %error, "a repository's workspace stays");
+        }
+    }
+}
+
+/// Error for a script that ended with another code than 0.
+pub(crate) fn failed(what: &str, ended: &CommandEnded) -> ToolError {
+    ToolError::new(Layer::Guest, codes::REPOSITORY_FAILED, what)
+        .detail("exit_code", ended.exit_code)
+        .detail("output", ended.stderr.clone())
+        .next("the output says why")
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn without_nulls(value: Value) -> Value {
+    object(value).into_iter().filter(|(_, value)| !value.is_null()).collect()
+}
