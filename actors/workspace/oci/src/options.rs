@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::PullLimits;
+use crate::{PullLimits, SignatureRule};
 
 /// Container images: where they come from, and their limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,10 +17,14 @@ pub struct ImageOptions {
     pub plain_http: Vec<String>,
     /// Pull only what is named by digest, `NAME@sha256:...`.
     pub require_digest: bool,
-    /// Pull only what is signed. Signatures are not verified by this version: then each pull is refused.
+    /// Pull only images that a rule of `signatures` is about.
     pub require_signature: bool,
+    /// Which images have to be signed, and by whom. The first rule that is about an image decides.
+    pub signatures: Vec<SignatureRule>,
     /// Credentials, in the format of Docker's `config.json`; empty: none.
     pub auth_file: PathBuf,
+    /// Certificates in PEM of authorities by which registries are trusted besides those of the system; empty: none.
+    pub ca_file: PathBuf,
     /// Most layers of an image.
     pub max_layers: usize,
     /// Most MiB of an image's layers as a registry stores them.
@@ -44,6 +48,8 @@ impl Default for ImageOptions {
             plain_http: Vec::new(),
             require_digest: false,
             require_signature: false,
+            signatures: Vec::new(),
+            ca_file: PathBuf::new(),
             auth_file: PathBuf::new(),
             max_layers: 128,
             max_compressed_mb: 8 * 1024,
