@@ -17,6 +17,7 @@ mod journal;
 pub(crate) mod kit;
 mod machine;
 mod memory;
+mod oci;
 mod policy;
 mod pool;
 mod raw;
@@ -34,7 +35,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 24] = [
+const FIGURES: [&str; 26] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -55,6 +56,8 @@ const FIGURES: [&str; 24] = [
     "restore_to_node",
     "pool_claim",
     "policy_change",
+    "oci_pull",
+    "oci_first_exec",
     "vault_search",
     "message_delivery_p50",
     "task_roundtrip",
@@ -66,7 +69,7 @@ const FIGURES: [&str; 24] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 13] = [
+const GROUPS: [(&[&str], Measure); 14] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -88,6 +91,7 @@ const GROUPS: [(&[&str], Measure); 13] = [
     ),
     (&["pool_claim"], pool::measure),
     (&["policy_change"], policy::measure),
+    (&["oci_pull", "oci_first_exec"], oci::measure),
     (&["vault_search"], vault::measure),
     (&["message_delivery_p50"], team::messages),
     (&["task_roundtrip"], team::tasks),

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use hivekeep_image::PruneTerms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,10 +36,12 @@ pub struct ImageOptions {
     pub max_entries: u64,
     /// A pull that gets nothing for this long is given up.
     pub stall_secs: u64,
-    /// Age in hours after which `hivekeep image prune` removes what nothing uses.
+    /// Hours since the last use after which an image that nothing uses is removed, by the daemon and by `hivekeep image prune`.
     pub prune_after_hours: u64,
-    /// Free MiB of the image directory's file system below which `hivekeep image prune` removes what nothing uses whatever its age, and below which no pull begins.
+    /// Free MiB of the image directory's file system below which images that nothing uses are removed, the longest unused first, and below which no pull begins.
     pub min_free_mb: u64,
+    /// Seconds between two looks of the daemon for images to remove; 0: it removes none.
+    pub prune_every_secs: u64,
 }
 
 impl Default for ImageOptions {
@@ -58,11 +61,20 @@ impl Default for ImageOptions {
             stall_secs: 30,
             prune_after_hours: 7 * 24,
             min_free_mb: 1024,
+            prune_every_secs: 1800,
         }
     }
 }
 
 impl ImageOptions {
+    /// Which images are removed that nothing uses.
+    pub fn prune_terms(&self) -> PruneTerms {
+        PruneTerms {
+            age: Duration::from_secs(self.prune_after_hours.saturating_mul(3600)),
+            min_free_bytes: self.min_free_mb.saturating_mul(1 << 20),
+        }
+    }
+
     /// Bounds of one image.
     pub fn limits(&self) -> PullLimits {
         PullLimits {

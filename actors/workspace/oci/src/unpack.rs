@@ -15,6 +15,7 @@ mod whiteout;
 use std::{collections::HashMap, path::Path};
 
 use hivekeep_image::FileOwner;
+use hivekeep_kernel::fault_point;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, LayerFile, OciResult, PullLimits, digest::DigestReader, layer::Budget};
@@ -56,6 +57,7 @@ pub fn unpack(
     for (number, layer) in (1..).zip(layers) {
         applier.begin_layer(number);
         unpack_layer(layer, number, &mut applier, &budget)?;
+        fault_point!("pull.after_layer");
     }
     applier.add_mount_points()?;
     if let Some(path) = working_dir {

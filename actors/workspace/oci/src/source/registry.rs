@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_kernel::fault_point;
 use reqwest::{
     Certificate, Client, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderValue},
@@ -115,6 +116,7 @@ impl<'a> RegistryClient<'a> {
             }
             digest.update(&chunk);
             file.write_all(&chunk).await.map_err(Error::io(writing()))?;
+            fault_point!("pull.in_layer");
             tell(bytes);
         }
         file.flush().await.map_err(Error::io(writing()))?;
