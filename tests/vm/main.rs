@@ -23,7 +23,8 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox merge_git: clones_come_together, a_daemon_may_die_in_a_merge);
     crate::scenes::scenes!(@ Sandbox processes: a_process_is_written_to_after_the_daemon_was_killed,
         who_does_not_listen_is_killed_with_its_children, a_program_runs_in_the_place);
-    crate::scenes::scenes!(@ Sandbox image: a_container_image_is_pulled_and_worked_in);
+    crate::scenes::scenes!(@ Sandbox image: a_container_image_is_pulled_and_worked_in,
+        every_point_of_a_pull_and_a_removal);
     crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
 
     #[test]
@@ -58,6 +59,11 @@ mod sandbox {
     fn every_point_of_a_repository() {
         if let Some(house) = volumes() {
             crate::scenes::repositories::every_point_of_a_repository(house);
+    fn python_and_node_work_and_what_npm_installs_outlives_the_workspace() {
+        if let Some(house) = volumes() {
+            crate::scenes::image::python_and_node_work_and_what_npm_installs_outlives_the_workspace(
+                house,
+            );
         }
     }
 
@@ -174,6 +180,7 @@ mod vm {
 
     crate::scenes::scenes!(@ Vm team_tasks: a_stopped_workspace_keeps_its_tasks);
     crate::scenes::scenes!(@ Vm host: a_slow_machine_is_no_dead_one);
+    crate::scenes::scenes!(@ Vm image: commands_run_as_the_user_of_the_image);
 
     #[test]
     fn an_older_daemon_is_replaced_while_its_machines_run() {

@@ -19,6 +19,7 @@ mod journal;
 pub(crate) mod kit;
 mod machine;
 mod memory;
+mod oci;
 mod policy;
 mod pool;
 mod raw;
@@ -38,7 +39,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 28] = [
+const FIGURES: [&str; 30] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -59,6 +60,8 @@ const FIGURES: [&str; 28] = [
     "restore_to_node",
     "pool_claim",
     "policy_change",
+    "oci_pull",
+    "oci_first_exec",
     "vault_search",
     "message_delivery_p50",
     "task_roundtrip",
@@ -74,7 +77,7 @@ const FIGURES: [&str; 28] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 16] = [
+const GROUPS: [(&[&str], Measure); 17] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -96,6 +99,7 @@ const GROUPS: [(&[&str], Measure); 16] = [
     ),
     (&["pool_claim"], pool::measure),
     (&["policy_change"], policy::measure),
+    (&["oci_pull", "oci_first_exec"], oci::measure),
     (&["vault_search"], vault::measure),
     (&["message_delivery_p50"], team::messages),
     (&["task_roundtrip"], team::tasks),

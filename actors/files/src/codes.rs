@@ -13,7 +13,6 @@ hivekeep_kernel::codes! {
         cause: "`read_only` is set for it, which is the default.",
         next: "Write elsewhere, or set `read_only = false` for the place in the configuration.",
     }
-    /// Commands cannot run in the place.
     /// The path leads out of its place.
     OUTSIDE_PLACE = "outside_place" {
         cause: "It has more `..` than folders, or passes a link that leads elsewhere.",

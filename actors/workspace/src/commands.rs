@@ -30,6 +30,7 @@ use crate::{
         self,
         env::joined,
         exec::{ANSWER_MARGIN, exit_code, teller},
+        user::as_user,
     },
 };
 
@@ -89,7 +90,7 @@ impl CommandRunner for CommandsHandle {
         let env = self.environment(workspace.id, &command)?;
         let link = self.enter(cx, &workspace).await?;
         let request = RunCommand {
-            argv: Argv::Direct(command.argv),
+            argv: as_user(&self.ledger(workspace.id)?, None, Argv::Direct(command.argv))?,
             env,
             workdir: Some(command.workdir),
             timeout_ms: limits.timeout_secs.saturating_mul(1000),

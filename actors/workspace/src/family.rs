@@ -7,20 +7,27 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_git::GitOptions;
 use hivekeep_kernel::{
     Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
-    ports::{CommandRunner, DefaultSize, Tasks, WorkspaceFiles},
+    ports::{CommandRunner, DefaultSize, ImagePresence, Tasks, WorkspaceFiles},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, TasksHandle, WorkspaceFilesHandle, backup::DisksHandle, codes,
-    commands::CommandsHandle, shared::Shared, tools, workspaces::Msg, workspaces::Workspaces,
+    Options, TasksHandle, WorkspaceFilesHandle,
+    backup::DisksHandle,
+    codes,
+    commands::CommandsHandle,
+    image_upkeep::{ImageUpkeep, ImagesHere},
+    shared::Shared,
+    tools,
+    workspaces::Msg,
+    workspaces::Workspaces,
 };
 
 /// How long an ordered stop waits for machines to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Needs the network and [`GitOptions`]; offers [`Tasks`], [`CommandRunner`], [`WorkspaceFiles`],
-/// [`DefaultSize`] and [`DisksHandle`].
+/// [`ImagePresence`], [`DefaultSize`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
 impl Family for WorkspaceFamily {
@@ -61,9 +68,12 @@ workspace_adopt takes it over.";
         daemon.ports.offer::<dyn WorkspaceFiles>(Arc::new(files));
         daemon.ports.offer::<dyn CommandRunner>(Arc::new(CommandsHandle::new(shared.clone())));
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
+        daemon.ports.offer::<dyn ImagePresence>(Arc::new(ImagesHere(shared.images.clone())));
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
+        let images = daemon.address("images", RestartPolicy::ENTITY);
         Ok(Mounted::default()
             .serving::<Workspaces>(&address, shared.clone())
+            .child::<ImageUpkeep>(&images, shared.clone())
             .directory("workspace", Arc::new(shared.directory.clone()))
             .tear_down(|| stop_all(address)))
     }

@@ -25,6 +25,7 @@ mod family;
 mod folders;
 mod fork_source;
 mod handle;
+mod image_upkeep;
 mod job;
 pub mod ledger;
 mod logs;

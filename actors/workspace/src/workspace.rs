@@ -69,6 +69,7 @@ mod status;
 mod take_down;
 mod tasks;
 mod transfer;
+pub(crate) mod user;
 mod volumes;
 
 use std::sync::Arc;

@@ -55,6 +55,7 @@ pub(super) async fn inspect(
     let defaults = &pulled.defaults;
     let none = || "-".to_owned();
     let user = match &defaults.user {
+        Some(user) if defaults.user_applies => format!("{user} (in a sandbox: root)"),
         Some(user) => format!("{user} (recorded: commands run as root)"),
         None => none(),
     };
@@ -110,9 +111,8 @@ pub(super) async fn prune(
     all: bool,
     json: bool,
 ) -> Result<(), CommandFailure> {
-    let age = if all { 0 } else { options.prune_after_hours.saturating_mul(3600) };
-    let min_free_bytes = options.min_free_mb.saturating_mul(1 << 20);
-    let terms = PruneTerms { age: Duration::from_secs(age), min_free_bytes };
+    let terms = options.prune_terms();
+    let terms = if all { PruneTerms { age: Duration::ZERO, ..terms } } else { terms };
     let lock = store.lock().await.map_err(failed)?;
     told(&store.prune(&lock, terms).await.map_err(failed)?, json)
 }

@@ -1,78 +1,27 @@
 //! Workspaces made from container images.
 
+mod faults;
+mod software;
+mod stage;
+
 use std::{
-    net::{TcpListener, TcpStream},
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Instant,
+    fs,
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde_json::json;
 
-use crate::house::{House, PATIENCE, which};
+use crate::house::{House, PATIENCE};
+pub use faults::every_point_of_a_pull_and_a_removal;
+pub use software::python_and_node_work_and_what_npm_installs_outlives_the_workspace;
+use stage::{can_run, image, policy, push, registry, run, with_images, with_policy_beside};
 
-/// Registry on loopback, ended with the test.
-struct Registry(Child, String);
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-fn run(program: &str, args: &[&str]) {
-    let done = Command::new(program).args(args).stdin(Stdio::null()).output().expect("started");
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{program} {args:?}: {said}");
-}
-
-fn registry(folder: &Path) -> Registry {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
-    let config = folder.join("registry.yml");
-    let text = format!(
-        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {:?}}}}}\nhttp: {{addr: \"{free}\"}}\n",
-        folder.join("registry")
-    );
-    std::fs::write(&config, text).expect("written");
-    let mut command = Command::new("docker-registry");
-    command.arg("serve").arg(config).stdout(Stdio::null()).stderr(Stdio::null());
-    let registry = Registry(command.spawn().expect("started"), free.to_string());
-    let begun = Instant::now();
-    while TcpStream::connect(free).is_err() {
-        assert!(begun.elapsed() < PATIENCE, "the registry does not start");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    registry
-}
-
-/// Image from nothing with one static program, under two names.
-fn push(folder: &Path, host: &str) {
-    let (layout, bundle) = (folder.join("layout"), folder.join("bundle"));
-    let (layout, bundle) = (layout.to_str().expect("text"), bundle.to_str().expect("text"));
-    let image = format!("{layout}:app");
-    run("umoci", &["init", "--layout", layout]);
-    run("umoci", &["new", "--image", &image]);
-    run("umoci", &["unpack", "--rootless", "--image", &image, bundle]);
-    let bin = Path::new(bundle).join("rootfs/bin");
-    std::fs::create_dir(&bin).expect("made");
-    let busybox =
-        ["/usr/bin/busybox", "/bin/busybox"].into_iter().find(|it| Path::new(it).exists());
-    std::fs::copy(busybox.expect("it is there"), bin.join("busybox")).expect("copied");
-    std::fs::hard_link(bin.join("busybox"), bin.join("sh")).expect("linked");
-    run("umoci", &["repack", "--image", &image, bundle]);
-    let config = ["config", "--image", &image, "--config.env", "GREETING=hello"];
-    run("umoci", &[config.as_slice(), &["--config.workingdir", "/srv/app"]].concat());
-    let (from, to) = (format!("oci:{image}"), format!("docker://{host}/lib/app:1"));
-    run("skopeo", &["--insecure-policy", "copy", "--dest-tls-verify=false", &from, &to]);
-}
+/// Name of an image that is kept for a while beside those of all tests.
+const IMAGE: &str = "test-of-users";
 
 pub fn a_container_image_is_pulled_and_worked_in(mut house: House) {
-    for program in ["umoci", "skopeo", "docker-registry", "busybox"] {
-        if let Err(program) = which(program) {
-            println!("SKIPPED: {program} is not installed; `cargo xtask setup` installs it");
-            return;
-        }
+    if !can_run(&["umoci", "skopeo", "docker-registry", "busybox"]) {
+        return;
     }
     let folder = house.path().to_owned();
     let registry = registry(&folder);
@@ -83,37 +32,28 @@ pub fn a_container_image_is_pulled_and_worked_in(mut house: House) {
         let refusal = refusal.expect_err("it was made").expect("a refusal");
         assert_eq!(refusal.code, code, "{}", refusal.text);
     };
-    // Images of its own, so that what is removed below is nobody else's.
-    let config = folder.join("config.toml");
-    let text = std::fs::read_to_string(&config).expect("read");
-    let line = text.lines().find(|line| line.starts_with("image_dir")).expect("a line").to_owned();
-    let text = text.replace(&line, &format!("image_dir = {:?}", folder.join("images")));
-    std::fs::write(&config, &text).expect("written");
-    house.kill();
-    house.start();
+    with_images(&mut house, "");
     refused(house.try_call("workspace_create", wanted.clone()), "image_not_allowed");
-    let host = &registry.1;
-    let policy = format!(
-        "[workspace.images]\nregistries = [{host:?}]\nplain_http = [{host:?}]\nmin_free_mb = 0\n"
-    );
-    std::fs::write(&config, text + &policy).expect("written");
-    house.kill();
-    house.start();
+    with_images(&mut house, &policy(&registry.1));
 
+    let present = |house: &House| {
+        let listed = house.call("aegis.runtime.list", json!({ "language": "boxed" }));
+        listed["runtimes"][0]["present"].clone()
+    };
+    assert_eq!(present(&house), "no");
     house.call("workspace_create", wanted);
+    assert_eq!(present(&house), "yes");
     let said = house.exec("boxed", "echo $GREETING from $PWD; busybox id -u");
     assert_eq!(said, "hello from /srv/app\n0\n");
+    let info = house.call("workspace_info", json!({ "workspace_id": "boxed" }));
+    assert_eq!(info["user"], "root");
+    assert!(info["user_note"].as_str().is_some_and(|note| note.contains("app")), "{info}");
+    let other = json!({ "workspace_id": "boxed", "command": "id", "user": "app" });
+    assert_eq!(house.refused("exec", other).code, "invalid_input");
     house.call("set_env", json!({ "workspace_id": "boxed", "vars": { "GREETING": "good day" } }));
     assert_eq!(house.exec("boxed", "echo $GREETING"), "good day\n");
 
-    let image = |args: &[&str]| {
-        let done = house.command().arg("image").args(args).output().expect("started");
-        (
-            done.status.success(),
-            String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(),
-        )
-    };
-    let (removed, said) = image(&["rm", &reference]);
+    let (removed, said) = image(&house, &["rm", &reference]);
     assert!(!removed && said.contains("used by"), "{said}");
     // What it began with is recorded, and stays over a restart of everything.
     house.call("workspace_stop", json!({ "workspace_id": "boxed" }));
@@ -122,15 +62,79 @@ pub fn a_container_image_is_pulled_and_worked_in(mut house: House) {
     house.call("workspace_start", json!({ "workspace_id": "boxed" }));
     assert_eq!(house.exec("boxed", "echo $GREETING from $PWD"), "good day from /srv/app\n");
     house.call("workspace_destroy", json!({ "workspace_id": "boxed" }));
-    let image = |args: &[&str]| {
-        let done = house.command().arg("image").args(args).output().expect("started");
-        (
-            done.status.success(),
-            String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(),
-        )
-    };
-    let (removed, said) = image(&["rm", &reference]);
+    let (removed, said) = image(&house, &["rm", &reference]);
     assert!(removed, "{said}");
-    let (listed, said) = image(&["list", "--json"]);
-    assert!(listed && !said.contains("lib/app"), "{said}");
+    what_is_not_used_goes_by_itself(&mut house, &registry.1);
+    let (listed, said) = image(&house, &["list", "--json"]);
+    assert!(listed && !said.contains("idle"), "{said}");
+}
+
+pub fn commands_run_as_the_user_of_the_image(mut house: House) {
+    if !can_run(&["umoci", "skopeo", "docker-registry", "busybox"]) {
+        return;
+    }
+    let folder = house.path().to_owned();
+    let registry = registry(&folder);
+    push(&folder, &registry.1);
+    let reference = format!("{}/lib/app:1", registry.1);
+    let (pulled, said) = {
+        with_policy_beside(&mut house, &registry.1);
+        image(&house, &["pull", &reference, "--name", IMAGE])
+    };
+    assert!(pulled, "{said}");
+    house.call("workspace_create", json!({ "name": "boxed", "base_image": IMAGE }));
+    let ask = "busybox id -u; busybox id -G; echo $HOME $USER $PWD; busybox kill -0 1 2>&1";
+    let said = house.call("exec", json!({ "workspace_id": "boxed", "command": ask }));
+    let stdout = said["stdout"].as_str().expect("text");
+    let expected = "1000\n1001 44\n/srv/app app /srv/app\n";
+    assert!(stdout.starts_with(expected), "{said}");
+    assert!(stdout.contains("not permitted"), "it has the rights of root: {said}");
+    let info = house.call("workspace_info", json!({ "workspace_id": "boxed" }));
+    assert_eq!(info["user"], "app");
+    for (user, said) in [("root", "0\n"), ("44:media", "44\n")] {
+        let ask = json!({ "workspace_id": "boxed", "command": "busybox id -u", "user": user });
+        assert_eq!(house.call("exec", ask)["stdout"], said);
+    }
+    let ghost = json!({ "workspace_id": "boxed", "command": "true", "user": "ghost" });
+    let refused = house.call("exec", ghost);
+    assert_eq!(refused["exit_code"], 126, "{refused}");
+    let start = json!({ "workspace_id": "boxed", "action": "start", "command": "busybox id -u > /tmp/who" });
+    house.call("exec_background", start);
+    let wait = "until [ -s /tmp/who ]; do busybox sleep 0.1; done; read who < /tmp/who; echo $who";
+    assert_eq!(house.exec("boxed", wait), "1000\n");
+    house.call("workspace_destroy", json!({ "workspace_id": "boxed" }));
+    let (removed, said) = image(&house, &["rm", IMAGE]);
+    assert!(removed, "{said}");
+}
+
+/// Of two images that were last used long ago the daemon removes the one that nothing has.
+fn what_is_not_used_goes_by_itself(house: &mut House, host: &str) {
+    with_images(house, &format!("{}prune_every_secs = 1\n", policy(host)));
+    let reference = format!("{host}/lib/app:1");
+    house.call("workspace_create", json!({ "name": "kept", "base_image": reference }));
+    // Not the same tree, which would be in use.
+    let layout = format!("{}:app", house.path().join("layout").display());
+    let file = house.path().join("config.toml").display().to_string();
+    run("umoci", &["insert", "--rootless", "--image", &layout, &file, "/etc/more"]);
+    let (pulled, said) = image(house, &["pull", &format!("oci:{layout}"), "--name", "idle"]);
+    assert!(pulled, "{said}");
+    let root = house.path().join("images");
+    let long_ago = SystemTime::now() - Duration::from_secs(30 * 24 * 3600);
+    for folder in ["images", "objects"] {
+        for entry in fs::read_dir(root.join(folder)).expect("listed").flatten() {
+            let file = fs::File::open(entry.path()).expect("opened");
+            file.set_modified(long_ago).expect("a time");
+        }
+    }
+    let begun = Instant::now();
+    while root.join("images/idle.json").exists() {
+        assert!(begun.elapsed() < PATIENCE, "it stays\n{}", house.stderr());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(house.exec("kept", "echo $GREETING"), "hello\n");
+    let (inspected, said) = image(house, &["inspect", &reference]);
+    assert!(inspected, "{said}");
+    house.call("workspace_stop", json!({ "workspace_id": "kept" }));
+    house.call("workspace_start", json!({ "workspace_id": "kept" }));
+    house.call("workspace_destroy", json!({ "workspace_id": "kept" }));
 }

@@ -16,6 +16,7 @@
 
 pub mod agent;
 pub mod args;
+pub mod as_user;
 pub mod ask;
 pub mod carrier;
 pub mod console;

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use hivekeep_guest::{args, ask, init, jobs, reap, roles, sandbox, say, selftest};
+use hivekeep_guest::{args, as_user, ask, init, jobs, reap, roles, sandbox, say, selftest};
 
 const USAGE: &str = "usage: hivekeep-guest ROLE ...
   init                 PID 1 of a machine; reads the kernel command line
   sandbox OPTIONS      PID 1 of a sandbox
   agent OPTIONS        the daemon
   reap, job            shims that the daemon starts
+  as USER PROGRAM ...  a program as a user of this root
   askpass PROMPT       asks the daemon for git
   selftest-vsock       the vsock carrier against this machine's own loopback
   selftest-spawn [N]   time of N starts of `sh -c true`, in microseconds
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let outcome = match role.as_ref().and_then(|role| role.to_str()) {
         Some("init") => init::run(),
         Some("reap") => return reap::run(words),
+        Some("as") => return as_user::run(words),
         Some("askpass") => return ask::role::run(words),
         Some("job") => return jobs::shim::run(words),
         Some("agent") => args::agent(words).map_err(Into::into).and_then(roles::agent),

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use chrono::Utc;
+use hivekeep_kernel::fault_point;
 use tokio_util::sync::CancellationToken;
 
 use super::build::make_ext4;
 use super::pulled::FORMAT;
 use super::store::Inner;
-use super::tree::Owners;
+use super::tree::{List, Owners};
 use super::{FileOwner, ImageDefaults, ImageName, ImageStore, PulledImage, PulledName, Result};
 
 /// Tree that shall become an image.
@@ -42,28 +43,32 @@ pub(super) async fn adopt(
     cancel: &CancellationToken,
 ) -> Result<PulledImage> {
     let owners = Owners::Listed(adoption.owners.clone());
-    let ext4 = make_ext4(store, &adoption.tree, &owners, &adoption.work, cancel).await?;
-    store.blocking(move |inner| finish(inner, adoption, &ext4, &owners)).await
+    let made = make_ext4(store, &adoption.tree, &owners, &adoption.work, cancel).await?;
+    fault_point!("image.after_disk");
+    store.blocking(move |inner| finish(inner, adoption, &made.0, &made.1)).await
 }
 
-fn finish(
-    inner: &Inner,
-    adoption: TreeAdoption,
-    ext4: &Path,
-    owners: &Owners,
-) -> Result<PulledImage> {
+fn finish(inner: &Inner, adoption: TreeAdoption, ext4: &Path, list: &List) -> Result<PulledImage> {
+    // Each reads and syncs hundreds of megabytes.
+    let (disk, tree) = std::thread::scope(|both| {
+        let disk = both.spawn(|| inner.objects.put_file(ext4, "rootfs.ext4", None));
+        let tree = inner.objects.put_tree(&adoption.tree, list);
+        (disk.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tree)
+    });
     let image = PulledImage {
         format: FORMAT,
         name: ImageName::Pulled(adoption.name),
         reference: adoption.reference,
         digest: adoption.digest,
         pulled_at: Utc::now(),
-        rootfs_ext4: inner.objects.put_file(ext4, "rootfs.ext4", None)?,
-        rootfs_tree: inner.objects.put_tree(&adoption.tree, owners)?,
+        rootfs_ext4: disk?,
+        rootfs_tree: tree?,
         defaults: adoption.defaults,
         devices_left_out: adoption.devices_left_out,
         xattrs_left_out: adoption.xattrs_left_out,
     };
+    fault_point!("image.before_manifest");
     image.save(&inner.manifest_path(&image.name))?;
+    fault_point!("image.after_manifest");
     Ok(image)
 }

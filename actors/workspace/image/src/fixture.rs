@@ -5,7 +5,10 @@ use std::{collections::HashMap, fs};
 use chrono::Utc;
 use tempfile::TempDir;
 
-use super::{tree::Owners, *};
+use super::{
+    tree::{self, Owners},
+    *,
+};
 
 /// Store with its folder.
 pub struct ImageStoreFixture {
@@ -25,6 +28,7 @@ pub fn fixture(rootfs_bytes: u64) -> ImageStoreFixture {
     fs::create_dir_all(tree.join("etc")).unwrap();
     fs::write(tree.join("etc/hostname"), "workspace\n").unwrap();
     std::os::unix::fs::symlink("hostname", tree.join("etc/name")).unwrap();
+    let list = tree::scan(&tree, &Owners::Listed(HashMap::new())).unwrap();
     let manifest = Manifest {
         format: Manifest::FORMAT,
         name: ImageName::Base,
@@ -34,7 +38,7 @@ pub fn fixture(rootfs_bytes: u64) -> ImageStoreFixture {
         modules: objects.put_bytes(b"modules", "modules.cpio", None).unwrap(),
         initrd: objects.put_bytes(b"initrd", "initrd", None).unwrap(),
         rootfs_ext4: objects.put_file(&rootfs, "rootfs.ext4", None).unwrap(),
-        rootfs_tree: Some(objects.put_tree(&tree, &Owners::Listed(HashMap::new())).unwrap()),
+        rootfs_tree: Some(objects.put_tree(&tree, &list).unwrap()),
         guest_hash: ContentHash::of(b"guest"),
         debian_suite: Suite::Bookworm,
         packages: vec![Package {

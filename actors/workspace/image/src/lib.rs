@@ -11,7 +11,8 @@
 //!   images/<name>.json             the manifest: which objects make the image; `/` is written `+`
 //!   overlays/<key>.qcow2           empty overlays, copied for each new disk
 //!   uses/<blake3>/<user>           a workspace has its disk over this object
-//!   tmp/                           builds under way; emptied when no build holds the lock
+//!   pending/<blake3>               the object came or its image went; settled with the next lock
+//!   tmp/                           builds under way; emptied by who takes the lock
 //!   build.lock                     held (flock) by the one build that may run
 //! ```
 //!
@@ -34,6 +35,7 @@ mod names;
 mod objects;
 mod overlay;
 mod pulled;
+mod recover;
 mod refuse;
 mod requirements;
 mod store;

@@ -4,15 +4,18 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use hivekeep_kernel::fault_point;
 use hivekeep_trees::remove_tree;
 use uuid::Uuid;
 
 use super::files::{rename_new, sync_dir};
-use super::tree::{self, Owners};
+use super::tree::{self, List};
 use super::{ContentHash, Error, ObjectRef, Result, TreeRef};
 
 /// Name of the folder of objects in a store.
 pub(super) const OBJECTS: &str = "objects";
+/// Name of the folder of marks: objects that came or whose image went since the lock was taken.
+pub(super) const PENDING: &str = "pending";
 
 /// Name of an object, independent of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,11 +39,16 @@ impl ObjectName {
 pub(super) struct Objects {
     root: PathBuf,
     temp: PathBuf,
+    pending: PathBuf,
 }
 
 impl Objects {
     pub(super) fn new(store_root: &Path) -> Self {
-        Self { root: store_root.join(OBJECTS), temp: store_root.join("tmp") }
+        Self {
+            root: store_root.join(OBJECTS),
+            temp: store_root.join("tmp"),
+            pending: store_root.join(PENDING),
+        }
     }
 
     /// Path of an object's file, whether or not it exists.
@@ -100,10 +108,8 @@ impl Objects {
         self.put_file(&file, name, version)
     }
 
-    /// Moves a directory into the store. `owners` gives the owners where the files on disk cannot
-    /// (a builder that is not root).
-    pub(super) fn put_tree(&self, source: &Path, owners: &Owners) -> Result<TreeRef> {
-        let list = tree::scan(source, owners)?;
+    /// Moves a directory into the store. The list is of it as it is.
+    pub(super) fn put_tree(&self, source: &Path, list: &List) -> Result<TreeRef> {
         let reference = list.reference();
         if self.entries_path(&reference).exists()
             && tree::verify(&self.tree_path(&reference), &self.entries_path(&reference), &reference)
@@ -126,6 +132,13 @@ impl Objects {
         Ok(reference)
     }
 
+    /// Marks an object as one that an image may not name. Durable on return.
+    pub(super) fn mark(&self, hash: &str) -> Result<()> {
+        let mark = self.pending.join(hash);
+        File::create(&mark).map_err(Error::io("create", &mark))?;
+        sync_dir(&self.pending)
+    }
+
     fn stage(&self) -> Result<PathBuf> {
         let folder = self.temp.join(Uuid::new_v4().simple().to_string());
         fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
@@ -133,16 +146,21 @@ impl Objects {
     }
 
     /// Renames a staged folder, whose content is durable, to its final name. A present folder of
-    /// that name has damaged content (the caller checked); it moves to `tmp`, where the next open
-    /// removes it.
+    /// that name has damaged content (the caller checked); it moves to `tmp`, where whoever
+    /// takes the lock next removes it.
     fn install(&self, folder: &Path, hash: ContentHash) -> Result<()> {
         let target = self.root.join(hash.to_string());
         if target.exists() {
             let aside = self.temp.join(format!("damaged-{}", Uuid::new_v4().simple()));
             fs::rename(&target, &aside).map_err(Error::io("move", &target))?;
+        } else {
+            self.mark(&hash.to_string())?;
         }
+        fault_point!("image.before_object");
         rename_new(folder, &target).map_err(Error::io("move", &target))?;
-        sync_dir(&self.root)
+        sync_dir(&self.root)?;
+        fault_point!("image.after_object");
+        Ok(())
     }
 }
 

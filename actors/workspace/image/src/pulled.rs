@@ -23,9 +23,13 @@ pub struct ImageDefaults {
     /// Environment.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// User, `NAME|ID[:GROUP|ID]`. Recorded; commands run as root.
+    /// User, `NAME|ID[:GROUP|ID]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// True where commands run as that user. Images that were pulled by earlier versions, and the
+    /// workspaces made from them, keep root.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub user_applies: bool,
     /// Working directory, absolute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,

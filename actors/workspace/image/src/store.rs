@@ -11,8 +11,8 @@ use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 
 use super::build::{self, BuildRequest, BuildResult, BuildStep};
-use super::files::{has_mounts, sweep};
-use super::objects::{OBJECTS, ObjectName, Objects};
+use super::files::sweep;
+use super::objects::{OBJECTS, ObjectName, Objects, PENDING};
 use super::uses::{PruneTerms, RemovedImages, bytes_on_disk};
 use super::verify::Verified;
 use super::{
@@ -65,17 +65,15 @@ impl ImageStore {
     /// Opens a store, making its folders where needed, and removes what a crashed build left.
     /// Blocks for milliseconds (longer after a crash).
     pub fn open(root: PathBuf) -> Result<Self> {
-        for folder in [OBJECTS, "images", "overlays", "tmp", "uses"] {
+        for folder in [OBJECTS, PENDING, "images", "overlays", "tmp", "uses"] {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
         }
         // Overlays record absolute paths, so the root must be absolute.
         let root = fs::canonicalize(&root).map_err(Error::io("resolve", &root))?;
         let inner = Inner { objects: Objects::new(&root), verified: Verified::default(), root };
-        // A taken lock means that a build is running and uses its temporary files.
-        if let Ok(_lock) = inner.lock() {
-            clear(&inner.temp())?;
-        }
+        // Who has the lock already runs a build and uses its temporary files.
+        let _lock_of_the_moment = inner.lock();
         sweep(&inner.root.join("overlays"))?;
         sweep(&inner.root.join("images"))?;
         Ok(Self { inner: Arc::new(inner) })
@@ -148,6 +146,16 @@ impl ImageStore {
     /// Manifest of a pulled image.
     pub async fn pulled(&self, name: ImageName) -> Result<Option<PulledImage>> {
         self.blocking(move |inner| inner.pulled(&name)).await
+    }
+
+    /// True if an image is here, false if it is not, `None` if that cannot be read. Blocks for the
+    /// reading of one small file.
+    pub fn is_present(&self, name: &ImageName) -> Option<bool> {
+        match self.inner.state(name) {
+            ImageState::Built(_) | ImageState::Pulled(_) => Some(true),
+            ImageState::NotBuilt => Some(false),
+            ImageState::Unreadable { .. } => None,
+        }
     }
 
     /// Finds an image and checks its content, in full the first time and by file stamps later.
@@ -324,7 +332,8 @@ impl Inner {
         built.filter_map(Result::transpose).next().transpose()
     }
 
-    /// Takes the build lock; released when the file is closed, also by a crash.
+    /// Takes the build lock and removes what the last holder left unfinished; released when the
+    /// file is closed, also by a crash.
     pub(super) fn lock(&self) -> Result<File> {
         let path = self.root.join("build.lock");
         let file = OpenOptions::new()
@@ -334,22 +343,12 @@ impl Inner {
             .open(&path)
             .map_err(Error::io("open", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(file),
+            Ok(()) => {
+                self.recover();
+                Ok(file)
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy { root: self.root.clone() }),
             Err(error) => Err(Error::io("lock", &path)(error)),
         }
     }
-}
-
-/// Empties the folder of unfinished builds. Legal only under the build lock.
-fn clear(temp: &Path) -> Result<()> {
-    if has_mounts(temp)? {
-        tracing::warn!(path = %temp.display(), "something is mounted below; left unchanged");
-        return Ok(());
-    }
-    for entry in fs::read_dir(temp).map_err(Error::io("list", temp))? {
-        let path = entry.map_err(Error::io("list", temp))?.path();
-        remove_tree(&path).map_err(Error::io("remove", &path))?;
-    }
-    Ok(())
 }

@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hivekeep_kernel::fault_point;
 use hivekeep_trees::remove_tree;
 
 use super::files::sync_dir;
@@ -34,10 +35,16 @@ pub struct RemovedImages {
 /// What shall be removed of what nothing uses.
 #[derive(Debug, Clone, Copy)]
 pub struct PruneTerms {
-    /// Minimum age.
+    /// Minimum time since the last use, or since the pull.
     pub age: Duration,
-    /// Free bytes of the file system below which no age counts.
+    /// Free bytes of the file system below which ten minutes are enough.
     pub min_free_bytes: u64,
+}
+
+impl PruneTerms {
+    /// Age below which nothing is removed by itself: what was pulled for a workspace is not held
+    /// before its disk is made.
+    pub const SETTLING: Duration = Duration::from_secs(600);
 }
 
 impl Inner {
@@ -59,11 +66,24 @@ impl Inner {
         sync_dir(&self.uses())?;
         // A removal looks at the uses after it took the object away from its name.
         if base.exists() {
+            self.touch(&folder);
             return Ok(());
         }
         let _unheld = fs::remove_file(&file);
         let source = std::io::Error::from(std::io::ErrorKind::NotFound);
         Err(Error::Io { doing: "use", path: base.to_owned(), source })
+    }
+
+    /// Makes this the time of an object's last use, which a disk's age is counted from. Without it
+    /// the object seems older than it is and is pulled again.
+    fn touch(&self, uses: &Path) {
+        let object = uses.file_name().map(|hash| self.root.join(OBJECTS).join(hash));
+        let touched = object.map(|object| {
+            File::open(object).and_then(|object| object.set_modified(SystemTime::now()))
+        });
+        if let Some(Err(error)) = touched {
+            tracing::debug!(%error, "the time of an image's use is not kept");
+        }
     }
 
     /// Forgets all uses of a user. Blocks.
@@ -74,7 +94,8 @@ impl Inner {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(Error::io("remove", &file)(error));
                 }
-                _ => {}
+                Err(_) => {}
+                Ok(()) => self.touch(&folder),
             }
             let _still_used = fs::remove_dir(&folder);
         }
@@ -134,9 +155,12 @@ impl Inner {
             let users = used.into_iter().cloned().collect();
             return Err(Error::InUse { image: name.clone(), users });
         }
+        // Who takes the lock next finishes a removal that ends here.
+        hashes.iter().try_for_each(|hash| self.objects.mark(hash))?;
         let path = self.manifest_path(name);
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         sync_dir(super::files::parent(&path))?;
+        fault_point!("image.after_unnamed");
         let mut removed = RemovedImages { images: vec![name.clone()], ..Default::default() };
         let wanted = self.wanted()?;
         for hash in hashes.iter().filter(|hash| !wanted.contains(*hash)) {
@@ -153,19 +177,22 @@ impl Inner {
         let wanted = self.wanted()?;
         for object in list(&self.root.join(OBJECTS))? {
             let Some(hash) = object.file_name().and_then(|name| name.to_str()) else { continue };
-            if !wanted.contains(hash) && self.is_due(&object, terms)? {
+            if !wanted.contains(hash) && self.is_due(modified(&object)?, terms)? {
                 self.remove_object(hash, &mut removed)?;
             }
         }
         let mut images = Vec::new();
         for name in self.pulled_names()? {
             let path = self.manifest_path(&name);
-            let meta = fs::metadata(&path).and_then(|meta| meta.modified());
-            images.push((meta.map_err(Error::io("stat", &path))?, name, path));
+            let objects = hashes(&self.state(&name));
+            let objects = objects.iter().map(|hash| self.root.join(OBJECTS).join(hash));
+            // When it was pulled, or when its disk or tree was last in use.
+            let used = std::iter::once(path).chain(objects).filter_map(|path| modified(&path).ok());
+            images.push((used.max().unwrap_or(SystemTime::UNIX_EPOCH), name));
         }
         images.sort();
-        for (_, name, path) in images {
-            if !self.is_due(&path, terms)? {
+        for (used, name) in images {
+            if !self.is_due(used, terms)? {
                 continue;
             }
             match self.remove_image(&name) {
@@ -181,11 +208,10 @@ impl Inner {
         Ok(removed)
     }
 
-    fn is_due(&self, path: &Path, terms: PruneTerms) -> Result<bool> {
-        let modified = fs::metadata(path).and_then(|meta| meta.modified());
-        let modified = modified.map_err(Error::io("stat", path))?;
-        let age = SystemTime::now().duration_since(modified).unwrap_or_default();
-        Ok(age >= terms.age || self.free_bytes()? < terms.min_free_bytes)
+    fn is_due(&self, used: SystemTime, terms: PruneTerms) -> Result<bool> {
+        let age = SystemTime::now().duration_since(used).unwrap_or_default();
+        Ok(age >= terms.age
+            || (age >= PruneTerms::SETTLING && self.free_bytes()? < terms.min_free_bytes))
     }
 
     fn free_bytes(&self) -> Result<u64> {
@@ -198,7 +224,7 @@ impl Inner {
     }
 
     /// Objects that an image or a disk needs.
-    fn wanted(&self) -> Result<BTreeSet<String>> {
+    pub(super) fn wanted(&self) -> Result<BTreeSet<String>> {
         let mut wanted: BTreeSet<_> = self.users()?.into_keys().collect();
         for name in ImageName::BUILT.into_iter().chain(self.pulled_names()?) {
             match self.state(&name) {
@@ -211,13 +237,14 @@ impl Inner {
     }
 
     /// Moves an object out of its name, looks once more for users, and removes it.
-    fn remove_object(&self, hash: &str, removed: &mut RemovedImages) -> Result<()> {
+    pub(super) fn remove_object(&self, hash: &str, removed: &mut RemovedImages) -> Result<()> {
         let object = self.root.join(OBJECTS).join(hash);
         let aside = self.temp().join(format!("removed-{}", uuid::Uuid::new_v4().simple()));
         match fs::rename(&object, &aside) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             moved => moved.map_err(Error::io("move", &object))?,
         }
+        fault_point!("image.after_aside");
         if self.users()?.contains_key(hash) {
             return fs::rename(&aside, &object).map_err(Error::io("move", &aside));
         }
@@ -225,6 +252,11 @@ impl Inner {
         removed.objects += 1;
         remove_tree(&aside).map_err(Error::io("remove", &aside))
     }
+}
+
+fn modified(path: &Path) -> Result<SystemTime> {
+    let modified = fs::metadata(path).and_then(|meta| meta.modified());
+    modified.map_err(Error::io("stat", path))
 }
 
 /// Objects that an image is made of.
@@ -243,7 +275,7 @@ fn hashes(state: &ImageState) -> Vec<String> {
     }
 }
 
-fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(Error::io("list", folder))?,

@@ -10,8 +10,13 @@ hivekeep_kernel::codes! {
     }
     /// The configuration does not allow this image to be pulled.
     IMAGE_NOT_ALLOWED = "image_not_allowed" {
-        cause: "Its registry is not listed, it is not pinned by digest, or signatures are asked for, which this version does not verify.",
+        cause: "Its registry is not listed, it is not pinned by digest, or it has to be signed and no rule says by which keys.",
         next: "`details.key` names the key of the configuration; an operator can pull it with `hivekeep image pull REF`.",
+    }
+    /// The image is not signed as the configuration asks.
+    IMAGE_UNSIGNED = "image_unsigned" {
+        cause: "Its repository has no signature of it by a key of `workspace.images.signatures`, or a key cannot be read.",
+        next: "Sign it with `cosign sign --key`, pull another, or have the operator add the key. The message says what is missing.",
     }
     /// The registry did not answer as registries do.
     REGISTRY_FAILED = "registry_failed" {

@@ -65,6 +65,7 @@ fn defaults(config: &ImageConfiguration) -> OciResult<ImageDefaults> {
     Ok(ImageDefaults {
         env,
         user: empty_is_none(run.user()),
+        user_applies: true,
         working_dir,
         entrypoint: run.entrypoint().clone().unwrap_or_default(),
         command: run.cmd().clone().unwrap_or_default(),

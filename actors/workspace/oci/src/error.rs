@@ -25,6 +25,17 @@ pub enum Error {
         /// Key of the configuration that decides.
         key: &'static str,
     },
+    /// It is not signed as the configuration asks.
+    #[error("{reference} is not signed as workspace.images.signatures asks: {reason}")]
+    Unsigned {
+        /// Reference asked for.
+        reference: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// A public key cannot be used.
+    #[error("a key of workspace.images.signatures cannot be used: {0}")]
+    SigningKey(String),
     /// The registry cannot be reached or answered with an error.
     #[error("registry {registry}: {reason}")]
     Registry {
@@ -104,6 +115,9 @@ pub enum Error {
     /// The credentials' file cannot be used.
     #[error("the file of credentials cannot be used: {0}")]
     Credentials(String),
+    /// The file of certificates cannot be used.
+    #[error("the file of certificates cannot be used: {0}")]
+    Authority(String),
     /// The operating system refused an operation.
     #[error("{doing}: {source}")]
     Io {
@@ -135,7 +149,8 @@ impl From<Error> for ToolError {
         let code = match &error {
             Error::Reference { .. } => codes::IMAGE_REFERENCE,
             Error::NotAllowed { .. } => codes::IMAGE_NOT_ALLOWED,
-            Error::Registry { .. } => codes::REGISTRY_FAILED,
+            Error::Unsigned { .. } | Error::SigningKey(_) => codes::IMAGE_UNSIGNED,
+            Error::Authority(_) | Error::Registry { .. } => codes::REGISTRY_FAILED,
             Error::Denied { .. } | Error::Credentials(_) => codes::REGISTRY_DENIED,
             Error::NotFound { .. } => codes::IMAGE_NOT_FOUND,
             Error::Digest { .. } => codes::DIGEST_MISMATCH,

@@ -27,6 +27,7 @@ mod pax;
 mod policy;
 mod pull;
 mod reference;
+mod signature;
 mod source;
 mod unpack;
 
@@ -35,7 +36,7 @@ pub use error::Error;
 pub use layer::{LayerFile, LayerPacking};
 pub use limits::PullLimits;
 pub use options::ImageOptions;
-pub use policy::{Asker, ImagePolicy};
+pub use policy::{Asker, ImagePolicy, SignatureRule};
 pub use pull::{ImagePuller, PullProgress, PullRequest};
 pub use reference::{ImageSource, RegistryRef};
 pub use unpack::{UnpackedTree, unpack};

@@ -21,7 +21,7 @@ pub(crate) struct BlobRef {
 }
 
 impl BlobRef {
-    fn of(descriptor: &Descriptor) -> OciResult<Self> {
+    pub(crate) fn of(descriptor: &Descriptor) -> OciResult<Self> {
         let digest = descriptor.digest().to_string().parse()?;
         Ok(Self { digest, bytes: descriptor.size() })
     }

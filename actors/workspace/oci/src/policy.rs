@@ -1,6 +1,31 @@
 //! Policy of pulls: who may fetch which image.
 
-use crate::{Error, ImageOptions, ImageSource, OciResult};
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, ImageOptions, ImageSource, OciResult, RegistryRef};
+
+/// Rule that images have to be signed by one of some keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignatureRule {
+    /// Images that it is about: `HOST/REPOSITORY`, or the beginning of that and `*`.
+    pub images: String,
+    /// Files with public keys of cosign (ECDSA on P-256, PEM). One of them has to have signed.
+    pub keys: Vec<PathBuf>,
+}
+
+impl SignatureRule {
+    fn is_about(&self, reference: &RegistryRef) -> bool {
+        let name = format!("{}/{}", reference.registry(), reference.repository());
+        match self.images.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == self.images,
+        }
+    }
+}
 
 /// Who asks for a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,17 +40,19 @@ pub enum Asker {
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePolicy<'a>(pub &'a ImageOptions);
 
-impl ImagePolicy<'_> {
+impl<'a> ImagePolicy<'a> {
     /// Judges a pull.
     ///
     /// # Errors
     /// `NotAllowed` with the key that decides.
     pub fn judge(&self, source: &ImageSource, asker: Asker) -> OciResult<()> {
         let refuse = |message: String, key| Err(Error::NotAllowed { message, key });
-        if self.0.require_signature {
-            let message = "signatures are required, and this version cannot verify them: nothing \
-                           is pulled while workspace.images.require_signature is set";
-            return refuse(message.to_owned(), "workspace.images.require_signature");
+        if self.0.require_signature && self.signature_rule(source).is_none() {
+            let message = format!(
+                "workspace.images.require_signature is set, and no rule of \
+                 workspace.images.signatures says who has to sign {source}"
+            );
+            return refuse(message, "workspace.images.require_signature");
         }
         let reference = match (source, asker) {
             (ImageSource::Registry(reference), _) => reference,
@@ -49,6 +76,12 @@ impl ImagePolicy<'_> {
             return refuse(message, "workspace.images.require_digest");
         }
         Ok(())
+    }
+
+    /// Rule by which an image has to be signed. Only images of registries can be.
+    pub(crate) fn signature_rule(&self, source: &ImageSource) -> Option<&'a SignatureRule> {
+        let ImageSource::Registry(reference) = source else { return None };
+        self.0.signatures.iter().find(|rule| rule.is_about(reference))
     }
 
     /// True for registries that are asked without TLS.
@@ -84,6 +117,15 @@ mod tests {
         assert_eq!(key(&options, &tagged, Asker::Operator), Some("require_digest"));
         assert_eq!(key(&options, &pinned, Asker::Session), None);
         options.require_signature = true;
+        let rule = |images: &str| SignatureRule { images: images.to_owned(), keys: Vec::new() };
+        for other in ["ghcr.io/a", "ghcr.io/a/bc", "docker.io/*", "a/b"] {
+            options.signatures.push(rule(other));
+        }
         assert_eq!(key(&options, &pinned, Asker::Operator), Some("require_signature"));
+        for ours in ["ghcr.io/a/b", "ghcr.io/a/*", "*"] {
+            options.signatures = vec![rule(ours)];
+            assert_eq!(key(&options, &pinned, Asker::Session), None);
+            assert_eq!(key(&options, &folder, Asker::Operator), Some("require_signature"));
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use hivekeep_image::{
     BuildLock, ImageName, ImageStore, PulledImage, PulledName, TreeAdoption, VerifiedImage,
 };
+use hivekeep_kernel::fault_point;
 use rustix::fs::statvfs;
 use tokio_util::sync::CancellationToken;
 
@@ -143,6 +144,7 @@ impl ImagePuller {
             return Ok(image);
         }
         let work = self.store.work_folder(&lock).await?;
+        fault_point!("pull.after_folder");
         let pulled = self.pull_into(&lock, &work, name, &request.source, tell, cancel).await;
         if let Err(error) = self.store.remove_work(work).await {
             tracing::warn!(%error, "left for the next open of the store");
@@ -164,10 +166,12 @@ impl ImagePuller {
         let policy = ImagePolicy(&self.options);
         let terms = FetchTerms { policy, limits, work, cancel, tell: &fetching };
         let FetchedImage { digest, defaults, layers } = source::fetch(source, &terms).await?;
+        fault_point!("pull.after_fetch");
         let tree = work.join("tree");
         tell(PullProgress::Unpacking { bytes: 0 });
         let unpacked =
             self.unpacked(layers, &tree, defaults.working_dir.clone(), tell, cancel).await?;
+        fault_point!("pull.after_unpack");
         tell(PullProgress::Storing);
         let adoption = TreeAdoption {
             name,

@@ -15,11 +15,12 @@ use crate::{
     config::PlatformConfig,
     limits::DOCUMENT_BYTES,
     manifest::{self, BlobRef, ManifestForm, PlatformManifest},
-    policy::ImagePolicy,
+    policy::{ImagePolicy, SignatureRule},
+    signature,
 };
 use archive::DockerArchive;
 use layout::OciLayout;
-use registry::RegistryClient;
+pub(crate) use registry::RegistryClient;
 
 /// What a source gave.
 pub(crate) struct FetchedImage {
@@ -46,7 +47,8 @@ pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> OciRe
     match source {
         ImageSource::Registry(reference) => {
             let client = RegistryClient::open(reference, terms)?;
-            fetch_from(&Store::Registry(Box::new(client)), terms).await
+            let rule = terms.policy.signature_rule(source);
+            fetch_from(&Store::Registry(Box::new(client), rule), terms).await
         }
         ImageSource::Layout { path, tag } => {
             let layout = OciLayout::open(path, tag.as_deref())?;
@@ -58,25 +60,32 @@ pub(crate) async fn fetch(source: &ImageSource, terms: &FetchTerms<'_>) -> OciRe
 
 /// Place where manifests and blobs are found by their digests.
 enum Store<'a> {
-    Registry(Box<RegistryClient<'a>>),
+    /// Client, and the rule by which its images have to be signed.
+    Registry(Box<RegistryClient<'a>>, Option<&'a SignatureRule>),
     Layout(Arc<OciLayout>),
 }
 
 impl Store<'_> {
-    /// Document that the reference names, with its digest.
+    /// Document that the reference names, with its digest; signed, where it has to be.
     async fn top(&self) -> OciResult<(Vec<u8>, Sha256Digest)> {
         match self {
-            Self::Registry(client) => client.top().await,
+            Self::Registry(client, rule) => {
+                let (bytes, digest) = client.top().await?;
+                if let Some(rule) = rule {
+                    signature::verify(client, rule, digest).await?;
+                }
+                Ok((bytes, digest))
+            }
             Self::Layout(layout) => layout.top(),
         }
     }
 
     async fn document(&self, blob: BlobRef, is_manifest: bool) -> OciResult<Vec<u8>> {
         let bytes = match self {
-            Self::Registry(client) if is_manifest => {
+            Self::Registry(client, _) if is_manifest => {
                 client.manifest(&blob.digest.to_string()).await
             }
-            Self::Registry(client) => client.document(&blob.digest).await,
+            Self::Registry(client, _) => client.document(&blob.digest).await,
             Self::Layout(layout) => layout.document(&blob.digest, DOCUMENT_BYTES),
         }?;
         Sha256Digest::of(&bytes).expect(blob.digest, "a manifest or configuration")?;
@@ -118,7 +127,7 @@ async fn layers(
     let mut layers = Vec::new();
     for ((blob, packing), diff_id) in manifest.layers.iter().zip(diff_ids) {
         let file = match store {
-            Store::Registry(client) => {
+            Store::Registry(client, _) => {
                 client.download(*blob, &|bytes| (terms.tell)(done + bytes, total)).await?
             }
             Store::Layout(layout) => {

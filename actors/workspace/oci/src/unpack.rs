@@ -10,16 +10,19 @@ mod apply;
 mod beneath;
 mod entry;
 mod meta;
+mod unpadded;
 mod whiteout;
 
-use std::{collections::HashMap, path::Path};
+use std::{cell::Cell, collections::HashMap, path::Path};
 
 use hivekeep_image::FileOwner;
+use hivekeep_kernel::fault_point;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, LayerFile, OciResult, PullLimits, digest::DigestReader, layer::Budget};
 use apply::Applier;
 use entry::{Extensions, LayerEntry};
+use unpadded::Unpadded;
 
 /// Tree of an image.
 #[derive(Debug)]
@@ -56,6 +59,7 @@ pub fn unpack(
     for (number, layer) in (1..).zip(layers) {
         applier.begin_layer(number);
         unpack_layer(layer, number, &mut applier, &budget)?;
+        fault_point!("pull.after_layer");
     }
     applier.add_mount_points()?;
     if let Some(path) = working_dir {
@@ -74,7 +78,8 @@ fn unpack_layer(
     let bad = |error: std::io::Error| budget.error_of(number, &error);
     let mut reader = DigestReader::new(layer.open(budget)?);
     {
-        let mut archive = tar::Archive::new(&mut reader);
+        let filled = Cell::new(false);
+        let mut archive = tar::Archive::new(Unpadded::new(&mut reader, &filled));
         let mut extensions = Extensions::default();
         // Raw: the library reads records of extension into memory whatever their size.
         for entry in archive.entries().map_err(bad)?.raw(true) {
@@ -85,6 +90,10 @@ fn unpack_layer(
             budget.entry()?;
             let read = LayerEntry::new(&entry, std::mem::take(&mut extensions), number)?;
             applier.apply(read, &mut entry, budget)?;
+            if filled.get() {
+                let reason = "it ends within an entry".to_owned();
+                return Err(Error::BadLayer { layer: number, reason });
+            }
         }
     }
     // The digest is of all bytes, also of those behind the archive's end.

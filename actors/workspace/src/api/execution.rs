@@ -25,8 +25,10 @@ pub struct Exec {
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "default_timeout_secs")]
     pub timeout_secs: u64,
-    /// Directory to run in; default /workspace.
+    /// Directory to run in; default the image's, or else /workspace.
     pub workdir: Option<String>,
+    /// Whom to run as, `USER[:GROUP]`; default the image's user. `root` is there in every image.
+    pub user: Option<String>,
     /// Environment variables for this command, over those of set_env.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -91,8 +93,10 @@ pub(crate) enum JobAction {
     Start {
         /// Script for /bin/sh.
         command: String,
-        /// Directory to run in; default /workspace.
+        /// Directory to run in; default the image's, or else /workspace.
         workdir: Option<String>,
+        /// Whom to run as, `USER[:GROUP]`; default the image's user.
+        user: Option<String>,
         /// Environment variables, over those of set_env.
         env: Option<BTreeMap<String, String>>,
     },

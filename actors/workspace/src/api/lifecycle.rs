@@ -213,6 +213,12 @@ pub struct WorkspaceDetails {
     pub process: MachineProcess,
     /// The image it was made from.
     pub base_image: String,
+    /// Whom commands run as unless a call says otherwise.
+    #[serde(default)]
+    pub user: String,
+    /// Why that is not the image's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_note: Option<String>,
     /// Its address; null while it has no network.
     pub ip: Option<String>,
     /// Its size.

@@ -21,7 +21,7 @@ use crate::{
     ledger::Ledger,
     phase::Phase,
     records::{ProcessEntry, ProcessExit, Record},
-    workspace::{self, jobs::has_room_for_a_job},
+    workspace::{self, jobs::has_room_for_a_job, user::as_user},
 };
 
 /// Processes of a workspace that are shown after their end.
@@ -75,7 +75,7 @@ impl CommandsHandle {
         };
         let start = JobStart {
             job_id: job.to_string(),
-            argv: Argv::Direct(command.argv),
+            argv: as_user(&self.ledger(workspace.id)?, None, Argv::Direct(command.argv))?,
             env,
             workdir: Some(command.workdir),
             spool_bytes: KEPT_BYTES,

@@ -32,8 +32,8 @@ impl Workspace {
         input: ExecBackground,
     ) -> Result<Reply<JobView>, ToolError> {
         match input.action {
-            JobAction::Start { command, workdir, env } => {
-                self.job_start(cx, command, workdir, env.unwrap_or_default())
+            JobAction::Start { command, workdir, user, env } => {
+                self.job_start(cx, command, workdir, user, env.unwrap_or_default())
             }
             JobAction::Poll { job_id, stdout_from, stderr_from } => {
                 self.job_poll(cx, job_id, stdout_from.unwrap_or(0), stderr_from.unwrap_or(0))

@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 use hivekeep_link::CallTerms;
 use hivekeep_protocol::Usage;
 
-use super::{LinkState, Workspace, take_down};
+use super::{LinkState, Workspace, take_down, user::CommandUser};
 use crate::{
     api::{
         diagnostics::{LogTexts, LogType, WorkspaceLogs},
@@ -33,6 +33,7 @@ impl Workspace {
     ) -> Result<Reply<WorkspaceDetails>, ToolError> {
         let ledger = &self.ledger;
         let plan = ledger.plan.clone();
+        let CommandUser { name: user, note: user_note } = CommandUser::of(ledger);
         let mut details = WorkspaceDetails {
             workspace_id: plan.id,
             name: plan.name.to_string(),
@@ -40,6 +41,8 @@ impl Workspace {
             reason: self.reason(),
             process: self.process(),
             base_image: plan.spec.image.clone(),
+            user,
+            user_note,
             ip: None,
             resources: Size::of(&plan.spec),
             network: NetworkState::default(),

@@ -7,7 +7,7 @@ use hivekeep_link::{CallTerms, ExecOutput};
 use hivekeep_protocol::{Argv, Exit, Stream};
 use tokio::time::Instant;
 
-use super::{ExecRequest, Workspace, link_state};
+use super::{ExecRequest, Workspace, link_state, user::as_user};
 use crate::{
     api::execution::{Exec, ExecResult},
     codes,
@@ -33,7 +33,7 @@ impl Workspace {
         self.on(Want::Guest)?;
         let limit = Duration::from_secs(input.timeout_secs);
         let request = hivekeep_protocol::RunCommand {
-            argv: Argv::Shell(input.command),
+            argv: as_user(&self.ledger, input.user, Argv::Shell(input.command))?,
             env: self.environment(input.env)?,
             workdir: self.working_dir(input.workdir),
             timeout_ms: input.timeout_secs * 1000,

@@ -12,7 +12,7 @@ use hivekeep_protocol::{
 };
 use serde_json::json;
 
-use super::{Workspace, exec::exit_code, link_state};
+use super::{Workspace, exec::exit_code, link_state, user::as_user};
 use crate::{
     api::execution::JobView,
     codes,
@@ -35,6 +35,7 @@ impl Workspace {
         cx: &CallCx,
         command: String,
         workdir: Option<String>,
+        user: Option<String>,
         env: BTreeMap<String, String>,
     ) -> Result<Reply<JobView>, ToolError> {
         self.on(Want::Guest)?;
@@ -43,7 +44,7 @@ impl Workspace {
         let job = JobId::new();
         let request = JobStart {
             job_id: job.to_string(),
-            argv: Argv::Shell(command.clone()),
+            argv: as_user(&self.ledger, user, Argv::Shell(command.clone()))?,
             env: self.environment(env)?,
             workdir: self.working_dir(workdir),
             spool_bytes: DEFAULT_SPOOL_BYTES,

@@ -44,6 +44,7 @@ impl Workspaces {
                 command,
                 timeout_secs: input.timeout_secs,
                 workdir: input.workdir.clone(),
+                user: None,
                 env: input.env.clone(),
                 max_output_bytes: input.max_output_bytes,
             };

@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
+use hivekeep_kernel::fault_point;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +82,7 @@ pub(super) async fn make(
         .arg(tree)
         .arg(out);
     run(mke2fs, LIMIT, cancel).await?;
+    fault_point!("image.after_mke2fs");
     let mut tune2fs = Command::new(tool("tune2fs")?);
     tune2fs.args(["-E", "mount_opts=noinit_itable"]).arg(out);
     run(tune2fs, LIMIT, cancel).await?;

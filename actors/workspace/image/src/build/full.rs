@@ -15,7 +15,7 @@ use super::{
 };
 use crate::requirements::requirements;
 use crate::store::Inner;
-use crate::tree::{self, Owners};
+use crate::tree::{self, List, Owners};
 use crate::{
     ContentHash, Error, ImageName, ImageStore, KernelChoice, Manifest, Package, RequirementPurpose,
     Result, Suite,
@@ -69,7 +69,7 @@ struct Parts {
     packages: Vec<Package>,
     ext4: PathBuf,
     tree: PathBuf,
-    owners: Owners,
+    list: List,
 }
 
 async fn stages(
@@ -91,8 +91,8 @@ async fn stages(
     packages.sort_by(|a, b| a.name.cmp(&b.name));
     packages.dedup();
     steps.next("ext4 image");
-    let ext4 = make_ext4(shop.store, &tree, &owners, &shop.work, shop.cancel).await?;
-    Ok(Parts { kernel, packages, ext4, tree, owners })
+    let (ext4, list) = make_ext4(shop.store, &tree, &owners, &shop.work, shop.cancel).await?;
+    Ok(Parts { kernel, packages, ext4, tree, list })
 }
 
 fn finish(
@@ -114,7 +114,7 @@ fn finish(
         modules: parts.kernel.modules,
         initrd: inner.objects.put_bytes(&initrd, "initrd", None)?,
         rootfs_ext4: inner.objects.put_file(&parts.ext4, "rootfs.ext4", None)?,
-        rootfs_tree: Some(inner.objects.put_tree(&parts.tree, &parts.owners)?),
+        rootfs_tree: Some(inner.objects.put_tree(&parts.tree, &parts.list)?),
         guest_hash: guest.hash,
         debian_suite: request.suite,
         packages: parts.packages,
@@ -125,19 +125,19 @@ fn finish(
     Ok(manifest)
 }
 
-/// Makes the disk of a tree in the work folder.
+/// Makes the disk of a tree in the work folder. The tree's list comes with it: it was read for that.
 pub(crate) async fn make_ext4(
     store: &ImageStore,
     tree: &Path,
     owners: &Owners,
     work: &Path,
     cancel: &CancellationToken,
-) -> Result<PathBuf> {
+) -> Result<(PathBuf, List)> {
     let out = work.join("rootfs.ext4");
     let (scanned, owners) = (tree.to_path_buf(), owners.clone());
     let list = store.blocking(move |_| tree::scan(&scanned, &owners)).await?;
     ext4::make(tree, &list, &out, work, cancel).await?;
-    Ok(out)
+    Ok((out, list))
 }
 
 /// Kernel from the same recipe of another image, or a new one.

@@ -1,10 +1,17 @@
 //! Client of the OCI distribution protocol, for pulls. Every answer is bounded in bytes and in the
 //! time without one; credentials go to the registry and to the server of tokens that it names.
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{
+    fs::File,
+    future::Future,
+    io::Read,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use hivekeep_kernel::fault_point;
 use reqwest::{
-    Client, Response, StatusCode, Url,
+    Certificate, Client, Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderValue},
     redirect,
 };
@@ -26,10 +33,11 @@ use crate::{
 
 const CONNECT: Duration = Duration::from_secs(10);
 const REDIRECTS: usize = 5;
+const CA_BYTES: u64 = 1 << 20;
 const USER_AGENT: &str = concat!("hivekeep/", env!("CARGO_PKG_VERSION"));
 
 /// Client of one repository.
-pub(super) struct RegistryClient<'a> {
+pub(crate) struct RegistryClient<'a> {
     client: Client,
     reference: &'a RegistryRef,
     base: Url,
@@ -50,7 +58,7 @@ impl<'a> RegistryClient<'a> {
         let text = reference.to_string();
         let bad = |_| Error::Reference { text, reason: "its host is not valid".to_owned() };
         Ok(Self {
-            client: client(plain)?,
+            client: client(plain, &terms.policy.0.ca_file)?,
             reference,
             base: base.parse().map_err(bad)?,
             login: login_for(&terms.policy.0.auth_file, reference.registry())?,
@@ -59,6 +67,11 @@ impl<'a> RegistryClient<'a> {
             work: terms.work.to_owned(),
             cancel: terms.cancel,
         })
+    }
+
+    /// What is asked for.
+    pub(crate) fn reference(&self) -> &'a RegistryRef {
+        self.reference
     }
 
     /// Document that the reference names.
@@ -72,13 +85,13 @@ impl<'a> RegistryClient<'a> {
     }
 
     /// Manifest of a tag or digest, not checked.
-    pub(super) async fn manifest(&self, version: &str) -> OciResult<Vec<u8>> {
+    pub(crate) async fn manifest(&self, version: &str) -> OciResult<Vec<u8>> {
         let response = self.get(&format!("manifests/{version}"), version).await?;
         self.body(response, DOCUMENT_BYTES).await
     }
 
     /// Small blob, not checked.
-    pub(super) async fn document(&self, digest: &Sha256Digest) -> OciResult<Vec<u8>> {
+    pub(crate) async fn document(&self, digest: &Sha256Digest) -> OciResult<Vec<u8>> {
         let response = self.get(&format!("blobs/{digest}"), &digest.to_string()).await?;
         self.body(response, DOCUMENT_BYTES).await
     }
@@ -103,6 +116,7 @@ impl<'a> RegistryClient<'a> {
             }
             digest.update(&chunk);
             file.write_all(&chunk).await.map_err(Error::io(writing()))?;
+            fault_point!("pull.in_layer");
             tell(bytes);
         }
         file.flush().await.map_err(Error::io(writing()))?;
@@ -208,7 +222,7 @@ impl<'a> RegistryClient<'a> {
     }
 }
 
-fn client(plain: bool) -> OciResult<Client> {
+fn client(plain: bool, ca_file: &Path) -> OciResult<Client> {
     // Fails when another part of the program was first, which is as good.
     let _there = ring::default_provider().install_default();
     let follow = redirect::Policy::custom(|attempt| {
@@ -223,12 +237,29 @@ fn client(plain: bool) -> OciResult<Client> {
     });
     let builder =
         Client::builder().user_agent(USER_AGENT).connect_timeout(CONNECT).redirect(follow);
+    let builder = builder.tls_certs_merge(authorities(ca_file)?);
     // Listed by the operator as near: not asked by way of a proxy.
     let builder = if plain { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| Error::Registry {
         registry: "client".to_owned(),
         reason: error.to_string(),
     })
+}
+
+/// Certificates of the operator's own authorities. Blocks.
+fn authorities(file: &Path) -> OciResult<Vec<Certificate>> {
+    if file.as_os_str().is_empty() {
+        return Ok(Vec::new());
+    }
+    let no = |why: String| Error::Authority(format!("{}: {why}", file.display()));
+    let mut pem = Vec::new();
+    File::open(file)
+        .and_then(|file| file.take(CA_BYTES).read_to_end(&mut pem))
+        .map_err(|error| no(error.to_string()))?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(no("it is not certificates in PEM".to_owned())),
+    }
 }
 
 /// Reason of an error with its causes, which say what the error itself does not.

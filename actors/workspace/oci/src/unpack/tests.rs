@@ -332,6 +332,12 @@ fn a_changed_or_cut_layer_is_told() {
         vec![layer(&archive, &archive[..515], LayerPacking::Plain)],
     );
     assert!(matches!(error, Err(Error::Entry { .. } | Error::BadLayer { .. })), "{error:?}");
+    // Without what fills up the last block it is whole; without a byte of content it is not.
+    let options = ImageOptions::default();
+    let plain = |archive: &[u8]| vec![layer(archive, archive, LayerPacking::Plain)];
+    Ground::new().put_with(&options, plain(&archive[..519])).unwrap();
+    let error = Ground::new().put_with(&options, plain(&archive[..518]));
+    assert!(matches!(error, Err(Error::BadLayer { .. })), "{error:?}");
     let cancel = CancellationToken::new();
     cancel.cancel();
     let ground = Ground::new();

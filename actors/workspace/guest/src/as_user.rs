@@ -1,0 +1,150 @@
+//! User switch: becomes a user of this root for good, then the program to run.
+//!
+//! `hivekeep-guest as USER[:GROUP] PROGRAM ...`: names and numbers as container images have them,
+//! looked up in this root's own `/etc/passwd` and `/etc/group`. A name that is not there is an
+//! error; a number need not be. The process has no thread besides this one.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::{fs::Gid, fs::Uid};
+
+/// Exit status when the user cannot be taken on, as `docker exec` and `env` have it.
+const REFUSED: u8 = 126;
+/// Exit status when the program is not there.
+const NOT_FOUND: u8 = 127;
+const FILE_BYTES: u64 = 4 << 20;
+
+/// Whom a program runs as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    name: String,
+    home: String,
+}
+
+/// Runs the role; returns only when it failed.
+pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    let (Some(user), Some(program)) = (words.next(), words.next()) else {
+        crate::say!("as: USER PROGRAM ...");
+        return ExitCode::from(REFUSED);
+    };
+    let user = user.to_string_lossy();
+    let become_it = || -> Result<Identity, String> {
+        let identity = Identity::find(&user, &read("/etc/passwd"), &read("/etc/group"))?;
+        identity.take_on().map_err(|error| format!("becoming user {user}: {error}"))?;
+        Ok(identity)
+    };
+    let identity = match become_it() {
+        Ok(identity) => identity,
+        Err(why) => {
+            crate::say!("{why}");
+            return ExitCode::from(REFUSED);
+        }
+    };
+    let mut command = Command::new(&program);
+    command.args(words);
+    // The guest's own defaults are root's; what a call or the image says stays.
+    for (name, roots, own) in [("HOME", "/root", &identity.home), ("USER", "root", &identity.name)]
+    {
+        if std::env::var_os(name).is_none_or(|value| value == roots) {
+            command.env(name, own);
+        }
+    }
+    let error = command.exec();
+    crate::say!("{}: {error}", program.to_string_lossy());
+    let missing = error.kind() == std::io::ErrorKind::NotFound;
+    ExitCode::from(if missing { NOT_FOUND } else { REFUSED })
+}
+
+impl Identity {
+    fn find(user: &str, passwd: &str, group: &str) -> Result<Self, String> {
+        let (user, asked_group) = match user.split_once(':') {
+            Some((user, group)) => (user, Some(group)),
+            None => (user, None),
+        };
+        let known = rows::<7>(passwd).find(|row| row[0] == user);
+        let by_number = || rows::<7>(passwd).find(|row| row[2] == user);
+        let known = known.or_else(by_number);
+        let no_user = || format!("the image's user {user:?} is not in /etc/passwd");
+        let uid = known.map_or(user, |row| row[2]).parse().map_err(|_| no_user())?;
+        let own_gid = known.map_or(Ok(0), |row| row[3].parse()).map_err(|_| no_user())?;
+        let name = known.map_or(user, |row| row[0]);
+        let gid = match asked_group {
+            None => own_gid,
+            Some(asked) => {
+                let row = rows::<4>(group).find(|row| row[0] == asked);
+                let no_group = |_| format!("the image's group {asked:?} is not in /etc/group");
+                row.map_or(asked, |row| row[2]).parse().map_err(no_group)?
+            }
+        };
+        // A group that is asked for is the only one.
+        let member = |row: &[&str; 4]| row[3].split(',').any(|member| member == name);
+        let others = rows::<4>(group).filter(|row| asked_group.is_none() && member(row));
+        let others = others.filter_map(|row| row[2].parse().ok()).take(64);
+        let mut groups: Vec<u32> = std::iter::once(gid).chain(others).collect();
+        groups.dedup();
+        let home = known.map(|row| row[5]).filter(|home| !home.is_empty()).unwrap_or("/");
+        Ok(Self { uid, gid, groups, name: name.to_owned(), home: home.to_owned() })
+    }
+
+    fn take_on(&self) -> std::io::Result<()> {
+        let valid = |id: u32| (id != u32::MAX).then_some(id);
+        let no = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
+        let gid = Gid::from_raw(valid(self.gid).ok_or_else(no)?);
+        let uid = Uid::from_raw(valid(self.uid).ok_or_else(no)?);
+        let groups: Vec<_> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        // Capabilities go with it.
+        set_thread_res_uid(uid, uid, uid)?;
+        Ok(())
+    }
+}
+
+/// Rows of a file of that many fields; what is malformed is skipped, as libc does.
+fn rows<const FIELDS: usize>(text: &str) -> impl Iterator<Item = [&str; FIELDS]> {
+    text.lines().filter_map(|line| line.split(':').collect::<Vec<_>>().try_into().ok())
+}
+
+/// A file of this root, or nothing where there is none.
+fn read(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let _absent = File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nbroken\napp:x:1000:1001::/srv/app:\n\
+                          7:x:77:78::/seven:/bin/sh\nbad:x:one:1:::\n";
+    const GROUP: &str = "root:x:0:\napp:x:1001:\nmedia:x:44:bob,app\nwheel:x:10:apple\n";
+
+    fn find(user: &str) -> Result<(u32, Vec<u32>, String), String> {
+        let found = Identity::find(user, PASSWD, GROUP)?;
+        Ok((found.uid, found.groups, found.home))
+    }
+
+    #[test]
+    fn names_and_numbers_are_found_as_container_images_mean_them() {
+        let home = |home: &str| home.to_owned();
+        assert_eq!(find("app"), Ok((1000, vec![1001, 44], home("/srv/app"))));
+        assert_eq!(find("1000"), Ok((1000, vec![1001, 44], home("/srv/app"))));
+        assert_eq!(find("app:media"), Ok((1000, vec![44], home("/srv/app"))));
+        assert_eq!(find("app:5"), Ok((1000, vec![5], home("/srv/app"))));
+        // A name wins over a number, and a number needs no name.
+        assert_eq!(find("7"), Ok((77, vec![78], home("/seven"))));
+        assert_eq!(find("4711"), Ok((4711, vec![0], home("/"))));
+        for nobody in ["ghost", "", "app:ghost", "bad", "-1", "99999999999"] {
+            assert!(find(nobody).is_err(), "{nobody}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Durable timer of images: each time it looks, it goes by the times of use that the store keeps.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_image::{Error, ImageStore, PruneTerms, RemovedImages};
+use hivekeep_kernel::{Context, Entity, Fault, ports::ImagePresence};
+use hivekeep_oci::{ImageOptions, ImagePuller};
+use serde_json::json;
+
+use crate::shared::Shared;
+
+/// Removes images that nothing has used for long, or whose room is needed. It is told nothing.
+pub(crate) struct ImageUpkeep;
+
+impl Entity for ImageUpkeep {
+    type Msg = ();
+    type Seed = Arc<Shared>;
+
+    async fn start(shared: Arc<Shared>, me: Context<()>) -> Result<Self, Fault> {
+        let every = Duration::from_secs(shared.options.images.prune_every_secs);
+        if every.is_zero() {
+            return Ok(Self);
+        }
+        let _detached = me.workers.clone().spawn(async move {
+            // Keeps the address: without one the actor would end.
+            let _me = me;
+            loop {
+                tokio::time::sleep(every).await;
+                look(&shared).await;
+            }
+        });
+        Ok(Self)
+    }
+
+    fn handle(&mut self, (): ()) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+async fn look(shared: &Shared) {
+    match prune(&shared.images, &shared.options.images).await {
+        Ok(removed) if removed == RemovedImages::default() => {}
+        Ok(RemovedImages { images, objects, bytes }) => {
+            let images: Vec<_> = images.iter().map(ToString::to_string).collect();
+            tracing::info!(?images, objects, bytes, "unused images are removed");
+            let data = json!({ "images": images, "objects": objects, "bytes": bytes });
+            shared.publish("images.pruned", "images", data);
+        }
+        // A build or pull runs, or it is not known yet who uses what: the next look will do.
+        Err(Error::Busy { .. } | Error::UsesUnknown) => {}
+        Err(error) => tracing::error!(%error, "unused images stay"),
+    }
+}
+
+async fn prune(store: &ImageStore, options: &ImageOptions) -> Result<RemovedImages, Error> {
+    let lock = store.lock().await?;
+    let terms = options.prune_terms();
+    let terms = PruneTerms { age: terms.age.max(PruneTerms::SETTLING), ..terms };
+    store.prune(&lock, terms).await
+}
+
+/// Tells other families which images are here.
+pub(crate) struct ImagesHere(pub(crate) ImageStore);
+
+impl ImagePresence for ImagesHere {
+    fn is_present(&self, reference: &str) -> Option<bool> {
+        self.0.is_present(&ImagePuller::name_of(reference).ok()?)
+    }
+}
