@@ -59,6 +59,10 @@ mod sandbox {
     fn every_point_of_a_repository() {
         if let Some(house) = volumes() {
             crate::scenes::repositories::every_point_of_a_repository(house);
+        }
+    }
+
+    #[test]
     fn python_and_node_work_and_what_npm_installs_outlives_the_workspace() {
         if let Some(house) = volumes() {
             crate::scenes::image::python_and_node_work_and_what_npm_installs_outlives_the_workspace(

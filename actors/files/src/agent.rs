@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     codes,
-    file_place::{FilePlace, PlacedPath},
+    file_place::{CommandHost, FilePlace, PlacedPath},
     files::{Answer, Files},
     refuse::refused,
     tools::{NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered},
@@ -108,7 +108,10 @@ impl Files {
     fn is_manifest(&self, place: &dyn FilePlace, path: &str) -> Answer<bool> {
         let path = place.shown(path).map_err(refused)?;
         let lower = path.to_lowercase();
-        let root = if place.workspace().is_some() { WORKSPACE_ROOT } else { "" };
+        let root = match place.command_host() {
+            CommandHost::Workspace(_) => WORKSPACE_ROOT,
+            CommandHost::Beside { .. } => "",
+        };
         let folder = format!("{root}/{}", self.dag_folder);
         let (folder, path) = (normal(&folder), normal(&path));
         let below = path.len() > folder.len() && path.starts_with(&folder);

@@ -41,7 +41,6 @@ pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
 pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
-pub use volumes::{AttachedVolume, VolumeWish, Volumes};
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 
 use crate::{Resources, SessionId, ToolError, User};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use chrono::Utc;
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{
-    CallCx, Layer, RepositoryId, ToolError, VolumeId, fault_point, ports::AttachedVolume,
+    CallCx, Layer, RepositoryId, ToolError, VolumeId, fault_point,
+    ports::{AttachedVolume, MountSource},
 };
 use hivekeep_runtime::log::{self, Decision, Log};
 use serde::Deserialize;
@@ -174,12 +175,13 @@ async fn fetched(machine: &Machine<'_>) -> Answer<Option<String>> {
 /// `repository_failed`; then the old tree has its place.
 pub(crate) async fn in_place(job: &Job) -> Answer<()> {
     job.step("putting the tree in its place");
-    let attached = AttachedVolume { volume: job.volume()?, path: "/".to_owned(), read_only: false };
+    let volume = MountSource::Volume(job.volume()?);
+    let attached = AttachedVolume { volume, path: "/".to_owned(), read_only: false };
     let folders = job.service.volumes.mount(&[attached]).await?;
     let folder = folders.into_iter().next();
     let folder = folder.ok_or_else(|| ToolError::internal("a mounted volume has no folder"))?;
     let label = job.binding.terms.label.clone();
-    let placed = tokio::task::spawn_blocking(move || put_in_place(&folder, &label)).await;
+    let placed = tokio::task::spawn_blocking(move || put_in_place(&folder.folder, &label)).await;
     let placed = placed.map_err(|panic| ToolError::internal(format!("a repository: {panic}")))?;
     placed.map_err(|error| {
         let message = format!("the tree could not be put in its place: {error}");

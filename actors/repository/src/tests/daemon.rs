@@ -11,7 +11,9 @@ use async_trait::async_trait;
 use chrono::Utc;
 use hivekeep_kernel::{
     ErrorCode, Layer, ToolError, VolumeId, WorkspaceId,
-    ports::{AttachedVolume, GitCredentials, InternalCall, Tools, VolumeWish, Volumes},
+    ports::{
+        AttachedVolume, GitCredentials, InternalCall, MountedFolder, Tools, VolumeWish, Volumes,
+    },
 };
 use hivekeep_kernel::{SessionId, codes};
 use serde_json::{Value, json};
@@ -250,8 +252,13 @@ impl Volumes for ScriptedDaemon {
     }
     fn set(&self, _: WorkspaceId, _: &[AttachedVolume]) {}
     fn all_set(&self) {}
-    async fn mount(&self, attached: &[AttachedVolume]) -> Result<Vec<PathBuf>, ToolError> {
-        Ok(attached.iter().map(|it| self.folder.join(it.volume.to_string())).collect())
+    async fn mount(&self, attached: &[AttachedVolume]) -> Result<Vec<MountedFolder>, ToolError> {
+        let folder = |volume: &AttachedVolume| MountedFolder {
+            folder: self.folder.join(volume.volume.to_string()),
+            read_only: false,
+            owner: None,
+        };
+        Ok(attached.iter().map(folder).collect())
     }
 }
 

@@ -423,6 +423,7 @@ mod tests {
             folder: format!("/state/v{n}").into(),
             path: format!("/data/{n}").into(),
             read_only,
+            owner: None,
         };
         plan.volumes = vec![volume(0, false), volume(1, true)];
         let machine = Machine {
