@@ -13,10 +13,10 @@ use serde_json::json;
 
 use crate::{
     binding::{BindingTerms, GitRefKind, Record},
-    bindings::{Answer, admit, volume_label},
+    bindings::{RepositoryResult, admit, volume_label},
     codes,
-    job::{Finished, Job},
-    machine::{Machine, Reach, failed},
+    job::{Finished, RepositoryJob},
+    machine::{GitMachine, Reach, failed},
     operate::run,
     place::{beside, put_in_place},
     remote::Remote,
@@ -37,7 +37,7 @@ impl Repositories {
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryClone,
-    ) -> Answer<BindingRow> {
+    ) -> RepositoryResult<BindingRow> {
         let owner = self.owner(cx.session)?;
         let remote = Remote::parse(&input.repo_url)?;
         self.check(&input, &remote)?;
@@ -68,13 +68,13 @@ impl Repositories {
         };
         written.await?;
         fault_point!("repository.after_wanted");
-        let job = Job::new(self.clone(), id, log, cx.progress.clone(), input.credential)?;
+        let job = RepositoryJob::new(self.clone(), id, log, cx.progress.clone(), input.credential)?;
         let row = self.row(id, &job.binding);
         let _goes_on = tokio::spawn(run(Arc::new(job), cloned));
         Ok(row)
     }
 
-    fn check(&self, input: &RepositoryClone, remote: &Remote) -> Answer<()> {
+    fn check(&self, input: &RepositoryClone, remote: &Remote) -> RepositoryResult<()> {
         if input.auto_refresh {
             let message = "nothing refreshes a repository by itself here";
             return Err(ToolError::new(Layer::Actor, codes::AUTO_REFRESH_UNSUPPORTED, message)
@@ -95,12 +95,14 @@ impl Repositories {
 }
 
 /// Clones what was bound.
-pub(crate) fn cloned(job: Arc<Job>) -> BoxFuture<'static, Answer<Finished<()>>> {
+pub(crate) fn cloned(
+    job: Arc<RepositoryJob>,
+) -> BoxFuture<'static, RepositoryResult<Finished<()>>> {
     async move {
         if job.binding.volume.is_none() {
             make_volume(&job).await?;
         }
-        let machine = Machine::open(&job, Reach::Reads).await?;
+        let machine = GitMachine::open(&job, Reach::Reads).await?;
         let placed = match fetched(&machine).await {
             Ok(commit) => in_place(&job).await.map(|()| commit),
             Err(error) => Err(error),
@@ -112,7 +114,7 @@ pub(crate) fn cloned(job: Arc<Job>) -> BoxFuture<'static, Answer<Finished<()>>> 
 }
 
 /// Makes the volume, or takes the one that was made for this repository before the daemon died.
-async fn make_volume(job: &Job) -> Answer<()> {
+async fn make_volume(job: &RepositoryJob) -> RepositoryResult<()> {
     #[derive(Deserialize)]
     struct Made {
         volume_id: VolumeId,
@@ -138,7 +140,7 @@ async fn make_volume(job: &Job) -> Answer<()> {
 }
 
 /// Clones into the tree beside; its commit.
-async fn fetched(machine: &Machine<'_>) -> Answer<Option<String>> {
+async fn fetched(machine: &GitMachine<'_>) -> RepositoryResult<Option<String>> {
     #[derive(Deserialize)]
     struct Cloned {
         commit_sha: Option<String>,
@@ -172,7 +174,7 @@ async fn fetched(machine: &Machine<'_>) -> Answer<Option<String>> {
 ///
 /// # Errors
 /// `repository_failed`; then the old tree has its place.
-pub(crate) async fn in_place(job: &Job) -> Answer<()> {
+pub(crate) async fn in_place(job: &RepositoryJob) -> RepositoryResult<()> {
     job.step("putting the tree in its place");
     let attached = AttachedVolume { volume: job.volume()?, path: "/".to_owned(), read_only: false };
     let folders = job.service.volumes.mount(&[attached]).await?;
