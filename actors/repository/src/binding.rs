@@ -52,7 +52,7 @@ pub(crate) struct BindingTerms {
 /// Operation on a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Operation {
+pub(crate) enum RepositoryOperation {
     Clone,
     Refresh { discard: bool },
     Commit,
@@ -64,7 +64,7 @@ pub(crate) enum Operation {
 /// Operation that has begun, and the session that it is done for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Begun {
-    pub(crate) operation: Operation,
+    pub(crate) operation: RepositoryOperation,
     pub(crate) session: SessionId,
 }
 
@@ -117,10 +117,10 @@ impl Binding {
     /// State in the words of the tools.
     pub(crate) fn status(&self) -> &'static str {
         match self.begun.map(|begun| begun.operation) {
-            Some(Operation::Delete) => "deleting",
-            Some(Operation::Clone) if self.volume.is_none() => "pending",
-            Some(Operation::Clone) => "cloning",
-            Some(Operation::Refresh { .. }) => "refreshing",
+            Some(RepositoryOperation::Delete) => "deleting",
+            Some(RepositoryOperation::Clone) if self.volume.is_none() => "pending",
+            Some(RepositoryOperation::Clone) => "cloning",
+            Some(RepositoryOperation::Refresh { .. }) => "refreshing",
             _ if self.cloned_at.is_some() => "ready",
             _ => "failed",
         }
@@ -129,12 +129,12 @@ impl Binding {
     fn ended(&mut self, at: DateTime<Utc>, commit: Option<String>, error: Option<OperationError>) {
         let operation = self.begun.take().map(|begun| begun.operation);
         let failed = error.is_some();
-        if let Some(Operation::Clone | Operation::Refresh { .. }) = operation {
+        if let Some(RepositoryOperation::Clone | RepositoryOperation::Refresh { .. }) = operation {
             self.error = error;
         }
         match operation {
-            Some(Operation::Clone) if !failed => self.cloned_at = Some(at),
-            Some(Operation::Refresh { .. }) if !failed => self.refreshed_at = Some(at),
+            Some(RepositoryOperation::Clone) if !failed => self.cloned_at = Some(at),
+            Some(RepositoryOperation::Refresh { .. }) if !failed => self.refreshed_at = Some(at),
             _ => {}
         }
         self.commit = commit.or(self.commit.take());
@@ -153,7 +153,7 @@ impl Sourced for Binding {
                 updated_at: terms.created_at,
                 terms,
                 volume: None,
-                begun: Some(Begun { operation: Operation::Clone, session }),
+                begun: Some(Begun { operation: RepositoryOperation::Clone, session }),
                 commit: None,
                 cloned_at: None,
                 refreshed_at: None,

@@ -7,7 +7,7 @@ use hivekeep_runtime::log::Log;
 
 use crate::{binding::Binding, codes};
 
-pub(crate) type Answer<T> = Result<T, ToolError>;
+pub(crate) type RepositoryResult<T> = Result<T, ToolError>;
 pub(crate) type BindingLogs = BTreeMap<RepositoryId, Log<Binding>>;
 
 /// Repositories of a user with everything decided, oldest first.
@@ -28,7 +28,7 @@ pub(crate) fn find(
     logs: &BindingLogs,
     owner: User,
     asked: &str,
-) -> Answer<(RepositoryId, Log<Binding>)> {
+) -> RepositoryResult<(RepositoryId, Log<Binding>)> {
     let id = asked.parse().ok();
     let by_id = owned(logs, owner).find(|(found, _)| Some(*found) == id);
     let found =
@@ -46,7 +46,12 @@ pub(crate) fn not_found(asked: &str) -> ToolError {
 ///
 /// # Errors
 /// `name_taken`, `repository_quota_exceeded`.
-pub(crate) fn admit(logs: &BindingLogs, owner: User, label: &str, most: usize) -> Answer<()> {
+pub(crate) fn admit(
+    logs: &BindingLogs,
+    owner: User,
+    label: &str,
+    most: usize,
+) -> RepositoryResult<()> {
     let own: Vec<_> = owned(logs, owner).collect();
     if own.iter().any(|(_, binding)| binding.terms.label == label) {
         let message = format!("you have a repository `{label}` already");

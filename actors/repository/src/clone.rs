@@ -14,10 +14,10 @@ use serde_json::json;
 
 use crate::{
     binding::{BindingTerms, GitRefKind, Record},
-    bindings::{Answer, admit, volume_label},
+    bindings::{RepositoryResult, admit, volume_label},
     codes,
-    job::{Finished, Job},
-    machine::{Machine, Reach, failed},
+    job::{Finished, RepositoryJob},
+    machine::{GitMachine, Reach, failed},
     operate::run,
     place::{beside, put_in_place},
     remote::Remote,
@@ -38,7 +38,7 @@ impl Repositories {
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryClone,
-    ) -> Answer<BindingRow> {
+    ) -> RepositoryResult<BindingRow> {
         let owner = self.owner(cx.session)?;
         let remote = Remote::parse(&input.repo_url)?;
         self.check(&input, &remote)?;
@@ -69,13 +69,13 @@ impl Repositories {
         };
         written.await?;
         fault_point!("repository.after_wanted");
-        let job = Job::new(self.clone(), id, log, cx.progress.clone(), input.credential)?;
+        let job = RepositoryJob::new(self.clone(), id, log, cx.progress.clone(), input.credential)?;
         let row = self.row(id, &job.binding);
         let _goes_on = tokio::spawn(run(Arc::new(job), cloned));
         Ok(row)
     }
 
-    fn check(&self, input: &RepositoryClone, remote: &Remote) -> Answer<()> {
+    fn check(&self, input: &RepositoryClone, remote: &Remote) -> RepositoryResult<()> {
         if input.auto_refresh {
             let message = "nothing refreshes a repository by itself here";
             return Err(ToolError::new(Layer::Actor, codes::AUTO_REFRESH_UNSUPPORTED, message)
@@ -96,12 +96,14 @@ impl Repositories {
 }
 
 /// Clones what was bound.
-pub(crate) fn cloned(job: Arc<Job>) -> BoxFuture<'static, Answer<Finished<()>>> {
+pub(crate) fn cloned(
+    job: Arc<RepositoryJob>,
+) -> BoxFuture<'static, RepositoryResult<Finished<()>>> {
     async move {
         if job.binding.volume.is_none() {
             make_volume(&job).await?;
         }
-        let machine = Machine::open(&job, Reach::Reads).await?;
+        let machine = GitMachine::open(&job, Reach::Reads).await?;
         let placed = match fetched(&machine).await {
             Ok(commit) => in_place(&job).await.map(|()| commit),
             Err(error) => Err(error),
@@ -113,7 +115,7 @@ pub(crate) fn cloned(job: Arc<Job>) -> BoxFuture<'static, Answer<Finished<()>>> 
 }
 
 /// Makes the volume, or takes the one that was made for this repository before the daemon died.
-async fn make_volume(job: &Job) -> Answer<()> {
+async fn make_volume(job: &RepositoryJob) -> RepositoryResult<()> {
     #[derive(Deserialize)]
     struct Made {
         volume_id: VolumeId,
@@ -139,7 +141,7 @@ async fn make_volume(job: &Job) -> Answer<()> {
 }
 
 /// Clones into the tree beside; its commit.
-async fn fetched(machine: &Machine<'_>) -> Answer<Option<String>> {
+async fn fetched(machine: &GitMachine<'_>) -> RepositoryResult<Option<String>> {
     #[derive(Deserialize)]
     struct Cloned {
         commit_sha: Option<String>,
@@ -173,7 +175,7 @@ async fn fetched(machine: &Machine<'_>) -> Answer<Option<String>> {
 ///
 /// # Errors
 /// `repository_failed`; then the old tree has its place.
-pub(crate) async fn in_place(job: &Job) -> Answer<()> {
+pub(crate) async fn in_place(job: &RepositoryJob) -> RepositoryResult<()> {
     job.step("putting the tree in its place");
     let volume = MountSource::Volume(job.volume()?);
     let attached = AttachedVolume { volume, path: "/".to_owned(), read_only: false };

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt};
-use hivekeep_kernel::{CallCx, Layer, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, fault_point};
 use serde_json::{Value, json};
 
 use crate::{
-    binding::Operation,
-    bindings::Answer,
+    binding::RepositoryOperation,
+    bindings::RepositoryResult,
     codes,
-    job::{Finished, Job},
+    job::{Finished, RepositoryJob},
     repositories::Repositories,
     tools::{RepositoryDelete, RepositoryDeleted},
 };
@@ -20,30 +20,27 @@ impl Repositories {
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryDelete,
-    ) -> Answer<RepositoryDeleted> {
-        self.operate(&cx, &input.binding_id, Operation::Delete, None, deleted).await
+    ) -> RepositoryResult<RepositoryDeleted> {
+        self.operate(&cx, &input.binding_id, RepositoryOperation::Delete, None, deleted).await
     }
 }
 
 /// Removes the volume, then the records. A volume that workspaces have stays, and so does the rest.
-pub(crate) fn deleted(job: Arc<Job>) -> BoxFuture<'static, Answer<Finished<RepositoryDeleted>>> {
+pub(crate) fn deleted(
+    job: Arc<RepositoryJob>,
+) -> BoxFuture<'static, RepositoryResult<Finished<RepositoryDeleted>>> {
     async move {
         fault_point!("repository.after_delete_began");
         job.step("removing the volume");
-        if let Some(volume) = job.binding.volume {
-            let users = job.users().await?;
-            let args = json!({ "volume_id": volume });
-            let removed: Answer<Value> = match users.is_empty() {
-                true => job.call("aegis.volume.delete", args).await,
-                false => Err(in_use(&job, users.iter().map(ToString::to_string).collect())),
-            };
-            match removed {
-                // Its user removed it before.
-                Err(error) if error.code == "volume_not_found" => {}
-                Err(error) if error.code == "volume_in_use" => {
-                    return Err(in_use(&job, Vec::new()));
-                }
-                removed => drop(removed?),
+        let volume = job.binding.volume;
+        let row = job.volumes().await?.into_iter().find(|row| Some(row.volume_id) == volume);
+        match row {
+            // None was made, or its user removed it before.
+            None => {}
+            Some(row) if !row.workspaces.is_empty() => return Err(in_use(&job, &row.workspaces)),
+            Some(row) => {
+                let args = json!({ "volume_id": row.volume_id });
+                job.call::<Value>("aegis.volume.delete", args).await?;
             }
         }
         fault_point!("repository.after_volume_deleted");
@@ -61,18 +58,12 @@ pub(crate) fn deleted(job: Arc<Job>) -> BoxFuture<'static, Answer<Finished<Repos
     .boxed()
 }
 
-fn in_use(job: &Job, workspaces: Vec<String>) -> ToolError {
+fn in_use(job: &RepositoryJob, workspaces: &[WorkspaceId]) -> ToolError {
+    let names: Vec<_> = workspaces.iter().map(ToString::to_string).collect();
     let label = &job.binding.terms.label;
-    let message = match workspaces.is_empty() {
-        true => format!("the volume of the repository `{label}` is mounted into a workspace"),
-        false => {
-            format!(
-                "the volume of the repository `{label}` is mounted into {}",
-                workspaces.join(", ")
-            )
-        }
-    };
+    let message =
+        format!("the volume of the repository `{label}` is mounted into {}", names.join(", "));
     ToolError::new(Layer::Actor, codes::REPOSITORY_IN_USE, message)
         .next("destroy these workspaces, or start them with other `volumes`")
-        .detail("workspaces", workspaces)
+        .detail("workspaces", names)
 }

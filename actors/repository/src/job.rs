@@ -9,7 +9,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
-    binding::Binding, bindings::Answer, remote::Remote, repositories::Repositories,
+    binding::Binding, bindings::RepositoryResult, remote::Remote, repositories::Repositories,
     tools::RemoteCredential,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 const BESIDE: Duration = Duration::from_secs(900);
 
 /// Operation under way.
-pub(crate) struct Job {
+pub(crate) struct RepositoryJob {
     pub(crate) service: Arc<Repositories>,
     pub(crate) id: RepositoryId,
     pub(crate) log: Log<Binding>,
@@ -44,7 +44,7 @@ pub(crate) struct ListedVolume {
     pub(crate) workspaces: Vec<WorkspaceId>,
 }
 
-impl Job {
+impl RepositoryJob {
     /// Begins to work for a session whatever becomes of the call that asked for it.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Job {
         log: Log<Binding>,
         progress: Progress,
         credential: Option<RemoteCredential>,
-    ) -> Answer<Self> {
+    ) -> RepositoryResult<Self> {
         let state = log.state().filter(|binding| binding.begun.is_some());
         let defect = || ToolError::internal("no operation of the repository has begun");
         let binding = state.ok_or_else(defect)?;
@@ -80,7 +80,7 @@ impl Job {
         &self,
         tool: &'static str,
         args: Value,
-    ) -> Answer<T> {
+    ) -> RepositoryResult<T> {
         self.service.tools.call(self.id, &self.caller, tool, args).await
     }
 
@@ -88,7 +88,7 @@ impl Job {
     ///
     /// # Errors
     /// `internal` before one is made.
-    pub(crate) fn volume(&self) -> Answer<VolumeId> {
+    pub(crate) fn volume(&self) -> RepositoryResult<VolumeId> {
         let volume = self.log.view(|binding| binding.and_then(|binding| binding.volume));
         volume.ok_or_else(|| ToolError::internal("the repository has no volume"))
     }
@@ -97,7 +97,7 @@ impl Job {
     ///
     /// # Errors
     /// As `aegis.volume.list`.
-    pub(crate) async fn volumes(&self) -> Answer<Vec<ListedVolume>> {
+    pub(crate) async fn volumes(&self) -> RepositoryResult<Vec<ListedVolume>> {
         #[derive(Deserialize)]
         struct Listed {
             volumes: Vec<ListedVolume>,
@@ -110,7 +110,7 @@ impl Job {
     ///
     /// # Errors
     /// As `aegis.volume.list`.
-    pub(crate) async fn users(&self) -> Answer<Vec<WorkspaceId>> {
+    pub(crate) async fn users(&self) -> RepositoryResult<Vec<WorkspaceId>> {
         let volumes = self.volumes().await?;
         let volume = self.volume()?;
         let own = volumes.into_iter().find(|row| row.volume_id == volume);

@@ -5,10 +5,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    binding::Operation,
-    bindings::Answer,
+    binding::RepositoryOperation,
+    bindings::RepositoryResult,
     codes,
-    job::Job,
+    job::RepositoryJob,
     remote::{REMOTE_FOLDER, Remote},
 };
 
@@ -32,8 +32,8 @@ pub(crate) enum Reach {
 }
 
 /// Workspace of one operation.
-pub(crate) struct Machine<'j> {
-    pub(crate) job: &'j Job,
+pub(crate) struct GitMachine<'j> {
+    pub(crate) job: &'j RepositoryJob,
     name: String,
 }
 
@@ -49,12 +49,12 @@ pub(crate) struct CommandEnded {
     pub(crate) stderr: String,
 }
 
-impl<'j> Machine<'j> {
+impl<'j> GitMachine<'j> {
     /// Makes the workspace, and tidies the volume.
     ///
     /// # Errors
     /// Those of making a workspace; nothing of it is left then.
-    pub(crate) async fn open(job: &'j Job, reach: Reach) -> Answer<Self> {
+    pub(crate) async fn open(job: &'j RepositoryJob, reach: Reach) -> RepositoryResult<Self> {
         job.step("starting a workspace");
         let machine = Self { job, name: name_of(job.id) };
         let mut ready = machine.make(reach).await;
@@ -71,10 +71,10 @@ impl<'j> Machine<'j> {
     }
 
     fn changes(&self) -> bool {
-        self.job.binding.begun.is_none_or(|begun| begun.operation != Operation::Diff)
+        self.job.binding.begun.is_none_or(|begun| begun.operation != RepositoryOperation::Diff)
     }
 
-    async fn make(&self, reach: Reach) -> Answer<()> {
+    async fn make(&self, reach: Reach) -> RepositoryResult<()> {
         let wish = self.wish(reach)?;
         let made: Result<Value, _> = self.job.call("workspace_create", wish.clone()).await;
         match made {
@@ -88,7 +88,7 @@ impl<'j> Machine<'j> {
         }
     }
 
-    fn wish(&self, reach: Reach) -> Answer<Value> {
+    fn wish(&self, reach: Reach) -> RepositoryResult<Value> {
         let options = &self.job.service.options.machine;
         let mut volumes = vec![json!({ "volume": self.job.volume()?, "path": MOUNTED })];
         let networked = match &self.job.remote {
@@ -111,7 +111,7 @@ impl<'j> Machine<'j> {
         Ok(without_nulls(wish))
     }
 
-    async fn tidy(&self) -> Answer<()> {
+    async fn tidy(&self) -> RepositoryResult<()> {
         let sole = self.job.users().await?.len() <= 1;
         let env = json!({ "SOLE": if sole { "1" } else { "" } });
         let tidied = self.sh(TIDY, env).await?;
@@ -125,7 +125,7 @@ impl<'j> Machine<'j> {
     ///
     /// # Errors
     /// As `exec`; a script that fails is none.
-    pub(crate) async fn sh(&self, script: &str, env: Value) -> Answer<CommandEnded> {
+    pub(crate) async fn sh(&self, script: &str, env: Value) -> RepositoryResult<CommandEnded> {
         let mut env = object(env);
         env.insert("LABEL".to_owned(), json!(self.job.binding.terms.label));
         let args = json!({
@@ -144,7 +144,7 @@ impl<'j> Machine<'j> {
         tool: &'static str,
         folder: &str,
         args: Value,
-    ) -> Answer<T> {
+    ) -> RepositoryResult<T> {
         let mut args = object(without_nulls(args));
         args.insert("workspace_id".to_owned(), json!(self.name));
         args.insert("path".to_owned(), json!(format!("{MOUNTED}/{folder}")));
@@ -160,7 +160,7 @@ impl<'j> Machine<'j> {
         tool: &'static str,
         folder: &str,
         args: Value,
-    ) -> Answer<T> {
+    ) -> RepositoryResult<T> {
         let mut args = object(args);
         args.insert("timeout_secs".to_owned(), json!(self.job.service.options.timeout_secs));
         if let Some(credential) = &self.job.credential {

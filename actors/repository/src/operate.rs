@@ -11,10 +11,10 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 
 use crate::{
-    binding::{Begun, Binding, Operation, OperationError, Record},
-    bindings::{Answer, find},
+    binding::{Begun, Binding, OperationError, Record, RepositoryOperation},
+    bindings::{RepositoryResult, find},
     codes,
-    job::{Finished, Job},
+    job::{Finished, RepositoryJob},
     repositories::Repositories,
     tools::RemoteCredential,
 };
@@ -28,10 +28,12 @@ impl Repositories {
         self: &Arc<Self>,
         cx: &CallCx,
         asked: &str,
-        operation: Operation,
+        operation: RepositoryOperation,
         credential: Option<RemoteCredential>,
-        work: impl FnOnce(Arc<Job>) -> BoxFuture<'static, Answer<Finished<T>>> + Send + 'static,
-    ) -> Answer<T> {
+        work: impl FnOnce(Arc<RepositoryJob>) -> BoxFuture<'static, RepositoryResult<Finished<T>>>
+        + Send
+        + 'static,
+    ) -> RepositoryResult<T> {
         let owner = self.owner(cx.session)?;
         let (id, log, written) = {
             let (id, log) = find(&self.logs(), owner, asked)?;
@@ -41,7 +43,7 @@ impl Repositories {
         written.await?;
         // The work is that of other tools; this call only waits.
         cx.slot.give_back();
-        let job = Job::new(self.clone(), id, log, cx.progress.clone(), credential)?;
+        let job = RepositoryJob::new(self.clone(), id, log, cx.progress.clone(), credential)?;
         let ended = tokio::spawn(run(Arc::new(job), work));
         ended.await.map_err(|panic| ToolError::internal(format!("a repository: {panic}")))?
     }
@@ -50,9 +52,9 @@ impl Repositories {
 /// Judges whether an operation may begin. A refresh of what was never cloned clones it.
 fn begin(
     binding: Option<&Binding>,
-    operation: Operation,
+    operation: RepositoryOperation,
     session: SessionId,
-) -> Answer<Decision<Record>> {
+) -> RepositoryResult<Decision<Record>> {
     let binding = binding.ok_or_else(|| ToolError::internal("a repository without records"))?;
     let label = &binding.terms.label;
     if binding.begun.is_some() {
@@ -62,8 +64,12 @@ fn begin(
             .retryable());
     }
     let operation = match operation {
-        Operation::Refresh { .. } if binding.cloned_at.is_none() => Operation::Clone,
-        Operation::Commit | Operation::Push | Operation::Diff if binding.cloned_at.is_none() => {
+        RepositoryOperation::Refresh { .. } if binding.cloned_at.is_none() => {
+            RepositoryOperation::Clone
+        }
+        RepositoryOperation::Commit | RepositoryOperation::Push | RepositoryOperation::Diff
+            if binding.cloned_at.is_none() =>
+        {
             let message = format!("the repository `{label}` was never cloned whole");
             return Err(ToolError::new(Layer::Actor, codes::REPOSITORY_NOT_READY, message)
                 .next("aegis.git.status says why; aegis.git.refresh clones again"));
@@ -75,9 +81,9 @@ fn begin(
 
 fn doing(binding: &Binding) -> &'static str {
     match binding.begun.map(|begun| begun.operation) {
-        Some(Operation::Commit) => "being committed",
-        Some(Operation::Push) => "being pushed",
-        Some(Operation::Diff) => "being compared",
+        Some(RepositoryOperation::Commit) => "being committed",
+        Some(RepositoryOperation::Push) => "being pushed",
+        Some(RepositoryOperation::Diff) => "being compared",
         _ => binding.status(),
     }
 }
@@ -87,9 +93,9 @@ fn doing(binding: &Binding) -> &'static str {
 /// # Errors
 /// Those of the work; those of the journal.
 pub(crate) async fn run<T: Send + 'static>(
-    job: Arc<Job>,
-    work: impl FnOnce(Arc<Job>) -> BoxFuture<'static, Answer<Finished<T>>> + Send,
-) -> Answer<T> {
+    job: Arc<RepositoryJob>,
+    work: impl FnOnce(Arc<RepositoryJob>) -> BoxFuture<'static, RepositoryResult<Finished<T>>> + Send,
+) -> RepositoryResult<T> {
     let _live = job.service.sessions.hold(job.caller.session);
     // A panic of the work is its error, and ends it.
     let done = tokio::spawn(work(job.clone())).await;
@@ -110,16 +116,18 @@ pub(crate) async fn run<T: Send + 'static>(
 /// # Errors
 /// Those of the journal.
 pub(crate) async fn ended(
-    job: &Job,
+    job: &RepositoryJob,
     commit: Option<String>,
     error: Option<&ToolError>,
-) -> Answer<()> {
+) -> RepositoryResult<()> {
     let kept = error
         .map(|error| OperationError { code: error.code.to_string(), message: error.to_text() });
     let event = job.binding.begun.and_then(|begun| match (begun.operation, &kept) {
-        (Operation::Clone, None) => Some("repository.cloned"),
-        (Operation::Refresh { .. }, None) => Some("repository.refreshed"),
-        (Operation::Clone | Operation::Refresh { .. }, Some(_)) => Some("repository.failed"),
+        (RepositoryOperation::Clone, None) => Some("repository.cloned"),
+        (RepositoryOperation::Refresh { .. }, None) => Some("repository.refreshed"),
+        (RepositoryOperation::Clone | RepositoryOperation::Refresh { .. }, Some(_)) => {
+            Some("repository.failed")
+        }
         _ => None,
     });
     let mut decision = Decision::record(Record::Ended { at: Utc::now(), commit, error: kept });

@@ -6,11 +6,11 @@ use hivekeep_kernel::{Progress, RepositoryId};
 use hivekeep_runtime::log::Log;
 
 use crate::{
-    binding::{Binding, Operation},
-    bindings::Answer,
+    binding::{Binding, RepositoryOperation},
+    bindings::RepositoryResult,
     clone::cloned,
     delete::deleted,
-    job::Job,
+    job::RepositoryJob,
     machine::name_of,
     operate::run,
     refresh::refreshed_or_cloned,
@@ -41,17 +41,21 @@ impl Repositories {
 
     /// Removes the workspace that an operation left, and does the operation again. A commit or a push
     /// is not made a second time: what was done of it is looked at.
-    async fn take_up(self: Arc<Self>, id: RepositoryId, log: Log<Binding>) -> Answer<()> {
-        let job = Arc::new(Job::new(self.clone(), id, log, Progress::default(), None)?);
+    async fn take_up(self: Arc<Self>, id: RepositoryId, log: Log<Binding>) -> RepositoryResult<()> {
+        let job = Arc::new(RepositoryJob::new(self.clone(), id, log, Progress::default(), None)?);
         self.steps().insert(id, "waiting for the workspaces");
         if let Err(error) = self.tools.remove(id, &job.caller, &name_of(id)).await {
             tracing::warn!(repository = %id, %error, "the workspace of an operation stays");
         }
         match job.binding.begun.map(|begun| begun.operation) {
-            Some(Operation::Clone) => run(job, cloned).await,
-            Some(Operation::Refresh { .. }) => run(job, refreshed_or_cloned).await.map(drop),
-            Some(Operation::Delete) => run(job, deleted).await.map(drop),
-            Some(Operation::Commit | Operation::Push | Operation::Diff) => run(job, looked).await,
+            Some(RepositoryOperation::Clone) => run(job, cloned).await,
+            Some(RepositoryOperation::Refresh { .. }) => {
+                run(job, refreshed_or_cloned).await.map(drop)
+            }
+            Some(RepositoryOperation::Delete) => run(job, deleted).await.map(drop),
+            Some(
+                RepositoryOperation::Commit | RepositoryOperation::Push | RepositoryOperation::Diff,
+            ) => run(job, looked).await,
             None => Ok(()),
         }
     }

@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
-    binding::{GitRefKind, Operation},
-    bindings::{Answer, find, not_found},
+    binding::{GitRefKind, RepositoryOperation},
+    bindings::{RepositoryResult, find, not_found},
     clone::{cloned, in_place},
     codes,
-    job::{Finished, Job},
-    machine::{Machine, Reach},
+    job::{Finished, RepositoryJob},
+    machine::{GitMachine, Reach},
     repositories::Repositories,
     tools::{RepositoryRefresh, RepositoryRefreshed},
 };
@@ -53,8 +53,9 @@ impl Repositories {
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryRefresh,
-    ) -> Answer<RepositoryRefreshed> {
-        let (asked, operation) = (input.binding_id, Operation::Refresh { discard: input.discard });
+    ) -> RepositoryResult<RepositoryRefreshed> {
+        let (asked, operation) =
+            (input.binding_id, RepositoryOperation::Refresh { discard: input.discard });
         let done =
             self.operate(&cx, &asked, operation, input.credential, refreshed_or_cloned).await?;
         let owner = self.owner(cx.session)?;
@@ -71,11 +72,11 @@ impl Repositories {
 
 /// Refreshes, or clones what never was.
 pub(crate) fn refreshed_or_cloned(
-    job: Arc<Job>,
-) -> BoxFuture<'static, Answer<Finished<Refreshed>>> {
+    job: Arc<RepositoryJob>,
+) -> BoxFuture<'static, RepositoryResult<Finished<Refreshed>>> {
     async move {
         match job.binding.begun.map(|begun| begun.operation) {
-            Some(Operation::Refresh { discard }) => refreshed(&job, discard).await,
+            Some(RepositoryOperation::Refresh { discard }) => refreshed(&job, discard).await,
             _ => {
                 let done = cloned(job).await?;
                 let value = Refreshed { before: None, updated: true };
@@ -87,8 +88,8 @@ pub(crate) fn refreshed_or_cloned(
 }
 
 /// Brings the tree to what the remote has.
-async fn refreshed(job: &Job, discard: bool) -> Answer<Finished<Refreshed>> {
-    let machine = Machine::open(job, Reach::Reads).await?;
+async fn refreshed(job: &RepositoryJob, discard: bool) -> RepositoryResult<Finished<Refreshed>> {
+    let machine = GitMachine::open(job, Reach::Reads).await?;
     let done = renewed(&machine, discard).await;
     let placed = match done {
         Ok(done) if done.value.updated => in_place(job).await.map(|()| done),
@@ -99,7 +100,7 @@ async fn refreshed(job: &Job, discard: bool) -> Answer<Finished<Refreshed>> {
 }
 
 /// Fetches, and makes the tree beside where something is new.
-async fn renewed(machine: &Machine<'_>, discard: bool) -> Answer<Finished<Refreshed>> {
+async fn renewed(machine: &GitMachine<'_>, discard: bool) -> RepositoryResult<Finished<Refreshed>> {
     #[derive(Deserialize)]
     struct Fetched {
         commit_sha: Option<String>,
@@ -144,7 +145,7 @@ async fn renewed(machine: &Machine<'_>, discard: bool) -> Answer<Finished<Refres
 /// # Errors
 ///
 /// `repository_diverged` where a refresh would take commits or a branch away.
-fn has_nothing_of_its_own(job: &Job, tree: &WorkTree) -> Answer<()> {
+fn has_nothing_of_its_own(job: &RepositoryJob, tree: &WorkTree) -> RepositoryResult<()> {
     let bound = &job.binding.terms.git_ref;
     let same = match bound.kind {
         GitRefKind::Branch => tree.branch.as_ref() == Some(&bound.value) && tree.ahead == Some(0),

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     HELD, Options,
     binding::Binding,
-    bindings::{Answer, BindingLogs, find, not_found, owned},
+    bindings::{BindingLogs, RepositoryResult, find, not_found, owned},
     codes,
     tools::{self, BindingRow, BindingsListed, RepositoryList, RepositoryStatus},
 };
@@ -49,7 +49,7 @@ impl Service for Repositories {
 }
 
 impl Repositories {
-    pub(crate) async fn open(daemon: &Daemon, options: Options) -> Answer<Self> {
+    pub(crate) async fn open(daemon: &Daemon, options: Options) -> RepositoryResult<Self> {
         let journal = daemon.journal.clone();
         let mut logs = BindingLogs::new();
         for (stream, loaded) in log::read_all::<Binding>(&journal).await?.loaded {
@@ -79,7 +79,7 @@ impl Repositories {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn owner(&self, session: SessionId) -> Answer<User> {
+    pub(crate) fn owner(&self, session: SessionId) -> RepositoryResult<User> {
         self.sessions.user(session).ok_or_else(|| {
             let message = format!("the session {session} is over");
             ToolError::new(Layer::Session, codes::REPOSITORY_USER_UNKNOWN, message)
@@ -103,7 +103,7 @@ impl Repositories {
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryStatus,
-    ) -> Answer<BindingRow> {
+    ) -> RepositoryResult<BindingRow> {
         let owner = self.owner(cx.session)?;
         let (id, log) = find(&self.logs(), owner, &input.binding_id)?;
         let state = log.state().ok_or_else(|| not_found(&input.binding_id))?;
@@ -114,7 +114,7 @@ impl Repositories {
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryList,
-    ) -> Answer<BindingsListed> {
+    ) -> RepositoryResult<BindingsListed> {
         let owner = self.owner(cx.session)?;
         let (page, limit) = (input.page.unwrap_or(1), input.limit.unwrap_or(PAGE));
         let all: Vec<_> = owned(&self.logs(), owner).map(|(id, _)| id).collect();

@@ -7,11 +7,11 @@ use hivekeep_kernel::{CallCx, Layer, ToolError};
 use serde_json::{Value, json};
 
 use crate::{
-    binding::Operation,
-    bindings::Answer,
+    binding::RepositoryOperation,
+    bindings::RepositoryResult,
     codes,
-    job::{Finished, Job},
-    machine::{Machine, Reach},
+    job::{Finished, RepositoryJob},
+    machine::{GitMachine, Reach},
     refresh::WorkTree,
     repositories::Repositories,
     tools::{
@@ -20,35 +20,38 @@ use crate::{
     },
 };
 
+/// Fails where the repository does not say who commits.
+const IDENTITY: &str = "git -C \"$LABEL\" var GIT_COMMITTER_IDENT >/dev/null";
+
 impl Repositories {
     pub(crate) async fn commit(
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryCommit,
-    ) -> Answer<RepositoryCommitted> {
+    ) -> RepositoryResult<RepositoryCommitted> {
         let asked = input.binding_id.clone();
-        let work = move |job: Arc<Job>| {
+        let work = move |job: Arc<RepositoryJob>| {
             async move {
-                let machine = Machine::open(&job, Reach::Nothing).await?;
+                let machine = GitMachine::open(&job, Reach::Nothing).await?;
                 let done = committed(&machine, input).await;
                 machine.close().await;
                 done
             }
             .boxed()
         };
-        self.operate(&cx, &asked, Operation::Commit, None, work).await
+        self.operate(&cx, &asked, RepositoryOperation::Commit, None, work).await
     }
 
     pub(crate) async fn push(
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryPush,
-    ) -> Answer<RepositoryPushed> {
+    ) -> RepositoryResult<RepositoryPushed> {
         let (asked, credential) = (input.binding_id, input.credential);
         let args = json!({ "remote": input.remote, "branch": input.git_ref });
-        let work = move |job: Arc<Job>| {
+        let work = move |job: Arc<RepositoryJob>| {
             async move {
-                let machine = Machine::open(&job, Reach::Writes).await?;
+                let machine = GitMachine::open(&job, Reach::Writes).await?;
                 job.step("pushing");
                 let pushed = machine.git_remote("git_push", &job.binding.terms.label, args).await;
                 machine.close().await;
@@ -56,52 +59,48 @@ impl Repositories {
             }
             .boxed()
         };
-        self.operate(&cx, &asked, Operation::Push, credential, work).await
+        self.operate(&cx, &asked, RepositoryOperation::Push, credential, work).await
     }
 
     pub(crate) async fn diff(
         self: Arc<Self>,
         cx: CallCx,
         input: RepositoryDiff,
-    ) -> Answer<RepositoryDiffed> {
+    ) -> RepositoryResult<RepositoryDiffed> {
         let args = json!({
             "staged": input.staged, "file_path": input.path, "max_bytes": input.max_bytes,
         });
-        let work = move |job: Arc<Job>| {
+        let work = move |job: Arc<RepositoryJob>| {
             async move {
-                let machine = Machine::open(&job, Reach::Nothing).await?;
+                let machine = GitMachine::open(&job, Reach::Nothing).await?;
                 let diff = machine.git("git_diff", &job.binding.terms.label, args).await;
                 machine.close().await;
                 Ok(Finished { value: diff?, commit: None })
             }
             .boxed()
         };
-        self.operate(&cx, &input.binding_id, Operation::Diff, None, work).await
+        self.operate(&cx, &input.binding_id, RepositoryOperation::Diff, None, work).await
     }
 }
 
 /// Commits everything. Who commits is what the call says, or the repository, or the configuration.
 async fn committed(
-    machine: &Machine<'_>,
+    machine: &GitMachine<'_>,
     input: RepositoryCommit,
-) -> Answer<Finished<RepositoryCommitted>> {
+) -> RepositoryResult<Finished<RepositoryCommitted>> {
     let job = machine.job;
     job.step("committing");
     let label = &job.binding.terms.label;
-    let by = |name: Option<&str>, email: Option<&str>| {
-        json!({
-            "message": input.message, "add_all": true, "author_name": name, "author_email": email,
-        })
-    };
-    let given = by(input.author_name.as_deref(), input.author_email.as_deref());
-    let mut done: Answer<Value> = machine.git("git_commit", label, given).await;
-    if done.as_ref().is_err_and(|error| error.code == "identity_missing") {
+    let (mut name, mut email) = (input.author_name, input.author_email);
+    if name.is_none() && email.is_none() && machine.sh(IDENTITY, json!({})).await?.exit_code != 0 {
         let options = &job.service.options;
-        let ours = by(Some(&options.author_name), Some(&options.author_email));
-        done = machine.git("git_commit", label, ours).await;
+        (name, email) = (Some(options.author_name.clone()), Some(options.author_email.clone()));
     }
-    let done = done?;
-    if done["status"] == "nothing_to_commit" {
+    let args = json!({
+        "message": input.message, "add_all": true, "author_name": name, "author_email": email,
+    });
+    let done: Value = machine.git("git_commit", label, args).await?;
+    if done["status"] != "committed" {
         let message = format!("nothing is changed in the repository `{label}`");
         return Err(ToolError::new(Layer::Actor, codes::NOTHING_TO_COMMIT, message)
             .next("change files first; aegis.git.diff shows what differs"));
@@ -112,10 +111,12 @@ async fn committed(
 }
 
 /// Looks which commit is checked out, behind an operation that was cut short.
-pub(crate) fn looked(job: Arc<Job>) -> BoxFuture<'static, Answer<Finished<()>>> {
+pub(crate) fn looked(
+    job: Arc<RepositoryJob>,
+) -> BoxFuture<'static, RepositoryResult<Finished<()>>> {
     async move {
-        let machine = Machine::open(&job, Reach::Nothing).await?;
-        let tree: Answer<WorkTree> =
+        let machine = GitMachine::open(&job, Reach::Nothing).await?;
+        let tree: RepositoryResult<WorkTree> =
             machine.git("git_status", &job.binding.terms.label, json!({})).await;
         machine.close().await;
         Ok(Finished { value: (), commit: tree?.commit_sha })
