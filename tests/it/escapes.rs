@@ -285,7 +285,7 @@ fn a_volume_is_a_place_that_nothing_leads_out_of() {
     let found = call("fs.grep", json!({ "place": "volume:v", "path": ".", "pattern": "^2$" }));
     assert_eq!(found["structuredContent"]["matches"], json!(["a/f:2:2"]));
     let mut large = json!({ "place": "volume:v", "path": "large", "content": "x".repeat(9 << 20) });
-    assert_eq!(call("fs.write", large.clone())["isError"], json!(null));
+    assert!(call("fs.write", large.clone())["isError"] != true);
     large["path"] = json!("larger");
     let full = call("fs.write", large);
     let told = full["content"].to_string();

@@ -1,4 +1,5 @@
 //! Differential tests: searches against the programs `rg` and `find`, edits against `sed` and `patch`.
+#![allow(clippy::print_stdout)]
 
 mod edits;
 mod programs;
