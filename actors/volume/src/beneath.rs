@@ -1,11 +1,9 @@
 //! Work beneath the root of a volume of the session's user, with the file engine: for `aegis.file.*` and,
 //! through the port [`VolumeFiles`], for whoever else offers file tools.
 
-use std::sync::{Arc, Weak};
-
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileOperation, FileRoot, PlacePath, decode, encode, run};
-use hivekeep_kernel::{CallCx, ToolError, VolumeId, ports::VolumeFiles};
+use hivekeep_kernel::{CallCx, ToolError, ports::VolumeFiles};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -62,22 +60,5 @@ impl VolumeFiles for VolumeService {
             }
         };
         self.beneath(cx, volume, work).await
-    }
-}
-
-/// Roots of volumes that are worked in. All work in one volume has the same, for an edit is compared and put
-/// in place in its turn; without work it is closed, so that the volume can be unmounted.
-#[derive(Default)]
-pub(crate) struct VolumeRoots(std::collections::BTreeMap<VolumeId, Weak<FileRoot>>);
-
-impl VolumeRoots {
-    /// Root of a volume: the one that others work beneath, or the new one.
-    pub(crate) fn root(&mut self, id: VolumeId, new: FileRoot) -> Arc<FileRoot> {
-        self.0.retain(|_, root| root.strong_count() > 0);
-        self.0.get(&id).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let root = Arc::new(new);
-            self.0.insert(id, Arc::downgrade(&root));
-            root
-        })
     }
 }

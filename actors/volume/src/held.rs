@@ -12,9 +12,8 @@ use hivekeep_kernel::{Layer, ToolError, User, VolumeId, WorkspaceId};
 use hivekeep_runtime::log::Log;
 
 use crate::{
-    Options,
-    beneath::VolumeRoots,
-    codes,
+    Options, codes,
+    roots::VolumeRoots,
     volume::{Volume, VolumePhase},
 };
 

@@ -17,6 +17,7 @@ mod images;
 mod options;
 mod port;
 mod refuse;
+mod roots;
 mod support;
 mod tools;
 mod volume;
