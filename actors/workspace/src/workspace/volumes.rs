@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// start.
 ///
 /// # Errors
-/// `volumes_unsupported` where the guest's kernel has no driver, `volume_failed`.
+/// `volumes_unsupported` where the guest is of an earlier image, or its kernel has no driver.
 pub(super) async fn mount(link: &Link, plan: &Planned) -> Result<(), ToolError> {
     if plan.spec.isolation != Isolation::Vm {
         return Ok(());
@@ -37,7 +37,8 @@ pub(super) async fn mount(link: &Link, plan: &Planned) -> Result<(), ToolError> 
             let mut error = hivekeep_link::link_error(error);
             match error.layer {
                 Layer::Guest if is_driver => {
-                    ToolError::new(Layer::Guest, codes::VOLUMES_UNSUPPORTED, error.message)
+                    let message = format!("this guest mounts no volumes: {}", error.message);
+                    ToolError::new(Layer::Guest, codes::VOLUMES_UNSUPPORTED, message)
                         .next("run `hivekeep image build base`, whose kernel all machines boot")
                 }
                 Layer::Guest => {

@@ -251,7 +251,6 @@ async fn base_is_built_kept_and_renewed() {
         ("vsock.ko", "vsock_loopback.ko"),
         ("failover.ko", "net_failover.ko"),
         ("net_failover.ko", "virtio_net.ko"),
-        ("fuse.ko", "virtiofs.ko"),
     ] {
         assert!(place(first) < place(then), "{first} is not before {then} in {order:?}");
     }
