@@ -117,9 +117,8 @@ async fn leftovers_go_at_the_next_open_unless_a_build_is_alive() {
     let fixture = fixture(4096);
     let root = fixture.store.root().to_path_buf();
     let leftover = root.join("tmp/build-dead/apt/lists");
-    fs::create_dir_all(&leftover).unwrap();
-
     let lock = fixture.store.inner.lock().unwrap();
+    fs::create_dir_all(&leftover).unwrap();
     ImageStore::open(root.clone()).unwrap();
     assert!(leftover.exists(), "the lock was held: a build may own it");
     assert!(matches!(fixture.store.inner.lock(), Err(Error::Busy { .. })));

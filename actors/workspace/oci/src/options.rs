@@ -20,7 +20,7 @@ pub struct ImageOptions {
     pub require_digest: bool,
     /// Pull only images that a rule of `signatures` is about.
     pub require_signature: bool,
-    /// Which images have to be signed, and by whom. The first rule that is about an image decides.
+    /// Which images have to be signed, and by whom, none by default. Each is a table: `[[workspace.images.signatures]]` with `images`, `HOST/REPOSITORY` or the beginning of that and `*`, and `keys`, files with public keys of cosign, of which one has to have signed. The first that is about an image decides.
     pub signatures: Vec<SignatureRule>,
     /// Credentials, in the format of Docker's `config.json`; empty: none.
     pub auth_file: PathBuf,
