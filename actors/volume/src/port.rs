@@ -32,7 +32,7 @@ impl Volumes for VolumeService {
         let resolve = |wish: &VolumeWish| {
             let volume = match wish.volume.strip_prefix(MountSource::PLACE) {
                 Some(name) => {
-                    self.ports.need::<dyn PlaceFolders>()?.folder(name)?;
+                    self.place(name, wish.read_only)?;
                     MountSource::Place(name.to_owned())
                 }
                 None => {
