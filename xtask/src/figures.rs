@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
-use hivekeep_figures::{Crate, measure};
+use hivekeep_figures::{Crate, ToolLines, measure, tools};
 use xshell::cmd;
 
 use crate::repo::Repo;
@@ -20,6 +20,9 @@ pub(crate) struct Figures {
     /// Name the files of each circle, and what each imports of the others
     #[arg(long)]
     circles: bool,
+    /// Count the lines of each tool instead: its part of the file that declares it, and its handler
+    #[arg(long)]
+    tools: bool,
     /// Build the daemon from nothing and after changes, too; of the checkout, what is committed
     #[arg(long)]
     build: bool,
@@ -27,6 +30,10 @@ pub(crate) struct Figures {
 
 impl Figures {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        if self.tools {
+            println!("{}", tool_table(tools(&repo.root)?));
+            return Ok(());
+        }
         let folder = repo.shell.create_temp_dir()?;
         let crates = match &self.rev {
             None => measure(&repo.root)?,
@@ -59,6 +66,25 @@ fn unpack(repo: &Repo, rev: &str, into: &Path) -> Result<()> {
     cmd!(shell, "git archive --output {archive} {rev}").quiet().run()?;
     cmd!(shell, "tar -x -f {archive} -C {into}").quiet().run()?;
     Ok(())
+}
+
+/// A line for each family's crate, and the medians.
+fn tool_table(tools: Vec<ToolLines>) -> String {
+    let all = |tool: &ToolLines| tool.declaration + tool.handler;
+    let mut rows = vec![format!("{:<28}{:>7}{:>9}{:>8}", "crate", "tools", "median", "most")];
+    let mut row = |name: &str, tools: &[ToolLines]| {
+        let mut lines: Vec<_> = tools.iter().map(all).collect();
+        lines.sort_unstable();
+        let (median, most) = (lines[lines.len() / 2], lines[lines.len() - 1]);
+        rows.push(format!("{name:<28}{:>7}{median:>9}{most:>8}", lines.len()));
+    };
+    for family in tools.chunk_by(|one, next| one.folder == next.folder) {
+        row(&family[0].folder, family);
+    }
+    if !tools.is_empty() {
+        row("all", &tools);
+    }
+    rows.join("\n")
 }
 
 /// A line for each crate, and their sum.

@@ -1,5 +1,5 @@
-//! Static analysis of a checkout's sources: lines of each crate with and without tests, and circles
-//! of imports between its files.
+//! Static analysis of a checkout's sources: lines of each crate with and without tests, lines of each
+//! tool, and circles of imports between its files.
 //!
 //! `cargo xtask figures` prints it, and `tests/it/house` refuses what is too long or too circular.
 //! Nothing is compiled, so that any revision can be read.
@@ -10,12 +10,14 @@ mod lines;
 mod modules;
 mod paths;
 mod sources;
+mod tools;
 
 use std::{collections::BTreeMap, io, path::Path};
 
 pub use circles::Circle;
 pub use lines::{TestCode, lines_of, only_in_tests};
 pub use sources::{Source, sources};
+pub use tools::{ToolLines, tools};
 
 /// A crate of the checkout.
 pub struct Crate {

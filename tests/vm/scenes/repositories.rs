@@ -37,7 +37,7 @@ fn status(house: &House, label: &str) -> Value {
 }
 
 /// Waits for the end of what is being done.
-fn done(house: &House, label: &str) -> Value {
+pub fn done(house: &House, label: &str) -> Value {
     let begun = std::time::Instant::now();
     loop {
         let row = status(house, label);

@@ -5,7 +5,7 @@ use std::{net::SocketAddrV4, path::Path, process::Command};
 use hivekeep_network::selftest::test_network::{PUBLIC, WORLD};
 use serde_json::{Value, json};
 
-use super::{destroy, emptied, policy, stage};
+use super::{super::repositories, destroy, emptied, policy, stage};
 use crate::{
     house::House,
     https::{Authority, GitServer, HOST, TOKEN, USER},
@@ -56,6 +56,7 @@ pub fn git_works_over_https(mut house: House, ours: &Authority) {
     assert_eq!(house.exec("g", "cat /root/head told"), format!("{head}\nfrom afar\n"));
     policy(&house, "g", json!({ "egress_allow": [HOST] }));
     with_a_credential(&house, folder.path());
+    bound_to_a_volume(&house, folder.path());
     trusted_by_the_workspace(&house, ours, &stranger);
     destroy(&house, "g");
     emptied(&mut house);
@@ -86,6 +87,37 @@ fn with_a_credential(house: &House, served: &Path) {
     assert_eq!(committed["commit_sha"], there);
     let look = format!("grep -rl {TOKEN} /etc /root /run /tmp /workspace; true");
     assert_eq!(house.exec("g", &look), "");
+}
+
+/// A binding's git runs in machines of one operation, which have the network and the volume; a credential
+/// is there for that one alone.
+fn bound_to_a_volume(house: &House, served: &Path) {
+    if !Path::new("/dev/loop-control").exists() {
+        println!("SKIPPED: volumes need loop devices");
+        return;
+    }
+    let url = format!("https://{HOST}/closed.git");
+    let credential = json!({ "username": USER, "token": TOKEN });
+    let clone = json!({ "repo_url": url, "label": "app", "size_limit_bytes": 32 << 20 });
+    house.call("aegis.git.clone", clone);
+    let refused = repositories::done(house, "app");
+    let code = &refused["error"]["code"];
+    assert_eq!((&refused["status"], code), (&json!("failed"), &json!("authentication_required")));
+    let of = |more: Value| {
+        let mut args = json!({ "binding_id": "app" });
+        args.as_object_mut().expect("an object").extend(more.as_object().expect("one").clone());
+        args
+    };
+    house.call("aegis.git.refresh", of(json!({ "credential": credential })));
+    assert_eq!(repositories::done(house, "app")["status"], "ready");
+    let write = json!({ "volume_id": "git-app", "path": "app/told", "content": "of the volume\n" });
+    house.call("aegis.file.write", write);
+    let committed = house.call("aegis.git.commit", of(json!({ "message": "three" })));
+    house.call("aegis.git.push", of(json!({ "credential": credential })));
+    assert_eq!(committed["commit_sha"], sh(served, "git -C closed.git rev-parse main"));
+    let kept = format!("grep -rl {TOKEN} state run || true");
+    assert_eq!(sh(house.path(), &kept), "", "a token is kept");
+    house.call("aegis.git.delete", of(json!({})));
 }
 
 /// Whom nobody vouches for is not believed, and git says so; the workspace's own word counts
