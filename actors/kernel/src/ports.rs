@@ -28,7 +28,7 @@ pub use images::ImagePresence;
 pub use manifest::{ManifestCheck, ManifestProblem};
 pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
-    NetworkMode, NetworkView, NetworkWish, ReachPolicy, Transport,
+    NetworkMode, NetworkView, NetworkWish, ReachPolicy, ReachRules, Transport,
 };
 pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use reservation::Reservation;

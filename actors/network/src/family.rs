@@ -23,6 +23,7 @@ impl Family for NetworkFamily {
         let opened = open(options, state, journal, address.clone()).await;
         let (network, seed) = opened.map_err(|error| impossible(&error))?;
         daemon.ports.offer::<dyn ports::Network>(Arc::new(network.clone()));
+        daemon.ports.offer::<dyn ports::ReachRules>(Arc::new(network.clone()));
         // Machines that did not stop hold their cables, and keep it.
         Ok(Mounted::default()
             .child::<NetworkActor>(&address, seed)

@@ -1,5 +1,7 @@
 //! Error codes of the web.
 
+pub(crate) use hivekeep_kernel::codes::{NOT_OWNER, WORKSPACE_NOT_FOUND};
+
 hivekeep_kernel::codes! {
     /// Sessions may not use the web.
     WEB_DISABLED = "web_disabled" {

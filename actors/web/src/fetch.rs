@@ -12,6 +12,7 @@ use url::Url;
 use crate::{
     client, codes,
     policy::{EgressPolicy, address_refused},
+    reach::FetchReach,
     robots::RobotsCache,
 };
 
@@ -77,13 +78,18 @@ impl Fetcher {
     ///
     /// # Errors
     /// One of the codes of the web. A status is none.
-    pub(crate) async fn page(&self, url: Url, follow: bool) -> Result<Fetched, ToolError> {
+    pub(crate) async fn page(
+        &self,
+        reach: &FetchReach,
+        url: Url,
+        follow: bool,
+    ) -> Result<Fetched, ToolError> {
         let most = if follow { MAX_REDIRECTS } else { 0 };
         let (mut url, mut redirects) = (url, Vec::new());
         loop {
-            self.policy.admit(&url)?;
-            self.robots.admit(self, &url).await?;
-            let response = self.get(&url).await?;
+            self.admit(reach, &url)?;
+            self.robots.admit(self, reach, &url).await?;
+            let response = self.get(reach, &url).await?;
             match points_on(&response, &url)? {
                 Some(next) if follow => go_on(&mut redirects, &mut url, next, most)?,
                 location => return Ok(Fetched { url, redirects, location, response }),
@@ -95,10 +101,15 @@ impl Fetcher {
     ///
     /// # Errors
     /// As [`Self::page`].
-    pub(crate) async fn unruled(&self, url: Url, most: usize) -> Result<Response, ToolError> {
+    pub(crate) async fn unruled(
+        &self,
+        reach: &FetchReach,
+        url: Url,
+        most: usize,
+    ) -> Result<Response, ToolError> {
         let (mut url, mut redirects) = (url, Vec::new());
         loop {
-            let response = self.get(&url).await?;
+            let response = self.get(reach, &url).await?;
             match points_on(&response, &url)? {
                 Some(next) => go_on(&mut redirects, &mut url, next, most)?,
                 None => return Ok(response),
@@ -106,8 +117,13 @@ impl Fetcher {
         }
     }
 
-    async fn get(&self, url: &Url) -> Result<Response, ToolError> {
+    fn admit(&self, reach: &FetchReach, url: &Url) -> Result<(), ToolError> {
         self.policy.admit(url)?;
+        reach.admit(url)
+    }
+
+    async fn get(&self, reach: &FetchReach, url: &Url) -> Result<Response, ToolError> {
+        self.admit(reach, url)?;
         let request = self.client.get(url.clone()).header(ACCEPT, READABLE);
         let response = request.send().await.map_err(|error| client::failure(&error))?;
         // The resolver handed on allowed addresses only; this holds should that ever fail.

@@ -22,6 +22,7 @@ mod markup;
 mod options;
 mod pages;
 mod policy;
+mod reach;
 mod resolve;
 mod robots;
 mod search;

@@ -16,9 +16,10 @@ const MAX_SEARCH_SECS: u64 = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Whether sessions may fetch pages and search. The host does it on their behalf, whatever the network
-    /// policy of a workspace says.
+    /// Whether sessions may fetch pages and search. The host does it on their behalf.
     pub enabled: bool,
+    /// Whether each fetch has to name a workspace of the session, by whose network policy it is judged too.
+    pub fetch_for_workspaces_only: bool,
     /// Domains that may be fetched from, each with all names below it. Empty: every domain.
     pub allow_domains: Vec<String>,
     /// Domains that may not be fetched from, each with all names below it; they win over `allow_domains`.
@@ -78,6 +79,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             enabled: true,
+            fetch_for_workspaces_only: false,
             allow_domains: Vec::new(),
             deny_domains: Vec::new(),
             allow_networks: Vec::new(),

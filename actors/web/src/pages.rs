@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, SessionId, ToolError};
+use hivekeep_kernel::{Layer, SessionId, ToolError, WorkspaceId};
 use moka::sync::Cache;
 use tokio::sync::Semaphore;
 use url::Url;
@@ -12,6 +12,7 @@ use crate::{
     codes,
     document::{self, PageText},
     fetch::{Fetched, Fetcher},
+    reach::FetchReach,
     tools::{WebFetch, WebPage},
 };
 
@@ -22,8 +23,9 @@ const KEPT: Duration = Duration::from_secs(300);
 /// Size of all pages that are kept.
 const MAX_KEPT_BYTES: u64 = 32 * 1024 * 1024;
 
-/// What a page was asked for by: the session, the URL, and whether as Markdown and with redirects.
-type PageKey = (SessionId, String, bool, bool);
+/// What a page was asked for by: the session, the workspace, the URL, and whether as Markdown and with
+/// redirects.
+type PageKey = (SessionId, Option<WorkspaceId>, String, bool, bool);
 
 /// A whole page.
 pub(crate) struct WholePage {
@@ -43,7 +45,7 @@ pub(crate) struct PageReader {
 impl PageReader {
     pub(crate) fn new(fetcher: Fetcher, max_body_bytes: usize) -> Self {
         let weigh = |key: &PageKey, page: &Arc<WholePage>| {
-            u32::try_from(key.1.len() + page.text.len() + 1024).unwrap_or(u32::MAX)
+            u32::try_from(key.2.len() + page.text.len() + 1024).unwrap_or(u32::MAX)
         };
         let kept = Cache::builder().weigher(weigh).max_capacity(MAX_KEPT_BYTES);
         Self {
@@ -62,27 +64,29 @@ impl PageReader {
     pub(crate) async fn read(
         &self,
         session: SessionId,
+        reach: &FetchReach,
         input: &WebFetch,
     ) -> Result<Arc<WholePage>, ToolError> {
-        let key = (session, input.url.clone(), input.to_markdown, input.follow_redirects);
+        let (url, workspace) = (input.url.clone(), reach.workspace());
+        let key = (session, workspace, url, input.to_markdown, input.follow_redirects);
         if let Some(page) = self.kept.get(&key).filter(|_| input.offset > 0) {
             return Ok(page);
         }
         let limit = Duration::from_secs(input.timeout_secs);
-        let page = tokio::time::timeout(limit, self.fetch(input)).await;
+        let page = tokio::time::timeout(limit, self.fetch(reach, input)).await;
         let page = Arc::new(page.map_err(|_| timed_out(input.timeout_secs))??);
         self.kept.insert(key, page.clone());
         Ok(page)
     }
 
-    async fn fetch(&self, input: &WebFetch) -> Result<WholePage, ToolError> {
+    async fn fetch(&self, reach: &FetchReach, input: &WebFetch) -> Result<WholePage, ToolError> {
         let url = Url::parse(&input.url).map_err(|error| {
             let message = format!("`{}`: {error}", input.url);
             ToolError::new(Layer::Actor, codes::WEB_URL_REFUSED, message)
                 .next("give an absolute http or https URL")
         })?;
         let fetched_at = Utc::now();
-        let fetched = self.fetcher.page(url, input.follow_redirects).await?;
+        let fetched = self.fetcher.page(reach, url, input.follow_redirects).await?;
         let (url, status) = (fetched.url.to_string(), fetched.status());
         let content_type = fetched.content_type();
         let redirects = fetched.redirects.iter().map(Url::to_string).collect();

@@ -8,7 +8,7 @@ use robotstxt::DefaultMatcher;
 use tokio::sync::Semaphore;
 use url::Url;
 
-use crate::{client, codes, fetch::Fetcher};
+use crate::{client, codes, fetch::Fetcher, reach::FetchReach};
 
 /// Name that rules call this program by.
 const PRODUCT: &str = "hivekeep";
@@ -48,12 +48,17 @@ impl RobotsCache {
     ///
     /// # Errors
     /// `web_robots_denied`, and as [`Fetcher::page`] when the server cannot be reached.
-    pub(crate) async fn admit(&self, fetcher: &Fetcher, url: &Url) -> Result<(), ToolError> {
+    pub(crate) async fn admit(
+        &self,
+        fetcher: &Fetcher,
+        reach: &FetchReach,
+        url: &Url,
+    ) -> Result<(), ToolError> {
         let server = url.origin().ascii_serialization();
         let rules = match self.rules.get(&server) {
             Some(rules) => rules,
             None => {
-                let rules = fetch(fetcher, url).await?;
+                let rules = fetch(fetcher, reach, url).await?;
                 self.rules.insert(server, rules.clone());
                 rules
             }
@@ -76,9 +81,9 @@ impl RobotsCache {
 }
 
 /// Rules of a server: none where there is no such file.
-async fn fetch(fetcher: &Fetcher, url: &Url) -> Result<Arc<str>, ToolError> {
+async fn fetch(fetcher: &Fetcher, reach: &FetchReach, url: &Url) -> Result<Arc<str>, ToolError> {
     let at = url.join("/robots.txt").map_err(|error| ToolError::internal(error.to_string()))?;
-    let mut response = fetcher.unruled(at, MAX_REDIRECTS).await?;
+    let mut response = fetcher.unruled(reach, at, MAX_REDIRECTS).await?;
     let status = response.status();
     if status.is_server_error() || status.as_u16() == 429 {
         // The RFC takes this for "everything is excluded". It is not remembered.

@@ -3,6 +3,7 @@
 mod addresses;
 mod contents;
 mod family;
+mod guests;
 mod hostile;
 mod robots;
 mod searches;

@@ -21,6 +21,10 @@ pub(crate) struct WebFetch {
     /// The http or https URL.
     #[schemars(length(min = 1, max = MAX_URL_BYTES))]
     pub(crate) url: String,
+    /// Id or name of a workspace of yours: only what its network policy lets it reach is fetched. Default: what the
+    /// operator lets sessions fetch.
+    #[schemars(length(max = 128))]
+    pub(crate) workspace_id: Option<String>,
     /// Whether HTML becomes Markdown of its main content. False: the HTML as it was sent.
     #[serde(default = "yes")]
     pub(crate) to_markdown: bool,

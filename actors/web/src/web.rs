@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_runtime::Ports;
 use reqwest::dns::Resolve;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     fetch::Fetcher,
     pages::{PageReader, WholePage},
     policy::EgressPolicy,
+    reach::FetchReach,
     search::Searcher,
     tools::{
         self, FailedProvider, FewWebSearch, WebFetch, WebPage, WebResult, WebResults, WebSearch,
@@ -21,8 +23,10 @@ type Answer<T> = Result<T, ToolError>;
 /// The web, as sessions have it.
 pub(crate) struct Web {
     enabled: bool,
+    for_workspaces_only: bool,
     pages: PageReader,
     searcher: Searcher,
+    ports: Ports,
 }
 
 impl Service for Web {
@@ -32,7 +36,7 @@ impl Service for Web {
 impl Web {
     /// # Errors
     /// `web_ca_file_refused`.
-    pub(crate) fn new(options: &Options, resolver: Arc<dyn Resolve>) -> Answer<Self> {
+    pub(crate) fn new(options: &Options, resolver: Arc<dyn Resolve>, ports: Ports) -> Answer<Self> {
         let policy = EgressPolicy::new(options).map_err(|wrong| {
             ToolError::internal(format!("the configuration was not checked: {wrong:?}"))
         })?;
@@ -42,14 +46,22 @@ impl Web {
         let fetcher = Fetcher::new(for_pages, policy, options.proxy.is_some());
         Ok(Self {
             enabled: options.enabled,
+            for_workspaces_only: options.fetch_for_workspaces_only,
             pages: PageReader::new(fetcher, options.max_body_bytes()),
             searcher: Searcher::new(options, &for_providers),
+            ports,
         })
     }
 
     pub(crate) async fn fetch(self: Arc<Self>, cx: CallCx, input: WebFetch) -> Answer<WebPage> {
         self.admit()?;
-        let page = self.pages.read(cx.session, &input).await?;
+        if self.for_workspaces_only && input.workspace_id.is_none() {
+            let message = "a fetch has to name a workspace, whose network policy judges it";
+            return Err(ToolError::new(Layer::Policy, codes::WEB_TARGET_DENIED, message)
+                .next("give `workspace_id`, of a workspace that may reach the page"));
+        }
+        let reach = FetchReach::of(&self.ports, &cx, input.workspace_id.as_deref())?;
+        let page = self.pages.read(cx.session, &reach, &input).await?;
         piece(&page, input.offset, input.max_bytes)
     }
 

@@ -138,6 +138,14 @@ pub struct NetworkView {
     pub forwards: Vec<ForwardedPort>,
 }
 
+/// Policies of all workspaces, for what others do on a workspace's behalf.
+pub trait ReachRules: Send + Sync {
+    /// True if a workspace's policy lets it reach a TCP port of a host, a name in lower case or an
+    /// address: as one of the public internet, or by an entry of `egress_allow`. Whether an address
+    /// is public is for the caller to check. Nothing is admitted for a workspace without a network.
+    fn admits(&self, id: WorkspaceId, host: &str, port: u16) -> bool;
+}
+
 /// Addresses, policies and port forwards of all workspaces.
 #[async_trait]
 pub trait Network: Send + Sync {

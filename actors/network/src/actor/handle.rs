@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use hivekeep_kernel::ports::{
     ForwardedPort, InterfaceSettings, Netdev, Network, NetworkMode, NetworkView, NetworkWish,
-    ReachPolicy, Transport,
+    ReachPolicy, ReachRules, Transport,
 };
 use hivekeep_kernel::{ToolError, WorkspaceId};
 
 use super::backend::Backend;
 use super::shared::NetworkShared;
 use super::{Inner, Msg, Reply, refuse};
-use crate::plan::AddressLease;
+use crate::plan::{AddressLease, Egress};
 use crate::{Error, apply};
 
 /// Time limit of an answer of the actor: above the journal's deadline, and that of nft.
@@ -71,6 +71,17 @@ impl NetworkHandle {
                 Err(error) => return Err(refuse::host(&error)),
             }
         }
+    }
+}
+
+impl ReachRules for NetworkHandle {
+    fn admits(&self, id: WorkspaceId, host: &str, port: u16) -> bool {
+        let views = self.0.views.load();
+        let Some(policy) = views.get(&id).map(|view| &view.policy) else { return false };
+        let listed = |entry: &String| {
+            entry.parse::<Egress>().is_ok_and(|entry| entry.admits_tcp(host, port))
+        };
+        policy.allow_internet || policy.egress_allow.iter().any(listed)
     }
 }
 

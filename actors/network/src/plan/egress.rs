@@ -62,6 +62,21 @@ pub struct AddressBlock {
     prefix_len: u8,
 }
 
+impl Egress {
+    /// True if it is a TCP port of a host: a name in lower case, or an address.
+    pub fn admits_tcp(&self, host: &str, port: u16) -> bool {
+        let host_fits = match &self.to {
+            Destination::Name(name) => name.covers(host),
+            Destination::Block(block) => host.parse().is_ok_and(|host| block.contains(host)),
+        };
+        let port_fits = self.ports.is_none_or(|ports| {
+            (ports.first..=ports.last).contains(&port)
+                && ports.protocol.is_none_or(|protocol| protocol == Protocol::Tcp)
+        });
+        host_fits && port_fits
+    }
+}
+
 impl AddressBlock {
     /// `None` if bits are set behind the prefix, or it is longer than 32.
     pub fn new(base: Ipv4Addr, prefix_len: u8) -> Option<Self> {

@@ -144,6 +144,32 @@ fn subnets_are_private_and_of_a_sensible_size() {
 }
 
 #[test]
+fn a_destination_admits_its_hosts_and_tcp_ports() {
+    let admits =
+        |entry: &str, host: &str, port| entry.parse::<Egress>().unwrap().admits_tcp(host, port);
+    for (entry, host, port) in [
+        ("example.org", "example.org", 1),
+        ("*.example.org:443", "a.example.org", 443),
+        ("example.org:80-90/tcp", "example.org", 85),
+        ("10.0.0.0/8", "10.1.2.3", 443),
+        ("93.184.216.34:443", "93.184.216.34", 443),
+    ] {
+        assert!(admits(entry, host, port), "{entry} {host} {port}");
+    }
+    for (entry, host, port) in [
+        ("example.org", "a.example.org", 443),
+        ("*.example.org", "example.org", 443),
+        ("example.org", "notexample.org", 443),
+        ("example.org:443", "example.org", 80),
+        ("example.org:443/udp", "example.org", 443),
+        ("10.0.0.0/8", "11.0.0.1", 443),
+        ("0.0.0.0/0", "example.org", 443),
+    ] {
+        assert!(!admits(entry, host, port), "{entry} {host} {port}");
+    }
+}
+
+#[test]
 fn destinations_read_back_as_written() {
     for good in [
         "example.org",

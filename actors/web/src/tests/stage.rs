@@ -8,6 +8,7 @@ use std::{
 };
 
 use hivekeep_kernel::{Progress, SessionId, ToolError};
+use hivekeep_runtime::Ports;
 use hivekeep_testkit::context;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::{Value, json};
@@ -39,6 +40,8 @@ impl Resolve for Names {
 #[derive(Clone)]
 pub(super) struct Stage {
     pub(super) web: Arc<Web>,
+    /// Of the daemon; nothing is offered.
+    pub(super) ports: Ports,
     pub(super) session: SessionId,
 }
 
@@ -62,8 +65,9 @@ impl Stage {
             |turns: &[&str]| turns.iter().map(|ip| ip.parse().expect("an address")).collect();
         let names = names.iter().map(|(name, ips)| ((*name).to_owned(), turns(ips)));
         let resolver = Arc::new(Names(Mutex::new(names.collect())));
-        let web = Arc::new(Web::new(options, resolver).expect("it is made"));
-        Self { web, session: SessionId::new() }
+        let ports = Ports::default();
+        let web = Arc::new(Web::new(options, resolver, ports.clone()).expect("it is made"));
+        Self { web, ports, session: SessionId::new() }
     }
 
     /// A service with one provider of searches at a URL.

@@ -11,7 +11,7 @@ use super::{
 use crate::Options;
 
 /// A server that nobody may reach.
-async fn forbidden() -> Server {
+pub(super) async fn forbidden() -> Server {
     Server::at(("127.0.0.2", 0), None, |_, _| ok("text/plain", "secret")).await
 }
 
