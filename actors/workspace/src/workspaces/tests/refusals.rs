@@ -48,6 +48,7 @@ async fn an_input_that_makes_no_sense_is_refused_by_each_tool() {
         ("git_status", json!({ "path": "a\0b" })),
         ("git_commit", json!({ "path": ".", "message": "" })),
         ("git_push", json!({ "path": ".", "remote": "--exec=id" })),
+        ("git_fetch", json!({ "path": ".", "remote": "--upload-pack=id" })),
         ("git_diff", json!({ "path": ".", "max_bytes": 0 })),
         ("snapshot", json!({ "action": "create" })),
         ("snapshot", json!({ "action": "create", "name": "a b" })),
