@@ -71,7 +71,12 @@ impl Repositories {
         fault_point!("repository.after_wanted");
         let job = RepositoryJob::new(self.clone(), id, log, cx.progress.clone(), input.credential)?;
         let row = self.row(id, &job.binding);
-        let _goes_on = tokio::spawn(run(Arc::new(job), cloned));
+        let _goes_on = tokio::spawn(async move {
+            // Its own failure is recorded, and told by `status`; one of the journal is told here alone.
+            if let Err(error) = run(Arc::new(job), cloned).await {
+                tracing::warn!(repository = %id, %error, "a clone failed");
+            }
+        });
         Ok(row)
     }
 

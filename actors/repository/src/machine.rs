@@ -164,7 +164,10 @@ impl<'j> GitMachine<'j> {
         let mut args = object(args);
         args.insert("timeout_secs".to_owned(), json!(self.job.service.options.timeout_secs));
         if let Some(credential) = &self.job.credential {
-            args.insert("credential".to_owned(), credential.for_git());
+            args.insert(
+                "credential".to_owned(),
+                credential.for_git(self.job.remote.origin().as_deref()),
+            );
         }
         self.git(tool, folder, Value::Object(args)).await
     }

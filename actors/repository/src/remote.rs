@@ -68,6 +68,13 @@ impl Remote {
         Ok(Self::Server(text.to_owned()))
     }
 
+    /// Scheme, name and port of an http or https server: what a credential is for.
+    pub(crate) fn origin(&self) -> Option<String> {
+        let Self::Server(url) = self else { return None };
+        let origin = Url::parse(url).ok()?.origin();
+        origin.is_tuple().then(|| origin.ascii_serialization())
+    }
+
     /// Address for git in the workspace.
     pub(crate) fn address(&self) -> String {
         match self {
@@ -86,6 +93,14 @@ mod tests {
         for text in ["https://example.org/a/b.git", "http://h:81/r", "git://example.org/r"] {
             let remote = Remote::parse(text).expect(text);
             assert_eq!(remote.address(), text);
+        }
+        for (text, origin) in [
+            ("https://Example.org:443/a/b.git", Some("https://example.org")),
+            ("http://h:81/r", Some("http://h:81")),
+            ("git://example.org/r", None),
+            ("volume://hub/r", None),
+        ] {
+            assert_eq!(Remote::parse(text).expect(text).origin().as_deref(), origin, "{text}");
         }
         let remote = Remote::parse("volume://my-hub/team/app.git").expect("a remote");
         assert_eq!(remote.address(), "file:///remote/team/app.git");

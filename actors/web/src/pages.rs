@@ -67,24 +67,31 @@ impl PageReader {
         reach: &FetchReach,
         input: &WebFetch,
     ) -> Result<Arc<WholePage>, ToolError> {
-        let (url, workspace) = (input.url.clone(), reach.workspace());
-        let key = (session, workspace, url, input.to_markdown, input.follow_redirects);
-        if let Some(page) = self.kept.get(&key).filter(|_| input.offset > 0) {
-            return Ok(page);
-        }
-        let limit = Duration::from_secs(input.timeout_secs);
-        let page = tokio::time::timeout(limit, self.fetch(reach, input)).await;
-        let page = Arc::new(page.map_err(|_| timed_out(input.timeout_secs))??);
-        self.kept.insert(key, page.clone());
-        Ok(page)
-    }
-
-    async fn fetch(&self, reach: &FetchReach, input: &WebFetch) -> Result<WholePage, ToolError> {
         let url = Url::parse(&input.url).map_err(|error| {
             let message = format!("`{}`: {error}", input.url);
             ToolError::new(Layer::Actor, codes::WEB_URL_REFUSED, message)
                 .next("give an absolute http or https URL")
         })?;
+        // What is kept was reached by the policy of then.
+        reach.admit(&url)?;
+        let asked = (input.to_markdown, input.follow_redirects);
+        let key = (session, reach.workspace(), input.url.clone(), asked.0, asked.1);
+        if let Some(page) = self.kept.get(&key).filter(|_| input.offset > 0) {
+            return Ok(page);
+        }
+        let limit = Duration::from_secs(input.timeout_secs);
+        let page = tokio::time::timeout(limit, self.fetch(reach, url, input)).await;
+        let page = Arc::new(page.map_err(|_| timed_out(input.timeout_secs))??);
+        self.kept.insert(key, page.clone());
+        Ok(page)
+    }
+
+    async fn fetch(
+        &self,
+        reach: &FetchReach,
+        url: Url,
+        input: &WebFetch,
+    ) -> Result<WholePage, ToolError> {
         let fetched_at = Utc::now();
         let fetched = self.fetcher.page(reach, url, input.follow_redirects).await?;
         let (url, status) = (fetched.url.to_string(), fetched.status());

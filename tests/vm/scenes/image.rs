@@ -14,19 +14,13 @@ use serde_json::json;
 use crate::house::{House, PATIENCE};
 pub use faults::every_point_of_a_pull_and_a_removal;
 pub use software::python_and_node_work_and_what_npm_installs_outlives_the_workspace;
-use stage::{can_run, image, policy, push, registry, run, with_images, with_policy_beside};
+use stage::{image, policy, run, stocked, with_images, with_policy_beside};
 
 /// Name of an image that is kept for a while beside those of all tests.
 const IMAGE: &str = "test-of-users";
 
 pub fn a_container_image_is_pulled_and_worked_in(mut house: House) {
-    if !can_run(&["umoci", "skopeo", "docker-registry", "busybox"]) {
-        return;
-    }
-    let folder = house.path().to_owned();
-    let registry = registry(&folder);
-    push(&folder, &registry.1);
-    let reference = format!("{}/lib/app:1", registry.1);
+    let Some((registry, reference)) = stocked(house.path()) else { return };
     let wanted = json!({ "name": "boxed", "base_image": reference });
     let refused = |refusal: Result<serde_json::Value, Option<crate::door::Refusal>>, code: &str| {
         let refusal = refusal.expect_err("it was made").expect("a refusal");
@@ -70,13 +64,7 @@ pub fn a_container_image_is_pulled_and_worked_in(mut house: House) {
 }
 
 pub fn commands_run_as_the_user_of_the_image(mut house: House) {
-    if !can_run(&["umoci", "skopeo", "docker-registry", "busybox"]) {
-        return;
-    }
-    let folder = house.path().to_owned();
-    let registry = registry(&folder);
-    push(&folder, &registry.1);
-    let reference = format!("{}/lib/app:1", registry.1);
+    let Some((registry, reference)) = stocked(house.path()) else { return };
     let (pulled, said) = {
         with_policy_beside(&mut house, &registry.1);
         image(&house, &["pull", &reference, "--name", IMAGE])

@@ -26,7 +26,16 @@ pub(super) struct Scope<'a> {
     pub(super) vms: bool,
     /// The images are built; without them tests of workspaces skip themselves.
     pub(super) images: bool,
+    /// As much of the generated tests as a night has time for.
+    pub(super) nightly: bool,
 }
+
+/// How much each test does whose amount can be chosen.
+const NIGHTLY: [(&str, &str); 3] = [
+    ("TEST_HIVEKEEP_POWER_CUTS", "200"),
+    ("TEST_HIVEKEEP_FILE_CASES", "10000"),
+    ("TEST_HIVEKEEP_SOFTWARE", "1"),
+];
 
 /// Runs the tests.
 ///
@@ -43,6 +52,9 @@ pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<Tally> {
     run = run.env("TEST_HIVEKEEP_GUEST", guest::installed(repo));
     if scope.images {
         run = run.env("TEST_HIVEKEEP_IMAGES", repo.images());
+    }
+    if scope.nightly {
+        run = run.envs(NIGHTLY);
     }
     for (variable, program) in [
         ("TEST_HIVEKEEP_VSOCK_PROBE", guest::vsock_probe(repo)),

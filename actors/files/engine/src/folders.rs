@@ -2,9 +2,11 @@
 
 use std::{io, os::fd::OwnedFd};
 
-use cap_std::fs::Dir;
+use cap_fs_ext::DirExt as _;
+use cap_std::fs::{Dir, MetadataExt as _};
 use rustix::fs::{Mode, OFlags, fsync, openat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::{FileError, FileRoot, PlacePath, error::failed};
@@ -49,15 +51,24 @@ pub(crate) fn make_all(in_root: &FileRoot, path: &str) -> io::Result<bool> {
             made => made.map(|()| true)?,
         };
         if made {
-            in_root.give(&opened(&root.open_dir(prefix)?)?)?;
-            sync(&parent(root, prefix)?)?;
+            let (folder, name) = prefix.rsplit_once('/').unwrap_or((".", prefix));
+            let folder = root.open_dir(folder)?;
+            give(in_root, &folder, name)?;
+            sync(&folder)?;
         }
     }
     if root.metadata(path)?.is_dir() { Ok(made) } else { Err(Errno::NOTDIR.into()) }
 }
 
-fn parent(root: &Dir, prefix: &str) -> io::Result<Dir> {
-    root.open_dir(prefix.rsplit_once('/').map_or(".", |(parent, _)| parent))
+/// Gives a folder that was just made to the root's owner. Who may write to the folder around it may have put
+/// another in its place by now: one with something in it, or that is not the process's, is nobody's to give.
+fn give(root: &FileRoot, folder: &Dir, name: &str) -> io::Result<()> {
+    let made = folder.open_dir_nofollow(name)?;
+    let is_ours = made.dir_metadata()?.uid() == geteuid().as_raw();
+    if is_ours && made.entries()?.next().is_none() {
+        root.give(opened(&made)?)?;
+    }
+    Ok(())
 }
 
 /// Has the names in a folder written to the disk. A handle for resolving paths cannot do it itself.
@@ -68,4 +79,32 @@ pub(crate) fn sync(folder: &Dir) -> io::Result<()> {
 fn opened(folder: &Dir) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(openat(folder, ".", flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Uid of nobody on this host.
+    const FOLK: u32 = 64_781;
+
+    #[test]
+    fn only_what_was_just_made_is_given_away() {
+        if !geteuid().is_root() {
+            println!("SKIPPED: only root gives files away");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::chown(folder.path(), Some(FOLK), Some(FOLK)).expect("given");
+        let root = FileRoot::folder(folder.path()).expect("opened");
+        let uid = |name: &str| root.dir().symlink_metadata(name).expect("there").uid();
+        assert!(make_all(&root, "made/deep").expect("made"));
+        assert_eq!((uid("made"), uid("made/deep")), (FOLK, FOLK));
+        // What stands in its place by now: another's, one with something in it, a link to that.
+        std::fs::create_dir_all(folder.path().join("of-root/inner")).expect("made");
+        std::os::unix::fs::symlink("of-root", folder.path().join("link")).expect("linked");
+        give(&root, root.dir(), "of-root").expect("left alone");
+        give(&root, root.dir(), "link").expect_err("a link is not followed");
+        assert_eq!(uid("of-root"), 0);
+    }
 }

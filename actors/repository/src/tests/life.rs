@@ -99,6 +99,9 @@ async fn a_credential_reaches_git_alone_and_servers_get_a_network() {
     for (tool, args) in &calls {
         assert_eq!(args.to_string().contains("s3cr3t-token"), *tool == "git_clone", "{tool}");
     }
+    // The tree's configuration is written by whoever has the volume: it does not choose the server.
+    let clone = calls.iter().find(|(tool, _)| *tool == "git_clone").expect("called");
+    assert_eq!(clone.1["credential"]["host"], "https://example.org");
     let made: Vec<_> = calls.iter().filter(|(tool, _)| *tool == "workspace_create").collect();
     let of = |n: usize, field: &str| made[n].1[field].clone();
     assert_eq!((of(0, "isolation"), of(0, "allow_internet")), (json!("vm"), json!(true)));

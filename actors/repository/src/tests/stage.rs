@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use hivekeep_kernel::{
-    Resources, SessionId, ToolError, User,
-    ports::{GitCredentials, Hold, SessionQuotas, Standing, Volumes},
+    SessionId, ToolError, User,
+    ports::{GitCredentials, Volumes},
 };
-use hivekeep_testkit::{Rig, RigServices, eventually};
+use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Duration;
@@ -15,34 +14,8 @@ use tokio::time::Duration;
 use super::daemon::ScriptedDaemon;
 use crate::{Options, RepositoryFamily};
 
-/// The rig's session is the first user's, each other one the second's; one is over.
-struct Users {
-    other: SessionId,
-    over: SessionId,
-}
-
-#[async_trait]
-impl SessionQuotas for Users {
-    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
-        Ok(())
-    }
-    fn release(&self, _: SessionId, _: Resources) {}
-    fn restore(&self, _: SessionId, _: Resources) {}
-    fn hold(&self, _: SessionId) -> Hold {
-        Hold::default()
-    }
-    fn user(&self, session: SessionId) -> Option<User> {
-        (session != self.over).then_some(User::Uid(u32::from(session == self.other)))
-    }
-    /// The second user's tier allows one repository.
-    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
-        (user == User::Uid(1) && kind == "repositories").then_some(1)
-    }
-    async fn standing(&self, _: SessionId) -> Standing {
-        Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
-    }
-}
-
+/// The rig's session is the first user's, the other one the second's, whose tier allows one repository;
+/// one is over.
 pub(super) struct Stage {
     /// `None` only while it is started anew.
     rig: Option<Rig<RepositoryFamily>>,
@@ -58,8 +31,10 @@ impl Stage {
         let daemon = Arc::new(ScriptedDaemon::at(folder.path().to_owned()));
         let (other, over) = (SessionId::new(), SessionId::new());
         let offered = daemon.clone();
+        let (first, second) = (User::Uid(0), User::Uid(1));
+        let users = FakeUsers::all(first).and(other, second).over(over);
         let services = RigServices {
-            sessions: Arc::new(Users { other, over }),
+            sessions: Arc::new(users.allowed(second, "repositories", 1)),
             tools: daemon.clone(),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn Volumes>(offered.clone());

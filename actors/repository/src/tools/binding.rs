@@ -64,12 +64,16 @@ pub(crate) struct RemoteCredential {
 }
 
 impl RemoteCredential {
-    /// As the git tools take it.
-    pub(crate) fn for_git(&self) -> Value {
-        match &self.username {
-            Some(username) => json!({ "username": username, "token": self.token.expose() }),
-            None => json!({ "token": self.token.expose() }),
+    /// As the git tools take it, for one server alone: which one the tree's own configuration names
+    /// now is for whoever writes the tree to say.
+    pub(crate) fn for_git(&self, server: Option<&str>) -> Value {
+        let mut credential = json!({ "token": self.token.expose() });
+        for (field, value) in [("username", self.username.as_deref()), ("host", server)] {
+            if let Some(value) = value {
+                credential[field] = json!(value);
+            }
         }
+        credential
     }
 }
 

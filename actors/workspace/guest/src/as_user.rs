@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -37,7 +37,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let user = user.to_string_lossy();
     let become_it = || -> Result<Identity, String> {
-        let identity = Identity::find(&user, &read("/etc/passwd"), &read("/etc/group"))?;
+        let identity = Identity::find(&user, &read("/etc/passwd")?, &read("/etc/group")?)?;
         identity.take_on().map_err(|error| format!("becoming user {user}: {error}"))?;
         Ok(identity)
     };
@@ -59,7 +59,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let error = command.exec();
     crate::say!("{}: {error}", program.to_string_lossy());
-    let missing = error.kind() == std::io::ErrorKind::NotFound;
+    let missing = error.kind() == ErrorKind::NotFound;
     ExitCode::from(if missing { NOT_FOUND } else { REFUSED })
 }
 
@@ -96,7 +96,7 @@ impl Identity {
 
     fn take_on(&self) -> std::io::Result<()> {
         let valid = |id: u32| (id != u32::MAX).then_some(id);
-        let no = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
+        let no = || std::io::Error::from(ErrorKind::InvalidInput);
         let gid = Gid::from_raw(valid(self.gid).ok_or_else(no)?);
         let uid = Uid::from_raw(valid(self.uid).ok_or_else(no)?);
         let groups: Vec<_> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
@@ -114,10 +114,12 @@ fn rows<const FIELDS: usize>(text: &str) -> impl Iterator<Item = [&str; FIELDS]>
 }
 
 /// A file of this root, or nothing where there is none.
-fn read(path: &str) -> String {
+fn read(path: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
-    let _absent = File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).into_owned()
+    match File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(format!("{path}: {error}")),
+        _ => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -94,8 +94,10 @@ pub(crate) async fn verify(
     rule: &SignatureRule,
     digest: Sha256Digest,
 ) -> OciResult<()> {
-    let keys: Vec<_> =
-        rule.keys.iter().map(|key| SigningKey::read(key)).collect::<OciResult<_>>()?;
+    let files = rule.keys.clone();
+    let read = move || files.iter().map(|key| SigningKey::read(key)).collect::<OciResult<Vec<_>>>();
+    let keys = tokio::task::spawn_blocking(read).await;
+    let keys = keys.map_err(|panic| Error::SigningKey(panic.to_string()))??;
     let (reference, version) = (client.reference(), format!("sha256-{}.sig", digest.hex()));
     let unsigned = |reason: String| Error::Unsigned { reference: reference.to_string(), reason };
     let bytes = match client.manifest(&version).await {

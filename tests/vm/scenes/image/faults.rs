@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, os::unix::process::ExitStatusExt, path::Pat
 
 use serde_json::{Value, json};
 
-use super::stage::{can_run, image, policy, push, registry, with_images};
+use super::stage::{image, policy, stocked, with_images};
 use crate::house::House;
 
 const PULL: [&str; 11] = [
@@ -23,13 +23,7 @@ const PULL: [&str; 11] = [
 const REMOVAL: [&str; 2] = ["image.after_unnamed", "image.after_aside"];
 
 pub fn every_point_of_a_pull_and_a_removal(mut house: House) {
-    if !can_run(&["umoci", "skopeo", "docker-registry", "busybox"]) {
-        return;
-    }
-    let folder = house.path().to_owned();
-    let registry = registry(&folder);
-    push(&folder, &registry.1);
-    let reference = format!("{}/lib/app:1", registry.1);
+    let Some((registry, reference)) = stocked(house.path()) else { return };
     with_images(&mut house, &policy(&registry.1));
     for point in PULL {
         dies(&house, point, &["pull", &reference]);

@@ -76,7 +76,19 @@ pub fn run(program: &str, args: &[&str]) {
     assert!(done.status.success(), "{program} {args:?}: {said}");
 }
 
-pub fn registry(folder: &Path) -> Registry {
+/// A registry with an image, and the reference of that; `None` where a program is missing, which is
+/// said.
+pub fn stocked(folder: &Path) -> Option<(Registry, String)> {
+    if !can_run(&["umoci", "skopeo", "docker-registry", "busybox"]) {
+        return None;
+    }
+    let registry = registry(folder);
+    push(folder, &registry.1);
+    let reference = format!("{}/lib/app:1", registry.1);
+    Some((registry, reference))
+}
+
+fn registry(folder: &Path) -> Registry {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
     let config = folder.join("registry.yml");
     let text = format!(
@@ -96,7 +108,7 @@ pub fn registry(folder: &Path) -> Registry {
 }
 
 /// Image from nothing with one static program, under two names.
-pub fn push(folder: &Path, host: &str) {
+fn push(folder: &Path, host: &str) {
     let (layout, bundle) = (folder.join("layout"), folder.join("bundle"));
     let (layout, bundle) = (layout.to_str().expect("text"), bundle.to_str().expect("text"));
     let image = format!("{layout}:app");

@@ -60,6 +60,9 @@ pub(super) fn start(
     if !user.switch {
         return Err(Error::BadPlan("only root mounts volumes into machines".into()));
     }
+    if plan.volumes.iter().any(|volume| volume.owner.is_some()) {
+        return Err(Error::BadPlan("folders of the host are for sandboxes alone".into()));
+    }
     let program = tools::find(&options.virtiofsd_path, REMEDY)?;
     let mut servers = Vec::with_capacity(plan.volumes.len());
     for volume in &plan.volumes {
