@@ -3,6 +3,7 @@
 //! and what they do is the registry's.
 
 mod answer;
+mod boxed;
 mod documents;
 mod excerpt;
 mod listing;
@@ -34,6 +35,7 @@ use tokio::{
     sync::{OnceCell, Semaphore, SemaphorePermit},
 };
 
+pub use boxed::Boxed;
 pub use listing::ToolListing;
 pub use receipts::ReceiptTransport;
 pub use wire::McpTransport;

@@ -153,7 +153,12 @@ impl Entity for Registry {
                 drop(reply.send(self.rows()));
             }
         }
-        self.totals.send_replace(self.admission.totals());
+        let totals = self.admission.totals();
+        // Nobody waits for a change: it is read when somebody looks.
+        self.totals.send_if_modified(|told| {
+            *told = totals;
+            false
+        });
         Ok(())
     }
 }

@@ -81,6 +81,8 @@ impl Drop for Database {
             }
             thread::sleep(Duration::from_millis(1));
         }
+        // Closing the file does the same, unless a child that is just being started has a copy of it.
+        let _ = self.log.unlock();
     }
 }
 

@@ -42,7 +42,21 @@ impl Events {
     /// False if the event was lost because the queue was full, the event too large or the journal
     /// stopped; a running journal publishes the number of lost events as `events.lost`.
     pub fn publish_later(&self, event: NewEvent) -> bool {
-        let work = WriteOperation::Publish { event };
+        self.queue(WriteOperation::Publish { event })
+    }
+
+    /// The same for an event that the writer makes when it gets to it, so that a publisher in a hurry
+    /// pays for none of it. `make` must not panic or wait, and its event takes about `bytes`: that
+    /// much room it is given in the queue.
+    pub fn publish_made_later(
+        &self,
+        bytes: usize,
+        make: impl FnOnce() -> NewEvent + Send + 'static,
+    ) -> bool {
+        self.queue(WriteOperation::PublishMade { bytes, make: Box::new(make) })
+    }
+
+    fn queue(&self, work: WriteOperation) -> bool {
         let queued = work.check(self.journal.options()).is_ok() && self.journal.try_tell(work);
         if !queued {
             self.journal.shared().lose_event();

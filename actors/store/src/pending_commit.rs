@@ -45,6 +45,7 @@ impl PendingCommit<'_> {
                 RequestOutcome::Done(seq)
             }
             WriteOperation::Publish { event } => RequestOutcome::Done(self.publish(event)),
+            WriteOperation::PublishMade { make, .. } => RequestOutcome::Done(self.publish(make())),
             WriteOperation::Snapshot { stream, upto, bytes } => self.snapshot(stream, upto, &bytes),
             WriteOperation::Forget { stream } => match self.forget(&stream) {
                 Ok(last) => RequestOutcome::Done(last),

@@ -65,6 +65,9 @@ impl Drop for Once {
     }
 }
 
+/// Maker of an event, run by the writer.
+pub type EventMaker = Box<dyn FnOnce() -> NewEvent + Send>;
+
 /// Records and events for one commit.
 #[derive(Debug, Clone)]
 pub struct Append {
@@ -93,6 +96,11 @@ pub(crate) enum WriteOperation {
     Publish {
         event: NewEvent,
     },
+    /// An event that the writer makes, of about this many bytes.
+    PublishMade {
+        bytes: usize,
+        make: EventMaker,
+    },
     /// No change; answered when everything queued before it is done.
     Fence,
     Close,
@@ -113,6 +121,7 @@ impl WriteOperation {
             WriteOperation::Append { records, events, .. } => weight(records, events),
             WriteOperation::Snapshot { bytes, .. } => bytes.len(),
             WriteOperation::Publish { event } => event.weight(),
+            WriteOperation::PublishMade { bytes, .. } => *bytes,
             WriteOperation::Forget { .. } | WriteOperation::Fence | WriteOperation::Close => 0,
         }
     }
@@ -127,7 +136,9 @@ impl WriteOperation {
             WriteOperation::Snapshot { bytes, .. } => {
                 limit("a snapshot", bytes.len(), options.max_snapshot_bytes())?;
             }
-            WriteOperation::Publish { event } => limit("an event", event.weight(), record)?,
+            WriteOperation::Publish { .. } | WriteOperation::PublishMade { .. } => {
+                limit("an event", self.weight(), record)?;
+            }
             WriteOperation::Forget { .. } | WriteOperation::Fence | WriteOperation::Close => {}
         }
         limit("a request", self.weight(), options.queue_mb * 1024 * 1024)

@@ -16,6 +16,7 @@ mod unread;
 use std::{
     collections::HashMap,
     io,
+    pin::Pin,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -267,7 +268,8 @@ where
         };
         let (mut waiting, writer) = (self.unread.one(), self.writer.clone());
         let closed = self.closed.clone();
-        let sending = async move {
+        // Boxed, since it is moved with the answer in it until it is spawned.
+        let sending: Pin<Box<dyn Future<Output = io::Result<()>> + Send>> = Box::pin(async move {
             let mut line = serde_json::to_vec(&message)?;
             drop(message);
             line.push(b'\n');
@@ -277,7 +279,7 @@ where
             let written = open.write_all(&line).await;
             drop((ticket, waiting));
             written
-        };
+        });
         // Whoever does not read does not hold up the end.
         async move {
             let sent = closed.run_until_cancelled(sending).await;

@@ -1,8 +1,8 @@
 //! One event per call, whatever became of it, as long as refused ones are few.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use hivekeep_kernel::{CallId, Door, SessionId, ToolError};
+use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError};
 use hivekeep_store::{Events, NewEvent};
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::Instant};
@@ -14,6 +14,8 @@ use crate::ToolEntry;
 const LONG_WAIT: Duration = Duration::from_secs(1);
 /// Names from outside are kept up to this many characters.
 const NAME_CHARS: usize = 80;
+/// Size that an event is counted with while it waits to be written.
+const EVENT_BYTES: usize = 1024;
 
 /// Audit record of a call as it passes. Written when the call is finished, or when this is dropped:
 /// a call whose client vanished is recorded as `abandoned`.
@@ -27,7 +29,7 @@ pub(super) struct Trail {
     /// As it was asked for, until it is found.
     tool: String,
     family: Option<&'static str>,
-    digest: Option<String>,
+    digest: Option<blake3::Hash>,
     verdicts: Vec<Verdict>,
     admission: Option<Admission>,
     told: bool,
@@ -111,34 +113,66 @@ impl Trail {
 
     fn tell(&mut self, result: &Result<Value, ToolError>, duration: Duration) {
         let (outcome, layer) = match result {
-            Ok(_) => ("ok", None),
-            Err(error) => (error.code.as_ref(), Some(error.layer)),
+            Ok(_) => (Cow::Borrowed("ok"), None),
+            Err(error) => (error.code.clone(), Some(error.layer)),
         };
-        self.publish(outcome, json!(layer), duration);
+        self.publish(outcome, layer, duration);
     }
 
     /// Queues the event; a full queue loses it and says so in `events.lost`.
-    fn publish(&mut self, outcome: &str, layer: Value, duration: Duration) {
+    fn publish(&mut self, outcome: Cow<'static, str>, layer: Option<Layer>, duration: Duration) {
         self.told = true;
-        let waited = self.queue_wait();
+        let finished = Finished {
+            call: self.call,
+            session: self.session,
+            door: self.door,
+            tool: std::mem::take(&mut self.tool),
+            family: self.family,
+            digest: self.digest.take(),
+            verdicts: std::mem::take(&mut self.verdicts),
+            outcome,
+            layer,
+            duration,
+            waited: self.queue_wait(),
+        };
+        // Every call waits for this: the event is put together by its writer.
+        let made = move || finished.into_event();
+        let _lost_is_counted = self.events.publish_made_later(EVENT_BYTES, made);
+    }
+}
+
+/// Contents of `call.finished`.
+struct Finished {
+    call: CallId,
+    session: SessionId,
+    door: Door,
+    tool: String,
+    family: Option<&'static str>,
+    digest: Option<blake3::Hash>,
+    verdicts: Vec<Verdict>,
+    outcome: Cow<'static, str>,
+    layer: Option<Layer>,
+    duration: Duration,
+    waited: Duration,
+}
+
+impl Finished {
+    fn into_event(self) -> NewEvent {
         let call = self.call.to_string();
-        // Every call waits for this: `json!` would serialise what is a value already once more.
-        let mut data = Map::with_capacity(11);
-        let mut put = |name: &str, value: Value| drop(data.insert(name.to_owned(), value));
-        put("call", call.clone().into());
-        put("session", self.session.to_string().into());
-        put("door", json!(self.door));
-        put("tool", std::mem::take(&mut self.tool).into());
-        put("family", self.family.into());
-        put("args_digest", self.digest.take().into());
-        put("verdicts", verdicts_json(&self.verdicts));
-        put("outcome", outcome.into());
-        put("layer", layer);
-        put("duration_ms", millis(duration).into());
-        put("queue_ms", millis(waited).into());
-        let event =
-            NewEvent { kind: "call.finished".to_owned(), subject: call, data: Value::Object(data) };
-        let _lost_is_counted = self.events.publish_later(event);
+        let data = json!({
+            "call": call,
+            "session": self.session,
+            "door": self.door,
+            "tool": self.tool,
+            "family": self.family,
+            "args_digest": self.digest.map(|digest| digest.to_hex().to_string()),
+            "verdicts": verdicts_json(&self.verdicts),
+            "outcome": self.outcome,
+            "layer": self.layer,
+            "duration_ms": millis(self.duration),
+            "queue_ms": millis(self.waited),
+        });
+        NewEvent { kind: "call.finished".to_owned(), subject: call, data }
     }
 }
 
@@ -163,7 +197,7 @@ impl Drop for Trail {
     fn drop(&mut self) {
         if !self.told {
             let duration = self.started.elapsed();
-            self.publish("abandoned", Value::Null, duration);
+            self.publish(Cow::Borrowed("abandoned"), None, duration);
         }
     }
 }

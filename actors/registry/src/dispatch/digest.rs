@@ -6,11 +6,11 @@
 
 use serde_json::{Map, Value};
 
-/// The digest in hexadecimal.
-pub(super) fn of(args: &Map<String, Value>) -> String {
+/// The digest of an input.
+pub(super) fn of(args: &Map<String, Value>) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     object(&mut hasher, args);
-    hasher.finalize().to_hex().to_string()
+    hasher.finalize()
 }
 
 fn value(hasher: &mut blake3::Hasher, value: &Value) {
@@ -51,7 +51,7 @@ fn tag(hasher: &mut blake3::Hasher, kind: u8, len: usize) {
 mod tests {
     use super::*;
 
-    fn digest(json: &str) -> String {
+    fn digest(json: &str) -> blake3::Hash {
         of(&serde_json::from_str(json).expect("an object"))
     }
 
