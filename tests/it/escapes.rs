@@ -127,6 +127,9 @@ fn the_vault_is_left_by_no_path() {
 fn names_lead_to_nothing_of_the_host() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
+    // Not even where each registry may be pulled from.
+    let config = "[workspace.images]\nregistries = [\"*\"]\n";
+    fs::write(home.path("config.toml"), config).expect("writes");
     let _daemon = home.daemon();
     let mut trap = Trap::new(folder.path().join("work"));
     let mut wire = attached(&home);
