@@ -151,7 +151,7 @@ fn a_layout_is_read_through_no_link() {
         fs::write(at("index.json"), index.to_string()).unwrap();
     };
     index(&digest.to_string());
-    let blob = at("blobs/sha256").join(digest.hex().to_string());
+    let blob = at("blobs/sha256").join(digest.hex());
     let top = || OciLayout::open(&at(""), None).and_then(|layout| layout.top());
     fs::write(&blob, &config).unwrap();
     assert_eq!(top().unwrap().1, digest, "of a sound layout");
@@ -168,7 +168,7 @@ fn a_layout_is_read_through_no_link() {
     assert!(top().is_err(), "a pipe");
     // A folder on the way, and the index itself.
     gone();
-    fs::write(folder.path().join(digest.hex().to_string()), &config).unwrap();
+    fs::write(folder.path().join(digest.hex()), &config).unwrap();
     fs::remove_dir(at("blobs/sha256")).unwrap();
     symlink(folder.path(), at("blobs/sha256")).unwrap();
     assert!(top().is_err(), "a folder that is a link");
