@@ -48,16 +48,7 @@ fn nothing_leads_out_of_a_folder_of_the_host() {
     fs::write(home.path("config.toml"), config).expect("writes");
     let _daemon = home.daemon();
     let mut trap = Trap::new(root);
-    // A second name of a file outside keeps what it has.
-    fs::hard_link(trap.outside.join("f"), trap.root.join("hard")).expect("linked");
-    let mut wire = attached(&home);
-    for (tool, args) in in_place("work", "hard") {
-        if args["content"].is_string() || tool.ends_with("edit") {
-            wire.call(3, tool, args);
-        }
-    }
-    trap.assert_nothing_left("a hard link");
-    try_all(&mut wire, &mut trap, &|path| in_place("work", path));
+    try_all(&mut attached(&home), &mut trap, &|path| in_place("work", path));
 }
 
 /// Unmounts what a test mounted, also after a panic.

@@ -115,6 +115,7 @@ impl Trap {
         for name in ["moved", "moved.md", "new"] {
             let _not_made = fs::remove_file(self.root.join(name));
         }
+        self.try_second_names(call, tools);
         for path in paths(&self.outside) {
             for (tool, args) in tools(&path) {
                 self.lay();
@@ -146,6 +147,33 @@ impl Trap {
             assert!(swapping.join().expect("no panic") > 0, "nothing was swapped");
         });
         self.assert_nothing_left("a folder and a link are exchanged");
+    }
+
+    /// A second name of a file outside: what is read by it is that file's, what is written is not.
+    fn try_second_names(
+        &mut self,
+        call: &mut dyn FnMut(&str, Value) -> Ended,
+        tools: &dyn Fn(&str) -> Vec<Call>,
+    ) {
+        for name in ["hard", "hard.md"] {
+            for (tool, args) in tools(name) {
+                self.lay();
+                let second = self.root.join(name);
+                let _gone = fs::remove_file(&second);
+                match fs::hard_link(self.outside.join("f"), &second) {
+                    // A volume is a file system of its own.
+                    Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => return,
+                    linked => linked.expect("linked"),
+                }
+                let what = shown(tool, &args);
+                let _told_or_refused = call(tool, args);
+                self.assert_nothing_left(&what);
+                let _moved = fs::remove_file(second);
+            }
+        }
+        for name in ["moved", "moved.md"] {
+            let _not_made = fs::remove_file(self.root.join(name));
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 #[expect(dead_code, reason = "the rest of the table is for tests/it")]
 mod calls;
 #[path = "../../it/escapes/trap.rs"]
-#[allow(dead_code, reason = "as above")]
 mod trap;
 
 use std::{collections::BTreeSet, fs, os::unix::fs::chown};
