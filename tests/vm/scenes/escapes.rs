@@ -18,7 +18,10 @@ use crate::house::House;
 use calls::Call;
 use trap::{Ended, Trap, paths};
 
+/// What is outside.
 pub(crate) const SECRET: &str = "secret outside";
+/// Owner of the folder of the host.
+const FOLK: u32 = 64_781;
 
 fn ended(house: &House, tool: &str, args: &Value) -> Ended {
     match house.try_call(tool, args.clone()) {
@@ -203,6 +206,3 @@ pub fn no_path_leads_out_of_a_repository(house: House) {
     house.call("workspace_destroy", json!({ "workspace_id": "hub" }));
     volumes::nothing_is_left(&house, "repositories");
 }
-
-/// Owner of the folder of the host.
-const FOLK: u32 = 64_781;

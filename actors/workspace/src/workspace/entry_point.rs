@@ -27,7 +27,7 @@ pub(crate) fn entry_point(ledger: &Ledger) -> Result<EntryPoint, ToolError> {
     if defaults.entrypoint.is_empty() {
         let instead = match defaults.command.join(" ") {
             none if none.is_empty() => String::new(),
-            words => format!("; its command is `{words:.200}`"),
+            words => format!("; its command is {words:.200?}"),
         };
         let why = format!("image {image} has no entry point{instead}");
         return refused(why, "name the program in `command`, and leave `entrypoint` out");
