@@ -252,3 +252,61 @@ pub(super) fn remove(path: &Path) -> Result<(), Error> {
         removed => removed.map_err(Error::io(path)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Archive of one entry whose name and target are written as they are, and a manifest.
+    fn archive(folder: &Path, kind: EntryType, name: &str, link: &str) -> PathBuf {
+        let manifest = br#"{"format": 1, "hivekeep": "0", "at": 0, "files": {}}"#;
+        let mut archive = tar::Builder::new(Vec::new());
+        let rows: [(_, _, _, &[u8]); 2] =
+            [(kind, name, link, b""), (EntryType::Regular, MANIFEST, "", manifest)];
+        for (kind, name, link, content) in rows {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(content.len() as u64);
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+            header.set_cksum();
+            archive.append(&header, content).expect("appended");
+        }
+        let packed = zstd::encode_all(archive.into_inner().expect("whole").as_slice(), 0);
+        let path = folder.join("kept.tar.zst");
+        fs::write(&path, packed.expect("packed")).expect("written");
+        path
+    }
+
+    #[test]
+    fn what_leads_out_of_a_restore_is_refused_before_anything_is_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = folder.path().join("outside").display().to_string();
+        let refused = |kind, name: &str, link: &str| {
+            let path = archive(folder.path(), kind, name, link);
+            let verified = verify(&path, &ProgressBar::hidden());
+            let left = fs::read_dir(folder.path()).expect("listed").count();
+            assert_eq!(left, 1, "{name} made something");
+            matches!(verified, Err(Error::Broken { .. }))
+        };
+        assert!(!refused(EntryType::Directory, "vault/a", ""), "of a sound archive");
+        for name in [
+            "../outside",
+            "vault/../../outside",
+            "vault/..",
+            "..",
+            ".",
+            &outside,
+            "/vault/a",
+            "outside",
+            "vaulted/a",
+        ] {
+            for kind in [EntryType::Regular, EntryType::Directory] {
+                assert!(refused(kind, name, ""), "{kind:?} {name}");
+            }
+        }
+        for kind in [EntryType::Symlink, EntryType::Link, EntryType::Fifo, EntryType::Char] {
+            assert!(refused(kind, "vault/a", &outside), "{kind:?}");
+        }
+    }
+}

@@ -24,8 +24,9 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox processes: a_process_is_written_to_after_the_daemon_was_killed,
         who_does_not_listen_is_killed_with_its_children, a_program_runs_in_the_place);
     crate::scenes::scenes!(@ Sandbox image: a_container_image_is_pulled_and_worked_in,
-        every_point_of_a_pull_and_a_removal);
+        an_entry_point_runs_where_there_is_no_shell, every_point_of_a_pull_and_a_removal);
     crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
+    crate::scenes::scenes!(@ Sandbox escapes: no_path_leads_out_of_a_sandbox);
 
     #[test]
     fn volumes_outlive_workspaces_and_daemons() {
@@ -38,6 +39,29 @@ mod sandbox {
     fn what_cannot_be_mounted_is_refused() {
         if let Some(house) = volumes() {
             crate::scenes::volumes::what_cannot_be_mounted_is_refused_and_leaves_nothing(house);
+        }
+    }
+
+    #[test]
+    fn no_path_of_the_host_leads_out_of_where_it_begins() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root maps the owner of a folder");
+        } else if let Some(house) = House::open(Sandbox) {
+            crate::scenes::escapes::no_path_of_the_host_leads_out_of_where_it_begins(house);
+        }
+    }
+
+    #[test]
+    fn no_mount_leads_out_of_a_sandbox() {
+        if let Some(house) = volumes() {
+            crate::scenes::escapes::no_mount_leads_out_of_a_sandbox(house);
+        }
+    }
+
+    #[test]
+    fn no_path_leads_out_of_a_repository() {
+        if let Some(house) = volumes() {
+            crate::scenes::escapes::no_path_leads_out_of_a_repository(house);
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod attack;
 pub mod crash;
 pub mod disks;
+pub mod escapes;
 pub mod examples;
 pub mod files;
 pub mod git;

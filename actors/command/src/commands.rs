@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::{
     Options, codes,
+    entry_point::arguments,
     output::{head, tail},
     rules::{Rules, Runnable},
     scripts::PREFIX,
@@ -22,6 +23,15 @@ use crate::{
 const SHOWN_CHARS: usize = 100_000;
 
 type Answer<T> = Result<T, ToolError>;
+
+/// Line of a call, and where it runs.
+struct CallLine {
+    argv: Vec<String>,
+    workdir: String,
+    place: PlaceWorkspace,
+    shell: bool,
+    script_version: Option<u64>,
+}
 
 /// Commands and processes of all sessions.
 pub(crate) struct CommandService {
@@ -67,22 +77,15 @@ impl CommandService {
     }
 
     pub(crate) async fn run(self: Arc<Self>, cx: CallCx, input: CmdRun) -> Answer<CmdEnd> {
-        let script = self.script(&cx, &input.command, input.script_version)?;
-        let (mut argv, shell) = match self.runnable(input.command, input.args)? {
-            Runnable::Program(argv) => (argv, false),
-            Runnable::Script(line) => (vec!["/bin/sh".to_owned(), "-c".to_owned(), line], true),
-        };
-        let place = self.place(&cx, input.place.as_deref()).await?;
-        if let Some(script) = &script {
-            argv = self.put(&cx, &place, script, argv.split_off(1)).await?;
-        }
-        let workdir = below(&place.root, input.cwd.as_deref())?;
+        let CallLine { argv, workdir, place, shell, script_version } =
+            self.line(&cx, &input).await?;
         let limits = CommandLimits {
             timeout_secs: input.timeout_secs,
             output_bytes: input.max_output_bytes,
             tail: true,
         };
         let env = input.env_additions.into_iter().map(|(name, value)| (name, value.0)).collect();
+        let ran = input.entrypoint.then(|| argv.clone());
         let spec = self.spec(argv, workdir, env);
         let end = self.commands.run(&cx, place.workspace, spec, limits).await?;
         let ((stdout, stdout_omitted_bytes), (stderr, stderr_omitted_bytes)) =
@@ -103,23 +106,57 @@ impl CommandService {
             killed_stragglers: end.killed_stragglers.into(),
             elapsed_ms: end.elapsed_ms,
             shell,
-            script_version: script.map(|script| script.version),
+            script_version,
+            argv: ran,
             place: place.place,
             workspace_id: place.workspace,
         })
     }
 
-    fn runnable(&self, command: String, args: Option<Vec<tools::Argument>>) -> Answer<Runnable> {
+    /// Line of a call in its place, judged.
+    async fn line(&self, cx: &CallCx, input: &CmdRun) -> Answer<CallLine> {
+        let script = self.script(cx, &input.command, input.script_version)?;
+        let (command, cwd) = (input.command.clone(), input.cwd.as_deref());
+        let args = input.args.clone().map(|args| args.into_iter().map(|arg| arg.0).collect());
+        if input.entrypoint {
+            if script.is_some() {
+                return Err(ToolError::invalid("a script is not run by an entry point")
+                    .next("leave `entrypoint` out, or name no script"));
+            }
+            let args = arguments(command, args)?;
+            let place = self.place(cx, input.place.as_deref()).await?;
+            let (argv, workdir) = self.entry_point(cx, &place, args, cwd).await?;
+            return Ok(CallLine { argv, workdir, place, shell: false, script_version: None });
+        }
+        let (mut argv, shell) = match self.runnable(command, args)? {
+            Runnable::Program(argv) => (argv, false),
+            Runnable::Script(line) => (vec!["/bin/sh".to_owned(), "-c".to_owned(), line], true),
+        };
+        let place = self.place(cx, input.place.as_deref()).await?;
+        if let Some(script) = &script {
+            argv = self.put(cx, &place, script, argv.split_off(1)).await?;
+        }
+        let workdir = below(&place.root, cwd)?;
+        let script_version = script.map(|script| script.version);
+        Ok(CallLine { argv, workdir, place, shell, script_version })
+    }
+
+    fn runnable(&self, command: String, args: Option<Vec<String>>) -> Answer<Runnable> {
         match args {
             None if command.contains(char::is_whitespace) && !command.starts_with(PREFIX) => {
                 self.rules.line(&command)
             }
-            args => {
-                let args = args.into_iter().flatten().map(|argument| argument.0);
-                let argv = [command].into_iter().chain(args).collect();
-                self.rules.program(argv).map(Runnable::Program)
-            }
+            args => self.program(command, args.unwrap_or_default()).map(Runnable::Program),
         }
+    }
+
+    /// A program with its arguments, judged.
+    pub(crate) fn program(&self, command: String, args: Vec<String>) -> Answer<Vec<String>> {
+        if command.is_empty() {
+            return Err(ToolError::invalid("`command` is empty")
+                .next("name a program, or set `entrypoint` to run the image's entry point"));
+        }
+        self.rules.program([command].into_iter().chain(args).collect())
     }
 
     pub(crate) async fn bash(self: Arc<Self>, cx: CallCx, input: Bash) -> Answer<BashEnd> {

@@ -8,6 +8,7 @@
 
 pub mod codes;
 mod commands;
+mod entry_point;
 mod options;
 mod output;
 mod processes;

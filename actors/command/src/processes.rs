@@ -11,6 +11,7 @@ use hivekeep_kernel::{
 use crate::{
     codes,
     commands::{CommandService, below},
+    entry_point::arguments,
     tools::{
         EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
         ProcessRow, ProcessRows, ProcessStatus, ReadOutput, RunProcess, SendInput, StartedRow,
@@ -26,14 +27,22 @@ impl CommandService {
         cx: CallCx,
         input: RunProcess,
     ) -> Answer<StartedRow> {
-        let args = input.args.into_iter().map(|argument| argument.0);
-        let argv = self.rules.program([input.command].into_iter().chain(args).collect())?;
         let mut env = variables(input.env.into_iter().map(|argument| argument.0))?;
         if input.pty {
             env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
         }
-        let place = self.place(&cx, input.place.as_deref()).await?;
-        let workdir = below(&place.root, input.dir.as_deref())?;
+        let args = input.args.into_iter().map(|argument| argument.0).collect();
+        let (command, dir, place) = (input.command, input.dir.as_deref(), input.place.as_deref());
+        let (argv, workdir, place) = if input.entrypoint {
+            let args = arguments(command, Some(args))?;
+            let place = self.place(&cx, place).await?;
+            let (argv, workdir) = self.entry_point(&cx, &place, args, dir).await?;
+            (argv, workdir, place)
+        } else {
+            let argv = self.program(command, args)?;
+            let place = self.place(&cx, place).await?;
+            (argv, below(&place.root, dir)?, place)
+        };
         let size = TerminalSize { rows: input.rows, cols: input.cols };
         let process = ProcessSpec {
             command: self.spec(argv, workdir, env),

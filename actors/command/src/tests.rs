@@ -99,6 +99,60 @@ async fn a_shell_runs_what_is_granted_and_judged() {
 }
 
 #[tokio::test]
+async fn an_entry_point_is_judged_with_the_arguments_of_the_call() {
+    let stage = Stage::new(restricted(&["/tini /app serve", "/tini /app --help"], false)).await;
+    stage.fake.ends(CommandEnd::default());
+    let with = |more: Value| {
+        let mut args = json!({ "command": "", "entrypoint": true });
+        args.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+        args
+    };
+    for (more, argv, workdir) in [
+        (json!({}), &["/tini", "/app", "--help"][..], "/srv"),
+        (json!({ "args": [] }), &["/tini", "/app", "--help"], "/srv"),
+        (json!({ "command": "serve" }), &["/tini", "/app", "serve"], "/srv"),
+        (json!({ "args": ["serve", "a b"] }), &["/tini", "/app", "serve", "a b"], "/srv"),
+    ] {
+        let ran = stage.call("cmd.run", with(more.clone())).await.expect("allowed");
+        let (spec, _) = stage.fake.last();
+        assert_eq!((&ran["argv"], &ran["shell"]), (&json!(argv), &json!(false)), "{more}");
+        assert_eq!(
+            (spec.argv, &*spec.workdir),
+            (argv.iter().map(|it| (*it).to_owned()).collect(), workdir),
+            "{more}"
+        );
+        stage.call("process_start", with(more.clone())).await.expect("allowed");
+        let spec = stage.fake.started().command;
+        assert_eq!((spec.argv.len(), &*spec.workdir), (argv.len(), workdir), "{more}");
+    }
+    stage
+        .call("cmd.run", with(json!({ "command": "serve --port 80", "cwd": "sub" })))
+        .await
+        .expect("ran");
+    let (spec, _) = stage.fake.last();
+    assert_eq!(spec.argv, ["/tini", "/app", "serve", "--port", "80"]);
+    assert_eq!(spec.workdir, "/root-of-own/sub");
+    for (tool, more, refused) in [
+        ("cmd.run", json!({ "command": "rm" }), "command_not_allowed"),
+        ("process_start", json!({ "command": "rm" }), "command_not_allowed"),
+        ("cmd.run", json!({ "command": "serve; rm x" }), "invalid_input"),
+        ("cmd.run", json!({ "command": "script:my tool" }), "invalid_input"),
+        ("cmd.run", json!({ "cwd": "/etc" }), "invalid_path"),
+        ("process_start", json!({ "dir": "../up" }), "invalid_path"),
+        ("cmd.run", json!({ "entrypoint": false }), "invalid_input"),
+        ("process_start", json!({ "entrypoint": false }), "invalid_input"),
+        // What is listed is the line, not the program that a call names.
+        (
+            "cmd.run",
+            json!({ "command": "/tini", "args": ["/app", "serve"] }),
+            "command_not_allowed",
+        ),
+    ] {
+        assert_eq!(code(&stage, tool, with(more.clone())).await, refused, "{tool} {more}");
+    }
+}
+
+#[tokio::test]
 async fn a_script_of_the_library_is_put_into_the_place_and_run_by_its_interpreter() {
     let stage = Stage::new(Options::default()).await;
     stage.fake.ends(CommandEnd::default());

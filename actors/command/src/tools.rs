@@ -5,7 +5,7 @@ mod cmd;
 mod process;
 
 pub(crate) use agent::{Bash, BashEnd, Think, Thought};
-pub(crate) use cmd::{Argument, CmdEnd, CmdRun};
+pub(crate) use cmd::{CmdEnd, CmdRun};
 pub(crate) use process::{
     EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead, ProcessRow,
     ProcessRows, ProcessStatus, ReadOutput, RunProcess, SendInput, StartedRow, StopProcess,

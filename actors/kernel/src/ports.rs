@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use std::time::Duration;
 
 pub use commands::{
-    CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, PlaceProcess,
+    CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
 pub use git::GitCredentials;

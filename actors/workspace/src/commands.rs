@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, JobId, Layer, ToolError, WorkspaceId,
     ports::{
-        CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, PlaceProcess,
-        ProcessOutput, ProcessSpec, ProcessWindow,
+        CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint,
+        PlaceProcess, ProcessOutput, ProcessSpec, ProcessWindow,
     },
 };
 use hivekeep_link::{CallTerms, Link, link_error};
@@ -28,6 +28,7 @@ use crate::{
     tail::Tail,
     workspace::{
         self,
+        entry_point::entry_point,
         env::joined,
         exec::{ANSWER_MARGIN, exit_code, teller},
         user::as_user,
@@ -108,6 +109,17 @@ impl CommandRunner for CommandsHandle {
             total_bytes: part.total_bytes,
         };
         Ok(end(&output.done, stream(output.stdout), stream(output.stderr)))
+    }
+
+    async fn entry_point(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+    ) -> Result<EntryPoint, ToolError> {
+        let workspace = self.workspace(workspace)?;
+        // It is the session's, and has a disk, with which the image's terms are recorded.
+        self.enter(cx, &workspace).await?;
+        entry_point(&self.ledger(workspace.id)?)
     }
 
     async fn start(

@@ -44,6 +44,7 @@ mod bring_up;
 mod claim;
 mod describe;
 mod destroy;
+pub(crate) mod entry_point;
 pub(crate) mod env;
 pub(crate) mod exec;
 mod files;

@@ -1,5 +1,6 @@
 //! Workspaces made from container images.
 
+mod entry_point;
 mod faults;
 mod software;
 mod stage;
@@ -12,6 +13,7 @@ use std::{
 use serde_json::json;
 
 use crate::house::{House, PATIENCE};
+pub use entry_point::an_entry_point_runs_where_there_is_no_shell;
 pub use faults::every_point_of_a_pull_and_a_removal;
 pub use software::python_and_node_work_and_what_npm_installs_outlives_the_workspace;
 use stage::{image, policy, run, stocked, with_images, with_policy_beside};
@@ -77,6 +79,9 @@ pub fn commands_run_as_the_user_of_the_image(mut house: House) {
     let expected = "1000\n1001 44\n/srv/app app /srv/app\n";
     assert!(stdout.starts_with(expected), "{said}");
     assert!(stdout.contains("not permitted"), "it has the rights of root: {said}");
+    let entry = json!({ "place": "boxed", "command": "", "entrypoint": true });
+    let ran = house.call("cmd.run", entry);
+    assert_eq!((&ran["stdout"], &ran["argv"]), (&json!("1000\n"), &json!(["busybox", "id", "-u"])));
     let info = house.call("workspace_info", json!({ "workspace_id": "boxed" }));
     assert_eq!(info["user"], "app");
     for (user, said) in [("root", "0\n"), ("44:media", "44\n")] {

@@ -76,6 +76,10 @@ pub fn a_program_runs_in_the_place(house: House) {
     let ran = house.call("cmd.run", args);
     assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!("6789"), &json!(0)), "{ran}");
     assert!(ran["stdout_omitted_bytes"].as_u64() > Some(6), "{ran}");
+    for tool in ["cmd.run", "process_start"] {
+        let refused = house.refused(tool, json!({ "command": "", "entrypoint": true }));
+        assert_eq!(refused.code, "no_entry_point", "{}", refused.text);
+    }
     let failed = house.call("bash", json!({ "command": "echo out; echo err >&2; exit 3" }));
     assert_eq!((&failed["exit_code"], &failed["is_error"]), (&json!(3), &json!(true)));
     assert_eq!(failed["output"], "out\nSTDERR:\nerr\n");

@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 const COMMIT: &str = "git -c user.name=a -c user.email=a@b.example commit -qm";
 
 /// A volume with the remote, and a workspace `hub` that has it.
-fn hub(house: &House) {
+pub fn hub(house: &House) {
     let args = json!({ "label": "hub", "size_limit_bytes": 64 * MIB });
     house.call("aegis.volume.create", args);
     let volumes = json!([{ "volume": "hub", "path": "/hub" }]);

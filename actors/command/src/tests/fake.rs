@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, JobId, Layer, ScriptId, SessionId, User, WorkspaceId,
     ports::{
-        CommandEnd, CommandLimits, CommandRunner, CommandSpec, LateTools, PlaceProcess,
+        CommandEnd, CommandLimits, CommandRunner, CommandSpec, EntryPoint, LateTools, PlaceProcess,
         PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
         ProcessWindow, ScriptLibrary, ScriptProgram,
     },
@@ -141,6 +141,14 @@ impl CommandRunner for Fake {
         }
         told.ran = Some((command, limits));
         Ok(told.end.clone())
+    }
+
+    async fn entry_point(&self, _: &CallCx, _: WorkspaceId) -> Answer<EntryPoint> {
+        Ok(EntryPoint {
+            program: vec!["/tini".to_owned(), "/app".to_owned()],
+            default_args: vec!["--help".to_owned()],
+            working_dir: "/srv".to_owned(),
+        })
     }
 
     async fn start(

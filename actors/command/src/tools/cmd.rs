@@ -31,11 +31,15 @@ pub(crate) struct Argument(#[schemars(length(max = MAX_WORD_CHARS))] pub(crate) 
 pub(crate) struct CmdRun {
     /// Program. Without `args` also a line of a program and its arguments, quoted as in a shell. `script:NAME` is a
     /// script of your library, by its name or id.
-    #[schemars(length(min = 1, max = MAX_WORD_CHARS))]
+    #[schemars(length(max = MAX_WORD_CHARS))]
     pub(crate) command: String,
     /// Arguments, passed as they are.
     #[schemars(length(max = 1000))]
     pub(crate) args: Option<Vec<Argument>>,
+    /// True runs the entry point of the place's container image: `command`, which may be empty, and `args` are its
+    /// arguments, without any it gets the image's. Runs in the image's working directory unless there is `cwd`.
+    #[serde(default)]
+    pub(crate) entrypoint: bool,
     /// Version of the script that `command` names; default the newest.
     #[schemars(range(min = 1))]
     pub(crate) script_version: Option<u64>,
@@ -95,6 +99,9 @@ pub(crate) struct CmdEnd {
     /// Version of the script that ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) script_version: Option<u64>,
+    /// With `entrypoint`, the line that ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) argv: Option<Vec<String>>,
     /// Place that it ran in.
     pub(crate) place: String,
     /// Workspace of the place.

@@ -19,12 +19,15 @@ const MAX_READ_BYTES: u64 = 256 * 1024;
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunProcess {
     /// Program; no shell.
-    #[schemars(length(min = 1, max = 4096))]
+    #[schemars(length(max = 4096))]
     pub(crate) command: String,
     /// Arguments.
     #[serde(default)]
     #[schemars(length(max = 1000))]
     pub(crate) args: Vec<Argument>,
+    /// True runs the entry point of the place's container image, as in cmd.run.
+    #[serde(default)]
+    pub(crate) entrypoint: bool,
     /// Folder to run in, below the place's root; default the root.
     #[schemars(length(max = 4096))]
     pub(crate) dir: Option<String>,

@@ -33,6 +33,26 @@ impl CommandSpec {
     }
 }
 
+/// Entry point of the image that a workspace was made from, and where it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryPoint {
+    /// Program and its first arguments; not empty.
+    pub program: Vec<String>,
+    /// Arguments where a call gives none.
+    pub default_args: Vec<String>,
+    /// Absolute path of its working directory in the guest.
+    pub working_dir: String,
+}
+
+impl EntryPoint {
+    /// Line that it comes to with a call's arguments, as containers have it: they stand in place of
+    /// the image's own.
+    pub fn argv(self, args: Vec<String>) -> Vec<String> {
+        let args = if args.is_empty() { self.default_args } else { args };
+        self.program.into_iter().chain(args).collect()
+    }
+}
+
 /// Limits of a command that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandLimits {
@@ -205,6 +225,16 @@ pub trait CommandRunner: Send + Sync {
         limits: CommandLimits,
     ) -> Result<CommandEnd, ToolError>;
 
+    /// Finds the entry point of the image that a workspace was made from.
+    ///
+    /// # Errors
+    /// `no_entry_point`.
+    async fn entry_point(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+    ) -> Result<EntryPoint, ToolError>;
+
     /// Starts a process, which lives until it ends or is ended.
     ///
     /// # Errors
@@ -271,6 +301,25 @@ mod tests {
         let spec = CommandSpec { argv, workdir, env, inherit };
         assert!(spec.inherits("HTTP_PROXY") && spec.inherits("TOKEN"));
         assert!(!spec.inherits("HTTP") && !spec.inherits("TOKEN2"));
+    }
+
+    #[test]
+    fn arguments_of_a_call_stand_in_place_of_those_of_the_image() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for (program, default_args, args, line) in [
+            ("/app", "", "", "/app"),
+            ("/app", "--help", "", "/app --help"),
+            ("/app", "--help", "serve --port 80", "/app serve --port 80"),
+            ("/tini -- /app", "a b", "", "/tini -- /app a b"),
+            ("/tini -- /app", "a b", "c", "/tini -- /app c"),
+        ] {
+            let entry = EntryPoint {
+                program: words(program),
+                default_args: words(default_args),
+                working_dir: "/".to_owned(),
+            };
+            assert_eq!(entry.argv(words(args)), words(line));
+        }
     }
 
     proptest! {

@@ -9,6 +9,8 @@ use crate::{Error, OciResult, Sha256Digest};
 
 /// Maximum size of names and values of the environment together; they travel with every command.
 const ENV_BYTES: usize = 128 << 10;
+/// Maximum size of the entry point and the command together, what a system takes in one argument.
+const LINE_BYTES: usize = 128 << 10;
 /// Maximum number of variables, half of what a command may have.
 const ENV_COUNT: usize = 256;
 
@@ -62,13 +64,19 @@ fn defaults(config: &ImageConfiguration) -> OciResult<ImageDefaults> {
     if working_dir.as_ref().is_some_and(|dir| !dir.starts_with('/') || dir.contains('\0')) {
         return Err(Error::unsupported("its working directory is not an absolute path"));
     }
+    let words = [run.entrypoint(), run.cmd()].map(|words| words.clone().unwrap_or_default());
+    if words.iter().flatten().map(String::len).sum::<usize>() > LINE_BYTES {
+        let what = "the entry point and the command in bytes";
+        return Err(Error::TooLarge { what, key: "entrypoint", limit: LINE_BYTES as u64 });
+    }
+    let [entrypoint, command] = words;
     Ok(ImageDefaults {
         env,
         user: empty_is_none(run.user()),
         user_applies: true,
         working_dir,
-        entrypoint: run.entrypoint().clone().unwrap_or_default(),
-        command: run.cmd().clone().unwrap_or_default(),
+        entrypoint,
+        command,
     })
 }
 
@@ -108,5 +116,7 @@ mod tests {
         assert!(parse("linux", r#"{"Env": ["=x"]}"#).is_err());
         let many = format!(r#"{{"Env": ["A={}"]}}"#, "x".repeat(ENV_BYTES));
         assert!(matches!(parse("linux", &many), Err(Error::TooLarge { .. })));
+        let long = format!(r#"{{"Entrypoint": ["/e"], "Cmd": ["{}"]}}"#, "x".repeat(LINE_BYTES));
+        assert!(matches!(parse("linux", &long), Err(Error::TooLarge { key: "entrypoint", .. })));
     }
 }

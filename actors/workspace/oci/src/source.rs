@@ -142,3 +142,6 @@ async fn layers(
     }
     Ok(layers)
 }
+
+#[cfg(test)]
+mod tests;

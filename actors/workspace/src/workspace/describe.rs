@@ -6,7 +6,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
 use hivekeep_link::CallTerms;
 use hivekeep_protocol::Usage;
 
-use super::{LinkState, Workspace, take_down, user::CommandUser};
+use super::{LinkState, Workspace, entry_point::entry_point, take_down, user::CommandUser};
 use crate::{
     api::{
         diagnostics::{LogTexts, LogType, WorkspaceLogs},
@@ -59,6 +59,7 @@ impl Workspace {
             disk_used_bytes: None,
             disk_volsize_bytes: None,
             guest_error: None,
+            entrypoint: entry_point(ledger).ok().map(|entry| entry.argv(Vec::new())),
             boot_time_ms: ledger.boot_time_ms,
         };
         let (link_state, workspace) = (self.link_state.borrow().clone(), self.handle.clone());

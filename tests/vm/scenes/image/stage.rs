@@ -129,7 +129,9 @@ fn push(folder: &Path, host: &str) {
     run("umoci", &["repack", "--image", &image, bundle]);
     let config = ["config", "--image", &image, "--config.env", "GREETING=hello"];
     let more = ["--config.workingdir", "/srv/app", "--config.user", "app"];
-    run("umoci", &[config.as_slice(), &more].concat());
+    let line =
+        ["--config.entrypoint", "busybox", "--config.entrypoint", "id", "--config.cmd", "-u"];
+    run("umoci", &[config.as_slice(), &more, &line].concat());
     let (from, to) = (format!("oci:{image}"), format!("docker://{host}/lib/app:1"));
     run("skopeo", &["--insecure-policy", "copy", "--dest-tls-verify=false", &from, &to]);
 }

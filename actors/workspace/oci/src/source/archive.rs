@@ -8,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde::Deserialize;
 
 use super::FetchedImage;
@@ -52,7 +53,10 @@ impl DockerArchive {
     pub(super) fn open(path: &Path) -> OciResult<Self> {
         let place = path.display().to_string();
         let doing = || format!("read the archive {place}");
-        let file = File::open(path).map_err(Error::io(doing()))?;
+        // A pipe without a writer would hold whoever opens it.
+        let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(CWD, path, how, Mode::empty()).map_err(Error::io(doing()))?;
+        let file = File::from(file);
         if !file.metadata().map_err(Error::io(doing()))?.is_file() {
             return Err(Error::unsupported(format!("{place} is not a file")));
         }
