@@ -1,5 +1,6 @@
 //! Command line: one file per subcommand.
 
+mod audit;
 mod backup;
 mod call;
 mod check;
@@ -66,6 +67,7 @@ enum Command {
     Restore(restore::Args),
     Logs(logs::Args),
     Events(events::Args),
+    Audit(audit::Args),
     Team(team::Args),
     Config(config::Args),
     Completions(completions::Args),
@@ -93,6 +95,7 @@ pub fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&context, args),
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
+        Command::Audit(args) => audit::run(&context, args),
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),

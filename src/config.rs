@@ -47,6 +47,8 @@ macro_rules! config {
             pub mcp_http: McpHttpOptions,
             /// The journal.
             pub store: hivekeep_store::Options,
+            /// The audit log: each tool call, by whom, and what became of it.
+            pub audit: hivekeep_audit::Options,
             /// The registry: sessions, rates, quotas, admission.
             pub registry: hivekeep_registry::Options,
             $($(#[$doc])* pub $name: <$family as Family>::Options,)+

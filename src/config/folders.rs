@@ -84,6 +84,16 @@ impl DaemonFolders {
         self.logs.join(LOG_FILE)
     }
 
+    /// The audit log.
+    pub fn audit(&self) -> PathBuf {
+        self.state.join("audit")
+    }
+
+    /// What is not in the audit log yet.
+    pub fn audit_tail(&self) -> PathBuf {
+        self.run.join("audit")
+    }
+
     /// The journal.
     pub fn journal(&self) -> PathBuf {
         self.state.join("journal")

@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError, entity::spawn_root, ports::LateTools,
 };
@@ -70,6 +71,9 @@ pub enum Error {
         /// The cause.
         source: hivekeep_store::Error,
     },
+    /// The audit log does not open.
+    #[error("the audit log: {0}")]
+    Audit(#[from] hivekeep_audit::Error),
     /// The sessions in the journal cannot be read.
     #[error(transparent)]
     Sessions(#[from] LogError),
@@ -169,8 +173,9 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     tracing::info!(version, pid = std::process::id(), config = ?loaded.file, "starting");
 
     let journal = open_journal(&loaded).await?;
+    let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
-    let core = tree.core(loaded, journal.clone(), stop)?;
+    let core = tree.core(loaded, journal.clone(), audit.clone(), stop)?;
     let mut tree = tree.awake().await?;
     let doors = Doors::open(core.clone(), tree.places.clone()).await?;
     tracing::info!(socket = %core.folders.socket.display(), "serving");
@@ -191,6 +196,10 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     drop(core);
     let closed = tokio::time::timeout(Duration::from_secs(30), journal.close()).await;
     tracing::info!(?closed, "the journal is closed");
+    if let Some(audit) = audit {
+        audit.note("daemon.stopped", &serde_json::json!({ "by_itself": ended_by_itself }));
+        blocking(move || audit.close()).await?;
+    }
     match ended_by_itself {
         true => Err(Error::TreeEnded(reason.unwrap_or_else(|| "see the log".to_owned()))),
         false => Ok(()),
@@ -217,6 +226,18 @@ async fn open_journal(loaded: &LoadedConfig) -> Result<Journal, Error> {
     let Recovered { created, streams, records, unacknowledged_commit, .. } = recovered;
     tracing::info!(created, streams, records, unacknowledged_commit, "the journal is open");
     Ok(journal)
+}
+
+async fn open_audit(loaded: &LoadedConfig) -> Result<Option<AuditLog>, Error> {
+    let options = loaded.config.audit.clone();
+    if !options.enabled {
+        return Ok(None);
+    }
+    let (state, run) = (loaded.folders.audit(), loaded.folders.audit_tail());
+    let log = blocking(move || AuditLog::open(&state, &run, &options)).await??;
+    tracing::info!(head = %log.head(), "the audit log is open");
+    log.note("daemon.started", &serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }));
+    Ok(Some(log))
 }
 
 async fn blocking<T: Send + 'static>(
@@ -334,6 +355,7 @@ impl Tree {
         &self,
         loaded: LoadedConfig,
         journal: Journal,
+        audit: Option<AuditLog>,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
@@ -349,6 +371,7 @@ impl Tree {
             registry: self.places.registry.clone(),
             sessions: self.sessions.clone(),
             events: journal.events(),
+            audit,
             policies: Vec::new(),
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;

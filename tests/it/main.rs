@@ -2,6 +2,7 @@
 //! a home of its own.
 
 mod attach;
+mod audit;
 mod backup;
 mod cli;
 mod contract;

@@ -18,6 +18,11 @@ hivekeep_kernel::codes! {
         cause: "The operator's configuration forbids the tool or what it is asked to do.",
         next: "Do without it, or have the operator change the policy in `details.policy`.",
     }
+    /// Calls cannot be written to the audit log, so none is made.
+    AUDIT_UNAVAILABLE = "audit_unavailable" {
+        cause: "The disk of the state or run folder is full or fails.",
+        next: "Make room, or look at the daemon's log; calls go on by themselves then.",
+    }
     /// A policy requires a person's approval, and there is no way to ask for one.
     APPROVAL_REQUIRED = "approval_required" {
         cause: "The operator's configuration asks for approval of the tool.",

@@ -3,6 +3,7 @@
 //! | step | file | refuses with |
 //! |---|---|---|
 //! | authenticate | `sessions/handle.rs` | `session_unknown`, `session_ended` |
+//! | record | `audit.rs` | `audit_unavailable` |
 //! | measure | `schema.rs` | `invalid_input` |
 //! | resolve | `resolve.rs` | `unknown_tool` |
 //! | decide | `decide.rs` | `denied` |
@@ -40,6 +41,7 @@ mod schema;
 
 use std::sync::Arc;
 
+use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{Address, Receipt, ReceiptPad, ToolError};
 use hivekeep_store::Events;
 use serde_json::Value;
@@ -48,7 +50,7 @@ use tokio::sync::oneshot;
 use crate::{
     Catalogue, Options, Routes, SessionsHandle, TargetRow, ToolRow, registry, stats::ToolStats,
 };
-use audit::Trail;
+use audit::{Records, Trail};
 
 pub use decide::{Policy, Question, Ruling, Verdict};
 pub use redact::Redactor;
@@ -67,8 +69,10 @@ pub struct DispatchParts {
     pub registry: Address<registry::Msg>,
     /// The sessions that may call.
     pub sessions: SessionsHandle,
-    /// Journal of events, for the audit of each call.
+    /// Journal of events, for one of each call.
     pub events: Events,
+    /// The audit log, if one is kept.
+    pub audit: Option<AuditLog>,
     /// Policies asked before the built-in ones, in this order.
     pub policies: Vec<Arc<dyn Policy>>,
 }
@@ -83,7 +87,7 @@ struct Inner {
     routes: Routes,
     registry: Address<registry::Msg>,
     sessions: SessionsHandle,
-    events: Events,
+    records: Records,
     policies: Vec<Arc<dyn Policy>>,
     redactor: Redactor,
     /// By [`crate::ToolEntry`] index.
@@ -96,20 +100,21 @@ impl Dispatcher {
     /// # Errors
     /// When a redaction pattern is no regular expression.
     pub fn new(parts: DispatchParts) -> Result<Self, regex::Error> {
-        let DispatchParts { options, catalogue, routes, registry, sessions, events, mut policies } =
-            parts;
+        let DispatchParts { options, catalogue, routes, registry, sessions, .. } = parts;
+        let (records, mut policies) =
+            (Records { events: parts.events, audit: parts.audit }, parts.policies);
         policies.extend(decide::built_in());
         let redactor = Redactor::new(&options.redaction)?;
         let stats = catalogue.entries().map(|_| Arc::default()).collect();
         let inner =
-            Inner { catalogue, routes, registry, sessions, events, policies, redactor, stats };
+            Inner { catalogue, routes, registry, sessions, records, policies, redactor, stats };
         Ok(Self(Arc::new(inner)))
     }
 
     /// Passes a call through. Dropping the future cancels the call.
     pub async fn call(&self, request: CallRequest) -> CallOutcome {
         let (sessions, session) = (&self.0.sessions, request.session);
-        let mut trail = Trail::begin(self.0.events.clone(), &request);
+        let mut trail = Trail::begin(self.0.records.clone(), &request);
         let (result, receipt) = match self.pass(request, &mut trail).await {
             Ok((value, receipt)) => (Ok(value), Some(receipt)),
             Err(error) => {
@@ -131,6 +136,8 @@ impl Dispatcher {
         let inner = &*self.0;
         let CallRequest { session, door, tool, args, progress, cancel, timeout, view } = request;
         let mut live = inner.sessions.begin_call(session)?;
+        trail.user(live.shared().account.user);
+        inner.records.ready()?;
         schema::size(&args)?;
         trail.input(&args);
         let entry = resolve::pass(&inner.catalogue, &view, &tool)?;

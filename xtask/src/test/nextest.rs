@@ -34,6 +34,7 @@ pub(super) struct Scope<'a> {
 const NIGHTLY: [(&str, &str); 3] = [
     ("TEST_HIVEKEEP_POWER_CUTS", "200"),
     ("TEST_HIVEKEEP_FILE_CASES", "10000"),
+    ("TEST_HIVEKEEP_AUDIT_CALLS", "100000"),
     ("TEST_HIVEKEEP_SOFTWARE", "1"),
 ];
 

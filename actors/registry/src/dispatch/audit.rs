@@ -1,14 +1,17 @@
-//! One event per call, whatever became of it, as long as refused ones are few.
+//! One event and one entry of the audit log per call, whatever became of it, as long as refused ones
+//! are few.
 
 use std::{borrow::Cow, time::Duration};
 
-use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError};
+use hivekeep_audit::AuditLog;
+use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError, User};
 use hivekeep_store::{Events, NewEvent};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{CallOutcome, CallRequest, Verdict, decide::json as verdicts_json, digest};
-use crate::ToolEntry;
+use super::{CallOutcome, CallRequest, Ruling, Verdict, decide::json as verdicts_json, digest};
+use crate::{ToolEntry, codes};
 
 /// A wait in the queue that a person should know of.
 const LONG_WAIT: Duration = Duration::from_secs(1);
@@ -17,14 +20,35 @@ const NAME_CHARS: usize = 80;
 /// Size that an event is counted with while it waits to be written.
 const EVENT_BYTES: usize = 1024;
 
+/// The two places where calls are recorded.
+#[derive(Debug, Clone)]
+pub(super) struct Records {
+    pub(super) events: Events,
+    /// None where the operator keeps no audit log.
+    pub(super) audit: Option<AuditLog>,
+}
+
+impl Records {
+    /// Refuses what could not be recorded, before anything of it is done.
+    pub(super) fn ready(&self) -> Result<(), ToolError> {
+        let ready = self.audit.as_ref().map_or(Ok(()), AuditLog::ready);
+        ready.map_err(|error| {
+            let why = format!("calls cannot be recorded: {error}");
+            ToolError::new(Layer::Store, codes::AUDIT_UNAVAILABLE, why)
+                .retry_after(Duration::from_secs(5))
+        })
+    }
+}
+
 /// Audit record of a call as it passes. Written when the call is finished, or when this is dropped:
 /// a call whose client vanished is recorded as `abandoned`.
 #[derive(Debug)]
 pub(super) struct Trail {
-    events: Events,
+    records: Records,
     started: Instant,
     call: CallId,
     session: SessionId,
+    user: Option<User>,
     door: Door,
     /// As it was asked for, until it is found.
     tool: String,
@@ -36,16 +60,17 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    pub(super) fn begin(events: Events, request: &CallRequest) -> Self {
-        Self::of(events, request.session, request.door, &request.tool)
+    pub(super) fn begin(records: Records, request: &CallRequest) -> Self {
+        Self::of(records, request.session, request.door, &request.tool)
     }
 
-    pub(super) fn of(events: Events, session: SessionId, door: Door, tool: &str) -> Self {
+    pub(super) fn of(records: Records, session: SessionId, door: Door, tool: &str) -> Self {
         Self {
-            events,
+            records,
             started: Instant::now(),
             call: CallId::new(),
             session,
+            user: None,
             door,
             tool: tool.chars().take(NAME_CHARS).collect(),
             family: None,
@@ -58,6 +83,10 @@ impl Trail {
 
     pub(super) fn call(&self) -> CallId {
         self.call
+    }
+
+    pub(super) fn user(&mut self, user: User) {
+        self.user = Some(user);
     }
 
     pub(super) fn input(&mut self, args: &Map<String, Value>) {
@@ -96,10 +125,10 @@ impl Trail {
     pub(super) fn finish(mut self, result: Result<Value, ToolError>) -> CallOutcome {
         let duration = self.started.elapsed();
         let waited = self.queue_wait();
-        if !self.told {
-            self.tell(&result, duration);
-        }
         let mut notices = Vec::new();
+        if !self.told && !self.tell(&result, duration) {
+            notices.push("this call could not be written to the audit log".to_owned());
+        }
         if waited >= LONG_WAIT {
             notices.push(format!("the call waited {} ms for its turn", waited.as_millis()));
         }
@@ -111,20 +140,27 @@ impl Trail {
         admission.settle().unwrap_or_else(|| admission.at.elapsed())
     }
 
-    fn tell(&mut self, result: &Result<Value, ToolError>, duration: Duration) {
+    fn tell(&mut self, result: &Result<Value, ToolError>, duration: Duration) -> bool {
         let (outcome, layer) = match result {
             Ok(_) => (Cow::Borrowed("ok"), None),
             Err(error) => (error.code.clone(), Some(error.layer)),
         };
-        self.publish(outcome, layer, duration);
+        self.publish(outcome, layer, duration)
     }
 
-    /// Queues the event; a full queue loses it and says so in `events.lost`.
-    fn publish(&mut self, outcome: Cow<'static, str>, layer: Option<Layer>, duration: Duration) {
+    /// Writes the entry, and queues the event: a full queue loses it and says so in `events.lost`. False
+    /// when the entry could not be written.
+    fn publish(
+        &mut self,
+        outcome: Cow<'static, str>,
+        layer: Option<Layer>,
+        duration: Duration,
+    ) -> bool {
         self.told = true;
         let finished = Finished {
             call: self.call,
             session: self.session,
+            user: self.user,
             door: self.door,
             tool: std::mem::take(&mut self.tool),
             family: self.family,
@@ -135,16 +171,22 @@ impl Trail {
             duration,
             waited: self.queue_wait(),
         };
+        let written = self.records.audit.as_ref().map(|log| log.append("call", &finished.entry()));
+        if let Some(Err(error)) = &written {
+            tracing::error!(%error, call = %self.call, "not in the audit log");
+        }
         // Every call waits for this: the event is put together by its writer.
         let made = move || finished.into_event();
-        let _lost_is_counted = self.events.publish_made_later(EVENT_BYTES, made);
+        let _lost_is_counted = self.records.events.publish_made_later(EVENT_BYTES, made);
+        !matches!(written, Some(Err(_)))
     }
 }
 
-/// Contents of `call.finished`.
+/// What became of a call.
 struct Finished {
     call: CallId,
     session: SessionId,
+    user: Option<User>,
     door: Door,
     tool: String,
     family: Option<&'static str>,
@@ -176,6 +218,49 @@ impl Finished {
     }
 }
 
+/// A call's entry in the audit log.
+#[derive(Serialize)]
+struct CallEntry<'a> {
+    call: CallId,
+    session: SessionId,
+    user: Option<User>,
+    door: Door,
+    tool: &'a str,
+    /// BLAKE3 of the input in a canonical form; the input itself is nowhere.
+    #[serde(serialize_with = "hexadecimal")]
+    args_digest: Option<blake3::Hash>,
+    /// `allow`, or `deny` by the layer `decided_by`; null before there was a decision.
+    decision: Option<Ruling>,
+    decided_by: Option<&'static str>,
+    outcome: &'a str,
+    layer: Option<Layer>,
+    duration_ms: f64,
+}
+
+fn hexadecimal<S: Serializer>(digest: &Option<blake3::Hash>, to: S) -> Result<S::Ok, S::Error> {
+    digest.map(|digest| digest.to_hex()).as_deref().serialize(to)
+}
+
+impl Finished {
+    fn entry(&self) -> CallEntry<'_> {
+        let denial = self.verdicts.iter().find(|verdict| verdict.ruling == Ruling::Deny);
+        let last = denial.or(self.verdicts.last());
+        CallEntry {
+            call: self.call,
+            session: self.session,
+            user: self.user,
+            door: self.door,
+            tool: &self.tool,
+            args_digest: self.digest,
+            decision: last.map(|verdict| verdict.ruling),
+            decided_by: denial.map(|verdict| verdict.layer),
+            outcome: &self.outcome,
+            layer: self.layer,
+            duration_ms: millis(self.duration),
+        }
+    }
+}
+
 /// A routed call's admission, as its caller's end sees it.
 #[derive(Debug)]
 struct Admission {
@@ -197,7 +282,7 @@ impl Drop for Trail {
     fn drop(&mut self) {
         if !self.told {
             let duration = self.started.elapsed();
-            self.publish(Cow::Borrowed("abandoned"), None, duration);
+            let _logged = self.publish(Cow::Borrowed("abandoned"), None, duration);
         }
     }
 }

@@ -23,7 +23,7 @@ impl Tools for Dispatcher {
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
-        let mut trail = Trail::of(self.0.events.clone(), internal.session, Door::Internal, tool);
+        let mut trail = Trail::of(self.0.records.clone(), internal.session, Door::Internal, tool);
         let result = self.run(internal, tool, args, &mut trail).await;
         trail.finish(result.map_err(|error| self.0.redactor.error(error))).result
     }

@@ -188,6 +188,7 @@ impl Stage {
             registry,
             sessions: handle.clone(),
             events: journal.events(),
+            audit: None,
             policies,
         };
         let dispatcher = Dispatcher::new(parts).expect("patterns");

@@ -1,0 +1,98 @@
+//! Entries, as they are read.
+
+use std::{fs::File, io::BufReader, path::Path};
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Error, chain::split_line, segments::Segments, verify::Lines};
+
+/// Kind of the entry that says from where on the log is kept.
+pub(crate) const TRIMMED: &str = "log.trimmed";
+/// Kind of the entry that says that half a line was found behind the last one.
+pub(crate) const MENDED: &str = "log.mended";
+/// Kind of the entry that says that the log did not reach as far as it had.
+pub(crate) const CUT: &str = "log.cut";
+/// Kind of the entry that says that some before it could not be written.
+pub(crate) const RESUMED: &str = "log.resumed";
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its number: contiguous, from 1.
+    pub seq: u64,
+    /// Time of the wall clock, which may step back.
+    pub at: DateTime<Utc>,
+    /// Kind: `call` for a tool call.
+    pub kind: String,
+    /// Contents, by kind.
+    pub data: Value,
+}
+
+/// Borrowing form of [`Entry`], for writing.
+#[derive(Serialize)]
+pub(crate) struct Writing<'a, T: ?Sized> {
+    pub(crate) seq: u64,
+    pub(crate) at: DateTime<Utc>,
+    pub(crate) kind: &'a str,
+    pub(crate) data: &'a T,
+}
+
+/// Entries that are wanted. Empty, it wants all.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Those of this session.
+    pub session: Option<String>,
+    /// Those of this tool.
+    pub tool: Option<String>,
+    /// Those that came to this: `ok`, or an error's code.
+    pub outcome: Option<String>,
+    /// Those from this time on.
+    pub since: Option<DateTime<Utc>>,
+    /// Those before this time.
+    pub until: Option<DateTime<Utc>>,
+}
+
+impl Filter {
+    /// True if the entry is wanted.
+    pub fn wants(&self, entry: &Entry) -> bool {
+        let same = |name: &str, wanted: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| entry.data[name].as_str() == Some(wanted))
+        };
+        same("session", &self.session)
+            && same("tool", &self.tool)
+            && same("outcome", &self.outcome)
+            && self.since.is_none_or(|since| entry.at >= since)
+            && self.until.is_none_or(|until| entry.at < until)
+    }
+}
+
+/// Entries of the log in a state folder that a filter wants, oldest first, each with its JSON as it was
+/// written. Blocks. A line that is not an entry is passed over: [`crate::verify`] tells of it.
+///
+/// # Errors
+/// When the folder cannot be listed, and as an item when a file cannot be read.
+pub fn entries(
+    state: &Path,
+    filter: Filter,
+) -> Result<impl Iterator<Item = Result<(Entry, String), Error>>, Error> {
+    let segments = Segments::list(state)?;
+    let lines = segments.into_iter().flat_map(|segment| {
+        let opened = File::open(&segment.path).map_err(Error::io(&segment.path));
+        let (lines, error) = match opened {
+            Ok(file) => (Some(Lines::new(segment.path, BufReader::new(file))), None),
+            Err(error) => (None, Some(Err(error))),
+        };
+        lines.into_iter().flatten().map(|line| line.map(|line| line.bytes)).chain(error)
+    });
+    Ok(lines.filter_map(move |line| match line {
+        Err(error) => Some(Err(error)),
+        Ok(line) => {
+            let (_, json) = split_line(&line)?;
+            let entry: Entry = serde_json::from_slice(json).ok()?;
+            let text = String::from_utf8(json.to_vec()).ok()?;
+            filter.wants(&entry).then_some(Ok((entry, text)))
+        }
+    }))
+}

@@ -1,0 +1,41 @@
+//! Options of the audit log.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is kept of the audit log, and how soon it is on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// False keeps no audit log.
+    pub enabled: bool,
+    /// Time after which an entry is on the disk, in milliseconds. A loss of power loses no older one.
+    pub sync_ms: u64,
+    /// Size of one file, in MiB.
+    pub segment_mb: u64,
+    /// Size of all files, in MiB; beyond it the oldest go, which the log says itself.
+    pub keep_mb: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { enabled: true, sync_ms: 20, segment_mb: 16, keep_mb: 1024 }
+    }
+}
+
+impl Options {
+    /// Settings that cannot work, as key and reason.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        if !(1..=10_000).contains(&self.sync_ms) {
+            wrong.push(("sync_ms", "must be from 1 to 10000".to_owned()));
+        }
+        if !(1..=1024).contains(&self.segment_mb) {
+            wrong.push(("segment_mb", "must be from 1 to 1024".to_owned()));
+        }
+        if self.keep_mb < self.segment_mb.saturating_mul(4) {
+            wrong.push(("keep_mb", "must be at least four times `segment_mb`".to_owned()));
+        }
+        wrong
+    }
+}

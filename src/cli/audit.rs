@@ -1,0 +1,141 @@
+//! `hivekeep audit`. Reads the files itself, so that it works when the daemon does not.
+
+use chrono::{DateTime, Utc};
+use hivekeep_audit::{Entry, Filter, Head, entries, verify};
+use serde_json::{Value, json};
+
+use super::{CliContext, CommandFailure, output};
+use crate::doors::plain;
+
+/// Show and verify the audit log: each tool call, by whom, and what became of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  hivekeep audit list --tool exec --outcome denied
+  hivekeep audit list --since 2026-01-31T00:00:00Z --json > calls.jsonl
+  hivekeep audit verify
+  hivekeep audit verify --head 1042:9f86d081...   # as an earlier run printed it")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    List(ListArgs),
+    Verify(VerifyArgs),
+}
+
+/// List entries, oldest first.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Only those of this session.
+    #[arg(long)]
+    session: Option<String>,
+    /// Only those of this tool.
+    #[arg(long)]
+    tool: Option<String>,
+    /// Only those that came to this: `ok`, `abandoned`, or an error's code.
+    #[arg(long)]
+    outcome: Option<String>,
+    /// Only those from this time on, in RFC 3339.
+    #[arg(long, value_name = "TIME")]
+    since: Option<DateTime<Utc>>,
+    /// Only those before this time.
+    #[arg(long, value_name = "TIME")]
+    until: Option<DateTime<Utc>>,
+    /// Print each entry as the line of JSON that it was written as.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Verify that nothing was changed, taken out or cut off.
+///
+/// Exit code 1 when something was. Prints the last entry's number and hash: kept where the daemon's user
+/// cannot write, they tell whether the log was made anew.
+#[derive(Debug, clap::Args)]
+struct VerifyArgs {
+    /// Number and hash that an earlier run printed; they have to be in the log.
+    #[arg(long, value_name = "SEQ:HASH")]
+    head: Option<Head>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
+    let folder = context.load()?.folders.audit();
+    match args.command {
+        Command::List(args) => list(&folder, args),
+        Command::Verify(args) => verified(&folder, &args),
+    }
+}
+
+fn list(folder: &std::path::Path, args: ListArgs) -> Result<(), CommandFailure> {
+    let ListArgs { session, tool, outcome, since, until, json } = args;
+    let filter = Filter { session, tool, outcome, since, until };
+    for entry in entries(folder, filter).map_err(other)? {
+        let (entry, text) = entry.map_err(other)?;
+        match json {
+            true => output::painted(&format!("{}\n", plain::json(&text)))?,
+            false => output::text(&format!("{}\n", plain::line(&readable(&entry))))?,
+        }
+    }
+    Ok(())
+}
+
+fn readable(entry: &Entry) -> String {
+    let time = entry.at.format("%Y-%m-%d %H:%M:%S");
+    let data = &entry.data;
+    if entry.kind != "call" {
+        return format!("{:>7} {time} {:<23} {data}", entry.seq, entry.kind);
+    }
+    let text = |name: &str| data[name].as_str().unwrap_or("-").to_owned();
+    let decided = match &data["decided_by"] {
+        Value::String(layer) => format!(" by {layer}"),
+        _ => String::new(),
+    };
+    format!(
+        "{:>7} {time} {:<10} {:<12} {:<24} {:<20} {:>9.3} ms {}",
+        entry.seq,
+        text("user"),
+        text("door"),
+        text("tool"),
+        format!("{}{decided}", text("outcome")),
+        data["duration_ms"].as_f64().unwrap_or_default(),
+        text("session"),
+    )
+}
+
+fn verified(folder: &std::path::Path, args: &VerifyArgs) -> Result<(), CommandFailure> {
+    match verify(folder, args.head) {
+        Ok(found) if args.json => Ok(output::json(&found)?),
+        Ok(found) => {
+            let trimmed = match found.first {
+                1 => String::new(),
+                first => format!(", from entry {first} on: older ones were trimmed"),
+            };
+            let unfinished = match found.unfinished {
+                true => {
+                    "\nhalf a line stands behind the last entry; the daemon's next start removes it"
+                }
+                false => "",
+            };
+            let text = format!(
+                "{} entries are as they were written{trimmed}\nhead {}{unfinished}\n",
+                found.entries, found.head
+            );
+            Ok(output::text(&text)?)
+        }
+        Err(fault) => {
+            if args.json {
+                output::json(&json!({ "fault": fault.to_string() }))?;
+            }
+            Err(CommandFailure::Other(format!("the audit log: {fault}")))
+        }
+    }
+}
+
+fn other(error: hivekeep_audit::Error) -> CommandFailure {
+    CommandFailure::Other(error.to_string())
+}
