@@ -10,8 +10,9 @@
 //! A driver starts it as an unprivileged user, with the socket as descriptor N:
 //!
 //! ```text
-//! bwrap --unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts
-//!   --unshare-cgroup-try --uid 0 --gid 0 --cap-add ALL --as-pid-1 --new-session
+//! bwrap --unshare-user --uid 0 --gid 0
+//!   --unshare-pid --unshare-net --unshare-ipc --unshare-uts
+//!   --unshare-cgroup-try --cap-add ALL --as-pid-1 --new-session
 //!   --hostname NAME --proc /proc --dev-bind /dev /dev --dir /newroot
 //!   --ro-bind LOWER /lower --bind DISK /disk --ro-bind GUEST /hivekeep-guest
 //!   /hivekeep-guest sandbox --lower /lower --upper /disk/upper --work /disk/work
@@ -19,6 +20,7 @@
 //!   --machine-id HEX --tag TEXT --console-fd N --tmpfs-mb N --rlimit NAME=N
 //!   [--volume DIR PATH]... [--no-set-id]
 //! ```
+//! Without the first line it is root of a user namespace that has other users too.
 //! `LOWER` should belong to that user as well: what belongs to a user whom the
 //! namespace does not know can be read there but not changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
 //! is the host's number for it; it is translated to what the sandbox's user
@@ -97,6 +99,19 @@ fn translated(uids: &[u32]) -> std::io::Result<Vec<u32>> {
     Ok(uids.iter().map(|uid| inside(&map, *uid).unwrap_or(overflow)).collect())
 }
 
+/// Whether a user namespace with this map has an id inside.
+pub(crate) fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (Some(Ok(inner)), _, Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        id.checked_sub(inner).is_some_and(|offset| offset < count)
+    })
+}
+
 fn inside(uid_map: &str, uid: u32) -> Option<u32> {
     uid_map.lines().find_map(|line| {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
@@ -112,7 +127,7 @@ fn inside(uid_map: &str, uid: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::inside;
+    use super::{inside, is_mapped};
 
     #[test]
     fn users_are_translated_by_the_map() {
@@ -120,5 +135,7 @@ mod tests {
         assert_eq!(inside(map, 64_100), Some(0));
         assert_eq!(inside(map, 70_003), Some(103));
         assert_eq!(inside(map, 0), None);
+        assert!(is_mapped(map, 0) && is_mapped(map, 109));
+        assert!(![1, 99, 110, u32::MAX].iter().any(|id| is_mapped(map, *id)));
     }
 }
