@@ -18,7 +18,6 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rustix::{fs::Gid, fs::Uid};
 
 use crate::files::{io_error, off_thread};
-use crate::sandbox::is_mapped;
 
 /// Exit status when the user cannot be taken on, as `docker exec` and `env` have it.
 const REFUSED: u8 = 126;
@@ -172,6 +171,19 @@ impl Identity {
     }
 }
 
+/// Whether a user namespace with this map has an id inside.
+fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (Some(Ok(inner)), _, Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        id.checked_sub(inner).is_some_and(|offset| offset < count)
+    })
+}
+
 /// Rows of a file of that many fields; what is malformed is skipped, as libc does.
 fn rows<const FIELDS: usize>(text: &str) -> impl Iterator<Item = [&str; FIELDS]> {
     text.lines().filter_map(|line| line.split(':').collect::<Vec<_>>().try_into().ok())
@@ -220,5 +232,24 @@ mod tests {
         for nobody in ["ghost", "", "app:ghost", "bad", "-1", "99999999999"] {
             assert!(find(nobody).is_err(), "{nobody}");
         }
+    }
+
+    #[test]
+    fn ids_inside_of_a_map_are_there() {
+        let map = "         0      64100          1\n       100      70000        10\n";
+        assert!(is_mapped(map, 0) && is_mapped(map, 109));
+        assert!(![1, 99, 110, u32::MAX].iter().any(|id| is_mapped(map, *id)));
+    }
+
+    #[test]
+    fn only_a_command_of_the_role_is_looked_at() {
+        let direct =
+            |words: &[&str]| Argv::Direct(words.iter().map(|it| (*it).to_owned()).collect());
+        for other in [Argv::Shell("as no-such-user".into()), direct(&["as", "no-such-user", "x"])] {
+            assert_eq!(check(&other), Ok(()));
+        }
+        let ghost = check(&direct(&["/proc/self/exe", "as", "no-such-user", "x"]));
+        assert_eq!(ghost.map_err(|error| error.code), Err(GuestCode::UnknownUser));
+        assert_eq!(check(&direct(&["/proc/self/exe", "as", "0", "x"])), Ok(()));
     }
 }

@@ -45,9 +45,7 @@ fn why_root_alone(plan: &Planned, support: Option<&CapabilitySupport>) -> String
     }
     match support {
         Some(CapabilitySupport::No { why }) => format!("a sandbox has root only: {why}"),
-        Some(CapabilitySupport::Yes) | None => {
-            "this sandbox was made when sandboxes had root only".to_owned()
-        }
+        Some(CapabilitySupport::Yes) | None => "this sandbox was made with root only".to_owned(),
     }
 }
 
@@ -83,4 +81,68 @@ pub(crate) fn as_user(
     };
     let become_it = [GUEST.to_owned(), "as".to_owned(), user];
     Ok(Argv::Direct(become_it.into_iter().chain(program).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_image::ImageDefaults;
+    use hivekeep_kernel::{SessionId, WorkspaceId, ports::AttachedVolume};
+
+    use super::*;
+    use crate::{name::WorkspaceName, records::WorkspaceSpec};
+
+    fn ledger(isolation: Isolation, change: impl Fn(&mut Planned)) -> Ledger {
+        let (id, image) = (WorkspaceId::new(), "i".to_owned());
+        let spec = WorkspaceSpec { image, isolation, vcpus: 1, memory_mb: 256, disk_gb: 1 };
+        let name = WorkspaceName::default_for(id);
+        let mut plan = Planned::new(id, name, SessionId::new(), spec).expect("randomness");
+        change(&mut plan);
+        let user = Some("app".to_owned());
+        let image = ImageDefaults { user, user_applies: true, ..ImageDefaults::default() };
+        Ledger { defaults: Some(image), ..Ledger::new(plan) }
+    }
+
+    fn runs_as(ledger: &Ledger, asked: Option<&str>) -> Result<Argv, String> {
+        let argv = Argv::Shell("id".to_owned());
+        as_user(ledger, asked.map(str::to_owned), argv).map_err(|error| error.code.into_owned())
+    }
+
+    fn become_it(user: &str) -> Result<Argv, String> {
+        let words = [GUEST, "as", user, "/bin/sh", "-c", "id"];
+        Ok(Argv::Direct(words.map(str::to_owned).to_vec()))
+    }
+
+    #[test]
+    fn who_has_users_takes_the_images_on() {
+        let several = |plan: &mut Planned| plan.several_users = true;
+        for ledger in [ledger(Isolation::Vm, |_| {}), ledger(Isolation::Sandbox, several)] {
+            let user = CommandUser::of(&ledger, None);
+            assert_eq!((user.name.as_str(), user.note), ("app", None));
+            assert_eq!(runs_as(&ledger, None), become_it("app"));
+            assert_eq!(runs_as(&ledger, Some("44:media")), become_it("44:media"));
+            assert_eq!(runs_as(&ledger, Some("root")), Ok(Argv::Shell("id".to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_sandbox_with_root_alone_says_why() {
+        let no = CapabilitySupport::no("ids are ada's");
+        let place = AttachedVolume {
+            volume: MountSource::Place("notes".to_owned()),
+            path: "/work".to_owned(),
+            read_only: false,
+        };
+        let beside = |plan: &mut Planned| plan.volumes = vec![place.clone()];
+        for (ledger, support, why) in [
+            // As earlier versions recorded it.
+            (ledger(Isolation::Sandbox, |_| {}), CapabilitySupport::Yes, "made with root only"),
+            (ledger(Isolation::Sandbox, |_| {}), no, "ids are ada's"),
+            (ledger(Isolation::Sandbox, beside), CapabilitySupport::Yes, "folder of the host"),
+        ] {
+            let CommandUser { name, note } = CommandUser::of(&ledger, Some(&support));
+            assert!(name == "root" && note.as_ref().is_some_and(|it| it.contains(why)), "{note:?}");
+            assert_eq!(runs_as(&ledger, None), Ok(Argv::Shell("id".to_owned())));
+            assert_eq!(runs_as(&ledger, Some("app")), Err("invalid_input".to_owned()));
+        }
+    }
 }

@@ -65,9 +65,8 @@ fn said(house: &House, user: Option<&str>, command: &str) -> String {
 
 fn what_is_its_own_and_what_is_not(house: &House) {
     let who = said(house, None, "id -u; id -G; echo $HOME $USER $PWD");
-    assert_eq!(who, "1000\n1001 44\n/home/app app /home/app\n");
-    let own =
-        "cat theirs; touch made /tmp/made; stat -c %u:%g theirs made /tmp/made /home/app /bin";
+    assert_eq!(who, "1000\n1001 44\n/srv/app app /srv/app\n");
+    let own = "cat theirs; touch made /tmp/made; stat -c %u:%g theirs made /tmp/made /srv/app /bin";
     let owners = "1000:1001\n1000:1001\n1000:1001\n1000:1001\n0:0\n";
     assert_eq!(said(house, None, own), format!("kept\n{owners}"));
     assert_eq!(said(house, None, "echo a > /dev/stdout; echo b > /dev/stderr"), "a\nb\n");
@@ -215,7 +214,7 @@ fn ids_of_the_host_are_the_sandboxes_own(house: &House) {
         });
         assert!(others.is_empty(), "{name} {range:?}: {others:?}");
         assert_eq!(fs::metadata(&overlay).expect("there").permissions().mode() & 0o7777, 0o700);
-        let upper = overlay.join("upper/home/app/made");
+        let upper = overlay.join("upper/srv/app/made");
         if *name == "one" {
             let made = fs::metadata(upper).expect("it is on the host");
             assert_eq!((made.uid(), made.gid()), (range.start + 1000, range.start + 1001));
@@ -268,7 +267,7 @@ fn pull(house: &House) {
     run("umoci", &["init", "--layout", layout]);
     run("umoci", &["new", "--image", &name]);
     run("umoci", &["raw", "add-layer", "--image", &name, layer.to_str().expect("text")]);
-    let config = ["config", "--image", &name, "--config.workingdir", "/home/app"];
+    let config = ["config", "--image", &name, "--config.workingdir", "/srv/app"];
     run("umoci", &[config.as_slice(), &["--config.user", "app"]].concat());
     let (pulled, said) = image(house, &["pull", &format!("oci:{name}"), "--name", "users"]);
     assert!(pulled, "{said}");
@@ -276,7 +275,7 @@ fn pull(house: &House) {
 
 fn layer(folder: &Path) -> PathBuf {
     let root = folder.join("rootfs");
-    for name in ["bin", "etc", "home/app", "lends", "root", "tmp"] {
+    for name in ["bin", "etc", "srv/app", "lends", "root", "tmp"] {
         fs::create_dir_all(root.join(name)).expect("made");
     }
     let busybox =
@@ -286,19 +285,19 @@ fn layer(folder: &Path) -> PathBuf {
     for applet in APPLETS.iter().chain(&["sh"]) {
         symlink("busybox", root.join("bin").join(applet)).expect("linked");
     }
-    let passwd = "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\n\
+    let passwd = "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/srv/app:/bin/sh\n\
                   media:x:44:44::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n";
     let files = [
         ("etc/passwd", passwd, 0o644, 0, 0),
         ("etc/group", "root:x:0:\napp:x:1001:\nmedia:x:44:app\n", 0o644, 0, 0),
         ("etc/secret", "secret\n", 0o600, 0, 0),
-        ("home/app/theirs", "kept\n", 0o600, 1000, 1001),
+        ("srv/app/theirs", "kept\n", 0o600, 1000, 1001),
     ];
     for (name, text, mode, uid, gid) in files {
         fs::write(root.join(name), text).expect("written");
         give(&root.join(name), mode, uid, gid);
     }
-    give(&root.join("home/app"), 0o750, 1000, 1001);
+    give(&root.join("srv/app"), 0o750, 1000, 1001);
     give(&root.join("root"), 0o700, 0, 0);
     give(&root.join("tmp"), 0o1777, 0, 0);
     give(&root.join("lends/su"), 0o4755, 0, 0);
