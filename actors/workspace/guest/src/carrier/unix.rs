@@ -62,3 +62,34 @@ impl GuestCarrier for Unix {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Whether a process of this user and PID namespace may speak.
+    async fn lets_in(listen: impl FnOnce(&Path, Vec<u32>) -> Unix) -> bool {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("socket");
+        let mut carrier = listen(&path, vec![rustix::process::getuid().as_raw()]);
+        let mut stream = UnixStream::connect(&path).expect("it listens");
+        let dropped = tokio::task::spawn_blocking(move || stream.read(&mut [0]));
+        tokio::select! {
+            accepted = carrier.accept() => accepted.is_ok(),
+            dropped = dropped => !matches!(dropped, Ok(Ok(0))),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_serves_nobody_of_its_own() {
+        let inherited = |path: &Path, uids| {
+            let listener = StdListener::bind(path).expect("bound");
+            Unix::inherited(listener.into(), uids).expect("a socket that listens")
+        };
+        assert!(!lets_in(inherited).await);
+        assert!(lets_in(|path, uids| Unix::bind(path, uids).expect("bound")).await);
+    }
+}

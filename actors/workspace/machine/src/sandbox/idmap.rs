@@ -162,9 +162,9 @@ extern "C" fn hold(held: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// Becomes the owner and makes a user namespace, with root's rights until then: whatever the host
-/// allows other users. The C library's `setuid` and its relatives would have
-/// the daemon's threads switch too. Returns the error's number, 0 for none.
+/// Becomes the owner and makes a user namespace, with root's rights until then, whatever the host
+/// allows other users. The C library's `setuid` and its relatives would have the daemon's threads
+/// switch too. Returns the error's number, 0 for none.
 fn make_as(owner: &Owner) -> libc::c_int {
     let Owner { user: MachineUser { uid, gid, .. }, limits } = owner;
     let failed = |result: libc::c_long| result < 0;
@@ -177,10 +177,11 @@ fn make_as(owner: &Owner) -> libc::c_int {
             return errno();
         }
     }
-    // SAFETY: takes no pointers that are followed, and changes this process alone.
+    // SAFETY: takes no pointers that are followed, and changes this process alone. Where the rights
+    // cannot be kept, the owner's own may do.
     let steps = unsafe {
-        failed(libc::syscall(libc::SYS_prctl, libc::PR_SET_SECUREBITS, KEEP_CAPABILITIES, 0, 0, 0))
-            || failed(libc::syscall(libc::SYS_setgroups, 0, null_mut::<u8>()))
+        libc::syscall(libc::SYS_prctl, libc::PR_SET_SECUREBITS, KEEP_CAPABILITIES, 0, 0, 0);
+        failed(libc::syscall(libc::SYS_setgroups, 0, null_mut::<u8>()))
             || failed(libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid))
             || failed(libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid))
             || failed(libc::syscall(libc::SYS_unshare, libc::CLONE_NEWUSER))
