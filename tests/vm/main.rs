@@ -95,6 +95,13 @@ mod sandbox {
         }
     }
 
+    #[test]
+    fn commands_run_as_the_user_of_the_image() {
+        if let Some(house) = volumes() {
+            crate::scenes::image::commands_of_a_sandbox_run_as_the_user_of_the_image(house);
+        }
+    }
+
     fn volumes() -> Option<House> {
         if !rustix::process::geteuid().is_root()
             || !std::path::Path::new("/dev/loop-control").exists()

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use hivekeep_kernel::{CallCx, Layer, ToolError, ports::VolumeWish};
+use hivekeep_kernel::{
+    CallCx, Layer, ToolError,
+    ports::{MountSource, VolumeWish},
+};
+use hivekeep_machine::Isolation;
 
 use crate::{codes, records::Planned, shared::Shared};
 
@@ -53,7 +57,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Takes a slot. When there is none, `evict` has a machine of the pool make room for somebody's.
+    /// Takes a slot, and what follows from it: the users of a sandbox. When there is none, `evict` has a machine of the pool make room for somebody's.
     ///
     /// # Errors
     /// `too_many_workspaces`.
@@ -65,6 +69,7 @@ impl Claims {
         loop {
             if let Some(slot) = self.shared.directory.take_slot(self.plan.id, most) {
                 self.plan.slot = slot;
+                self.plan.several_users = has_several_users(&self.shared, &self.plan)?;
                 return Ok(());
             }
             // A slot that became free may be taken by another call before this one looks.
@@ -88,6 +93,16 @@ impl Claims {
     pub(crate) fn unkeep(&mut self) {
         self.kept = false;
     }
+}
+
+/// Whether a sandbox that is made now has users besides root. A folder of the host has one owner, who is
+/// root there, so beside one everything is root's.
+fn has_several_users(shared: &Shared, plan: &Planned) -> Result<bool, ToolError> {
+    let beside_host = plan.volumes.iter().any(|it| matches!(it.volume, MountSource::Place(_)));
+    let isolation = plan.spec.isolation;
+    let driver = shared.driver(isolation)?;
+    let supports = driver.capabilities().several_users.is_yes();
+    Ok(isolation == Isolation::Sandbox && !beside_host && supports)
 }
 
 fn none_free(most: usize) -> ToolError {

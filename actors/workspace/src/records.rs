@@ -245,6 +245,10 @@ pub struct Planned {
     /// Set while it is the pool's and nobody's else: then `owner` is who operates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pooled>,
+    /// A sandbox that has users besides root. Those of earlier versions have root alone, as have those that
+    /// were made where more was not to be had, or beside a folder of the host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub several_users: bool,
     /// Volumes that it mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<AttachedVolume>,
@@ -277,6 +281,7 @@ impl Planned {
             network: NetworkWish::default(),
             recipe: None,
             pool: None,
+            several_users: false,
             volumes: Vec::new(),
         })
     }

@@ -55,7 +55,7 @@ pub(super) async fn inspect(
     let defaults = &pulled.defaults;
     let none = || "-".to_owned();
     let user = match &defaults.user {
-        Some(user) if defaults.user_applies => format!("{user} (in a sandbox: root)"),
+        Some(user) if defaults.user_applies => user.clone(),
         Some(user) => format!("{user} (recorded: commands run as root)"),
         None => none(),
     };

@@ -2,21 +2,29 @@
 //!
 //! `hivekeep-guest as USER[:GROUP] PROGRAM ...`: names and numbers as container images have them,
 //! looked up in this root's own `/etc/passwd` and `/etc/group`. A name that is not there is an
-//! error; a number need not be. The process has no thread besides this one.
+//! error; a number need not be. The process has no thread besides this one. The daemon looks before it
+//! starts the role, so that its caller is told by a code.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use hivekeep_protocol::{Argv, GuestCode, GuestError};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rustix::{fs::Gid, fs::Uid};
+
+use crate::files::{io_error, off_thread};
 
 /// Exit status when the user cannot be taken on, as `docker exec` and `env` have it.
 const REFUSED: u8 = 126;
 /// Exit status when the program is not there.
 const NOT_FOUND: u8 = 127;
+/// This program and its role, as the host starts commands with them.
+const ROLE: [&str; 2] = ["/proc/self/exe", "as"];
 const FILE_BYTES: u64 = 4 << 20;
 
 /// Whom a program runs as.
@@ -37,7 +45,8 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let user = user.to_string_lossy();
     let become_it = || -> Result<Identity, String> {
-        let identity = Identity::find(&user, &read("/etc/passwd")?, &read("/etc/group")?)?;
+        let identity = Identity::of(&user)?;
+        give_streams(&identity);
         identity.take_on().map_err(|error| format!("becoming user {user}: {error}"))?;
         Ok(identity)
     };
@@ -63,7 +72,61 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(if missing { NOT_FOUND } else { REFUSED })
 }
 
+/// Refuses a command that is to run as a user whom there is not. Blocks for some small files.
+///
+/// # Errors
+/// `UnknownUser`.
+pub fn check(argv: &Argv) -> Result<(), GuestError> {
+    let Argv::Direct(words) = argv else { return Ok(()) };
+    let [program, role, user, ..] = words.as_slice() else { return Ok(()) };
+    if [program.as_str(), role.as_str()] != ROLE {
+        return Ok(());
+    }
+    let refused = |why| GuestError::new(GuestCode::UnknownUser, why);
+    let identity = Identity::of(user).map_err(refused)?;
+    for (map, id) in [("uid_map", identity.uid), ("gid_map", identity.gid)] {
+        let map = std::fs::read_to_string(format!("/proc/self/{map}"));
+        if !is_mapped(&map.map_err(|error| io_error(&error, "/proc/self"))?, id) {
+            return Err(refused(format!("id {id} of user {user} is none of this machine's")));
+        }
+    }
+    Ok(())
+}
+
+/// [`check`], off the daemon's thread.
+///
+/// # Errors
+/// As [`check`].
+pub async fn checked(argv: &Argv) -> Result<(), GuestError> {
+    if !matches!(argv, Argv::Direct(words) if words.iter().take(2).eq(&ROLE)) {
+        return Ok(());
+    }
+    let argv = argv.clone();
+    off_thread(move || check(&argv)).await
+}
+
+/// Gives pipes and terminals among the standard streams to the user, who could not open them by their
+/// names (`/dev/stdout`) otherwise. One that cannot be given is usable all the same.
+fn give_streams(identity: &Identity) {
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    let streams = [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()]
+        .map(|stream: BorrowedFd<'_>| stream.try_clone_to_owned());
+    for stream in streams.into_iter().flatten() {
+        let is_pipe = rustix::fs::fstat(&stream)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+        if is_pipe {
+            let _ = rustix::fs::fchown(&stream, Some(uid), Some(gid));
+        } else if rustix::termios::isatty(&stream) {
+            let _ = rustix::fs::fchown(&stream, Some(uid), None);
+        }
+    }
+}
+
 impl Identity {
+    fn of(user: &str) -> Result<Self, String> {
+        Self::find(user, &read("/etc/passwd")?, &read("/etc/group")?)
+    }
+
     fn find(user: &str, passwd: &str, group: &str) -> Result<Self, String> {
         let (user, asked_group) = match user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -72,7 +135,7 @@ impl Identity {
         let known = rows::<7>(passwd).find(|row| row[0] == user);
         let by_number = || rows::<7>(passwd).find(|row| row[2] == user);
         let known = known.or_else(by_number);
-        let no_user = || format!("the image's user {user:?} is not in /etc/passwd");
+        let no_user = || format!("user {user:.80?} is not in /etc/passwd");
         let uid = known.map_or(user, |row| row[2]).parse().map_err(|_| no_user())?;
         let own_gid = known.map_or(Ok(0), |row| row[3].parse()).map_err(|_| no_user())?;
         let name = known.map_or(user, |row| row[0]);
@@ -80,7 +143,7 @@ impl Identity {
             None => own_gid,
             Some(asked) => {
                 let row = rows::<4>(group).find(|row| row[0] == asked);
-                let no_group = |_| format!("the image's group {asked:?} is not in /etc/group");
+                let no_group = |_| format!("group {asked:.80?} is not in /etc/group");
                 row.map_or(asked, |row| row[2]).parse().map_err(no_group)?
             }
         };
@@ -108,6 +171,19 @@ impl Identity {
     }
 }
 
+/// Whether a user namespace with this map has an id inside.
+fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (Some(Ok(inner)), _, Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        id.checked_sub(inner).is_some_and(|offset| offset < count)
+    })
+}
+
 /// Rows of a file of that many fields; what is malformed is skipped, as libc does.
 fn rows<const FIELDS: usize>(text: &str) -> impl Iterator<Item = [&str; FIELDS]> {
     text.lines().filter_map(|line| line.split(':').collect::<Vec<_>>().try_into().ok())
@@ -116,7 +192,15 @@ fn rows<const FIELDS: usize>(text: &str) -> impl Iterator<Item = [&str; FIELDS]>
 /// A file of this root, or nothing where there is none.
 fn read(path: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
-    match File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes)) {
+    // Whatever stands there: a pipe is not waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let opened = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+    let read =
+        opened.map_err(std::io::Error::from).and_then(|file| match file.metadata()?.is_file() {
+            true => file.take(FILE_BYTES).read_to_end(&mut bytes),
+            false => Err(ErrorKind::InvalidData.into()),
+        });
+    match read {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(format!("{path}: {error}")),
         _ => Ok(String::from_utf8_lossy(&bytes).into_owned()),
     }
@@ -148,5 +232,24 @@ mod tests {
         for nobody in ["ghost", "", "app:ghost", "bad", "-1", "99999999999"] {
             assert!(find(nobody).is_err(), "{nobody}");
         }
+    }
+
+    #[test]
+    fn ids_inside_of_a_map_are_there() {
+        let map = "         0      64100          1\n       100      70000        10\n";
+        assert!(is_mapped(map, 0) && is_mapped(map, 109));
+        assert!(![1, 99, 110, u32::MAX].iter().any(|id| is_mapped(map, *id)));
+    }
+
+    #[test]
+    fn only_a_command_of_the_role_is_looked_at() {
+        let direct =
+            |words: &[&str]| Argv::Direct(words.iter().map(|it| (*it).to_owned()).collect());
+        for other in [Argv::Shell("as no-such-user".into()), direct(&["as", "no-such-user", "x"])] {
+            assert_eq!(check(&other), Ok(()));
+        }
+        let ghost = check(&direct(&["/proc/self/exe", "as", "no-such-user", "x"]));
+        assert_eq!(ghost.map_err(|error| error.code), Err(GuestCode::UnknownUser));
+        assert_eq!(check(&direct(&["/proc/self/exe", "as", "0", "x"])), Ok(()));
     }
 }

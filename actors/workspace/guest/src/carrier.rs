@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`vsock`] | a VM on a host with vhost-vsock | the host's CID |
 //! | [`virtio`] | a VM on any host | whoever holds QEMU's socket |
-//! | [`unix`] | a sandbox | processes of the allowed users |
+//! | [`unix`] | a sandbox | processes of the allowed users, outside of it |
 //!
 //! Whoever may speak still has to know the token.
 

@@ -14,6 +14,7 @@ use hivekeep_protocol::{Exit, GuestCode, GuestError, RunCommand, RunCommandReply
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::as_user;
 use crate::contain::{self, ProcessSet, RunningCommand};
 use crate::session::call::{RequestContext, cancelled};
 use crate::sys::spawn;
@@ -53,6 +54,7 @@ pub(crate) async fn beside<F: Future<Output = ()>>(
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(exec.timeout_ms).min(LONGEST);
     let agent = &cx.agent;
+    as_user::checked(&exec.argv).await?;
     let workdir = exec.workdir.as_deref();
     let PreparedCommand { program, script } =
         PreparedCommand::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;

@@ -10,8 +10,9 @@
 //! A driver starts it as an unprivileged user, with the socket as descriptor N:
 //!
 //! ```text
-//! bwrap --unshare-user --unshare-pid --unshare-net --unshare-ipc --unshare-uts
-//!   --unshare-cgroup-try --uid 0 --gid 0 --cap-add ALL --as-pid-1 --new-session
+//! bwrap --unshare-user --uid 0 --gid 0
+//!   --unshare-pid --unshare-net --unshare-ipc --unshare-uts
+//!   --unshare-cgroup-try --cap-add ALL --as-pid-1 --new-session
 //!   --hostname NAME --proc /proc --dev-bind /dev /dev --dir /newroot
 //!   --ro-bind LOWER /lower --bind DISK /disk --ro-bind GUEST /hivekeep-guest
 //!   /hivekeep-guest sandbox --lower /lower --upper /disk/upper --work /disk/work
@@ -19,6 +20,7 @@
 //!   --machine-id HEX --tag TEXT --console-fd N --tmpfs-mb N --rlimit NAME=N
 //!   [--volume DIR PATH]... [--no-set-id]
 //! ```
+//! Without the first line it is root of a user namespace that has other users too.
 //! `LOWER` should belong to that user as well: what belongs to a user whom the
 //! namespace does not know can be read there but not changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
 //! is the host's number for it; it is translated to what the sandbox's user

@@ -3,6 +3,7 @@
 
 pub mod cached;
 pub mod fork;
+pub mod fs_ids;
 pub mod heap;
 pub mod ioctl;
 pub mod kill;

@@ -38,6 +38,11 @@ hivekeep_kernel::codes! {
         cause: "It has ended, it has closed its standard input, or a call closed that.",
         next: "`process_output` shows what became of it; start another one to write to.",
     }
+    /// The workspace has no such user or group.
+    USER_UNKNOWN = "user_unknown" {
+        cause: "`/etc/passwd` or `/etc/group` of the workspace has no such name, or the number is beyond what a sandbox has, 65535.",
+        next: "Name a user that is there; `root` always is.",
+    }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {
         cause: "The message names the system's error.",

@@ -62,6 +62,7 @@ pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
         GuestCode::Unsupported => codes::GUEST_UNSUPPORTED,
         GuestCode::UnknownTask => codes::UNKNOWN_TASK,
         GuestCode::InputClosed => codes::INPUT_CLOSED,
+        GuestCode::UnknownUser => codes::USER_UNKNOWN,
     }
 }
 
@@ -76,6 +77,7 @@ fn guest_error(error: GuestError) -> ToolError {
         GuestCode::NoSpace => {
             known.next("free space in the workspace, or make one with a larger disk_gb")
         }
+        GuestCode::UnknownUser => known.next("`root` is in every image; see /etc/passwd in it"),
         GuestCode::NoMatch => {
             known.next("read the file and give old_string exactly as it stands there")
         }

@@ -30,8 +30,8 @@ hivekeep_kernel::codes! {
     }
     /// There is no user of its own for a sandbox.
     SANDBOX_USER_MISSING = "sandbox_user_missing" {
-        cause: "All subordinate users of the daemon's user are in use.",
-        next: "Give the daemon's user a larger range in `/etc/subuid`.",
+        cause: "All subordinate users of the daemon's user are in use, or the ids of a sandbox's users are somebody else's.",
+        next: "Give the daemon's user a larger range in `/etc/subuid`; for a daemon of root look at `workspace.driver.sandbox_first_id`.",
     }
     /// A machine's user cannot reach a folder that it needs.
     MACHINE_PATH_UNREACHABLE = "machine_path_unreachable" {

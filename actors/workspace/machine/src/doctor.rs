@@ -49,6 +49,7 @@ pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<HostCheck> {
         cgroups(cgroup_tag),
         landlock(),
         users(options),
+        users_within(options),
     ]
 }
 
@@ -164,6 +165,17 @@ fn users(options: &Options) -> HostCheck {
         (HostUser::Shared { why }, _) => Err(format!("all machines share one: {why}")),
     };
     HostCheck::new("users of machines", result, sandbox::USERS_REMEDY)
+}
+
+/// Checks the ids that sandboxes have for users besides root.
+fn users_within(options: &Options) -> HostCheck {
+    let found = sandbox::SandboxIds::find(options).map(|ids| {
+        let (count, first) = ids.ranges();
+        format!("each sandbox has 65536 ids, {count} of them, from {first} on")
+    });
+    let remedy = "commands of sandboxes run as root until the daemon is root and \
+        workspace.driver.sandbox_first_id begins ids that nobody has";
+    HostCheck::new("users in sandboxes", found, remedy)
 }
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ pub enum Error {
     /// The daemon's user has no subordinate user for a sandbox that needs one.
     #[error("the sandbox has no user: {0}")]
     NoSubordinate(String),
+    /// The host's ids for a sandbox with several users are not to be had.
+    #[error("the sandbox's users have no ids: {0}")]
+    NoIds(String),
     /// The unprivileged user of the machine may not enter a folder on the way to a path.
     #[error("user {uid} cannot reach {}: give {} the mode o+x", path.display(), folder.display())]
     Unreachable {

@@ -82,6 +82,7 @@ pub fn plan(workspace: &str, root: &Path) -> MachinePlan {
         carrier: CarrierKind::VirtioSerial,
         cid: None,
         nic: None,
+        several_users: false,
         volumes: Vec::new(),
     }
 }

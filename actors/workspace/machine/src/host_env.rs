@@ -13,7 +13,7 @@ use super::folders::{self, MachineFolders};
 use super::handle::{MachineHandle, ProcessId};
 use super::options::{MachineUser, Options};
 use super::process::{Pinned, Watcher};
-use super::sandbox::Subordinates;
+use super::sandbox::{SandboxIds, Subordinates};
 use super::trash::Trash;
 use super::{Error, LogsOnDiscard, MachinePlan, Memory, console, memory};
 
@@ -31,6 +31,8 @@ pub struct HostEnv {
     pub(super) trash: Trash,
     /// Users that an unprivileged daemon may give to sandboxes, or the reason why it has none.
     pub(super) subordinates: Result<Subordinates, String>,
+    /// Ids of the host for the users of sandboxes, or the reason why there are none.
+    pub(super) sandbox_ids: Result<SandboxIds, String>,
     /// Tasks beside a running machine, by workspace; behind a plain mutex never held across an
     /// await.
     beside: Arc<Mutex<HashMap<String, Beside>>>,
@@ -52,9 +54,10 @@ impl HostEnv {
     pub fn open(options: Options, run_root: &Path) -> Self {
         let cgroups = Cgroups::detect(&tag(run_root));
         let subordinates = Subordinates::find(options.machine_uid_count);
+        let sandbox_ids = SandboxIds::find(&options);
         let trash = Trash::of(subordinates.clone().ok());
         let (watcher, beside) = (Watcher::default(), Arc::default());
-        Self { options, cgroups, watcher, trash, subordinates, beside }
+        Self { options, cgroups, watcher, trash, subordinates, sandbox_ids, beside }
     }
 
     /// Removes the daemon's cgroup folders that hold no machine. Legal at the very end of a

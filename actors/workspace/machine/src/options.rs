@@ -77,6 +77,11 @@ pub struct Options {
     /// How many such users there are. A daemon that is not root gives its sandboxes as many of the
     /// range in `/etc/subuid`, where it has one.
     pub machine_uid_count: u32,
+    /// First of the ids of the host that sandboxes have for their users when the daemon is root:
+    /// 65536 that the files of volumes have, then 65536 for each machine number. The default is
+    /// what neither systemd, shadow nor sssd gives to anybody. 0: sandboxes have root alone. What a
+    /// sandbox and volumes hold is theirs by these numbers, so change it while there are none.
+    pub sandbox_first_id: u32,
     /// Memory that QEMU itself may use beside the guest's RAM.
     pub vm_memory_overhead_mb: u64,
     /// Processes and threads in one sandbox, by its cgroup and by RLIMIT_NPROC.
@@ -99,6 +104,7 @@ impl Default for Options {
             cgroup_required: false,
             machine_first_uid: 64100,
             machine_uid_count: 900,
+            sandbox_first_id: 0x7800_0000,
             // Twice the sum of 64 MiB of translated code and the usage of an idle QEMU 7.2.
             vm_memory_overhead_mb: 256,
             sandbox_max_processes: 2048,

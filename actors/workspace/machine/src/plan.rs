@@ -97,6 +97,9 @@ pub struct MachinePlan {
     pub cid: Option<u32>,
     /// Network card; a machine without one has nothing but loopback.
     pub nic: Option<Nic>,
+    /// True if a sandbox has users besides root. Its files are theirs by the ids that it began with, so
+    /// this must not change either.
+    pub several_users: bool,
     /// Volumes of the host that it mounts, at most [`MAX_VOLUMES`].
     pub volumes: Vec<VolumeMount>,
 }

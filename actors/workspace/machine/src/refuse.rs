@@ -31,6 +31,10 @@ impl From<Error> for ToolError {
                 codes::SANDBOX_USER_MISSING,
                 "give the daemon's user a larger range in /etc/subuid",
             ),
+            Error::NoIds(_) => (
+                codes::SANDBOX_USER_MISSING,
+                "set workspace.driver.sandbox_first_id to what it was, or to ids that nobody has",
+            ),
             Error::Unreachable { .. } => {
                 (codes::MACHINE_PATH_UNREACHABLE, "change the folder's mode as the message says")
             }

@@ -1,7 +1,7 @@
 //! Sandboxes by bubblewrap: namespaces on the host's kernel, native speed, weaker than a VM.
 //!
 //! Bubblewrap runs as an unprivileged user and makes user, pid, net, ipc, uts, mount and cgroup
-//! namespaces. In them the guest daemon, as process 1, mounts the overlay over the image's tree,
+//! namespaces; where the sandbox has users besides root, the user namespace is made before. In them the guest daemon, as process 1, mounts the overlay over the image's tree,
 //! confines itself and serves the inherited listening socket.
 //!
 //! The machine's process is that process 1: with it dies everything in its pid namespace.
@@ -11,8 +11,10 @@
 mod args;
 mod copies;
 mod idmap;
+mod ids;
 mod launch;
 mod layout;
+mod limits;
 mod subordinates;
 mod user;
 
@@ -30,6 +32,7 @@ use super::{
 };
 
 pub(super) use idmap::user_namespace;
+pub(super) use ids::SandboxIds;
 pub(super) use layout::Layout;
 pub(super) use subordinates::{REMEDY as USERS_REMEDY, Subordinates};
 
@@ -52,9 +55,11 @@ impl SandboxDriver {
         let guest = tools::find(&host_env.options.guest_path, GUEST_REMEDY)?;
         let mut cannot = vec![
             "limit disk: the overlay shares the host's file system".to_owned(),
-            "give files to users besides root: one user is mapped".to_owned(),
             "save memory: there is no machine to save".to_owned(),
         ];
+        if let Err(why) = &host_env.sandbox_ids {
+            cannot.push(format!("have users besides root: {why}"));
+        }
         if let Some((what, why)) = host_env.cgroups.missing() {
             cannot.push(format!("limit {what}: {why}"));
         }
@@ -73,9 +78,10 @@ impl SandboxDriver {
             ),
             own_kernel: CapabilitySupport::no("a sandbox runs on the host's kernel"),
             disk_limit: CapabilitySupport::no("a sandbox's files lie on the host's file system"),
-            several_users: CapabilitySupport::no(
-                "only root is mapped into the sandbox's user namespace",
-            ),
+            several_users: match &host_env.sandbox_ids {
+                Ok(_) => CapabilitySupport::Yes,
+                Err(why) => CapabilitySupport::no(why.clone()),
+            },
             volumes: match rustix::process::geteuid().is_root() {
                 true => CapabilitySupport::Yes,
                 false => CapabilitySupport::no("only root maps the ids of a mount"),

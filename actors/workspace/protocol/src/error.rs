@@ -51,6 +51,8 @@ pub enum GuestCode {
     UnknownTask,
     /// The process reads no input: it has ended, or its input is closed.
     InputClosed,
+    /// The machine has no user or group of that name or number.
+    UnknownUser,
 }
 
 impl GuestError {

@@ -26,6 +26,7 @@ fn plan() -> Planned {
         network: Default::default(),
         recipe: None,
         pool: None,
+        several_users: false,
         volumes: Vec::new(),
     }
 }

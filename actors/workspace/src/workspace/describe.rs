@@ -33,7 +33,9 @@ impl Workspace {
     ) -> Result<Reply<WorkspaceDetails>, ToolError> {
         let ledger = &self.ledger;
         let plan = ledger.plan.clone();
-        let CommandUser { name: user, note: user_note } = CommandUser::of(ledger);
+        let driver = self.handle.shared.driver(plan.spec.isolation).ok();
+        let support = driver.as_ref().map(|driver| &driver.capabilities().several_users);
+        let CommandUser { name: user, note: user_note } = CommandUser::of(ledger, support);
         let mut details = WorkspaceDetails {
             workspace_id: plan.id,
             name: plan.name.to_string(),

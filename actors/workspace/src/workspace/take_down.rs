@@ -201,6 +201,7 @@ pub(super) fn machine_plan(
         carrier,
         cid: Some(FIRST_CID + plan.slot),
         nic: None,
+        several_users: plan.several_users,
         volumes: Vec::new(),
     })
 }

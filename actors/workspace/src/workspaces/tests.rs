@@ -226,6 +226,7 @@ async fn no_actor(daemon_stops: bool) {
         network: Default::default(),
         recipe: None,
         pool: None,
+        several_users: false,
         volumes: Vec::new(),
     };
     // As a creation does up to the plan; then it ends.

@@ -16,10 +16,14 @@ use crate::session::StreamKind;
 pub struct Unix {
     listener: UnixListener,
     peer_uids: Vec<u32>,
+    /// Set in a sandbox: only what is not in its PID namespace. A user of the host looks like `nobody`
+    /// there, and so does the sandbox's own `nobody`.
+    from_outside: bool,
 }
 
 impl Unix {
-    /// Takes a socket that somebody else bound and listens on.
+    /// Takes a socket that somebody else bound and listens on, for processes outside of this PID
+    /// namespace.
     ///
     /// # Errors
     /// When the descriptor is no such socket. Must be called within the runtime.
@@ -27,7 +31,7 @@ impl Unix {
         let listener = StdListener::from(socket);
         listener.local_addr()?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener: UnixListener::from_std(listener)?, peer_uids })
+        Ok(Self { listener: UnixListener::from_std(listener)?, peer_uids, from_outside: true })
     }
 
     /// Binds `path`.
@@ -35,7 +39,7 @@ impl Unix {
     /// # Errors
     /// As bind(2). Must be called within the runtime.
     pub fn bind(path: &Path, peer_uids: Vec<u32>) -> io::Result<Self> {
-        Ok(Self { listener: UnixListener::bind(path)?, peer_uids })
+        Ok(Self { listener: UnixListener::bind(path)?, peer_uids, from_outside: false })
     }
 }
 
@@ -48,11 +52,44 @@ impl GuestCarrier for Unix {
     async fn accept(&mut self) -> io::Result<(Self::Reader, Self::Writer)> {
         loop {
             let (stream, _) = self.listener.accept().await?;
-            let uid = stream.peer_cred()?.uid();
-            if self.peer_uids.contains(&uid) {
+            let peer = stream.peer_cred()?;
+            // A process that has no id here is numbered 0.
+            let is_where = !self.from_outside || peer.pid() == Some(0);
+            if is_where && self.peer_uids.contains(&peer.uid()) {
                 return Ok(stream.into_split());
             }
-            crate::say!("unix: refused a process of user {uid}");
+            crate::say!("unix: refused process {:?} of user {}", peer.pid(), peer.uid());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Whether a process of this user and PID namespace may speak.
+    async fn lets_in(listen: impl FnOnce(&Path, Vec<u32>) -> Unix) -> bool {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("socket");
+        let mut carrier = listen(&path, vec![rustix::process::getuid().as_raw()]);
+        let mut stream = UnixStream::connect(&path).expect("it listens");
+        let dropped = tokio::task::spawn_blocking(move || stream.read(&mut [0]));
+        tokio::select! {
+            accepted = carrier.accept() => accepted.is_ok(),
+            dropped = dropped => !matches!(dropped, Ok(Ok(0))),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_serves_nobody_of_its_own() {
+        let inherited = |path: &Path, uids| {
+            let listener = StdListener::bind(path).expect("bound");
+            Unix::inherited(listener.into(), uids).expect("a socket that listens")
+        };
+        assert!(!lets_in(inherited).await);
+        assert!(lets_in(|path, uids| Unix::bind(path, uids).expect("bound")).await);
     }
 }

@@ -1,6 +1,10 @@
 //! Finding descendants where no cgroup does it.
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+
+use crate::sys::fs_ids;
 
 /// Deepest tree that is climbed.
 const MAX_DEPTH: usize = 1024;
@@ -37,12 +41,24 @@ pub fn descendants(ancestor: i32) -> Vec<i32> {
 /// of a command whose ancestor has gone. One that hides its environment is not found.
 pub fn bearing(variable: &[u8]) -> Vec<i32> {
     let bears = |pid: &i32| {
-        std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == variable))
+        environ(*pid).is_some_and(|all| all.split(|byte| *byte == 0).any(|one| one == variable))
     };
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(bears).collect()
+}
+
+/// Environment that a process was started with. In a sandbox root may not look into processes of other
+/// users, which takes a capability; they themselves may.
+fn environ(pid: i32) -> Option<Vec<u8>> {
+    let path = format!("/proc/{pid}/environ");
+    match std::fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?;
+            fs_ids::as_user(owner.uid(), owner.gid(), || std::fs::read(&path)).ok()
+        }
+        read => read.ok(),
+    }
 }
 
 /// Whether a living process descends from `ancestor`, which is a child-subreaper.

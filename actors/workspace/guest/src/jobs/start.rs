@@ -16,6 +16,7 @@ use rustix::process::{Pid, WaitOptions};
 use super::dir::{JobDir, JobSpec, ProcessTerms, TaskTerms, unix_ms};
 use super::folder::disk;
 use crate::agent::Agent;
+use crate::as_user;
 use crate::contain::raw;
 use crate::exec::command::PreparedCommand;
 use crate::files::temp::sync_parent;
@@ -75,6 +76,7 @@ pub(crate) fn attempt(
     // Refuses nonsense before anything is kept of it; the shim does it for real.
     let run_dir = &agent.settings.run_dir;
     drop(PreparedCommand::new(&start.argv, &start.env, start.workdir.as_deref(), run_dir)?);
+    as_user::check(&start.argv)?;
     let boot_id = agent.identity.boot_id.clone();
     let spec = JobSpec { start, boot_id, started_unix_ms: unix_ms(), task, process };
     let Some(lock) = record(job, &spec).map_err(|error| disk(&error))? else {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::Path;
 
+use super::limits::RLIMITS;
 use crate::plan::MachinePlan;
 
 /// Parameters of the command line besides the plan.
@@ -28,37 +29,21 @@ pub(super) struct Sandbox<'a> {
     pub(super) inotify_instances: Option<u32>,
 }
 
-/// Limits of setrlimit(2) besides that of processes. From Linux 5.14 on, the last three and the
-/// limit of processes are counted per user namespace, and so do not reduce those of other processes
-/// of the same user.
-const RLIMITS: [(&str, u64); 5] = [
-    // The value that commands have in a VM.
-    ("nofile", 65_536),
-    // No core files; and not 0, for which the kernel still runs the host's core handler.
-    ("core", 1),
-    // The kernel's own defaults.
-    ("memlock", 8 << 20),
-    ("msgqueue", 819_200),
-    // A small part of what the kernel gives a user of the host.
-    ("sigpending", 4096),
-];
-
-const NAMESPACES: [&str; 6] = [
-    "--unshare-user",
-    "--unshare-pid",
-    "--unshare-net",
-    "--unshare-ipc",
-    "--unshare-uts",
-    "--unshare-cgroup-try",
-];
+const NAMESPACES: [&str; 5] =
+    ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"];
 
 /// Builds the whole command line, without the program.
 pub(super) fn command_line(plan: &MachinePlan, sandbox: &Sandbox<'_>) -> Vec<OsString> {
-    let mut words: Vec<OsString> = NAMESPACES.iter().map(OsString::from).collect();
+    let mut words: Vec<OsString> = Vec::new();
     let mut add = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
         words.extend(more.iter().map(|word| word.as_ref().to_owned()));
     };
-    add(&[&"--uid", &"0", &"--gid", &"0", &"--hostname", &plan.hostname]);
+    // Bubblewrap maps one user. With several it is started as root of a namespace that has them.
+    if !plan.several_users {
+        add(&[&"--unshare-user", &"--uid", &"0", &"--gid", &"0"]);
+    }
+    NAMESPACES.iter().for_each(|word| add(&[word]));
+    add(&[&"--hostname", &plan.hostname]);
     // The guest daemon is process 1, may mount, and gives up what a contained root does not need.
     add(&[&"--as-pid-1", &"--new-session", &"--cap-add", &"ALL"]);
     add(&[&"--clearenv", &"--setenv", &"PATH", &"/usr/sbin:/usr/bin:/sbin:/bin"]);
@@ -139,6 +124,16 @@ mod tests {
             max_processes: 2048,
             inotify_instances: Some(32),
         }
+    }
+
+    #[test]
+    fn with_several_users_bubblewrap_makes_no_user_namespace() {
+        let mut plan = crate::fake::plan("ws_golden", Path::new("/r"));
+        let alone = command_line(&plan, &sandbox());
+        plan.several_users = true;
+        let several = command_line(&plan, &sandbox());
+        assert_eq!(alone[..5], ["--unshare-user", "--uid", "0", "--gid", "0"].map(OsString::from));
+        assert_eq!(alone[5..], several);
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! is left on the host when the sandbox ends, by whatever cause, and the modes of the daemon's own
 //! folders do not matter.
 //!
+//! Where the sandbox has several users, the map is that of its user namespace, and the process enters
+//! that once everything is mounted: see [`super::ids`].
+//!
 //! A volume is mounted with the same id map: what root wrote there is the machine user's, and what
 //! that writes is root's on the volume, so that machines with other users find it theirs too. A folder
 //! of the host is mounted with one from its owner.
@@ -48,7 +51,8 @@ struct MappedVolume {
     folder: CString,
     target: CString,
     read_only: bool,
-    /// Namespace that maps the owner of a folder of the host; a volume has the map of the tree.
+    /// Namespace that maps the owner of a folder of the host, or the users of a volume; without one
+    /// the volume has the map of the tree.
     map: Option<OwnedFd>,
 }
 
@@ -56,6 +60,8 @@ struct MappedVolume {
 enum Rights {
     /// An id map from root to the user that this namespace maps.
     Mapped(OwnedFd),
+    /// Map of a user namespace with several users, which is the sandbox's own too.
+    Several(OwnedFd),
     /// Ownership: the files are the user's.
     Own(Within),
 }
@@ -65,9 +71,10 @@ impl Layout {
     pub(super) fn new(tree: &Path, overlay: &Path, guest: &Path, user: &User) -> io::Result<Self> {
         let c_string =
             |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
-        let rights = match &user.within {
-            Some(within) => Rights::Own(within.clone()),
-            None => Rights::Mapped(user_namespace(user.host)?),
+        let rights = match (&user.within, &user.several) {
+            (Some(within), _) => Rights::Own(within.clone()),
+            (None, Some(ids)) => Rights::Several(ids.namespace(user.host)?),
+            (None, None) => Rights::Mapped(user_namespace(user.host)?),
         };
         let (tree, overlay, guest) = (c_string(tree)?, c_string(overlay)?, c_string(guest)?);
         Ok(Self { tree, overlay, guest, volumes: Vec::new(), rights })
@@ -78,12 +85,18 @@ impl Layout {
         if !volumes.is_empty() && matches!(self.rights, Rights::Own(_)) {
             return Err(io::Error::other("only root maps the ids of a volume"));
         }
+        let map = |volume: &VolumeMount| match (volume.owner, &user.several) {
+            // Root's alone: what other users would make there has no owner on the host.
+            (Some(of), _) => user_namespace_of(of, user.host).map(Some),
+            (None, Some(ids)) => ids.volume_namespace(user.host).map(Some),
+            (None, None) => Ok(None),
+        };
         let mapped = |(n, volume): (usize, &VolumeMount)| {
             Ok(MappedVolume {
                 folder: CString::new(volume.folder.as_os_str().as_bytes())?,
                 target: CString::new(format!("{VOLUMES}/{n}"))?,
                 read_only: volume.read_only,
-                map: volume.owner.map(|of| user_namespace_of(of, user.host)).transpose()?,
+                map: map(volume)?,
             })
         };
         self.volumes = volumes.iter().enumerate().map(mapped).collect::<io::Result<_>>()?;
@@ -94,8 +107,14 @@ impl Layout {
     pub(crate) fn id_within(&self) -> Option<u32> {
         match &self.rights {
             Rights::Own(within) => Some(within.id),
+            Rights::Several(_) => Some(0),
             Rights::Mapped(_) => None,
         }
+    }
+
+    /// True if the program is root of the user namespace that is entered, and makes none itself.
+    pub(crate) fn is_root_within(&self) -> bool {
+        matches!(self.rights, Rights::Several(_))
     }
 
     /// Mounts. Makes system calls on data made before the fork; takes no lock, allocates nothing.
@@ -137,6 +156,11 @@ impl Layout {
         move_mount(guest, c"/run/guest")?;
         match &self.rights {
             Rights::Mapped(_) => Ok(()),
+            // SAFETY: takes no pointers; the child has one thread.
+            Rights::Several(namespace) => {
+                done(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER).into() })
+                    .map(drop)
+            }
             Rights::Own(within) => give_overlay(within.id),
         }
     }
@@ -150,7 +174,7 @@ impl Layout {
         other: Option<&OwnedFd>,
     ) -> io::Result<libc::c_long> {
         let map = match &self.rights {
-            Rights::Mapped(map) => Some(other.unwrap_or(map).as_raw_fd()),
+            Rights::Mapped(map) | Rights::Several(map) => Some(other.unwrap_or(map).as_raw_fd()),
             Rights::Own(_) => None,
         };
         mounts::view(folder, read_only, map)
@@ -202,7 +226,7 @@ mod tests {
         fs::write(at("guest"), "g").unwrap();
         fs::write(at("tree").join("file"), "x").unwrap();
         let host = MachineUser { uid: 64_777, gid: 64_777, switch: true };
-        let user = User { host, within: None };
+        let user = User { host, within: None, several: None };
         let layout = Layout::new(&at("tree"), &at("overlay"), &at("guest"), &user).unwrap();
         let mut command = Command::new("sh");
         let script = "stat -c %u:%g /run/lower/file; echo y > /run/lower/file || echo refused; \

@@ -1,7 +1,17 @@
 //! Real bubblewrap runs. `TEST_HIVEKEEP_GUEST` names the static guest daemon; without it a shell
 //! script stands in for the tests that only need processes.
 
+macro_rules! or_skip {
+    ($bench:expr) => {
+        match $bench {
+            Ok(bench) => bench,
+            Err(why) => return eprintln!("SKIPPED: {why}"),
+        }
+    };
+}
+
 mod ordinary;
+mod several;
 
 use std::time::Duration;
 
@@ -63,15 +73,6 @@ async fn real_guest() -> Result<Bench, String> {
     let tree = store.resolve_tree(&image).await.map_err(|error| error.to_string())?;
     bench.plan.images.rootfs_tree = Some(tree);
     Ok(bench)
-}
-
-macro_rules! or_skip {
-    ($bench:expr) => {
-        match $bench {
-            Ok(bench) => bench,
-            Err(why) => return eprintln!("SKIPPED: {why}"),
-        }
-    };
 }
 
 async fn end(bench: &Bench) {

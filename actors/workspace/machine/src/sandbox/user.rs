@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use super::ids::SandboxIds;
 use super::overlay_dir;
 use super::subordinates::Within;
 use crate::host_env::HostEnv;
@@ -14,6 +15,8 @@ pub(super) struct User {
     pub(super) host: MachineUser,
     /// Form inside the namespace, where the user is a subordinate of the daemon's.
     pub(super) within: Option<Within>,
+    /// Set where the sandbox has users besides root, who is this one.
+    pub(super) several: Option<SandboxIds>,
 }
 
 /// Returns the machine's own user where the daemon may give it one: by number when it is root, else
@@ -22,8 +25,11 @@ pub(super) struct User {
 /// # Errors
 /// When its files are those of a user that the daemon has no longer.
 pub(super) fn of(host_env: &HostEnv, plan: &MachinePlan) -> Result<User, Error> {
+    if plan.several_users {
+        return with_others(host_env, plan);
+    }
     let own = host_env.options.machine_user(plan.slot)?;
-    let shared = User { host: own, within: None };
+    let shared = User { host: own, within: None, several: None };
     if own.switch {
         return Ok(shared);
     }
@@ -55,5 +61,20 @@ pub(super) fn of(host_env: &HostEnv, plan: &MachinePlan) -> Result<User, Error> 
         },
     };
     let within = subordinates.ok().and_then(|users| users.within(given));
-    Ok(User { host: given, within })
+    Ok(User { host: given, within, several: None })
+}
+
+/// Root of a sandbox that has other users too.
+fn with_others(host_env: &HostEnv, plan: &MachinePlan) -> Result<User, Error> {
+    let ids = host_env.sandbox_ids.clone().map_err(Error::NoIds)?;
+    let slot = plan.slot;
+    let root = ids.root(slot);
+    let root = root.ok_or_else(|| Error::NoIds(format!("slot {slot} is beyond the ranges")))?;
+    match std::fs::metadata(overlay_dir(plan)).map(|meta| meta.uid()) {
+        Ok(owner) if owner != root.uid => Err(Error::NoIds(format!(
+            "the sandbox's files are user {owner}'s, and its root is {} now",
+            root.uid
+        ))),
+        _ => Ok(User { host: root, within: None, several: Some(ids) }),
+    }
 }

@@ -34,7 +34,10 @@ impl Enclosure {
     /// True if the program is root of the user namespace that is entered, and needs what that
     /// may. Outside of it, it may nothing.
     pub(super) fn is_root_within(&self) -> bool {
-        matches!(self, Self::Export(_))
+        match self {
+            Self::Sandbox(layout) => layout.is_root_within(),
+            Self::Export(_) => true,
+        }
     }
 
     /// Variable of the environment by which the program is known later.

@@ -203,8 +203,7 @@ impl Starter {
             group.require()?;
         }
         let (link_fd, endpoint, mut helpers) = self.link(user, &mut newborn)?;
-        let options = &self.host_env.options;
-        let servers = volumes::start(options, plan, user, &group, &mut newborn)?;
+        let servers = volumes::start(&self.host_env, plan, user, &group, &mut newborn)?;
         helpers.extend(servers.iter().map(|server| server.process));
         let groups = self.groups()?;
         let mut inherited = Inherited::default();

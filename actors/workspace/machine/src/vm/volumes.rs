@@ -1,10 +1,11 @@
 //! Volumes of a virtual machine: virtio-fs over vhost-user, each served by a `virtiofsd`.
 //!
 //! A server sees one folder: a mount of the volume of its own, in which root's files are the
-//! machine's user's, read-only where the machine may only read. It runs as that user, as root of a
-//! user namespace that has no other; virtiofsd makes its own mount, PID and network namespaces in
+//! server's user's, read-only where the machine may only read. It runs as that user, as root of a user
+//! namespace: that of a sandbox with the machine's number, where sandboxes have users besides root, so
+//! that files of others are theirs too; else the machine's user, and no other is mapped. virtiofsd makes its own mount, PID and network namespaces in
 //! that one, takes the folder for its root and confines its system calls. So root of the guest is
-//! root of the volume, as it is in a sandbox, other users of the guest own nothing there, and what
+//! root of the volume, as it is in a sandbox, and what
 //! a guest can make of the server is a process without rights on the host.
 //!
 //! QEMU gets a connection, and nobody else can make one: the socket is removed at once. A server
@@ -21,7 +22,7 @@ pub(crate) use export::Export;
 
 use crate::cgroup::MachineCgroups;
 use crate::handle::ProcessId;
-use crate::host_env::Newborn;
+use crate::host_env::{HostEnv, Newborn};
 use crate::options::MachineUser;
 use crate::spawn::{self, Enclosure, Spawn};
 use crate::{CapabilitySupport, Error, MachinePlan, Options, sockets, tools};
@@ -48,7 +49,7 @@ pub(super) fn support(options: &Options) -> CapabilitySupport {
 
 /// Starts a server for each volume of a plan. `newborn` has those that run, also when one fails.
 pub(super) fn start(
-    options: &Options,
+    host_env: &HostEnv,
     plan: &MachinePlan,
     user: MachineUser,
     group: &MachineCgroups,
@@ -63,12 +64,15 @@ pub(super) fn start(
     if plan.volumes.iter().any(|volume| volume.owner.is_some()) {
         return Err(Error::BadPlan("folders of the host are for sandboxes alone".into()));
     }
-    let program = tools::find(&options.virtiofsd_path, REMEDY)?;
+    let ids = host_env.sandbox_ids.as_ref().ok();
+    let own = ids.and_then(|ids| Some((*ids, ids.root(plan.slot)?)));
+    let (ids, user) = own.map_or((None, user), |(ids, root)| (Some(ids), root));
+    let program = tools::find(&host_env.options.virtiofsd_path, REMEDY)?;
     let mut servers = Vec::with_capacity(plan.volumes.len());
     for volume in &plan.volumes {
         let path = plan.folders.volume_socket();
         let socket = sockets::bind(&path)?;
-        let export = Export::new(&volume.folder, volume.read_only, user, &plan.tag());
+        let export = Export::new(&volume.folder, volume.read_only, (user, ids), &plan.tag());
         let export = export.map_err(Error::io("map the ids of", &volume.folder))?;
         let process = Spawn {
             program: program.clone(),
@@ -111,6 +115,7 @@ pub(super) fn tag(n: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sandbox::SandboxIds;
     use rustix::process::{Pid, WaitOptions, waitpid};
     use std::fs;
     use std::os::unix::fs::MetadataExt;
@@ -118,10 +123,19 @@ mod tests {
     /// What a shell in the server's place says of it.
     fn said(folder: &Path, read_only: bool, out: &Path) -> String {
         let user = MachineUser { uid: 64_779, gid: 64_779, switch: true };
-        let export = Export::new(folder, read_only, user, "hivekeep:tag").unwrap();
+        said_by((user, None), folder, read_only, out)
+    }
+
+    fn said_by(
+        (user, ids): (MachineUser, Option<SandboxIds>),
+        folder: &Path,
+        read_only: bool,
+        out: &Path,
+    ) -> String {
+        let export = Export::new(folder, read_only, (user, ids), "hivekeep:tag").unwrap();
         let script = "id -u; stat -c %u:%g /run/volume/file; (echo x > /run/volume/made) \
             2>/dev/null && echo wrote; cat /etc/shadow 2>/dev/null || echo no rights; \
-            chown 1 /run/volume/file 2>/dev/null || echo one owner; echo $HIVEKEEP_MACHINE";
+            chown 1:2 /run/volume/file 2>/dev/null || echo one owner; echo $HIVEKEEP_MACHINE";
         let process = Spawn {
             program: "/bin/sh".into(),
             args: ["-c", script].map(OsString::from).to_vec(),
@@ -158,6 +172,13 @@ mod tests {
         let made = fs::metadata(folder.join("made")).unwrap();
         assert_eq!((made.uid(), made.gid()), (0, 0), "it is the next machine's too");
         assert!(!Path::new(export::FOLDER).exists(), "the mount is seen on the host");
+
+        let ids = SandboxIds::find(&Options::default()).expect("ids that nobody has");
+        let said = said_by((ids.root(0).unwrap(), Some(ids)), &folder, false, &out);
+        assert_eq!(said, "0\n0:0\nwrote\nno rights\nhivekeep:tag\n", "there are other owners");
+        let (given, first) = (fs::metadata(folder.join("file")).unwrap(), ids.ranges().1);
+        assert_eq!((given.uid(), given.gid()), (first + 1, first + 2), "but none of the host's");
+        assert_eq!(fs::metadata(folder.join("made")).unwrap().uid(), 0);
     }
 
     #[test]

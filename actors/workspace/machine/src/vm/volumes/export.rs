@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::mounts::{done, mount, move_mount, view};
 use crate::options::MachineUser;
-use crate::sandbox::user_namespace;
+use crate::sandbox::{SandboxIds, user_namespace};
 use crate::sweep::TAG_VARIABLE;
 
 /// Where the process finds the folder.
@@ -24,7 +24,10 @@ const MAX_OPEN_FILES: u64 = 1_000_000;
 pub(crate) struct Export {
     folder: CString,
     read_only: bool,
-    namespace: OwnedFd,
+    /// Map of the mount.
+    map: OwnedFd,
+    /// The process's own; without one it is that of the map.
+    namespace: Option<OwnedFd>,
     mark: OsString,
 }
 
@@ -32,17 +35,22 @@ impl Export {
     /// Id of the machine's user in the user namespace.
     pub(crate) const ID_WITHIN: u32 = 0;
 
-    /// Prepares the mount. Blocks for some system calls.
+    /// Prepares the mount. The user is alone, or the first of its ids. Blocks for some system calls.
     pub(super) fn new(
         folder: &Path,
         read_only: bool,
-        user: MachineUser,
+        (user, ids): (MachineUser, Option<SandboxIds>),
         tag: &str,
     ) -> io::Result<Self> {
+        let (map, namespace) = match ids {
+            None => (user_namespace(user)?, None),
+            Some(ids) => (ids.volume_namespace(user)?, Some(ids.servers_namespace(user)?)),
+        };
         Ok(Self {
             folder: CString::new(folder.as_os_str().as_bytes())?,
             read_only,
-            namespace: user_namespace(user)?,
+            map,
+            namespace,
             mark: format!("{TAG_VARIABLE}={tag}").into(),
         })
     }
@@ -61,7 +69,7 @@ impl Export {
         // SAFETY: takes no pointers; the child has one thread.
         done(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
         mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
-        let folder = view(&self.folder, self.read_only, Some(self.namespace.as_raw_fd()))?;
+        let folder = view(&self.folder, self.read_only, Some(self.map.as_raw_fd()))?;
         mount(Some(c"tmpfs"), c"/run", Some(c"tmpfs"), libc::MS_NOSUID | libc::MS_NODEV)?;
         // SAFETY: the paths are static C strings.
         unsafe {
@@ -69,8 +77,9 @@ impl Export {
             done(libc::mkdir(c"/run/volume".as_ptr(), 0o755).into())?;
         }
         move_mount(folder, c"/run/volume")?;
+        let namespace = self.namespace.as_ref().unwrap_or(&self.map).as_raw_fd();
         // SAFETY: takes no pointers; the child has one thread.
-        done(unsafe { libc::setns(self.namespace.as_raw_fd(), libc::CLONE_NEWUSER) }.into())?;
+        done(unsafe { libc::setns(namespace, libc::CLONE_NEWUSER) }.into())?;
         Ok(())
     }
 }
