@@ -111,9 +111,13 @@ const GROUPS: [(&[&str], Measure); 17] = [
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// Measure this figure only (may be given again); the pages in docs/ stay as they are
+    /// Measure this figure only (may be given again); the pages in docs/ stay as they are, unless there
+    /// is `--write`
     #[arg(long, value_name = "FIGURE", value_parser = FIGURES)]
     only: Vec<String>,
+    /// Put the measured figures into the pages in docs/, beside those that were measured before
+    #[arg(long, conflicts_with_all = ["quick", "dev", "no_build"])]
+    write: bool,
     /// A fifth of the rounds; the pages in docs/ stay as they are
     #[arg(long)]
     quick: bool,
@@ -151,10 +155,11 @@ impl Bench {
         println!("\n{}\n\n{}", host.line(), report::table(&figures));
         let missed: Vec<_> =
             figures.iter().filter(|figure| !figure.holds()).map(|figure| figure.name).collect();
-        if self.quick || self.dev || self.no_build || !self.only.is_empty() {
+        let part = !self.only.is_empty() && !self.write;
+        if self.quick || self.dev || self.no_build || part {
             println!("\nA part of the figures: docs/performance.* stay as they are.");
         } else if failed.is_empty() {
-            report::write(repo, &host, &figures)?;
+            report::write(repo, &host, &figures, &FIGURES)?;
             println!("\nwritten: docs/performance.md, docs/performance.json");
         }
         ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));

@@ -1,7 +1,5 @@
 //! A measured figure, its target, and the comparison of the two.
 
-use serde_json::{Value, json};
-
 /// Target of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
@@ -62,20 +60,6 @@ impl Figure {
                 format!("stated; afterwards within {margin} {} of before", self.unit)
             }
         }
-    }
-
-    /// An entry of `docs/performance.json`.
-    pub(super) fn json(&self, host: &str) -> Value {
-        json!({
-            "figure": self.name,
-            "unit": self.unit,
-            "value": round(self.value),
-            "baseline": self.baseline.map(round),
-            "ratio": self.ratio().map(round),
-            "target": self.target_text(),
-            "holds": self.holds(),
-            "host": host,
-        })
     }
 }
 

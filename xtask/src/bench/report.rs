@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Result;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use super::figure::{Figure, round};
 use super::host::Host;
@@ -44,28 +44,81 @@ fn text(value: f64) -> String {
     format!("{value}")
 }
 
-/// Writes `docs/performance.md` and `docs/performance.json`.
-pub(super) fn write(repo: &Repo, host: &Host, figures: &[Figure]) -> Result<()> {
-    let entries: Vec<Value> = figures.iter().map(|figure| figure.json(&host.line())).collect();
+/// Writes figures into `docs/performance.json`, in place of what was known of them, and the page anew
+/// from all. `order` lists every figure.
+pub(super) fn write(repo: &Repo, host: &Host, figures: &[Figure], order: &[&str]) -> Result<()> {
     let docs = repo.root.join("docs");
-    fs::write(docs.join("performance.json"), format!("{:#}\n", Value::Array(entries)))?;
-    fs::write(docs.join("performance.md"), page(host, figures))?;
+    let json = docs.join("performance.json");
+    let mut entries: Vec<Entry> = serde_json::from_str(&fs::read_to_string(&json)?)?;
+    let shell = &repo.shell;
+    let commit = xshell::cmd!(shell, "git log -1 --format=%cs:%h").quiet().read()?;
+    let measured = commit.replace(':', ", ");
+    entries.retain(|entry| !figures.iter().any(|figure| figure.name == entry.figure));
+    entries.extend(figures.iter().map(|figure| Entry::of(figure, host, &measured)));
+    entries.sort_by_key(|entry| order.iter().position(|name| *name == entry.figure));
+    fs::write(json, format!("{}\n", serde_json::to_string_pretty(&entries)?))?;
+    fs::write(docs.join("performance.md"), page(&host.kvm, &entries))?;
     Ok(())
 }
 
-fn page(host: &Host, figures: &[Figure]) -> String {
-    let mut page = String::from(include_str!("page_head.md"));
-    page.push_str(&format!("Host: {}. The daemon's doctor says: {}.\n\n", host.line(), host.kvm));
-    page.push_str(
-        "| figure | value | baseline | ratio | target | holds |\n|---|---|---|---|---|---|\n",
-    );
-    for figure in figures {
-        let [name, rest @ ..] = cells(figure);
-        page.push_str(&format!("| `{name}` | {} |\n", rest.join(" | ")));
+/// A figure as the pages keep it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    figure: String,
+    unit: String,
+    value: f64,
+    baseline: Option<f64>,
+    ratio: Option<f64>,
+    target: String,
+    holds: bool,
+    remark: String,
+    /// Date and name of the commit that was measured.
+    measured: String,
+    host: String,
+}
+
+impl Entry {
+    fn of(figure: &Figure, host: &Host, measured: &str) -> Self {
+        Self {
+            figure: figure.name.to_owned(),
+            unit: figure.unit.to_owned(),
+            value: round(figure.value),
+            baseline: figure.baseline.map(round),
+            ratio: figure.ratio().map(round),
+            target: figure.target_text(),
+            holds: figure.holds(),
+            remark: figure.remark.clone(),
+            measured: measured.to_owned(),
+            host: host.line(),
+        }
     }
+
+    fn row(&self) -> String {
+        let Self { figure, unit, value, baseline, ratio, target, holds, measured, .. } = self;
+        let baseline = baseline.map_or("-".to_owned(), |value| format!("{value} {unit}"));
+        let ratio = ratio.map_or("-".to_owned(), text);
+        let holds = if *holds { "yes" } else { "NO" };
+        format!(
+            "| `{figure}` | {value} {unit} | {baseline} | {ratio} | {target} | {holds} | {measured} |\n"
+        )
+    }
+}
+
+fn page(kvm: &str, entries: &[Entry]) -> String {
+    let mut page = String::from(include_str!("page_head.md"));
+    let mut hosts: Vec<&str> = entries.iter().map(|entry| entry.host.as_str()).collect();
+    hosts.dedup();
+    for host in hosts {
+        page.push_str(&format!("Host: {host}. "));
+    }
+    page.push_str(&format!("The daemon's doctor says: {kvm}.\n\n"));
+    page.push_str(
+        "| figure | value | baseline | ratio | target | holds | measured |\n|---|---|---|---|---|---|---|\n",
+    );
+    entries.iter().for_each(|entry| page.push_str(&entry.row()));
     page.push('\n');
-    for figure in figures.iter().filter(|figure| !figure.remark.is_empty()) {
-        page.push_str(&format!("- `{}`: {}.\n", figure.name, figure.remark));
+    for entry in entries.iter().filter(|entry| !entry.remark.is_empty()) {
+        page.push_str(&format!("- `{}`: {}.\n", entry.figure, entry.remark));
     }
     page.push('\n');
     page.push_str(include_str!("page_foot.md"));

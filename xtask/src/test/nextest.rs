@@ -31,7 +31,7 @@ pub(super) struct Scope<'a> {
 }
 
 /// How much each test does whose amount can be chosen.
-const NIGHTLY: [(&str, &str); 3] = [
+const NIGHTLY: [(&str, &str); 4] = [
     ("TEST_HIVEKEEP_POWER_CUTS", "200"),
     ("TEST_HIVEKEEP_FILE_CASES", "10000"),
     ("TEST_HIVEKEEP_AUDIT_CALLS", "100000"),
