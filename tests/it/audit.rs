@@ -18,6 +18,11 @@ fn calls(home: &Home, filter: &[&str]) -> Vec<Value> {
     listed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
+/// A home whose daemon keeps the log.
+fn home() -> Home {
+    Home::new().with("HIVEKEEP_AUDIT__ENABLED", "true")
+}
+
 fn request(id: u64) -> Value {
     let params = json!({ "name": "workspace_list", "arguments": {} });
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
@@ -28,7 +33,7 @@ fn no_acknowledged_call_is_missing_after_a_kill() {
     let wanted = std::env::var(CALLS_VARIABLE).ok().map(|text| text.parse().expect("a number"));
     let each = wanted.unwrap_or(CALLS) / 2;
     let home = Home::new();
-    let config = "[daemon]\nmessages_per_sec = 1000000\n[registry.rate]\nenabled = false\n\
+    let config = "[audit]\nenabled = true\n[daemon]\nmessages_per_sec = 1000000\n[registry.rate]\nenabled = false\n\
                   [registry.admission]\nin_flight = 64\nqueued = 2048\n";
     std::fs::write(home.path("config.toml"), config).expect("writes");
     let mut acknowledged = 0;
@@ -60,7 +65,7 @@ fn no_acknowledged_call_is_missing_after_a_kill() {
 
 #[test]
 fn an_entry_says_who_and_what_became_of_it_and_nothing_of_the_input() {
-    let home = Home::new();
+    let home = home();
     let mut daemon = home.daemon();
     let secret = "correct-horse-battery-staple";
     let mut wire = Wire::mcp(&home);
@@ -97,7 +102,7 @@ fn an_entry_says_who_and_what_became_of_it_and_nothing_of_the_input() {
 
 #[test]
 fn a_changed_log_fails_verification_and_says_where() {
-    let home = Home::new();
+    let home = home();
     let mut daemon = home.daemon();
     home.ok(&["call", "workspace_list"]);
     home.ok(&["stop"]);
@@ -114,7 +119,7 @@ fn a_changed_log_fails_verification_and_says_where() {
 
 #[test]
 fn nothing_is_done_that_cannot_be_recorded() {
-    let home = Home::new();
+    let home = home();
     let tails = home.path("run/audit");
     std::fs::create_dir_all(&tails).expect("made");
     for name in ["tail.a", "tail.b"] {
