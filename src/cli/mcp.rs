@@ -29,6 +29,9 @@ pub struct Args {
     /// The form in which tool names are listed; both forms can be called.
     #[arg(long, value_enum, default_value_t)]
     tool_names: ToolNames,
+    /// List output schemas too, for a client that checks results or makes code of them.
+    #[arg(long)]
+    output_schemas: bool,
     /// Go on with this session, and own its workspaces.
     #[arg(long, value_name = "SESSION")]
     resume: Option<SessionId>,
@@ -51,6 +54,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
     let terms = pump::Terms {
         toolset: args.toolset,
         tool_names: args.tool_names,
+        output_schemas: args.output_schemas,
         resume: args.resume,
         spawn: !args.no_spawn,
         start_patience: Duration::from_secs(args.start_secs),

@@ -7,7 +7,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
-    SessionsSeed, ToolView, host_room, registry,
+    SessionsSeed, host_room, registry,
 };
 use hivekeep_runtime::{Daemon, Mounted, Ports, introspection::Introspection, log::LogError};
 use hivekeep_store::{Journal, Recovered};
@@ -28,7 +28,9 @@ use super::{
 use crate::{
     backup,
     config::{Config, LoadedConfig},
-    doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http},
+    doors::{
+        DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http, usual_view,
+    },
     families,
 };
 
@@ -353,7 +355,7 @@ impl Tree {
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
-        let everything = Arc::new(ToolListing::of(&catalogue, &ToolView::default()));
+        let everything = Arc::new(ToolListing::of(&catalogue, &usual_view(&loaded.config)));
         Ok(Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,

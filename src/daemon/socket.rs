@@ -190,11 +190,13 @@ impl Guest {
                     tracing::debug!(%error, "a control connection broke");
                 }
             }
-            ClientHello::Mcp { toolset, tool_names, resume } => {
+            ClientHello::Mcp { toolset, tool_names, output_schemas, resume } => {
+                let usual = self.core.usual_view();
                 let view = ToolView {
                     toolsets: toolset,
                     names: mcp::name_style(tool_names),
-                    ..ToolView::default()
+                    output_schemas: output_schemas || usual.output_schemas,
+                    ..usual
                 };
                 self.enter_mcp(uid, view, resume).await;
             }

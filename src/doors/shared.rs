@@ -69,9 +69,14 @@ pub struct DaemonServices {
 }
 
 impl DaemonServices {
+    /// View of a client that asks for nothing of its own.
+    pub fn usual_view(&self) -> ToolView {
+        usual_view(&self.config)
+    }
+
     /// The tools of a view as MCP lists them.
     pub fn listing(&self, view: &ToolView) -> Arc<ToolListing> {
-        if *view == ToolView::default() {
+        if *view == self.usual_view() {
             return self.everything.clone();
         }
         Arc::new(ToolListing::of(&self.catalogue, view))
@@ -82,6 +87,11 @@ impl DaemonServices {
         self.connections.fetch_add(1, Relaxed);
         ConnectionCount(self.clone())
     }
+}
+
+/// View of a client that asks for nothing of its own, by the configuration.
+pub fn usual_view(config: &Config) -> ToolView {
+    ToolView { output_schemas: config.registry.listing.output_schemas, ..ToolView::default() }
 }
 
 /// See [`DaemonServices::connected`].

@@ -5,6 +5,7 @@ mod check;
 mod docs;
 mod listing;
 mod normalise;
+mod slim;
 mod view;
 
 use std::{collections::HashMap, sync::OnceLock};
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 pub use docs::docs;
 pub use hivekeep_runtime::schema_kinds::kind;
-pub use listing::mcp_listing;
+pub use listing::{mcp_listing, mcp_tool};
 pub use view::{NameStyle, ToolView};
 
 /// The reason why a set of tools is not a catalogue. Found at start, never by a caller.

@@ -28,13 +28,20 @@ pub struct ToolView {
     pub toolsets: Option<Vec<String>>,
     /// The form of names in listings.
     pub names: NameStyle,
+    /// True when listings have output schemas.
+    pub output_schemas: bool,
     /// The highest tier shown.
     pub tier: Tier,
 }
 
 impl Default for ToolView {
     fn default() -> Self {
-        Self { toolsets: None, names: NameStyle::AsDeclared, tier: Tier::User }
+        Self {
+            toolsets: None,
+            names: NameStyle::AsDeclared,
+            output_schemas: false,
+            tier: Tier::User,
+        }
     }
 }
 
