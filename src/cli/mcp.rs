@@ -21,9 +21,12 @@ use crate::doors::hello::ToolNames;
 Examples:
   hivekeep mcp
   hivekeep mcp --toolset execution,files --tool-names underscored
+  hivekeep mcp --toolset auto,web    # few tools at first, more when they are loaded
   hivekeep mcp --no-spawn            # under systemd: fail if the daemon is down")]
 pub struct Args {
-    /// Show only these families of tools (see `hivekeep tools`).
+    /// Show only these families of tools (see `hivekeep tools`). With `auto` all can be called, and few
+    /// are listed at first: enough for a day's work, those to find and load others, and the families
+    /// named beside it.
     #[arg(long, value_delimiter = ',', value_name = "FAMILY")]
     toolset: Option<Vec<String>>,
     /// The form in which tool names are listed; both forms can be called.

@@ -36,7 +36,7 @@ pub(super) fn run(args: Args) -> Result<(), CommandFailure> {
     }
     let toolsets = (!args.family.is_empty()).then_some(args.family);
     let view = ToolView { toolsets, output_schemas: true, ..ToolView::operator() };
-    view.check(&catalogue)?;
+    catalogue.check(&view)?;
     if let Some(name) = &args.tool {
         let entry = catalogue.find(name).ok_or_else(|| unknown(&catalogue, name))?;
         if args.json {

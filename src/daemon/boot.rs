@@ -3,7 +3,9 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    ActorRow, Census, Fault, Room, ToolError, entity::spawn_root, ports::LateTools,
+    ActorRow, Census, Fault, Room, ToolError,
+    entity::spawn_root,
+    ports::{LateTools, SessionToolsets},
 };
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
@@ -16,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
-    catalogue::catalogue,
+    catalogue::{self, catalogue},
     folders,
     introspection::SelfKnowledge,
     lock::{DaemonLock, LockError},
@@ -288,6 +290,8 @@ impl Tree {
         let catalogue = Arc::new(catalogue());
         let knowledge = SelfKnowledge::new(loaded.clone(), &catalogue);
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
+        daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
+        daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
@@ -355,7 +359,8 @@ impl Tree {
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
-        let everything = Arc::new(ToolListing::of(&catalogue, &usual_view(&loaded.config)));
+        let none = Default::default();
+        let everything = Arc::new(ToolListing::of(&catalogue, &usual_view(&loaded.config), &none));
         Ok(Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,

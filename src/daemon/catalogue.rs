@@ -1,6 +1,7 @@
 //! The catalogue: the tools of every family.
 
-use hivekeep_registry::Catalogue;
+use hivekeep_registry::{Catalogue, ToolView, mcp_tool};
+use hivekeep_runtime::tool_catalogue::{CataloguedTool, ToolCatalogue};
 
 use crate::families;
 
@@ -10,13 +11,24 @@ pub fn catalogue() -> Catalogue {
     Catalogue::new(families::tools()).expect("the declarations of the tools are sound")
 }
 
+/// The catalogue as families are given it.
+pub(super) fn listed(catalogue: &Catalogue) -> ToolCatalogue {
+    let whole = ToolView { output_schemas: true, ..ToolView::operator() };
+    let tool = |entry: &hivekeep_registry::ToolEntry| CataloguedTool {
+        info: entry.info,
+        tool: mcp_tool(entry, &whole),
+    };
+    ToolCatalogue(catalogue.entries().map(tool).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use hivekeep_kernel::{Layer, MessageId, codes};
-    use hivekeep_registry::{ToolView, mcp_listing, mcp_tool};
+    use hivekeep_registry::mcp_listing;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::doors::mcp::ToolListing;
 
     /// What only the schemas bound: of each field a value in range, and one that is not.
     #[test]
@@ -150,11 +162,9 @@ mod tests {
     #[test]
     fn the_catalogue_is_sound_and_mcp_can_list_it() {
         let catalogue = catalogue();
-        let listing = crate::doors::mcp::ToolListing::of(&catalogue, &ToolView::operator());
-        assert_eq!(
-            listing.digest(),
-            crate::doors::mcp::ToolListing::of(&catalogue, &ToolView::operator()).digest()
-        );
+        let none = Default::default();
+        let list = || ToolListing::of(&catalogue, &ToolView::operator(), &none);
+        assert_eq!(list().digest(), list().digest());
         assert!(catalogue.entries().count() > 0);
     }
 

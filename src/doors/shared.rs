@@ -1,6 +1,7 @@
 //! State of the daemon that every door needs.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
@@ -74,12 +75,12 @@ impl DaemonServices {
         usual_view(&self.config)
     }
 
-    /// The tools of a view as MCP lists them.
-    pub fn listing(&self, view: &ToolView) -> Arc<ToolListing> {
+    /// The tools of a view as MCP lists them to a session that has loaded these families.
+    pub fn listing(&self, view: &ToolView, loaded: &BTreeSet<String>) -> Arc<ToolListing> {
         if *view == self.usual_view() {
             return self.everything.clone();
         }
-        Arc::new(ToolListing::of(&self.catalogue, view))
+        Arc::new(ToolListing::of(&self.catalogue, view, loaded))
     }
 
     /// Counts a connection for as long as the guard lives.

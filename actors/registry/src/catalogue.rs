@@ -14,9 +14,9 @@ use hivekeep_kernel::{Addressing, ToolInfo};
 use serde_json::Value;
 
 pub use docs::docs;
+pub use hivekeep_kernel::view::{NameStyle, SmallListing, ToolView};
 pub use hivekeep_runtime::schema_kinds::kind;
 pub use listing::{mcp_listing, mcp_tool};
-pub use view::{NameStyle, ToolView};
 
 /// The reason why a set of tools is not a catalogue. Found at start, never by a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -147,6 +147,7 @@ impl Dispatcher {
         let order = route::Order {
             entry,
             door,
+            view,
             args,
             progress,
             cancel,

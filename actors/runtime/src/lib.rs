@@ -27,6 +27,7 @@ pub mod schema_kinds;
 #[cfg(feature = "test-util")]
 mod testing;
 mod tool_client;
+pub mod tool_catalogue;
 mod waiters;
 
 pub use daemon::{Daemon, Folders, Redact};

@@ -294,7 +294,9 @@ impl Down {
                 "hivekeep: the session is over; its workspaces can be taken over with workspace_adopt"
             );
         }
-        if welcome.tools != self.welcome.tools && handshake.is_some() {
+        // A new session has loaded nothing of what the client was told of.
+        let other = welcome.tools != self.welcome.tools || !welcome.resumed;
+        if other && handshake.is_some() {
             let changed = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
             write(&self.output, changed).map_err(io)?;
         }

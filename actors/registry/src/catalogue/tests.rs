@@ -189,9 +189,9 @@ fn a_view_shows_its_families_its_tier_and_its_names() {
     let underscored = ToolView { names: NameStyle::Underscored, ..boxes.clone() };
     assert_eq!(names(&underscored), ["toy_look"]);
     assert_eq!(names(&ToolView { names: NameStyle::Dotted, ..boxes.clone() }), ["toy.look"]);
-    assert_eq!(boxes.check(&toys), Ok(()));
+    assert_eq!(toys.check(&boxes), Ok(()));
     let wrong = ToolView { toolsets: Some(vec!["cars".to_owned()]), ..ToolView::default() };
-    assert_eq!(wrong.check(&toys).expect_err("no cars").code, "unknown_toolset");
+    assert_eq!(toys.check(&wrong).expect_err("no cars").code, "unknown_toolset");
     assert_eq!(names(&wrong), [""; 0]);
 }
 
