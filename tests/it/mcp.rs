@@ -106,7 +106,8 @@ fn a_toolset_is_all_that_is_shown_and_called() {
     let all = home.json(&["tools", "--json"]);
     let some = home.json(&["tools", "--json", "--family", "execution"]);
     assert!(some.as_array().expect("tools").len() < all.as_array().expect("tools").len());
-    let mut wire = Wire::start(&home, &["--no-spawn", "--toolset", "execution"]);
+    let args = ["--no-spawn", "--output-schemas", "--toolset", "execution"];
+    let mut wire = Wire::start(&home, &args);
     wire.initialize();
     assert_eq!(wire.ask(1, "tools/list", json!({}))["result"]["tools"], some);
     let refused = wire.call(2, "workspace_list", json!({}));

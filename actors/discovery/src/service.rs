@@ -81,7 +81,7 @@ impl<'a> Visible<'a> {
         let toolsets: Vec<_> = self.toolsets().into_iter().map(|row| row.name).collect();
         let found = toolsets.iter().copied().find(|name| same_family(name, wanted));
         found.ok_or_else(|| {
-            ToolError::not_found(Layer::Actor, &codes::TOOLSET_NOT_FOUND, "toolset", wanted)
+            ToolError::not_found(Layer::Actor, codes::TOOLSET_NOT_FOUND, "toolset", wanted)
                 .next(format!("use one of: {}", toolsets.join(", ")))
                 .detail("toolsets", toolsets)
         })
@@ -158,7 +158,7 @@ impl Discovery {
             let near = self.index.nearest(&input.name).into_iter();
             let near = near.filter_map(|at| visible.tool(at)).take(SUGGESTED);
             let near: Vec<_> = near.map(|tool| visible.name(tool)).collect();
-            let code = &codes::TOOL_NOT_FOUND;
+            let code = codes::TOOL_NOT_FOUND;
             let error = ToolError::not_found(Layer::Actor, code, "tool", &input.name);
             return Err(error.detail("nearest", near));
         };

@@ -56,7 +56,7 @@ fn catalogue() -> ToolCatalogue {
     let template = DiscoveryFamily::tools()[0];
     let others = OTHERS.into_iter().map(|(name, family, title, description, parameter)| {
         let tier = if family == "operators" { Tier::Operator } else { Tier::User };
-        let spec = ToolSpec { name, family, title, tier, ..template.spec.clone() };
+        let spec = ToolSpec { name, family, title, tier, ..template.spec };
         let info = ToolInfo { spec, input: template.input, output: template.output };
         let properties = json!({ parameter: { "type": "string", "description": "It." } });
         let tool = json!({
@@ -173,14 +173,14 @@ async fn a_caller_finds_what_it_may_call_and_nothing_else() {
         let input = json!({ "name": name });
         let refused = stage.ask::<ToolDescribe, _, _>(Discovery::describe, input).await;
         let refused = refused.expect_err("it may not be called, or is none");
-        assert!(refused.is(&codes::TOOL_NOT_FOUND), "{refused:?}");
+        assert!(refused.is(codes::TOOL_NOT_FOUND), "{refused:?}");
         assert!(!refused.details["nearest"].to_string().contains("daemon"), "{refused:?}");
     }
     for toolset in ["operators", "execution", "none"] {
         let input = json!({ "toolsets": ["git", toolset] });
         let refused = stage.ask::<ToolsetLoad, _, _>(Discovery::load, input).await;
         let refused = refused.expect_err("it may not be loaded");
-        assert!(refused.is(&codes::TOOLSET_NOT_FOUND), "{refused:?}");
+        assert!(refused.is(codes::TOOLSET_NOT_FOUND), "{refused:?}");
         assert_eq!(refused.details["toolsets"], json!(["git"]));
     }
 }

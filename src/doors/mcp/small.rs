@@ -19,7 +19,7 @@ pub const AUTO: &str = "auto";
 
 /// What the listing begins with: commands, files, workspaces and their snapshots, and the tools to find
 /// and load all others. A test holds it at 24 KB.
-const DAY: [&str; 20] = [
+const DAY: [&str; 19] = [
     "aegis.tools.search",
     "tool_describe",
     "toolset_load",
@@ -37,7 +37,6 @@ const DAY: [&str; 20] = [
     "fs.grep",
     "fs.glob",
     "git_clone",
-    "git_commit",
     "snapshot",
     "workspace_fork",
 ];
@@ -94,7 +93,6 @@ impl McpHandler {
     pub(super) async fn listen_to_lists(&self, context: &SubscriptionContext) {
         let wanted = context.accepted().tools_list_changed == Some(true);
         let Some(mut loaded) = self.0.loaded.clone().filter(|_| wanted) else { return };
-        loaded.mark_unchanged();
         loop {
             let changed = tokio::select! {
                 () = context.cancelled() => return,
