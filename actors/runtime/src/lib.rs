@@ -26,8 +26,8 @@ pub mod saga;
 pub mod schema_kinds;
 #[cfg(feature = "test-util")]
 mod testing;
-mod tool_client;
 pub mod tool_catalogue;
+mod tool_client;
 mod waiters;
 
 pub use daemon::{Daemon, Folders, Redact};
