@@ -13,4 +13,4 @@ pub mod rate;
 pub mod seats;
 mod shared;
 
-pub use shared::{ConnectionCount, DaemonServices, StopOrder};
+pub use shared::{ConnectionCount, DaemonServices, StopOrder, usual_view};

@@ -39,6 +39,8 @@ macro_rules! families {
             script: hivekeep_script::ScriptFamily,
             /// Repositories on volumes: which machines clone them, and how many a user may have.
             repository: hivekeep_repository::RepositoryFamily,
+            /// Discovery: tools about tools.
+            discovery: hivekeep_discovery::DiscoveryFamily,
             /// The web: what sessions fetch from it through this host, and who answers searches.
             web: hivekeep_web::WebFamily,
         }

@@ -79,7 +79,8 @@ impl Stage {
             events: journal.events(),
             policies: Vec::new(),
         })?;
-        let everything = Arc::new(ToolListing::of(&catalogue, &ToolView::default()));
+        let everything =
+            Arc::new(ToolListing::of(&catalogue, &ToolView::default(), &Default::default()));
         let core = Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,

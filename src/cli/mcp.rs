@@ -21,14 +21,20 @@ use crate::doors::hello::ToolNames;
 Examples:
   hivekeep mcp
   hivekeep mcp --toolset execution,files --tool-names underscored
+  hivekeep mcp --toolset auto,web    # few tools at first, more when they are loaded
   hivekeep mcp --no-spawn            # under systemd: fail if the daemon is down")]
 pub struct Args {
-    /// Show only these families of tools (see `hivekeep tools`).
+    /// Show only these families of tools (see `hivekeep tools`). With `auto` all can be called, and few
+    /// are listed at first: enough for a day's work, those to find and load others, and the families
+    /// named beside it.
     #[arg(long, value_delimiter = ',', value_name = "FAMILY")]
     toolset: Option<Vec<String>>,
     /// The form in which tool names are listed; both forms can be called.
     #[arg(long, value_enum, default_value_t)]
     tool_names: ToolNames,
+    /// List output schemas too, for a client that checks results or makes code of them.
+    #[arg(long)]
+    output_schemas: bool,
     /// Go on with this session, and own its workspaces.
     #[arg(long, value_name = "SESSION")]
     resume: Option<SessionId>,
@@ -51,6 +57,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
     let terms = pump::Terms {
         toolset: args.toolset,
         tool_names: args.tool_names,
+        output_schemas: args.output_schemas,
         resume: args.resume,
         spawn: !args.no_spawn,
         start_patience: Duration::from_secs(args.start_secs),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hivekeep_registry::{Catalogue, ToolView, docs, kind, mcp_listing};
+use hivekeep_registry::{Catalogue, ToolView, docs, kind, mcp_listing, mcp_tool};
 use serde_json::Value;
 
 use super::{CommandFailure, output};
@@ -14,7 +14,7 @@ Examples:
   hivekeep tools
   hivekeep tools --family execution
   hivekeep tools exec               # what it does and what it takes
-  hivekeep tools --json             # as MCP lists them")]
+  hivekeep tools --json             # as MCP lists them, with all schemas")]
 pub struct Args {
     /// Explain this tool.
     tool: Option<String>,
@@ -35,14 +35,12 @@ pub(super) fn run(args: Args) -> Result<(), CommandFailure> {
         return Ok(write_pages(&catalogue, folder)?);
     }
     let toolsets = (!args.family.is_empty()).then_some(args.family);
-    let view = ToolView { toolsets, ..ToolView::operator() };
-    view.check(&catalogue)?;
+    let view = ToolView { toolsets, output_schemas: true, ..ToolView::operator() };
+    catalogue.check(&view)?;
     if let Some(name) = &args.tool {
         let entry = catalogue.find(name).ok_or_else(|| unknown(&catalogue, name))?;
         if args.json {
-            let one = mcp_listing(&catalogue, &ToolView::operator());
-            let this = one.iter().find(|tool| tool["name"] == entry.name());
-            return Ok(output::json(&this)?);
+            return Ok(output::json(&mcp_tool(entry, &view))?);
         }
         return Ok(output::text(&explain(entry))?);
     }

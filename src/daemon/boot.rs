@@ -4,11 +4,13 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
-    ActorRow, Census, Fault, Room, ToolError, entity::spawn_root, ports::LateTools,
+    ActorRow, Census, Fault, Room, ToolError,
+    entity::spawn_root,
+    ports::{LateTools, SessionToolsets},
 };
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
-    SessionsSeed, ToolView, host_room, registry,
+    SessionsSeed, host_room, registry,
 };
 use hivekeep_runtime::{Daemon, Mounted, Ports, introspection::Introspection, log::LogError};
 use hivekeep_store::{Journal, Recovered};
@@ -17,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
-    catalogue::catalogue,
+    catalogue::{self, catalogue},
     folders,
     introspection::SelfKnowledge,
     lock::{DaemonLock, LockError},
@@ -29,7 +31,9 @@ use super::{
 use crate::{
     backup,
     config::{Config, LoadedConfig},
-    doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http},
+    doors::{
+        DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http, usual_view,
+    },
     families,
 };
 
@@ -307,6 +311,8 @@ impl Tree {
         let catalogue = Arc::new(catalogue());
         let knowledge = SelfKnowledge::new(loaded.clone(), &catalogue);
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
+        daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
+        daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
@@ -376,7 +382,8 @@ impl Tree {
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
-        let everything = Arc::new(ToolListing::of(&catalogue, &ToolView::default()));
+        let none = Default::default();
+        let everything = Arc::new(ToolListing::of(&catalogue, &usual_view(&loaded.config), &none));
         Ok(Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,

@@ -1,6 +1,7 @@
 //! The catalogue: the tools of every family.
 
-use hivekeep_registry::Catalogue;
+use hivekeep_registry::{Catalogue, ToolView, mcp_tool};
+use hivekeep_runtime::tool_catalogue::{CataloguedTool, ToolCatalogue};
 
 use crate::families;
 
@@ -10,13 +11,24 @@ pub fn catalogue() -> Catalogue {
     Catalogue::new(families::tools()).expect("the declarations of the tools are sound")
 }
 
+/// The catalogue as families are given it.
+pub(super) fn listed(catalogue: &Catalogue) -> ToolCatalogue {
+    let whole = ToolView { output_schemas: true, ..ToolView::operator() };
+    let tool = |entry: &hivekeep_registry::ToolEntry| CataloguedTool {
+        info: entry.info,
+        tool: mcp_tool(entry, &whole),
+    };
+    ToolCatalogue(catalogue.entries().map(tool).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use hivekeep_kernel::{Layer, MessageId, codes};
-    use hivekeep_registry::ToolView;
+    use hivekeep_registry::mcp_listing;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::doors::mcp::ToolListing;
 
     /// What only the schemas bound: of each field a value in range, and one that is not.
     #[test]
@@ -150,11 +162,84 @@ mod tests {
     #[test]
     fn the_catalogue_is_sound_and_mcp_can_list_it() {
         let catalogue = catalogue();
-        let listing = crate::doors::mcp::ToolListing::of(&catalogue, &ToolView::operator());
-        assert_eq!(
-            listing.digest(),
-            crate::doors::mcp::ToolListing::of(&catalogue, &ToolView::operator()).digest()
-        );
+        let none = Default::default();
+        let list = || ToolListing::of(&catalogue, &ToolView::operator(), &none);
+        assert_eq!(list().digest(), list().digest());
         assert!(catalogue.entries().count() > 0);
+    }
+
+    /// Bytes of each listed tool, the largest first.
+    fn sizes(listing: &[Value]) -> Vec<(usize, &str)> {
+        let mut sizes: Vec<_> = listing
+            .iter()
+            .map(|tool| (tool.to_string().len(), tool["name"].as_str().expect("a name")))
+            .collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        sizes
+    }
+
+    /// What a model pays before it has done anything.
+    #[test]
+    fn a_listed_tool_costs_two_kilobytes_on_average_at_most() {
+        let listing = mcp_listing(&catalogue(), &ToolView::operator());
+        let sizes = sizes(&listing);
+        let all: usize = sizes.iter().map(|(bytes, _)| bytes).sum();
+        let largest = &sizes[..10];
+        let average = all / sizes.len();
+        assert!(average <= 2_048, "{all} bytes, {average} a tool; the largest: {largest:?}");
+        assert!(sizes[0].0 <= 6_144, "one tool is as large as five: {largest:?}");
+    }
+
+    /// What the listed schemas admit is what the whole ones do, but for the bounds of 32-bit numbers.
+    #[test]
+    fn listed_schemas_take_what_the_whole_ones_do() {
+        let view = ToolView { output_schemas: true, ..ToolView::operator() };
+        for entry in catalogue().entries() {
+            let listed = mcp_tool(entry, &view);
+            for (whole, slim) in [
+                (&entry.input_schema, &listed["inputSchema"]),
+                (&entry.output_schema, &listed["outputSchema"]),
+            ] {
+                assert_eq!(whole["required"], slim["required"], "{}", entry.name());
+                let values = values(whole);
+                let [whole_is, slim_is] = [whole, slim].map(|schema| {
+                    jsonschema::draft202012::new(schema).expect("every reference leads somewhere")
+                });
+                for name in whole["properties"].as_object().into_iter().flat_map(|all| all.keys()) {
+                    for value in &values {
+                        let args = json!({ name: value });
+                        let wrong = |schema: &jsonschema::Validator| {
+                            let errors = schema.iter_errors(&args);
+                            let at = format!("/{name}");
+                            errors.filter(|error| error.instance_path().as_str() == at).count() > 0
+                        };
+                        let [whole, slim] = [wrong(&whole_is), wrong(&slim_is)];
+                        assert_eq!(whole, slim, "{} {args}", entry.name());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A few of each kind, and all texts that a schema names.
+    fn values(schema: &Value) -> Vec<Value> {
+        fn named(schema: &Value, found: &mut Vec<Value>) {
+            match schema {
+                Value::Object(map) => {
+                    found.extend(map.get("const").cloned());
+                    found.extend(
+                        map.get("enum").and_then(Value::as_array).into_iter().flatten().cloned(),
+                    );
+                    map.values().for_each(|below| named(below, found));
+                }
+                Value::Array(list) => list.iter().for_each(|below| named(below, found)),
+                _ => {}
+            }
+        }
+        let kinds =
+            json!([null, true, -1, 0, 1, 70_000, 1.5, "", "x", [], ["x"], [1], {}, { "x": 1 }]);
+        let mut values = kinds.as_array().expect("a list").clone();
+        named(schema, &mut values);
+        values
     }
 }

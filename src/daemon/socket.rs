@@ -190,11 +190,15 @@ impl Guest {
                     tracing::debug!(%error, "a control connection broke");
                 }
             }
-            ClientHello::Mcp { toolset, tool_names, resume } => {
+            ClientHello::Mcp { toolset, tool_names, output_schemas, resume } => {
+                let usual = self.core.usual_view();
+                let (toolsets, listing) = mcp::small_listing(toolset);
                 let view = ToolView {
-                    toolsets: toolset,
+                    toolsets,
+                    listing,
                     names: mcp::name_style(tool_names),
-                    ..ToolView::default()
+                    output_schemas: output_schemas || usual.output_schemas,
+                    ..usual
                 };
                 self.enter_mcp(uid, view, resume).await;
             }
@@ -207,7 +211,7 @@ impl Guest {
         view: ToolView,
         resume: Option<hivekeep_kernel::SessionId>,
     ) {
-        if let Err(error) = view.check(&self.core.catalogue) {
+        if let Err(error) = self.core.catalogue.check(&view) {
             return self.refuse(error).await;
         }
         let Ok(_place) = self.rooms.mcp.clone().try_acquire_owned() else {
@@ -226,7 +230,7 @@ impl Guest {
         let (session, resumed) = (attachment.session, attachment.resumed);
         let patience = Duration::from_secs(self.core.config.daemon.handshake_timeout_secs);
         let handler = mcp::McpHandler::for_connection(self.core, Arc::new(view), attachment);
-        let mut welcome = welcome(handler.digest().to_owned());
+        let mut welcome = welcome(handler.digest());
         (welcome.session, welcome.resumed) = (Some(session), resumed);
         if tell(&mut self.writer, &HelloReply::Welcome(welcome)).await.is_err() {
             return;

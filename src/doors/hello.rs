@@ -16,6 +16,9 @@ pub enum ClientHello {
         /// The form in which tool names are listed.
         #[serde(default)]
         tool_names: ToolNames,
+        /// List output schemas, also where the configuration leaves them out.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        output_schemas: bool,
         /// The session to resume, if it is still there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resume: Option<SessionId>,
@@ -74,8 +77,12 @@ mod tests {
     #[test]
     fn a_short_hello_is_enough_and_an_unknown_field_is_refused() {
         let hello: ClientHello = serde_json::from_str(r#"{"door":"mcp"}"#).expect("reads");
-        let expected =
-            ClientHello::Mcp { toolset: None, tool_names: ToolNames::Declared, resume: None };
+        let expected = ClientHello::Mcp {
+            toolset: None,
+            tool_names: ToolNames::Declared,
+            output_schemas: false,
+            resume: None,
+        };
         assert_eq!(hello, expected);
         assert!(serde_json::from_str::<ClientHello>(r#"{"door":"mcp","tolset":["x"]}"#).is_err());
         assert!(serde_json::from_str::<ClientHello>(r#"{"door":"cellar"}"#).is_err());

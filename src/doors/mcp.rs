@@ -9,13 +9,18 @@ mod excerpt;
 mod listing;
 mod progress;
 mod receipts;
+mod small;
 #[cfg(test)]
 mod tests;
 mod watch;
 mod wire;
 
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock, OnceLock},
+};
 
+use arc_swap::ArcSwap;
 use hivekeep_kernel::{Door, Progress, RateClass, SessionId};
 use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
@@ -32,12 +37,14 @@ use rmcp::{
 };
 use tokio::{
     io::{AsyncBufRead, AsyncWrite},
-    sync::{OnceCell, Semaphore, SemaphorePermit},
+    sync::{OnceCell, Semaphore, SemaphorePermit, watch::Receiver},
 };
+use tokio_util::sync::DropGuard;
 
 pub use boxed::Boxed;
 pub use listing::ToolListing;
 pub use receipts::ReceiptTransport;
+pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
 
 use super::{DaemonServices, lines::LineReader, rate::RateBuckets};
@@ -88,13 +95,18 @@ pub struct McpHandler(Arc<Inside>);
 struct Inside {
     core: Arc<DaemonServices>,
     view: Arc<ToolView>,
-    listing: Arc<ToolListing>,
+    /// The list as it was asked for last; see [`McpHandler::listing`].
+    listing: ArcSwap<ToolListing>,
+    /// Families that the session has loaded, where the listing grows by them.
+    loaded: Option<Receiver<BTreeSet<String>>>,
     door: Door,
     origin: Origin,
     /// Receipts of answers that are on their way to the connection.
     receipts: Receipts,
     /// Documents that a client with a handshake hears of.
     hearing: OnceLock<watch::DocumentSubscriber>,
+    /// Ends the telling of changes of the list.
+    telling: OnceLock<DropGuard>,
 }
 
 /// Name of the lasting session of the HTTP door's bearer credential.
@@ -123,9 +135,16 @@ impl McpHandler {
     }
 
     fn new(core: Arc<DaemonServices>, view: Arc<ToolView>, door: Door, origin: Origin) -> Self {
-        let listing = core.listing(&view);
-        let (receipts, hearing) = (Receipts::default(), OnceLock::new());
-        Self(Arc::new(Inside { core, view, listing, door, origin, receipts, hearing }))
+        let loaded = match (&origin, &view.listing) {
+            (Origin::Connection(attachment), Some(_)) => Some(attachment.toolsets()),
+            _ => None,
+        };
+        let now = loaded.as_ref().map(|loaded| loaded.borrow().clone()).unwrap_or_default();
+        let listing = ArcSwap::new(core.listing(&view, &now));
+        let (receipts, hearing, telling) = (Receipts::default(), OnceLock::new(), OnceLock::new());
+        let inside =
+            Inside { core, view, listing, loaded, door, origin, receipts, hearing, telling };
+        Self(Arc::new(inside))
     }
 
     /// The connection's transport, which reads no more than its client reads of the answers, and
@@ -143,8 +162,8 @@ impl McpHandler {
     }
 
     /// Digest of the tools it lists.
-    pub fn digest(&self) -> &str {
-        self.0.listing.digest()
+    pub fn digest(&self) -> String {
+        self.listing().digest().to_owned()
     }
 
     /// Waits for a turn when the tool answers quickly and maybe largely: no more such answers are
@@ -232,8 +251,8 @@ impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         if let (Door::McpStdio, Some(tools)) = (self.0.door, &mut capabilities.tools) {
-            // The list changes when a daemon is replaced by a newer one under a
-            // living attachment, which only the pump of `hivekeep mcp` survives.
+            // The list changes when the session loads a toolset, and when a daemon is replaced by a
+            // newer one under a living attachment, which only the pump of `hivekeep mcp` survives.
             tools.list_changed = Some(true);
         }
         capabilities.resources = (!self.offered().is_empty()).then(documents::capability);
@@ -264,7 +283,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        let (tools, next) = self.0.listing.page(cursor.as_deref())?;
+        let (tools, next) = self.listing().page(cursor.as_deref())?;
         let mut result = ListToolsResult::with_all_items(tools);
         result.next_cursor = next;
         Ok(result)
@@ -272,7 +291,7 @@ impl ServerHandler for McpHandler {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let entry = self.0.core.catalogue.find(name)?;
-        self.0.listing.get(&self.0.view.name(entry.info)).cloned()
+        self.listing().get(&self.0.view.name(entry.info)).cloned()
     }
 
     fn call_tool(
@@ -316,6 +335,7 @@ impl ServerHandler for McpHandler {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         self.subscriber(&context.peer);
+        self.tell_lists(&context.peer);
     }
 
     async fn subscribe(
@@ -346,8 +366,7 @@ impl ServerHandler for McpHandler {
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::new();
-        // The tools do not change while this daemon lives; when another takes over, the
-        // subscription ends and its client asks for them again.
+        // When another daemon takes over, the subscription ends and its client asks for them again.
         accepted.tools_list_changed = (self.0.door == Door::McpStdio).then_some(true);
         let offered = self.offered();
         if !offered.is_empty() {
@@ -358,7 +377,8 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        Box::pin(watch::listen(self.offered(), &context)).await;
+        let documents = Box::pin(watch::listen(self.offered(), &context));
+        tokio::join!(documents, self.listen_to_lists(&context));
         Ok(())
     }
 }

@@ -23,7 +23,6 @@ use axum::{
     response::{IntoResponse, Response},
     serve::ListenerExt,
 };
-use hivekeep_registry::ToolView;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -151,7 +150,7 @@ fn service(
         .enforce_origin_validation()
         .with_max_request_body_bytes(max_body_mb * 1024 * 1024)
         .with_cancellation_token(end);
-    let (view, shared) = (Arc::new(ToolView::default()), Arc::new(OnceCell::new()));
+    let (view, shared) = (Arc::new(core.usual_view()), Arc::new(OnceCell::new()));
     let handler = move || Ok(McpHandler::for_http(core.clone(), view.clone(), shared.clone()));
     StreamableHttpService::new(handler, sessions, config)
 }

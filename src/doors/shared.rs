@@ -1,6 +1,7 @@
 //! State of the daemon that every door needs.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
@@ -69,12 +70,17 @@ pub struct DaemonServices {
 }
 
 impl DaemonServices {
-    /// The tools of a view as MCP lists them.
-    pub fn listing(&self, view: &ToolView) -> Arc<ToolListing> {
-        if *view == ToolView::default() {
+    /// View of a client that asks for nothing of its own.
+    pub fn usual_view(&self) -> ToolView {
+        usual_view(&self.config)
+    }
+
+    /// The tools of a view as MCP lists them to a session that has loaded these families.
+    pub fn listing(&self, view: &ToolView, loaded: &BTreeSet<String>) -> Arc<ToolListing> {
+        if *view == self.usual_view() {
             return self.everything.clone();
         }
-        Arc::new(ToolListing::of(&self.catalogue, view))
+        Arc::new(ToolListing::of(&self.catalogue, view, loaded))
     }
 
     /// Counts a connection for as long as the guard lives.
@@ -82,6 +88,11 @@ impl DaemonServices {
         self.connections.fetch_add(1, Relaxed);
         ConnectionCount(self.clone())
     }
+}
+
+/// View of a client that asks for nothing of its own, by the configuration.
+pub fn usual_view(config: &Config) -> ToolView {
+    ToolView { output_schemas: config.registry.listing.output_schemas, ..ToolView::default() }
 }
 
 /// See [`DaemonServices::connected`].

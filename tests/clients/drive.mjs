@@ -13,7 +13,7 @@ import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js"
 const [hivekeep, isolation] = process.argv.slice(2);
 const client = new Client({ name: "drive", version: "1" });
 await client.connect(
-  new StdioClientTransport({ command: hivekeep, args: ["mcp"], env: process.env }),
+  new StdioClientTransport({ command: hivekeep, args: ["mcp", "--output-schemas"], env: process.env }),
 );
 
 async function call(name, args = {}) {

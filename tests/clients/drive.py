@@ -92,7 +92,7 @@ class Driver:
 
 
 async def main(hivekeep, isolation, lifecycle):
-    server = StdioServerParameters(command=hivekeep, args=["mcp"], env=dict(os.environ))
+    server = StdioServerParameters(command=hivekeep, args=["mcp", "--output-schemas"], env=dict(os.environ))
     async with Client(server, mode=lifecycle) as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
         expect(TOOLS <= listed, f"not listed: {TOOLS - listed}")

@@ -18,6 +18,7 @@ mod power;
 mod pressure;
 mod resources;
 mod sessions;
+mod toolsets;
 mod unit;
 mod vault;
 mod wire;

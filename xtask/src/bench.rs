@@ -17,6 +17,7 @@ mod host;
 pub(crate) mod house;
 mod journal;
 pub(crate) mod kit;
+mod listing;
 mod machine;
 mod memory;
 mod oci;
@@ -39,7 +40,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 30] = [
+const FIGURES: [&str; 32] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "exec_true_p50",
@@ -70,6 +71,8 @@ const FIGURES: [&str; 30] = [
     "fs_day",
     "fs_day_workspace",
     "grep_tree",
+    "listing_bytes_auto",
+    "listing_bytes_all",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -77,7 +80,7 @@ const FIGURES: [&str; 30] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 17] = [
+const GROUPS: [(&[&str], Measure); 18] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (
         &[
@@ -107,6 +110,7 @@ const GROUPS: [(&[&str], Measure); 17] = [
     (&["volume_write"], volumes::measure),
     (&["fs_day", "fs_day_workspace"], day::measure),
     (&["grep_tree"], grep::measure),
+    (&["listing_bytes_auto", "listing_bytes_all"], listing::measure),
 ];
 
 #[derive(Args)]

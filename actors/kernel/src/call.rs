@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{CallId, Receipt, SessionId, ToolError, ports::Reservation};
+use crate::{CallId, Receipt, SessionId, ToolError, ports::Reservation, view::ToolView};
 
 /// How a client reached the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +34,8 @@ pub struct CallCx {
     pub tool: &'static str,
     /// Door that the call came through.
     pub door: Door,
+    /// What the caller may call.
+    pub view: Arc<ToolView>,
     /// End of the call: later than this the caller has been answered and nobody waits.
     pub deadline: Instant,
     /// Fires when the caller cancels or goes away, and at the deadline.

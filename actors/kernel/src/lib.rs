@@ -25,6 +25,7 @@ pub mod service;
 pub mod supervise;
 pub mod tool;
 pub mod user;
+pub mod view;
 pub mod workers;
 
 pub use call::{AdmissionPermit, CallCx, Door, Progress, ProgressUpdate};

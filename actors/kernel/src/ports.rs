@@ -11,6 +11,7 @@ mod reservation;
 mod scripts;
 mod tasks;
 mod tools;
+mod toolsets;
 mod vault;
 mod volume_files;
 mod volumes;
@@ -38,6 +39,7 @@ pub use tasks::{
     TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
 };
 pub use tools::{InternalCall, LateTools, Tools};
+pub use toolsets::SessionToolsets;
 pub use vault::Vault;
 pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};

@@ -5,6 +5,7 @@ mod check;
 mod docs;
 mod listing;
 mod normalise;
+mod slim;
 mod view;
 
 use std::{collections::HashMap, sync::OnceLock};
@@ -13,9 +14,9 @@ use hivekeep_kernel::{Addressing, ToolInfo};
 use serde_json::Value;
 
 pub use docs::docs;
+pub use hivekeep_kernel::view::{NameStyle, SmallListing, ToolView};
 pub use hivekeep_runtime::schema_kinds::kind;
-pub use listing::mcp_listing;
-pub use view::{NameStyle, ToolView};
+pub use listing::{mcp_listing, mcp_tool};
 
 /// The reason why a set of tools is not a catalogue. Found at start, never by a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -154,6 +154,7 @@ impl Dispatcher {
         let order = route::Order {
             entry,
             door,
+            view,
             args,
             progress,
             cancel,

@@ -31,7 +31,8 @@ pub mod test_util;
 mod tiers;
 
 pub use catalogue::{
-    Catalogue, CatalogueError, NameStyle, ToolEntry, ToolView, docs, kind, mcp_listing,
+    Catalogue, CatalogueError, NameStyle, SmallListing, ToolEntry, ToolView, docs, kind,
+    mcp_listing, mcp_tool,
 };
 pub use dispatch::{
     CallOutcome, CallRequest, DispatchParts, Dispatcher, Policy, Question, Redactor, Ruling,

@@ -41,6 +41,18 @@ pub struct Options {
     pub sessions: SessionOptions,
     /// Credentials in error texts.
     pub redaction: RedactionOptions,
+    /// What clients are shown of the tools.
+    pub listing: ListingOptions,
+}
+
+/// What clients are shown of the tools.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListingOptions {
+    /// List output schemas too: more than half of a listing, for clients that check results or make
+    /// code of them. `hivekeep mcp --output-schemas` has them for one client, and
+    /// `hivekeep tools --json` without a daemon.
+    pub output_schemas: bool,
 }
 
 /// Token buckets; each session has its own. A bucket holds `burst` tokens and
@@ -173,6 +185,7 @@ impl Default for Options {
             admission: AdmissionOptions::default(),
             sessions: SessionOptions::default(),
             redaction: RedactionOptions::default(),
+            listing: ListingOptions::default(),
         }
     }
 }

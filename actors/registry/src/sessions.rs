@@ -32,6 +32,7 @@ mod shared;
 mod state;
 mod summary;
 mod supervisor;
+mod toolsets;
 
 pub use attachment::{Attachment, OpenSession};
 pub use handle::{SessionsHandle, SessionsSeed};

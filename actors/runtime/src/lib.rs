@@ -26,6 +26,7 @@ pub mod saga;
 pub mod schema_kinds;
 #[cfg(feature = "test-util")]
 mod testing;
+pub mod tool_catalogue;
 mod tool_client;
 mod waiters;
 

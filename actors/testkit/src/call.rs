@@ -95,6 +95,7 @@ pub fn context(
         session,
         tool,
         door: Door::Internal,
+        view: Default::default(),
         deadline: Instant::now() + limit,
         cancel: CancellationToken::new(),
         progress,

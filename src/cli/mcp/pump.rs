@@ -41,6 +41,7 @@ const REPLAY_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) struct Terms {
     pub(super) toolset: Option<Vec<String>>,
     pub(super) tool_names: ToolNames,
+    pub(super) output_schemas: bool,
     pub(super) resume: Option<SessionId>,
     pub(super) spawn: bool,
     /// Time that a daemon may take to start.
@@ -84,7 +85,12 @@ pub(super) fn run(
 }
 
 fn hello(terms: &Terms, resume: Option<SessionId>) -> ClientHello {
-    ClientHello::Mcp { toolset: terms.toolset.clone(), tool_names: terms.tool_names, resume }
+    ClientHello::Mcp {
+        toolset: terms.toolset.clone(),
+        tool_names: terms.tool_names,
+        output_schemas: terms.output_schemas,
+        resume,
+    }
 }
 
 fn write(output: &Output, line: &[u8]) -> io::Result<()> {
@@ -288,7 +294,9 @@ impl Down {
                 "hivekeep: the session is over; its workspaces can be taken over with workspace_adopt"
             );
         }
-        if welcome.tools != self.welcome.tools && handshake.is_some() {
+        // A new session has loaded nothing of what the client was told of.
+        let other = welcome.tools != self.welcome.tools || !welcome.resumed;
+        if other && handshake.is_some() {
             let changed = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
             write(&self.output, changed).map_err(io)?;
         }

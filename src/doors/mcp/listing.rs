@@ -1,39 +1,50 @@
 //! The tools of a view as MCP lists them, made once and handed out in pages.
 
-use std::{collections::HashMap, hash::Hasher};
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::Hasher,
+};
 
-use hivekeep_registry::{Catalogue, ToolView, mcp_listing};
+use hivekeep_registry::{Catalogue, ToolView, mcp_tool};
 use rmcp::{ErrorData, model::Tool};
 
-/// Tools in one page. Today's all fit; the families to come will not.
-const PAGE: usize = 100;
+/// Tools in one page: all there are, for clients that ask for no second one.
+const PAGE: usize = 200;
 /// Prefix of a cursor; clients must not make sense of it.
 const CURSOR: &str = "from-";
 
 /// The list of one view.
 #[derive(Debug)]
 pub struct ToolListing {
+    /// Families that were loaded when it was made.
+    loaded: BTreeSet<String>,
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     digest: String,
 }
 
 impl ToolListing {
-    /// The list of a view.
-    pub fn of(catalogue: &Catalogue, view: &ToolView) -> Self {
-        let listed = mcp_listing(catalogue, view);
+    /// The list of a view in a session that has loaded these families.
+    pub fn of(catalogue: &Catalogue, view: &ToolView, loaded: &BTreeSet<String>) -> Self {
+        let listed = catalogue.visible(view).filter(|entry| view.lists(entry.info, loaded));
         // Not for security: it tells one build's list from another's.
         let mut hasher = std::hash::DefaultHasher::new();
         let tools: Vec<Tool> = listed
-            .into_iter()
-            .map(|tool| {
+            .map(|entry| {
+                let tool = mcp_tool(entry, view);
                 hasher.write(tool.to_string().as_bytes());
                 serde_json::from_value(tool).expect("the catalogue's listing is MCP's own shape")
             })
             .collect();
         let places =
             tools.iter().enumerate().map(|(at, tool)| (tool.name.to_string(), at)).collect();
-        Self { tools, places, digest: format!("{:016x}", hasher.finish()) }
+        let digest = format!("{:016x}", hasher.finish());
+        Self { loaded: loaded.clone(), tools, places, digest }
+    }
+
+    /// True when it is the list of a session that has loaded these families.
+    pub(super) fn is_of(&self, loaded: &BTreeSet<String>) -> bool {
+        self.loaded == *loaded
     }
 
     /// Another digest means another list.
@@ -68,6 +79,6 @@ impl ToolListing {
 
     #[cfg(test)]
     pub(super) fn of_tools(tools: Vec<Tool>) -> Self {
-        Self { tools, places: HashMap::new(), digest: String::new() }
+        Self { loaded: BTreeSet::new(), tools, places: HashMap::new(), digest: String::new() }
     }
 }

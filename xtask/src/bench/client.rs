@@ -57,7 +57,8 @@ impl StdioClient {
         Ok((took, result["structuredContent"].take()))
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> Result<Value> {
+    /// The result of a request.
+    pub(super) fn request(&mut self, method: &str, params: &Value) -> Result<Value> {
         Ok(self.timed_request(method, params)?.1)
     }
 

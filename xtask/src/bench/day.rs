@@ -174,7 +174,7 @@ fn check(kind: &str, answer: &Value, nth: usize, at: usize) -> Result<()> {
 }
 
 /// The package's server over a folder. It is installed where it is missing.
-fn server(kit: &BenchPrograms<'_>, folder: &Path) -> Result<Command> {
+pub(super) fn server(kit: &BenchPrograms<'_>, folder: &Path) -> Result<Command> {
     let at = kit.repo.target.join("tools/server-filesystem").join(SERVER.replace('/', "-"));
     let script = at.join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
     if !script.exists() {

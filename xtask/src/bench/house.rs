@@ -90,8 +90,14 @@ impl BenchDaemon {
 
     /// The client that is measured with, and has a session of its own.
     pub(crate) fn attach(&self) -> Result<StdioClient> {
-        StdioClient::start(self.mcp())
-            .with_context(|| format!("the daemon said: {}", self.stderr()))
+        self.attach_with(&[])
+    }
+
+    /// A client that attaches with more arguments.
+    pub(crate) fn attach_with(&self, args: &[&str]) -> Result<StdioClient> {
+        let mut command = self.mcp();
+        command.args(args);
+        StdioClient::start(command).with_context(|| format!("the daemon said: {}", self.stderr()))
     }
 
     /// A client that nothing is measured with.

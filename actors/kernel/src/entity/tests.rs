@@ -70,6 +70,7 @@ fn cx(wait: Duration) -> CallCx {
         session: SessionId::new(),
         tool: "do_it",
         door: Door::Internal,
+        view: Default::default(),
         deadline: Instant::now() + wait,
         cancel: Default::default(),
         progress: Default::default(),

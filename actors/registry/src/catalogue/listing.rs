@@ -3,25 +3,32 @@
 use hivekeep_kernel::{Effect, ToolSpec};
 use serde_json::{Value, json};
 
-use super::{Catalogue, ToolView};
+use super::{
+    Catalogue, ToolEntry, ToolView,
+    slim::{joined, slim},
+};
 
 /// The MCP tool objects of a view, in the order of declaration. One source for
 /// `tools/list`, `hivekeep tools --json` and the contract check.
 pub fn mcp_listing(catalogue: &Catalogue, view: &ToolView) -> Vec<Value> {
-    catalogue
-        .visible(view)
-        .map(|entry| {
-            let spec = &entry.info.spec;
-            json!({
-                "name": view.name(entry.info),
-                "title": spec.title,
-                "description": entry.description,
-                "inputSchema": entry.input_schema,
-                "outputSchema": entry.output_schema,
-                "annotations": annotations(spec),
-            })
-        })
-        .collect()
+    catalogue.visible(view).map(|entry| mcp_tool(entry, view)).collect()
+}
+
+/// One tool as MCP lists it. Without its output schema unless the view has output schemas: a result
+/// is structured either way, and a client holds it only against a schema that it was given.
+pub fn mcp_tool(entry: &ToolEntry, view: &ToolView) -> Value {
+    let spec = &entry.info.spec;
+    let mut tool = json!({
+        "name": view.name(entry.info),
+        "title": spec.title,
+        "description": joined(&entry.description),
+        "inputSchema": slim(&entry.input_schema),
+        "annotations": annotations(spec),
+    });
+    if view.output_schemas {
+        tool["outputSchema"] = slim(&entry.output_schema);
+    }
+    tool
 }
 
 fn annotations(spec: &ToolSpec) -> Value {

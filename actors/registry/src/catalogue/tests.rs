@@ -143,7 +143,8 @@ fn outputs_may_be_one_of_several_objects() {
 #[test]
 fn listed_tools_are_what_strict_clients_take() {
     let toys = toys();
-    let listing = mcp_listing(&toys, &ToolView::operator());
+    let view = ToolView { output_schemas: true, ..ToolView::operator() };
+    let listing = mcp_listing(&toys, &view);
     assert_eq!(listing.len(), toy_tools().len());
     for tool in &listing {
         for side in ["inputSchema", "outputSchema"] {
@@ -159,7 +160,9 @@ fn listed_tools_are_what_strict_clients_take() {
     let echo = listing.iter().find(|tool| tool["name"] == "toy_echo").expect("listed");
     assert_eq!(echo["inputSchema"]["additionalProperties"], false);
     assert_eq!(echo["inputSchema"]["required"], json!(["text"]));
-    assert_eq!(echo["inputSchema"]["properties"]["times"]["maximum"], u32::MAX);
+    assert!(echo["inputSchema"]["properties"]["times"].get("maximum").is_none(), "it says nothing");
+    let lean = mcp_listing(&toys, &ToolView::operator());
+    assert!(lean.iter().all(|tool| tool.get("outputSchema").is_none()), "not asked for");
     let hints = |name: &str| {
         let tool = listing.iter().find(|tool| tool["name"] == name).expect("listed");
         ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"]
@@ -186,9 +189,9 @@ fn a_view_shows_its_families_its_tier_and_its_names() {
     let underscored = ToolView { names: NameStyle::Underscored, ..boxes.clone() };
     assert_eq!(names(&underscored), ["toy_look"]);
     assert_eq!(names(&ToolView { names: NameStyle::Dotted, ..boxes.clone() }), ["toy.look"]);
-    assert_eq!(boxes.check(&toys), Ok(()));
+    assert_eq!(toys.check(&boxes), Ok(()));
     let wrong = ToolView { toolsets: Some(vec!["cars".to_owned()]), ..ToolView::default() };
-    assert_eq!(wrong.check(&toys).expect_err("no cars").code, "unknown_toolset");
+    assert_eq!(toys.check(&wrong).expect_err("no cars").code, "unknown_toolset");
     assert_eq!(names(&wrong), [""; 0]);
 }
 

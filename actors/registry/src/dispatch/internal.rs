@@ -4,6 +4,8 @@
 //! for that call paid. Quota is reserved by the actor, as always, out of what the call brings if it
 //! brings any.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use hivekeep_kernel::{
     Door, Receipt, ToolError,
@@ -42,7 +44,8 @@ impl Dispatcher {
         if let Value::Object(args) = &args {
             trail.input(args);
         }
-        let entry = resolve::pass(&inner.catalogue, &ToolView::default(), tool)?;
+        let view = Arc::<ToolView>::default();
+        let entry = resolve::pass(&inner.catalogue, &view, tool)?;
         trail.tool(entry);
         entry.check(&args)?;
         // A session that has ended is not kept from being tidied up after.
@@ -51,6 +54,7 @@ impl Dispatcher {
         let order = route::Order {
             entry,
             door: Door::Internal,
+            view,
             args,
             progress,
             cancel,

@@ -1,6 +1,6 @@
 //! A call's way into the target's mailbox, by way of the registry actor, and back.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder, SessionId,
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Inner, audit::Trail};
 use crate::{
-    ToolEntry, codes,
+    ToolEntry, ToolView, codes,
     registry::{Lane, Msg, RoutedCall, Serves},
     sessions::InFlight,
 };
@@ -27,6 +27,7 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 pub(super) struct Order<'a> {
     pub(super) entry: &'a ToolEntry,
     pub(super) door: Door,
+    pub(super) view: Arc<ToolView>,
     pub(super) args: Value,
     pub(super) progress: Progress,
     pub(super) cancel: CancellationToken,
@@ -50,7 +51,8 @@ pub(super) async fn pass(
     order: Order<'_>,
     trail: &mut Trail,
 ) -> Result<Value, ToolError> {
-    let Order { entry, door, args, progress, cancel, timeout, caller, receipt, reserved } = order;
+    let Order { entry, door, view, args, progress, cancel, timeout, caller, receipt, reserved } =
+        order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
     let spec = &entry.info.spec;
@@ -74,6 +76,7 @@ pub(super) async fn pass(
         session,
         tool: spec.name,
         door,
+        view,
         deadline,
         cancel: cancel.clone(),
         progress,

@@ -1,8 +1,9 @@
 //! A client's hold on a session.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{Door, SessionId};
+use tokio::sync::watch;
 
 use super::{SessionShared, User};
 
@@ -36,6 +37,11 @@ impl Attachment {
     pub(super) fn new(shared: Arc<SessionShared>, resumed: bool) -> Self {
         shared.attach();
         Self { session: shared.id, resumed, notice: None, shared }
+    }
+
+    /// Families that the session has loaded, now and as they change.
+    pub fn toolsets(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.shared.toolsets.subscribe()
     }
 
     /// Waits until the session is over, by whatever reason.

@@ -303,7 +303,7 @@ impl std::fmt::Debug for SessionsHandle {
     }
 }
 
-fn unknown(id: SessionId) -> ToolError {
+pub(super) fn unknown(id: SessionId) -> ToolError {
     ToolError::new(Layer::Session, codes::SESSION_UNKNOWN, format!("there is no session {id}"))
         .next("open a session first")
 }

@@ -1,5 +1,7 @@
 //! An event-sourced session: its records, in its stream `session/<id>`, and what they add up to.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{Door, SessionId, User};
 use hivekeep_runtime::log::{self, Log, Sourced};
@@ -23,6 +25,11 @@ pub(crate) enum Record {
         user: Option<User>,
         at: DateTime<Utc>,
     },
+    /// Families whose tools its clients are listed from now on.
+    ToolsetsLoaded {
+        toolsets: Vec<String>,
+        at: DateTime<Utc>,
+    },
     Ended {
         reason: EndReason,
         at: DateTime<Utc>,
@@ -34,6 +41,7 @@ pub(crate) enum Record {
 pub(crate) struct Recorded {
     pub(super) about: About,
     pub(super) user: User,
+    pub(super) toolsets: BTreeSet<String>,
     pub(super) ended: Option<(DateTime<Utc>, EndReason)>,
 }
 
@@ -55,14 +63,18 @@ impl Sourced for Recorded {
     fn begin(record: Record) -> Result<Self, Record> {
         let Record::Opened { door, client, name, user, at } = record else { return Err(record) };
         let about = About { door, client, name, opened_at: at };
-        Ok(Self { about, user: user.unwrap_or_else(|| before_users(door)), ended: None })
+        let user = user.unwrap_or_else(|| before_users(door));
+        Ok(Self { about, user, toolsets: BTreeSet::new(), ended: None })
     }
 
     /// A daemon that crashed between the record of an end and its acknowledgement may have written
     /// the end twice; the first is the one that counted.
     fn apply(&mut self, record: Record) -> Result<(), Record> {
-        let Record::Ended { reason, at } = record else { return Err(record) };
-        self.ended.get_or_insert((at, reason));
+        match record {
+            Record::ToolsetsLoaded { toolsets, .. } => self.toolsets.extend(toolsets),
+            Record::Ended { reason, at } => drop(self.ended.get_or_insert((at, reason))),
+            Record::Opened { .. } => return Err(record),
+        }
         Ok(())
     }
 }

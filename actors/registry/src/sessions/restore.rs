@@ -57,6 +57,7 @@ impl SessionsHandle {
                 (table.account(recorded.user), address(&table.census, parent, id));
             let session = SessionShared::new(id, recorded.about, account, options, address, log);
             session.tell_attached(false);
+            session.toolsets.send_replace(recorded.toolsets);
             // What it did is not written.
             session.mark_used();
             if let Some((at, reason)) = recorded.ended {

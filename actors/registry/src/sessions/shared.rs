@@ -1,6 +1,7 @@
 //! Shared state of a session, readable without asking its actor.
 
 use std::{
+    collections::BTreeSet,
     num::NonZeroU32,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
@@ -17,7 +18,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     Address, Door, SessionId, ToolError, mailbox::ActorUnavailable, ports::Standing,
 };
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -63,6 +64,8 @@ pub(crate) struct SessionShared {
     /// The session's actor; none once the session is over.
     address: ArcSwapOption<Address<session::Msg>>,
     pub(super) log: SessionLog,
+    /// Families that it has loaded.
+    pub(super) toolsets: watch::Sender<BTreeSet<String>>,
 }
 
 impl SessionShared {
@@ -92,6 +95,7 @@ impl SessionShared {
             ended: OnceLock::new(),
             address: ArcSwapOption::from_pointee(address),
             log,
+            toolsets: watch::Sender::default(),
         }
     }
 

@@ -38,6 +38,7 @@ impl TestVault {
             session: SessionId::new(),
             tool: "vault",
             door: Door::Internal,
+            view: Default::default(),
             deadline: Instant::now() + Duration::from_secs(60),
             cancel: CancellationToken::new(),
             progress: Progress::default(),

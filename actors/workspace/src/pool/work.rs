@@ -241,6 +241,7 @@ impl Work {
             session: self.session,
             tool: "internal",
             door: Door::Internal,
+            view: Default::default(),
             deadline: Instant::now() + patience,
             cancel: Default::default(),
             progress: Default::default(),

@@ -181,6 +181,7 @@ pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
         session: hivekeep_kernel::SessionId::new(),
         tool: "internal",
         door: hivekeep_kernel::Door::Internal,
+        view: Default::default(),
         deadline: tokio::time::Instant::now() + patience,
         cancel: Default::default(),
         progress: Default::default(),

@@ -1,8 +1,11 @@
 //! Tests of a session's life, from opening to forgetting.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use hivekeep_kernel::{Door, Resources, SessionId, ports::SessionQuotas as _};
+use hivekeep_kernel::{
+    Door, Resources, SessionId,
+    ports::{SessionQuotas as _, SessionToolsets as _},
+};
 use serde_json::json;
 
 use crate::{
@@ -74,6 +77,29 @@ async fn after_its_grace_it_ends_and_resuming_gives_a_new_one_that_says_so() {
     assert!(!new.resumed && new.session != id);
     assert!(new.notice.as_ref().expect("a notice").contains(&id.to_string()));
     assert_eq!(stage.events("session.ended", 1).await[0].data["reason"], "grace_over");
+}
+
+#[tokio::test]
+async fn loaded_toolsets_are_told_once_and_outlive_the_daemon() {
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let stage = Stage::new(Stage::loose()).await;
+    let attachment = stage.sessions.open(client(None)).await.expect("opens");
+    let (id, mut told) = (attachment.session, attachment.toolsets());
+    assert_eq!(stage.sessions.loaded(id), set(&[]));
+    for (wanted, new) in [(&["web", "git"][..], &["web", "git"][..]), (&["git", "fs"], &["fs"])] {
+        assert_eq!(stage.sessions.load(id, set(wanted)).await.expect("is written"), set(new));
+        assert!(told.has_changed().expect("it lives"));
+        told.mark_unchanged();
+    }
+    assert_eq!(stage.sessions.load(id, set(&["web"])).await.expect("is there"), set(&[]));
+    assert!(!told.has_changed().expect("it lives"), "nothing changed");
+    drop(attachment);
+    let stage = stage.restarted(Stage::loose()).await;
+    let again = stage.sessions.open(client(Some(id))).await.expect("resumes");
+    assert_eq!(*again.toolsets().borrow(), set(&["fs", "git", "web"]));
+    stage.sessions.end(id).await.expect("ends");
+    let refused = stage.sessions.load(id, set(&["vault"])).await.expect_err("it is over");
+    assert_eq!(refused.code, "session_ended");
 }
 
 #[tokio::test]
