@@ -1,6 +1,7 @@
 //! The front doors. They translate between a wire and the registry's dispatcher,
 //! and know no word of what the tools do.
 
+mod announce;
 pub mod control;
 pub mod hello;
 pub mod incoming;

@@ -78,6 +78,7 @@ impl Stage {
             sessions: sessions.clone(),
             events: journal.events(),
             policies: Vec::new(),
+            waiting: None,
         })?;
         let everything = Arc::new(ToolListing::of(&catalogue, &ToolView::default()));
         let core = Arc::new(DaemonServices {

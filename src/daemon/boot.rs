@@ -350,6 +350,7 @@ impl Tree {
             sessions: self.sessions.clone(),
             events: journal.events(),
             policies: Vec::new(),
+            waiting: self.ports.find(),
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));

@@ -24,6 +24,7 @@ pub mod serve;
 pub mod service;
 pub mod supervise;
 pub mod tool;
+pub mod trace;
 pub mod user;
 pub mod workers;
 
@@ -47,4 +48,5 @@ pub use serve::{Owned, Reply, Target, ToolCall, ToolGroup};
 pub use service::{Service, ServiceActor};
 pub use supervise::{Backoff, GiveUp, Restart, RestartPolicy};
 pub use tool::{Access, Addressing, Effect, RateClass, Risk, Tier, Tool, ToolInfo, ToolSpec};
+pub use trace::TraceContext;
 pub use user::User;

@@ -14,6 +14,7 @@ mod tools;
 mod vault;
 mod volume_files;
 mod volumes;
+mod waiting;
 mod workspace_files;
 
 use async_trait::async_trait;
@@ -41,6 +42,7 @@ pub use tools::{InternalCall, LateTools, Tools};
 pub use vault::Vault;
 pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
+pub use waiting::{OldestWaiting, WaitingMessages, WaitingSummary};
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 
 use crate::{Resources, SessionId, ToolError, User};

@@ -84,6 +84,7 @@ async fn call(
         cancel: CancellationToken::new(),
         timeout,
         view: Arc::new(ToolView::operator()),
+        trace: None,
     });
     let mut call = std::pin::pin!(call);
     loop {

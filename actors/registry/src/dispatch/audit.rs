@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError};
+use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError, TraceContext};
 use hivekeep_store::{Events, NewEvent};
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::Instant};
@@ -32,12 +32,15 @@ pub(super) struct Trail {
     digest: Option<blake3::Hash>,
     verdicts: Vec<Verdict>,
     admission: Option<Admission>,
+    trace: Option<TraceContext>,
     told: bool,
 }
 
 impl Trail {
     pub(super) fn begin(events: Events, request: &CallRequest) -> Self {
-        Self::of(events, request.session, request.door, &request.tool)
+        let mut trail = Self::of(events, request.session, request.door, &request.tool);
+        trail.trace = request.trace.clone();
+        trail
     }
 
     pub(super) fn of(events: Events, session: SessionId, door: Door, tool: &str) -> Self {
@@ -52,6 +55,7 @@ impl Trail {
             digest: None,
             verdicts: Vec::new(),
             admission: None,
+            trace: None,
             told: false,
         }
     }
@@ -103,7 +107,7 @@ impl Trail {
         if waited >= LONG_WAIT {
             notices.push(format!("the call waited {} ms for its turn", waited.as_millis()));
         }
-        CallOutcome { call: self.call, result, duration, notices, receipt: None }
+        CallOutcome { call: self.call, result, duration, notices, waiting: None, receipt: None }
     }
 
     fn queue_wait(&mut self) -> Duration {
@@ -134,6 +138,7 @@ impl Trail {
             layer,
             duration,
             waited: self.queue_wait(),
+            trace: self.trace.take(),
         };
         // Every call waits for this: the event is put together by its writer.
         let made = move || finished.into_event();
@@ -154,12 +159,13 @@ struct Finished {
     layer: Option<Layer>,
     duration: Duration,
     waited: Duration,
+    trace: Option<TraceContext>,
 }
 
 impl Finished {
     fn into_event(self) -> NewEvent {
         let call = self.call.to_string();
-        let data = json!({
+        let mut data = json!({
             "call": call,
             "session": self.session,
             "door": self.door,
@@ -172,6 +178,9 @@ impl Finished {
             "duration_ms": millis(self.duration),
             "queue_ms": millis(self.waited),
         });
+        if let Some(trace) = &self.trace {
+            data["trace_id"] = json!(trace.trace_id());
+        }
         NewEvent { kind: "call.finished".to_owned(), subject: call, data }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hivekeep_kernel::{
     AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder, SessionId,
-    ToolCall, ToolError, ports::Reservation,
+    ToolCall, ToolError, TraceContext, ports::Reservation,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -34,6 +34,7 @@ pub(super) struct Order<'a> {
     pub(super) caller: Caller,
     pub(super) receipt: Receipt,
     pub(super) reserved: Option<Reservation>,
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// The party that makes the call.
@@ -50,7 +51,8 @@ pub(super) async fn pass(
     order: Order<'_>,
     trail: &mut Trail,
 ) -> Result<Value, ToolError> {
-    let Order { entry, door, args, progress, cancel, timeout, caller, receipt, reserved } = order;
+    let Order { entry, door, args, progress, cancel, timeout, caller, receipt, reserved, trace } =
+        order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
     let spec = &entry.info.spec;
@@ -81,6 +83,7 @@ pub(super) async fn pass(
         // A registry that is being restarted holds no place of this call; so below.
         slot: AdmissionPermit::new(move || drop(parking.send(Msg::Parked(id)))),
         reserved,
+        trace,
         span,
     };
     let (caller, mut answer) = oneshot::channel();

@@ -189,6 +189,7 @@ impl Stage {
             sessions: handle.clone(),
             events: journal.events(),
             policies,
+            waiting: None,
         };
         let dispatcher = Dispatcher::new(parts).expect("patterns");
         running(&census, &["registry", "sessions", "toy"]).await;
@@ -225,6 +226,7 @@ impl Stage {
             cancel: CancellationToken::new(),
             timeout: None,
             view: Arc::new(ToolView::operator()),
+            trace: None,
         }
     }
 
