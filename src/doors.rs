@@ -9,6 +9,7 @@ pub mod line_splitter;
 pub mod lines;
 pub mod mcp;
 pub mod mcp_http;
+pub mod parents;
 pub mod plain;
 pub mod rate;
 pub mod seats;

@@ -93,6 +93,7 @@ impl Stage {
             census,
             journal,
             since: Instant::now(),
+            parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),

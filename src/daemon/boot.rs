@@ -367,6 +367,7 @@ impl Tree {
             census: self.census.clone(),
             journal,
             since: Instant::now(),
+            parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),

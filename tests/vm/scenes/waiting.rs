@@ -169,6 +169,18 @@ impl Agent for Http {
     }
 }
 
+/// What the hook tells its client; nothing when it says nothing.
+fn hook(house: &House) -> Value {
+    let mut command = house.command();
+    command.args(["hook", "inbox"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut hook = command.spawn().expect("it runs");
+    let event = json!({ "hook_event_name": "PostToolUse", "tool_name": "Bash" });
+    write!(hook.stdin.take().expect("piped"), "{event}").expect("it reads");
+    let output = hook.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
+}
+
 fn plan(name: &str) -> Value {
     let roles = ["boss", "hand"].map(|one| json!({ "name": one, "role": "any" }));
     json!({ "action": "create", "name": name, "roles": roles })
@@ -197,6 +209,11 @@ pub fn waiting_messages_are_told_beside_any_answer(mut house: House) {
     assert_eq!(refused["isError"], true, "{refused}");
     assert_eq!(refused["_meta"]["hivekeep/waiting"]["messages"], 1, "{refused}");
     assert_eq!((other.waiting(), Http::of(&house).waiting()), ((0, 0), (0, 0)), "nobody else's");
+    // A hook that the same client starts, as this test is the client of both.
+    let output = hook(&house)["hookSpecificOutput"].clone();
+    assert_eq!(output["hookEventName"], "PostToolUse");
+    let line = output["additionalContext"].as_str().expect("a line");
+    assert!(line.contains("1 message and 1 result wait") && !line.contains('\n'), "{line}");
 
     house.kill();
     house.start();
@@ -204,7 +221,7 @@ pub fn waiting_messages_are_told_beside_any_answer(mut house: House) {
     // The answer that brings it does not announce it.
     assert_eq!(told(&mine.call("team", receive("crew", "boss"))), (0, 1));
     assert_eq!(told(&mine.call("team", receive("crew", "hand"))), (0, 0));
-    assert_eq!(mine.waiting(), (0, 0));
+    assert_eq!((mine.waiting(), hook(&house)), ((0, 0), Value::Null));
 
     let mut http = Http::of(&house);
     http.call("team", plan("other"));
@@ -225,6 +242,8 @@ pub fn waiting_messages_are_told_beside_any_answer(mut house: House) {
     assert_eq!(http.waiting(), (0, 0));
     http.call("team", json!({ "action": "destroy", "name": "other" }));
     mine.call("team", json!({ "action": "destroy", "name": "crew" }));
+    house.stop(false);
+    assert_eq!(hook(&house), Value::Null, "without a daemon, and starting none");
 }
 
 pub fn a_trace_goes_through_to_commands(house: House) {
