@@ -1,6 +1,6 @@
 //! Clients: where each documents its files. The pages are named in decision 0075.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{NAME, change::Refused, change::read, json, toml};
 
@@ -99,7 +99,7 @@ impl Format {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub(super) fn has_server(self, file: &PathBuf, servers: &str) -> Result<bool, Refused> {
+    pub(super) fn has_server(self, file: &Path, servers: &str) -> Result<bool, Refused> {
         let Some(text) = read(file)? else { return Ok(false) };
         // What makes no sense names nobody.
         let without = self.without_server(&text, servers).unwrap_or_else(|_| Some(text.clone()));
