@@ -12,7 +12,9 @@ mod daemon;
 mod errors;
 mod events;
 mod failure;
+mod hook;
 mod image;
+mod integrate;
 mod logs;
 mod man;
 mod mcp;
@@ -70,6 +72,8 @@ enum Command {
     Audit(audit::Args),
     Team(team::Args),
     Config(config::Args),
+    Integrate(integrate::Args),
+    Hook(hook::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -98,6 +102,8 @@ pub fn main() -> ExitCode {
         Command::Audit(args) => audit::run(&context, args),
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),
+        Command::Integrate(args) => integrate::run(args),
+        Command::Hook(args) => hook::run(&context, args),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),
     };

@@ -1,6 +1,7 @@
 //! The front doors. They translate between a wire and the registry's dispatcher,
 //! and know no word of what the tools do.
 
+mod announce;
 pub mod control;
 pub mod hello;
 pub mod incoming;
@@ -8,6 +9,7 @@ pub mod line_splitter;
 pub mod lines;
 pub mod mcp;
 pub mod mcp_http;
+pub mod parents;
 pub mod plain;
 pub mod rate;
 pub mod seats;

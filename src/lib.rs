@@ -10,3 +10,4 @@ pub mod config;
 pub mod daemon;
 pub mod doors;
 mod families;
+pub mod integrate;

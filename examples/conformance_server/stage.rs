@@ -78,6 +78,7 @@ impl Stage {
             sessions: sessions.clone(),
             events: journal.events(),
             policies: Vec::new(),
+            waiting: None,
         })?;
         let everything =
             Arc::new(ToolListing::of(&catalogue, &ToolView::default(), &Default::default()));
@@ -93,6 +94,7 @@ impl Stage {
             census,
             journal,
             since: Instant::now(),
+            parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),

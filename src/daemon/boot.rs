@@ -379,6 +379,7 @@ impl Tree {
             events: journal.events(),
             audit,
             policies: Vec::new(),
+            waiting: self.ports.find(),
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
@@ -396,6 +397,7 @@ impl Tree {
             census: self.census.clone(),
             journal,
             since: Instant::now(),
+            parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),

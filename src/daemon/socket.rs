@@ -113,6 +113,7 @@ fn full() -> ToolError {
 struct Guest {
     core: Arc<DaemonServices>,
     uid: io::Result<u32>,
+    process: Option<i32>,
     lines: LineReader<BufReader<ReadHalf>>,
     writer: WriteHalf,
     end: CancellationToken,
@@ -126,10 +127,12 @@ impl Guest {
         end: CancellationToken,
         rooms: Rooms,
     ) -> io::Result<Self> {
-        let uid = stream.peer_cred().map(|peer| peer.uid());
+        let peer = stream.peer_cred();
+        let process = peer.as_ref().ok().and_then(|peer| peer.pid());
+        let uid = peer.map(|peer| peer.uid());
         let (reader, writer) = halves::split(stream)?;
         let lines = LineReader::new(BufReader::new(reader), MAX_HELLO_BYTES);
-        Ok(Self { core, uid, lines, writer, end, rooms })
+        Ok(Self { core, uid, process, lines, writer, end, rooms })
     }
 
     async fn refuse(mut self, error: ToolError) {
@@ -229,6 +232,8 @@ impl Guest {
         };
         let (session, resumed) = (attachment.session, attachment.resumed);
         let patience = Duration::from_secs(self.core.config.daemon.handshake_timeout_secs);
+        let core = self.core.clone();
+        let _parent = core.parents.attached(session, self.process);
         let handler = mcp::McpHandler::for_connection(self.core, Arc::new(view), attachment);
         let mut welcome = welcome(handler.digest());
         (welcome.session, welcome.resumed) = (Some(session), resumed);

@@ -21,7 +21,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::{Door, Progress, RateClass, SessionId};
+use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
 use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -227,6 +227,7 @@ impl McpHandler {
             cancel: context.ct.clone(),
             timeout: None,
             view: self.0.view.clone(),
+            trace: trace(&context),
         });
         let mut outcome = match relay {
             Some(relay) => relay.while_running(call).await,
@@ -243,6 +244,11 @@ impl McpHandler {
         }
         answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
     }
+}
+
+/// Trace context in the `_meta` of a request, where it is valid.
+fn trace(context: &RequestContext<RoleServer>) -> Option<TraceContext> {
+    TraceContext::parse(context.meta.get_traceparent()?, context.meta.get_tracestate())
 }
 
 /// rmcp moves the future of a request several times, as large as the largest handler's: those that

@@ -18,7 +18,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{incoming::MessageRoom, mcp::ToolListing};
+use super::{incoming::MessageRoom, mcp::ToolListing, parents::ClientParents};
 use crate::config::{Config, DaemonFolders};
 
 /// Order to stop the daemon.
@@ -57,6 +57,8 @@ pub struct DaemonServices {
     pub since: Instant,
     /// Room for long messages.
     pub incoming: MessageRoom,
+    /// Processes that started the clients of the socket.
+    pub parents: ClientParents,
     /// Connections to the socket now.
     pub connections: AtomicUsize,
     /// Address of the HTTP door, once it is open.

@@ -149,6 +149,15 @@ mod sandbox {
         }
     }
 
+    crate::scenes::scenes!(@ Sandbox waiting: a_trace_goes_through_to_commands);
+
+    #[test]
+    fn waiting_messages_are_told_beside_any_answer() {
+        if let Some(house) = House::open_with(Sandbox, crate::scenes::waiting::CONFIG) {
+            crate::scenes::waiting::waiting_messages_are_told_beside_any_answer(house);
+        }
+    }
+
     crate::scenes::scenes!(@ Sandbox team_tasks: thirty_tasks_are_each_run_once,
         a_stopped_workspace_keeps_its_tasks, every_point_of_a_task);
 

@@ -32,6 +32,7 @@ pub mod trees;
 pub mod upgrade;
 pub mod volumes;
 pub mod volumes_vm;
+pub mod waiting;
 pub mod walls;
 
 /// Each scene as a test of the surrounding module's kind.

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{CallId, Receipt, SessionId, ToolError, ports::Reservation, view::ToolView};
+use crate::{
+    CallId, Receipt, SessionId, ToolError, TraceContext, ports::Reservation, view::ToolView,
+};
 
 /// How a client reached the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -48,6 +50,8 @@ pub struct CallCx {
     pub slot: AdmissionPermit,
     /// Quota reserved beforehand for what the call makes; only on the daemon's own calls.
     pub reserved: Option<Reservation>,
+    /// Trace that the client says the call belongs to; its commands get it as variables.
+    pub trace: Option<TraceContext>,
     /// Tracing span of the call; work done for the call enters it.
     pub span: tracing::Span,
 }

@@ -15,6 +15,7 @@ mod toolsets;
 mod vault;
 mod volume_files;
 mod volumes;
+mod waiting;
 mod workspace_files;
 
 use async_trait::async_trait;
@@ -43,6 +44,7 @@ pub use toolsets::SessionToolsets;
 pub use vault::Vault;
 pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
+pub use waiting::{OldestWaiting, WaitingMessages, WaitingSummary};
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
 
 use crate::{Resources, SessionId, ToolError, User};

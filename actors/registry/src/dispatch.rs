@@ -42,7 +42,7 @@ mod schema;
 use std::sync::Arc;
 
 use hivekeep_audit::AuditLog;
-use hivekeep_kernel::{Address, Receipt, ReceiptPad, ToolError};
+use hivekeep_kernel::{Address, Receipt, ReceiptPad, ToolError, ports::WaitingMessages};
 use hivekeep_store::Events;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -57,7 +57,6 @@ pub use redact::Redactor;
 pub use request::{CallOutcome, CallRequest};
 
 /// Parts of a dispatcher.
-#[derive(Debug)]
 pub struct DispatchParts {
     /// Limits and switches.
     pub options: Options,
@@ -75,13 +74,14 @@ pub struct DispatchParts {
     pub audit: Option<AuditLog>,
     /// Policies asked before the built-in ones, in this order.
     pub policies: Vec<Arc<dyn Policy>>,
+    /// Inboxes, for a word beside each answer; none where nobody keeps any or they are silent.
+    pub waiting: Option<Arc<dyn WaitingMessages>>,
 }
 
 /// Takes calls from the front doors. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Dispatcher(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     catalogue: Arc<Catalogue>,
     routes: Routes,
@@ -89,6 +89,7 @@ struct Inner {
     sessions: SessionsHandle,
     records: Records,
     policies: Vec<Arc<dyn Policy>>,
+    waiting: Option<Arc<dyn WaitingMessages>>,
     redactor: Redactor,
     /// By [`crate::ToolEntry`] index.
     stats: Vec<Arc<ToolStats>>,
@@ -100,15 +101,23 @@ impl Dispatcher {
     /// # Errors
     /// When a redaction pattern is no regular expression.
     pub fn new(parts: DispatchParts) -> Result<Self, regex::Error> {
-        let DispatchParts { options, catalogue, routes, registry, sessions, .. } = parts;
+        let DispatchParts { options, catalogue, routes, registry, sessions, waiting, .. } = parts;
         let (records, mut policies) =
             (Records { events: parts.events, audit: parts.audit }, parts.policies);
         policies.extend(decide::built_in());
         let redactor = Redactor::new(&options.redaction)?;
         let stats = catalogue.entries().map(|_| Arc::default()).collect();
-        let inner =
-            Inner { catalogue, routes, registry, sessions, records, policies, redactor, stats };
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(Arc::new(Inner {
+            catalogue,
+            routes,
+            registry,
+            sessions,
+            records,
+            policies,
+            waiting,
+            redactor,
+            stats,
+        })))
     }
 
     /// Passes a call through. Dropping the future cancels the call.
@@ -124,7 +133,9 @@ impl Dispatcher {
                 (Err(self.0.redactor.error(error)), None)
             }
         };
-        CallOutcome { receipt, ..trail.finish(result) }
+        // Before the receipt is signed: what this answer delivers is still on its way.
+        let waiting = self.0.waiting.as_ref().and_then(|waiting| waiting.of(session));
+        CallOutcome { waiting, receipt, ..trail.finish(result) }
     }
 
     /// The order.
@@ -134,7 +145,8 @@ impl Dispatcher {
         trail: &mut Trail,
     ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
-        let CallRequest { session, door, tool, args, progress, cancel, timeout, view } = request;
+        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, trace } =
+            request;
         let mut live = inner.sessions.begin_call(session)?;
         trail.user(live.shared().account.user);
         inner.records.ready()?;
@@ -162,6 +174,7 @@ impl Dispatcher {
             caller,
             receipt,
             reserved: None,
+            trace,
         };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
         Ok((value, pad))

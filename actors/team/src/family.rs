@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo};
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::WaitingMessages};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 use crate::{Options, TeamShared, Teams, TeamsHandle, codes, tools};
 
-/// Needs workspaces, the network and the vault; offers [`TeamsHandle`] and the limit of calls that
-/// wait.
+/// Needs workspaces, the network and the vault; offers [`TeamsHandle`], the limit of calls that
+/// wait, and what waits for sessions.
 pub struct TeamFamily;
 
 impl Family for TeamFamily {
@@ -27,6 +27,9 @@ impl Family for TeamFamily {
         let teams = daemon.address("teams", RestartPolicy::ESSENTIAL);
         daemon.ports.offer(shared.waiter_limit.clone());
         daemon.ports.offer(Arc::new(TeamsHandle::new(teams.clone(), shared.clone())));
+        if shared.options.announce_waiting {
+            daemon.ports.offer::<dyn WaitingMessages>(shared.waiting.clone());
+        }
         Ok(Mounted::default().serving::<Teams>(&teams, shared))
     }
 }

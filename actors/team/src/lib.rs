@@ -30,6 +30,7 @@ pub mod tasks;
 mod team;
 mod teams;
 pub mod tools;
+mod waiting;
 mod watch;
 
 pub use family::TeamFamily;

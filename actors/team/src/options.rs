@@ -42,6 +42,9 @@ pub struct Options {
     pub waiting_receivers: usize,
     /// Calls that wait that way, of one session. One more is refused.
     pub waiting_receivers_per_session: usize,
+    /// Whether answers to a session's calls say, in one line beside the result, what waits in the
+    /// inboxes of its teams.
+    pub announce_waiting: bool,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             inbox_receivers: 16,
             waiting_receivers: 64,
             waiting_receivers_per_session: 64,
+            announce_waiting: true,
         }
     }
 }

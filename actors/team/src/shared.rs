@@ -15,6 +15,7 @@ use hivekeep_store::{Events, Journal};
 
 use crate::{
     Options, inbox::Inbox, records::State, rejections::RejectionLimiter, tasks::ledger::TaskLedger,
+    waiting::WaitingBoard,
 };
 
 /// The state that the actors of this crate share.
@@ -40,6 +41,8 @@ pub struct TeamShared {
     pub(crate) teams: LogSet<State>,
     pub(crate) inboxes: LogSet<Inbox>,
     pub(crate) ledgers: LogSet<TaskLedger>,
+    /// What waits for sessions, in memory.
+    pub(crate) waiting: Arc<WaitingBoard>,
     deliveries: AtomicU64,
 }
 
@@ -70,11 +73,12 @@ impl TeamShared {
             waiter_limit: waits,
             options,
             tools: ToolClient::new(tools),
+            waiting: Arc::default(),
             deliveries: AtomicU64::new(0),
         }))
     }
 
-    /// The number of one more delivery. No two have the same, so that the end of one that a dead
+    /// The number of one more delivery, or incarnation of a member. No two have the same, so that the end of one that a dead
     /// incarnation began is not taken for that of another.
     pub(crate) fn next_delivery(&self) -> u64 {
         self.deliveries.fetch_add(1, Ordering::Relaxed)

@@ -68,6 +68,7 @@ use crate::{
     refuse,
     shared::TeamShared,
     tasks::Load,
+    waiting::BoardLine,
 };
 use build::{BuildFailure, BuiltMembers};
 use member::{LiveMember, WhenWritten, delivery::Request};
@@ -292,13 +293,21 @@ impl TeamActor {
         let workspaces = state.workspaces.iter().flatten();
         let planned = state.plan.members.iter().zip(workspaces);
         let members = planned.zip(logs).enumerate().map(|(number, ((member, workspace), logs))| {
-            let team = self.me.address.clone();
+            let (team, shared) = (self.me.address.clone(), &self.seed.shared);
+            let line = BoardLine::new(
+                shared.waiting.clone(),
+                (self.seed.id, number),
+                shared.next_delivery(),
+                state.owner,
+                [state.plan.name.clone(), member.name.clone()],
+            );
             LiveMember::new(member::Init {
                 shared: self.seed.shared.clone(),
                 workers: self.me.workers.clone(),
                 post: Arc::new(move |event| team.send(Msg::Member(number, event))),
                 team: self.log.clone(),
                 id: self.seed.id,
+                line,
                 name: member.name.clone(),
                 workspace: *workspace,
                 logs,
@@ -335,7 +344,14 @@ impl TeamActor {
         state.ending |= self.ending.is_some();
         let changed = state.owner != self.state.owner;
         self.state = Arc::new(state);
+        if self.state.ending {
+            self.members.iter_mut().for_each(LiveMember::retire);
+        }
         // From now on they are looked at in the new owner's name.
+        if changed {
+            let owner = self.state.owner;
+            self.members.iter_mut().for_each(|member| member.hand_over(owner));
+        }
         if changed && self.keeping.is_some() {
             self.keep_cards(None);
         }

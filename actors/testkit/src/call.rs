@@ -101,6 +101,7 @@ pub fn context(
         progress,
         receipt: Receipt::default(),
         reserved: None,
+        trace: None,
         slot: AdmissionPermit::default(),
         span: tracing::Span::none(),
     }

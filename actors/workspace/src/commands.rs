@@ -55,13 +55,16 @@ impl CommandsHandle {
         self.0.logs.state(id).ok_or_else(|| not_found(id))
     }
 
-    /// Variables of a command: the image's, the workspace's own as far as the rule goes, and its own.
+    /// Variables of a command: the image's, the workspace's own as far as the rule goes, its trace,
+    /// and its own.
     fn environment(
         &self,
+        cx: &CallCx,
         id: WorkspaceId,
         command: &CommandSpec,
     ) -> Result<Vec<(String, String)>, ToolError> {
-        joined(&self.ledger(id)?, |name| command.inherits(name), command.env.clone())
+        let (ledger, own) = (self.ledger(id)?, command.env.clone());
+        joined(&ledger, |name| command.inherits(name), cx.trace.as_ref(), own)
     }
 
     /// The way into the guest, for the session that owns it.
@@ -88,7 +91,7 @@ impl CommandRunner for CommandsHandle {
         limits: CommandLimits,
     ) -> Result<CommandEnd, ToolError> {
         let workspace = self.workspace(workspace)?;
-        let env = self.environment(workspace.id, &command)?;
+        let env = self.environment(cx, workspace.id, &command)?;
         let link = self.enter(cx, &workspace).await?;
         let request = RunCommand {
             argv: as_user(&self.ledger(workspace.id)?, None, Argv::Direct(command.argv))?,

@@ -52,6 +52,12 @@ pub enum ControlMethod {
         #[serde(default)]
         machines: bool,
     },
+    /// A line for each session for which messages wait, among those whose client was started by the
+    /// nearest of these processes that started any.
+    Waiting {
+        /// Process ids, the nearest first.
+        started_by: Vec<i32>,
+    },
     /// Events, each an item.
     Events {
         /// The first one wanted; from now on without it.

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use hivekeep_kernel::{ActorRow, Door, Layer, Progress, ReceiptPad, ToolError};
+use chrono::Utc;
+use hivekeep_kernel::{
+    ActorRow, Door, Layer, Progress, ReceiptPad, ToolError, ports::WaitingMessages,
+};
 use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, ToolView, User};
 use hivekeep_team::TeamsHandle;
 use serde::Serialize;
@@ -11,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ControlMethod, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup, events};
 use crate::codes;
-use crate::doors::DaemonServices;
+use crate::doors::{DaemonServices, announce};
 
 /// States of an actor that a person should look at, by their first word. Any
 /// other word is the actor's own and no trouble.
@@ -46,6 +49,7 @@ pub(super) async fn answer(
             let seq = core.journal.events().last().get();
             value(TeamSnapshot { seq, picture: teams.picture(&name, machines).await? })
         }
+        ControlMethod::Waiting { started_by } => value(waiting(core, &started_by)),
         ControlMethod::Backup { disks } => backup::make(core, disks, outlet).await,
         ControlMethod::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.
@@ -54,6 +58,15 @@ pub(super) async fn answer(
             Ok(json!({ "stopping": true }))
         }
     }
+}
+
+fn waiting(core: &DaemonServices, started_by: &[i32]) -> Vec<String> {
+    let Some(waiting) = core.ports.find::<dyn WaitingMessages>() else { return Vec::new() };
+    let sessions = core.parents.sessions(started_by).into_iter();
+    sessions
+        .filter_map(|session| waiting.of(session))
+        .map(|it| announce::line(&it, Utc::now()))
+        .collect()
 }
 
 fn value(data: impl Serialize) -> Result<Value, ToolError> {
@@ -84,6 +97,7 @@ async fn call(
         cancel: CancellationToken::new(),
         timeout,
         view: Arc::new(ToolView::operator()),
+        trace: None,
     });
     let mut call = std::pin::pin!(call);
     loop {

@@ -5,8 +5,10 @@
 //! step as text, then the whole error as JSON text. It is no structured content:
 //! the official TypeScript client holds that against the tool's output schema in
 //! errors too, and would show its user a complaint about the schema instead.
+//! What waits in the session's inboxes is told behind either (`doors/announce.rs`).
 //! Only a tool that is not there is a protocol error, as the specification wants.
 
+use chrono::Utc;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_registry::CallOutcome;
 use rmcp::{
@@ -17,7 +19,7 @@ use serde_json::json;
 
 use super::excerpt;
 use crate::codes;
-use crate::doors::plain;
+use crate::doors::{announce, plain};
 
 /// The answer to a `tools/call` of a client of this revision.
 pub(super) fn of(
@@ -45,6 +47,12 @@ pub(super) fn of(
         }
     };
     answer.content.extend(outcome.notices.into_iter().map(ContentBlock::text));
+    if let Some(waits) = &outcome.waiting {
+        let now = Utc::now();
+        answer.content.push(ContentBlock::text(announce::line(waits, now)));
+        let meta = answer.meta.get_or_insert_default();
+        meta.0.insert(announce::FIELD.to_owned(), announce::field(waits, now));
+    }
     Ok(answer)
 }
 

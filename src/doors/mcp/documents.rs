@@ -135,6 +135,7 @@ impl McpHandler {
             cancel: context.ct.clone(),
             timeout: None,
             view: self.0.view.clone(),
+            trace: super::trace(context),
         });
         Ok(call.await.result)
     }

@@ -1,6 +1,10 @@
 use std::time::Duration;
 
-use hivekeep_kernel::{CallId, Layer, ToolError};
+use chrono::{TimeDelta, Utc};
+use hivekeep_kernel::{
+    CallId, Layer, ToolError,
+    ports::{OldestWaiting, WaitingSummary},
+};
 use hivekeep_registry::CallOutcome;
 use rmcp::model::{JsonObject, Tool};
 use serde_json::json;
@@ -9,7 +13,7 @@ use super::{ToolListing, answer};
 
 fn outcome(result: Result<serde_json::Value, ToolError>) -> CallOutcome {
     let (duration, notices) = (Duration::ZERO, Vec::new());
-    CallOutcome { call: CallId::new(), result, duration, notices, receipt: None }
+    CallOutcome { call: CallId::new(), result, duration, notices, waiting: None, receipt: None }
 }
 
 #[test]
@@ -38,6 +42,38 @@ fn a_refusal_is_for_the_model_to_read() {
     assert_eq!(whole["error"]["retry_after_ms"], 2000);
     assert_eq!(answer["content"][0]["text"], "rate_limited: too fast. Next: wait");
     assert_eq!(answer["content"][2]["text"], "a notice");
+}
+
+#[test]
+fn what_waits_is_told_behind_a_result_and_changes_nothing_of_it() {
+    let oldest = OldestWaiting {
+        team: "crew".to_owned(),
+        member: "lead".to_owned(),
+        from: "hand".to_owned(),
+        since: Utc::now() - TimeDelta::seconds(75),
+    };
+    let waits = WaitingSummary { messages: 2, results: 1, oldest };
+    let fails = || ToolError::foreign(Layer::Rate, "rate_limited", "too fast");
+    for result in [Ok(json!({"exit_code": 1})), Err(fails())] {
+        let plain = answer::of(outcome(result.clone()), None).expect("a result");
+        let told = CallOutcome { waiting: Some(waits.clone()), ..outcome(result) };
+        let told = answer::of(told, None).expect("a result");
+        let (line, rest) = told.content.split_last().expect("the line");
+        assert_eq!(rest, plain.content);
+        assert_eq!(told.structured_content, plain.structured_content);
+        let line = line.as_text().expect("text").text.clone();
+        assert!(
+            line.contains("2 messages and 1 result wait, the oldest from `hand` for 75 s"),
+            "{line}"
+        );
+        assert!(
+            line.ends_with(r#"team {"action":"receive","name":"crew","agent":"lead"}"#),
+            "{line}"
+        );
+        let field = &told.meta.expect("a field")["hivekeep/waiting"];
+        let oldest = json!({ "team": "crew", "agent": "lead", "from": "hand", "age_secs": 75 });
+        assert_eq!(*field, json!({ "messages": 2, "results": 1, "oldest": oldest }));
+    }
 }
 
 #[test]

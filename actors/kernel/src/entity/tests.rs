@@ -77,6 +77,7 @@ fn cx(wait: Duration) -> CallCx {
         receipt: Default::default(),
         slot: Default::default(),
         reserved: None,
+        trace: None,
         span: tracing::Span::none(),
     }
 }

@@ -4,7 +4,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use hivekeep_audit::AuditLog;
-use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError, User};
+use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError, TraceContext, User};
 use hivekeep_store::{Events, NewEvent};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -56,12 +56,15 @@ pub(super) struct Trail {
     digest: Option<blake3::Hash>,
     verdicts: Vec<Verdict>,
     admission: Option<Admission>,
+    trace: Option<TraceContext>,
     told: bool,
 }
 
 impl Trail {
     pub(super) fn begin(records: Records, request: &CallRequest) -> Self {
-        Self::of(records, request.session, request.door, &request.tool)
+        let mut trail = Self::of(records, request.session, request.door, &request.tool);
+        trail.trace = request.trace.clone();
+        trail
     }
 
     pub(super) fn of(records: Records, session: SessionId, door: Door, tool: &str) -> Self {
@@ -77,6 +80,7 @@ impl Trail {
             digest: None,
             verdicts: Vec::new(),
             admission: None,
+            trace: None,
             told: false,
         }
     }
@@ -132,7 +136,7 @@ impl Trail {
         if waited >= LONG_WAIT {
             notices.push(format!("the call waited {} ms for its turn", waited.as_millis()));
         }
-        CallOutcome { call: self.call, result, duration, notices, receipt: None }
+        CallOutcome { call: self.call, result, duration, notices, waiting: None, receipt: None }
     }
 
     fn queue_wait(&mut self) -> Duration {
@@ -170,6 +174,7 @@ impl Trail {
             layer,
             duration,
             waited: self.queue_wait(),
+            trace: self.trace.take(),
         };
         let written = self.records.audit.as_ref().map(|log| log.append("call", &finished.entry()));
         if let Some(Err(error)) = &written {
@@ -196,12 +201,13 @@ struct Finished {
     layer: Option<Layer>,
     duration: Duration,
     waited: Duration,
+    trace: Option<TraceContext>,
 }
 
 impl Finished {
     fn into_event(self) -> NewEvent {
         let call = self.call.to_string();
-        let data = json!({
+        let mut data = json!({
             "call": call,
             "session": self.session,
             "door": self.door,
@@ -214,6 +220,9 @@ impl Finished {
             "duration_ms": millis(self.duration),
             "queue_ms": millis(self.waited),
         });
+        if let Some(trace) = &self.trace {
+            data["trace_id"] = json!(trace.trace_id());
+        }
         NewEvent { kind: "call.finished".to_owned(), subject: call, data }
     }
 }

@@ -62,6 +62,7 @@ impl Dispatcher {
             caller: route::Caller::Daemon(session, live),
             receipt,
             reserved,
+            trace: None,
         };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
         pad.sign();

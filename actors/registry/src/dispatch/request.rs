@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallId, Door, Progress, ReceiptPad, SessionId, ToolError};
+use hivekeep_kernel::{
+    CallId, Door, Progress, ReceiptPad, SessionId, ToolError, TraceContext, ports::WaitingSummary,
+};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +29,8 @@ pub struct CallRequest {
     pub timeout: Option<Duration>,
     /// The caller's view; no other tool can be called.
     pub view: Arc<ToolView>,
+    /// Trace that the caller says the call belongs to.
+    pub trace: Option<TraceContext>,
 }
 
 /// Outcome of a call.
@@ -40,6 +44,8 @@ pub struct CallOutcome {
     pub duration: Duration,
     /// Notes for a person, beside the result.
     pub notices: Vec<String>,
+    /// Messages that wait for the caller's session, beside what this answer brings.
+    pub waiting: Option<WaitingSummary>,
     /// For the door to sign when the answer is written; none with an error.
     pub receipt: Option<ReceiptPad>,
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder, SessionId,
-    ToolCall, ToolError, ports::Reservation,
+    ToolCall, ToolError, TraceContext, ports::Reservation,
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -35,6 +35,7 @@ pub(super) struct Order<'a> {
     pub(super) caller: Caller,
     pub(super) receipt: Receipt,
     pub(super) reserved: Option<Reservation>,
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// The party that makes the call.
@@ -51,8 +52,19 @@ pub(super) async fn pass(
     order: Order<'_>,
     trail: &mut Trail,
 ) -> Result<Value, ToolError> {
-    let Order { entry, door, view, args, progress, cancel, timeout, caller, receipt, reserved } =
-        order;
+    let Order {
+        entry,
+        door,
+        view,
+        args,
+        progress,
+        cancel,
+        timeout,
+        caller,
+        receipt,
+        reserved,
+        trace,
+    } = order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
     let spec = &entry.info.spec;
@@ -84,6 +96,7 @@ pub(super) async fn pass(
         // A registry that is being restarted holds no place of this call; so below.
         slot: AdmissionPermit::new(move || drop(parking.send(Msg::Parked(id)))),
         reserved,
+        trace,
         span,
     };
     let (caller, mut answer) = oneshot::channel();

@@ -190,6 +190,7 @@ impl Stage {
             events: journal.events(),
             audit: None,
             policies,
+            waiting: None,
         };
         let dispatcher = Dispatcher::new(parts).expect("patterns");
         running(&census, &["registry", "sessions", "toy"]).await;
@@ -226,6 +227,7 @@ impl Stage {
             cancel: CancellationToken::new(),
             timeout: None,
             view: Arc::new(ToolView::operator()),
+            trace: None,
         }
     }
 

@@ -138,9 +138,14 @@ impl TaskLedger {
     }
 
     /// The result of a task, to be recorded; `None` unless it is without one.
-    pub fn conclude(&self, task_id: &str, result: TaskResult) -> Option<Arc<StoredResult>> {
+    pub fn conclude(
+        &self,
+        task_id: &str,
+        result: TaskResult,
+        at: DateTime<Utc>,
+    ) -> Option<Arc<StoredResult>> {
         let task = self.find(task_id)?;
-        Some(Arc::new(StoredResult::new(task, result)))
+        Some(Arc::new(StoredResult::new(task, result, at)))
     }
 
     /// Number of results that may be fetched: they wait in the guest as long as there is no room.

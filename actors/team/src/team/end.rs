@@ -8,7 +8,7 @@ use hivekeep_runtime::log::{Decision, Log};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::{AnswerSender, Msg, NotBuilt, TeamActor};
+use super::{AnswerSender, Msg, NotBuilt, TeamActor, member::LiveMember};
 use crate::{
     api::TeamCards,
     cards::{self, keep::CardWorker},
@@ -130,6 +130,7 @@ impl TeamActor {
         let recorded = self.record_end();
         self.ending = Some(reply.into_iter().collect());
         Arc::make_mut(&mut self.state).ending = true;
+        self.members.iter_mut().for_each(LiveMember::retire);
         self.show();
         let (shared, log, state) = (self.seed.shared.clone(), self.log.clone(), self.state.clone());
         let (keeping, team) = (self.keeping.clone(), self.me.address.clone());

@@ -9,10 +9,11 @@ mod task_sync;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use chrono::{DateTime, Utc};
 use futures::{FutureExt, future::BoxFuture};
 use hivekeep_kernel::{
-    Fault, MessageId, TeamId, ToolError, WorkspaceId, fault_point, mailbox::ActorUnavailable,
-    workers::Workers,
+    Fault, MessageId, SessionId, TeamId, ToolError, WorkspaceId, fault_point,
+    mailbox::ActorUnavailable, workers::Workers,
 };
 use hivekeep_runtime::log::{Decision, Log, LogError, Sourced};
 use hivekeep_store::NewEvent;
@@ -27,8 +28,9 @@ use crate::{
     shared::TeamShared,
     tasks::{
         self, Load,
-        ledger::{Stand, Task, TaskLedger, TaskRefused},
+        ledger::{Stand, StoredResult, Task, TaskLedger, TaskRefused},
     },
+    waiting::{BoardLine, Queue},
 };
 use delivery::{Deliveries, Delivery, InFlight, Lease, Request};
 use task_sync::TaskSync;
@@ -119,6 +121,10 @@ pub(crate) struct LiveMember {
     id: TeamId,
     logs: MemberLogs,
     deliveries: Deliveries,
+    /// `None` once nobody can receive any more.
+    line: Option<BoardLine>,
+    /// Time of its opening: results recorded without a time are not older, as far as is known.
+    opened_at: DateTime<Utc>,
     sync: TaskSync,
     post: Post,
     workers: Workers,
@@ -133,6 +139,7 @@ pub(crate) struct Init {
     /// The log of its team.
     pub(crate) team: Log<State>,
     pub(crate) id: TeamId,
+    pub(crate) line: BoardLine,
     pub(crate) name: String,
     pub(crate) workspace: WorkspaceId,
     pub(crate) logs: MemberLogs,
@@ -177,7 +184,7 @@ fn take<S: Sourced, T: Item>(
 
 impl LiveMember {
     pub(crate) fn new(init: Init) -> Self {
-        let Init { shared, workers, post, team, id, name, workspace, logs } = init;
+        let Init { shared, workers, post, team, id, line, name, workspace, logs } = init;
         let mut deliveries = Deliveries::default();
         // Whether they were handed out before is not known.
         views(&logs.inbox, |_, durable| deliveries.handed_out(durable.items().map(Item::id)));
@@ -186,8 +193,21 @@ impl LiveMember {
             durable.done().map(|result| result.task_id.clone()).collect()
         });
         let sync = TaskSync::new(owed);
-        let mut member =
-            Self { name, workspace, team, id, logs, deliveries, sync, post, workers, shared };
+        let mut member = Self {
+            name,
+            workspace,
+            team,
+            id,
+            logs,
+            deliveries,
+            line: Some(line),
+            opened_at: Utc::now(),
+            sync,
+            post,
+            workers,
+            shared,
+        };
+        member.announce();
         member.go_on();
         member
     }
@@ -205,6 +225,7 @@ impl LiveMember {
             MemberEvent::Sync(event) => self.on_sync(event),
         }
         self.serve();
+        self.announce();
         self.go_on();
         Ok(())
     }
@@ -278,6 +299,7 @@ impl LiveMember {
         let (messages, first) = self.take_messages(ids)?.unzip();
         let (results, second) = self.take_results(ids)?.unzip();
         self.serve();
+        self.announce();
         self.go_on();
         Ok((messages.unwrap_or(0) + results.unwrap_or(0), [first, second]))
     }
@@ -307,6 +329,35 @@ impl LiveMember {
         let (pending, results) = views(&self.logs.tasks, count);
         let (running, trouble) = (self.sync.running.min(pending), self.sync.trouble.clone());
         self.logs.tasks.is_ok().then_some(Load { pending, running, results, trouble })
+    }
+
+    /// Another session operates its team.
+    pub(crate) fn hand_over(&mut self, owner: SessionId) {
+        self.line.iter_mut().for_each(|line| line.hand_over(owner));
+    }
+
+    /// Its team is going to be removed: nothing of it is announced any more.
+    pub(crate) fn retire(&mut self) {
+        self.line = None;
+    }
+
+    /// Tells the board what waits and is not under way.
+    fn announce(&mut self) {
+        let Some(line) = &mut self.line else { return };
+        let (deliveries, opened_at) = (&self.deliveries, self.opened_at);
+        let messages = views(&self.logs.inbox, |decided, durable| {
+            let waits = decided.deliverable(durable).filter(|it| !deliveries.under_way(&it.id));
+            let oldest = waits.clone().next().map(|it| (it.from.clone(), it.at));
+            Queue { count: waits.count(), oldest }
+        });
+        let results = views(&self.logs.tasks, |decided: &TaskLedger, durable| {
+            let there = decided.results().deliverable(durable.results());
+            let waits = there.filter(|it| !deliveries.under_way(&it.message));
+            let since = |it: &Arc<StoredResult>| it.at.unwrap_or(opened_at);
+            let oldest = waits.clone().next().map(|it| (self.name.clone(), since(it)));
+            Queue { count: waits.count(), oldest }
+        });
+        line.write([messages, results]);
     }
 
     fn serve(&mut self) {
@@ -350,6 +401,8 @@ impl LiveMember {
         });
         let lease =
             (!messages.is_empty() || !results.is_empty()).then(|| self.lease(&messages, &results));
+        // Before whoever receives has it.
+        self.announce();
         let messages = messages.into_iter().map(|item| self.deliveries.of(item)).collect();
         let results = results.into_iter().map(|item| self.deliveries.of(item)).collect();
         Ok(Delivery { messages, results, messages_left, results_left, pending, unavailable, lease })

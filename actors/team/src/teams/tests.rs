@@ -16,5 +16,6 @@ mod stage;
 mod sync;
 mod tasks;
 mod undo;
+mod waiting;
 mod watch;
 mod wires;

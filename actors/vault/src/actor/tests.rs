@@ -45,6 +45,7 @@ impl TestVault {
             receipt: Default::default(),
             slot: Default::default(),
             reserved: None,
+            trace: None,
             span: tracing::Span::none(),
         }
     }

@@ -60,7 +60,7 @@ impl CommandsHandle {
         process: ProcessSpec,
     ) -> Result<PlaceProcess, ToolError> {
         let workspace = self.workspace(workspace)?;
-        let env = self.environment(workspace.id, &process.command)?;
+        let env = self.environment(cx, workspace.id, &process.command)?;
         let link = self.enter(cx, &workspace).await?;
         has_room_for_a_job(&self.ledger(workspace.id)?)?;
         let (job, command) = (JobId::new(), process.command);

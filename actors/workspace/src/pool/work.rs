@@ -248,6 +248,7 @@ impl Work {
             receipt: Default::default(),
             slot: Default::default(),
             reserved: None,
+            trace: None,
             span: tracing::info_span!("pool"),
         }
     }

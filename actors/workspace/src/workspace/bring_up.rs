@@ -188,6 +188,7 @@ pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
         receipt: Default::default(),
         slot: Default::default(),
         reserved: None,
+        trace: None,
         span: tracing::info_span!("recover", workspace = %workspace.id),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hivekeep_kernel::{CallCx, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, ToolError, TraceContext};
 
 use super::Workspace;
 use crate::{
@@ -47,15 +47,17 @@ impl Workspace {
         }))
     }
 
-    /// The environment of one command: the image's under the persistent one under the call's own.
+    /// The environment of one command: the image's under the persistent one under the call's trace
+    /// under its own.
     ///
     /// # Errors
     /// `invalid_input` for a name that is no variable name.
     pub(super) fn environment(
         &self,
+        trace: Option<&TraceContext>,
         own: BTreeMap<String, String>,
     ) -> Result<Vec<(String, String)>, ToolError> {
-        joined(&self.ledger, |_| true, own)
+        joined(&self.ledger, |_| true, trace, own)
     }
 
     /// The working directory of one command: what the call says, or else the image.
@@ -64,13 +66,15 @@ impl Workspace {
     }
 }
 
-/// Variables of one command: the image's under those of the workspace that it inherits under its own.
+/// Variables of one command: the image's under those of the workspace that it inherits under the
+/// trace of its call under its own.
 ///
 /// # Errors
 /// `invalid_input` for a name that is no variable name.
 pub(crate) fn joined(
     ledger: &Ledger,
     inherits: impl Fn(&str) -> bool,
+    trace: Option<&TraceContext>,
     own: BTreeMap<String, String>,
 ) -> Result<Vec<(String, String)>, ToolError> {
     own.iter().try_for_each(|(name, value)| check(name, Some(value)))?;
@@ -78,6 +82,11 @@ pub(crate) fn joined(
     let mut env = image.map(|image| image.env.clone()).unwrap_or_default();
     let inherited = ledger.env.iter().filter(|(name, _)| inherits(name));
     env.extend(inherited.map(|(name, value)| (name.clone(), value.clone())));
+    if let Some(trace) = trace.filter(|_| !own.contains_key("TRACEPARENT")) {
+        // A state belongs to its parent: another one's is none.
+        env.remove("TRACESTATE");
+        env.extend(trace.variables().map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
     env.extend(own);
     Ok(env.into_iter().collect())
 }

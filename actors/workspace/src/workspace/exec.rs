@@ -34,7 +34,7 @@ impl Workspace {
         let limit = Duration::from_secs(input.timeout_secs);
         let request = hivekeep_protocol::RunCommand {
             argv: as_user(&self.ledger, input.user, Argv::Shell(input.command))?,
-            env: self.environment(input.env)?,
+            env: self.environment(cx.trace.as_ref(), input.env)?,
             workdir: self.working_dir(input.workdir),
             timeout_ms: input.timeout_secs * 1000,
             max_output_bytes: input.max_output_bytes,

@@ -15,7 +15,8 @@ impl Workspace {
         cx: &CallCx,
         dir: String,
     ) -> Result<impl Future<Output = Result<Git, ToolError>> + Send + use<>, ToolError> {
-        let (link, env) = (self.guest(cx)?, self.environment(Default::default())?);
+        let env = self.environment(cx.trace.as_ref(), Default::default())?;
+        let link = self.guest(cx)?;
         let ca_file = self.handle.shared.git.ca_file.clone();
         Ok(async move { Ok(Git::new(link.await?, dir, env).trusting(ca_file)) })
     }

@@ -45,7 +45,7 @@ impl Workspace {
         let request = JobStart {
             job_id: job.to_string(),
             argv: as_user(&self.ledger, user, Argv::Shell(command.clone()))?,
-            env: self.environment(env)?,
+            env: self.environment(cx.trace.as_ref(), env)?,
             workdir: self.working_dir(workdir),
             spool_bytes: DEFAULT_SPOOL_BYTES,
         };

@@ -32,7 +32,10 @@ impl Workspace {
 
     fn guest_access(&self, env: BTreeMap<String, String>) -> Result<GuestAccess, ToolError> {
         self.on(Want::Guest)?;
-        Ok(GuestAccess { link_state: self.link_state.subscribe(), env: self.environment(env)? })
+        Ok(GuestAccess {
+            link_state: self.link_state.subscribe(),
+            env: self.environment(None, env)?,
+        })
     }
 
     /// A result came with the hint, over the link that is up, or over one of before.

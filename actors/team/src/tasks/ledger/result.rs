@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     MessageId,
     ports::{TaskCapture, TaskOutcome, TaskResult, TaskText},
@@ -27,7 +28,8 @@ pub(crate) fn without_run(task_id: &str, outcome: TaskOutcome) -> TaskResult {
     }
 }
 
-/// A result, with the task that it is of. The same however often it is told.
+/// A result, with the task that it is of. The same however often it is told, but for
+/// the time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredResult {
     /// The message that assigned the task.
@@ -42,18 +44,22 @@ pub struct StoredResult {
     /// What its command left.
     #[serde(flatten)]
     pub capture: TaskCapture,
+    /// Time at which it came to the host; absent from those of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<DateTime<Utc>>,
     /// Bytes that it takes, recorded.
     pub bytes: usize,
 }
 
 impl StoredResult {
-    pub(super) fn new(task: &Task, result: TaskResult) -> Self {
+    pub(super) fn new(task: &Task, result: TaskResult, at: DateTime<Utc>) -> Self {
         let stored = Self {
             message: task.message,
             task_id: task.work.task_id.clone(),
             print: task.work.print(),
             outcome: result.outcome,
             capture: result.capture,
+            at: Some(at),
             bytes: 0,
         };
         stored.weighed()

@@ -8,6 +8,7 @@ use crate::{
     tasks::{Record, in_guest::InGuest},
 };
 
+const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
 const BOUNDS: LedgerBounds = LedgerBounds { tasks: 6, bytes: 1024 * 1024 };
 
 fn task(id: &str, command: &str) -> Arc<Task> {
@@ -34,7 +35,7 @@ fn exited(id: &str) -> TaskResult {
 }
 
 fn end(ledger: &mut TaskLedger, result: TaskResult) -> Arc<StoredResult> {
-    let stored = ledger.conclude(&result.task_id.clone(), result).expect("it waits for that");
+    let stored = ledger.conclude(&result.task_id.clone(), result, NOW).expect("it waits for that");
     ledger.apply(Record::Ended(stored.clone())).expect("it follows");
     stored
 }
@@ -73,7 +74,7 @@ fn an_id_is_for_one_task_for_as_long_as_it_is_known() {
     assert_eq!(receive(&mut ledger), ["t"]);
     assert_eq!(admit(&ledger, "true"), Ok(Stand::Done(stored, true)));
     assert_eq!(admit(&ledger, "false"), Err(TaskRefused::Differs));
-    assert!(ledger.conclude("t", exited("t")).is_none() && receive(&mut ledger).is_empty());
+    assert!(ledger.conclude("t", exited("t"), NOW).is_none() && receive(&mut ledger).is_empty());
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn what_is_not_durable_is_not_put_and_what_has_a_result_is_not_either() {
     assert_eq!(guest.to_put(&decided, &durable, 9).len(), 1);
     assert_eq!(guest.begin_reading(&durable, false).len(), 1);
     let stored = end(&mut decided, exited("t"));
-    assert!(decided.conclude("t", exited("t")).is_none(), "it is being written");
+    assert!(decided.conclude("t", exited("t"), NOW).is_none(), "it is being written");
     assert!(guest.to_put(&decided, &durable, 9).is_empty() && !guest.put(&decided, "t"));
     assert!(!durable.is_done("t") && durable.pending() == 1);
     durable.apply(Record::Ended(stored)).expect("it follows");
@@ -121,7 +122,7 @@ fn a_result_that_is_written_twice_is_one() {
     let task = assign(&mut ledger, "t");
     let mut result = exited("t");
     result.capture.stdout.text = "x".repeat(BOUNDS.bytes - LARGEST_RESULT_BYTES);
-    let stored = ledger.conclude("t", result).expect("it waits");
+    let stored = ledger.conclude("t", result, NOW).expect("it waits");
     let encoded = |record: Record| record.encode().expect("plain data");
     let assigned = encoded(Record::Assigned(task));
     let ended = encoded(Record::Ended(stored.clone()));
@@ -354,7 +355,7 @@ impl World {
             *done && !acknowledged && awaited.contains_key(*id)
         });
         for id in told.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
-            if let Some(stored) = self.decided.conclude(&id, exited(&id)) {
+            if let Some(stored) = self.decided.conclude(&id, exited(&id), NOW) {
                 self.in_guest.ended(&id);
                 self.decide(Record::Ended(stored));
             }

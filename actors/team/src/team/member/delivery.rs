@@ -124,6 +124,12 @@ impl Deliveries {
         self.in_flight = Some(delivery);
     }
 
+    /// True when an item is handed out, and it is not known yet whether it arrived.
+    pub(super) fn under_way(&self, id: &MessageId) -> bool {
+        let delivery = self.in_flight.as_ref();
+        delivery.is_some_and(|it| it.messages.contains(id) || it.results.contains(id))
+    }
+
     /// A delivery is over; `None` if that is not the present one, but one of an incarnation before.
     /// One that was not acknowledged is delivered again.
     pub(super) fn end(&mut self, number: u64, acked: bool) -> Option<InFlight> {

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::Utc;
 use hivekeep_kernel::{
     ToolError, WorkspaceId, fault_point,
     ports::{TaskAssignment, TaskOutcome, TaskResult, TaskState, TaskTaken, Tasks},
@@ -315,7 +316,7 @@ impl LiveMember {
     fn conclude(&mut self, result: TaskResult) {
         let Ok(log) = &self.logs.tasks else { return };
         let task_id = result.task_id.clone();
-        let concluded = self.ledger(|decided, _| decided.conclude(&task_id, result));
+        let concluded = self.ledger(|decided, _| decided.conclude(&task_id, result, Utc::now()));
         let Some(stored) = concluded else { return };
         fault_point!("task.before_kept");
         let event = self.event("task.ended", ended(&stored));

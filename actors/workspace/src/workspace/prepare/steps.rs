@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_git::{self as git, CloneWish, Git, GitUrl};
-use hivekeep_kernel::{CallCx, Layer, ToolError};
+use hivekeep_kernel::{CallCx, Layer, ToolError, TraceContext};
 use hivekeep_link::{CallTerms, Link, LinkError};
 use hivekeep_protocol::{Argv, RunCommand};
 use tokio::{sync::watch, time::Instant};
@@ -120,7 +120,9 @@ impl Guest<'_> {
 
     async fn command(&mut self, index: usize, command: &str) -> Result<PrepareStep, ToolError> {
         let argv = Argv::Shell(command.to_owned());
-        let ended = self.exec(argv, Vec::new()).await?.map_err(hivekeep_link::link_error)?;
+        let trace = self.cx.trace.iter().flat_map(TraceContext::variables);
+        let env = trace.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let ended = self.exec(argv, env).await?.map_err(hivekeep_link::link_error)?;
         let what = shown(command);
         if ended.exit_code == 0 && !ended.timed_out {
             let elapsed_ms = ended.elapsed_ms;
