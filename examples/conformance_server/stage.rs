@@ -76,6 +76,7 @@ impl Stage {
             routes,
             registry,
             sessions: sessions.clone(),
+            audit: None,
             events: journal.events(),
             policies: Vec::new(),
             waiting: None,
