@@ -54,7 +54,7 @@ pub(super) fn write(repo: &Repo, host: &Host, figures: &[Figure], order: &[&str]
     let commit = xshell::cmd!(shell, "git log -1 --format=%cs:%h").quiet().read()?;
     let measured = commit.replace(':', ", ");
     entries.retain(|entry| !figures.iter().any(|figure| figure.name == entry.figure));
-    entries.extend(figures.iter().map(|figure| Entry::of(figure, host, &measured)));
+    entries.extend(figures.iter().map(|figure| Entry::of(figure, &host.line(), &measured)));
     entries.sort_by_key(|entry| order.iter().position(|name| *name == entry.figure));
     fs::write(json, format!("{}\n", serde_json::to_string_pretty(&entries)?))?;
     fs::write(docs.join("performance.md"), page(&host.kvm, &entries))?;
@@ -78,7 +78,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn of(figure: &Figure, host: &Host, measured: &str) -> Self {
+    fn of(figure: &Figure, host: &str, measured: &str) -> Self {
         Self {
             figure: figure.name.to_owned(),
             unit: figure.unit.to_owned(),
@@ -89,7 +89,7 @@ impl Entry {
             holds: figure.holds(),
             remark: figure.remark.clone(),
             measured: measured.to_owned(),
-            host: host.line(),
+            host: host.to_owned(),
         }
     }
 
@@ -129,6 +129,22 @@ fn page(kvm: &str, entries: &[Entry]) -> String {
 mod tests {
     use super::super::figure::Target;
     use super::*;
+
+    #[test]
+    fn an_entry_keeps_what_was_measured_and_when() {
+        let figure = Figure {
+            name: "quick",
+            unit: "us",
+            value: 150.04,
+            baseline: Some(100.0),
+            target: Target::AtMostTimes(1.4),
+            remark: String::new(),
+        };
+        let row = Entry::of(&figure, "a host", "2026-01-31, abc").row();
+        let wanted =
+            "| `quick` | 150 us | 100 us | 1.5 | at most 1.4 times | NO | 2026-01-31, abc |\n";
+        assert_eq!(row, wanted);
+    }
 
     #[test]
     fn the_table_shows_what_was_missed() {
