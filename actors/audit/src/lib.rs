@@ -33,4 +33,4 @@ pub use entry::{Entry, Filter, entries};
 pub use error::Error;
 pub use log::AuditLog;
 pub use options::Options;
-pub use verify::{Fault, Verification, verify};
+pub use verify::{AuditFault, Verification, verify};

@@ -16,8 +16,8 @@ use crate::{
     Error, Head, Options,
     chain::push_line,
     entry::{CUT, MENDED, RESUMED, Writing},
-    tail::Tail,
-    worker::{self, Worker},
+    tail::TailFile,
+    worker::{self, SegmentWriter},
 };
 
 /// Bytes that may wait for the disk.
@@ -29,22 +29,22 @@ pub struct AuditLog(Arc<Handle>);
 
 #[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// State of the log between its callers and its worker.
+/// LogState of the log between its callers and its worker.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    state: Mutex<State>,
+pub(crate) struct LogShared {
+    state: Mutex<LogState>,
     /// Told when there is something to sync, or the log is closing.
     pub(crate) changed: Condvar,
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct LogState {
     pub(crate) head: Head,
-    pub(crate) tails: [Tail; 2],
+    pub(crate) tails: [TailFile; 2],
     /// Index of the tail that is written.
     pub(crate) current: usize,
     /// Lines that are in the tails alone.
@@ -74,10 +74,10 @@ impl AuditLog {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(Error::io(folder))?;
         }
-        let mut tails = Tail::both(run)?;
-        let (worker, found) = Worker::recover(state, options, &tails)?;
-        tails.iter_mut().try_for_each(Tail::clear)?;
-        let state = State {
+        let mut tails = TailFile::both(run)?;
+        let (worker, found) = SegmentWriter::recover(state, options, &tails)?;
+        tails.iter_mut().try_for_each(TailFile::clear)?;
+        let state = LogState {
             head: found.head,
             tails,
             current: 0,
@@ -86,7 +86,7 @@ impl AuditLog {
             failing: None,
             closing: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(LogShared { state: Mutex::new(state), changed: Condvar::new() });
         let thread = worker::start(worker, shared.clone())?;
         let log = Self(Arc::new(Handle { shared, worker: Mutex::new(Some(thread)) }));
         if found.mended_bytes > 0 {
@@ -158,8 +158,8 @@ impl Drop for Handle {
     }
 }
 
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+impl LogShared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LogState> {
         // Nothing between lock and unlock panics half way; were it so, head and batch still agree.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,7 +184,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl LogState {
     fn push(&mut self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
         let waiting_bytes = self.batch.lines.len() + self.taken_bytes;
         if waiting_bytes > MOST_WAITING {

@@ -11,7 +11,7 @@ use crate::{ChainHash, Entry, Error, Head, chain::split_line, verify::Lines};
 
 /// One of the two files.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub(crate) struct TailFile {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -24,7 +24,7 @@ pub(crate) struct TailLine {
     pub(crate) json: Vec<u8>,
 }
 
-impl Tail {
+impl TailFile {
     /// Opens both files with what is in them, which stays.
     pub(crate) fn both(run: &Path) -> Result<[Self; 2], Error> {
         Ok([Self::open(run.join("tail.a"))?, Self::open(run.join("tail.b"))?])

@@ -9,7 +9,7 @@ use std::{
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::{AuditLog, Fault, Filter, Head, Options, entries, segments::Segments, verify};
+use crate::{AuditFault, AuditLog, Filter, Head, Options, entries, segments::Segments, verify};
 
 const CHILD: &str = "HIVEKEEP_AUDIT_TEST_FOLDER";
 
@@ -59,10 +59,10 @@ fn a_cut_at_either_end_is_found() {
     let (path, whole) = text(folder.path());
     let without_last = whole.trim_end().rsplit_once('\n').expect("lines").0;
     fs::write(&path, format!("{without_last}\n")).expect("written");
-    assert!(matches!(verify(&state, None), Err(Fault::Cut { .. })));
+    assert!(matches!(verify(&state, None), Err(AuditFault::Cut { .. })));
     let (_, without_first) = whole.split_once('\n').expect("lines");
     fs::write(&path, without_first).expect("written");
-    assert!(matches!(verify(&state, None), Err(Fault::Beheaded { first: 2 })));
+    assert!(matches!(verify(&state, None), Err(AuditFault::Beheaded { first: 2 })));
     // A daemon that finds a cut goes on, and says so in the log.
     fs::write(&path, format!("{without_last}\n")).expect("written");
     drop(open(folder.path(), &Options::default()));
@@ -79,7 +79,7 @@ fn a_new_chain_is_told_by_a_head_that_was_kept_elsewhere() {
     log_of(other.path(), 6);
     let state = other.path().join("state");
     assert!(verify(&state, None).is_ok());
-    assert!(matches!(verify(&state, Some(kept)), Err(Fault::Cut { .. })));
+    assert!(matches!(verify(&state, Some(kept)), Err(AuditFault::Cut { .. })));
 }
 
 proptest! {
@@ -154,7 +154,7 @@ fn the_oldest_go_and_the_log_says_so() {
     // Without the entry that says so, the same is a cut.
     let segments = Segments::list(&state).expect("listed");
     fs::remove_file(&segments[0].path).expect("removed");
-    assert!(matches!(verify(&state, None), Err(Fault::Beheaded { .. })));
+    assert!(matches!(verify(&state, None), Err(AuditFault::Beheaded { .. })));
 }
 
 #[test]

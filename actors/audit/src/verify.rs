@@ -28,7 +28,7 @@ pub struct Verification {
 
 /// Where and how the log is not what was written.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum AuditFault {
     /// The files cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Error),
@@ -85,7 +85,7 @@ pub enum Fault {
 ///
 /// # Errors
 /// The first fault.
-pub fn verify(state: &Path, told: Option<Head>) -> Result<Verification, Fault> {
+pub fn verify(state: &Path, told: Option<Head>) -> Result<Verification, AuditFault> {
     // Read first: what is appended meanwhile is beyond it.
     let own = stored_head(state)?;
     let segments = Segments::list(state)?;
@@ -122,13 +122,13 @@ struct Walk {
 }
 
 impl Walk {
-    fn line(&mut self, path: &Path, line: Line) -> Result<(), Fault> {
+    fn line(&mut self, path: &Path, line: Line) -> Result<(), AuditFault> {
         let Line { number, bytes, whole } = line;
         if !whole {
             self.unfinished = true;
             return Ok(());
         }
-        let malformed = || Fault::Malformed { path: path.to_owned(), line: number };
+        let malformed = || AuditFault::Malformed { path: path.to_owned(), line: number };
         let (hash, json) = split_line(&bytes).ok_or_else(malformed)?;
         let entry: Entry = serde_json::from_slice(json).map_err(|_| malformed())?;
         let seq = entry.seq;
@@ -143,16 +143,16 @@ impl Walk {
         };
         if seq != before.seq + 1 {
             let (path, expected) = (path.to_owned(), before.seq + 1);
-            return Err(Fault::Gap { path, line: number, expected, found: seq });
+            return Err(AuditFault::Gap { path, line: number, expected, found: seq });
         }
         let unknown = self.last.is_none() && seq != 1;
         if !unknown && before.hash.next(json) != hash {
-            return Err(Fault::Changed { path: path.to_owned(), line: number, seq });
+            return Err(AuditFault::Changed { path: path.to_owned(), line: number, seq });
         }
         let head = Head { seq, hash };
         self.first.get_or_insert(seq);
         if let Some(told) = self.told.iter().find(|told| told.seq == seq && **told != head) {
-            return Err(Fault::Cut { found: head, told: *told });
+            return Err(AuditFault::Cut { found: head, told: *told });
         }
         if entry.kind == TRIMMED && Some(entry.data["first"].as_u64()) == Some(self.first) {
             let first_hash = entry.data["first_hash"].as_str().and_then(|text| text.parse().ok());
@@ -163,14 +163,14 @@ impl Walk {
         Ok(())
     }
 
-    fn end(self) -> Result<Verification, Fault> {
+    fn end(self) -> Result<Verification, AuditFault> {
         let first = self.first.unwrap_or(1);
         if first != 1 && !self.trimmed_to_first {
-            return Err(Fault::Beheaded { first });
+            return Err(AuditFault::Beheaded { first });
         }
         let head = self.last.unwrap_or(Head::START);
         if let Some(told) = self.told.iter().find(|told| told.seq > head.seq) {
-            return Err(Fault::Cut { found: head, told: *told });
+            return Err(AuditFault::Cut { found: head, told: *told });
         }
         let (entries, unfinished) = (self.entries, self.unfinished);
         Ok(Verification { first, entries, head: head.to_string(), unfinished })

@@ -16,9 +16,9 @@ use crate::{
     Entry, Error, Head, Options,
     chain::{push_line, split_line},
     entry::TRIMMED,
-    log::{Batch, Shared},
+    log::{Batch, LogShared},
     segments::{Segment, Segments},
-    tail::Tail,
+    tail::TailFile,
     verify::{Lines, stored_head},
 };
 
@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 128;
 
 /// The files in the state folder.
-pub(crate) struct Worker {
+pub(crate) struct SegmentWriter {
     state: PathBuf,
     sync: Duration,
     segment_bytes: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Worker {
 }
 
 /// What a start found.
-pub(crate) struct Recovered {
+pub(crate) struct FoundLog {
     pub(crate) head: Head,
     /// Bytes of half a line behind the last one, which were removed.
     pub(crate) mended_bytes: u64,
@@ -49,19 +49,22 @@ pub(crate) struct Recovered {
 }
 
 /// Starts the thread.
-pub(crate) fn start(worker: Worker, shared: Arc<Shared>) -> Result<JoinHandle<()>, Error> {
+pub(crate) fn start(
+    worker: SegmentWriter,
+    shared: Arc<LogShared>,
+) -> Result<JoinHandle<()>, Error> {
     let path = worker.state.clone();
     let named = thread::Builder::new().name("audit-writer".to_owned());
     named.spawn(move || worker.run(&shared)).map_err(Error::io(path))
 }
 
-impl Worker {
+impl SegmentWriter {
     /// Opens the files, mends the end of the last one, and appends what the tails have more.
     pub(crate) fn recover(
         state: &Path,
         options: &Options,
-        tails: &[Tail; 2],
-    ) -> Result<(Self, Recovered), Error> {
+        tails: &[TailFile; 2],
+    ) -> Result<(Self, FoundLog), Error> {
         let head_path = Segments::head(state);
         let told = stored_head(state)?;
         let mut how = OpenOptions::new();
@@ -77,13 +80,13 @@ impl Worker {
         };
         let (mut head, mended_bytes) = worker.last_entry()?;
         let mut batch = Batch { first: head.seq + 1, lines: Vec::new() };
-        for line in Tail::continuing(tails, head)? {
+        for line in TailFile::continuing(tails, head)? {
             let hash = push_line(&mut batch.lines, head.hash, &line.json);
             head = Head { seq: line.seq, hash };
         }
         worker.write(&batch, head)?;
         let cut = told.filter(|told| told.seq > head.seq);
-        Ok((worker, Recovered { head, mended_bytes, cut }))
+        Ok((worker, FoundLog { head, mended_bytes, cut }))
     }
 
     /// Finds the last entry, and removes half a line behind it.
@@ -116,7 +119,7 @@ impl Worker {
         Ok((Head::START, mended))
     }
 
-    fn run(mut self, shared: &Shared) {
+    fn run(mut self, shared: &LogShared) {
         loop {
             let closing = self.wait(shared);
             let Some((batch, head, tail)) = take(shared) else {
@@ -141,14 +144,15 @@ impl Worker {
     }
 
     /// Waits for a batch and gives it time to grow. True when the log is closing.
-    fn wait(&self, shared: &Shared) -> bool {
-        let idle = |state: &mut crate::log::State| state.batch.lines.is_empty() && !state.closing;
+    fn wait(&self, shared: &LogShared) -> bool {
+        let idle =
+            |state: &mut crate::log::LogState| state.batch.lines.is_empty() && !state.closing;
         let state = shared.lock();
         let Ok(state) = shared.changed.wait_while(state, idle) else { return true };
         if state.closing {
             return true;
         }
-        let growing = |state: &mut crate::log::State| !state.closing;
+        let growing = |state: &mut crate::log::LogState| !state.closing;
         match shared.changed.wait_timeout_while(state, self.sync, growing) {
             Ok((state, _)) => state.closing,
             Err(_) => true,
@@ -182,7 +186,7 @@ impl Worker {
             .map_err(Error::io(Segments::head(&self.state)))
     }
 
-    fn synced(&self, shared: &Shared, tail: usize) {
+    fn synced(&self, shared: &LogShared, tail: usize) {
         let mut state = shared.lock();
         state.taken_bytes = 0;
         if let Err(error) = state.tails[tail].clear() {
@@ -192,7 +196,7 @@ impl Worker {
     }
 
     /// Removes the oldest files beyond what is kept, once the log says so.
-    fn trim(&self, shared: &Shared) -> Result<(), Error> {
+    fn trim(&self, shared: &LogShared) -> Result<(), Error> {
         let segments = Segments::list(&self.state)?;
         let mut bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
         let mut gone = 0;
@@ -219,7 +223,7 @@ impl Worker {
 }
 
 /// Takes the batch and switches the tails, so that the one with the batch can be emptied after it.
-fn take(shared: &Shared) -> Option<(Batch, Head, usize)> {
+fn take(shared: &LogShared) -> Option<(Batch, Head, usize)> {
     let mut state = shared.lock();
     if state.batch.lines.is_empty() {
         return None;

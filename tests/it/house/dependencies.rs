@@ -14,6 +14,7 @@ struct Rule {
 }
 
 const KERNEL: &str = "hivekeep-kernel";
+const AUDIT: &str = "hivekeep-audit";
 const STORE: &str = "hivekeep-store";
 const RUNTIME: &str = "hivekeep-runtime";
 const PROTOCOL: &str = "hivekeep-protocol";
@@ -30,7 +31,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 23] = [
+const RULES: [Rule; 24] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -62,7 +63,8 @@ const RULES: [Rule; 23] = [
     Rule { name: FILE_ENGINE, house: &[TREES], others: None },
     Rule { name: STORE, house: &[KERNEL], others: None },
     Rule { name: RUNTIME, house: &[KERNEL, STORE], others: None },
-    Rule { name: "hivekeep-registry", house: &[KERNEL, STORE, RUNTIME], others: None },
+    Rule { name: AUDIT, house: &[], others: None },
+    Rule { name: "hivekeep-registry", house: &[KERNEL, STORE, RUNTIME, AUDIT], others: None },
     Rule { name: TREES, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
     Rule { name: OCI, house: &[KERNEL, IMAGE, TREES], others: None },

@@ -52,19 +52,7 @@ pub(super) async fn pass(
     order: Order<'_>,
     trail: &mut Trail,
 ) -> Result<Value, ToolError> {
-    let Order {
-        entry,
-        door,
-        view,
-        args,
-        progress,
-        cancel,
-        timeout,
-        caller,
-        receipt,
-        reserved,
-        trace,
-    } = order;
+    let Order { entry, door, args, progress, cancel, timeout, caller, .. } = order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
     let spec = &entry.info.spec;
@@ -88,15 +76,15 @@ pub(super) async fn pass(
         session,
         tool: spec.name,
         door,
-        view,
+        view: order.view,
         deadline,
         cancel: cancel.clone(),
         progress,
-        receipt,
+        receipt: order.receipt,
         // A registry that is being restarted holds no place of this call; so below.
         slot: AdmissionPermit::new(move || drop(parking.send(Msg::Parked(id)))),
-        reserved,
-        trace,
+        reserved: order.reserved,
+        trace: order.trace,
         span,
     };
     let (caller, mut answer) = oneshot::channel();
