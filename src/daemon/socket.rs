@@ -244,7 +244,7 @@ impl Guest {
         let transport = handler.transport(self.lines.into_reader(), self.writer);
         // A child: the service cancels the token it is given when it ends.
         let end = self.end.child_token();
-        let begun = rmcp::service::serve_server_with_ct(mcp::Boxed(handler), transport, end);
+        let begun = rmcp::service::serve_server_with_ct(mcp::BoxedService(handler), transport, end);
         match tokio::time::timeout(patience, begun).await {
             Ok(Ok(running)) => {
                 let quit = running.waiting().await;

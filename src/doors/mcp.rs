@@ -41,7 +41,7 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-pub use boxed::Boxed;
+pub use boxed::BoxedService;
 pub use listing::ToolListing;
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};

@@ -40,9 +40,10 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 32] = [
+const FIGURES: [&str; 33] = [
     "tool_call_p50",
     "tool_calls_per_sec",
+    "audited_call_p50",
     "exec_true_p50",
     "exec_output_throughput",
     "exec_output_to_client",
@@ -80,8 +81,9 @@ const FIGURES: [&str; 32] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 18] = [
+const GROUPS: [(&[&str], Measure); 19] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
+    (&["audited_call_p50"], calls::audited),
     (
         &[
             "exec_true_p50",

@@ -33,7 +33,7 @@ struct Handle {
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// LogState of the log between its callers and its worker.
+/// What the log's callers and its worker share.
 #[derive(Debug)]
 pub(crate) struct LogShared {
     state: Mutex<LogState>,
@@ -44,15 +44,14 @@ pub(crate) struct LogShared {
 #[derive(Debug)]
 pub(crate) struct LogState {
     pub(crate) head: Head,
-    pub(crate) tails: [TailFile; 2],
-    /// Index of the tail that is written.
-    pub(crate) current: usize,
-    /// Lines that are in the tails alone.
+    /// File that the lines of the batch are in.
+    pub(crate) tail: TailFile,
+    /// Lines that the worker has not taken yet.
     pub(crate) batch: Batch,
     /// Bytes that the worker has taken and not synced.
     pub(crate) taken_bytes: usize,
-    /// Entries that could not be written since the last one that was, and why.
-    failing: Option<(u64, String)>,
+    /// Entries that could not be written, of which no entry tells yet.
+    lost: u64,
     pub(crate) closing: bool,
 }
 
@@ -74,18 +73,10 @@ impl AuditLog {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(Error::io(folder))?;
         }
-        let mut tails = TailFile::both(run)?;
-        let (worker, found) = SegmentWriter::recover(state, options, &tails)?;
-        tails.iter_mut().try_for_each(TailFile::clear)?;
-        let state = LogState {
-            head: found.head,
-            tails,
-            current: 0,
-            batch: Batch::default(),
-            taken_bytes: 0,
-            failing: None,
-            closing: false,
-        };
+        let tails = TailFile::both(run)?;
+        let (worker, tail, found) = SegmentWriter::recover(state, options, tails)?;
+        let (head, batch) = (found.head, Batch::default());
+        let state = LogState { head, tail, batch, taken_bytes: 0, lost: 0, closing: false };
         let shared = Arc::new(LogShared { state: Mutex::new(state), changed: Condvar::new() });
         let thread = worker::start(worker, shared.clone())?;
         let log = Self(Arc::new(Handle { shared, worker: Mutex::new(Some(thread)) }));
@@ -100,11 +91,11 @@ impl AuditLog {
         Ok(log)
     }
 
-    /// Appends an entry, which a killed daemon does not lose once this has returned. Takes some
-    /// microseconds.
+    /// Appends an entry, which a killed daemon does not lose once this has returned: one write(2). After
+    /// entries that could not be written, one that counts them comes first.
     ///
     /// # Errors
-    /// When it cannot be written: see [`AuditLog::ready`].
+    /// When it cannot be written; it is counted.
     pub fn append(&self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
         self.0.shared.append(kind, data)
     }
@@ -117,16 +108,12 @@ impl AuditLog {
         }
     }
 
-    /// Tells whether entries can be written; after one that could not be, by writing one that says so.
+    /// Tells whether entries can be written: after some that could not be, by writing one that counts them.
     ///
     /// # Errors
-    /// When they cannot.
+    /// When that one cannot be written either.
     pub fn ready(&self) -> Result<(), Error> {
-        let lost = match &self.0.shared.lock().failing {
-            None => return Ok(()),
-            Some((lost, _)) => *lost,
-        };
-        self.append(RESUMED, &json!({ "entries_lost": lost })).map(drop)
+        self.0.shared.change(LogState::resume)
     }
 
     /// The last entry.
@@ -160,31 +147,40 @@ impl Drop for Handle {
 
 impl LogShared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, LogState> {
-        // Nothing between lock and unlock panics half way; were it so, head and batch still agree.
+        // Nothing between lock and unlock panics; were it so, head and batch still agree.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn append(&self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
+        self.change(|state| {
+            let written = state.resume().and_then(|()| state.push(kind, data));
+            state.lost += u64::from(written.is_err());
+            written
+        })
+    }
+
+    /// Changes the state, and wakes the worker for the first line of a batch.
+    fn change<T>(&self, change: impl FnOnce(&mut LogState) -> T) -> T {
         let mut state = self.lock();
-        let written = state.push(kind, data);
-        match &written {
-            Ok(_) => {
-                state.failing = None;
-                // The worker sleeps until the first line of a batch.
-                if state.batch.first == state.head.seq {
-                    self.changed.notify_one();
-                }
-            }
-            Err(error) => {
-                let lost = state.failing.take().map_or(0, |(lost, _)| lost);
-                state.failing = Some((lost + 1, error.to_string()));
-            }
+        let idle = state.batch.lines.is_empty();
+        let changed = change(&mut state);
+        if idle && !state.batch.lines.is_empty() {
+            self.changed.notify_one();
         }
-        written
+        changed
     }
 }
 
 impl LogState {
+    /// Has the log say how many entries are missing in it, if any are.
+    fn resume(&mut self) -> Result<(), Error> {
+        if self.lost > 0 {
+            self.push(RESUMED, &json!({ "entries_lost": self.lost }))?;
+            self.lost = 0;
+        }
+        Ok(())
+    }
+
     fn push(&mut self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
         let waiting_bytes = self.batch.lines.len() + self.taken_bytes;
         if waiting_bytes > MOST_WAITING {
@@ -196,7 +192,7 @@ impl LogState {
             serde_json::to_vec(&writing).map_err(|error| Error::Failed(error.to_string()))?;
         let start = self.batch.lines.len();
         let hash = push_line(&mut self.batch.lines, self.head.hash, &json);
-        if let Err(error) = self.tails[self.current].push(&self.batch.lines[start..]) {
+        if let Err(error) = self.tail.push(&self.batch.lines[start..]) {
             self.batch.lines.truncate(start);
             return Err(error);
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// True keeps the audit log. Each call then takes about a tenth longer.
+    /// True keeps the audit log. Each call then takes a little longer.
     pub enabled: bool,
     /// Time after which an entry is on the disk, in milliseconds. A loss of power loses no older one.
     pub sync_ms: u64,

@@ -60,7 +60,7 @@ impl TailFile {
     }
 
     /// Lines of both files that continue a chain, in order.
-    pub(crate) fn continuing(tails: &[Self; 2], head: Head) -> Result<Vec<TailLine>, Error> {
+    pub(crate) fn continuing(tails: [&Self; 2], head: Head) -> Result<Vec<TailLine>, Error> {
         let mut lines = Vec::new();
         for tail in tails {
             let file = File::open(&tail.path).map_err(Error::io(&tail.path))?;

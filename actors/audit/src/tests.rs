@@ -69,6 +69,8 @@ fn a_cut_at_either_end_is_found() {
     let cut =
         entries(&state, Filter::default()).expect("listed").last().expect("one").expect("read");
     assert_eq!((cut.0.kind.as_str(), &cut.0.data["found"]), ("log.cut", &json!(9)));
+    drop(open(folder.path(), &Options::default()));
+    assert!(matches!(verify(&state, None), Err(AuditFault::WasCut { seq: 10, found: 9, .. })));
 }
 
 #[test]
@@ -170,14 +172,18 @@ fn what_cannot_be_written_is_counted() {
         }
     }
     assert!(log.append("call", &Fails).is_err());
-    log.ready().expect("again");
+    // Whoever is the next: those that are missing are told before it.
+    log.append("call", &json!({})).expect("again");
+    assert!(log.append("call", &Fails).is_err());
+    log.ready().expect("and again");
     log.ready().expect("and still");
     drop(log);
     let state = folder.path().join("state");
-    let all: Vec<_> =
-        entries(&state, Filter::default()).expect("listed").map(|it| it.expect("read").0).collect();
-    assert_eq!(all.len(), 2);
-    assert_eq!((all[1].kind.as_str(), &all[1].data["entries_lost"]), ("log.resumed", &json!(1)));
+    let all = entries(&state, Filter::default()).expect("listed").map(|it| it.expect("read").0);
+    let told: Vec<_> = all.map(|it| (it.kind, it.data["entries_lost"].as_u64())).collect();
+    let [call, resumed] = [("call", None), ("log.resumed", Some(1))];
+    let wanted = [call, resumed, call, resumed];
+    assert_eq!(told, wanted.map(|(kind, lost)| (kind.to_owned(), lost)));
 }
 
 /// The process that is killed: appends, and says after each what is in.

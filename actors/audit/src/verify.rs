@@ -8,7 +8,12 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{ChainHash, Entry, Error, Head, chain::split_line, entry::TRIMMED, segments::Segments};
+use crate::{
+    ChainHash, Entry, Error, Head,
+    chain::split_line,
+    entry::{CUT, TRIMMED},
+    segments::Segments,
+};
 
 /// The longest line that is read as one. Entries are far below.
 pub(crate) const MAX_LINE_BYTES: usize = 1024 * 1024;
@@ -70,6 +75,16 @@ pub enum AuditFault {
         /// The first entry.
         first: u64,
     },
+    /// A daemon found that the log had been cut.
+    #[error("entry {seq} says that the log ended with {found} then, but {told} had been in it")]
+    WasCut {
+        /// The entry that says so.
+        seq: u64,
+        /// Number of the last entry that was there.
+        found: u64,
+        /// The head that had been told.
+        told: String,
+    },
     /// The log ends before an entry that was in it, or has another one there.
     #[error("the log ends with {found}, but {told} was in it")]
     Cut {
@@ -118,6 +133,8 @@ struct Walk {
     /// Start of the chain of a trimmed log, as its first line has it by its own hash.
     begins_with: Option<ChainHash>,
     trimmed_to_first: bool,
+    /// First entry that tells of a cut, and what it tells.
+    was_cut: Option<(u64, u64, String)>,
     told: Vec<Head>,
 }
 
@@ -158,6 +175,11 @@ impl Walk {
             let first_hash = entry.data["first_hash"].as_str().and_then(|text| text.parse().ok());
             self.trimmed_to_first |= first_hash == self.begins_with;
         }
+        if entry.kind == CUT {
+            let (found, told) = (&entry.data["found"], &entry.data["told"]);
+            let (found, told) = (found.as_u64().unwrap_or_default(), told.as_str());
+            self.was_cut.get_or_insert((seq, found, told.unwrap_or_default().to_owned()));
+        }
         self.last = Some(head);
         self.entries += 1;
         Ok(())
@@ -171,6 +193,9 @@ impl Walk {
         let head = self.last.unwrap_or(Head::START);
         if let Some(told) = self.told.iter().find(|told| told.seq > head.seq) {
             return Err(AuditFault::Cut { found: head, told: *told });
+        }
+        if let Some((seq, found, told)) = self.was_cut {
+            return Err(AuditFault::WasCut { seq, found, told });
         }
         let (entries, unfinished) = (self.entries, self.unfinished);
         Ok(Verification { first, entries, head: head.to_string(), unfinished })

@@ -37,6 +37,8 @@ pub(crate) struct SegmentWriter {
     /// The newest file and its size; none before the first line.
     segment: Option<(File, PathBuf, u64)>,
     head_file: File,
+    /// The tail of what was taken; emptied once that is synced.
+    taken: TailFile,
 }
 
 /// What a start found.
@@ -59,12 +61,13 @@ pub(crate) fn start(
 }
 
 impl SegmentWriter {
-    /// Opens the files, mends the end of the last one, and appends what the tails have more.
+    /// Opens the files, mends the end of the last one, and appends what the tails have more, of which one
+    /// is for new lines then.
     pub(crate) fn recover(
         state: &Path,
         options: &Options,
-        tails: &[TailFile; 2],
-    ) -> Result<(Self, FoundLog), Error> {
+        [taken, mut tail]: [TailFile; 2],
+    ) -> Result<(Self, TailFile, FoundLog), Error> {
         let head_path = Segments::head(state);
         let told = stored_head(state)?;
         let mut how = OpenOptions::new();
@@ -77,16 +80,19 @@ impl SegmentWriter {
             keep_bytes: options.keep_mb * MIB,
             segment: None,
             head_file,
+            taken,
         };
         let (mut head, mended_bytes) = worker.last_entry()?;
         let mut batch = Batch { first: head.seq + 1, lines: Vec::new() };
-        for line in TailFile::continuing(tails, head)? {
+        for line in TailFile::continuing([&worker.taken, &tail], head)? {
             let hash = push_line(&mut batch.lines, head.hash, &line.json);
             head = Head { seq: line.seq, hash };
         }
         worker.write(&batch, head)?;
+        worker.taken.clear()?;
+        tail.clear()?;
         let cut = told.filter(|told| told.seq > head.seq);
-        Ok((worker, FoundLog { head, mended_bytes, cut }))
+        Ok((worker, tail, FoundLog { head, mended_bytes, cut }))
     }
 
     /// Finds the last entry, and removes half a line behind it.
@@ -122,7 +128,7 @@ impl SegmentWriter {
     fn run(mut self, shared: &LogShared) {
         loop {
             let closing = self.wait(shared);
-            let Some((batch, head, tail)) = take(shared) else {
+            let Some((batch, head)) = self.take(shared) else {
                 if closing {
                     return;
                 }
@@ -136,7 +142,7 @@ impl SegmentWriter {
                 }
                 thread::sleep(RETRY);
             }
-            self.synced(shared, tail);
+            self.synced(shared);
             if let Err(error) = self.trim(shared) {
                 tracing::error!(%error, "the audit log is not trimmed");
             }
@@ -186,13 +192,23 @@ impl SegmentWriter {
             .map_err(Error::io(Segments::head(&self.state)))
     }
 
-    fn synced(&self, shared: &LogShared, tail: usize) {
+    /// Takes the batch with its tail, and leaves the other one for new lines.
+    fn take(&mut self, shared: &LogShared) -> Option<(Batch, Head)> {
         let mut state = shared.lock();
-        state.taken_bytes = 0;
-        if let Err(error) = state.tails[tail].clear() {
+        if state.batch.lines.is_empty() {
+            return None;
+        }
+        std::mem::swap(&mut state.tail, &mut self.taken);
+        state.taken_bytes = state.batch.lines.len();
+        Some((std::mem::take(&mut state.batch), state.head))
+    }
+
+    fn synced(&mut self, shared: &LogShared) {
+        if let Err(error) = self.taken.clear() {
             // Its lines are known to be in the log by their numbers.
             tracing::warn!(%error, "a tail of the audit log is not emptied");
         }
+        shared.lock().taken_bytes = 0;
     }
 
     /// Removes the oldest files beyond what is kept, once the log says so.
@@ -220,18 +236,6 @@ impl SegmentWriter {
         }
         Ok(())
     }
-}
-
-/// Takes the batch and switches the tails, so that the one with the batch can be emptied after it.
-fn take(shared: &LogShared) -> Option<(Batch, Head, usize)> {
-    let mut state = shared.lock();
-    if state.batch.lines.is_empty() {
-        return None;
-    }
-    let (batch, head, tail) = (std::mem::take(&mut state.batch), state.head, state.current);
-    state.current = 1 - tail;
-    state.taken_bytes = batch.lines.len();
-    Some((batch, head, tail))
 }
 
 fn append_to(path: &Path) -> Result<File, Error> {

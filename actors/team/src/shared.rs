@@ -78,8 +78,8 @@ impl TeamShared {
         }))
     }
 
-    /// The number of one more delivery, or incarnation of a member. No two have the same, so that the end of one that a dead
-    /// incarnation began is not taken for that of another.
+    /// The number of one more delivery, or incarnation of a member. No two have the same, so that the
+    /// end of one that a dead incarnation began is not taken for that of another.
     pub(crate) fn next_delivery(&self) -> u64 {
         self.deliveries.fetch_add(1, Ordering::Relaxed)
     }

@@ -57,7 +57,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Takes a slot, and what follows from it: the users of a sandbox. When there is none, `evict` has a machine of the pool make room for somebody's.
+    /// Takes a slot, and what follows from it: the users of a sandbox. When there is none, `evict` has a
+    /// machine of the pool make room for somebody's.
     ///
     /// # Errors
     /// `too_many_workspaces`.

@@ -1,6 +1,6 @@
 //! Decorator of a service that boxes the futures of its requests.
 //!
-//! rmcp moves such a future four times on its way into a task of its own, as large as that of the
+//! rmcp moves such a future several times on its way into a task of its own, as large as that of the
 //! largest handler. Boxed, it moves a pointer.
 
 use std::{borrow::Cow, pin::Pin};
@@ -13,13 +13,13 @@ use rmcp::{
 
 /// A service with boxed requests.
 #[derive(Debug, Clone)]
-pub struct Boxed<S>(pub S);
+pub struct BoxedService<S>(pub S);
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response, ErrorData>> + Send + 'a>>;
 type Request = <RoleServer as ServiceRole>::PeerReq;
 type Response = <RoleServer as ServiceRole>::Resp;
 
-impl<S: Service<RoleServer>> Service<RoleServer> for Boxed<S> {
+impl<S: Service<RoleServer>> Service<RoleServer> for BoxedService<S> {
     fn handle_request(
         &self,
         request: Request,

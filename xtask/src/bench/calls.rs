@@ -30,16 +30,39 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// What the audit log adds to a call.
+pub(super) fn audited(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
+    let (plain, audited) =
+        (BenchDaemon::open(kit, "")?, BenchDaemon::open(kit, "[audit]\nenabled = true\n")?);
+    let (mut without, mut with) = (plain.attach()?, audited.attach()?);
+    let [with_us, without_us] = in_turns(kit, [&mut with, &mut without])?;
+    Ok(vec![Figure {
+        name: "audited_call_p50",
+        unit: "us",
+        value: median(with_us),
+        baseline: Some(median(without_us)),
+        target: Target::Stated,
+        remark: "the run folder is on the disk, where files of the bench are".to_owned(),
+    }])
+}
+
+/// Times of calls by each of two clients, in microseconds.
+fn in_turns(kit: &BenchPrograms<'_>, clients: [&mut StdioClient; 2]) -> Result<[Vec<f64>; 2]> {
+    let [one, other] = clients;
+    let (mut one_us, mut other_us) = (Vec::new(), Vec::new());
+    for _ in 0..kit.rounds(ROUNDS) {
+        other_us.extend(other.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?);
+        one_us.extend(one.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?);
+    }
+    Ok([one_us, other_us])
+}
+
 fn one_by_one(
     kit: &BenchPrograms<'_>,
     ours: &mut StdioClient,
     bare: &mut StdioClient,
 ) -> Result<Figure> {
-    let (mut our_us, mut bare_us) = (Vec::new(), Vec::new());
-    for _ in 0..kit.rounds(ROUNDS) {
-        bare_us.extend(bare.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?);
-        our_us.extend(ours.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?);
-    }
+    let [our_us, bare_us] = in_turns(kit, [ours, bare])?;
     let (our_p99, bare_p99) = (percentile(&our_us, 99), percentile(&bare_us, 99));
     Ok(Figure {
         name: "tool_call_p50",

@@ -1,8 +1,9 @@
 //! Sandboxes by bubblewrap: namespaces on the host's kernel, native speed, weaker than a VM.
 //!
 //! Bubblewrap runs as an unprivileged user and makes user, pid, net, ipc, uts, mount and cgroup
-//! namespaces; where the sandbox has users besides root, the user namespace is made before. In them the guest daemon, as process 1, mounts the overlay over the image's tree,
-//! confines itself and serves the inherited listening socket.
+//! namespaces; where the sandbox has users besides root, the user namespace is made before. In them
+//! the guest daemon, as process 1, mounts the overlay over the image's tree, confines itself and
+//! serves the inherited listening socket.
 //!
 //! The machine's process is that process 1: with it dies everything in its pid namespace.
 //! Bubblewrap's outer half is a helper that only waits; `--die-with-parent` is not used, since a

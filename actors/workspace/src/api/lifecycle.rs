@@ -248,7 +248,8 @@ pub struct WorkspaceDetails {
     pub env: BTreeMap<String, String>,
     /// Background jobs not known to have ended.
     pub running_jobs: Vec<String>,
-    /// What its image's entry point runs without arguments of a call, by `entrypoint` of cmd.run; absent where the image has none.
+    /// What its image's entry point runs without arguments of a call, by `entrypoint` of cmd.run; absent
+    /// where the image has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<Vec<String>>,
     /// Bytes in use on its disk, asked of the guest; absent while it does not run.

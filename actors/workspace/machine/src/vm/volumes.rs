@@ -3,10 +3,10 @@
 //! A server sees one folder: a mount of the volume of its own, in which root's files are the
 //! server's user's, read-only where the machine may only read. It runs as that user, as root of a user
 //! namespace: that of a sandbox with the machine's number, where sandboxes have users besides root, so
-//! that files of others are theirs too; else the machine's user, and no other is mapped. virtiofsd makes its own mount, PID and network namespaces in
-//! that one, takes the folder for its root and confines its system calls. So root of the guest is
-//! root of the volume, as it is in a sandbox, and what
-//! a guest can make of the server is a process without rights on the host.
+//! that files of others are theirs too; else the machine's user, and no other is mapped. virtiofsd
+//! makes its own mount, PID and network namespaces in that one, takes the folder for its root and
+//! confines its system calls. So root of the guest is root of the volume, as it is in a sandbox, and
+//! what a guest can make of the server is a process without rights on the host.
 //!
 //! QEMU gets a connection, and nobody else can make one: the socket is removed at once. A server
 //! whose connection ends, ends.
