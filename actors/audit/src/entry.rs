@@ -69,7 +69,7 @@ impl Filter {
 }
 
 /// Entries of the log in a state folder that a filter wants, oldest first, each with its JSON as it was
-/// written. Blocks. A line that is not an entry is passed over: [`crate::verify`] tells of it.
+/// written. Blocks. A line that is not an entry is passed over: [`crate::verify()`] tells of it.
 ///
 /// # Errors
 /// When the folder cannot be listed, and as an item when a file cannot be read.

@@ -6,7 +6,7 @@
 //!           one write(2), then answered                      └─► head: how far the log reaches
 //! ```
 //! A line is `<SHA-256> <JSON>`; its hash is that of the hash of the line before and the JSON, so a
-//! line that is changed, taken out or put in breaks the chain from there on ([`verify`]). A chain
+//! line that is changed, taken out or put in breaks the chain from there on ([`verify()`]). A chain
 //! has no secret: whoever can write the files can make a new one. The number and hash of the last
 //! line, kept elsewhere, tell such a log apart.
 //!
