@@ -70,7 +70,13 @@ hivekeep_kernel::codes! {
 
 /// The error codes of every crate, sorted by name.
 pub(crate) fn all() -> Vec<&'static ErrorCode> {
-    let mut all = [hivekeep_kernel::codes::ALL, hivekeep_registry::codes::ALL, ALL].concat();
+    let mut all = [
+        hivekeep_kernel::codes::ALL,
+        hivekeep_policy::codes::ALL,
+        hivekeep_registry::codes::ALL,
+        ALL,
+    ]
+    .concat();
     all.extend(crate::families::codes());
     all.sort_by_key(|code| code.name);
     all

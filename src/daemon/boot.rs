@@ -8,6 +8,7 @@ use hivekeep_kernel::{
     entity::spawn_root,
     ports::{LateTools, SessionToolsets},
 };
+use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
     SessionsSeed, host_room, registry,
@@ -179,7 +180,8 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let journal = open_journal(&loaded).await?;
     let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
-    let core = tree.core(loaded, journal.clone(), audit.clone(), stop)?;
+    let policy = tree.policy(&loaded, &journal).await?;
+    let core = tree.core(loaded, (journal.clone(), audit.clone()), policy, stop)?;
     let mut tree = tree.awake().await?;
     let doors = Doors::open(core.clone(), tree.places.clone()).await?;
     tracing::info!(socket = %core.folders.socket.display(), "serving");
@@ -356,12 +358,18 @@ impl Tree {
         routes
     }
 
+    /// The policy engine, with the rules and approvals of before.
+    async fn policy(&self, loaded: &LoadedConfig, journal: &Journal) -> Result<PolicyEngine, Error> {
+        let tools = self.catalogue.entries().map(|entry| entry.info).collect();
+        Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
+    }
+
     /// State that the doors need.
     fn core(
         &self,
         loaded: LoadedConfig,
-        journal: Journal,
-        audit: Option<AuditLog>,
+        (journal, audit): (Journal, Option<AuditLog>),
+        policy: PolicyEngine,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
@@ -378,6 +386,7 @@ impl Tree {
             sessions: self.sessions.clone(),
             events: journal.events(),
             audit,
+            policy,
             policies: Vec::new(),
             waiting: self.ports.find(),
         })

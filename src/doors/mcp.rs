@@ -198,7 +198,7 @@ impl McpHandler {
         };
         let sessions = &self.0.core.sessions;
         let (door, user) = (self.0.door, User::Bearer);
-        let request = |client| OpenSession { door, client, user, resume: None };
+        let request = |client| OpenSession { door, client, user, resume: None , profile: Default::default()};
         let attachment = match named {
             Some(name) => own.get_or_try_init(|| sessions.open(request(name.clone()))).await,
             None => {
@@ -228,6 +228,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: trace(&context),
+            approval: ApprovalRoute::waiting(),
         });
         let mut outcome = match relay {
             Some(relay) => relay.while_running(call).await,

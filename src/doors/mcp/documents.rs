@@ -136,6 +136,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: super::trace(context),
+            approval: ApprovalRoute::waiting(),
         });
         Ok(call.await.result)
     }
