@@ -22,7 +22,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
-use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
+use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{Progress, ToolError};
-use hivekeep_registry::CallRequest;
+use hivekeep_registry::{ApprovalRoute, CallRequest};
 use hivekeep_runtime::documents::{Document, Documents, Page, Refusal, Template};
 use rmcp::{
     ErrorData, RoleServer,

@@ -51,7 +51,7 @@ pub struct DecisionView {
     pub outcome: Decision,
     /// The permission mode that the call would be under.
     pub permission_mode: PermissionMode,
-    /// The permission mode by its public name.
+    /// Whether it is served now.
     pub availability: Verdict,
 }
 
