@@ -4,13 +4,12 @@
 //! there or a command line that no grammar takes apart, is neither true nor false: the rule then
 //! asks a person.
 
+mod bound;
+
 use cel::{Context, Program, Value as CelValue};
 use serde_json::{Value, json};
 
-use crate::{
-    Question,
-    facts::Commands,
-};
+use crate::{Question, facts::Commands};
 
 /// Longest expression, in bytes.
 const MAX_BYTES: usize = 4_096;
@@ -50,7 +49,9 @@ impl Condition {
         let program = Program::compile(text).map_err(|error| format!("is not a valid expression: {error}"))?;
         let (wants_args, wants_commands) = {
             let references = program.references();
-            let unknown = references.variables().into_iter().find(|name| !VARIABLES.contains(name));
+            let bound = bound::names(program.expression());
+            let known = |name: &&str| VARIABLES.contains(name) || bound.contains(name);
+            let unknown = references.variables().into_iter().find(|name| !known(name));
             if let Some(name) = unknown {
                 return Err(format!("`{name}` is not one of {}", VARIABLES.join(", ")));
             }
@@ -61,7 +62,6 @@ impl Condition {
 
     /// Evaluates it for a call. Without an input, what depends on one does not hold.
     pub(crate) fn holds(&self, question: &Question<'_>) -> Holds {
-        let Some(args) = question.args.or(Some(&Value::Null)) else { return Holds::No };
         if question.args.is_none() && (self.wants_args || self.wants_commands) {
             return Holds::No;
         }
@@ -71,7 +71,7 @@ impl Condition {
             context.add_variable_from_value(name, value);
             Ok(())
         };
-        let prepared = self.variables(question, args, &mut set);
+        let prepared = self.variables(question, &mut set);
         match prepared.map(|()| self.program.execute(&context)) {
             Ok(Ok(CelValue::Bool(true))) => Holds::Yes,
             Ok(Ok(CelValue::Bool(false))) => Holds::No,
@@ -84,7 +84,6 @@ impl Condition {
     fn variables(
         &self,
         question: &Question<'_>,
-        args: &Value,
         set: &mut impl FnMut(&str, &Value) -> Result<(), String>,
     ) -> Result<(), String> {
         let spec = &question.tool.spec;
@@ -96,7 +95,7 @@ impl Condition {
             "id": question.session, "user": question.user, "door": question.door,
             "agent": question.profile.agent,
         }))?;
-        if self.wants_args {
+        if let Some(args) = question.args.filter(|_| self.wants_args) {
             small(args)?;
             set("args", args)?;
         }

@@ -29,6 +29,8 @@ mod pattern;
 mod profile;
 mod rule_log;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 pub use approvals::{
@@ -37,8 +39,8 @@ pub use approvals::{
 pub use digest::input_digest;
 pub use engine::{PolicyEngine, RuleRow};
 pub use options::{
-    AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, Options, PermissionMode,
-    RuleEffect, RuleOptions, ToolsetOptions,
+    AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, ConversationOptions, Options,
+    PermissionMode, RuleEffect, RuleOptions, ToolsetOptions,
 };
 pub use pattern::ToolPattern;
 pub use profile::SessionProfile;

@@ -80,3 +80,9 @@ pub(super) fn json(verdicts: &[Verdict]) -> Value {
 pub(super) fn notable(verdicts: &[Verdict]) -> Value {
     verdicts.iter().filter(|verdict| verdict.notable()).map(|verdict| serde_json::json!(verdict)).collect()
 }
+
+/// The ruling of each layer.
+pub(super) fn rulings(verdicts: &[Verdict]) -> Value {
+    let pair = |verdict: &Verdict| (verdict.layer.to_owned(), serde_json::json!(verdict.ruling));
+    verdicts.iter().map(pair).collect::<serde_json::Map<_, _>>().into()
+}
