@@ -106,11 +106,11 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
                 (true, ..) => Remember::Session,
                 _ => Remember::Once,
             };
-            let answer = Answer { approved: true, why, remember };
+            let answer = Answer { approved: true, why, remember, reply: None };
             ApprovalsMethod::Decide { id, answer }
         }
         Some(Command::Deny(DenyArgs { id, why })) => {
-            let answer = Answer { approved: false, why, remember: Remember::Once };
+            let answer = Answer { approved: false, why, remember: Remember::Once, reply: None };
             ApprovalsMethod::Decide { id, answer }
         }
         Some(Command::Revoke(RevokeArgs { id })) => ApprovalsMethod::Revoke { id },
@@ -181,7 +181,7 @@ fn ask() -> Result<Option<Answer>, CommandFailure> {
     std::io::stderr().flush().map_err(other)?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(other)?;
-    let answer = |approved, remember| Some(Answer { approved, why: None, remember });
+    let answer = |approved, remember| Some(Answer { approved, why: None, remember, reply: None });
     Ok(match line.trim() {
         "y" | "yes" => answer(true, Remember::Once),
         "s" | "session" => answer(true, Remember::Session),

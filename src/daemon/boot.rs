@@ -6,7 +6,7 @@ use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError,
     entity::spawn_root,
-    ports::{LateTools, SessionToolsets},
+    ports::{LateTools, People, SessionToolsets},
 };
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
@@ -26,6 +26,7 @@ use super::{
     lock::{DaemonLock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
+    people::SessionPeople,
     root::{Places, Root, Seed},
     shutdown,
 };
@@ -180,8 +181,7 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let journal = open_journal(&loaded).await?;
     let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
-    let policy = tree.policy(&loaded, &journal).await?;
-    let core = tree.core(loaded, (journal.clone(), audit.clone()), policy, stop)?;
+    let core = tree.core(loaded, journal.clone(), audit.clone(), stop)?;
     let mut tree = tree.awake().await?;
     let doors = Doors::open(core.clone(), tree.places.clone()).await?;
     tracing::info!(socket = %core.folders.socket.display(), "serving");
@@ -279,6 +279,7 @@ struct Tree {
     census: Census,
     sessions: SessionsHandle,
     catalogue: Arc<Catalogue>,
+    policy: PolicyEngine,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     /// Ports that families offer, to the doors too.
@@ -315,6 +316,10 @@ impl Tree {
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
         daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
+        let tools = catalogue.entries().map(|entry| entry.info).collect();
+        let policy = PolicyEngine::open(config.policy.clone(), tools, journal.clone()).await?;
+        let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
+        daemon.ports.offer::<dyn People>(Arc::new(people));
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
@@ -335,6 +340,7 @@ impl Tree {
             census,
             sessions,
             catalogue,
+            policy,
             tools,
             ports,
             families,
@@ -358,18 +364,12 @@ impl Tree {
         routes
     }
 
-    /// The policy engine, with the rules and approvals of before.
-    async fn policy(&self, loaded: &LoadedConfig, journal: &Journal) -> Result<PolicyEngine, Error> {
-        let tools = self.catalogue.entries().map(|entry| entry.info).collect();
-        Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
-    }
-
     /// State that the doors need.
     fn core(
         &self,
         loaded: LoadedConfig,
-        (journal, audit): (Journal, Option<AuditLog>),
-        policy: PolicyEngine,
+        journal: Journal,
+        audit: Option<AuditLog>,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
@@ -386,7 +386,7 @@ impl Tree {
             sessions: self.sessions.clone(),
             events: journal.events(),
             audit,
-            policy,
+            policy: self.policy.clone(),
             policies: Vec::new(),
             waiting: self.ports.find(),
         })

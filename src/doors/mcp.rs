@@ -42,7 +42,7 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
-pub use listing::ToolListing;
+pub use listing::{ListingScope, ToolListing};
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
@@ -86,6 +86,17 @@ enum Origin {
         shared: Arc<OnceCell<Attachment>>,
         calls: Semaphore,
     },
+}
+
+impl Origin {
+    /// The session, if it is open, with user and door.
+    fn caller(&self, door: Door) -> (Option<SessionId>, User, Door) {
+        let session = match self {
+            Self::Connection(attachment) => Some(attachment.session),
+            Self::Http { own, shared, .. } => own.get().or(shared.get()).map(|it| it.session),
+        };
+        (session, User::Bearer, door)
+    }
 }
 
 /// The handler of one attachment. Cheap to clone.
@@ -140,7 +151,8 @@ impl McpHandler {
             _ => None,
         };
         let now = loaded.as_ref().map(|loaded| loaded.borrow().clone()).unwrap_or_default();
-        let listing = ArcSwap::new(core.listing(&view, &now));
+        let scope = core.scope(&view, origin.caller(door), now);
+        let listing = ArcSwap::new(core.listing(&view, &scope));
         let (receipts, hearing, telling) = (Receipts::default(), OnceLock::new(), OnceLock::new());
         let inside =
             Inside { core, view, listing, loaded, door, origin, receipts, hearing, telling };
@@ -298,7 +310,8 @@ impl ServerHandler for McpHandler {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let entry = self.0.core.catalogue.find(name)?;
-        self.listing().get(&self.0.view.name(entry.info)).cloned()
+        // As it was listed last: each call asks.
+        self.0.listing.load().get(&self.0.view.name(entry.info)).cloned()
     }
 
     fn call_tool(

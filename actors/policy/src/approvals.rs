@@ -6,6 +6,7 @@
 //! ```
 //! One log orders all of them, so an approval is burnt at most once however many calls try.
 
+mod question;
 mod state;
 mod token;
 
@@ -13,7 +14,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::{FutureExt, future::BoxFuture};
-use hivekeep_kernel::{ApprovalId, Door, GrantId, Layer, ToolError, User};
+use hivekeep_kernel::{
+    ApprovalId, Door, GrantId, Layer, ToolError, User, ports::UserReply,
+};
 use hivekeep_runtime::log::{Decision, Log, LogError, stream};
 use hivekeep_store::{Journal, NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
@@ -79,6 +82,9 @@ pub struct Answer {
     /// What it is remembered for, if it is a yes.
     #[serde(default)]
     pub remember: Remember,
+    /// The reply, if it was a question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<UserReply>,
 }
 
 /// A token as it is shown, once.
@@ -176,7 +182,8 @@ impl Approvals {
                 by = Some(grant.id.to_string());
                 return Ok(Decision::nothing());
             }
-            let Some(id) = ledger.approved(call, now) else { return Ok(Decision::nothing()) };
+            let found = ledger.approved(call, now).map(|one| one.id);
+            let Some(id) = found else { return Ok(Decision::nothing()) };
             by = Some(id.to_string());
             Ok(ended(id, ApprovalState::Used))
         })?;
@@ -191,17 +198,13 @@ impl Approvals {
     /// `approvals_full`, `journal_failed`.
     pub async fn ask(&self, call: WantedCall, why: String, waits: bool) -> Result<Approval, ToolError> {
         let now = Utc::now();
-        let most = self.0.options.max_pending;
         let mut asked = None;
         let written = self.change::<ToolError>(|ledger| {
             if let Some(known) = ledger.asked(&call, now).filter(|_| !waits) {
                 asked = Some(known.clone());
                 return Ok(Decision::nothing());
             }
-            if ledger.pending(now) >= most {
-                let message = format!("{most} calls wait for approvals");
-                return Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable());
-            }
+            self.room(ledger, now)?;
             let approval = asked.insert(self.new_approval(call, why, waits, now)).clone();
             let event = event("approval.requested", &approval);
             Ok(Decision::record(Record::Asked { approval }).event(event))
@@ -251,7 +254,7 @@ impl Approvals {
     ) -> Result<Approval, ToolError> {
         let now = Utc::now();
         let found = self.get(id).ok_or_else(|| not_found(id))?;
-        if answer.approved {
+        if answer.approved && found.question.is_none() {
             self.other_than_caller(&found.call, approver)?;
         }
         self.decide_by(id, approver.to_string(), answer, now).await
@@ -274,7 +277,7 @@ impl Approvals {
         answer: Answer,
         now: DateTime<Utc>,
     ) -> Result<Approval, ToolError> {
-        let Answer { approved, why, remember } = answer;
+        let Answer { approved, why, remember, reply } = answer;
         let why = why.map(|why| why.chars().take(MAX_WHY).collect::<String>());
         self.change::<ToolError>(|ledger| {
             let one = ledger.approvals.get(&id).ok_or_else(|| not_found(id))?;
@@ -285,6 +288,10 @@ impl Approvals {
             };
             if !may {
                 return Err(not_found(id).detail("state", json!(state_at(one, now))));
+            }
+            if let Some(question) = &one.question {
+                let reply = reply.clone().unwrap_or_default();
+                question.takes(&reply).map_err(ToolError::invalid)?;
             }
             let grant = if approved { granted(one, &remember, &by, now) } else { None };
             if grant.is_some() && ledger.grants.len() >= MAX_GRANTS {
@@ -298,7 +305,9 @@ impl Approvals {
                     "session": one.call.session, "grant": grant }),
             };
             let expires_at = one.expires_at.max(now + self.timeout());
-            let decided = Record::Decided { id, approved, by, why, at: now, expires_at, grant };
+            let reply = one.question.as_ref().and(reply);
+            let decided =
+                Record::Decided { id, approved, by, why, at: now, expires_at, grant, reply };
             Ok(Decision::record(decided).event(event))
         })?
         .await?;
@@ -380,6 +389,16 @@ impl Approvals {
             .detail("approval", approval.id.to_string())
     }
 
+    /// Refuses one more that would wait.
+    fn room(&self, ledger: &Ledger, now: DateTime<Utc>) -> Result<(), ToolError> {
+        let most = self.0.options.max_pending;
+        if ledger.pending(now) < most {
+            return Ok(());
+        }
+        let message = format!("{most} calls wait for approvals");
+        Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable())
+    }
+
     fn timeout(&self) -> Duration {
         Duration::from_secs(self.0.options.timeout_secs)
     }
@@ -395,6 +414,8 @@ impl Approvals {
             waits,
             decided_by: None,
             decided_at: None,
+            question: None,
+            reply: None,
             decided_why: None,
             token: None,
         }

@@ -9,9 +9,10 @@ use hivekeep_runtime::log::{Decision as Append, Log, LogError};
 use hivekeep_store::{Journal, NewEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::{
-    Approvals, Decision, Options, PermissionMode, Policy, Question, RuleOptions, Verdict, codes,
+    conversations, Approvals, Decision, Options, PermissionMode, Policy, Question, RuleOptions, Verdict, codes,
     layers::{LAYERS, Snapshot, permission_mode_of},
     rule_log::{AddedRules, MAX_RULES, RuleRecord, rules_stream},
     rules::{CompiledRule, RuleSet},
@@ -37,6 +38,8 @@ struct Inner {
     rules: ArcSwap<RuleSet>,
     log: Log<AddedRules>,
     approvals: Approvals,
+    /// Counts changes of the rules.
+    changes: watch::Sender<u64>,
 }
 
 impl fmt::Debug for PolicyEngine {
@@ -58,7 +61,8 @@ impl PolicyEngine {
         let log = Log::<AddedRules>::open(journal.clone(), rules_stream()).await?;
         let approvals = Approvals::open(options.approvals.clone(), journal).await?;
         let rules = ArcSwap::from_pointee(compiled(&options, &log.state().unwrap_or_default(), &tools));
-        Ok(Self(Arc::new(Inner { options, tools, rules, log, approvals })))
+        let changes = watch::Sender::default();
+        Ok(Self(Arc::new(Inner { options, tools, rules, log, approvals, changes })))
     }
 
     /// Judges a call: `before` first, then the layers, then whether it can be served.
@@ -94,6 +98,17 @@ impl PolicyEngine {
         permission_mode_of(&self.0.options, question)
     }
 
+    /// True when a mode of a conversation lets a session call what it could not call before. A session
+    /// without a mode is bound by none.
+    pub fn widens(&self, before: Option<&str>, mode: &str) -> bool {
+        let modes = &self.0.options.conversations;
+        match (before.map(|name| modes.get(name)), modes.get(mode)) {
+            (None, _) => false,
+            (Some(Some(before)), Some(mode)) => !conversations::within(mode, before),
+            _ => true,
+        }
+    }
+
     /// Its options.
     pub fn options(&self) -> &Options {
         &self.0.options
@@ -102,6 +117,11 @@ impl PolicyEngine {
     /// Approvals by people.
     pub fn approvals(&self) -> &Approvals {
         &self.0.approvals
+    }
+
+    /// Counts changes of the rules, for whoever lists tools by them.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
     }
 
     /// Rules in the order in which they are asked.
@@ -165,6 +185,7 @@ impl PolicyEngine {
                 if outcome.is_ok() {
                     let added = inner.log.state().unwrap_or_default();
                     inner.rules.store(Arc::new(compiled(&inner.options, &added, &inner.tools)));
+                    inner.changes.send_modify(|count| *count += 1);
                 }
                 let _gone = done.send(outcome);
             },

@@ -20,6 +20,7 @@ mod approvals;
 pub mod codes;
 mod condition;
 mod context;
+mod conversations;
 mod digest;
 mod engine;
 mod facts;

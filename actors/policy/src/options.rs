@@ -6,7 +6,7 @@ use hivekeep_kernel::User;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ToolPattern, condition::Condition};
+use crate::{ToolPattern, condition::Condition, conversations};
 
 /// Who may call what, and what a person has to approve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -166,7 +166,7 @@ impl Default for Options {
             default_context: None,
             user_contexts: BTreeMap::new(),
             toolsets: BTreeMap::new(),
-            conversations: BTreeMap::new(),
+            conversations: conversations::modes(),
             approvals: ApprovalOptions::default(),
         }
     }

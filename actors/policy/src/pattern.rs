@@ -23,6 +23,18 @@ impl ToolPattern {
     }
 }
 
+impl ToolPattern {
+    /// True when it has every name that another has.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        match (self.0.strip_suffix('*'), other.0.strip_suffix('*')) {
+            (Some(beginning), Some(longer)) => longer.starts_with(beginning),
+            (Some(beginning), None) => other.0.starts_with(beginning),
+            (None, Some(_)) => false,
+            (None, None) => self.0 == other.0,
+        }
+    }
+}
+
 impl fmt::Display for ToolPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -55,7 +55,7 @@ use crate::{
 };
 use audit::{Records, Trail};
 
-pub use approve::{ApprovalRoute, ClientPrompt};
+pub use approve::{ApprovalRoute, client_answer, client_question};
 pub use decision::{DecisionRequest, DecisionView};
 pub use redact::Redactor;
 pub use request::{CallOutcome, CallRequest};
@@ -193,6 +193,7 @@ impl Dispatcher {
             receipt,
             reserved: None,
             trace,
+            client: approval.client,
         };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
         Ok((value, pad))

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{ApprovalId, Door, GrantId, SessionId, User};
+use hivekeep_kernel::{
+    ApprovalId, Door, GrantId, SessionId, User,
+    ports::{UserQuestion, UserReply},
+};
 use hivekeep_runtime::log::Sourced;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,6 +94,12 @@ pub struct Approval {
     /// When it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<DateTime<Utc>>,
+    /// The question, if it is one rather than a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<UserQuestion>,
+    /// The reply to the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<UserReply>,
     /// What whoever decided said about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_why: Option<String>,
@@ -135,6 +144,8 @@ pub(crate) enum Record {
         expires_at: DateTime<Utc>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Grant>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply: Option<UserReply>,
     },
     Ended { id: ApprovalId, state: ApprovalState, at: DateTime<Utc> },
     GrantRevoked { id: GrantId, by: String, at: DateTime<Utc> },
@@ -154,11 +165,11 @@ impl Ledger {
     }
 
     /// An approval of this very call that was given and not used.
-    pub(crate) fn approved(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<ApprovalId> {
+    pub(crate) fn approved(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let good = |one: &&Approval| {
             one.state == ApprovalState::Approved && one.token.is_none() && one.expires_at > now && one.call.is(call)
         };
-        self.approvals.values().find(good).map(|one| one.id)
+        self.approvals.values().find(good)
     }
 
     /// One of this very call that waits for a person, so that a repeated call asks nobody twice.
@@ -216,11 +227,11 @@ impl Sourced for Ledger {
                 self.prune(approval.asked_at);
                 self.approvals.insert(approval.id, approval);
             }
-            Record::Decided { id, approved, by, why, at, expires_at, grant } => {
+            Record::Decided { id, approved, by, why, at, expires_at, grant, reply } => {
                 if let Some(one) = self.approvals.get_mut(&id) {
                     one.state = if approved { ApprovalState::Approved } else { ApprovalState::Denied };
                     (one.decided_by, one.decided_why, one.decided_at) = (Some(by), why, Some(at));
-                    one.expires_at = expires_at;
+                    (one.expires_at, one.reply) = (expires_at, reply);
                 }
                 self.grants.extend(grant.map(|grant| (grant.id, grant)));
                 self.prune(at);

@@ -1,11 +1,13 @@
 //! Approval: a grant, a token, or a person, where a layer of the policy asks for one.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use hivekeep_kernel::{Layer, Progress, ToolError};
+use hivekeep_kernel::{
+    Layer, Progress, ToolError,
+    ports::{ClientPrompt, UserQuestion, UserReply},
+};
 use hivekeep_policy::{
-    Answer, Approval, Question, ReasonCode, Verdict, WantedCall, input_digest,
+    Answer, Approval, Question, ReasonCode, Remember, Verdict, WantedCall, input_digest,
 };
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -19,13 +21,6 @@ const LAYER: &str = "approval";
 const SHOWN: usize = 2_000;
 /// Interval of telling a client that its call still waits: clients give up on calls that are silent.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-
-/// Person at the caller's own client.
-#[async_trait]
-pub trait ClientPrompt: fmt::Debug + Send + Sync {
-    /// Asks for an approval; `None` when the client cannot, or nobody answered.
-    async fn approve(&self, approval: &Approval) -> Option<Answer>;
-}
 
 /// How a call comes to the approval that it may need.
 #[derive(Debug, Clone, Default)]
@@ -115,13 +110,35 @@ async fn obtain(
 
 /// Passes the answer of the person at the client on to the approvals, which those who wait hear.
 async fn ask_client<T>(inner: &Inner, approval: &Approval, route: &ApprovalRoute) -> T {
-    if let Some(client) = route.client.as_ref().filter(|_| inner.policy.options().approvals.elicitation)
-        && let Some(answer) = client.approve(approval).await
+    let allowed = inner.policy.options().approvals.elicitation;
+    if let Some(client) = route.client.as_ref().filter(|_| allowed)
+        && let Some(reply) = client.ask(&client_question(approval)).await
+        && let Some(answer) = client_answer(&reply)
         && let Err(error) = inner.policy.approvals().decide_at_client(approval.id, answer).await
     {
         tracing::info!(%error, approval = %approval.id, "the client's answer came to nothing");
     }
     std::future::pending().await
+}
+
+/// The approval as a question, with the answers that [`client_answer`] reads.
+pub fn client_question(approval: &Approval) -> UserQuestion {
+    let call = &approval.call;
+    UserQuestion {
+        question: format!("Allow `{}`? {}\n{}", call.tool, approval.why, call.input),
+        options: ["Allow once", "Allow for this session", "Deny"].map(str::to_owned).into(),
+        ..UserQuestion::default()
+    }
+}
+
+/// The answer of a reply to [`client_question`]; none of a reply that chooses nothing.
+pub fn client_answer(reply: &UserReply) -> Option<Answer> {
+    let (approved, remember) = match reply.selected.first()? {
+        0 => (true, Remember::Once),
+        1 => (true, Remember::Session),
+        _ => (false, Remember::Once),
+    };
+    Some(Answer { approved, why: None, remember, reply: None })
 }
 
 async fn tell<T>(tool: &str, id: &str, progress: &Progress) -> T {

@@ -38,7 +38,7 @@ fn person() -> Approver {
 }
 
 fn yes() -> Answer {
-    Answer { approved: true, why: None, remember: Remember::Once }
+    Answer { approved: true, why: None, remember: Remember::Once, reply: None }
 }
 
 fn echo(stage: &Stage, text: &str) -> CallRequest {
