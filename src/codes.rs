@@ -3,6 +3,7 @@
 use hivekeep_kernel::ErrorCode;
 
 pub(crate) use hivekeep_kernel::codes::*;
+pub(crate) use hivekeep_policy::codes::*;
 pub(crate) use hivekeep_registry::codes::*;
 
 hivekeep_kernel::codes! {

@@ -316,8 +316,8 @@ impl Tree {
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
         daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
-        let tools = catalogue.entries().map(|entry| entry.info).collect();
-        let policy = PolicyEngine::open(config.policy.clone(), tools, journal.clone()).await?;
+        let all = catalogue.entries().map(|entry| entry.info).collect();
+        let policy = PolicyEngine::open(config.policy.clone(), all, journal.clone()).await?;
         let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
         daemon.ports.offer::<dyn People>(Arc::new(people));
         let families = families::mount(&daemon, config)

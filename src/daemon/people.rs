@@ -43,8 +43,8 @@ impl SessionPeople {
             let elicits = self.policy.options().approvals.elicitation;
             if let Some(client) = cx.client.as_ref().filter(|_| elicits)
                 && let Some(reply) = client.ask(&client_question(&approval)).await
-                && let Some(answer) = client_answer(&reply)
-                && let Err(error) = approvals.decide_at_client(approval.id, answer).await
+                && let Err(error) =
+                    approvals.decide_at_client(approval.id, client_answer(&reply)).await
             {
                 tracing::info!(%error, approval = %approval.id, "the client's answer came to nothing");
             }

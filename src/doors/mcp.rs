@@ -5,6 +5,7 @@
 mod answer;
 mod boxed;
 mod documents;
+mod elicit;
 mod excerpt;
 mod listing;
 mod progress;
@@ -21,7 +22,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
+use hivekeep_kernel::{
+    Door, Progress, RateClass, SessionId, TraceContext, ports::ClientPrompt,
+};
 use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -229,8 +232,15 @@ impl McpHandler {
         let session = self.session(|| answer::client_name(context.client_info())).await?;
         let _place = self.place()?;
         self.turn(&request.name, &context).await;
+        let core = &self.0.core;
+        let rounds = core.config.policy.approvals.elicitation && elicit::in_rounds(&context);
+        if rounds && let Err(error) = elicit::answered(core, session, &request).await {
+            return Ok(CallToolResponse::Complete(answer::refused(&error)));
+        }
+        let client = elicit::PeerPrompt::of(&context).map(|it| Arc::new(it) as Arc<dyn ClientPrompt>);
+        let approval = ApprovalRoute { waits: !rounds, client, ..ApprovalRoute::default() };
         let relay = progress::Relay::of(&context);
-        let call = self.0.core.dispatcher.call(CallRequest {
+        let call = core.dispatcher.call(CallRequest {
             session,
             door: self.0.door,
             tool: request.name.into_owned(),
@@ -240,7 +250,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: trace(&context),
-            approval: ApprovalRoute::waiting(),
+            approval,
         });
         let mut outcome = match relay {
             Some(relay) => relay.while_running(call).await,
@@ -254,6 +264,9 @@ impl McpHandler {
                 _ if context.ct.is_cancelled() => drop(receipt),
                 _ => receipt.sign(),
             }
+        }
+        if let Some(form) = elicit::required(core, &outcome).filter(|_| rounds) {
+            return Ok(CallToolResponse::InputRequired(form));
         }
         answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
     }

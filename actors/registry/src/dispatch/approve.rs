@@ -113,8 +113,8 @@ async fn ask_client<T>(inner: &Inner, approval: &Approval, route: &ApprovalRoute
     let allowed = inner.policy.options().approvals.elicitation;
     if let Some(client) = route.client.as_ref().filter(|_| allowed)
         && let Some(reply) = client.ask(&client_question(approval)).await
-        && let Some(answer) = client_answer(&reply)
-        && let Err(error) = inner.policy.approvals().decide_at_client(approval.id, answer).await
+        && let Err(error) =
+            inner.policy.approvals().decide_at_client(approval.id, client_answer(&reply)).await
     {
         tracing::info!(%error, approval = %approval.id, "the client's answer came to nothing");
     }
@@ -131,14 +131,14 @@ pub fn client_question(approval: &Approval) -> UserQuestion {
     }
 }
 
-/// The answer of a reply to [`client_question`]; none of a reply that chooses nothing.
-pub fn client_answer(reply: &UserReply) -> Option<Answer> {
-    let (approved, remember) = match reply.selected.first()? {
-        0 => (true, Remember::Once),
-        1 => (true, Remember::Session),
+/// The answer of a reply to [`client_question`]; a reply that chooses nothing denies.
+pub fn client_answer(reply: &UserReply) -> Answer {
+    let (approved, remember) = match reply.selected.first() {
+        Some(0) => (true, Remember::Once),
+        Some(1) => (true, Remember::Session),
         _ => (false, Remember::Once),
     };
-    Some(Answer { approved, why: None, remember, reply: None })
+    Answer { approved, why: None, remember, reply: None }
 }
 
 async fn tell<T>(tool: &str, id: &str, progress: &Progress) -> T {
