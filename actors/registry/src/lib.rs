@@ -5,7 +5,7 @@
 //! the [`Registry`] actor, which admits it to the mailbox of its target.
 //!
 //! ```text
-//! door ─▶ Dispatcher: authenticate ─ resolve ─ decide ─ approve ─ validate ─ rate ─┐
+//! door ─▶ Dispatcher: authenticate ─ resolve ─ decide ─ validate ─ approve ─ rate ─┐
 //!                                                                    route ◀───────┘
 //!                                                                      │
 //!                     Registry actor: admission (in flight, queued) ───┴─▶ target's mailbox

@@ -12,7 +12,7 @@ use hivekeep_policy::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{Inner, decide::Asks, decide::json};
+use super::{Inner, decide::Asks, decide::notable};
 use crate::{ToolEntry, codes};
 
 /// The layer, in verdicts.
@@ -68,7 +68,7 @@ pub(super) async fn pass(
         Err(error) => Verdict::deny(LAYER, ReasonCode::ApprovalRequired, error.message.clone()),
     });
     let told = |error: ToolError| {
-        error.detail("policy", asks.layer).detail("verdicts", json(verdicts))
+        error.detail("policy", asks.layer).detail("verdicts", notable(verdicts))
     };
     by.map(drop).map_err(told)
 }

@@ -59,7 +59,7 @@ fn denied(entry: &ToolEntry, verdicts: &[Verdict]) -> ToolError {
     let message = format!("the {} policy does not allow `{}`: {}", last.layer, entry.name(), last.why);
     ToolError::new(Layer::Policy, codes::DENIED, message)
         .detail("policy", last.layer)
-        .detail("verdicts", json(verdicts))
+        .detail("verdicts", notable(verdicts))
 }
 
 fn unavailable(entry: &ToolEntry, verdicts: &[Verdict]) -> ToolError {
@@ -68,15 +68,11 @@ fn unavailable(entry: &ToolEntry, verdicts: &[Verdict]) -> ToolError {
     ToolError::new(Layer::Policy, codes::ACTOR_UNAVAILABLE, message)
         .next("look at `hivekeep ps`, then repeat the call")
         .retryable()
-        .detail("verdicts", json(verdicts))
+        .detail("verdicts", notable(verdicts))
 }
 
-/// The verdicts as a refusal tells them.
-pub(super) fn json(verdicts: &[Verdict]) -> Value {
-    serde_json::to_value(verdicts).expect("texts and unit variants serialise")
-}
-
-/// The verdicts as an event tells them: those that say more than that nothing speaks against the call.
+/// The verdicts as refusals and events tell them: those that say more than that nothing speaks against
+/// the call. `hivekeep policy explain` shows all.
 pub(super) fn notable(verdicts: &[Verdict]) -> Value {
     verdicts.iter().filter(|verdict| verdict.notable()).map(|verdict| serde_json::json!(verdict)).collect()
 }
