@@ -2,8 +2,11 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use hivekeep_kernel::{ApprovalId, GrantId, ports::{UserQuestion, UserReply}};
-use hivekeep_policy::{Answer, Approval, Grant, Remember, ToolPattern};
+use hivekeep_kernel::{
+    ApprovalId, GrantId,
+    ports::{UserQuestion, UserReply},
+};
+use hivekeep_policy::{Approval, ApprovalAnswer, Grant, Remember, ToolPattern};
 use serde_json::Value;
 
 use super::{CliContext, CommandFailure, output};
@@ -121,17 +124,19 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
                 (true, ..) => Remember::Session,
                 _ => Remember::Once,
             };
-            let answer = Answer { approved: true, why, remember, reply: None };
+            let answer = ApprovalAnswer { approved: true, why, remember, reply: None };
             ApprovalsMethod::Decide { id, answer }
         }
         Some(Command::Deny(DenyArgs { id, why })) => {
-            let answer = Answer { approved: false, why, remember: Remember::Once, reply: None };
+            let answer =
+                ApprovalAnswer { approved: false, why, remember: Remember::Once, reply: None };
             ApprovalsMethod::Decide { id, answer }
         }
         Some(Command::Answer(AnswerArgs { id, select, text })) => {
             let selected = select.into_iter().map(|place| usize::from(place) - 1).collect();
             let reply = Some(UserReply { selected, text });
-            let answer = Answer { approved: true, why: None, remember: Remember::Once, reply };
+            let answer =
+                ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
             ApprovalsMethod::Decide { id, answer }
         }
         Some(Command::Revoke(RevokeArgs { id })) => ApprovalsMethod::Revoke { id },
@@ -219,13 +224,14 @@ fn follow(context: &CliContext, json: bool) -> Result<(), CommandFailure> {
 }
 
 /// Asks the person at the terminal; `None` leaves the approval to others.
-fn ask() -> Result<Option<Answer>, CommandFailure> {
+fn ask() -> Result<Option<ApprovalAnswer>, CommandFailure> {
     let other = |error: std::io::Error| CommandFailure::Other(error.to_string());
     eprint!("    approve? [y]es, for this [s]ession, [n]o, [l]eave: ");
     std::io::stderr().flush().map_err(other)?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(other)?;
-    let answer = |approved, remember| Some(Answer { approved, why: None, remember, reply: None });
+    let answer =
+        |approved, remember| Some(ApprovalAnswer { approved, why: None, remember, reply: None });
     Ok(match line.trim() {
         "y" | "yes" => answer(true, Remember::Once),
         "s" | "session" => answer(true, Remember::Session),

@@ -94,7 +94,9 @@ impl People for SessionPeople {
         if self.policy.widens(before.as_deref(), mode) {
             let about = json!({ "from": before, "to": mode });
             let call = self.wanted(cx, about.as_object().unwrap_or(&Map::new()));
-            let why = format!("the conversation is to go to the mode `{mode}`, which has more tools: {reason}");
+            let why = format!(
+                "the conversation is to go to the mode `{mode}`, which has more tools: {reason}"
+            );
             self.approve(cx, call, why).await?;
         }
         let mode = mode.to_owned();

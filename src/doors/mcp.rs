@@ -22,9 +22,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::{
-    Door, Progress, RateClass, SessionId, TraceContext, ports::ClientPrompt,
-};
+use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext, ports::ClientPrompt};
 use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -213,7 +211,8 @@ impl McpHandler {
         };
         let sessions = &self.0.core.sessions;
         let (door, user) = (self.0.door, User::Bearer);
-        let request = |client| OpenSession { door, client, user, resume: None , profile: Default::default()};
+        let request =
+            |client| OpenSession { door, client, user, resume: None, profile: Default::default() };
         let attachment = match named {
             Some(name) => own.get_or_try_init(|| sessions.open(request(name.clone()))).await,
             None => {
@@ -237,7 +236,8 @@ impl McpHandler {
         if rounds && let Err(error) = elicit::answered(core, session, &request).await {
             return Ok(CallToolResponse::Complete(answer::refused(&error)));
         }
-        let client = elicit::PeerPrompt::of(&context).map(|it| Arc::new(it) as Arc<dyn ClientPrompt>);
+        let client =
+            elicit::PeerPrompt::of(&context).map(|it| Arc::new(it) as Arc<dyn ClientPrompt>);
         let approval = ApprovalRoute { waits: !rounds, client, ..ApprovalRoute::default() };
         let relay = progress::Relay::of(&context);
         let call = core.dispatcher.call(CallRequest {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use hivekeep_kernel::{Census, Door, SessionId, User};
-use hivekeep_policy::Decision;
+use hivekeep_policy::PolicyDecision;
 use hivekeep_registry::{
     Catalogue, DecisionRequest, Dispatcher, SessionsHandle, ToolEntry, ToolView,
 };
@@ -102,7 +102,7 @@ impl DaemonServices {
         let denied = self.catalogue.visible(view).filter(|tool| {
             let request = DecisionRequest { session, user, door, view, tool, args: None };
             let found = self.dispatcher.decision(&request);
-            found.is_ok_and(|found| found.outcome == Decision::Denied)
+            found.is_ok_and(|found| found.outcome == PolicyDecision::Denied)
         });
         ListingScope { loaded, denied: denied.map(ToolEntry::name).collect() }
     }

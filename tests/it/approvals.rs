@@ -69,7 +69,11 @@ fn a_person_at_the_command_line_approves_what_an_agent_asks_for() {
     assert!(denied.contains("approval_denied") && denied.contains("not now"), "{denied}");
 
     let input = script("four").to_string();
-    let mut own = home.command(&["call", SAVE, "--json", &input]).stdout(Stdio::null()).spawn().expect("runs");
+    let mut own = home
+        .command(&["call", SAVE, "--json", &input])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("runs");
     let refused = show(&home.run(&["approvals", "approve", id(&waiting(&home))]));
     assert!(refused.contains("self_approval"), "{refused}");
     home.ok(&["approvals", "deny", id(&waiting(&home))]);
@@ -115,7 +119,10 @@ fn rules_are_changed_explained_and_kept_while_agents_work() {
     let names = |agent: &mut Wire, id| {
         let listed = agent.ask(id, "tools/list", json!({}));
         let tools = listed["result"]["tools"].as_array().expect("a list");
-        tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+        tools
+            .iter()
+            .map(|tool| tool["name"].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
     };
     assert!(names(&mut agent, 1).contains(&SAVE.to_owned()));
     home.ok(&["policy", "add", "frozen", "deny", "aegis.script.*", "--why", "a freeze"]);
@@ -134,7 +141,10 @@ fn rules_are_changed_explained_and_kept_while_agents_work() {
         let found = home.json(&["policy", "explain", "exec", "--json", &input, "--as-json"]);
         found["outcome"].as_str().expect("an outcome").to_owned()
     };
-    assert_eq!((explained("git push").as_str(), explained("git pull").as_str()), ("asks", "allowed"));
+    assert_eq!(
+        (explained("git push").as_str(), explained("git pull").as_str()),
+        ("asks", "allowed")
+    );
     let table = home.ok(&["policy", "explain", SAVE]);
     assert!(table.contains("frozen") && table.contains("denied"), "{table}");
 
@@ -154,9 +164,7 @@ fn a_question_waits_for_a_person_and_outlives_the_daemon() {
     let home = Home::new();
     let mut daemon = home.daemon();
     let mut agent = Wire::mcp(&home);
-    let question = |secs: u64| {
-        json!({ "question": "Which way?", "options": ["left", "right"], "timeout_secs": secs })
-    };
+    let question = |secs: u64| json!({ "question": "Which way?", "options": ["left", "right"], "timeout_secs": secs });
     let asked = agent.call(1, "ask_user", question(1));
     assert_eq!(asked["result"]["structuredContent"]["status"], "no_answer", "{asked}");
     daemon.signal(rustix::process::Signal::KILL);

@@ -53,9 +53,8 @@ struct Section {
     words: Vec<String>,
 }
 
-static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
-    PAGES.iter().flat_map(|(source, page)| sections(source, page)).collect()
-});
+static SECTIONS: LazyLock<Vec<Section>> =
+    LazyLock::new(|| PAGES.iter().flat_map(|(source, page)| sections(source, page)).collect());
 
 /// Cuts a document at its headings.
 fn sections(source: &'static str, page: &'static str) -> Vec<Section> {
@@ -87,7 +86,9 @@ pub(crate) fn search(query: &str) -> (Vec<DocsSection>, usize) {
     if wanted.is_empty() {
         return (Vec::new(), 0);
     }
-    let has = |section: &Section, word: &String| section.words.iter().any(|one| one.starts_with(word.as_str()));
+    let has = |section: &Section, word: &String| {
+        section.words.iter().any(|one| one.starts_with(word.as_str()))
+    };
     let mut found: Vec<_> = SECTIONS
         .iter()
         .map(|section| {

@@ -68,7 +68,11 @@ async fn what_a_person_replies_is_told_in_words_and_fields() {
         Some(UserReply { selected: selected.to_vec(), text: text.map(str::to_owned) })
     };
     for (reply, input, expected) in [
-        (reply(&[1], None), ask(Some(&["a", "b"]), false), Ok(("answered", "The user selected: b"))),
+        (
+            reply(&[1], None),
+            ask(Some(&["a", "b"]), false),
+            Ok(("answered", "The user selected: b")),
+        ),
         (
             reply(&[0], Some("x")),
             ask(Some(&["a", "b"]), true),

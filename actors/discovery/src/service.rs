@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{
-    CallCx, Effect, Layer, Service, ServiceActor, ToolError, ToolGroup, ports::{SessionToolsets, Tools},
+    CallCx, Effect, Layer, Service, ServiceActor, ToolError, ToolGroup,
+    ports::{SessionToolsets, Tools},
     view::same_family,
 };
 use hivekeep_runtime::{

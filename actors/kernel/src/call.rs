@@ -8,7 +8,9 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CallId, Receipt, SessionId, ToolError, TraceContext, ports::{ClientPrompt, Reservation}, view::ToolView,
+    CallId, Receipt, SessionId, ToolError, TraceContext,
+    ports::{ClientPrompt, Reservation},
+    view::ToolView,
 };
 
 /// How a client reached the daemon.

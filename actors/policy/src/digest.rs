@@ -55,7 +55,9 @@ mod tests {
         assert_eq!(one, digest("{ \"a\": \"\\u00e9\", \"b\": { \"x\": [1.0, 2], \"y\": 1 } }"));
         assert_eq!(digest("{}"), format!("sha256:{}", hexadecimal(&Sha256::digest(b"{}"))));
         assert_ne!(digest(r#"{"n":9007199254740993}"#), digest(r#"{"n":9007199254740992}"#));
-        for other in [r#"{"b":{"y":1,"x":[2,1]},"a":"é"}"#, r#"{"b":{"y":"1","x":[1,2]},"a":"é"}"#, "{}"] {
+        for other in
+            [r#"{"b":{"y":1,"x":[2,1]},"a":"é"}"#, r#"{"b":{"y":"1","x":[1,2]},"a":"é"}"#, "{}"]
+        {
             assert_ne!(one, digest(other), "{other}");
         }
     }

@@ -12,8 +12,9 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{
-    conversations, Approvals, Decision, Options, PermissionMode, Policy, Question, RuleOptions, Verdict, codes,
-    layers::{LAYERS, Snapshot, permission_mode_of},
+    Approvals, Options, PermissionMode, Policy, PolicyDecision, Question, RuleOptions, Verdict,
+    codes, conversations,
+    layers::{LAYERS, LayerInputs, permission_mode_of},
     rule_log::{AddedRules, MAX_RULES, RuleRecord, rules_stream},
     rules::{CompiledRule, RuleSet},
 };
@@ -54,13 +55,17 @@ impl PolicyEngine {
     /// # Errors
     /// When the records cannot be read.
     pub async fn open(
-        options: Options,
+        mut options: Options,
         tools: Vec<&'static ToolInfo>,
         journal: Journal,
     ) -> Result<Self, LogError> {
+        for (name, mode) in conversations::modes() {
+            options.conversations.entry(name).or_insert(mode);
+        }
         let log = Log::<AddedRules>::open(journal.clone(), rules_stream()).await?;
         let approvals = Approvals::open(options.approvals.clone(), journal).await?;
-        let rules = ArcSwap::from_pointee(compiled(&options, &log.state().unwrap_or_default(), &tools));
+        let rules =
+            ArcSwap::from_pointee(compiled(&options, &log.state().unwrap_or_default(), &tools));
         let changes = watch::Sender::default();
         Ok(Self(Arc::new(Inner { options, tools, rules, log, approvals, changes })))
     }
@@ -72,10 +77,10 @@ impl PolicyEngine {
         before: &[Arc<dyn Policy>],
         availability: impl FnOnce() -> Verdict,
         verdicts: &mut Vec<Verdict>,
-    ) -> Decision {
+    ) -> PolicyDecision {
         let rules = self.0.rules.load();
-        let now = Snapshot { options: &self.0.options, rules: &rules };
-        let mut decision = Decision::Allowed;
+        let now = LayerInputs { options: &self.0.options, rules: &rules };
+        let mut decision = PolicyDecision::Allowed;
         verdicts.reserve_exact(before.len() + LAYERS.len() + 2);
         for policy in before {
             let verdict = policy.rule(question, verdicts);
@@ -163,10 +168,20 @@ impl PolicyEngine {
     pub async fn remove_rule(&self, name: &str, by: &str) -> Result<(), ToolError> {
         self.change(|added| {
             if !added.0.iter().any(|rule| rule.name == name) {
-                return Err(ToolError::not_found(Layer::Policy, codes::RULE_NOT_FOUND, "added rule", name));
+                return Err(ToolError::not_found(
+                    Layer::Policy,
+                    codes::RULE_NOT_FOUND,
+                    "added rule",
+                    name,
+                ));
             }
-            let record = RuleRecord::Removed { name: name.to_owned(), by: by.to_owned(), at: Utc::now() };
-            Ok(Append::record(record).event(event("policy.rule_removed", name, json!({ "by": by }))))
+            let record =
+                RuleRecord::Removed { name: name.to_owned(), by: by.to_owned(), at: Utc::now() };
+            Ok(Append::record(record).event(event(
+                "policy.rule_removed",
+                name,
+                json!({ "by": by }),
+            )))
         })
         .await
     }
@@ -190,7 +205,8 @@ impl PolicyEngine {
                 let _gone = done.send(outcome);
             },
         )?;
-        let outcome = durable.await.map_err(|_| ToolError::internal("the journal dropped a rule"))?;
+        let outcome =
+            durable.await.map_err(|_| ToolError::internal("the journal dropped a rule"))?;
         Ok(outcome?)
     }
 }
@@ -205,7 +221,11 @@ fn compiled(options: &Options, added: &AddedRules, tools: &[&'static ToolInfo]) 
     let one = |rule: &RuleOptions, added| match CompiledRule::new(rule.clone(), added) {
         Ok(rule) => Some(rule),
         Err(error) => {
-            tracing::error!(rule = rule.name, error, "a rule cannot be read; it asks for everything");
+            tracing::error!(
+                rule = rule.name,
+                error,
+                "a rule cannot be read; it asks for everything"
+            );
             let asks = RuleOptions { when: None, effect: crate::RuleEffect::Ask, ..rule.clone() };
             CompiledRule::new(asks, added).ok()
         }

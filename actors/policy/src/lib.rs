@@ -35,7 +35,8 @@ mod tests;
 mod verdict;
 
 pub use approvals::{
-    Answer, Approval, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember, WantedCall,
+    Approval, ApprovalAnswer, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember,
+    WantedCall,
 };
 pub use digest::input_digest;
 pub use engine::{PolicyEngine, RuleRow};
@@ -45,4 +46,4 @@ pub use options::{
 };
 pub use pattern::ToolPattern;
 pub use profile::SessionProfile;
-pub use verdict::{Decision, Policy, Question, ReasonCode, Ruling, Verdict};
+pub use verdict::{Policy, PolicyDecision, Question, ReasonCode, Ruling, Verdict};

@@ -48,7 +48,9 @@ impl TryFrom<String> for ToolPattern {
         let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c);
         match !text.is_empty() && text.len() <= 65 && name.chars().all(letter) {
             true => Ok(Self(text)),
-            false => Err(format!("`{text}` is not a valid pattern: a tool's name, or its beginning and `*`")),
+            false => Err(format!(
+                "`{text}` is not a valid pattern: a tool's name, or its beginning and `*`"
+            )),
         }
     }
 }

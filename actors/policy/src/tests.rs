@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::{
-    AgentOptions, CapabilityOptions, ContextOptions, ConversationOptions, Decision, Options,
-    PermissionMode, PolicyEngine, Question, RuleEffect, RuleOptions, SessionProfile, ToolPattern,
+    AgentOptions, CapabilityOptions, ContextOptions, ConversationOptions, Options, PermissionMode,
+    PolicyDecision, PolicyEngine, Question, RuleEffect, RuleOptions, SessionProfile, ToolPattern,
     ToolsetOptions, Verdict, rules::CompiledRule, rules::RuleSet,
 };
 
@@ -52,7 +52,13 @@ fn pattern(text: &str) -> ToolPattern {
 
 fn rule(name: &str, effect: RuleEffect, tools: &str, when: Option<&str>) -> RuleOptions {
     let when = when.map(str::to_owned);
-    RuleOptions { name: name.to_owned(), effect, tools: vec![pattern(tools)], when, why: String::new() }
+    RuleOptions {
+        name: name.to_owned(),
+        effect,
+        tools: vec![pattern(tools)],
+        when,
+        why: String::new(),
+    }
 }
 
 struct Bench {
@@ -72,7 +78,12 @@ impl Bench {
         Self { engine, _dir: dir }
     }
 
-    fn asked(&self, profile: &SessionProfile, tool: &'static ToolInfo, args: &Value) -> (Decision, Verdict) {
+    fn asked(
+        &self,
+        profile: &SessionProfile,
+        tool: &'static ToolInfo,
+        args: &Value,
+    ) -> (PolicyDecision, Verdict) {
         let view = ToolView::default();
         let caller = (SessionId::new(), User::Uid(7), Door::McpStdio);
         let question = Question::new(caller, &view, profile, tool, Some(args));
@@ -83,7 +94,7 @@ impl Bench {
         (decision, telling.unwrap_or_else(|| verdicts.last().expect("some")).clone())
     }
 
-    fn decides(&self, tool: &'static ToolInfo, args: Value) -> (Decision, &'static str) {
+    fn decides(&self, tool: &'static ToolInfo, args: Value) -> (PolicyDecision, &'static str) {
         let (decision, verdict) = self.asked(&SessionProfile::default(), tool, &args);
         (decision, verdict.layer)
     }
@@ -104,30 +115,41 @@ async fn rules_deny_first_and_then_the_first_that_matches_decides() {
     };
     let bench = Bench::new(options).await;
     let run = |line: &str| bench.decides(&RUN, json!({ "command": line }));
-    assert_eq!(run("make test"), (Decision::Allowed, "availability"));
-    assert_eq!(run("make test && git push"), (Decision::Denied, "rules"));
-    assert_eq!(run("git 'push'"), (Decision::Denied, "rules"));
-    assert_eq!(run("echo git push"), (Decision::Asks, "permission_mode"));
-    assert_eq!(run("make $(git push)"), (Decision::Asks, "rules"), "what cannot be judged asks");
-    assert_eq!(bench.decides(&WRITE, json!({ "path": "/etc/x" })), (Decision::Asks, "rules"));
-    assert_eq!(bench.decides(&WRITE, json!({ "path": "/home" })), (Decision::Allowed, "availability"));
-    assert_eq!(bench.decides(&WRITE, json!({})), (Decision::Asks, "rules"), "no path is no answer");
-    assert_eq!(bench.decides(&READ, json!({})), (Decision::Allowed, "availability"));
+    assert_eq!(run("make test"), (PolicyDecision::Allowed, "availability"));
+    assert_eq!(run("make test && git push"), (PolicyDecision::Denied, "rules"));
+    assert_eq!(run("git 'push'"), (PolicyDecision::Denied, "rules"));
+    assert_eq!(run("echo git push"), (PolicyDecision::Asks, "permission_mode"));
+    assert_eq!(
+        run("make $(git push)"),
+        (PolicyDecision::Asks, "rules"),
+        "what cannot be judged asks"
+    );
+    assert_eq!(bench.decides(&WRITE, json!({ "path": "/etc/x" })), (PolicyDecision::Asks, "rules"));
+    assert_eq!(
+        bench.decides(&WRITE, json!({ "path": "/home" })),
+        (PolicyDecision::Allowed, "availability")
+    );
+    assert_eq!(
+        bench.decides(&WRITE, json!({})),
+        (PolicyDecision::Asks, "rules"),
+        "no path is no answer"
+    );
+    assert_eq!(bench.decides(&READ, json!({})), (PolicyDecision::Allowed, "availability"));
 }
 
 #[tokio::test]
 async fn the_permission_mode_rules_on_the_rest() {
     for (mode, read, write) in [
-        (PermissionMode::ApproveAll, Decision::Allowed, Decision::Allowed),
-        (PermissionMode::ApproveReads, Decision::Allowed, Decision::Asks),
-        (PermissionMode::DenyAll, Decision::Denied, Decision::Denied),
+        (PermissionMode::ApproveAll, PolicyDecision::Allowed, PolicyDecision::Allowed),
+        (PermissionMode::ApproveReads, PolicyDecision::Allowed, PolicyDecision::Asks),
+        (PermissionMode::DenyAll, PolicyDecision::Denied, PolicyDecision::Denied),
     ] {
         let bench = Bench::new(Options { permission_mode: mode, ..Options::default() }).await;
         assert_eq!(bench.decides(&READ, json!({})).0, read, "{mode:?}");
         assert_eq!(bench.decides(&WRITE, json!({})).0, write, "{mode:?}");
     }
     let bench = Bench::new(Options { tools_enabled: false, ..Options::default() }).await;
-    assert_eq!(bench.decides(&READ, json!({})), (Decision::Denied, "switch"));
+    assert_eq!(bench.decides(&READ, json!({})), (PolicyDecision::Denied, "switch"));
 }
 
 #[tokio::test]
@@ -139,7 +161,10 @@ async fn agents_children_and_conversations_have_what_they_were_given() {
         ..AgentOptions::default()
     };
     // It leads back to itself.
-    let mine = ToolsetOptions { tools: vec![pattern("cmd.*")], toolsets: vec!["mine".to_owned(), "files".to_owned()] };
+    let mine = ToolsetOptions {
+        tools: vec![pattern("cmd.*")],
+        toolsets: vec!["mine".to_owned(), "files".to_owned()],
+    };
     let chat = ConversationOptions { tools: vec![pattern("fs.read")], prompt: String::new() };
     let options = Options {
         agents: BTreeMap::from([("coder".to_owned(), agent)]),
@@ -153,18 +178,19 @@ async fn agents_children_and_conversations_have_what_they_were_given() {
         (decision, verdict.layer)
     };
     let coder = || SessionProfile { agent: Some("coder".to_owned()), ..SessionProfile::default() };
-    assert_eq!(of(coder(), &READ), (Decision::Allowed, "availability"));
-    assert_eq!(of(coder(), &WRITE), (Decision::Denied, "agent"));
-    assert_eq!(of(coder(), &RUN), (Decision::Asks, "permission_mode"));
-    assert_eq!(of(coder(), &FETCH), (Decision::Denied, "allow_list"));
+    assert_eq!(of(coder(), &READ), (PolicyDecision::Allowed, "availability"));
+    assert_eq!(of(coder(), &WRITE), (PolicyDecision::Denied, "agent"));
+    assert_eq!(of(coder(), &RUN), (PolicyDecision::Asks, "permission_mode"));
+    assert_eq!(of(coder(), &FETCH), (PolicyDecision::Denied, "allow_list"));
     let child = SessionProfile { parent: Some(SessionId::new()), ..SessionProfile::default() };
-    assert_eq!(of(child.clone(), &READ), (Decision::Denied, "lineage"));
+    assert_eq!(of(child.clone(), &READ), (PolicyDecision::Denied, "lineage"));
     let given = SessionProfile { tools: Some(["fs.read".to_owned()].into()), ..child };
-    assert_eq!(of(given.clone(), &READ), (Decision::Allowed, "availability"));
-    assert_eq!(of(given, &WRITE), (Decision::Denied, "lineage"));
-    let chat = SessionProfile { conversation: Some("chat".to_owned()), ..SessionProfile::default() };
-    assert_eq!(of(chat.clone(), &READ), (Decision::Allowed, "availability"));
-    assert_eq!(of(chat, &RUN), (Decision::Denied, "conversation"));
+    assert_eq!(of(given.clone(), &READ), (PolicyDecision::Allowed, "availability"));
+    assert_eq!(of(given, &WRITE), (PolicyDecision::Denied, "lineage"));
+    let chat =
+        SessionProfile { conversation: Some("chat".to_owned()), ..SessionProfile::default() };
+    assert_eq!(of(chat.clone(), &READ), (PolicyDecision::Allowed, "availability"));
+    assert_eq!(of(chat, &RUN), (PolicyDecision::Denied, "conversation"));
 }
 
 #[tokio::test]
@@ -191,16 +217,16 @@ async fn a_context_denies_what_no_capability_takes() {
     };
     let bench = Bench::new(options).await;
     for (tool, args, is) in [
-        (&READ, json!({ "path": "/work/a" }), Decision::Allowed),
-        (&READ, json!({ "path": "/work/../etc" }), Decision::Denied),
-        (&READ, json!({ "paths": ["/work/a", "/etc"] }), Decision::Denied),
-        (&WRITE, json!({ "path": "/work/a" }), Decision::Denied),
-        (&RUN, json!({ "command": "git status; ls -l" }), Decision::Allowed),
-        (&RUN, json!({ "command": "git status; git push" }), Decision::Denied),
-        (&RUN, json!({ "command": "ls $(git push)" }), Decision::Denied),
-        (&RUN, json!({ "command": "ls", "args": ["; rm x"] }), Decision::Allowed),
-        (&FETCH, json!({ "url": "https://a.example.org/" }), Decision::Allowed),
-        (&FETCH, json!({ "url": "https://example.org@evil.net/" }), Decision::Denied),
+        (&READ, json!({ "path": "/work/a" }), PolicyDecision::Allowed),
+        (&READ, json!({ "path": "/work/../etc" }), PolicyDecision::Denied),
+        (&READ, json!({ "paths": ["/work/a", "/etc"] }), PolicyDecision::Denied),
+        (&WRITE, json!({ "path": "/work/a" }), PolicyDecision::Denied),
+        (&RUN, json!({ "command": "git status; ls -l" }), PolicyDecision::Allowed),
+        (&RUN, json!({ "command": "git status; git push" }), PolicyDecision::Denied),
+        (&RUN, json!({ "command": "ls $(git push)" }), PolicyDecision::Denied),
+        (&RUN, json!({ "command": "ls", "args": ["; rm x"] }), PolicyDecision::Allowed),
+        (&FETCH, json!({ "url": "https://a.example.org/" }), PolicyDecision::Allowed),
+        (&FETCH, json!({ "url": "https://example.org@evil.net/" }), PolicyDecision::Denied),
     ] {
         assert_eq!(bench.decides(tool, args.clone()).0, is, "{} {args}", tool.spec.name);
     }
@@ -211,7 +237,7 @@ async fn rules_change_while_calls_run() {
     let bench = Bench::new(Options::default()).await;
     let add = |rule| bench.engine.add_rule(rule, "me");
     add(rule("stop", RuleEffect::Deny, "fs.*", None)).await.expect("added");
-    assert_eq!(bench.decides(&READ, json!({})), (Decision::Denied, "rules"));
+    assert_eq!(bench.decides(&READ, json!({})), (PolicyDecision::Denied, "rules"));
     for (bad, why) in [
         (rule("stop", RuleEffect::Ask, "fs.*", None), "taken"),
         (rule("x", RuleEffect::Ask, "fs.*", Some("1 +")), "no expression"),
@@ -221,7 +247,7 @@ async fn rules_change_while_calls_run() {
         assert_eq!(add(bad).await.expect_err(why).code, "invalid_rule");
     }
     bench.engine.remove_rule("stop", "me").await.expect("removed");
-    assert_eq!(bench.decides(&READ, json!({})), (Decision::Allowed, "availability"));
+    assert_eq!(bench.decides(&READ, json!({})), (PolicyDecision::Allowed, "availability"));
     let unknown = bench.engine.remove_rule("stop", "me").await.expect_err("gone");
     assert_eq!(unknown.code, "rule_not_found");
 }

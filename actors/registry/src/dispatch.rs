@@ -151,7 +151,8 @@ impl Dispatcher {
         trail: &mut Trail,
     ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
-        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, .. } = request;
+        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, .. } =
+            request;
         let (approval, trace) = (request.approval, request.trace);
         let mut live = inner.sessions.begin_call(session)?;
         trail.user(live.shared().account.user);

@@ -35,8 +35,8 @@ pub use catalogue::{
     mcp_listing, mcp_tool,
 };
 pub use dispatch::{
-    ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView,
-    DispatchParts, Dispatcher, Redactor, client_answer, client_question,
+    ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView, DispatchParts,
+    Dispatcher, Redactor, client_answer, client_question,
 };
 pub use hivekeep_policy::{Policy, Question, Ruling, Verdict};
 pub use options::{

@@ -77,7 +77,11 @@ pub(super) async fn answered(
     let id: Option<ApprovalId> = state.parse().ok();
     let found = id.and_then(|id| approvals.get(id));
     let found = found.filter(|found| found.call.session == session).ok_or_else(|| {
-        ToolError::new(hivekeep_kernel::Layer::Approval, codes::APPROVAL_NOT_FOUND, "the state is not of this session")
+        ToolError::new(
+            hivekeep_kernel::Layer::Approval,
+            codes::APPROVAL_NOT_FOUND,
+            "the state is not of this session",
+        )
     })?;
     let question = client_question(&found);
     let result: Option<ElicitResult> =
@@ -97,7 +101,10 @@ pub(super) async fn answered(
 }
 
 /// The form that a call is answered with which needs an approval; none for other answers.
-pub(super) fn required(core: &DaemonServices, outcome: &CallOutcome) -> Option<InputRequiredResult> {
+pub(super) fn required(
+    core: &DaemonServices,
+    outcome: &CallOutcome,
+) -> Option<InputRequiredResult> {
     let error = outcome.result.as_ref().err()?;
     let id: ApprovalId = error.details.get("approval")?.as_str()?.parse().ok()?;
     if !error.is(codes::APPROVAL_REQUIRED) {
@@ -115,14 +122,19 @@ fn form(question: &UserQuestion) -> Option<ElicitRequestParams> {
     let options = &question.options;
     if !options.is_empty() {
         let choice = match question.multi_select {
-            true => json!({ "type": "array", "title": "Choose", "items": { "type": "string", "enum": options } }),
+            true => {
+                json!({ "type": "array", "title": "Choose", "items": { "type": "string", "enum": options } })
+            }
             false => json!({ "type": "string", "title": "Choose", "enum": options }),
         };
         properties.insert(CHOICE.to_owned(), choice);
     }
     if question.free_text {
         let about = question.placeholder.as_deref().unwrap_or("Your answer");
-        properties.insert(TEXT.to_owned(), json!({ "type": "string", "title": "Answer", "description": about }));
+        properties.insert(
+            TEXT.to_owned(),
+            json!({ "type": "string", "title": "Answer", "description": about }),
+        );
     }
     let required: Vec<_> = match question.free_text && !options.is_empty() {
         true => Vec::new(),
@@ -171,15 +183,21 @@ mod tests {
     #[test]
     fn every_question_is_a_form_and_only_its_replies_are_taken() {
         let accepted = |content: Value| {
-            serde_json::from_value::<ElicitResult>(json!({ "action": "accept", "content": content }))
-                .expect("a result")
+            serde_json::from_value::<ElicitResult>(
+                json!({ "action": "accept", "content": content }),
+            )
+            .expect("a result")
         };
         let said = |selected: &[usize], text: Option<&str>| {
             Some(UserReply { selected: selected.to_vec(), text: text.map(str::to_owned) })
         };
         for (question, content, expected) in [
             (question(&["a", "b"], false, false), json!({ "choice": "b" }), said(&[1], None)),
-            (question(&["a", "b"], false, true), json!({ "choice": ["b", "a"] }), said(&[1, 0], None)),
+            (
+                question(&["a", "b"], false, true),
+                json!({ "choice": ["b", "a"] }),
+                said(&[1, 0], None),
+            ),
             (question(&["a", "b"], true, false), json!({ "text": "x" }), said(&[], Some("x"))),
             (question(&[], true, false), json!({ "text": "x" }), said(&[], Some("x"))),
             (question(&["a", "b"], false, false), json!({ "choice": "c" }), None),

@@ -90,6 +90,11 @@ impl ToolListing {
 
     #[cfg(test)]
     pub(super) fn of_tools(tools: Vec<Tool>) -> Self {
-        Self { scope: ListingScope::default(), tools, places: HashMap::new(), digest: String::new() }
+        Self {
+            scope: ListingScope::default(),
+            tools,
+            places: HashMap::new(),
+            digest: String::new(),
+        }
     }
 }

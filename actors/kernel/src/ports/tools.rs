@@ -86,6 +86,6 @@ impl Tools for LateTools {
     }
 
     fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolInfo) -> bool {
-        self.0.get().is_some_and(|tools| tools.may_call(session, view, tool))
+        self.0.get().is_none_or(|tools| tools.may_call(session, view, tool))
     }
 }

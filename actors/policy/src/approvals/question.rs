@@ -10,7 +10,7 @@ use hivekeep_kernel::{
 use hivekeep_runtime::log::Decision;
 
 use super::{
-    Answer, Approval, ApprovalState, Approvals, Remember, WantedCall, ended, event,
+    Approval, ApprovalAnswer, ApprovalState, Approvals, Remember, WantedCall, ended, event,
     state::Record,
 };
 
@@ -110,7 +110,8 @@ impl Approvals {
             && let Some(reply) = client.ask(question).await
         {
             let reply = Some(reply);
-            let answer = Answer { approved: true, why: None, remember: Remember::Once, reply };
+            let answer =
+                ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
             if let Err(error) = self.decide_at_client(asked.id, answer).await {
                 tracing::info!(%error, question = %asked.id, "the client's reply came to nothing");
             }

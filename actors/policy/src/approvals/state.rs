@@ -132,7 +132,9 @@ pub struct Grant {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    Asked { approval: Approval },
+    Asked {
+        approval: Approval,
+    },
     Decided {
         id: ApprovalId,
         approved: bool,
@@ -147,18 +149,26 @@ pub(crate) enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reply: Option<UserReply>,
     },
-    Ended { id: ApprovalId, state: ApprovalState, at: DateTime<Utc> },
-    GrantRevoked { id: GrantId, by: String, at: DateTime<Utc> },
+    Ended {
+        id: ApprovalId,
+        state: ApprovalState,
+        at: DateTime<Utc>,
+    },
+    GrantRevoked {
+        id: GrantId,
+        by: String,
+        at: DateTime<Utc>,
+    },
 }
 
 /// All approvals that are known, and all grants that hold.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Ledger {
+pub(crate) struct ApprovalLedger {
     pub(crate) approvals: BTreeMap<ApprovalId, Approval>,
     pub(crate) grants: BTreeMap<GrantId, Grant>,
 }
 
-impl Ledger {
+impl ApprovalLedger {
     pub(crate) fn pending(&self, now: DateTime<Utc>) -> usize {
         let pending = |one: &&Approval| one.state == ApprovalState::Pending && one.expires_at > now;
         self.approvals.values().filter(pending).count()
@@ -167,7 +177,10 @@ impl Ledger {
     /// An approval of this very call that was given and not used.
     pub(crate) fn approved(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let good = |one: &&Approval| {
-            one.state == ApprovalState::Approved && one.token.is_none() && one.expires_at > now && one.call.is(call)
+            one.state == ApprovalState::Approved
+                && one.token.is_none()
+                && one.expires_at > now
+                && one.call.is(call)
         };
         self.approvals.values().find(good)
     }
@@ -175,7 +188,10 @@ impl Ledger {
     /// One of this very call that waits for a person, so that a repeated call asks nobody twice.
     pub(crate) fn asked(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let same = |one: &&Approval| {
-            one.state == ApprovalState::Pending && !one.waits && one.expires_at > now && one.call.is(call)
+            one.state == ApprovalState::Pending
+                && !one.waits
+                && one.expires_at > now
+                && one.call.is(call)
         };
         self.approvals.values().find(same)
     }
@@ -203,14 +219,15 @@ impl Ledger {
         self.grants.retain(|_, grant| grant.until > now);
         self.approvals.retain(|_, one| one.expires_at + KEPT > now);
         let live = |state| matches!(state, ApprovalState::Pending | ApprovalState::Approved);
-        let finished: Vec<_> = self.approvals.values().filter(|one| !live(one.state)).map(|one| one.id).collect();
+        let finished: Vec<_> =
+            self.approvals.values().filter(|one| !live(one.state)).map(|one| one.id).collect();
         for id in finished.iter().take(finished.len().saturating_sub(MAX_FINISHED)) {
             self.approvals.remove(id);
         }
     }
 }
 
-impl Sourced for Ledger {
+impl Sourced for ApprovalLedger {
     const KIND: &'static str = "approval";
     const FOLD_EVERY: usize = 512;
     type Record = Record;
@@ -229,7 +246,8 @@ impl Sourced for Ledger {
             }
             Record::Decided { id, approved, by, why, at, expires_at, grant, reply } => {
                 if let Some(one) = self.approvals.get_mut(&id) {
-                    one.state = if approved { ApprovalState::Approved } else { ApprovalState::Denied };
+                    one.state =
+                        if approved { ApprovalState::Approved } else { ApprovalState::Denied };
                     (one.decided_by, one.decided_why, one.decided_at) = (Some(by), why, Some(at));
                     (one.expires_at, one.reply) = (expires_at, reply);
                 }

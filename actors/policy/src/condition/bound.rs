@@ -16,11 +16,21 @@ pub(super) fn names(expression: &IdedExpr) -> BTreeSet<&str> {
             Expr::Comprehension(it) => {
                 bound.insert(it.iter_var.as_str());
                 bound.extend(it.iter_var2.as_deref());
-                open.extend([&it.iter_range, &it.accu_init, &it.loop_cond, &it.loop_step, &it.result]);
+                open.extend([
+                    &it.iter_range,
+                    &it.accu_init,
+                    &it.loop_cond,
+                    &it.loop_step,
+                    &it.result,
+                ]);
             }
             Expr::List(list) => open.extend(&list.elements),
-            Expr::Map(map) => map.entries.iter().for_each(|entry| open.extend(of_entry(&entry.expr))),
-            Expr::Struct(it) => it.entries.iter().for_each(|entry| open.extend(of_entry(&entry.expr))),
+            Expr::Map(map) => {
+                map.entries.iter().for_each(|entry| open.extend(of_entry(&entry.expr)))
+            }
+            Expr::Struct(it) => {
+                it.entries.iter().for_each(|entry| open.extend(of_entry(&entry.expr)))
+            }
             Expr::Select(select) => open.push(&select.operand),
             Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
         }

@@ -7,7 +7,7 @@ use hivekeep_kernel::{
     ports::{ClientPrompt, UserQuestion, UserReply},
 };
 use hivekeep_policy::{
-    Answer, Approval, Question, ReasonCode, Remember, Verdict, WantedCall, input_digest,
+    Approval, ApprovalAnswer, Question, ReasonCode, Remember, Verdict, WantedCall, input_digest,
 };
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -67,9 +67,8 @@ pub(super) async fn pass(
         Ok(by) => Verdict::allow(LAYER, "it was approved").by(by),
         Err(error) => Verdict::deny(LAYER, ReasonCode::ApprovalRequired, error.message.clone()),
     });
-    let told = |error: ToolError| {
-        error.detail("policy", asks.layer).detail("verdicts", notable(verdicts))
-    };
+    let told =
+        |error: ToolError| error.detail("policy", asks.layer).detail("verdicts", notable(verdicts));
     by.map(drop).map_err(told)
 }
 
@@ -94,7 +93,9 @@ async fn obtain(
     if !waits {
         let message = format!("`{tool}` needs a person's approval: {}", asks.why);
         return Err(ToolError::new(Layer::Approval, codes::APPROVAL_REQUIRED, message)
-            .next(format!("have {id} approved (`hivekeep approvals approve {id}`), then repeat the same call"))
+            .next(format!(
+                "have {id} approved (`hivekeep approvals approve {id}`), then repeat the same call"
+            ))
             .detail("approval", id)
             .detail("input_digest", approval.call.input_digest)
             .detail("expires_at", approval.expires_at.to_rfc3339()));
@@ -132,19 +133,23 @@ pub fn client_question(approval: &Approval) -> UserQuestion {
 }
 
 /// The answer of a reply to [`client_question`]; a reply that chooses nothing denies.
-pub fn client_answer(reply: &UserReply) -> Answer {
+pub fn client_answer(reply: &UserReply) -> ApprovalAnswer {
     let (approved, remember) = match reply.selected.first() {
         Some(0) => (true, Remember::Once),
         Some(1) => (true, Remember::Session),
         _ => (false, Remember::Once),
     };
-    Answer { approved, why: None, remember, reply: None }
+    ApprovalAnswer { approved, why: None, remember, reply: None }
 }
 
 async fn tell<T>(tool: &str, id: &str, progress: &Progress) -> T {
     let mut told = 0.0;
     loop {
-        progress.report(told, None, format!("`{tool}` waits for a person's approval: {id} in `hivekeep approvals`"));
+        progress.report(
+            told,
+            None,
+            format!("`{tool}` waits for a person's approval: {id} in `hivekeep approvals`"),
+        );
         told += 1.0;
         tokio::time::sleep(TELL_EVERY).await;
     }

@@ -11,7 +11,11 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{CallOutcome, CallRequest, decide::{notable, rulings}, digest};
+use super::{
+    CallOutcome, CallRequest,
+    decide::{notable, rulings},
+    digest,
+};
 use crate::{ToolEntry, codes};
 
 /// A wait in the queue that a person should know of.

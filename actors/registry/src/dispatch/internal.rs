@@ -11,7 +11,7 @@ use hivekeep_kernel::{
     Door, Receipt, SessionId, ToolError, ToolInfo, User,
     ports::{InternalCall, Tools},
 };
-use hivekeep_policy::Decision;
+use hivekeep_policy::PolicyDecision;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -37,7 +37,7 @@ impl Tools for Dispatcher {
         let (user, door) = (User::Nobody, Door::Internal);
         let session = Some(session);
         let request = DecisionRequest { session, user, door, view, tool: entry, args: None };
-        self.decision(&request).is_ok_and(|found| found.outcome != Decision::Denied)
+        self.decision(&request).is_ok_and(|found| found.outcome != PolicyDecision::Denied)
     }
 }
 

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder, SessionId,
-    ToolCall, ToolError, TraceContext, ports::{ClientPrompt, Reservation},
+    ToolCall, ToolError, TraceContext,
+    ports::{ClientPrompt, Reservation},
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};

@@ -221,7 +221,8 @@ impl Stage {
             door: Door::Internal,
             client: "stage".to_owned(),
             user: USER,
-            resume: None, profile: Default::default()
+            resume: None,
+            profile: Default::default(),
         };
         let attachment = handle.open(request).await.expect("a session");
         Self {

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Door, ToolError, User};
 use hivekeep_policy::{
-    Answer, ApprovalState, Approver, Options, Remember, RuleEffect, RuleOptions, ToolPattern,
-    WantedCall, input_digest,
+    ApprovalAnswer, ApprovalState, Approver, Options, Remember, RuleEffect, RuleOptions,
+    ToolPattern, WantedCall, input_digest,
 };
 use serde_json::{Value, json};
 
@@ -37,8 +37,8 @@ fn person() -> Approver {
     Approver { user: User::Uid(1), door: Door::Cli }
 }
 
-fn yes() -> Answer {
-    Answer { approved: true, why: None, remember: Remember::Once, reply: None }
+fn yes() -> ApprovalAnswer {
+    ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply: None }
 }
 
 fn echo(stage: &Stage, text: &str) -> CallRequest {
@@ -91,7 +91,10 @@ async fn a_call_that_waits_goes_on_when_a_person_answers() {
     let approvals = stage.dispatcher.policy().approvals().clone();
     for (answer, expected) in [
         (yes(), None),
-        (Answer { approved: false, why: Some("no".to_owned()), ..yes() }, Some("approval_denied")),
+        (
+            ApprovalAnswer { approved: false, why: Some("no".to_owned()), ..yes() },
+            Some("approval_denied"),
+        ),
     ] {
         let mut request = echo(&stage, "x");
         request.approval = ApprovalRoute::waiting();
@@ -133,7 +136,7 @@ async fn whoever_calls_cannot_approve() {
     assert_eq!(refused.code, "self_approval");
     let minted = approvals.mint(wanted(&echo(&stage, "x")), &caller).await;
     assert_eq!(minted.expect_err("its own").code, "self_approval");
-    let no = Answer { approved: false, ..yes() };
+    let no = ApprovalAnswer { approved: false, ..yes() };
     approvals.decide(id, &caller, no).await.expect("anybody may say no");
 }
 
@@ -171,12 +174,17 @@ async fn grants_rules_and_uses_outlive_the_daemon() {
     call(&stage, echo(&stage, "x")).await.expect_err("asks");
     let id = approvals.list(false)[0].id;
     let remember = Remember::Tools { tools: pattern("toy_*"), secs: 600 };
-    approvals.decide(id, &person(), Answer { remember, ..yes() }).await.expect("decided");
+    approvals.decide(id, &person(), ApprovalAnswer { remember, ..yes() }).await.expect("decided");
     let minted = approvals.mint(wanted(&echo(&stage, "t")), &person()).await.expect("made");
     let mut used = echo(&stage, "t");
     used.approval.token = Some(minted.token);
     call(&stage, used.clone()).await.expect("let through");
-    stage.dispatcher.policy().add_rule(RuleOptions { name: "look".to_owned(), ..asks("toy.look") }, "me").await.expect("added");
+    stage
+        .dispatcher
+        .policy()
+        .add_rule(RuleOptions { name: "look".to_owned(), ..asks("toy.look") }, "me")
+        .await
+        .expect("added");
 
     let stage = stage.restarted_ruled(rules()).await;
     let approvals = stage.dispatcher.policy().approvals();

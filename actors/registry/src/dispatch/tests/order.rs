@@ -139,8 +139,19 @@ async fn every_call_leaves_one_event_with_its_verdicts_and_without_its_input() {
     assert_eq!(first["verdicts"], json!([]), "nothing speaks against it");
     let layers: Vec<_> = first["layers"].as_object().expect("a map").iter().collect();
     let expected = [
-        "switch", "visibility", "rules", "agent", "lineage", "allow_list", "toolset", "context",
-        "conversation", "source", "permission_mode", "availability", "approval",
+        "switch",
+        "visibility",
+        "rules",
+        "agent",
+        "lineage",
+        "allow_list",
+        "toolset",
+        "context",
+        "conversation",
+        "source",
+        "permission_mode",
+        "availability",
+        "approval",
     ];
     assert_eq!(layers.iter().map(|(layer, _)| layer.as_str()).collect::<Vec<_>>(), expected);
     assert!(layers.iter().all(|(_, ruling)| **ruling == "allow"), "{layers:?}");
