@@ -6,8 +6,9 @@ use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError,
     entity::spawn_root,
-    ports::{LateTools, SessionToolsets},
+    ports::{LateTools, People, SessionToolsets},
 };
+use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
     SessionsSeed, host_room, registry,
@@ -25,6 +26,7 @@ use super::{
     lock::{DaemonLock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
+    people::SessionPeople,
     root::{Places, Root, Seed},
     shutdown,
 };
@@ -277,6 +279,7 @@ struct Tree {
     census: Census,
     sessions: SessionsHandle,
     catalogue: Arc<Catalogue>,
+    policy: PolicyEngine,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     /// Ports that families offer, to the doors too.
@@ -313,6 +316,10 @@ impl Tree {
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
         daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
+        let all = catalogue.entries().map(|entry| entry.info).collect();
+        let policy = PolicyEngine::open(config.policy.clone(), all, journal.clone()).await?;
+        let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
+        daemon.ports.offer::<dyn People>(Arc::new(people));
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
@@ -333,6 +340,7 @@ impl Tree {
             census,
             sessions,
             catalogue,
+            policy,
             tools,
             ports,
             families,
@@ -378,6 +386,7 @@ impl Tree {
             sessions: self.sessions.clone(),
             events: journal.events(),
             audit,
+            policy: self.policy.clone(),
             policies: Vec::new(),
             waiting: self.ports.find(),
         })

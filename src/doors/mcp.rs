@@ -5,6 +5,7 @@
 mod answer;
 mod boxed;
 mod documents;
+mod elicit;
 mod excerpt;
 mod listing;
 mod progress;
@@ -21,8 +22,8 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
-use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
+use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext, ports::ClientPrompt};
+use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -42,7 +43,7 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
-pub use listing::ToolListing;
+pub use listing::{ListingScope, ToolListing};
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
@@ -86,6 +87,17 @@ enum Origin {
         shared: Arc<OnceCell<Attachment>>,
         calls: Semaphore,
     },
+}
+
+impl Origin {
+    /// The session, if it is open, with user and door.
+    fn caller(&self, door: Door) -> (Option<SessionId>, User, Door) {
+        let session = match self {
+            Self::Connection(attachment) => Some(attachment.session),
+            Self::Http { own, shared, .. } => own.get().or(shared.get()).map(|it| it.session),
+        };
+        (session, User::Bearer, door)
+    }
 }
 
 /// The handler of one attachment. Cheap to clone.
@@ -140,7 +152,8 @@ impl McpHandler {
             _ => None,
         };
         let now = loaded.as_ref().map(|loaded| loaded.borrow().clone()).unwrap_or_default();
-        let listing = ArcSwap::new(core.listing(&view, &now));
+        let scope = core.scope(&view, origin.caller(door), now);
+        let listing = ArcSwap::new(core.listing(&view, &scope));
         let (receipts, hearing, telling) = (Receipts::default(), OnceLock::new(), OnceLock::new());
         let inside =
             Inside { core, view, listing, loaded, door, origin, receipts, hearing, telling };
@@ -198,7 +211,8 @@ impl McpHandler {
         };
         let sessions = &self.0.core.sessions;
         let (door, user) = (self.0.door, User::Bearer);
-        let request = |client| OpenSession { door, client, user, resume: None };
+        let request =
+            |client| OpenSession { door, client, user, resume: None, profile: Default::default() };
         let attachment = match named {
             Some(name) => own.get_or_try_init(|| sessions.open(request(name.clone()))).await,
             None => {
@@ -217,8 +231,16 @@ impl McpHandler {
         let session = self.session(|| answer::client_name(context.client_info())).await?;
         let _place = self.place()?;
         self.turn(&request.name, &context).await;
+        let core = &self.0.core;
+        let rounds = core.config.policy.approvals.elicitation && elicit::in_rounds(&context);
+        if rounds && let Err(error) = elicit::answered(core, session, &request).await {
+            return Ok(CallToolResponse::Complete(answer::refused(&error)));
+        }
+        let client =
+            elicit::PeerPrompt::of(&context).map(|it| Arc::new(it) as Arc<dyn ClientPrompt>);
+        let approval = ApprovalRoute { waits: !rounds, client, ..ApprovalRoute::default() };
         let relay = progress::Relay::of(&context);
-        let call = self.0.core.dispatcher.call(CallRequest {
+        let call = core.dispatcher.call(CallRequest {
             session,
             door: self.0.door,
             tool: request.name.into_owned(),
@@ -228,6 +250,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: trace(&context),
+            approval,
         });
         let mut outcome = match relay {
             Some(relay) => relay.while_running(call).await,
@@ -241,6 +264,9 @@ impl McpHandler {
                 _ if context.ct.is_cancelled() => drop(receipt),
                 _ => receipt.sign(),
             }
+        }
+        if let Some(form) = elicit::required(core, &outcome).filter(|_| rounds) {
+            return Ok(CallToolResponse::InputRequired(form));
         }
         answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
     }
@@ -297,7 +323,8 @@ impl ServerHandler for McpHandler {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let entry = self.0.core.catalogue.find(name)?;
-        self.listing().get(&self.0.view.name(entry.info)).cloned()
+        // As it was listed last: each call asks.
+        self.0.listing.load().get(&self.0.view.name(entry.info)).cloned()
     }
 
     fn call_tool(

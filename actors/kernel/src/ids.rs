@@ -137,6 +137,14 @@ id!(
     /// A repository: a remote bound to a volume of a user.
     RepositoryId, "repository", "repo"
 );
+id!(
+    /// An approval of a call by a person, asked for or given.
+    ApprovalId, "approval", "apr"
+);
+id!(
+    /// A remembered approval: of several calls.
+    GrantId, "grant", "grant"
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,133 @@
+//! Condition of a rule: an expression of the Common Expression Language (CEL) over the call.
+//!
+//! It sees `tool`, `session`, `args` and `commands`. What it cannot judge, as a member that is not
+//! there or a command line that no grammar takes apart, is neither true nor false: the rule then
+//! asks a person.
+
+mod bound;
+
+use cel::{Context, Program, Value as CelValue};
+use serde_json::{Value, json};
+
+use crate::{Question, facts::CallCommands};
+
+/// Longest expression, in bytes.
+const MAX_BYTES: usize = 4_096;
+/// Most values of an input that a condition is evaluated over: an expression may walk lists within
+/// lists, and runs within the call.
+const MAX_VALUES: usize = 1_000;
+/// Most bytes of text of an input that a condition is evaluated over.
+const MAX_TEXT_BYTES: usize = 256 * 1024;
+/// Variables of expressions.
+pub(crate) const VARIABLES: [&str; 4] = ["tool", "session", "args", "commands"];
+/// Place of the first variable that depends on the input.
+const OF_INPUT: usize = 2;
+
+/// Value of a variable for one call, or why there is none.
+pub(crate) type Variable = Result<CelValue, String>;
+
+/// Compiled condition.
+#[derive(Debug)]
+pub(crate) struct Condition {
+    program: Program,
+    /// Places of its variables among [`VARIABLES`].
+    wants: Vec<usize>,
+}
+
+/// Outcome of a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Holds {
+    Yes,
+    No,
+    /// The reason why neither can be said.
+    Unclear(String),
+}
+
+impl Condition {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_BYTES {
+            return Err(format!("is longer than {MAX_BYTES} bytes"));
+        }
+        let program = Program::compile(text)
+            .map_err(|error| format!("is not a valid expression: {error}"))?;
+        let wants = {
+            let references = program.references();
+            let bound = bound::names(program.expression());
+            let known = |name: &&str| VARIABLES.contains(name) || bound.contains(name);
+            let unknown = references.variables().into_iter().find(|name| !known(name));
+            if let Some(name) = unknown {
+                return Err(format!("`{name}` is not one of {}", VARIABLES.join(", ")));
+            }
+            let wanted = |at: &usize| references.has_variable(VARIABLES[*at]);
+            (0..VARIABLES.len()).filter(wanted).collect()
+        };
+        Ok(Self { program, wants })
+    }
+
+    /// Evaluates it for a call. Without an input, what depends on one does not hold.
+    pub(crate) fn holds(&self, question: &Question<'_>) -> Holds {
+        if question.args.is_none() && self.wants.iter().any(|at| *at >= OF_INPUT) {
+            return Holds::No;
+        }
+        let mut context = Context::default();
+        for at in &self.wants {
+            match question.facts.variable(*at, || variable(*at, question)) {
+                Ok(value) => context.add_variable_from_value(VARIABLES[*at], value.clone()),
+                Err(why) => return Holds::Unclear(why.clone()),
+            }
+        }
+        match self.program.execute(&context) {
+            Ok(CelValue::Bool(true)) => Holds::Yes,
+            Ok(CelValue::Bool(false)) => Holds::No,
+            Ok(other) => Holds::Unclear(format!("is {:?}, not true or false", other.type_of())),
+            Err(error) => Holds::Unclear(error.to_string()),
+        }
+    }
+}
+
+/// Value of a variable by its place.
+fn variable(at: usize, question: &Question<'_>) -> Variable {
+    let spec = &question.tool.spec;
+    let value = |value: &Value| cel::to_value(value).map_err(|error| error.to_string());
+    match VARIABLES[at] {
+        "tool" => value(&json!({
+            "name": spec.name, "toolset": spec.family, "risk": spec.risk, "effect": spec.effect,
+            "open_world": spec.open_world,
+        })),
+        "session" => value(&json!({
+            "id": question.session, "user": question.user, "door": question.door,
+            "agent": question.profile.agent,
+        })),
+        "args" => {
+            let args = question.args.unwrap_or(&Value::Null);
+            small(args)?;
+            value(args)
+        }
+        _ => match question.facts.commands() {
+            CallCommands::Clear(commands) => value(&json!(commands)),
+            CallCommands::Unclear(what) => Err(format!("the command line has {what}")),
+        },
+    }
+}
+
+/// Refuses an input that would take long to walk.
+fn small(args: &Value) -> Result<(), String> {
+    let (mut values, mut bytes, mut open) = (0, 0, vec![args]);
+    while let Some(value) = open.pop() {
+        values += 1;
+        match value {
+            Value::Array(list) => open.extend(list),
+            Value::Object(map) => open.extend(map.values()),
+            Value::String(text) => bytes += text.len(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        if values > MAX_VALUES || bytes > MAX_TEXT_BYTES {
+            return Err("the input is too large to judge".to_owned());
+        }
+    }
+    Ok(())
+}
