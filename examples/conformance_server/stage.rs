@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Context as _, Result, anyhow};
 use hivekeep::{
     config::{self, ConfigSources},
+    credentials::Credentials,
     doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing},
 };
 use hivekeep_kernel::{
@@ -90,6 +91,7 @@ impl Stage {
             catalogue,
             dispatcher,
             sessions,
+            credentials: Credentials::open(&journal).await?,
             ports: Default::default(),
             documents: Vec::new(),
             census,
@@ -98,6 +100,7 @@ impl Stage {
             parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
+            http_api: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop: watch::channel(StopOrder::None).0,
             everything,

@@ -31,8 +31,10 @@ use super::{
 use crate::{
     backup,
     config::{Config, LoadedConfig},
+    credentials::Credentials,
     doors::{
-        DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http, usual_view,
+        DaemonServices, StopOrder, http_api, incoming::MessageRoom, mcp::ToolListing, mcp_http,
+        usual_view,
     },
     families,
 };
@@ -78,7 +80,7 @@ pub enum Error {
     /// The audit log does not open.
     #[error("the audit log: {0}")]
     Audit(#[from] hivekeep_audit::Error),
-    /// The sessions in the journal cannot be read.
+    /// The sessions, or the credentials, in the journal cannot be read.
     #[error(transparent)]
     Sessions(#[from] LogError),
     /// A family cannot be mounted.
@@ -106,6 +108,9 @@ pub enum Error {
     /// The HTTP door does not open.
     #[error(transparent)]
     Http(#[from] mcp_http::Error),
+    /// The HTTP API does not open.
+    #[error(transparent)]
+    HttpApi(#[from] http_api::Error),
     /// The tree ended by itself.
     #[error("the supervision tree ended: {0}; a new start recovers from the journal")]
     TreeEnded(String),
@@ -179,7 +184,8 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let journal = open_journal(&loaded).await?;
     let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
-    let core = tree.core(loaded, journal.clone(), audit.clone(), stop)?;
+    let credentials = Credentials::open(&journal).await?;
+    let core = tree.core(loaded, journal.clone(), audit.clone(), credentials, stop)?;
     let mut tree = tree.awake().await?;
     let doors = Doors::open(core.clone(), tree.places.clone()).await?;
     tracing::info!(socket = %core.folders.socket.display(), "serving");
@@ -362,6 +368,7 @@ impl Tree {
         loaded: LoadedConfig,
         journal: Journal,
         audit: Option<AuditLog>,
+        credentials: Credentials,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
@@ -392,6 +399,7 @@ impl Tree {
             catalogue,
             dispatcher,
             sessions: self.sessions.clone(),
+            credentials,
             ports: self.ports.clone(),
             documents: self.families.iter().filter_map(|family| family.documents.clone()).collect(),
             census: self.census.clone(),
@@ -400,6 +408,7 @@ impl Tree {
             parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
+            http_api: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
             everything,

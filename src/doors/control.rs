@@ -17,8 +17,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use messages::{
-    BackupMade, ControlMethod, ControlReply, ControlRequest, DaemonStatus, LogFolderSize,
-    ReplyBody, TeamSnapshot,
+    BackupMade, ControlMethod, ControlReply, ControlRequest, CredentialMade, DaemonStatus,
+    LogFolderSize, ReplyBody, TeamSnapshot,
 };
 
 use crate::codes;

@@ -137,6 +137,10 @@ id!(
     /// A repository: a remote bound to a volume of a user.
     RepositoryId, "repository", "repo"
 );
+id!(
+    /// A bearer credential of the HTTP doors.
+    CredentialId, "credential", "cred"
+);
 
 #[cfg(test)]
 mod tests {

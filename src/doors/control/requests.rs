@@ -12,7 +12,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{ControlMethod, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup, events};
+use super::{
+    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup,
+    events,
+};
 use crate::codes;
 use crate::doors::{DaemonServices, announce};
 
@@ -35,6 +38,14 @@ pub(super) async fn answer(
         ControlMethod::EndSession { session } => {
             core.sessions.end(session).await?;
             Ok(Value::Null)
+        }
+        ControlMethod::CreateCredential { name, scope } => {
+            let made = core.credentials.create(&name, scope, User::Uid(uid)).await?;
+            value(CredentialMade { row: made.0, token: made.1.expose().to_owned() })
+        }
+        ControlMethod::Credentials {} => value(core.credentials.list()),
+        ControlMethod::RevokeCredential { name } => {
+            value(core.credentials.revoke(&name, User::Uid(uid)).await?)
         }
         ControlMethod::Call { tool, args, timeout_ms } => {
             let timeout = timeout_ms.map(Duration::from_millis);
@@ -133,6 +144,7 @@ async fn status(core: &DaemonServices) -> Result<Value, ToolError> {
         state_dir: folders.state.display().to_string(),
         log_file: folders.log_file().display().to_string(),
         mcp_http: core.http.get().map(|address| format!("http://{address}/mcp")),
+        http_api: core.http_api.get().cloned(),
         tools: core.catalogue.entries().count(),
         connections: core.connections.load(Relaxed),
         actors: rows.len(),

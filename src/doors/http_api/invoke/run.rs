@@ -1,0 +1,105 @@
+//! A call of the dispatcher for a request.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use hivekeep_kernel::{Door, Progress, ReceiptPad, SessionId, ToolInfo};
+use hivekeep_registry::{CallOutcome, CallRequest};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    super::{Api, error::ApiError, scope::CallScope},
+    InvokeBody, KeptOutcome,
+    answer::{CallNote, failure, success},
+};
+use crate::doors::{http::caller::HttpCaller, http_api::descriptor::tool_id};
+
+/// A call that was made: its answer, what is kept of it, and the receipt to sign when it is.
+pub(in super::super) struct KeptRun {
+    pub(in super::super) answer: Response,
+    pub(in super::super) outcome: KeptOutcome,
+    pub(in super::super) receipt: Option<ReceiptPad>,
+}
+
+/// A call that may be made.
+pub(in super::super) struct ToolRun {
+    pub(in super::super) api: Arc<Api>,
+    pub(in super::super) caller: HttpCaller,
+    pub(in super::super) scope: CallScope,
+    pub(in super::super) tool: &'static ToolInfo,
+    pub(in super::super) input: Map<String, Value>,
+    pub(in super::super) body: InvokeBody,
+}
+
+impl ToolRun {
+    /// Makes the call and answers with what becomes of it. Dropping this cancels the call.
+    pub(super) async fn now(self) -> Result<Response, ApiError> {
+        let (answer, receipt) = self.made().await;
+        // What the answer delivers counts as delivered once it is handed to the connection: HTTP has no
+        // word of the client's for it.
+        receipt.into_iter().for_each(ReceiptPad::sign);
+        answer
+    }
+
+    /// Makes the call, for an answer that is kept if it has at most so many bytes.
+    pub(in super::super) async fn kept(self, most: usize) -> KeptRun {
+        let (answer, receipt) = self.made().await;
+        let (head, body) = answer.unwrap_or_else(IntoResponse::into_response).into_parts();
+        // It is made of bytes that are there.
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        let outcome = KeptOutcome::of(head.status, &body, most);
+        KeptRun { answer: Response::from_parts(head, Body::from(body)), outcome, receipt }
+    }
+
+    async fn made(self) -> (Result<Response, ApiError>, Option<ReceiptPad>) {
+        let session = match self.session().await {
+            Ok(session) => session,
+            Err(error) => return (Err(error), None),
+        };
+        let mut outcome = self.call(session).await;
+        let receipt = outcome.receipt.take();
+        let note = CallNote::new(&self, session, &outcome);
+        let answer = match outcome.result {
+            Ok(_) => Ok(success(note, outcome, &self.body).into_response()),
+            Err(error) => Err(failure(note, error, &tool_id(&self.tool.spec))),
+        };
+        (answer, receipt)
+    }
+
+    /// The session of the call: the one that is named, or the caller's lasting one.
+    async fn session(&self) -> Result<SessionId, ApiError> {
+        let api = &self.api;
+        match self.scope.session {
+            Some(session) => {
+                api.held.touch(session).await?;
+                Ok(session)
+            }
+            None => {
+                let client = || format!("HTTP API ({})", self.caller.name);
+                Ok(api.lasting.of(self.caller.user, client).await?)
+            }
+        }
+    }
+
+    async fn call(&self, session: SessionId) -> CallOutcome {
+        self.api
+            .core
+            .dispatcher
+            .call(CallRequest {
+                session,
+                door: Door::HttpApi,
+                tool: self.tool.spec.name.to_owned(),
+                args: self.input.clone(),
+                progress: Progress::default(),
+                cancel: CancellationToken::new(),
+                timeout: None,
+                view: self.scope.view.clone(),
+                trace: None,
+            })
+            .await
+    }
+}
