@@ -1,5 +1,6 @@
 //! Command line: one file per subcommand.
 
+mod approvals;
 mod audit;
 mod backup;
 mod call;
@@ -20,6 +21,7 @@ mod logs;
 mod man;
 mod mcp;
 mod output;
+mod policy;
 mod ps;
 mod reach;
 mod restore;
@@ -72,6 +74,8 @@ enum Command {
     Logs(logs::Args),
     Events(events::Args),
     Audit(audit::Args),
+    Policy(policy::Args),
+    Approvals(approvals::Args),
     Team(team::Args),
     Config(config::Args),
     Integrate(integrate::Args),
@@ -103,6 +107,8 @@ pub fn main() -> ExitCode {
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
         Command::Audit(args) => audit::run(&context, args),
+        Command::Policy(args) => policy::run(&context, args),
+        Command::Approvals(args) => approvals::run(&context, args),
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),
         Command::Integrate(args) => integrate::run(args),

@@ -3,6 +3,7 @@
 use hivekeep_kernel::ErrorCode;
 
 pub(crate) use hivekeep_kernel::codes::*;
+pub(crate) use hivekeep_policy::codes::*;
 pub(crate) use hivekeep_registry::codes::*;
 
 hivekeep_kernel::codes! {
@@ -95,7 +96,13 @@ hivekeep_kernel::codes! {
 
 /// The error codes of every crate, sorted by name.
 pub(crate) fn all() -> Vec<&'static ErrorCode> {
-    let mut all = [hivekeep_kernel::codes::ALL, hivekeep_registry::codes::ALL, ALL].concat();
+    let mut all = [
+        hivekeep_kernel::codes::ALL,
+        hivekeep_policy::codes::ALL,
+        hivekeep_registry::codes::ALL,
+        ALL,
+    ]
+    .concat();
     all.extend(crate::families::codes());
     all.sort_by_key(|code| code.name);
     all

@@ -55,6 +55,8 @@ macro_rules! config {
             pub audit: hivekeep_audit::Options,
             /// The registry: sessions, rates, quotas, admission.
             pub registry: hivekeep_registry::Options,
+            /// Policy: who may call what, and what a person has to approve.
+            pub policy: hivekeep_policy::Options,
             $($(#[$doc])* pub $name: <$family as Family>::Options,)+
         }
 

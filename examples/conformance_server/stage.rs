@@ -12,6 +12,7 @@ use hivekeep_kernel::{
     Address, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
     entity::spawn_root,
 };
+use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
     SessionsSeed, ToolView, registry, sessions,
@@ -71,8 +72,12 @@ impl Stage {
             fixtures,
         };
         let (cell, _) = spawn_root::<Root>(&root, seed).await.context("the tree")?;
+        let tools = catalogue.entries().map(|entry| entry.info).collect();
+        let policy =
+            PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?;
         let dispatcher = Dispatcher::new(DispatchParts {
             options,
+            policy,
             catalogue: catalogue.clone(),
             routes,
             registry,

@@ -211,6 +211,8 @@ impl Config {
         }
         let registry = self.registry.problems().into_iter();
         wrong.extend(registry.map(|(key, reason)| (format!("registry.{key}"), reason)));
+        let policy = self.policy.problems().into_iter();
+        wrong.extend(policy.map(|(key, reason)| (format!("policy.{key}"), reason)));
         wrong.extend(self.problems_of_families());
         wrong
     }

@@ -8,6 +8,7 @@ use hivekeep_kernel::{
     entity::spawn_root,
     ports::{LateTools, SessionToolsets},
 };
+use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
     SessionsSeed, host_room, registry,
@@ -185,7 +186,9 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
     let credentials = Credentials::open(&journal).await?;
-    let core = tree.core(loaded, journal.clone(), audit.clone(), credentials, stop)?;
+    let policy = tree.policy(&loaded, &journal).await?;
+    let log = (journal.clone(), audit.clone());
+    let core = tree.core(loaded, log, (policy, credentials), stop)?;
     let mut tree = tree.awake().await?;
     let doors = Doors::open(core.clone(), tree.places.clone()).await?;
     tracing::info!(socket = %core.folders.socket.display(), "serving");
@@ -362,13 +365,18 @@ impl Tree {
         routes
     }
 
+    /// The policy engine, with the rules and approvals of before.
+    async fn policy(&self, loaded: &LoadedConfig, journal: &Journal) -> Result<PolicyEngine, Error> {
+        let tools = self.catalogue.entries().map(|entry| entry.info).collect();
+        Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
+    }
+
     /// State that the doors need.
     fn core(
         &self,
         loaded: LoadedConfig,
-        journal: Journal,
-        audit: Option<AuditLog>,
-        credentials: Credentials,
+        (journal, audit): (Journal, Option<AuditLog>),
+        (policy, credentials): (PolicyEngine, Credentials),
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
@@ -385,6 +393,7 @@ impl Tree {
             sessions: self.sessions.clone(),
             events: journal.events(),
             audit,
+            policy,
             policies: Vec::new(),
             waiting: self.ports.find(),
         })

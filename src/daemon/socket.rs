@@ -225,6 +225,7 @@ impl Guest {
             client: format!("hivekeep mcp (uid {uid})"),
             user: User::Uid(uid),
             resume,
+            profile: Default::default(),
         };
         let attachment = match self.core.sessions.open(request).await {
             Ok(attachment) => attachment,

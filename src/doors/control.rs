@@ -4,6 +4,7 @@
 mod backup;
 mod events;
 mod messages;
+mod policy;
 mod requests;
 
 use std::{io, sync::Arc, time::Duration};
@@ -15,6 +16,8 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+
+pub use policy::{ApprovalsMethod, ExplainedCall, PolicyMethod};
 
 pub use messages::{
     BackupMade, ControlMethod, ControlReply, ControlRequest, CredentialMade, DaemonStatus,

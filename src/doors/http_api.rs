@@ -9,6 +9,7 @@
 
 mod actors;
 mod admit;
+mod approvals;
 mod decision;
 mod descriptor;
 mod digest;

@@ -23,7 +23,7 @@ use std::{
 use arc_swap::ArcSwap;
 use axum::http::request::Parts;
 use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
-use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
+use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -203,7 +203,7 @@ impl McpHandler {
         let session = match named {
             Some(name) => {
                 let (door, client) = (self.0.door, name.clone());
-                let request = OpenSession { door, client, user, resume: None };
+                let request = OpenSession { door, client, user, resume: None, profile: Default::default() };
                 own.get_or_try_init(|| self.0.core.sessions.open(request))
                     .await
                     .map(|it| it.session)
@@ -232,6 +232,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: trace(&context),
+            approval: ApprovalRoute::waiting(),
         });
         let mut outcome = match relay {
             Some(relay) => relay.while_running(call).await,

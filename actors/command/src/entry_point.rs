@@ -1,11 +1,9 @@
 //! Entry points of images: what a call says are the arguments behind one.
 
 use hivekeep_kernel::{CallCx, ToolError, ports::PlaceWorkspace};
+use hivekeep_shell::{self as shell_line, Token, Word};
 
-use crate::{
-    commands::{CommandService, below},
-    shell_line::{self, Token, Word},
-};
+use crate::commands::{CommandService, below};
 
 type Answer<T> = Result<T, ToolError>;
 

@@ -14,7 +14,6 @@ mod output;
 mod processes;
 mod rules;
 mod scripts;
-mod shell_line;
 mod tools;
 
 use std::sync::Arc;

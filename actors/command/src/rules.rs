@@ -1,11 +1,9 @@
 //! Allow list of programs: judges every command of a line, and gives back what was judged.
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_shell::{self as shell_line, Token, Unclear, Word};
 
-use crate::{
-    Options, codes,
-    shell_line::{self, Token, Unclear, Word},
-};
+use crate::{Options, codes};
 
 type Answer<T> = Result<T, ToolError>;
 

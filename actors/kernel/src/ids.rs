@@ -141,6 +141,14 @@ id!(
     /// A bearer credential of the HTTP doors.
     CredentialId, "credential", "cred"
 );
+id!(
+    /// An approval of a call by a person, asked for or given.
+    ApprovalId, "approval", "apr"
+);
+id!(
+    /// A remembered approval: of several calls.
+    GrantId, "grant", "grant"
+);
 
 #[cfg(test)]
 mod tests {

@@ -78,6 +78,11 @@ impl<M: Send + 'static> Address<M> {
         &self.status
     }
 
+    /// True while an actor is at the address.
+    pub fn is_occupied(&self) -> bool {
+        self.slot.load().is_some()
+    }
+
     /// Puts a message into the mailbox, also of an actor that is still starting; it is dropped if
     /// that start fails. Mailboxes are not bounded here: whoever sends on behalf of clients passes
     /// the registry's admission first.

@@ -34,6 +34,8 @@ pub trait Target: Send + Sync {
     fn deliver(&self, call: ToolCall) -> Result<(), ActorUnavailable>;
     /// Key under which the registry counts calls.
     fn key(&self) -> &str;
+    /// True while an actor is there.
+    fn is_up(&self) -> bool;
 }
 
 impl<M: From<ToolCall> + Send + 'static> Target for Address<M> {
@@ -42,6 +44,9 @@ impl<M: From<ToolCall> + Send + 'static> Target for Address<M> {
     }
     fn key(&self) -> &str {
         self.probe().path()
+    }
+    fn is_up(&self) -> bool {
+        self.is_occupied()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Error codes of sessions and of the dispatch of calls.
 
 pub(crate) use hivekeep_kernel::codes::*;
+pub(crate) use hivekeep_policy::codes::{APPROVAL_REQUIRED, DENIED};
 
 hivekeep_kernel::codes! {
     /// There is no such tool.
@@ -13,20 +14,10 @@ hivekeep_kernel::codes! {
         cause: "The name is wrong; toolsets are called like the families of tools.",
         next: "Use one of `details.toolsets`.",
     }
-    /// A policy does not allow the call.
-    DENIED = "denied" {
-        cause: "The operator's configuration forbids the tool or what it is asked to do.",
-        next: "Do without it, or have the operator change the policy in `details.policy`.",
-    }
     /// Calls cannot be written to the audit log, so none is made.
     AUDIT_UNAVAILABLE = "audit_unavailable" {
         cause: "The disk of the state or run folder is full or fails.",
         next: "Make room, or look at the daemon's log; calls go on by themselves then.",
-    }
-    /// A policy requires a person's approval, and there is no way to ask for one.
-    APPROVAL_REQUIRED = "approval_required" {
-        cause: "The operator's configuration asks for approval of the tool.",
-        next: "Do without it, or have the operator change the policy in `details.policy`.",
     }
     /// The call takes more tokens than its bucket ever holds.
     RATE_IMPOSSIBLE = "rate_impossible" {

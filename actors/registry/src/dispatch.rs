@@ -7,8 +7,8 @@
 //! | measure | `schema.rs` | `invalid_input` |
 //! | resolve | `resolve.rs` | `unknown_tool` |
 //! | decide | `decide.rs` | `denied` |
-//! | approve | `decide.rs` | `approval_required` |
 //! | validate | `schema.rs` | `invalid_input` |
+//! | approve | `approve.rs` | `approval_required`, `approval_denied`, `approval_timed_out` |
 //! | rate | `rate.rs` | `rate_limited`, `rate_impossible` |
 //! | tier | `tiers/meter.rs` | `tier_limit_reached` |
 //! | quota | by the actor, through [`hivekeep_kernel::ports::SessionQuotas`] | `quota_exceeded`, `host_full` |
@@ -27,8 +27,10 @@
 //! What the daemon calls itself for a session (`internal.rs`) passes from `validate` on, without
 //! `rate`.
 
+mod approve;
 mod audit;
 mod decide;
+mod decision;
 mod digest;
 mod internal;
 mod limit;
@@ -43,6 +45,7 @@ use std::sync::Arc;
 
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{Address, Receipt, ReceiptPad, ToolError, ports::WaitingMessages};
+use hivekeep_policy::{Policy, PolicyEngine};
 use hivekeep_store::Events;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -52,7 +55,8 @@ use crate::{
 };
 use audit::{Records, Trail};
 
-pub use decide::{Policy, Question, Ruling, Verdict};
+pub use approve::{ApprovalRoute, ClientPrompt};
+pub use decision::{DecisionRequest, DecisionView};
 pub use redact::Redactor;
 pub use request::{CallOutcome, CallRequest};
 
@@ -72,7 +76,9 @@ pub struct DispatchParts {
     pub events: Events,
     /// The audit log, if one is kept.
     pub audit: Option<AuditLog>,
-    /// Policies asked before the built-in ones, in this order.
+    /// The policy engine, with the approvals.
+    pub policy: PolicyEngine,
+    /// Policies asked before its layers, in this order.
     pub policies: Vec<Arc<dyn Policy>>,
     /// Inboxes, for a word beside each answer; none where nobody keeps any or they are silent.
     pub waiting: Option<Arc<dyn WaitingMessages>>,
@@ -88,6 +94,7 @@ struct Inner {
     registry: Address<registry::Msg>,
     sessions: SessionsHandle,
     records: Records,
+    policy: PolicyEngine,
     policies: Vec<Arc<dyn Policy>>,
     waiting: Option<Arc<dyn WaitingMessages>>,
     redactor: Redactor,
@@ -102,9 +109,7 @@ impl Dispatcher {
     /// When a redaction pattern is no regular expression.
     pub fn new(parts: DispatchParts) -> Result<Self, regex::Error> {
         let DispatchParts { options, catalogue, routes, registry, sessions, waiting, .. } = parts;
-        let (records, mut policies) =
-            (Records { events: parts.events, audit: parts.audit }, parts.policies);
-        policies.extend(decide::built_in());
+        let records = Records { events: parts.events, audit: parts.audit };
         let redactor = Redactor::new(&options.redaction)?;
         let stats = catalogue.entries().map(|_| Arc::default()).collect();
         Ok(Self(Arc::new(Inner {
@@ -113,7 +118,8 @@ impl Dispatcher {
             registry,
             sessions,
             records,
-            policies,
+            policy: parts.policy,
+            policies: parts.policies,
             waiting,
             redactor,
             stats,
@@ -145,8 +151,8 @@ impl Dispatcher {
         trail: &mut Trail,
     ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
-        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, trace } =
-            request;
+        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, .. } = request;
+        let (approval, trace) = (request.approval, request.trace);
         let mut live = inner.sessions.begin_call(session)?;
         trail.user(live.shared().account.user);
         inner.records.ready()?;
@@ -155,10 +161,22 @@ impl Dispatcher {
         let entry = resolve::pass(&inner.catalogue, &view, &tool)?;
         trail.tool(entry);
         let args = Value::Object(args);
-        let question = Question { session, door, view: &view, tool: entry.info, args: &args };
-        let asks = decide::pass(&inner.policies, &question, trail.verdicts())?;
-        decide::approve(asks, entry, trail.verdicts())?;
+        let profile = live.shared().profile();
+        let user = live.shared().account.user;
+        let caller = decision::Caller { session, user, door, view: &view, profile: &profile };
+        let question = caller.question(entry, Some(&args));
+        let asks = decide::pass(inner, entry, &question, trail.verdicts())?;
         entry.check(&args)?;
+        match asks {
+            None => trail.verdicts().push(approve::not_needed()),
+            Some(asks) => {
+                let patience =
+                    approve::Patience { route: &approval, progress: &progress, cancel: &cancel };
+                let verdicts = trail.verdicts();
+                // Boxed: most calls need none, and every call would carry its room.
+                Box::pin(approve::pass(inner, asks, entry, &question, patience, verdicts)).await?;
+            }
+        }
         rate::pass(live.shared(), entry, &args)?;
         live.take(entry.name()).await?;
         let (pad, receipt) = Receipt::pair();

@@ -35,9 +35,10 @@ pub use catalogue::{
     mcp_listing, mcp_tool,
 };
 pub use dispatch::{
-    CallOutcome, CallRequest, DispatchParts, Dispatcher, Policy, Question, Redactor, Ruling,
-    Verdict,
+    ApprovalRoute, CallOutcome, CallRequest, ClientPrompt, DecisionRequest, DecisionView,
+    DispatchParts, Dispatcher, Redactor,
 };
+pub use hivekeep_policy::{Policy, Question, Ruling, Verdict};
 pub use options::{
     AdmissionOptions, HostOptions, Options, QuotaOptions, RateOptions, RedactionOptions,
     SessionOptions, UserOptions,

@@ -22,6 +22,7 @@ mod attachment;
 mod end;
 mod handle;
 mod limiter;
+mod profile;
 mod quota_usage;
 mod records;
 mod restore;

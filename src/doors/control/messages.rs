@@ -8,6 +8,7 @@ use hivekeep_workspace::backup::Contents;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::{ApprovalsMethod, PolicyMethod};
 use crate::credentials::{CredentialRow, CredentialScope};
 
 /// A request. Its replies carry its id; requests run side by side.
@@ -74,6 +75,10 @@ pub enum ControlMethod {
         /// Process ids, the nearest first.
         started_by: Vec<i32>,
     },
+    /// Rules of the policy, and what it says to a call.
+    Policy(PolicyMethod),
+    /// Approvals by people.
+    Approvals(ApprovalsMethod),
     /// Events, each an item.
     Events {
         /// The first one wanted; from now on without it.

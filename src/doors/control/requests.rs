@@ -6,7 +6,7 @@ use chrono::Utc;
 use hivekeep_kernel::{
     ActorRow, Door, Layer, Progress, ReceiptPad, ToolError, ports::WaitingMessages,
 };
-use hivekeep_registry::{CallOutcome, CallRequest, OpenSession, ToolView, User};
+use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest, OpenSession, ToolView, User};
 use hivekeep_team::TeamsHandle;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup,
-    events,
+    events, policy,
 };
 use crate::codes;
 use crate::doors::{DaemonServices, announce};
@@ -61,6 +61,8 @@ pub(super) async fn answer(
             value(TeamSnapshot { seq, picture: teams.picture(&name, machines).await? })
         }
         ControlMethod::Waiting { started_by } => value(waiting(core, &started_by)),
+        ControlMethod::Policy(wanted) => policy::rules(core, uid, wanted).await,
+        ControlMethod::Approvals(wanted) => policy::approvals(core, uid, wanted, outlet).await,
         ControlMethod::Backup { disks } => backup::make(core, disks, outlet).await,
         ControlMethod::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.
@@ -95,7 +97,7 @@ async fn call(
     outlet: &Outlet,
 ) -> Result<CallOutcome, ToolError> {
     let client = format!("hivekeep call (uid {uid})");
-    let request = OpenSession { door: Door::Cli, client, user: User::Uid(uid), resume: None };
+    let request = OpenSession { door: Door::Cli, client, user: User::Uid(uid), resume: None , profile: Default::default()};
     let attachment = core.sessions.open_named(&format!("cli-{uid}"), request).await?;
     let (progress, mut updates) = Progress::channel(32);
     let call = core.dispatcher.call(CallRequest {
@@ -109,6 +111,7 @@ async fn call(
         timeout,
         view: Arc::new(ToolView::operator()),
         trace: None,
+        approval: ApprovalRoute::waiting(),
     });
     let mut call = std::pin::pin!(call);
     loop {

@@ -7,6 +7,7 @@ use std::{
 
 use futures::FutureExt as _;
 use hivekeep_kernel::{Door, SessionId, ToolError, User};
+use hivekeep_policy::SessionProfile;
 use hivekeep_registry::{Attachment, OpenSession, SessionsHandle};
 
 /// Holds the sessions for as long as the door is open.
@@ -38,7 +39,9 @@ impl LastingSessions {
             User::Bearer => self.name.to_owned(),
             user => format!("{}-{user}", self.name),
         };
-        let request = OpenSession { door: self.door, client: client(), user, resume: None };
+        let (door, profile) = (self.door, SessionProfile::default());
+        let client = client();
+        let request = OpenSession { door, client, user, resume: None, profile };
         let attachment = Arc::new(self.sessions.open_named(&name, request).await?);
         let session = attachment.session;
         self.held().insert(user, attachment);

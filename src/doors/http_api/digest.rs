@@ -24,18 +24,8 @@ pub(super) fn of_result(value: &Value) -> (usize, String) {
     let mut counted = Counted(Sha256::new(), 0);
     // JSON values serialise, and the sink takes all.
     let _written = serde_json::to_writer(&mut counted, value);
-    (counted.1, named(&counted.0.finalize()))
-}
-
-/// Digest of an input by its canonical form (RFC 8785): the order of keys does not count.
-pub(super) fn of_input(input: &Map<String, Value>) -> String {
-    let canonical = serde_json_canonicalizer::to_vec(input).expect("JSON has a canonical form");
-    named(&Sha256::digest(canonical))
-}
-
-fn named(digest: &[u8]) -> String {
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    let hex: String = counted.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    (counted.1, format!("sha256:{hex}"))
 }
 
 /// The input without the values of these fields, at any depth, and which of them it had.
@@ -73,6 +63,7 @@ fn hide_in(value: &mut Value, fields: &[String], found: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use hivekeep_policy::input_digest;
     use serde_json::json;
 
     use super::*;
@@ -85,14 +76,14 @@ mod tests {
     fn an_input_is_known_by_its_content_and_a_secret_is_left_out() {
         let one = object(json!({ "a": 1, "b": { "c": [1.0, "x"] } }));
         let same = object(json!({ "b": { "c": [1, "x"] }, "a": 1 }));
-        assert_eq!(of_input(&one), of_input(&same));
-        assert_ne!(of_input(&one), of_input(&object(json!({ "a": 2 }))));
+        assert_eq!(input_digest(&one), input_digest(&same));
+        assert_ne!(input_digest(&one), input_digest(&object(json!({ "a": 2 }))));
         let secret = |text: &str| object(json!({ "list": [{ "password": text }], "a": 1 }));
         let fields = ["password".to_owned(), "other".to_owned()];
         let (hidden, found) = without(&secret("x"), &fields);
         assert_eq!(found, ["password"]);
-        assert_eq!(of_input(&hidden), of_input(&without(&secret("y"), &fields).0));
-        assert_ne!(of_input(&secret("x")), of_input(&secret("y")));
+        assert_eq!(input_digest(&hidden), input_digest(&without(&secret("y"), &fields).0));
+        assert_ne!(input_digest(&secret("x")), input_digest(&secret("y")));
         assert_eq!(of_result(&json!({ "a": "é" })).0, r#"{"a":"é"}"#.len());
     }
 }

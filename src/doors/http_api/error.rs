@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 use serde_json::{Map, Value, json};
 
 use super::published::{
@@ -155,10 +155,8 @@ impl Kind {
             let reasons = vec![Reason::SchemaInvalid];
             return Self(StatusCode::BAD_REQUEST, Code::ToolInvalidInput, reasons);
         }
-        if is(&[codes::APPROVAL_REQUIRED]) {
-            let reasons = vec![Reason::ApprovalRequired, Reason::ApprovalTokenMissing];
-            let reasons = if known.is_empty() { reasons } else { known };
-            return Self(StatusCode::ACCEPTED, Code::ToolApprovalRequired, reasons);
+        if let Some(kind) = Self::of_approval(error) {
+            return kind;
         }
         if is(&[codes::DENIED, codes::NOT_OWNER, codes::PERMISSION_DENIED]) {
             let reason = match error.layer {
@@ -183,7 +181,10 @@ impl Kind {
         if is(&UNAVAILABLE) || matches!(error.layer, Layer::Rate | Layer::Quota | Layer::Admission)
         {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
-            return Self(status, Code::ToolUnavailable, or(Reason::BackendNotExecutable));
+            // It is told before an approval is asked for.
+            let mut reasons = or(Reason::BackendNotExecutable);
+            reasons.retain(|reason| *reason != Reason::ApprovalRequired);
+            return Self(status, Code::ToolUnavailable, reasons);
         }
         let status = match error.is(codes::INTERNAL) {
             true => StatusCode::INTERNAL_SERVER_ERROR,
@@ -191,14 +192,47 @@ impl Kind {
         };
         Self(status, Code::ToolBackendFailed, known)
     }
+
+    fn of_approval(error: &ToolError) -> Option<Self> {
+        let (_, status, code, reasons) =
+            APPROVALS.iter().find(|(known, ..)| error.is(known))?;
+        Some(Self(*status, *code, reasons.to_vec()))
+    }
 }
 
+/// What approvals refuse. A call that needs one was not made, and may pass once it has it: 202.
+const APPROVALS: [(&ErrorCode, StatusCode, Code, &[Reason]); 8] = {
+    const ASKS: Code = Code::ToolApprovalRequired;
+    const DENIED: Code = Code::ToolDenied;
+    const NO: StatusCode = StatusCode::FORBIDDEN;
+    [
+        (
+            codes::APPROVAL_REQUIRED,
+            StatusCode::ACCEPTED,
+            ASKS,
+            &[Reason::ApprovalRequired, Reason::ApprovalTokenMissing],
+        ),
+        (codes::APPROVAL_TOKEN_MISMATCH, NO, ASKS, &[Reason::ApprovalTokenMismatch]),
+        (codes::APPROVAL_TOKEN_EXPIRED, NO, ASKS, &[Reason::ApprovalTokenExpired]),
+        (codes::APPROVAL_TOKEN_REPLAYED, NO, ASKS, &[Reason::ApprovalTokenReplayed]),
+        (codes::APPROVAL_DENIED, NO, DENIED, &[Reason::ApprovalCanceled]),
+        (codes::APPROVAL_TIMED_OUT, NO, DENIED, &[Reason::ApprovalTimedOut]),
+        (codes::SELF_APPROVAL, NO, DENIED, &[Reason::PolicyDenied]),
+        (
+            codes::APPROVALS_FULL,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            Code::ToolUnavailable,
+            &[Reason::ApprovalUnreachable],
+        ),
+    ]
+};
+
 /// Codes of calls against the state of things, which may pass when that has changed.
-const CONFLICTS: [&hivekeep_kernel::ErrorCode; 4] =
+const CONFLICTS: [&ErrorCode; 4] =
     [codes::NAME_TAKEN, codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE, codes::MERGE_IN_PROGRESS];
 
 /// Codes of calls that this daemon cannot make now.
-const UNAVAILABLE: [&hivekeep_kernel::ErrorCode; 10] = [
+const UNAVAILABLE: [&ErrorCode; 10] = [
     codes::ACTOR_UNAVAILABLE,
     codes::AUDIT_UNAVAILABLE,
     codes::BUSY,

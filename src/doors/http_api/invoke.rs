@@ -134,6 +134,10 @@ pub(super) async fn invoke(
     };
     let input = input.clone();
     let scope = api.scope(&caller, &body.scope().or(asked))?;
+    if scope.session.is_none() && scope.profile.agent.is_some() {
+        let why = "`agent_name` needs a session that works for the agent; an operator opens one";
+        return Err(ApiError::invalid(ToolReason::SchemaInvalid, why).about(&id));
+    }
     let key = super::idempotency::key(&headers)?;
     let run = ToolRun { api: api.clone(), caller, scope, tool: entry.info, input, body };
     match key {

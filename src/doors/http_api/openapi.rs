@@ -14,7 +14,7 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, actors, events, health, invoke,
+    Api, actors, approvals, events, health, invoke,
     published::{AnyErrorBody, PlainErrorBody},
     sessions, tools, toolsets,
 };
@@ -47,6 +47,11 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(invoke::invoke))
         .routes(routes!(tools::of_session))
         .routes(routes!(tools::search_of_session))
+        .routes(routes!(approvals::mint))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::approve))
+        .routes(routes!(approvals::deny))
         .routes(routes!(sessions::list, sessions::open))
         .routes(routes!(sessions::get))
         .routes(routes!(sessions::stop))

@@ -17,9 +17,7 @@ pub use descriptor::{
 pub use error::{AnyErrorBody, PlainErrorBody, ToolErrorBody, ToolErrorCode, ToolErrorPayload};
 pub use event::{ToolEventKind, ToolEventPayload};
 pub use reason::ToolReason;
-pub use result::{
-    ResultArtifact, ResultContent, ResultRedaction, ToolInvokeResponse, ToolResultPayload,
-};
+pub use result::{ResultContent, ToolInvokeResponse, ToolResultPayload};
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{SessionId, User};
+use hivekeep_policy::SessionProfile;
 use hivekeep_registry::{SessionRow, ToolView};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Api, error::ApiError};
-use crate::doors::http::caller::HttpCaller;
+use super::{Api, error::ApiError, published::ToolReason};
+use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
 
 /// The scope as a query has it.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -47,9 +48,16 @@ pub(super) struct CallScope {
     /// Whose the calls are: the session's user, or the caller.
     pub(super) user: User,
     pub(super) workspace: Option<String>,
-    pub(super) agent: Option<String>,
+    /// What the session is bound to; without one, the agent that is asked for.
+    pub(super) profile: SessionProfile,
     /// What may be called.
     pub(super) view: Arc<ToolView>,
+}
+
+impl CallScope {
+    pub(super) fn agent(&self) -> Option<String> {
+        self.profile.agent.clone()
+    }
 }
 
 impl Api {
@@ -58,7 +66,7 @@ impl Api {
         let nobody = || ApiError::not_there("session", id);
         let row = id.parse().ok().and_then(|id| self.core.sessions.row(id)).ok_or_else(nobody)?;
         let own = row.user == Some(caller.user);
-        match own || caller.scope != crate::credentials::CredentialScope::Session {
+        match own || caller.scope != CredentialScope::Session {
             true => Ok(row),
             false => Err(nobody()),
         }
@@ -78,11 +86,20 @@ impl Api {
             // In another's session nobody reaches further than that one does.
             false => self.core.usual_view(),
         };
+        let agent = asked.agent_name.clone().filter(|name| !name.trim().is_empty());
+        let profile = match &row {
+            None => SessionProfile { agent, ..SessionProfile::default() },
+            Some(row) if agent.is_none() || agent == row.profile.agent => row.profile.clone(),
+            Some(_) => {
+                let why = "`agent_name` is not the agent that the session works for; leave it out";
+                return Err(ApiError::invalid(ToolReason::SchemaInvalid, why));
+            }
+        };
         Ok(CallScope {
             session: row.as_ref().map(|row| row.session),
             user: row.and_then(|row| row.user).unwrap_or(caller.user),
             workspace: asked.workspace(),
-            agent: asked.agent_name.clone().filter(|name| !name.trim().is_empty()),
+            profile,
             view: Arc::new(view),
         })
     }

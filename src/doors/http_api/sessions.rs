@@ -1,5 +1,7 @@
 //! Sessions over HTTP: opened, listed, looked at, stopped, resumed.
 
+mod binding;
+
 use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
@@ -13,7 +15,7 @@ use super::{
     Api,
     error::ApiError,
     extract::{BodyOf, PathOf, Reader, Worker},
-    published::{PlainErrorBody, ToolErrorBody},
+    published::{AnyErrorBody, PlainErrorBody, ToolErrorBody},
 };
 use crate::{
     credentials::CredentialScope,
@@ -30,6 +32,18 @@ pub(super) struct OpenSessionBody {
     /// The client's name for itself, for people.
     #[schema(max_length = 120, example = "nightly build")]
     name: Option<String>,
+    /// Session that it is made for; it then has no tool that its parent has not.
+    parent_session_id: Option<String>,
+    /// Ids of the only tools that it may call. A child without them has none.
+    #[schema(max_items = 1000)]
+    tools: Option<Vec<String>>,
+    /// Agent that it works for. Only an operator names another than the parent's.
+    #[schema(max_length = 120)]
+    agent_name: Option<String>,
+    /// Its security context. Only an operator names another than the parent's.
+    context: Option<String>,
+    /// Name of the credential that it is opened for, by an operator.
+    credential: Option<String>,
 }
 
 /// A session.
@@ -60,6 +74,14 @@ pub(super) struct SessionPayload {
     ended_at: Option<DateTime<Utc>>,
     /// Why it ended.
     end_reason: Option<String>,
+    /// Agent that it works for.
+    agent_name: Option<String>,
+    /// Its security context.
+    context: Option<String>,
+    /// Session that it was made for.
+    parent_session_id: Option<String>,
+    /// Ids of the only tools that it may call.
+    tools: Option<Vec<String>>,
 }
 
 /// One session.
@@ -96,6 +118,13 @@ impl From<SessionRow> for SessionPayload {
             opened_at: row.opened_at,
             ended_at: row.ended_at,
             end_reason: row.end_reason.map(word),
+            agent_name: row.profile.agent,
+            context: row.profile.context,
+            parent_session_id: row.profile.parent.map(|id| id.to_string()),
+            tools: row
+                .profile
+                .tools
+                .map(|tools| tools.iter().map(|name| name.replace('.', "_")).collect()),
         }
     }
 }
@@ -113,6 +142,9 @@ impl Api {
     responses(
         (status = 201, description = "It is open.", body = SessionBody),
         (status = 400, description = "The request is not valid.", body = ToolErrorBody),
+        (status = 403, description = "The caller or the parent has less.", body = AnyErrorBody),
+        (status = 404, description = "No such parent, tool or credential.", body = AnyErrorBody),
+        (status = 409, description = "The parent is over.", body = PlainErrorBody),
         (status = 422, description = "There are too many sessions.", body = ToolErrorBody),
         (status = 502, description = "It could not be written down.", body = ToolErrorBody),
     ),
@@ -122,9 +154,10 @@ pub(super) async fn open(
     Worker(caller): Worker,
     BodyOf(body): BodyOf<OpenSessionBody>,
 ) -> Result<(StatusCode, Json<SessionBody>), ApiError> {
+    let (user, profile) = api.bound(&caller, &body)?;
     let named = body.name.unwrap_or_else(|| format!("HTTP API ({})", caller.name));
     let client = plain::name(&named, NAME_CHARS);
-    let request = OpenSession { door: Door::HttpApi, client, user: caller.user, resume: None };
+    let request = OpenSession { door: Door::HttpApi, client, user, resume: None, profile };
     let attachment = api.core.sessions.open(request).await?;
     let id = attachment.session.to_string();
     api.held.keep(attachment);

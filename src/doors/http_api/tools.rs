@@ -64,9 +64,14 @@ impl Api {
         })
     }
 
-    fn payload(&self, scope: &CallScope, entry: &ToolEntry) -> ToolPayload {
-        let Judged { availability, decision } = self.judge(scope, entry);
-        ToolPayload { descriptor: describe(entry), availability, decision }
+    fn payload(
+        &self,
+        scope: &CallScope,
+        entry: &ToolEntry,
+        whole: bool,
+    ) -> Result<ToolPayload, ApiError> {
+        let Judged { availability, decision } = self.judge(scope, entry, whole)?;
+        Ok(ToolPayload { descriptor: describe(entry), availability, decision })
     }
 
     /// All tools by their ids, or those that a search finds, the best first.
@@ -95,8 +100,9 @@ impl Api {
     ) -> Result<Json<ToolsBody>, ApiError> {
         let most = search.and_then(|search| usize::try_from(search.limit).ok());
         let most = most.filter(|most| *most > 0).unwrap_or(usize::MAX);
-        let tools = self.found(search)?.into_iter().map(|entry| self.payload(scope, entry));
-        Ok(Json(ToolsBody { tools: tools.filter(only).take(most).collect() }))
+        let tools = self.found(search)?.into_iter().map(|entry| self.payload(scope, entry, false));
+        let shown = tools.filter(|tool| tool.as_ref().map_or(true, &only)).take(most);
+        Ok(Json(ToolsBody { tools: shown.collect::<Result<_, _>>()? }))
     }
 
     fn of_session(
@@ -210,5 +216,5 @@ pub(super) async fn get(
 ) -> Result<Json<ToolBody>, ApiError> {
     let entry = api.entry(&id)?;
     let scope = api.scope(&caller, &asked)?;
-    Ok(Json(ToolBody { tool: api.payload(&scope, entry) }))
+    Ok(Json(ToolBody { tool: api.payload(&scope, entry, true)? }))
 }

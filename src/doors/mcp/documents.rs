@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{Progress, ToolError};
-use hivekeep_registry::CallRequest;
+use hivekeep_registry::{ApprovalRoute, CallRequest};
 use hivekeep_runtime::documents::{Document, Documents, Page, Refusal, Template};
 use rmcp::{
     ErrorData, RoleServer,
@@ -136,6 +136,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: super::trace(context),
+            approval: ApprovalRoute::waiting(),
         });
         Ok(call.await.result)
     }

@@ -5,12 +5,13 @@ use std::{borrow::Cow, time::Duration};
 
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError, TraceContext, User};
+use hivekeep_policy::{Ruling, Verdict};
 use hivekeep_store::{Events, NewEvent};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{CallOutcome, CallRequest, Ruling, Verdict, decide::json as verdicts_json, digest};
+use super::{CallOutcome, CallRequest, decide::notable, digest};
 use crate::{ToolEntry, codes};
 
 /// A wait in the queue that a person should know of.
@@ -214,7 +215,7 @@ impl Finished {
             "tool": self.tool,
             "family": self.family,
             "args_digest": self.digest.map(|digest| digest.to_hex().to_string()),
-            "verdicts": verdicts_json(&self.verdicts),
+            "verdicts": notable(&self.verdicts),
             "outcome": self.outcome,
             "layer": self.layer,
             "duration_ms": millis(self.duration),

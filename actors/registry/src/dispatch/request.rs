@@ -8,6 +8,7 @@ use hivekeep_kernel::{
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::ApprovalRoute;
 use crate::ToolView;
 
 /// One call, as a front door understood it.
@@ -31,6 +32,8 @@ pub struct CallRequest {
     pub view: Arc<ToolView>,
     /// Trace that the caller says the call belongs to.
     pub trace: Option<TraceContext>,
+    /// How it comes to an approval, should it need one.
+    pub approval: ApprovalRoute,
 }
 
 /// Outcome of a call.

@@ -42,6 +42,18 @@ impl Routes {
         catalogue.entries().filter(|entry| !served(entry)).map(ToolEntry::name).collect()
     }
 
+    /// Path of the single actor that serves a tool, if it is down. One of many is named by an input, and
+    /// found wanting when the call is routed.
+    pub(crate) fn down(&self, entry: &ToolEntry, args: &Value) -> Option<&str> {
+        let name = match entry.info.spec.addressing {
+            Addressing::Singleton(name) => name,
+            Addressing::Field { otherwise: Some(name), .. } if entry.serves_all(args) => name,
+            Addressing::Field { .. } => return None,
+        };
+        let target = self.singletons.get(name)?;
+        (!target.is_up()).then(|| target.key())
+    }
+
     /// The target of a call whose input passed the schema.
     pub(crate) fn find(
         &self,

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{Door, SessionId};
+use hivekeep_policy::SessionProfile;
 use tokio::sync::watch;
 
 use super::{SessionShared, User};
@@ -18,6 +19,8 @@ pub struct OpenSession {
     pub user: User,
     /// The session to resume, if it still can be.
     pub resume: Option<SessionId>,
+    /// What a new session is bound to.
+    pub profile: SessionProfile,
 }
 
 /// A client's hold on a session; dropping it detaches. A session can be held

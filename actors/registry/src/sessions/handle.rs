@@ -8,9 +8,10 @@ use std::{
 use async_trait::async_trait;
 use dashmap::DashMap;
 use hivekeep_kernel::{
-    Address, AskError, Census, Layer, Resources, SessionId, ToolError,
+    Address, AskError, Census, Door, Layer, Resources, SessionId, ToolError,
     ports::{self, Hold, Standing},
 };
+use hivekeep_policy::SessionProfile;
 use hivekeep_runtime::log::{self, Loaded, LogError};
 use hivekeep_store::{Events, Journal};
 use tokio::{sync::oneshot, time::Instant};
@@ -214,6 +215,18 @@ impl SessionsHandle {
             // Ended by another meanwhile.
             Err(_) if shared.ended().is_some() => Ok(()),
             answer => answer?,
+        }
+    }
+
+    /// User, door and profile of a session that is not over.
+    pub(crate) fn standing_of(
+        &self,
+        id: SessionId,
+    ) -> Result<(User, Door, Arc<SessionProfile>), ToolError> {
+        let shared = self.0.get(id).ok_or_else(|| unknown(id))?;
+        match shared.ended() {
+            Some(_) => Err(over(id)),
+            None => Ok((shared.account.user, shared.about.door, shared.profile())),
         }
     }
 

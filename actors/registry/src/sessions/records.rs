@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{Door, SessionId, User};
+use hivekeep_policy::SessionProfile;
 use hivekeep_runtime::log::{self, Log, Sourced};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,14 @@ pub(crate) enum Record {
         /// Not written by daemons that knew no users.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<User>,
+        /// Not written when nothing is bound.
+        #[serde(default, skip_serializing_if = "SessionProfile::is_empty")]
+        profile: SessionProfile,
+        at: DateTime<Utc>,
+    },
+    /// What it is bound to from now on.
+    Bound {
+        profile: SessionProfile,
         at: DateTime<Utc>,
     },
     /// Families whose tools its clients are listed from now on.
@@ -42,6 +51,7 @@ pub(crate) struct Recorded {
     pub(super) about: About,
     pub(super) user: User,
     pub(super) toolsets: BTreeSet<String>,
+    pub(super) profile: SessionProfile,
     pub(super) ended: Option<(DateTime<Utc>, EndReason)>,
 }
 
@@ -61,10 +71,12 @@ impl Sourced for Recorded {
     type Record = Record;
 
     fn begin(record: Record) -> Result<Self, Record> {
-        let Record::Opened { door, client, name, user, at } = record else { return Err(record) };
+        let Record::Opened { door, client, name, user, profile, at } = record else {
+            return Err(record);
+        };
         let about = About { door, client, name, opened_at: at };
         let user = user.unwrap_or_else(|| before_users(door));
-        Ok(Self { about, user, toolsets: BTreeSet::new(), ended: None })
+        Ok(Self { about, user, toolsets: BTreeSet::new(), profile, ended: None })
     }
 
     /// A daemon that crashed between the record of an end and its acknowledgement may have written
@@ -72,6 +84,7 @@ impl Sourced for Recorded {
     fn apply(&mut self, record: Record) -> Result<(), Record> {
         match record {
             Record::ToolsetsLoaded { toolsets, .. } => self.toolsets.extend(toolsets),
+            Record::Bound { profile, .. } => self.profile = profile,
             Record::Ended { reason, at } => drop(self.ended.get_or_insert((at, reason))),
             Record::Opened { .. } => return Err(record),
         }
@@ -96,6 +109,7 @@ mod tests {
             client: "me".to_owned(),
             name: None,
             user,
+            profile: SessionProfile::default(),
             at: Utc::now(),
         }
     }

@@ -58,6 +58,7 @@ impl SessionsHandle {
             let session = SessionShared::new(id, recorded.about, account, options, address, log);
             session.tell_attached(false);
             session.toolsets.send_replace(recorded.toolsets);
+            session.bind(recorded.profile);
             // What it did is not written.
             session.mark_used();
             if let Some((at, reason)) = recorded.ended {

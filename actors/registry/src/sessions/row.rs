@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{Door, Resources, SessionId};
+use hivekeep_policy::SessionProfile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,9 @@ pub struct SessionRow {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<DateTime<Utc>>,
+    /// What it is bound to.
+    #[serde(default, skip_serializing_if = "SessionProfile::is_empty")]
+    pub profile: SessionProfile,
     /// Why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,

@@ -13,11 +13,12 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     Address, Door, SessionId, ToolError, mailbox::ActorUnavailable, ports::Standing,
 };
+use hivekeep_policy::SessionProfile;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +67,8 @@ pub(crate) struct SessionShared {
     pub(super) log: SessionLog,
     /// Families that it has loaded.
     pub(super) toolsets: watch::Sender<BTreeSet<String>>,
+    /// What it is bound to; read by each call.
+    profile: ArcSwap<SessionProfile>,
 }
 
 impl SessionShared {
@@ -96,7 +99,17 @@ impl SessionShared {
             address: ArcSwapOption::from_pointee(address),
             log,
             toolsets: watch::Sender::default(),
+            profile: ArcSwap::default(),
         }
+    }
+
+    /// What it is bound to now.
+    pub(crate) fn profile(&self) -> Arc<SessionProfile> {
+        self.profile.load_full()
+    }
+
+    pub(super) fn bind(&self, profile: SessionProfile) {
+        self.profile.store(Arc::new(profile));
     }
 
     /// Marks the session as over. Its actor is told to nobody any more.
@@ -228,6 +241,7 @@ impl SessionShared {
             allowed: usage.limit(),
             opened_at: self.about.opened_at,
             ended_at: ended.map(|(at, _)| at),
+            profile: SessionProfile::clone(&self.profile()),
             end_reason: ended.map(|(_, reason)| reason),
         }
     }

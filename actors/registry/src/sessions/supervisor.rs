@@ -179,7 +179,7 @@ impl Sessions {
     }
 
     fn write(&mut self, id: SessionId, request: OpenSession, name: Option<String>) {
-        let OpenSession { door, client, user, .. } = request;
+        let OpenSession { door, client, user, profile, .. } = request;
         let about = About { door, client, name, opened_at: Utc::now() };
         let address = self.live.vacant(id);
         let (table, me) = (self.table.clone(), self.me.address.clone());
@@ -187,16 +187,18 @@ impl Sessions {
         let log = Log::of(table.journal.clone(), stream(id), None);
         let options = &table.options;
         let shared = SessionShared::new(id, about.clone(), account, options, address, log);
+        shared.bind(profile.clone());
         let kind = "session.opened";
         let event = shared.tells(kind).then(|| NewEvent {
             kind: kind.to_owned(),
             subject: id.to_string(),
             data: json!({
                 "door": about.door, "client": about.client, "name": about.name, "user": user,
+                "profile": profile,
             }),
         });
         let About { door, client, name, opened_at: at } = about;
-        let record = Record::Opened { door, client, name, user: Some(user), at };
+        let record = Record::Opened { door, client, name, user: Some(user), profile, at };
         let decision = event.into_iter().fold(Decision::record(record), Decision::event);
         let written = shared.log.decide(|_| Ok::<_, LogError>(decision));
         let _detached = self.me.workers.spawn(async move {

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
-    Options, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed, ToolView,
-    User, codes, dispatch, registry, sessions,
+    Options, Policy, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed,
+    ToolView, User, codes, registry, sessions,
 };
 
 /// Restarts at once and for ever: a test ends it.
@@ -120,13 +120,19 @@ impl Stage {
     /// A stage on a host with this room.
     pub async fn on(options: Options, room: Resources) -> Self {
         let dir = Arc::new(TempDir::new().expect("a directory"));
-        Self::build(options, room, Vec::new(), dir).await
+        Self::build(options, room, Vec::new(), hivekeep_policy::Options::default(), dir).await
     }
 
     /// A stage with further policies.
-    pub async fn with_policies(options: Options, policies: Vec<Arc<dyn dispatch::Policy>>) -> Self {
+    pub async fn with_policies(options: Options, policies: Vec<Arc<dyn Policy>>) -> Self {
         let dir = Arc::new(TempDir::new().expect("a directory"));
-        Self::build(options, NO_END, policies, dir).await
+        Self::build(options, NO_END, policies, hivekeep_policy::Options::default(), dir).await
+    }
+
+    /// A stage whose calls are ruled on.
+    pub async fn ruled(policy: hivekeep_policy::Options) -> Self {
+        let dir = Arc::new(TempDir::new().expect("a directory"));
+        Self::build(Self::loose(), NO_END, Vec::new(), policy, dir).await
     }
 
     /// Options that limit nothing that a test does not mean to test.
@@ -143,13 +149,14 @@ impl Stage {
         self.cell.kill();
         self.journal.close().await;
         drop(self);
-        Self::build(options, NO_END, Vec::new(), dir).await
+        Self::build(options, NO_END, Vec::new(), hivekeep_policy::Options::default(), dir).await
     }
 
     async fn build(
         options: Options,
         room: Resources,
-        policies: Vec<Arc<dyn dispatch::Policy>>,
+        policies: Vec<Arc<dyn Policy>>,
+        policy: hivekeep_policy::Options,
         dir: Arc<TempDir>,
     ) -> Self {
         let census = Census::default();
@@ -181,8 +188,15 @@ impl Stage {
             toy: (toy.clone(), marks.clone()),
         };
         let (cell, _) = spawn_root::<Supervisor>(&supervisor, seed).await.expect("spawns");
+        let policy = hivekeep_policy::PolicyEngine::open(
+            policy,
+            catalogue.entries().map(|entry| entry.info).collect(),
+            journal.clone(),
+        );
+        let policy = policy.await.expect("the rules are readable");
         let parts = DispatchParts {
             options,
+            policy,
             catalogue: catalogue.clone(),
             routes,
             registry,
@@ -198,7 +212,7 @@ impl Stage {
             door: Door::Internal,
             client: "stage".to_owned(),
             user: USER,
-            resume: None,
+            resume: None, profile: Default::default()
         };
         let attachment = handle.open(request).await.expect("a session");
         Self {
@@ -228,6 +242,7 @@ impl Stage {
             timeout: None,
             view: Arc::new(ToolView::operator()),
             trace: None,
+            approval: crate::ApprovalRoute::default(),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::User;
+use hivekeep_policy::input_digest;
 use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 
 use crate::doors::http_api::{
     descriptor::tool_id,
-    digest,
     invoke::{KeptOutcome, ToolRun},
 };
 
@@ -27,9 +27,9 @@ impl Begun {
         let mut said = run.input.clone();
         // A field of its own beside the input's: a slash is in no name of a tool's field.
         let session = run.scope.session.map(|session| session.to_string());
-        let beside = serde_json::json!([session, run.scope.workspace, run.scope.agent]);
+        let beside = serde_json::json!([session, run.scope.workspace, run.scope.agent()]);
         said.insert("/scope".to_owned(), beside);
-        let request = digest::of_input(&said);
+        let request = input_digest(&said);
         let (user, tool) = (run.caller.user, tool_id(&run.tool.spec));
         Self { user, key, tool, request, at: Utc::now() }
     }

@@ -2,7 +2,8 @@
 
 use axum::Json;
 use chrono::Utc;
-use hivekeep_kernel::{Layer, SessionId, ToolError};
+use hivekeep_kernel::{Effect, Layer, SessionId, ToolError};
+use hivekeep_policy::input_digest;
 use hivekeep_registry::CallOutcome;
 use serde_json::{Map, Value, json};
 
@@ -20,7 +21,6 @@ use crate::doors::{
     },
     mcp::excerpt,
 };
-use hivekeep_kernel::Effect;
 
 /// What all events of a call say.
 pub(super) struct CallNote {
@@ -45,7 +45,7 @@ impl CallNote {
             source_owner: OWNER,
             workspace_id: run.scope.workspace.clone(),
             session_id: session.to_string(),
-            agent_name: run.scope.agent.clone(),
+            agent_name: run.scope.agent(),
             approval_mode: None,
             decision: PolicyResult::Allowed,
             reason_codes: Vec::new(),
@@ -53,7 +53,7 @@ impl CallNote {
             result_bytes: None,
             correlation_id: named.unwrap_or_else(|| outcome.call.to_string()),
             error_code: None,
-            input_digest: digest::of_input(&shown),
+            input_digest: input_digest(&shown),
             redacted_input_fields: redacted,
             result_digest: None,
             truncated: false,

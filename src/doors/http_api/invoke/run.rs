@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hivekeep_kernel::{Door, Progress, ReceiptPad, SessionId, ToolInfo};
-use hivekeep_registry::{CallOutcome, CallRequest};
+use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -99,6 +99,11 @@ impl ToolRun {
                 timeout: None,
                 view: self.scope.view.clone(),
                 trace: None,
+                approval: ApprovalRoute {
+                    token: self.body.approval_token.clone().filter(|token| !token.is_empty()),
+                    workspace: self.scope.workspace.clone(),
+                    ..ApprovalRoute::default()
+                },
             })
             .await
     }

@@ -1,26 +1,23 @@
 //! The order of the layers, by calls that violate several.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use hivekeep_kernel::{Layer, SessionId};
 use serde_json::json;
 
-use crate::{Options, Policy, Question, Ruling, ToolView, test_util::Stage};
+use crate::{Options, Policy, Question, Ruling, ToolView, Verdict, test_util::Stage};
 
 /// Rules as its name says.
 #[derive(Debug)]
 struct Says(&'static str, Ruling);
 
 impl Policy for Says {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-    fn rule(&self, question: &Question<'_>) -> (Ruling, Cow<'static, str>) {
+    fn rule(&self, question: &Question<'_>, _: &[Verdict]) -> Verdict {
         // Echoes are left alone, so that the other layers can be reached.
         if question.tool.spec.name == "toy_echo" {
-            return (Ruling::Allow, "an echo".into());
+            return Verdict::allow(self.0, "an echo");
         }
-        (self.1, "as always".into())
+        Verdict { ruling: self.1, ..Verdict::allow(self.0, "as always") }
     }
 }
 

@@ -95,7 +95,7 @@ async fn buckets_are_per_session_and_say_when_to_come_back() {
         door: hivekeep_kernel::Door::Cli,
         client: "other".to_owned(),
         user: crate::User::Uid(2),
-        resume: None,
+        resume: None, profile: Default::default()
     };
     let other = stage.sessions.open(other).await.expect("opens");
     let mut request = stage.request("toy_echo", echo(2));

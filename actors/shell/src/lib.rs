@@ -6,6 +6,9 @@
 //! here: no difference between this grammar and a shell's can make another command of it. The order of
 //! the tokens is checked for the same reason, whatever tree they came from.
 
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
 use tree_sitter::{Node, Parser};
 
 /// Longest line that is taken apart.
@@ -13,7 +16,7 @@ const MAX_LINE_BYTES: usize = 16 * 1024;
 
 /// Words of a command, or what joins commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Token {
+pub enum Token {
     /// Program with its arguments; never empty.
     Command(Vec<Word>),
     /// `&&`, `||`, `;`, `|`, `&`, a line's end, `(`, `)` or `!`.
@@ -24,7 +27,7 @@ pub(crate) enum Token {
 
 /// Word: its text, with what a shell expands in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Word(Vec<Piece>);
+pub struct Word(Vec<Piece>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
@@ -35,13 +38,16 @@ enum Piece {
 
 /// Why a line is not taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unclear(pub(crate) String);
+pub struct Unclear(
+    /// Name of what was met.
+    pub String,
+);
 
 type Answer<T> = Result<T, Unclear>;
 
 impl Word {
     /// Text of a word in which a shell expands nothing.
-    pub(crate) fn literal(&self) -> Option<String> {
+    pub fn literal(&self) -> Option<String> {
         let text = |piece: &Piece| match piece {
             Piece::Text(text) => Some(text.clone()),
             Piece::Special(_) => None,
@@ -70,7 +76,10 @@ impl Word {
 }
 
 /// Takes a line apart.
-pub(crate) fn parse(line: &str) -> Answer<Vec<Token>> {
+///
+/// # Errors
+/// What the line has that cannot be judged: a syntax error, a substitution, a function, an assignment.
+pub fn parse(line: &str) -> Answer<Vec<Token>> {
     if line.len() > MAX_LINE_BYTES {
         return Err(unclear(&format!("a line of more than {MAX_LINE_BYTES} bytes")));
     }
@@ -120,7 +129,7 @@ fn with_line_ends(tokens: Vec<Token>) -> Vec<Token> {
 }
 
 /// Writes a line that means the same to every shell.
-pub(crate) fn render(tokens: &[Token]) -> String {
+pub fn render(tokens: &[Token]) -> String {
     let mut line = String::new();
     for token in tokens {
         let text = match token {

@@ -1,0 +1,205 @@
+//! Layers of the decision, in their order.
+
+use std::collections::BTreeSet;
+
+use hivekeep_kernel::{Effect, Risk, Tier, ToolSpec, view::same_family};
+
+use crate::{
+    AgentOptions, Options, PermissionMode, Question, ReasonCode, Ruling, ToolPattern, Verdict,
+    context,
+    rules::{self, RuleSet},
+};
+
+/// What the layers rule by at one moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) rules: &'a RuleSet,
+}
+
+/// A layer: its verdict, given those before it.
+type LayerFn = fn(&Snapshot<'_>, &Question<'_>, &[Verdict]) -> Verdict;
+
+/// The layers, but for availability, which only the dispatcher knows.
+pub(crate) const LAYERS: [LayerFn; 11] = [
+    switch,
+    visibility,
+    |now, question, _| now.rules.rule(question),
+    agent,
+    lineage,
+    allow_list,
+    toolset,
+    security_context,
+    conversation,
+    source,
+    permission_mode,
+];
+
+fn switch(now: &Snapshot<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
+    match now.options.tools_enabled {
+        true => Verdict::allow("switch", "tools are switched on"),
+        false => {
+            let why = "all tools are switched off; the operator sets `policy.tools_enabled`";
+            Verdict::deny("switch", ReasonCode::SourceDisabled, why)
+        }
+    }
+}
+
+/// Tools for operators are for operators.
+fn visibility(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    match question.view.reaches(question.tool.spec.tier) {
+        true => Verdict::allow("visibility", "within the caller's tier"),
+        false => Verdict::deny(
+            "visibility",
+            ReasonCode::VisibilityDenied,
+            "it is for operators; attach as one",
+        ),
+    }
+}
+
+fn of_agent<'a>(now: &Snapshot<'a>, question: &Question<'_>) -> Option<(&'a str, &'a AgentOptions)> {
+    let name = question.profile.agent.as_ref()?;
+    now.options.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
+}
+
+fn agent(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    let tool = question.tool.spec.name;
+    let Some((name, agent)) = of_agent(now, question) else {
+        return Verdict::allow("agent", "no agent's rules are about it");
+    };
+    match agent.deny_tools.iter().find(|pattern| pattern.matches(tool)) {
+        Some(pattern) => {
+            let why = format!("the agent `{name}` is denied `{pattern}` by `policy.agents`");
+            Verdict::deny("agent", ReasonCode::PolicyDenied, why).by(name)
+        }
+        None => Verdict::allow("agent", "the agent's rules do not deny it"),
+    }
+}
+
+/// A session that was narrowed has what it was given; a child without a list has nothing.
+fn lineage(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    let profile = question.profile;
+    match (&profile.tools, profile.parent) {
+        (None, None) => Verdict::allow("lineage", "the session is not narrowed"),
+        (Some(tools), _) if tools.contains(question.tool.spec.name) => {
+            Verdict::allow("lineage", "the session was given it")
+        }
+        _ => {
+            let why = "the session was made without it; make one that has it";
+            Verdict::deny("lineage", ReasonCode::SessionDenied, why)
+        }
+    }
+}
+
+fn allow_list(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    let open = || Verdict::allow("allow_list", "no list is about it");
+    let Some((name, agent)) = of_agent(now, question) else { return open() };
+    if agent.tools.is_empty() && agent.toolsets.is_empty() {
+        return open();
+    }
+    let spec = &question.tool.spec;
+    let mut seen = BTreeSet::new();
+    match in_list(now.options, &agent.tools, &agent.toolsets, spec, &mut seen) {
+        true => Verdict::allow("allow_list", "the agent's list has it").by(name),
+        false => {
+            let why = format!("the list of the agent `{name}` in `policy.agents` does not have it");
+            Verdict::deny("allow_list", ReasonCode::PolicyDenied, why).by(name)
+        }
+    }
+}
+
+/// True when a list of patterns and toolsets has a tool. A toolset that leads back to itself ends there.
+fn in_list<'a>(
+    options: &'a Options,
+    tools: &[ToolPattern],
+    toolsets: &'a [String],
+    spec: &ToolSpec,
+    seen: &mut BTreeSet<&'a str>,
+) -> bool {
+    tools.iter().any(|pattern| pattern.matches(spec.name))
+        || toolsets.iter().any(|name| match options.toolsets.get(name) {
+            Some(set) => {
+                seen.insert(name) && in_list(options, &set.tools, &set.toolsets, spec, seen)
+            }
+            None => same_family(name, spec.family),
+        })
+}
+
+/// An attachment has only the families that it asked for.
+fn toolset(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    let family = question.tool.spec.family;
+    match question.view.has_family(family) {
+        true => Verdict::allow("toolset", "within the attachment's toolsets"),
+        false => {
+            let why = format!("the attachment was made without the toolset `{family}`; add it there");
+            Verdict::deny("toolset", ReasonCode::PolicyDenied, why)
+        }
+    }
+}
+
+fn security_context(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    let options = now.options;
+    let of_user = || options.user_contexts.get(&question.user).or(options.default_context.as_ref());
+    let Some(name) = question.profile.context.as_ref().or_else(of_user) else {
+        return Verdict::allow(context::LAYER, "no context limits it");
+    };
+    match options.contexts.get(name) {
+        Some(found) => context::rule(name, found, question),
+        // A session outlives a change of the configuration.
+        None => {
+            let why = format!("the session's context `{name}` is not in `policy.contexts` any more");
+            Verdict::deny(context::LAYER, ReasonCode::PolicyDenied, why).by(name)
+        }
+    }
+}
+
+fn conversation(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    let layer = "conversation";
+    let Some(mode) = &question.profile.conversation else {
+        return Verdict::allow(layer, "the conversation has no mode");
+    };
+    let tools = now.options.conversations.get(mode).map(|mode| &mode.tools);
+    match tools.is_some_and(|tools| tools.iter().any(|one| one.matches(question.tool.spec.name))) {
+        true => Verdict::allow(layer, "the conversation's mode has it"),
+        false => {
+            let why = format!("the mode `{mode}` of the conversation does not have it; `zaru.mode` asks for another");
+            Verdict::deny(layer, ReasonCode::SessionDenied, why).by(mode)
+        }
+    }
+}
+
+fn source(_: &Snapshot<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
+    Verdict::allow("source", "it is the daemon's own")
+}
+
+fn permission_mode(now: &Snapshot<'_>, question: &Question<'_>, before: &[Verdict]) -> Verdict {
+    let layer = "permission_mode";
+    let granted = |verdict: &&Verdict| {
+        verdict.layer == rules::LAYER && verdict.ruling == Ruling::Allow && verdict.rule.is_some()
+    };
+    if before.iter().any(|verdict| granted(&verdict)) {
+        return Verdict::allow(layer, "a rule allows it");
+    }
+    match permission_mode_of(now.options, question) {
+        PermissionMode::ApproveAll => Verdict::allow(layer, "approve-all"),
+        PermissionMode::ApproveReads if only_reads(&question.tool.spec) => {
+            Verdict::allow(layer, "approve-reads: it only reads")
+        }
+        PermissionMode::ApproveReads => Verdict::ask(layer, "approve-reads: it does more than read"),
+        PermissionMode::DenyAll => {
+            let why = "deny-all; the operator allows it by a rule, or sets `policy.permission_mode`";
+            Verdict::deny(layer, ReasonCode::PolicyDenied, why)
+        }
+    }
+}
+
+/// The permission mode that a call is under: its agent's, or else the daemon's.
+pub(crate) fn permission_mode_of(options: &Options, question: &Question<'_>) -> PermissionMode {
+    let agent = question.profile.agent.as_ref().and_then(|name| options.agents.get(name));
+    agent.and_then(|agent| agent.permission_mode).unwrap_or(options.permission_mode)
+}
+
+/// True for a tool that changes nothing, tells nobody outside and puts nothing at risk.
+fn only_reads(spec: &ToolSpec) -> bool {
+    spec.effect == Effect::Read && !spec.open_world && spec.risk == Risk::Low && spec.tier == Tier::User
+}

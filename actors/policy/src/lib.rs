@@ -1,0 +1,45 @@
+//! Authorization: a chain of layers that each rule on a call, and approvals by a person.
+//!
+//! ```text
+//! question ─▶ switch ─ visibility ─ rules ─ agent ─ lineage ─ allow list ─ toolset ─ context
+//!             ─ conversation ─ source ─ permission mode ─ availability ─▶ allowed, denied, asks
+//!                                                                            │
+//!                             a remembered grant, a token, or a person ◀─────┘
+//! ```
+//!
+//! The first denial ends it; a layer that asks is remembered, and the rest is still asked, since a
+//! later one may deny. Every verdict is kept. Nothing is decided ahead: each call is judged by the
+//! rules that hold then ([`PolicyEngine`]).
+//!
+//! Reading order: `verdict.rs` (the words), `layers.rs` (the order), `rules.rs` and `condition.rs`
+//! (rules as data), `facts.rs` (what of an input is judged), `approvals.rs` (people).
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod approvals;
+pub mod codes;
+mod condition;
+mod context;
+mod digest;
+mod engine;
+mod facts;
+mod layers;
+mod options;
+mod pattern;
+mod profile;
+mod rule_log;
+mod rules;
+mod verdict;
+
+pub use approvals::{
+    Answer, Approval, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember, WantedCall,
+};
+pub use digest::input_digest;
+pub use engine::{PolicyEngine, RuleRow};
+pub use options::{
+    AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, Options, PermissionMode,
+    RuleEffect, RuleOptions, ToolsetOptions,
+};
+pub use pattern::ToolPattern;
+pub use profile::SessionProfile;
+pub use verdict::{Decision, Policy, Question, ReasonCode, Ruling, Verdict};

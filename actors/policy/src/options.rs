@@ -1,0 +1,228 @@
+//! Options: `[policy]` of the configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hivekeep_kernel::User;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{ToolPattern, condition::Condition};
+
+/// Who may call what, and what a person has to approve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// False refuses every tool call; the rest of the daemon goes on.
+    pub tools_enabled: bool,
+    /// What is done with calls that nothing else rules on.
+    pub permission_mode: PermissionMode,
+    /// Rules, after those that were added at run time: a denial wins over everything; of the others the
+    /// first that matches decides.
+    pub rules: Vec<RuleOptions>,
+    /// Rules of agents, by the name that a session says it works for.
+    pub agents: BTreeMap<String, AgentOptions>,
+    /// Security contexts: what sessions may do at most, by name.
+    pub contexts: BTreeMap<String, ContextOptions>,
+    /// Security context of users that `user_contexts` does not name; none limits nothing.
+    pub default_context: Option<String>,
+    /// Security contexts of users: `"uid:1000" = "careful"`.
+    pub user_contexts: BTreeMap<User, String>,
+    /// Toolsets of your own, for agents' lists, by name.
+    pub toolsets: BTreeMap<String, ToolsetOptions>,
+    /// Modes that a conversation is put into, by name: the only tools that its session may call then.
+    pub conversations: BTreeMap<String, ConversationOptions>,
+    /// Approvals by people.
+    pub approvals: ApprovalOptions,
+}
+
+/// Mode of a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConversationOptions {
+    /// Tools: names, or beginnings with `*`.
+    pub tools: Vec<ToolPattern>,
+    /// What a model is told when it is put into the mode.
+    pub prompt: String,
+}
+
+/// What is done with a call that nothing else rules on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PermissionMode {
+    /// It is denied, unless a rule allows it.
+    DenyAll,
+    /// A person approves everything but reading.
+    ApproveReads,
+    /// It is made.
+    #[default]
+    ApproveAll,
+}
+
+/// Effect of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleEffect {
+    /// Without an approval, whatever the permission mode.
+    Allow,
+    /// Only with an approval.
+    Ask,
+    /// Never.
+    Deny,
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleOptions {
+    /// Name, as refusals and approvals show it.
+    pub name: String,
+    /// What it does with calls that match.
+    pub effect: RuleEffect,
+    /// Tools: names, or beginnings with `*`.
+    pub tools: Vec<ToolPattern>,
+    /// Condition in CEL over `tool`, `session`, `args` and `commands`, the words of each command that the
+    /// call runs: `commands.exists(c, c[0] == "git" && "push" in c)`. Without one every call matches. What it
+    /// cannot judge asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    /// Why, for whoever meets it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// Rules of an agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentOptions {
+    /// The only tools that it may call, with those of `toolsets`; none of either allow all.
+    pub tools: Vec<ToolPattern>,
+    /// Toolsets, of `policy.toolsets` or of the catalogue.
+    pub toolsets: Vec<String>,
+    /// Tools that it may not call.
+    pub deny_tools: Vec<ToolPattern>,
+    /// In place of `policy.permission_mode`.
+    pub permission_mode: Option<PermissionMode>,
+}
+
+/// Security context: a call is allowed by the first capability that takes it, and denied otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ContextOptions {
+    /// Tools that are denied whatever the capabilities say.
+    pub deny: Vec<ToolPattern>,
+    /// What may be done.
+    pub capabilities: Vec<CapabilityOptions>,
+}
+
+/// One capability of a context. A list that is left out limits nothing; an empty one admits nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CapabilityOptions {
+    /// Tools: names, or beginnings with `*`.
+    pub tools: Vec<ToolPattern>,
+    /// Paths that calls may name: a path, or a folder and `/**`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Vec<String>>,
+    /// Commands that calls may run: first words, as `git status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands: Option<Vec<String>>,
+    /// Hosts that calls may name, with all below them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domains: Option<Vec<String>>,
+}
+
+/// A toolset of one's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolsetOptions {
+    /// Tools: names, or beginnings with `*`.
+    pub tools: Vec<ToolPattern>,
+    /// Toolsets within it, of `policy.toolsets` or of the catalogue.
+    pub toolsets: Vec<String>,
+}
+
+/// Approvals by people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApprovalOptions {
+    /// How long a call waits for a person, and how long an approval or a token is good, in seconds.
+    pub timeout_secs: u64,
+    /// Whether the user who calls may approve it, over the same door.
+    pub self_approval: bool,
+    /// Whether the person at an MCP client may approve its calls, by elicitation.
+    pub elicitation: bool,
+    /// Approvals that wait at a time. One more call is refused.
+    pub max_pending: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tools_enabled: true,
+            permission_mode: PermissionMode::default(),
+            rules: Vec::new(),
+            agents: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            default_context: None,
+            user_contexts: BTreeMap::new(),
+            toolsets: BTreeMap::new(),
+            conversations: BTreeMap::new(),
+            approvals: ApprovalOptions::default(),
+        }
+    }
+}
+
+impl Default for ApprovalOptions {
+    fn default() -> Self {
+        Self { timeout_secs: 120, self_approval: false, elicitation: false, max_pending: 256 }
+    }
+}
+
+impl RuleOptions {
+    /// What is wrong with it beyond what the types refuse: key and reason.
+    pub fn problem(&self) -> Option<(&'static str, String)> {
+        if self.name.is_empty() || self.name.len() > 64 || self.name.chars().any(char::is_control) {
+            return Some(("name", "must have from 1 to 64 characters".to_owned()));
+        }
+        if self.tools.is_empty() {
+            return Some(("tools", "must name a tool; `*` is all".to_owned()));
+        }
+        let condition = self.when.as_deref().map(Condition::new);
+        condition.and_then(Result::err).map(|why| ("when", why))
+    }
+}
+
+impl Options {
+    /// Everything that is wrong beyond what the types refuse: key and reason.
+    pub fn problems(&self) -> Vec<(String, String)> {
+        let mut problems = Vec::new();
+        let mut names = BTreeSet::new();
+        for (nth, rule) in self.rules.iter().enumerate() {
+            if let Some((key, why)) = rule.problem() {
+                problems.push((format!("rules[{nth}].{key}"), why));
+            }
+            if !names.insert(&rule.name) {
+                problems.push((format!("rules[{nth}].name"), format!("`{}` is taken", rule.name)));
+            }
+        }
+        let users = self.user_contexts.iter().map(|(user, name)| (format!("user_contexts.{user}"), name));
+        let default = self.default_context.iter().map(|name| ("default_context".to_owned(), name));
+        for (key, name) in users.chain(default).filter(|(_, name)| !self.contexts.contains_key(*name)) {
+            problems.push((key, format!("there is no context `{name}` in policy.contexts")));
+        }
+        for (name, context) in &self.contexts {
+            let paths = context.capabilities.iter().flat_map(|one| one.paths.iter().flatten());
+            for path in paths.filter(|path| !path.starts_with('/') || path.contains("..")) {
+                let why = format!("`{path}` is not an absolute path without `..`");
+                problems.push((format!("contexts.{name}.capabilities"), why));
+            }
+        }
+        if !(1..=600).contains(&self.approvals.timeout_secs) {
+            problems.push(("approvals.timeout_secs".to_owned(), "must be from 1 to 600".to_owned()));
+        }
+        if !(1..=10_000).contains(&self.approvals.max_pending) {
+            problems.push(("approvals.max_pending".to_owned(), "must be from 1 to 10000".to_owned()));
+        }
+        problems
+    }
+}

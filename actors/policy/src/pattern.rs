@@ -1,0 +1,73 @@
+//! Pattern of tool names: a name, or the beginning of one and a star.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Pattern of names: `exec`, `fs.*`, `git_*` or `*`. A name is matched as it is declared and in its
+/// form with `_` for `.`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct ToolPattern(String);
+
+impl ToolPattern {
+    /// True for a name that the pattern has.
+    pub fn matches(&self, name: &str) -> bool {
+        let one = |name: &str| match self.0.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == self.0,
+        };
+        one(name) || name.contains('.') && one(&name.replace('.', "_"))
+    }
+}
+
+impl fmt::Display for ToolPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for ToolPattern {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let name = text.strip_suffix('*').unwrap_or(&text);
+        let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c);
+        match !text.is_empty() && text.len() <= 65 && name.chars().all(letter) {
+            true => Ok(Self(text)),
+            false => Err(format!("`{text}` is not a valid pattern: a tool's name, or its beginning and `*`")),
+        }
+    }
+}
+
+impl From<ToolPattern> for String {
+    fn from(pattern: ToolPattern) -> Self {
+        pattern.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_in_both_forms() {
+        let pattern = |text: &str| ToolPattern::try_from(text.to_owned());
+        for (text, name, is) in [
+            ("exec", "exec", true),
+            ("exec", "exec_background", false),
+            ("fs.*", "fs.read", true),
+            ("fs_*", "fs.read", true),
+            ("fs_read", "fs.read", true),
+            ("fs.read", "fs_read", false),
+            ("*", "anything", true),
+            ("git_*", "github", false),
+        ] {
+            assert_eq!(pattern(text).expect(text).matches(name), is, "{text} {name}");
+        }
+        for bad in ["", "*x", "a*b", "A", "a b", "**", &"a".repeat(66)] {
+            assert!(pattern(bad).is_err(), "{bad}");
+        }
+    }
+}

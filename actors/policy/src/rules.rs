@@ -1,0 +1,112 @@
+//! Rules as data, compiled: those that were added at run time, then those of the configuration.
+
+use std::{collections::HashMap, sync::Arc};
+
+use hivekeep_kernel::ToolInfo;
+
+use crate::{
+    Question, ReasonCode, RuleEffect, RuleOptions, Verdict,
+    condition::{Condition, Holds},
+};
+
+pub(crate) const LAYER: &str = "rules";
+
+/// Rules that hold at one moment. Never changes; a change makes another one.
+#[derive(Debug, Default)]
+pub(crate) struct RuleSet {
+    rules: Vec<CompiledRule>,
+    /// Places of the rules of each tool: a decision looks at no other's.
+    by_tool: HashMap<&'static str, Vec<usize>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct CompiledRule {
+    pub(crate) options: RuleOptions,
+    /// True when it was added at run time.
+    pub(crate) added: bool,
+    condition: Option<Arc<Condition>>,
+}
+
+impl CompiledRule {
+    /// Compiles a rule.
+    ///
+    /// # Errors
+    /// What is wrong with its condition.
+    pub(crate) fn new(options: RuleOptions, added: bool) -> Result<Self, String> {
+        let condition = options.when.as_deref().map(Condition::new).transpose()?.map(Arc::new);
+        Ok(Self { options, added, condition })
+    }
+
+    fn holds(&self, question: &Question<'_>) -> Holds {
+        self.condition.as_ref().map_or(Holds::Yes, |condition| condition.holds(question))
+    }
+
+    fn why(&self, does: &str) -> String {
+        let RuleOptions { name, why, .. } = &self.options;
+        match why.as_str() {
+            "" => format!("the rule `{name}` {does}"),
+            why => format!("the rule `{name}` {does}: {why}"),
+        }
+    }
+
+    fn unclear(&self, what: &str) -> Verdict {
+        let why = format!("the rule `{}` cannot be judged, so a person is asked: {what}", self.options.name);
+        Verdict::ask(LAYER, why).by(&self.options.name)
+    }
+}
+
+impl RuleSet {
+    /// Rules in their order, for these tools.
+    pub(crate) fn new(rules: Vec<CompiledRule>, tools: &[&'static ToolInfo]) -> Self {
+        let mut by_tool = HashMap::new();
+        for tool in tools {
+            let name = tool.spec.name;
+            let of_tool = |rule: &CompiledRule| rule.options.tools.iter().any(|pattern| pattern.matches(name));
+            let places: Vec<_> = (0..rules.len()).filter(|place| of_tool(&rules[*place])).collect();
+            if !places.is_empty() {
+                by_tool.insert(name, places);
+            }
+        }
+        Self { rules, by_tool }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &CompiledRule> {
+        self.rules.iter()
+    }
+
+    /// A denial wins over everything, then what cannot be judged; of the others the first that matches.
+    pub(crate) fn rule(&self, question: &Question<'_>) -> Verdict {
+        let Some(places) = self.by_tool.get(question.tool.spec.name) else {
+            return Verdict::allow(LAYER, "no rule is about it");
+        };
+        let rules = || places.iter().map(|place| &self.rules[*place]);
+        let mut unclear = None;
+        for rule in rules().filter(|rule| rule.options.effect == RuleEffect::Deny) {
+            match rule.holds(question) {
+                Holds::Yes => {
+                    let why = rule.why("denies it");
+                    return Verdict::deny(LAYER, ReasonCode::PolicyDenied, why).by(&rule.options.name);
+                }
+                Holds::No => {}
+                Holds::Unclear(what) => drop(unclear.get_or_insert_with(|| rule.unclear(&what))),
+            }
+        }
+        if let Some(verdict) = unclear {
+            return verdict;
+        }
+        for rule in rules().filter(|rule| rule.options.effect != RuleEffect::Deny) {
+            let name = &rule.options.name;
+            match (rule.options.effect, rule.holds(question)) {
+                (RuleEffect::Deny, _) | (_, Holds::No) | (RuleEffect::Allow, Holds::Unclear(_)) => {}
+                (RuleEffect::Allow, Holds::Yes) => {
+                    return Verdict::allow(LAYER, rule.why("allows it")).by(name);
+                }
+                (RuleEffect::Ask, Holds::Yes) => {
+                    return Verdict::ask(LAYER, rule.why("wants an approval")).by(name);
+                }
+                (RuleEffect::Ask, Holds::Unclear(what)) => return rule.unclear(&what),
+            }
+        }
+        Verdict::allow(LAYER, "no rule matches")
+    }
+}

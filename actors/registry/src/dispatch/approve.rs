@@ -1,0 +1,156 @@
+//! Approval: a grant, a token, or a person, where a layer of the policy asks for one.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{Layer, Progress, ToolError};
+use hivekeep_policy::{
+    Answer, Approval, Question, ReasonCode, Verdict, WantedCall, input_digest,
+};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::{Inner, decide::Asks, decide::json};
+use crate::{ToolEntry, codes};
+
+/// The layer, in verdicts.
+const LAYER: &str = "approval";
+/// Most characters of an input that a person is shown.
+const SHOWN: usize = 2_000;
+/// Interval of telling a client that its call still waits: clients give up on calls that are silent.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// Person at the caller's own client.
+#[async_trait]
+pub trait ClientPrompt: fmt::Debug + Send + Sync {
+    /// Asks for an approval; `None` when the client cannot, or nobody answered.
+    async fn approve(&self, approval: &Approval) -> Option<Answer>;
+}
+
+/// How a call comes to the approval that it may need.
+#[derive(Debug, Clone, Default)]
+pub struct ApprovalRoute {
+    /// The token that it brings.
+    pub token: Option<String>,
+    /// True waits for a person; false is told `approval_required` and repeats the call.
+    pub waits: bool,
+    /// The workspace that the caller says it is for; an approval is bound to it.
+    pub workspace: Option<String>,
+    /// The person at the client, if it can be asked.
+    pub client: Option<Arc<dyn ClientPrompt>>,
+}
+
+impl ApprovalRoute {
+    /// Of a call that waits for a person.
+    pub fn waiting() -> Self {
+        Self { waits: true, ..Self::default() }
+    }
+}
+
+/// What a call that waits listens to.
+pub(super) struct Patience<'a> {
+    pub(super) route: &'a ApprovalRoute,
+    pub(super) progress: &'a Progress,
+    pub(super) cancel: &'a CancellationToken,
+}
+
+/// Lets a call through that gets its approval.
+///
+/// # Errors
+/// `approval_required`, `approval_denied`, `approval_timed_out`, those of tokens, `cancelled`.
+pub(super) async fn pass(
+    inner: &Inner,
+    asks: Asks,
+    entry: &ToolEntry,
+    question: &Question<'_>,
+    patience: Patience<'_>,
+    verdicts: &mut Vec<Verdict>,
+) -> Result<(), ToolError> {
+    let call = wanted(inner, entry, question, patience.route);
+    let by = obtain(inner, &asks, call, patience).await;
+    verdicts.push(match &by {
+        Ok(by) => Verdict::allow(LAYER, "it was approved").by(by),
+        Err(error) => Verdict::deny(LAYER, ReasonCode::ApprovalRequired, error.message.clone()),
+    });
+    let told = |error: ToolError| {
+        error.detail("policy", asks.layer).detail("verdicts", json(verdicts))
+    };
+    by.map(drop).map_err(told)
+}
+
+/// The verdict on a call that needs none.
+pub(super) fn not_needed() -> Verdict {
+    Verdict::allow(LAYER, "no approval is needed")
+}
+
+async fn obtain(
+    inner: &Inner,
+    asks: &Asks,
+    call: WantedCall,
+    patience: Patience<'_>,
+) -> Result<String, ToolError> {
+    let approvals = inner.policy.approvals();
+    if let Some(by) = approvals.admit(&call, patience.route.token.as_deref()).await? {
+        return Ok(by);
+    }
+    let (tool, waits) = (call.tool.clone(), patience.route.waits);
+    let approval = approvals.ask(call, asks.why.clone(), waits).await?;
+    let id = approval.id.to_string();
+    if !waits {
+        let message = format!("`{tool}` needs a person's approval: {}", asks.why);
+        return Err(ToolError::new(Layer::Approval, codes::APPROVAL_REQUIRED, message)
+            .next(format!("have {id} approved (`hivekeep approvals approve {id}`), then repeat the same call"))
+            .detail("approval", id)
+            .detail("input_digest", approval.call.input_digest)
+            .detail("expires_at", approval.expires_at.to_rfc3339()));
+    }
+    tokio::select! {
+        biased;
+        () = patience.cancel.cancelled() => Err(ToolError::cancelled()),
+        outcome = approvals.wait(&approval) => outcome.map(|()| id.clone()),
+        never = ask_client(inner, &approval, patience.route) => never,
+        never = tell(&tool, &id, patience.progress) => never,
+    }
+}
+
+/// Passes the answer of the person at the client on to the approvals, which those who wait hear.
+async fn ask_client<T>(inner: &Inner, approval: &Approval, route: &ApprovalRoute) -> T {
+    if let Some(client) = route.client.as_ref().filter(|_| inner.policy.options().approvals.elicitation)
+        && let Some(answer) = client.approve(approval).await
+        && let Err(error) = inner.policy.approvals().decide_at_client(approval.id, answer).await
+    {
+        tracing::info!(%error, approval = %approval.id, "the client's answer came to nothing");
+    }
+    std::future::pending().await
+}
+
+async fn tell<T>(tool: &str, id: &str, progress: &Progress) -> T {
+    let mut told = 0.0;
+    loop {
+        progress.report(told, None, format!("`{tool}` waits for a person's approval: {id} in `hivekeep approvals`"));
+        told += 1.0;
+        tokio::time::sleep(TELL_EVERY).await;
+    }
+}
+
+/// The call as an approval is bound to it.
+pub(super) fn wanted(
+    inner: &Inner,
+    entry: &ToolEntry,
+    question: &Question<'_>,
+    route: &ApprovalRoute,
+) -> WantedCall {
+    let none = Map::new();
+    let args = question.args.and_then(Value::as_object).unwrap_or(&none);
+    let shown = serde_json::to_string(args).unwrap_or_default();
+    WantedCall {
+        tool: entry.name().to_owned(),
+        session: question.session,
+        user: question.user,
+        door: question.door,
+        agent: question.profile.agent.clone(),
+        workspace: route.workspace.clone(),
+        input_digest: input_digest(args),
+        input: inner.redactor.text(&shown).chars().take(SHOWN).collect(),
+    }
+}

@@ -1,0 +1,52 @@
+//! Change of what a session is bound to.
+
+use chrono::Utc;
+use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_policy::SessionProfile;
+use hivekeep_runtime::log::{Decision, LogError};
+use tokio::sync::oneshot;
+
+use super::{SessionsHandle, handle::unknown, records::Record, session::over};
+
+impl SessionsHandle {
+    /// What a session is bound to.
+    ///
+    /// # Errors
+    /// `session_unknown`, `session_ended`.
+    pub fn profile(&self, session: SessionId) -> Result<SessionProfile, ToolError> {
+        self.standing_of(session).map(|(_, _, profile)| SessionProfile::clone(&profile))
+    }
+
+    /// Binds a session anew. It holds when this returns, and is durable.
+    ///
+    /// # Errors
+    /// `session_unknown`, `session_ended`, `journal_failed`.
+    pub async fn bind(
+        &self,
+        session: SessionId,
+        change: impl FnOnce(&mut SessionProfile),
+    ) -> Result<SessionProfile, ToolError> {
+        let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
+        if shared.ended().is_some() {
+            return Err(over(session));
+        }
+        let (answer, durable) = oneshot::channel();
+        let (told, mut bound) = (shared.clone(), SessionProfile::default());
+        shared.log.decide_then::<LogError>(
+            |state| {
+                bound = state.map(|it| it.profile.clone()).unwrap_or_default();
+                change(&mut bound);
+                Ok(Decision::record(Record::Bound { profile: bound.clone(), at: Utc::now() }))
+            },
+            move |outcome| {
+                if outcome.is_ok() {
+                    let profile = told.log.view(|state| state.map(|it| it.profile.clone()));
+                    told.bind(profile.unwrap_or_default());
+                }
+                let _gone = answer.send(outcome);
+            },
+        )?;
+        durable.await.map_err(|_| ToolError::internal("the journal dropped a record"))??;
+        Ok(bound)
+    }
+}

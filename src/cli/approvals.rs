@@ -1,0 +1,210 @@
+//! `hivekeep approvals`.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use hivekeep_kernel::{ApprovalId, GrantId};
+use hivekeep_policy::{Answer, Approval, Grant, Remember, ToolPattern};
+use serde_json::Value;
+
+use super::{CliContext, CommandFailure, output};
+use crate::doors::{
+    control::{ApprovalsMethod, ControlMethod},
+    plain,
+};
+
+/// Show calls that wait for a person, and approve or deny them.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  hivekeep approvals
+  hivekeep approvals --follow            # asks about each as it comes, on a terminal
+  hivekeep approvals approve apr_0192f0c1a2b37c4d8e5f60718293a4b5
+  hivekeep approvals approve apr_0192... --tools 'git_*' --for-secs 3600
+  hivekeep approvals deny apr_0192... --why 'not on a Friday'
+  hivekeep approvals grants"
+)]
+pub struct Args {
+    /// Go on, and tell each as it comes; on a terminal, ask about it.
+    #[arg(long)]
+    follow: bool,
+    /// Show those that are decided, too.
+    #[arg(long, conflicts_with = "follow")]
+    all: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Approve(ApproveArgs),
+    Deny(DenyArgs),
+    Grants(GrantsArgs),
+    Revoke(RevokeArgs),
+}
+
+/// Approve a call; or calls like it from now on.
+#[derive(Debug, clap::Args)]
+struct ApproveArgs {
+    /// The approval.
+    id: ApprovalId,
+    /// Calls of the same tool by the same session, too.
+    #[arg(long, conflicts_with = "tools")]
+    session: bool,
+    /// Calls of these tools by the same user, too: a name, or a beginning with `*`.
+    #[arg(long, value_parser = pattern, requires = "for_secs")]
+    tools: Option<ToolPattern>,
+    /// How long, with `--tools`.
+    #[arg(long, value_name = "SECS", requires = "tools")]
+    for_secs: Option<u64>,
+    /// Why, for the records.
+    #[arg(long)]
+    why: Option<String>,
+}
+
+/// Deny a call, or take an approval back that was not used.
+#[derive(Debug, clap::Args)]
+struct DenyArgs {
+    /// The approval.
+    id: ApprovalId,
+    /// Why, for the caller and the records.
+    #[arg(long)]
+    why: Option<String>,
+}
+
+/// List the approvals that are remembered.
+#[derive(Debug, clap::Args)]
+struct GrantsArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// End a remembered approval.
+#[derive(Debug, clap::Args)]
+struct RevokeArgs {
+    /// The grant.
+    id: GrantId,
+}
+
+fn pattern(text: &str) -> Result<ToolPattern, String> {
+    text.to_owned().try_into()
+}
+
+pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
+    let method = match args.command {
+        None if args.follow => return follow(context, args.json),
+        None => return list(context, &args),
+        Some(Command::Grants(args)) => return grants(context, &args),
+        Some(Command::Approve(ApproveArgs { id, session, tools, for_secs, why })) => {
+            let remember = match (session, tools, for_secs) {
+                (_, Some(tools), Some(secs)) => Remember::Tools { tools, secs },
+                (true, ..) => Remember::Session,
+                _ => Remember::Once,
+            };
+            let answer = Answer { approved: true, why, remember };
+            ApprovalsMethod::Decide { id, answer }
+        }
+        Some(Command::Deny(DenyArgs { id, why })) => {
+            let answer = Answer { approved: false, why, remember: Remember::Once };
+            ApprovalsMethod::Decide { id, answer }
+        }
+        Some(Command::Revoke(RevokeArgs { id })) => ApprovalsMethod::Revoke { id },
+    };
+    context.client()?.get(ControlMethod::Approvals(method))?;
+    Ok(())
+}
+
+fn list(context: &CliContext, args: &Args) -> Result<(), CommandFailure> {
+    let method = ApprovalsMethod::List { all: args.all };
+    let rows: Vec<Approval> = context.client()?.get_as(ControlMethod::Approvals(method))?;
+    if args.json {
+        return Ok(output::json(&rows)?);
+    }
+    for row in &rows {
+        output::text(&format!("{}\n", readable(row)))?;
+    }
+    Ok(())
+}
+
+fn readable(one: &Approval) -> String {
+    let state = serde_json::to_value(one.state).unwrap_or_default();
+    let call = &one.call;
+    let agent = call.agent.as_ref().map(|agent| format!(", agent {agent}")).unwrap_or_default();
+    let decided = one.decided_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    let text = format!(
+        "{} {} {}{decided}\n    {} of {}{agent}, until {}\n    {}\n    {}",
+        one.id,
+        call.tool,
+        state.as_str().unwrap_or_default(),
+        call.session,
+        call.user,
+        one.expires_at.format("%H:%M:%S"),
+        one.why,
+        call.input,
+    );
+    text.lines().map(plain::line).collect::<Vec<_>>().join("\n")
+}
+
+/// Tells each approval as it comes, and on a terminal asks what is to become of it.
+fn follow(context: &CliContext, json: bool) -> Result<(), CommandFailure> {
+    let (mut watching, mut deciding) = (context.client()?, context.client()?);
+    let asks = !json && std::io::stdin().is_terminal();
+    let each = |value: Value| -> Result<(), CommandFailure> {
+        if json {
+            return Ok(output::json(&value)?);
+        }
+        let one: Approval = serde_json::from_value(value)
+            .map_err(|error| CommandFailure::Other(error.to_string()))?;
+        output::text(&format!("{}\n", readable(&one)))?;
+        if let Some(answer) = if asks { ask()? } else { None } {
+            let method = ApprovalsMethod::Decide { id: one.id, answer };
+            // One that is over meanwhile is no reason to stop.
+            if let Err(error) = deciding.get(ControlMethod::Approvals(method)) {
+                eprintln!("{error}");
+            }
+        }
+        Ok(())
+    };
+    watching.ask(ControlMethod::Approvals(ApprovalsMethod::Follow {}), each)?;
+    Ok(())
+}
+
+/// Asks the person at the terminal; `None` leaves the approval to others.
+fn ask() -> Result<Option<Answer>, CommandFailure> {
+    let other = |error: std::io::Error| CommandFailure::Other(error.to_string());
+    eprint!("    approve? [y]es, for this [s]ession, [n]o, [l]eave: ");
+    std::io::stderr().flush().map_err(other)?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(other)?;
+    let answer = |approved, remember| Some(Answer { approved, why: None, remember });
+    Ok(match line.trim() {
+        "y" | "yes" => answer(true, Remember::Once),
+        "s" | "session" => answer(true, Remember::Session),
+        "n" | "no" => answer(false, Remember::Once),
+        _ => None,
+    })
+}
+
+fn grants(context: &CliContext, args: &GrantsArgs) -> Result<(), CommandFailure> {
+    let method = ControlMethod::Approvals(ApprovalsMethod::Grants {});
+    let rows: Vec<Grant> = context.client()?.get_as(method)?;
+    if args.json {
+        return Ok(output::json(&rows)?);
+    }
+    let table: Vec<_> = rows
+        .iter()
+        .map(|grant| {
+            let session = grant.session.map_or("-".to_owned(), |session| session.to_string());
+            let until = grant.until.format("%Y-%m-%d %H:%M:%S").to_string();
+            let (tools, user) = (grant.tools.to_string(), grant.user.to_string());
+            vec![grant.id.to_string(), tools, user, session, until, grant.by.clone()]
+        })
+        .collect();
+    let heads = ["GRANT", "TOOLS", "USER", "SESSION", "UNTIL", "BY"];
+    Ok(output::text(&output::table(&heads, &table))?)
+}

@@ -1,0 +1,151 @@
+//! Policy and approvals over the control door: whoever runs the daemon looks, decides and changes rules.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{ApprovalId, Door, GrantId, Layer, SessionId, ToolError, User};
+use hivekeep_policy::{Answer, Approver, RuleOptions};
+use hivekeep_registry::{DecisionRequest, ToolView};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::Outlet;
+use crate::{codes, doors::DaemonServices};
+
+/// Requests about rules.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum PolicyMethod {
+    /// What each layer would say to a call, which is not made.
+    Explain(ExplainedCall),
+    /// The rules, in the order in which they are asked.
+    Rules {},
+    /// Adds a rule before all others.
+    Add {
+        /// The rule.
+        rule: RuleOptions,
+    },
+    /// Removes a rule that was added.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A call to be explained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainedCall {
+    /// The tool.
+    pub tool: String,
+    /// The session that would call; none is an operator at the command line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// The input; without it, what depends on one is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Map<String, Value>>,
+}
+
+/// Requests about approvals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum ApprovalsMethod {
+    /// Approvals that wait; all that are known if `all`.
+    List {
+        /// Those that are decided, too.
+        #[serde(default)]
+        all: bool,
+    },
+    /// Each approval that waits, now and from now on, as items.
+    Follow {},
+    /// Decides one.
+    Decide {
+        /// The approval.
+        id: ApprovalId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Grants that hold.
+    Grants {},
+    /// Ends a grant.
+    Revoke {
+        /// The grant.
+        id: GrantId,
+    },
+}
+
+fn by(uid: u32) -> Approver {
+    Approver { user: User::Uid(uid), door: Door::Cli }
+}
+
+pub(super) async fn rules(
+    core: &Arc<DaemonServices>,
+    uid: u32,
+    wanted: PolicyMethod,
+) -> Result<Value, ToolError> {
+    let policy = core.dispatcher.policy();
+    match wanted {
+        PolicyMethod::Explain(call) => explain(core, uid, call),
+        PolicyMethod::Rules {} => Ok(json!(policy.rules())),
+        PolicyMethod::Add { rule } => {
+            policy.add_rule(rule, &by(uid).to_string()).await.map(|()| Value::Null)
+        }
+        PolicyMethod::Remove { name } => {
+            policy.remove_rule(&name, &by(uid).to_string()).await.map(|()| Value::Null)
+        }
+    }
+}
+
+fn explain(core: &DaemonServices, uid: u32, call: ExplainedCall) -> Result<Value, ToolError> {
+    let ExplainedCall { tool, session, args } = call;
+    let unknown = || {
+        ToolError::not_found(Layer::Resolve, codes::UNKNOWN_TOOL, "tool", &tool)
+            .detail("nearest", core.catalogue.nearest(&tool, &ToolView::operator()))
+    };
+    let entry = core.catalogue.find(&tool).ok_or_else(unknown)?;
+    let view = if session.is_some() { core.usual_view() } else { ToolView::operator() };
+    let args = args.map(Value::Object);
+    let request = DecisionRequest {
+        session,
+        user: User::Uid(uid),
+        door: Door::Cli,
+        view: &view,
+        tool: entry,
+        args: args.as_ref(),
+    };
+    Ok(json!(core.dispatcher.decision(&request)?))
+}
+
+pub(super) async fn approvals(
+    core: &Arc<DaemonServices>,
+    uid: u32,
+    wanted: ApprovalsMethod,
+    outlet: &Outlet,
+) -> Result<Value, ToolError> {
+    let approvals = core.dispatcher.policy().approvals();
+    match wanted {
+        ApprovalsMethod::List { all } => Ok(json!(approvals.list(all))),
+        ApprovalsMethod::Decide { id, answer } => {
+            Ok(json!(approvals.decide(id, &by(uid), answer).await?))
+        }
+        ApprovalsMethod::Grants {} => Ok(json!(approvals.grants())),
+        ApprovalsMethod::Revoke { id } => {
+            approvals.revoke_grant(id, &by(uid)).await.map(|()| Value::Null)
+        }
+        ApprovalsMethod::Follow {} => {
+            let mut told = std::collections::BTreeSet::new();
+            let mut changes = approvals.changes();
+            loop {
+                changes.borrow_and_update();
+                let pending = approvals.list(false);
+                told.retain(|id| pending.iter().any(|one| one.id == *id));
+                for one in pending {
+                    if told.insert(one.id) && !outlet.item(json!(one)).await {
+                        return Ok(Value::Null);
+                    }
+                }
+                if changes.changed().await.is_err() {
+                    return Ok(Value::Null);
+                }
+            }
+        }
+    }
+}
