@@ -1,3 +1,4 @@
+use hivekeep_runtime::log::Sourced as _;
 use hivekeep_store::Options;
 
 use super::*;
