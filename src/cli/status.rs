@@ -44,6 +44,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
         status.connections,
         status.socket,
         status.mcp_http.as_deref().unwrap_or("off"),
+        status.http_api.as_deref().unwrap_or("off"),
         status.state_dir,
         journal(&status.journal),
         events(&status.journal),

@@ -6,11 +6,12 @@
 use std::{io, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
+use hyper::server::conn::http1::Builder;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto::Builder,
+    rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -23,6 +24,8 @@ use tower::ServiceExt as _;
 
 /// Pause after a failed accept, as when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Bytes on their way to one client, in the kernel.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
 /// Headers of one request.
 const MAX_HEADERS: usize = 64;
 /// Time that requests which run may take when the door closes.
@@ -91,6 +94,8 @@ async fn accept(
     let (stream, _) = listener.accept().await?;
     // Nagle's algorithm would hold each small event back for 40 ms.
     stream.set_nodelay(true)?;
+    // What a client leaves unread is not the host's memory: it would grow to megabytes for each.
+    sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
     Ok((stream, place))
 }
 
@@ -101,15 +106,14 @@ where
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(bounds.write_timeout));
     let router = router.map_request(|request: axum::http::Request<_>| request.map(Body::new));
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    let mut builder = Builder::new();
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
         .max_buf_size(bounds.header_bytes)
         .max_headers(MAX_HEADERS);
     let io = TokioIo::new(Box::pin(stream));
-    let served = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(router));
+    let served = builder.serve_connection(io, TowerToHyperService::new(router)).with_upgrades();
     let mut served = std::pin::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
@@ -119,6 +123,6 @@ where
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(error, "a connection broke");
+        tracing::debug!(%error, "a connection broke");
     }
 }

@@ -13,7 +13,7 @@ fn keyed(api: &Api, token: &str, tool: &str, key: &str, body: &Value) -> Answer 
 }
 
 fn append(text: &str) -> Value {
-    json!({ "input": { "action": "append", "path": "log.md", "content": text } })
+    json!({ "input": { "action": "write", "mode": "append", "path": "log.md", "content": text } })
 }
 
 fn content(api: &Api) -> String {
