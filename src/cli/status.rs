@@ -31,6 +31,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
          clients     {}\n\
          socket      {}\n\
          MCP (HTTP)  {}\n\
+         HTTP API    {}\n\
          state       {}\n\
          journal     {}\n\
          events      {}\n\

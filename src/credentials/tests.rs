@@ -17,7 +17,7 @@ async fn a_credential_is_known_until_it_is_revoked_and_outlives_the_daemon() {
     let credentials = Credentials::open(&first).await.expect("opens");
     let (row, secret) = credentials.create("ci", CredentialScope::Session, BY).await.expect("made");
     let (other, _) = credentials.create("ops", CredentialScope::Operator, BY).await.expect("made");
-    let again = credentials.create("ci", CredentialScope::Session, BY).await.err().expect("taken");
+    let again = credentials.create("ci", CredentialScope::Session, BY).await.expect_err("taken");
     assert!(again.is(codes::NAME_TAKEN), "{again}");
     first.close().await;
 
@@ -33,7 +33,7 @@ async fn a_credential_is_known_until_it_is_revoked_and_outlives_the_daemon() {
     assert_eq!(credentials.find(secret.expose().as_bytes()), None);
     // It is over at once for whoever waited.
     credentials.revocation(row.user()).await;
-    let gone = credentials.revoke("ci", BY).await.err().expect("it is gone");
+    let gone = credentials.revoke("ci", BY).await.expect_err("it is gone");
     assert!(gone.is(codes::CREDENTIAL_NOT_FOUND), "{gone}");
     second.close().await;
 

@@ -366,7 +366,11 @@ impl Tree {
     }
 
     /// The policy engine, with the rules and approvals of before.
-    async fn policy(&self, loaded: &LoadedConfig, journal: &Journal) -> Result<PolicyEngine, Error> {
+    async fn policy(
+        &self,
+        loaded: &LoadedConfig,
+        journal: &Journal,
+    ) -> Result<PolicyEngine, Error> {
         let tools = self.catalogue.entries().map(|entry| entry.info).collect();
         Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
     }

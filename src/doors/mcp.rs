@@ -203,7 +203,8 @@ impl McpHandler {
         let session = match named {
             Some(name) => {
                 let (door, client) = (self.0.door, name.clone());
-                let request = OpenSession { door, client, user, resume: None, profile: Default::default() };
+                let request =
+                    OpenSession { door, client, user, resume: None, profile: Default::default() };
                 own.get_or_try_init(|| self.0.core.sessions.open(request))
                     .await
                     .map(|it| it.session)

@@ -176,7 +176,7 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     };
     let caller = match guard.caller(request.headers()) {
         Ok(caller) => caller,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     let known = session(request.headers());
     if let Some(known) = &known {
@@ -206,7 +206,7 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
 }
 
 impl Guard {
-    fn caller(&self, headers: &HeaderMap) -> Result<HttpCaller, Response> {
+    fn caller(&self, headers: &HeaderMap) -> Result<HttpCaller, Box<Response>> {
         let given = bearer::of(headers);
         let known = |given: &&[u8]| self.token.is(given);
         let caller = match given.filter(known) {
@@ -217,13 +217,13 @@ impl Guard {
             let challenge = if given.is_some() { bearer::INVALID } else { bearer::CHALLENGE };
             let challenge = [(header::WWW_AUTHENTICATE, challenge)];
             let why = "a bearer token is required";
-            return Err((StatusCode::UNAUTHORIZED, challenge, why).into_response());
+            return Err(Box::new((StatusCode::UNAUTHORIZED, challenge, why).into_response()));
         };
         // Whoever speaks MCP calls tools.
         if !caller.may_change() {
             let challenge = [(header::WWW_AUTHENTICATE, bearer::INSUFFICIENT)];
             let why = "a read-only credential does not reach MCP";
-            return Err((StatusCode::FORBIDDEN, challenge, why).into_response());
+            return Err(Box::new((StatusCode::FORBIDDEN, challenge, why).into_response()));
         }
         Ok(caller)
     }

@@ -97,7 +97,13 @@ async fn call(
     outlet: &Outlet,
 ) -> Result<CallOutcome, ToolError> {
     let client = format!("hivekeep call (uid {uid})");
-    let request = OpenSession { door: Door::Cli, client, user: User::Uid(uid), resume: None , profile: Default::default()};
+    let request = OpenSession {
+        door: Door::Cli,
+        client,
+        user: User::Uid(uid),
+        resume: None,
+        profile: Default::default(),
+    };
     let attachment = core.sessions.open_named(&format!("cli-{uid}"), request).await?;
     let (progress, mut updates) = Progress::channel(32);
     let call = core.dispatcher.call(CallRequest {

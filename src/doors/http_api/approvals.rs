@@ -18,11 +18,7 @@ use super::{
     published::{AnyErrorBody, PlainErrorBody, ToolErrorBody, ToolReason},
     scope::ScopeQuery,
 };
-use crate::{
-    codes,
-    credentials::CredentialScope,
-    doors::http::caller::HttpCaller,
-};
+use crate::{codes, credentials::CredentialScope, doors::http::caller::HttpCaller};
 
 /// Characters of an input that are shown.
 const SHOWN: usize = 2_000;
@@ -41,7 +37,10 @@ pub(super) struct MintBody {
     #[schema(value_type = Option<Object>)]
     input: Option<Value>,
     /// Digest of the input, as events and refusals have it: checked against the input, or in its place.
-    #[schema(pattern = "^sha256:[0-9a-f]{64}$", example = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a")]
+    #[schema(
+        pattern = "^sha256:[0-9a-f]{64}$",
+        example = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    )]
     input_digest: Option<String>,
 }
 
@@ -239,7 +238,13 @@ impl Api {
             Some(input) => {
                 let args = Value::Object(input.clone());
                 entry.check(&args).map_err(|error| ApiError::of_call(error, id))?;
-                self.core.dispatcher.redactor().text(&args.to_string()).chars().take(SHOWN).collect()
+                self.core
+                    .dispatcher
+                    .redactor()
+                    .text(&args.to_string())
+                    .chars()
+                    .take(SHOWN)
+                    .collect()
             }
             None => "only the digest was given".to_owned(),
         };
@@ -256,7 +261,8 @@ impl Api {
     }
 
     fn approval(&self, id: &str) -> Result<Approval, ApiError> {
-        let found = id.parse().ok().and_then(|id| self.core.dispatcher.policy().approvals().get(id));
+        let found =
+            id.parse().ok().and_then(|id| self.core.dispatcher.policy().approvals().get(id));
         found.ok_or_else(|| ApiError::not_there("approval", id))
     }
 
@@ -272,7 +278,11 @@ impl Api {
             Ok(approval) => Ok(Json(ApprovalBody { approval: approval.into() })),
             Err(error) if error.is(codes::APPROVAL_NOT_FOUND) => {
                 let why = "it is decided already, or over";
-                Err(ApiError::conflict(ToolError::new(Layer::Approval, codes::APPROVAL_NOT_FOUND, why)))
+                Err(ApiError::conflict(ToolError::new(
+                    Layer::Approval,
+                    codes::APPROVAL_NOT_FOUND,
+                    why,
+                )))
             }
             Err(error) => Err(error.into()),
         }
@@ -284,7 +294,10 @@ impl Api {
 /// Whoever makes the call cannot approve it, unless the operator's configuration says so.
 #[utoipa::path(
     post, path = "/api/tools/{id}/approvals", tag = "tools", operation_id = "approveTool",
-    params(("id" = String, Path, description = "Tool id", example = "workspace_list"), ScopeQuery),
+    params((
+            "id" = String, Path, description = "Tool id", example = "workspace_list",
+            max_length = 64, pattern = "^[a-z][a-z0-9_]*$",
+        ), ScopeQuery),
     request_body = MintBody,
     responses(
         (status = 201, description = "The token.", body = TokenBody),
@@ -304,9 +317,10 @@ pub(super) async fn mint(
 ) -> Result<(StatusCode, Json<TokenBody>), ApiError> {
     let call = api.wanted(&caller, &id, &body, asked)?;
     let approvals = api.core.dispatcher.policy().approvals();
-    let minted = approvals.mint(call, &approver(&caller)).await.map_err(|error| {
-        ApiError::of_call(error, &id)
-    })?;
+    let minted = approvals
+        .mint(call, &approver(&caller))
+        .await
+        .map_err(|error| ApiError::of_call(error, &id))?;
     let approval = TokenPayload {
         approval_token: minted.token,
         expires_at: minted.approval.expires_at,

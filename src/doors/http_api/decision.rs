@@ -170,7 +170,10 @@ mod tests {
         let usual = PolicyResult::Allowed;
         assert_eq!(of(&[asks.clone(), denies.clone()], &REGISTRY, usual), PolicyResult::Denied);
         assert_eq!(of(&[off], &REGISTRY, usual), PolicyResult::Disabled);
-        assert_eq!(of(&[asks.clone()], &REGISTRY, usual), PolicyResult::ApprovalRequired);
+        assert_eq!(
+            of(std::slice::from_ref(&asks), &REGISTRY, usual),
+            PolicyResult::ApprovalRequired
+        );
         let usual = PolicyResult::Unrestricted;
         assert_eq!(of(&[open.clone(), listed], &AGENT, usual), PolicyResult::Allowed);
         assert_eq!(of(&[open], &AGENT, usual), PolicyResult::Unrestricted);

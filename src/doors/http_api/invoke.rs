@@ -98,7 +98,10 @@ impl InvokeBody {
 #[utoipa::path(
     post, path = "/api/tools/{id}/invoke", tag = "tools", operation_id = "invokeTool",
     params(
-        ("id" = String, Path, description = "Tool id", example = "workspace_list"), ScopeQuery,
+        (
+            "id" = String, Path, description = "Tool id", example = "workspace_list",
+            max_length = 64, pattern = "^[a-z][a-z0-9_]*$",
+        ), ScopeQuery,
         (
             "Idempotency-Key" = Option<String>, Header, max_length = 200,
             description = "A key of the caller's choice, for one call with one input. An addition.",

@@ -201,7 +201,10 @@ pub(super) async fn search(
 /// Look at one tool, with the verdicts of all layers of the decision.
 #[utoipa::path(
     get, path = "/api/tools/{id}", tag = "tools", operation_id = "getTool",
-    params(("id" = String, Path, description = "Tool id", example = "workspace_list"), ScopeQuery),
+    params((
+            "id" = String, Path, description = "Tool id", example = "workspace_list",
+            max_length = 64, pattern = "^[a-z][a-z0-9_]*$",
+        ), ScopeQuery),
     responses(
         (status = 200, description = "The tool.", body = ToolBody),
         (status = 400, description = "The id is not valid.", body = ToolErrorBody),

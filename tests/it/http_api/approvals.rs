@@ -19,7 +19,10 @@ fn a_call_that_needs_an_approval_is_202_and_runs_once_with_its_token() {
     let input = note("a.md", "one")["input"].clone();
     let asked = api.invoke(&api.session, "vault", &call(&session, &input, None)).of(202);
     assert_eq!(asked["error"]["code"], "tool_approval_required");
-    assert_eq!(asked["error"]["reason_codes"], json!(["approval_required", "approval_token_missing"]));
+    assert_eq!(
+        asked["error"]["reason_codes"],
+        json!(["approval_required", "approval_token_missing"])
+    );
     assert_eq!(asked["error"]["layer"], "approval");
     let events = asked["error"]["details"]["events"].as_array().expect("events");
     assert_eq!(events.last().expect("one")["kind"], "tool.call_denied", "it was not made");
@@ -27,7 +30,10 @@ fn a_call_that_needs_an_approval_is_202_and_runs_once_with_its_token() {
 
     let seen = api.get(&api.session, &format!("/api/tools/vault?session_id={session}")).of(200);
     let decision = &seen["tool"]["decision"];
-    assert_eq!((&decision["callable"], &decision["approval_required"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        (&decision["callable"], &decision["approval_required"]),
+        (&json!(true), &json!(true))
+    );
     assert_eq!(decision["registry_policy_result"], "approval_required");
     assert_eq!(decision["system_permission_mode"], "approve-reads");
 
@@ -61,10 +67,16 @@ fn whoever_calls_does_not_approve_it() {
     let session = api.open(&api.session, &json!({}));
     let mint = json!({ "session_id": session, "input": note("a.md", "x")["input"] });
     let own = api.post(&api.session, "/api/tools/vault/approvals", &mint).of(403);
-    assert_eq!((&own["error"]["code"], &own["error"]["details"]["code"]), (&json!("tool_denied"), &json!("self_approval")));
+    assert_eq!(
+        (&own["error"]["code"], &own["error"]["details"]["code"]),
+        (&json!("tool_denied"), &json!("self_approval"))
+    );
     let ops = api.open(&api.operator, &json!({}));
     let mint = json!({ "session_id": ops, "input": note("a.md", "x")["input"] });
-    assert_eq!(api.post(&api.operator, "/api/tools/vault/approvals", &mint).code(403), "tool_denied");
+    assert_eq!(
+        api.post(&api.operator, "/api/tools/vault/approvals", &mint).code(403),
+        "tool_denied"
+    );
 }
 
 #[test]
@@ -88,7 +100,10 @@ fn a_token_is_asked_for_in_terms_that_make_sense() {
     let elsewhere = format!("{path}?session_id=ses_0192f0c1a2b37c4d8e5f60718293a4b5");
     let refused = mint(&elsewhere, json!({ "session_id": session, "input": input })).of(400);
     assert_eq!(refused["error"]["reason_codes"], json!(["approval_token_mismatch"]));
-    assert_eq!(mint("/api/tools/nope/approvals", json!({ "session_id": session })).code(404), "tool_not_found");
+    assert_eq!(
+        mint("/api/tools/nope/approvals", json!({ "session_id": session })).code(404),
+        "tool_not_found"
+    );
     mint(path, json!({ "session_id": session, "input_digest": wrong })).of(201);
 }
 
@@ -118,9 +133,14 @@ fn a_person_approves_or_denies_what_was_asked_for() {
 
     let asked = api.invoke(&api.session, "vault", &call(&session, &input, None)).of(202);
     let id = asked["error"]["details"]["approval"].as_str().expect("an id").to_owned();
-    let denied = api.post(&api.operator, &format!("/api/approvals/{id}/deny"), &json!({ "why": "no" }));
+    let denied =
+        api.post(&api.operator, &format!("/api/approvals/{id}/deny"), &json!({ "why": "no" }));
     assert_eq!(denied.of(200)["approval"]["state"], "denied");
-    let bad = api.post(&api.operator, &format!("/api/approvals/{id}/deny"), &json!({ "remember": "ever" }));
+    let bad = api.post(
+        &api.operator,
+        &format!("/api/approvals/{id}/deny"),
+        &json!({ "remember": "ever" }),
+    );
     assert_eq!(bad.code(400), "tool_invalid_input");
 }
 

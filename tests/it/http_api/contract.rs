@@ -16,7 +16,9 @@ fn values(document: &Value, schema: &str) -> Vec<String> {
         // Variants with a comment of their own stand one by one.
         None => {
             let each = schema["oneOf"].as_array().unwrap_or_else(|| panic!("no list: {schema}"));
-            each.iter().flat_map(|one| one["enum"].as_array().cloned().unwrap_or_default()).collect()
+            each.iter()
+                .flat_map(|one| one["enum"].as_array().cloned().unwrap_or_default())
+                .collect()
         }
     };
     listed.iter().map(|value| value.as_str().expect("text").to_owned()).collect()
@@ -95,12 +97,28 @@ fn what_is_required_is_what_the_published_page_requires() {
         (
             "ToolDescriptor",
             &[
-                "tool_id", "backend", "description", "input_schema", "source", "visibility", "risk",
-                "read_only", "destructive", "open_world", "requires_interaction", "concurrency_safe",
+                "tool_id",
+                "backend",
+                "description",
+                "input_schema",
+                "source",
+                "visibility",
+                "risk",
+                "read_only",
+                "destructive",
+                "open_world",
+                "requires_interaction",
+                "concurrency_safe",
             ][..],
         ),
-        ("ToolAvailability", &["registered", "enabled", "available", "authorized", "executable", "conflicted"]),
-        ("ToolDecision", &["visible_to_operator", "visible_to_session", "callable", "approval_required"]),
+        (
+            "ToolAvailability",
+            &["registered", "enabled", "available", "authorized", "executable", "conflicted"],
+        ),
+        (
+            "ToolDecision",
+            &["visible_to_operator", "visible_to_session", "callable", "approval_required"],
+        ),
         ("InvokeResponse", &["tool_id", "status", "result", "truncated", "duration_ms", "events"]),
         ("ToolResult", &["truncated", "bytes", "duration_ms"]),
         ("ToolEvent", &["kind", "tool_id", "read_only", "destructive", "open_world", "truncated"]),
@@ -142,7 +160,10 @@ fn an_operator_sees_all_tools_with_reasons_and_a_session_those_that_it_may_call(
     assert_eq!(list["descriptor"]["read_only"], true);
     assert_eq!(list["descriptor"]["toolsets"], json!(["workspace_lifecycle"]));
     assert_eq!(tool(&all, "workspace_destroy")["descriptor"]["risk"], "destructive");
-    assert_eq!(tool(&all, "aegis_tools_list")["descriptor"]["backend"]["native_name"], "aegis.tools.list");
+    assert_eq!(
+        tool(&all, "aegis_tools_list")["descriptor"]["backend"]["native_name"],
+        "aegis.tools.list"
+    );
     for key in ["registered", "enabled", "available", "authorized", "executable"] {
         assert_eq!(list["availability"][key], true, "{key}");
     }
@@ -186,14 +207,21 @@ fn a_tool_is_found_by_words_and_by_its_id_and_told_apart_from_none() {
     let found = found["tools"].as_array().expect("tools");
     assert!(found.len() <= 3 && !found.is_empty());
     assert!(
-        found.iter().any(|tool| tool["descriptor"]["tool_id"].as_str().expect("an id").contains("clone")),
+        found
+            .iter()
+            .any(|tool| tool["descriptor"]["tool_id"].as_str().expect("an id").contains("clone")),
         "{found:?}"
     );
     let all = search(json!({ "query": "", "limit": -1 })).of(200);
     assert!(all["tools"].as_array().expect("tools").len() > 50);
     assert_eq!(search(json!({ "query": "x".repeat(501) })).code(400), "tool_invalid_input");
     assert_eq!(search(json!({ "query": 7 })).code(400), "tool_invalid_input");
-    let empty = api.raw("POST", "/api/tools/search", &[("Authorization", &super::bearer(&api.reader))], Some(""));
+    let empty = api.raw(
+        "POST",
+        "/api/tools/search",
+        &[("Authorization", &super::bearer(&api.reader))],
+        Some(""),
+    );
     assert_eq!(empty.code(400), "tool_invalid_input");
 
     let one = api.get(&api.reader, "/api/tools/workspace_list").of(200);
@@ -221,7 +249,8 @@ fn a_tool_is_found_by_words_and_by_its_id_and_told_apart_from_none() {
         let refused = api.get(&api.reader, &format!("/api/tools/{id}")).of(400);
         assert_eq!(refused["error"]["reason_codes"], json!([reason]), "{id}");
     }
-    let nobody = api.get(&api.operator, "/api/tools?session_id=ses_0192f0c1a2b37c4d8e5f60718293a4b5");
+    let nobody =
+        api.get(&api.operator, "/api/tools?session_id=ses_0192f0c1a2b37c4d8e5f60718293a4b5");
     assert!(nobody.plain(404).contains("session"));
 }
 
@@ -243,10 +272,14 @@ fn a_call_is_answered_with_its_result_and_its_events() {
     assert_eq!(result["bytes"], json!(bytes));
     assert_eq!(result["metadata"]["tool_call_id"], "call-1");
     let events = done["events"].as_array().expect("events");
-    let kinds: Vec<_> = events.iter().map(|event| event["kind"].as_str().expect("a kind")).collect();
+    let kinds: Vec<_> =
+        events.iter().map(|event| event["kind"].as_str().expect("a kind")).collect();
     assert_eq!(kinds, ["tool.call_started", "tool.call_completed"]);
     for event in events {
-        assert_eq!((&event["correlation_id"], &event["session_id"]), (&json!("trace-7"), &json!(session)));
+        assert_eq!(
+            (&event["correlation_id"], &event["session_id"]),
+            (&json!("trace-7"), &json!(session))
+        );
         assert_eq!(event["decision"], "allowed");
         assert_eq!(event["redacted_input_fields"], json!(["content"]));
         assert!(event["input_digest"].as_str().expect("a digest").starts_with("sha256:"));
@@ -335,7 +368,8 @@ fn toolsets_actors_health_and_pages_are_there() {
     }
     assert_eq!(document(&api)["openapi"], "3.1.0");
     assert!(api.get(&api.reader, "/api/nothing").plain(404).contains("openapi.json"));
-    let other = api.raw("DELETE", "/api/tools", &[("Authorization", &super::bearer(&api.reader))], None);
+    let other =
+        api.raw("DELETE", "/api/tools", &[("Authorization", &super::bearer(&api.reader))], None);
     assert_eq!(other.headers["allow"], "GET,HEAD", "{other:?}");
     other.plain(405);
 }

@@ -107,7 +107,10 @@ fn a_credential_of_scope_session_sees_its_own_sessions_alone_and_is_cut_off_when
         seen.push(stream.next().expect("one").2);
     }
     for event in &seen {
-        assert!(event.to_string().contains(&own) && !event.to_string().contains(&theirs), "{event}");
+        assert!(
+            event.to_string().contains(&own) && !event.to_string().contains(&theirs),
+            "{event}"
+        );
     }
     api.home.ok(&["credential", "revoke", "worker"]);
     assert!(stream.next().is_none_or(|(_, _, event)| event.to_string().contains(&own)));
@@ -126,8 +129,10 @@ fn a_slow_subscriber_is_told_how_many_it_has_lost_and_slows_nobody() {
         rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4096).expect("set");
         let mut stream = stream;
         let auth = bearer(&api.operator);
-        let request =
-            format!("GET /api/events HTTP/1.1\r\nHost: {}\r\nAuthorization: {auth}\r\n\r\n", api.address);
+        let request = format!(
+            "GET /api/events HTTP/1.1\r\nHost: {}\r\nAuthorization: {auth}\r\n\r\n",
+            api.address
+        );
         stream.write_all(request.as_bytes()).expect("writes");
         let (status, _, reader) = head(stream);
         assert_eq!(status, 200);

@@ -41,9 +41,15 @@ fn a_request_is_carried_out_once_and_answered_again_also_after_a_restart() {
     // A refusal is an outcome too.
     let bad = json!({ "input": { "action": "dance" } });
     assert_eq!(keyed(&api, &api.session, "vault", "k2", &bad).status, 400);
-    assert_eq!(keyed(&api, &api.session, "vault", "k2", &bad).headers["idempotency-replayed"], "true");
+    assert_eq!(
+        keyed(&api, &api.session, "vault", "k2", &bad).headers["idempotency-replayed"],
+        "true"
+    );
     for key in ["", &"k".repeat(201)] {
-        assert_eq!(keyed(&api, &api.session, "vault", key, &append("x")).code(400), "tool_invalid_input");
+        assert_eq!(
+            keyed(&api, &api.session, "vault", key, &append("x")).code(400),
+            "tool_invalid_input"
+        );
     }
 
     api.home.ok(&["stop"]);

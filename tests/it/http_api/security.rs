@@ -154,23 +154,29 @@ fn anothers_session_is_as_one_that_is_not_there() {
     // Its owner, and an operator, reach it.
     api.get(&api.session, &format!("/api/sessions/{session}")).of(200);
     api.get(&api.operator, &format!("/api/sessions/{session}")).of(200);
-    for id in ["..%2f", "%2e%2e", "ses_%00", "'%20or%201=1", "ses_0192F0C1A2B37C4D8E5F60718293A4B5"] {
+    for id in ["..%2f", "%2e%2e", "ses_%00", "'%20or%201=1", "ses_0192F0C1A2B37C4D8E5F60718293A4B5"]
+    {
         api.get(&api.operator, &format!("/api/sessions/{id}")).plain(404);
     }
 }
 
 #[test]
 fn a_rebound_host_and_a_foreign_origin_are_refused_everywhere() {
-    let api = Api::with(&[("HIVEKEEP_HTTP_API__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#)]);
+    let api =
+        Api::with(&[("HIVEKEEP_HTTP_API__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#)]);
     let auth = bearer(&api.operator);
-    for path in ["/api/tools", "/api/health", "/api/docs", "/api/openapi.json", "/api/events", "/api/x"] {
+    for path in
+        ["/api/tools", "/api/health", "/api/docs", "/api/openapi.json", "/api/events", "/api/x"]
+    {
         let with = |name, value: &str| {
             api.raw("GET", path, &[("Authorization", &auth), (name, value)], None)
         };
         for host in ["rebound.example", "127.0.0.1.evil.example", "localhost@evil.example", ""] {
             assert!(with("Host", host).plain(403).contains("Host"), "{path} {host}");
         }
-        for origin in ["http://evil.example", "null", "http://friend.example.evil", "http://127.0.0.1:1"] {
+        for origin in
+            ["http://evil.example", "null", "http://friend.example.evil", "http://127.0.0.1:1"]
+        {
             assert!(with("Origin", origin).plain(403).contains("Origin"), "{path} {origin}");
         }
         let absolute = format!("http://rebound.example{path}");
@@ -199,7 +205,9 @@ fn every_answer_has_the_headers_that_keep_browsers_safe() {
         assert_eq!(has("cache-control"), Some("no-store"));
         assert_eq!(has("x-frame-options"), Some("DENY"));
         assert_eq!(has("referrer-policy"), Some("no-referrer"));
-        assert!(has("content-security-policy").is_some_and(|it| it.contains("frame-ancestors 'none'")));
+        assert!(
+            has("content-security-policy").is_some_and(|it| it.contains("frame-ancestors 'none'"))
+        );
         assert_eq!(has("access-control-allow-origin"), None);
     }
 }

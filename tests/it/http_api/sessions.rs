@@ -18,7 +18,10 @@ fn a_session_is_left_resumed_and_ends_by_the_grace_time() {
     let id = api.open(&api.session, &json!({ "name": "\u{1b}[2Jnight\u{202e}ly" }));
     let shown = api.get(&api.session, &format!("/api/sessions/{id}")).of(200);
     assert_eq!(shown["session"]["name"], "[2Jnightly");
-    assert_eq!((&shown["session"]["door"], &shown["session"]["state"]), (&json!("http_api"), &json!("attached")));
+    assert_eq!(
+        (&shown["session"]["door"], &shown["session"]["state"]),
+        (&json!("http_api"), &json!("attached"))
+    );
     wait_until("it is left and over", || state(&api, &id) == "ended");
     let over = api.post(&api.session, &format!("/api/sessions/{id}/resume"), &json!({}));
     assert!(over.plain(409).contains("over"));
@@ -66,8 +69,12 @@ fn a_child_has_no_tool_that_its_parent_has_not() {
     assert_eq!(wide["error"]["reason_codes"], json!(["session_denied"]));
     let grandchild = json!({ "parent_session_id": small, "tools": ["aegis_tools_list"] });
     assert_eq!(api.post(&api.session, "/api/sessions", &grandchild).code(403), "tool_denied");
-    assert_eq!(api.post(&api.session, "/api/sessions", &child(json!(["nope"]))).code(404), "tool_not_found");
-    let denied = api.invoke(&api.session, "workspace_list", &json!({ "session_id": small })).of(403);
+    assert_eq!(
+        api.post(&api.session, "/api/sessions", &child(json!(["nope"]))).code(404),
+        "tool_not_found"
+    );
+    let denied =
+        api.invoke(&api.session, "workspace_list", &json!({ "session_id": small })).of(403);
     assert_eq!(denied["error"]["layer"], "session_lineage", "{denied}");
     let whole = api.get(&api.session, &format!("/api/tools/exec?session_id={small}")).of(200);
     let decision = &whole["tool"]["decision"];

@@ -8,7 +8,8 @@ use std::{
 };
 
 use tokio_rustls::rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto::ring,
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    crypto::ring,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 
@@ -57,7 +58,10 @@ fn over_tls_the_door_is_the_same_and_speaks_nothing_else() {
     stream.write_all(request.as_bytes()).expect("writes");
     let mut text = String::new();
     let _closed = BufReader::new(stream).read_to_string(&mut text);
-    assert!(text.starts_with("HTTP/1.1 200") && text.contains(r#""tool_id":"workspace_list""#), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 200") && text.contains(r#""tool_id":"workspace_list""#),
+        "{text}"
+    );
 
     let mut plain = TcpStream::connect(&address).expect("connects");
     plain.set_read_timeout(Some(PATIENCE)).expect("a socket");

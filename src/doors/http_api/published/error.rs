@@ -8,28 +8,37 @@ use super::ToolReason;
 
 /// Kind of a refusal or failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
 pub enum ToolErrorCode {
     /// The request, or the tool's input, is not valid.
-    ToolInvalidInput,
+    #[serde(rename = "tool_invalid_input")]
+    InvalidInput,
     /// There is no such tool.
-    ToolNotFound,
+    #[serde(rename = "tool_not_found")]
+    NotFound,
     /// The call is not allowed.
-    ToolDenied,
+    #[serde(rename = "tool_denied")]
+    Denied,
     /// The call needs an approval.
-    ToolApprovalRequired,
+    #[serde(rename = "tool_approval_required")]
+    ApprovalRequired,
     /// The call is against another one, or against the state of things.
-    ToolConflict,
+    #[serde(rename = "tool_conflict")]
+    Conflict,
     /// The tool cannot be called now.
-    ToolUnavailable,
+    #[serde(rename = "tool_unavailable")]
+    Unavailable,
     /// The result is larger than it may be.
-    ToolResultTooLarge,
+    #[serde(rename = "tool_result_too_large")]
+    ResultTooLarge,
     /// The tool failed.
-    ToolBackendFailed,
+    #[serde(rename = "tool_backend_failed")]
+    BackendFailed,
     /// The call was cancelled.
-    ToolCanceled,
+    #[serde(rename = "tool_canceled")]
+    Canceled,
     /// The call took too long.
-    ToolTimedOut,
+    #[serde(rename = "tool_timed_out")]
+    TimedOut,
 }
 
 /// A refusal or failure of a tool.

@@ -39,7 +39,8 @@ impl Api {
             || differs(&body.agent_name, &of_parent.agent)
             || differs(&body.context, &of_parent.context);
         if binds && !caller.is_operator() {
-            let why = "only an operator binds a session to an agent, a context or another credential";
+            let why =
+                "only an operator binds a session to an agent, a context or another credential";
             return Err(ApiError::Scope(why));
         }
         let profile = SessionProfile {
