@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! begun, durable ─▶ the call, which outlives its client ─▶ ended, durable ─▶ answered, and again
+//!       │                 └─ refused before anything was done: forgotten, the key is free
 //!       └─ the daemon ended: its outcome is unknown, and it is not made again
 //! ```
 //! Each key has a stream of its own, `idempotency/<id>`, that is forgotten with it.
@@ -129,7 +130,14 @@ impl IdempotencyKeys {
         hivekeep_kernel::fault_point!("http_api.begun");
         let KeptRun { answer, outcome, receipt } = run.kept(BODY_BYTES).await;
         hivekeep_kernel::fault_point!("http_api.made");
-        kept.write(Record::Ended { outcome, at: Utc::now() }).await?;
+        match outcome {
+            Some(outcome) => kept.write(Record::Ended { outcome, at: Utc::now() }).await?,
+            // The key is free for another try.
+            None => {
+                self.lock().remove(&(kept.begun.user, kept.begun.key.clone()));
+                forget(vec![kept.clone()]);
+            }
+        }
         drop(settling);
         receipt.into_iter().for_each(ReceiptPad::sign);
         Ok(answer)

@@ -7,6 +7,7 @@ mod run;
 use std::sync::Arc;
 
 use axum::{extract::State, http::HeaderMap, response::Response};
+use hivekeep_kernel::TraceContext;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -90,6 +91,12 @@ impl InvokeBody {
     }
 }
 
+/// Trace context of a request (W3C), where it is valid.
+fn trace(headers: &HeaderMap) -> Option<TraceContext> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    TraceContext::parse(text("traceparent")?, text("tracestate"))
+}
+
 /// Call a tool.
 ///
 /// With the header `Idempotency-Key`, the first outcome is kept for a day and answered again to the
@@ -142,7 +149,8 @@ pub(super) async fn invoke(
         return Err(ApiError::invalid(ToolReason::SchemaInvalid, why).about(&id));
     }
     let key = super::idempotency::key(&headers)?;
-    let run = ToolRun { api: api.clone(), caller, scope, tool: entry.info, input, body };
+    let trace = trace(&headers);
+    let run = ToolRun { api: api.clone(), caller, scope, tool: entry.info, input, body, trace };
     match key {
         None => run.now().await,
         Some(key) => api.keys.once(key, run).await,

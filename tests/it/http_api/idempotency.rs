@@ -38,13 +38,14 @@ fn a_request_is_carried_out_once_and_answered_again_also_after_a_restart() {
     // A key is its owner's: another's is another key.
     api.invoke(&api.operator, "vault", &note("log2.md", "x")).of(200);
     assert_ne!(keyed(&api, &api.operator, "vault", "k1", &append("line\n")).status, 409);
-    // A refusal is an outcome too.
+    // A failure is an outcome too; a refusal before anything was done leaves the key free.
+    let missing = json!({ "input": { "action": "read", "path": "none.md" } });
+    assert_eq!(keyed(&api, &api.session, "vault", "k2", &missing).status, 502);
+    let again = keyed(&api, &api.session, "vault", "k2", &missing);
+    assert_eq!((again.status, &*again.headers["idempotency-replayed"]), (502, "true"));
     let bad = json!({ "input": { "action": "dance" } });
-    assert_eq!(keyed(&api, &api.session, "vault", "k2", &bad).status, 400);
-    assert_eq!(
-        keyed(&api, &api.session, "vault", "k2", &bad).headers["idempotency-replayed"],
-        "true"
-    );
+    assert_eq!(keyed(&api, &api.session, "vault", "k3", &bad).status, 400);
+    assert_eq!(keyed(&api, &api.session, "vault", "k3", &append("x")).status, 200);
     for key in ["", &"k".repeat(201)] {
         assert_eq!(
             keyed(&api, &api.session, "vault", key, &append("x")).code(400),
@@ -58,6 +59,20 @@ fn a_request_is_carried_out_once_and_answered_again_also_after_a_restart() {
     api.find();
     let kept = keyed(&api, &api.session, "vault", "k1", &append("line\n"));
     assert_eq!((kept.status, kept.json()), (first.status, first.json()));
+}
+
+#[test]
+fn a_key_waits_for_an_approval_and_is_used_by_the_call_alone() {
+    let api = Api::with(&[("HIVEKEEP_POLICY__PERMISSION_MODE", "approve-reads")]);
+    let ask = || keyed(&api, &api.session, "vault", "k", &append("line\n"));
+    let asked = ask().of(202);
+    let id = asked["error"]["details"]["approval"].as_str().expect("an id").to_owned();
+    assert_eq!(ask().status, 202, "asked for once more");
+    let approve = format!("/api/approvals/{id}/approve");
+    api.post(&api.operator, &approve, &json!({})).of(200);
+    assert_eq!(ask().status, 200);
+    assert_eq!(ask().headers["idempotency-replayed"], "true");
+    assert_eq!(content(&api).matches("line").count(), 1);
 }
 
 /// Where the daemon is killed, whether the call was made by then.

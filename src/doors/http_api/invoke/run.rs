@@ -6,7 +6,9 @@ use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
-use hivekeep_kernel::{Door, Progress, ReceiptPad, SessionId, ToolInfo};
+use hivekeep_kernel::{
+    Door, Layer, Progress, ReceiptPad, SessionId, ToolError, ToolInfo, TraceContext,
+};
 use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -16,13 +18,26 @@ use super::{
     InvokeBody, KeptOutcome,
     answer::{CallNote, failure, success},
 };
-use crate::doors::{http::caller::HttpCaller, http_api::descriptor::tool_id};
+use crate::{
+    codes,
+    doors::{http::caller::HttpCaller, http_api::descriptor::tool_id},
+};
 
-/// A call that was made: its answer, what is kept of it, and the receipt to sign when it is.
+/// A request that was carried out or refused.
 pub(in super::super) struct KeptRun {
     pub(in super::super) answer: Response,
-    pub(in super::super) outcome: KeptOutcome,
+    /// What is kept of it; none of a refusal before anything was done, which may be another one later.
+    pub(in super::super) outcome: Option<KeptOutcome>,
+    /// To be signed when the answer is durable.
     pub(in super::super) receipt: Option<ReceiptPad>,
+}
+
+/// The same, before it is decided what is kept.
+struct MadeCall {
+    answer: Result<Response, ApiError>,
+    receipt: Option<ReceiptPad>,
+    /// False when nothing was done.
+    done: bool,
 }
 
 /// A call that may be made.
@@ -33,12 +48,26 @@ pub(in super::super) struct ToolRun {
     pub(in super::super) tool: &'static ToolInfo,
     pub(in super::super) input: Map<String, Value>,
     pub(in super::super) body: InvokeBody,
+    /// Trace that the caller says the call belongs to.
+    pub(in super::super) trace: Option<TraceContext>,
+}
+
+/// True for a refusal before the call reached its actor.
+fn nothing_done(error: &ToolError) -> bool {
+    let before = match error.layer {
+        Layer::Resolve | Layer::Policy | Layer::Approval | Layer::Schema => true,
+        Layer::Rate | Layer::Admission => true,
+        // It may have ended while the call ran.
+        Layer::Session => error.is(codes::SESSION_UNKNOWN),
+        _ => false,
+    };
+    before || error.details.get("outcome").is_some_and(|outcome| outcome == "nothing_done")
 }
 
 impl ToolRun {
     /// Makes the call and answers with what becomes of it. Dropping this cancels the call.
     pub(super) async fn now(self) -> Result<Response, ApiError> {
-        let (answer, receipt) = self.made().await;
+        let MadeCall { answer, receipt, .. } = self.made().await;
         // What the answer delivers counts as delivered once it is handed to the connection: HTTP has no
         // word of the client's for it.
         receipt.into_iter().for_each(ReceiptPad::sign);
@@ -47,27 +76,28 @@ impl ToolRun {
 
     /// Makes the call, for an answer that is kept if it has at most so many bytes.
     pub(in super::super) async fn kept(self, most: usize) -> KeptRun {
-        let (answer, receipt) = self.made().await;
+        let MadeCall { answer, receipt, done } = self.made().await;
         let (head, body) = answer.unwrap_or_else(IntoResponse::into_response).into_parts();
         // It is made of bytes that are there.
         let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
-        let outcome = KeptOutcome::of(head.status, &body, most);
+        let outcome = done.then(|| KeptOutcome::of(head.status, &body, most));
         KeptRun { answer: Response::from_parts(head, Body::from(body)), outcome, receipt }
     }
 
-    async fn made(self) -> (Result<Response, ApiError>, Option<ReceiptPad>) {
+    async fn made(self) -> MadeCall {
         let session = match self.session().await {
             Ok(session) => session,
-            Err(error) => return (Err(error), None),
+            Err(error) => return MadeCall { answer: Err(error), receipt: None, done: false },
         };
         let mut outcome = self.call(session).await;
         let receipt = outcome.receipt.take();
         let note = CallNote::new(&self, session, &outcome);
+        let done = outcome.result.as_ref().err().is_none_or(|error| !nothing_done(error));
         let answer = match outcome.result {
             Ok(_) => Ok(success(note, outcome, &self.body).into_response()),
             Err(error) => Err(failure(note, error, &tool_id(&self.tool.spec))),
         };
-        (answer, receipt)
+        MadeCall { answer, receipt, done }
     }
 
     /// The session of the call: the one that is named, or the caller's lasting one.
@@ -98,7 +128,7 @@ impl ToolRun {
                 cancel: CancellationToken::new(),
                 timeout: None,
                 view: self.scope.view.clone(),
-                trace: None,
+                trace: self.trace.clone(),
                 approval: ApprovalRoute {
                     token: self.body.approval_token.clone().filter(|token| !token.is_empty()),
                     workspace: self.scope.workspace.clone(),
