@@ -43,7 +43,7 @@ hivekeep_kernel::codes! {
         next: "Wait for `retry_after_ms`, then repeat it with the same key.",
     }
     /// The daemon ended before the outcome of a request with an idempotency key was written.
-    OUTCOME_UNKNOWN = "outcome_unknown" {
+    REQUEST_OUTCOME_UNKNOWN = "request_outcome_unknown" {
         cause: "The daemon was killed while the call ran.",
         next: "Look whether it took effect; it is not made again by itself. Then use another key.",
     }

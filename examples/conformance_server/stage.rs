@@ -87,8 +87,7 @@ impl Stage {
             policies: Vec::new(),
             waiting: None,
         })?;
-        let everything =
-            Arc::new(ToolListing::of(&catalogue, &ToolView::default(), &Default::default()));
+        let everything = ToolListing::of(&catalogue, &ToolView::default(), &Default::default());
         let core = Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,
@@ -108,7 +107,7 @@ impl Stage {
             http_api: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop: watch::channel(StopOrder::None).0,
-            everything,
+            everything: Arc::new(everything),
         });
         Ok(Self { core, root: cell })
     }

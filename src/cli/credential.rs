@@ -37,7 +37,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a credential: its next request is refused, and streams that it has open end.
+    /// Revoke a credential: its next request is refused, its streams and its sessions end. What these
+    /// own goes on, and can be adopted.
     Revoke {
         /// Its name.
         name: String,

@@ -25,6 +25,7 @@ mod pages;
 mod published;
 mod scope;
 mod sessions;
+mod state;
 mod tools;
 mod toolsets;
 
@@ -51,6 +52,7 @@ use super::{
 };
 use held::HeldSessions;
 use idempotency::IdempotencyKeys;
+use state::Api;
 
 /// The reason why the door does not open.
 #[derive(Debug, thiserror::Error)]
@@ -69,25 +71,6 @@ pub enum Error {
     /// The keys of requests in the journal cannot be read.
     #[error(transparent)]
     Keys(#[from] LogError),
-}
-
-/// What the handlers stand on.
-struct Api {
-    core: Arc<DaemonServices>,
-    hosts: AllowedHosts,
-    bodies: BodyGate,
-    /// Requests at a time, streams of events not counted.
-    requests: Arc<Semaphore>,
-    /// Streams of events at a time.
-    streams: Arc<Semaphore>,
-    /// Sessions of callers that name none.
-    lasting: LastingSessions,
-    /// Sessions that callers have named.
-    held: HeldSessions,
-    keys: IdempotencyKeys,
-    search: Option<Arc<dyn ToolSearch>>,
-    /// Ends the streams when the door closes.
-    end: CancellationToken,
 }
 
 /// The open door.

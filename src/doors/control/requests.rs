@@ -17,6 +17,7 @@ use super::{
     events, policy,
 };
 use crate::codes;
+use crate::credentials::CredentialRow;
 use crate::doors::{DaemonServices, announce};
 
 /// States of an actor that a person should look at, by their first word. Any
@@ -44,9 +45,7 @@ pub(super) async fn answer(
             value(CredentialMade { row: made.0, token: made.1.expose().to_owned() })
         }
         ControlMethod::Credentials {} => value(core.credentials.list()),
-        ControlMethod::RevokeCredential { name } => {
-            value(core.credentials.revoke(&name, User::Uid(uid)).await?)
-        }
+        ControlMethod::RevokeCredential { name } => value(revoke(core, uid, &name).await?),
         ControlMethod::Call { tool, args, timeout_ms } => {
             let timeout = timeout_ms.map(Duration::from_millis);
             let outcome = call(core, uid, tool, args, timeout, outlet).await?;
@@ -71,6 +70,16 @@ pub(super) async fn answer(
             Ok(json!({ "stopping": true }))
         }
     }
+}
+
+/// Revokes a credential, and ends its sessions, which nobody can use any more.
+async fn revoke(core: &DaemonServices, uid: u32, name: &str) -> Result<CredentialRow, ToolError> {
+    let row = core.credentials.revoke(name, User::Uid(uid)).await?;
+    let sessions = core.sessions.list().await.into_iter();
+    for session in sessions.filter(|one| one.user == Some(row.user()) && one.ended_at.is_none()) {
+        core.sessions.end(session.session).await?;
+    }
+    Ok(row)
 }
 
 fn waiting(core: &DaemonServices, started_by: &[i32]) -> Vec<String> {

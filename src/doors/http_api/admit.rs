@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Api, error::ApiError, pages};
+use super::{error::ApiError, pages, state::Api};
 use crate::doors::http::{bearer, body::BodyRefusal, caller::HttpCaller, place};
 
 /// Routes below which answers go on for as long as their clients stay.

@@ -11,12 +11,12 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
     descriptor::tool_id,
     error::ApiError,
     extract::{BodyOf, OperatorOnly, PathOf, QueryOf, Reader, Worker},
     published::{AnyErrorBody, PlainErrorBody, ToolErrorBody, ToolReason},
     scope::ScopeQuery,
+    state::Api,
 };
 use crate::{codes, credentials::CredentialScope, doors::http::caller::HttpCaller};
 

@@ -5,12 +5,12 @@ use hivekeep_policy::{Decision, PermissionMode, Question, ReasonCode, Ruling, Ve
 use hivekeep_registry::{DecisionRequest, DecisionView, ToolEntry};
 
 use super::{
-    Api,
     error::ApiError,
     published::{
         PolicyResult, PublishedMode, ToolAvailability, ToolDecision, ToolReason, ToolVerdict,
     },
     scope::CallScope,
+    state::Api,
 };
 
 /// A decision, as a tool shows it.

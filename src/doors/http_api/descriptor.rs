@@ -37,7 +37,8 @@ pub(super) fn tool_id(spec: &ToolSpec) -> String {
 /// The id of a toolset: the name of a family, in the characters of ids.
 pub(super) fn toolset_id(family: &str) -> String {
     let plain = family.to_ascii_lowercase();
-    plain.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    let words = plain.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("_")
 }
 
 /// Checks an id: segments joined by `__`, each a letter and then letters, digits and `_`.

@@ -48,7 +48,7 @@ impl ApiError {
     /// A request that makes no sense.
     pub(super) fn invalid(reason: Reason, why: impl Into<String>) -> Self {
         let error = ToolError::new(Layer::Door, codes::INVALID_INPUT, why);
-        Self::of_kind(Kind(StatusCode::BAD_REQUEST, Code::InvalidInput, vec![reason]), error)
+        Self::of_kind(Kind(StatusCode::BAD_REQUEST, Code::ToolInvalidInput, vec![reason]), error)
     }
 
     /// A refusal or failure of a call.
@@ -59,7 +59,7 @@ impl ApiError {
 
     /// A request against another one.
     pub(super) fn conflict(error: ToolError) -> Self {
-        Self::of_kind(Kind(StatusCode::CONFLICT, Code::Conflict, Vec::new()), error)
+        Self::of_kind(Kind(StatusCode::CONFLICT, Code::ToolConflict, Vec::new()), error)
     }
 
     /// Names the tool.
@@ -149,11 +149,11 @@ impl Kind {
         let known = reasons(error);
         let or = |reason| if known.is_empty() { vec![reason] } else { known.clone() };
         if is(&[codes::UNKNOWN_TOOL]) {
-            return Self(StatusCode::NOT_FOUND, Code::NotFound, vec![Reason::ToolUnknown]);
+            return Self(StatusCode::NOT_FOUND, Code::ToolNotFound, vec![Reason::ToolUnknown]);
         }
         if is(&[codes::INVALID_INPUT, codes::INVALID_PATH, codes::INVALID_PATTERN]) {
             let reasons = vec![Reason::SchemaInvalid];
-            return Self(StatusCode::BAD_REQUEST, Code::InvalidInput, reasons);
+            return Self(StatusCode::BAD_REQUEST, Code::ToolInvalidInput, reasons);
         }
         if let Some(kind) = Self::of_approval(error) {
             return kind;
@@ -163,20 +163,20 @@ impl Kind {
                 Layer::Policy => Reason::PolicyDenied,
                 _ => Reason::SessionDenied,
             };
-            return Self(StatusCode::FORBIDDEN, Code::Denied, or(reason));
+            return Self(StatusCode::FORBIDDEN, Code::ToolDenied, or(reason));
         }
         if is(&CONFLICTS) {
-            return Self(StatusCode::CONFLICT, Code::Conflict, known);
+            return Self(StatusCode::CONFLICT, Code::ToolConflict, known);
         }
         if is(&[codes::RESULT_TOO_LARGE]) {
             let reasons = vec![Reason::ResultBudgetExceeded];
-            return Self(StatusCode::UNPROCESSABLE_ENTITY, Code::ResultTooLarge, reasons);
+            return Self(StatusCode::UNPROCESSABLE_ENTITY, Code::ToolResultTooLarge, reasons);
         }
         if is(&[codes::CANCELLED, codes::SESSION_ENDED]) {
-            return Self(StatusCode::BAD_GATEWAY, Code::Canceled, vec![Reason::CallCanceled]);
+            return Self(StatusCode::BAD_GATEWAY, Code::ToolCanceled, vec![Reason::CallCanceled]);
         }
         if is(&[codes::DEADLINE_EXCEEDED]) {
-            return Self(StatusCode::BAD_GATEWAY, Code::TimedOut, vec![Reason::CallTimedOut]);
+            return Self(StatusCode::BAD_GATEWAY, Code::ToolTimedOut, vec![Reason::CallTimedOut]);
         }
         if is(&UNAVAILABLE) || matches!(error.layer, Layer::Rate | Layer::Quota | Layer::Admission)
         {
@@ -184,13 +184,13 @@ impl Kind {
             // It is told before an approval is asked for.
             let mut reasons = or(Reason::BackendNotExecutable);
             reasons.retain(|reason| *reason != Reason::ApprovalRequired);
-            return Self(status, Code::Unavailable, reasons);
+            return Self(status, Code::ToolUnavailable, reasons);
         }
         let status = match error.is(codes::INTERNAL) {
             true => StatusCode::INTERNAL_SERVER_ERROR,
             false => StatusCode::BAD_GATEWAY,
         };
-        Self(status, Code::BackendFailed, known)
+        Self(status, Code::ToolBackendFailed, known)
     }
 
     fn of_approval(error: &ToolError) -> Option<Self> {
@@ -201,8 +201,8 @@ impl Kind {
 
 /// What approvals refuse. A call that needs one was not made, and may pass once it has it: 202.
 const APPROVALS: [(&ErrorCode, StatusCode, Code, &[Reason]); 8] = {
-    const ASKS: Code = Code::ApprovalRequired;
-    const DENIED: Code = Code::Denied;
+    const ASKS: Code = Code::ToolApprovalRequired;
+    const DENIED: Code = Code::ToolDenied;
     const NO: StatusCode = StatusCode::FORBIDDEN;
     [
         (
@@ -220,7 +220,7 @@ const APPROVALS: [(&ErrorCode, StatusCode, Code, &[Reason]); 8] = {
         (
             codes::APPROVALS_FULL,
             StatusCode::UNPROCESSABLE_ENTITY,
-            Code::Unavailable,
+            Code::ToolUnavailable,
             &[Reason::ApprovalUnreachable],
         ),
     ]
@@ -320,50 +320,60 @@ mod tests {
             (
                 error(Layer::Resolve, codes::UNKNOWN_TOOL),
                 404,
-                Code::NotFound,
+                Code::ToolNotFound,
                 vec![Reason::ToolUnknown],
             ),
             (
                 error(Layer::Schema, codes::INVALID_INPUT),
                 400,
-                Code::InvalidInput,
+                Code::ToolInvalidInput,
                 vec![Reason::SchemaInvalid],
             ),
-            (error(Layer::Policy, codes::DENIED), 403, Code::Denied, vec![Reason::PolicyDenied]),
-            (error(Layer::Actor, codes::NOT_OWNER), 403, Code::Denied, vec![Reason::SessionDenied]),
+            (
+                error(Layer::Policy, codes::DENIED),
+                403,
+                Code::ToolDenied,
+                vec![Reason::PolicyDenied],
+            ),
+            (
+                error(Layer::Actor, codes::NOT_OWNER),
+                403,
+                Code::ToolDenied,
+                vec![Reason::SessionDenied],
+            ),
             (
                 error(Layer::Rate, codes::RATE_LIMITED),
                 422,
-                Code::Unavailable,
+                Code::ToolUnavailable,
                 vec![Reason::BackendNotExecutable],
             ),
             (
                 error(Layer::Admission, codes::BUSY),
                 422,
-                Code::Unavailable,
+                Code::ToolUnavailable,
                 vec![Reason::BackendNotExecutable],
             ),
             (
                 error(Layer::Result, codes::RESULT_TOO_LARGE),
                 422,
-                Code::ResultTooLarge,
+                Code::ToolResultTooLarge,
                 vec![Reason::ResultBudgetExceeded],
             ),
-            (error(Layer::Actor, codes::NAME_TAKEN), 409, Code::Conflict, vec![]),
+            (error(Layer::Actor, codes::NAME_TAKEN), 409, Code::ToolConflict, vec![]),
             (
                 error(Layer::Actor, codes::CANCELLED),
                 502,
-                Code::Canceled,
+                Code::ToolCanceled,
                 vec![Reason::CallCanceled],
             ),
             (
                 error(Layer::Actor, codes::DEADLINE_EXCEEDED),
                 502,
-                Code::TimedOut,
+                Code::ToolTimedOut,
                 vec![Reason::CallTimedOut],
             ),
-            (error(Layer::Guest, codes::GUEST_UNREACHABLE), 502, Code::BackendFailed, vec![]),
-            (error(Layer::Actor, codes::INTERNAL), 500, Code::BackendFailed, vec![]),
+            (error(Layer::Guest, codes::GUEST_UNREACHABLE), 502, Code::ToolBackendFailed, vec![]),
+            (error(Layer::Actor, codes::INTERNAL), 500, Code::ToolBackendFailed, vec![]),
         ] {
             assert_eq!(kind(&told), (status, code, reasons), "{told}");
         }

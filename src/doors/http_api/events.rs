@@ -15,10 +15,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    Api,
     error::ApiError,
     extract::{QueryOf, Reader},
     published::{PlainErrorBody, ToolErrorBody, ToolReason},
+    state::Api,
 };
 use feed::{EventFeed, FeedItem};
 pub(super) use socket::{__path_socket, socket};

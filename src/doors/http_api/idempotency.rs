@@ -8,6 +8,7 @@
 //! ```
 //! Each key has a stream of its own, `idempotency/<id>`, that is forgotten with it.
 
+mod kept;
 mod record;
 
 use std::{
@@ -29,13 +30,12 @@ use hivekeep_runtime::log::{self, Decision, Log, LogError};
 use hivekeep_store::Journal;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    error::ApiError,
-    invoke::{KeptOutcome, KeptRun, ToolRun},
-    published::ToolReason,
-};
+use super::{error::ApiError, published::ToolReason};
 use crate::codes;
-use record::{Begun, KeyState, Record};
+use record::{KeyState, Record};
+
+pub(super) use kept::{KeptOutcome, KeptRun};
+pub(super) use record::Begun;
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// Characters of a key.
@@ -45,7 +45,7 @@ const KEPT: TimeDelta = TimeDelta::hours(24);
 /// Keys of one user, and of all. Beyond it the oldest that have ended are forgotten.
 const MOST: [usize; 2] = [512, 2048];
 /// Bytes of an answer that is kept whole.
-const BODY_BYTES: usize = 64 * 1024;
+pub(super) const BODY_BYTES: usize = 64 * 1024;
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// The key of a request, if it has one.
@@ -109,8 +109,11 @@ impl IdempotencyKeys {
     }
 
     /// Carries a request out, or answers with what became of the one that came first.
-    pub(super) async fn once(&self, key: String, run: ToolRun) -> Result<Response, ApiError> {
-        let begun = Begun::of(key, &run);
+    pub(super) async fn once(
+        &self,
+        begun: Begun,
+        run: impl Future<Output = KeptRun> + Send + 'static,
+    ) -> Result<Response, ApiError> {
         let (kept, first) = self.find_or_begin(begun.clone())?;
         if !first {
             return again(&kept, &begun);
@@ -121,14 +124,18 @@ impl IdempotencyKeys {
     }
 
     /// Makes the call between two records, the second of which is durable before it is answered.
-    async fn work(self, kept: Arc<KeptKey>, run: ToolRun) -> Result<Response, ApiError> {
+    async fn work(
+        self,
+        kept: Arc<KeptKey>,
+        run: impl Future<Output = KeptRun>,
+    ) -> Result<Response, ApiError> {
         let settling = Settling(kept.clone());
         if let Err(error) = kept.write(Record::Begun(kept.begun.clone())).await {
             self.lock().remove(&(kept.begun.user, kept.begun.key.clone()));
             return Err(error.into());
         }
         hivekeep_kernel::fault_point!("http_api.begun");
-        let KeptRun { answer, outcome, receipt } = run.kept(BODY_BYTES).await;
+        let KeptRun { answer, outcome, receipt } = run.await;
         hivekeep_kernel::fault_point!("http_api.made");
         match outcome {
             Some(outcome) => kept.write(Record::Ended { outcome, at: Utc::now() }).await?,
@@ -231,7 +238,7 @@ fn again(kept: &KeptKey, begun: &Begun) -> Result<Response, ApiError> {
         return answer(error.retry_after(Duration::from_secs(1)));
     }
     let error = conflict(
-        codes::OUTCOME_UNKNOWN,
+        codes::REQUEST_OUTCOME_UNKNOWN,
         "the daemon ended before the outcome of the first request was written; it is not made again",
         "look whether it took effect, then use another key",
     );

@@ -1,7 +1,6 @@
 //! `POST /api/tools/{id}/invoke`: one call of a tool, answered with its result and its events.
 
 mod answer;
-mod kept;
 mod run;
 
 use std::sync::Arc;
@@ -13,15 +12,14 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     descriptor::tool_id,
     error::ApiError,
     extract::{BodyOf, PathOf, QueryOf, Worker},
     published::{AnyErrorBody, ToolErrorBody, ToolInvokeResponse, ToolReason},
     scope::ScopeQuery,
+    state::Api,
 };
-pub(super) use kept::KeptOutcome;
-pub(super) use run::{KeptRun, ToolRun};
+use run::ToolRun;
 
 /// Characters of a text that only goes with a call.
 const NOTE_CHARS: usize = 200;
@@ -153,6 +151,6 @@ pub(super) async fn invoke(
     let run = ToolRun { api: api.clone(), caller, scope, tool: entry.info, input, body, trace };
     match key {
         None => run.now().await,
-        Some(key) => api.keys.once(key, run).await,
+        Some(key) => api.keys.once(run.begun(key), run.kept()).await,
     }
 }

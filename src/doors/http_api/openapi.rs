@@ -14,9 +14,11 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, actors, approvals, events, health, invoke,
+    actors, approvals, events, health, invoke,
     published::{AnyErrorBody, PlainErrorBody},
-    sessions, tools, toolsets,
+    sessions,
+    state::Api,
+    tools, toolsets,
 };
 
 /// Name of the way to authenticate.

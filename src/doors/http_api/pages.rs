@@ -12,7 +12,7 @@ use axum::{
 };
 use utoipa::openapi::OpenApi;
 
-use super::Api;
+use super::state::Api;
 
 const PAGE: &str = include_str!("pages/docs.html");
 const SCRIPT: &str = include_str!("pages/docs.js");

@@ -8,7 +8,7 @@ use hivekeep_registry::{SessionRow, ToolView};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Api, error::ApiError, published::ToolReason};
+use super::{error::ApiError, published::ToolReason, state::Api};
 use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
 
 /// The scope as a query has it.

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     error::ApiError,
     extract::{BodyOf, PathOf, Reader, Worker},
     published::{AnyErrorBody, PlainErrorBody, ToolErrorBody},
+    state::Api,
 };
 use crate::{
     credentials::CredentialScope,

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
     decision::Judged,
     descriptor::{check_id, describe, registry_view, tool_id},
     error::ApiError,
@@ -18,6 +17,7 @@ use super::{
         AnyErrorBody, PlainErrorBody, ToolBody, ToolErrorBody, ToolPayload, ToolReason, ToolsBody,
     },
     scope::{CallScope, ScopeQuery},
+    state::Api,
 };
 use crate::{codes, doors::http::caller::HttpCaller};
 

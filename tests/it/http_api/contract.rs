@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Api, note};
+use crate::home::wait_until;
 
 /// The document that the daemon serves.
 fn document(api: &Api) -> Value {
@@ -294,8 +295,9 @@ fn a_call_is_answered_with_its_result_and_its_events() {
     let bare = api.invoke(&api.operator, "workspace_list", &json!({})).of(200);
     let made = bare["events"][0]["correlation_id"].as_str().expect("made").to_owned();
     assert!(made.starts_with("call_"), "{made}");
-    let journal = api.home.ok(&["events", "--json"]);
-    assert!(journal.contains(&made), "the same call as in the journal");
+    wait_until("it is the same call as in the journal", || {
+        api.home.ok(&["events", "--json"]).contains(&made)
+    });
 }
 
 #[test]
@@ -335,6 +337,27 @@ fn a_call_that_does_not_succeed_says_which_way() {
         assert_eq!(events[0]["kind"], "tool.call_denied");
         assert_eq!(events[0]["decision"], "denied");
     }
+}
+
+#[test]
+fn toolsets_of_the_configuration_are_expanded_and_say_what_is_wrong_with_them() {
+    let toolsets = json!({
+        "notes": { "tools": ["vault"], "toolsets": ["tools"] },
+        "broken": { "tools": ["nothing_*"], "toolsets": ["nobody", "broken"] },
+    });
+    let api = Api::with(&[("HIVEKEEP_POLICY__TOOLSETS", &toolsets.to_string())]);
+    let of =
+        |id: &str| api.get(&api.reader, &format!("/api/toolsets/{id}")).of(200)["toolset"].clone();
+    let notes = of("notes");
+    assert_eq!((&notes["status"], &notes["tools"]), (&json!("expanded"), &json!(["vault"])));
+    let expanded = notes["expanded_tools"].as_array().expect("tools");
+    assert!(
+        expanded.contains(&json!("vault")) && expanded.contains(&json!("tool_describe")),
+        "{notes}"
+    );
+    let broken = of("broken");
+    assert_eq!(broken["status"], "degraded");
+    assert_eq!(broken["reason_codes"], json!(["tool_unknown", "toolset_unknown", "toolset_cycle"]));
 }
 
 #[test]

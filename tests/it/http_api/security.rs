@@ -45,8 +45,12 @@ fn without_a_credential_or_with_a_wrong_or_revoked_one_nobody_gets_in() {
     api.get(&api.reader, "/api/tools").of(200);
     api.home.ok(&["credential", "revoke", "dashboard"]);
     api.get(&api.reader, "/api/tools").plain(401);
+    api.invoke(&api.session, "workspace_list", &json!({})).of(200);
+    api.home.ok(&["credential", "revoke", "worker"]);
+    let sessions = api.home.json(&["sessions", "--json"]);
+    assert_eq!(sessions[0]["state"], "ended", "its sessions are over: {sessions}");
     let list = api.home.ok(&["credential", "list"]);
-    assert!(!list.contains("dashboard") && list.contains("worker"), "{list}");
+    assert!(!list.contains("dashboard") && list.contains("ops"), "{list}");
     let unknown = api.home.run(&["credential", "revoke", "dashboard"]);
     assert!(!unknown.status.success());
 }

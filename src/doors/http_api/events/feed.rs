@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    super::{Api, error::ApiError},
+    super::{error::ApiError, state::Api},
     EventsQuery,
 };
 use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};

@@ -12,9 +12,9 @@ use axum::{
 
 use super::{
     super::{
-        Api,
         error::ApiError,
         extract::{QueryOf, Reader},
+        state::Api,
     },
     EventFeed, EventsQuery, KEEP_ALIVE, PlainErrorBody,
 };

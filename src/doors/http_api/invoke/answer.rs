@@ -125,8 +125,8 @@ pub(super) fn failure(note: CallNote, error: ToolError, id: &str) -> ApiError {
     let ApiError::Tool(_, payload) = &mut answer else { return answer };
     let kind = if denied { ToolEventKind::CallDenied } else { ToolEventKind::CallFailed };
     let decision = match payload.code {
-        ToolErrorCode::ApprovalRequired => PolicyResult::ApprovalRequired,
-        ToolErrorCode::Unavailable => PolicyResult::Unavailable,
+        ToolErrorCode::ToolApprovalRequired => PolicyResult::ApprovalRequired,
+        ToolErrorCode::ToolUnavailable => PolicyResult::Unavailable,
         _ if denied => PolicyResult::Denied,
         _ => PolicyResult::Allowed,
     };

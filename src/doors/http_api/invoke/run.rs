@@ -6,16 +6,23 @@ use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
+use chrono::Utc;
 use hivekeep_kernel::{
     Door, Layer, Progress, ReceiptPad, SessionId, ToolError, ToolInfo, TraceContext,
 };
+use hivekeep_policy::input_digest;
 use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{Api, error::ApiError, scope::CallScope},
-    InvokeBody, KeptOutcome,
+    super::{
+        error::ApiError,
+        idempotency::{BODY_BYTES, Begun, KeptOutcome, KeptRun},
+        scope::CallScope,
+        state::Api,
+    },
+    InvokeBody,
     answer::{CallNote, failure, success},
 };
 use crate::{
@@ -23,16 +30,7 @@ use crate::{
     doors::{http::caller::HttpCaller, http_api::descriptor::tool_id},
 };
 
-/// A request that was carried out or refused.
-pub(in super::super) struct KeptRun {
-    pub(in super::super) answer: Response,
-    /// What is kept of it; none of a refusal before anything was done, which may be another one later.
-    pub(in super::super) outcome: Option<KeptOutcome>,
-    /// To be signed when the answer is durable.
-    pub(in super::super) receipt: Option<ReceiptPad>,
-}
-
-/// The same, before it is decided what is kept.
+/// A request that was carried out or refused, before it is decided what is kept of it.
 struct MadeCall {
     answer: Result<Response, ApiError>,
     receipt: Option<ReceiptPad>,
@@ -74,13 +72,24 @@ impl ToolRun {
         answer
     }
 
-    /// Makes the call, for an answer that is kept if it has at most so many bytes.
-    pub(in super::super) async fn kept(self, most: usize) -> KeptRun {
+    /// The request as its key stands for it: a token is no part of it.
+    pub(super) fn begun(&self, key: String) -> Begun {
+        let mut said = self.input.clone();
+        let session = self.scope.session.map(|session| session.to_string());
+        let beside = json!([session, self.scope.workspace, self.scope.agent()]);
+        // A slash is in no name of a tool's field.
+        said.insert("/scope".to_owned(), beside);
+        let (user, tool) = (self.caller.user, tool_id(&self.tool.spec));
+        Begun { user, key, tool, request: input_digest(&said), at: Utc::now() }
+    }
+
+    /// Makes the call, for an answer that is kept unless it is large.
+    pub(super) async fn kept(self) -> KeptRun {
         let MadeCall { answer, receipt, done } = self.made().await;
         let (head, body) = answer.unwrap_or_else(IntoResponse::into_response).into_parts();
         // It is made of bytes that are there.
         let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
-        let outcome = done.then(|| KeptOutcome::of(head.status, &body, most));
+        let outcome = done.then(|| KeptOutcome::of(head.status, &body, BODY_BYTES));
         KeptRun { answer: Response::from_parts(head, Body::from(body)), outcome, receipt }
     }
 

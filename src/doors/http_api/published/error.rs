@@ -8,37 +8,29 @@ use super::ToolReason;
 
 /// Kind of a refusal or failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the published codes begin so")]
 pub enum ToolErrorCode {
     /// The request, or the tool's input, is not valid.
-    #[serde(rename = "tool_invalid_input")]
-    InvalidInput,
+    ToolInvalidInput,
     /// There is no such tool.
-    #[serde(rename = "tool_not_found")]
-    NotFound,
+    ToolNotFound,
     /// The call is not allowed.
-    #[serde(rename = "tool_denied")]
-    Denied,
+    ToolDenied,
     /// The call needs an approval.
-    #[serde(rename = "tool_approval_required")]
-    ApprovalRequired,
+    ToolApprovalRequired,
     /// The call is against another one, or against the state of things.
-    #[serde(rename = "tool_conflict")]
-    Conflict,
+    ToolConflict,
     /// The tool cannot be called now.
-    #[serde(rename = "tool_unavailable")]
-    Unavailable,
+    ToolUnavailable,
     /// The result is larger than it may be.
-    #[serde(rename = "tool_result_too_large")]
-    ResultTooLarge,
+    ToolResultTooLarge,
     /// The tool failed.
-    #[serde(rename = "tool_backend_failed")]
-    BackendFailed,
+    ToolBackendFailed,
     /// The call was cancelled.
-    #[serde(rename = "tool_canceled")]
-    Canceled,
+    ToolCanceled,
     /// The call took too long.
-    #[serde(rename = "tool_timed_out")]
-    TimedOut,
+    ToolTimedOut,
 }
 
 /// A refusal or failure of a tool.

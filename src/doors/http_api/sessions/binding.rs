@@ -9,7 +9,7 @@ use hivekeep_policy::SessionProfile;
 use hivekeep_registry::{SessionRow, SessionState};
 
 use super::{
-    super::{Api, error::ApiError, published::ToolReason},
+    super::{error::ApiError, published::ToolReason, state::Api},
     OpenSessionBody,
 };
 use crate::{codes, doors::http::caller::HttpCaller};

@@ -7,14 +7,22 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ReceiptPad, ToolError};
 use serde::{Deserialize, Serialize};
 
-use super::super::error::ApiError;
-use crate::codes;
+use crate::{codes, doors::http_api::error::ApiError};
 
 /// Header of an answer that was given before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// A request that was carried out or refused.
+pub(in super::super) struct KeptRun {
+    pub(in super::super) answer: Response,
+    /// What is kept of it; none of a refusal before anything was done, which may be another one later.
+    pub(in super::super) outcome: Option<KeptOutcome>,
+    /// To be signed when the answer is durable.
+    pub(in super::super) receipt: Option<ReceiptPad>,
+}
 
 /// Status and body of an answer, or how large the body was where that is too large to keep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +34,7 @@ pub(in super::super) struct KeptOutcome {
 }
 
 impl KeptOutcome {
-    pub(super) fn of(status: StatusCode, body: &Bytes, most: usize) -> Self {
+    pub(in super::super) fn of(status: StatusCode, body: &Bytes, most: usize) -> Self {
         let text = std::str::from_utf8(body).ok().filter(|text| text.len() <= most);
         Self { status: status.as_u16(), bytes: body.len(), body: text.map(Arc::from) }
     }
