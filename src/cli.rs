@@ -9,6 +9,7 @@ mod client;
 mod completions;
 mod config;
 mod context;
+mod credential;
 mod daemon;
 mod errors;
 mod events;
@@ -63,6 +64,7 @@ enum Command {
     Errors(errors::Args),
     Ps(ps::Args),
     Sessions(sessions::Args),
+    Credential(credential::Args),
     Status(status::Args),
     Stop(stop::Args),
     Check(check::Args),
@@ -95,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Errors(args) => errors::run(args),
         Command::Ps(args) => ps::run(&context, args),
         Command::Sessions(args) => sessions::run(&context, args),
+        Command::Credential(args) => credential::run(&context, args),
         Command::Status(args) => status::run(&context, args),
         Command::Stop(args) => stop::run(&context, args),
         Command::Check(args) => check::run(&context, args),

@@ -22,6 +22,31 @@ hivekeep_kernel::codes! {
         cause: "Something connected to the daemon's socket that is not its client, or hangs.",
         next: "Connect with `hivekeep mcp` or another command of `hivekeep`.",
     }
+    /// There is no such credential.
+    CREDENTIAL_NOT_FOUND = "credential_not_found" {
+        cause: "The name is wrong, or the credential was revoked.",
+        next: "`hivekeep credential list` shows the credentials.",
+    }
+    /// As many credentials are kept as there may be.
+    TOO_MANY_CREDENTIALS = "too_many_credentials" {
+        cause: "Credentials are made and never revoked.",
+        next: "Revoke those that nobody uses with `hivekeep credential revoke`.",
+    }
+    /// An idempotency key was used for another request.
+    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused" {
+        cause: "One key went with two requests that differ in tool, input or session.",
+        next: "Choose another key for each call.",
+    }
+    /// The first request with an idempotency key is still running.
+    IDEMPOTENCY_KEY_IN_USE = "idempotency_key_in_use" {
+        cause: "The request is repeated before the first one has ended.",
+        next: "Wait for `retry_after_ms`, then repeat it with the same key.",
+    }
+    /// The daemon ended before the outcome of a request with an idempotency key was written.
+    REQUEST_OUTCOME_UNKNOWN = "request_outcome_unknown" {
+        cause: "The daemon was killed while the call ran.",
+        next: "Look whether it took effect; it is not made again by itself. Then use another key.",
+    }
     /// The first message of a connection is not valid.
     INVALID_HELLO = "invalid_hello" {
         cause: "Client and daemon are of different versions, or something else connected.",

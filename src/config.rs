@@ -13,6 +13,7 @@ mod daemon;
 mod env;
 mod file;
 mod folders;
+mod http_api;
 mod layers;
 mod mcp_http;
 mod problem;
@@ -29,6 +30,7 @@ use crate::families::families;
 pub use daemon::DaemonOptions;
 pub use folders::DaemonFolders;
 pub(crate) use folders::LOG_FILE;
+pub use http_api::HttpApiOptions;
 pub use layers::{ConfigEntry, ConfigSources, LoadedConfig, load};
 pub use mcp_http::McpHttpOptions;
 pub use problem::{ConfigProblem, ConfigProblems, ProblemSource};
@@ -45,6 +47,8 @@ macro_rules! config {
             pub daemon: DaemonOptions,
             /// MCP over streamable HTTP.
             pub mcp_http: McpHttpOptions,
+            /// The HTTP API.
+            pub http_api: HttpApiOptions,
             /// The journal.
             pub store: hivekeep_store::Options,
             /// The audit log: each tool call, by whom, and what became of it.

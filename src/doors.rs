@@ -4,6 +4,8 @@
 mod announce;
 pub mod control;
 pub mod hello;
+mod http;
+pub mod http_api;
 pub mod incoming;
 pub mod line_splitter;
 pub mod lines;

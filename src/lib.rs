@@ -7,6 +7,7 @@ mod check;
 pub mod cli;
 pub mod codes;
 pub mod config;
+pub mod credentials;
 pub mod daemon;
 pub mod doors;
 mod families;

@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Context as _, Result, anyhow};
 use hivekeep::{
     config::{self, ConfigSources},
+    credentials::Credentials,
     doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing},
 };
 use hivekeep_kernel::{
@@ -86,8 +87,7 @@ impl Stage {
             policies: Vec::new(),
             waiting: None,
         })?;
-        let everything =
-            Arc::new(ToolListing::of(&catalogue, &ToolView::default(), &Default::default()));
+        let everything = ToolListing::of(&catalogue, &ToolView::default(), &Default::default());
         let core = Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,
@@ -95,6 +95,7 @@ impl Stage {
             catalogue,
             dispatcher,
             sessions,
+            credentials: Credentials::open(&journal).await?,
             ports: Default::default(),
             documents: Vec::new(),
             census,
@@ -103,9 +104,10 @@ impl Stage {
             parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
+            http_api: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop: watch::channel(StopOrder::None).0,
-            everything,
+            everything: Arc::new(everything),
         });
         Ok(Self { core, root: cell })
     }

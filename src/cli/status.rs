@@ -31,6 +31,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
          clients     {}\n\
          socket      {}\n\
          MCP (HTTP)  {}\n\
+         HTTP API    {}\n\
          state       {}\n\
          journal     {}\n\
          events      {}\n\
@@ -44,6 +45,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
         status.connections,
         status.socket,
         status.mcp_http.as_deref().unwrap_or("off"),
+        status.http_api.as_deref().unwrap_or("off"),
         status.state_dir,
         journal(&status.journal),
         events(&status.journal),

@@ -33,8 +33,10 @@ use super::{
 use crate::{
     backup,
     config::{Config, LoadedConfig},
+    credentials::Credentials,
     doors::{
-        DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http, usual_view,
+        DaemonServices, StopOrder, http_api, incoming::MessageRoom, mcp::ToolListing, mcp_http,
+        usual_view,
     },
     families,
 };
@@ -80,7 +82,7 @@ pub enum Error {
     /// The audit log does not open.
     #[error("the audit log: {0}")]
     Audit(#[from] hivekeep_audit::Error),
-    /// The sessions in the journal cannot be read.
+    /// The sessions, or the credentials, in the journal cannot be read.
     #[error(transparent)]
     Sessions(#[from] LogError),
     /// A family cannot be mounted.
@@ -108,6 +110,9 @@ pub enum Error {
     /// The HTTP door does not open.
     #[error(transparent)]
     Http(#[from] mcp_http::Error),
+    /// The HTTP API does not open.
+    #[error(transparent)]
+    HttpApi(#[from] http_api::Error),
     /// The tree ended by itself.
     #[error("the supervision tree ended: {0}; a new start recovers from the journal")]
     TreeEnded(String),
@@ -181,7 +186,9 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let journal = open_journal(&loaded).await?;
     let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
-    let core = tree.core(loaded, journal.clone(), audit.clone(), stop)?;
+    let credentials = Credentials::open(&journal).await?;
+    let log = (journal.clone(), audit.clone());
+    let core = tree.core(loaded, log, credentials, stop)?;
     let mut tree = tree.awake().await?;
     let doors = Doors::open(core.clone(), tree.places.clone()).await?;
     tracing::info!(socket = %core.folders.socket.display(), "serving");
@@ -368,8 +375,8 @@ impl Tree {
     fn core(
         &self,
         loaded: LoadedConfig,
-        journal: Journal,
-        audit: Option<AuditLog>,
+        (journal, audit): (Journal, Option<AuditLog>),
+        credentials: Credentials,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
@@ -401,6 +408,7 @@ impl Tree {
             catalogue,
             dispatcher,
             sessions: self.sessions.clone(),
+            credentials,
             ports: self.ports.clone(),
             documents: self.families.iter().filter_map(|family| family.documents.clone()).collect(),
             census: self.census.clone(),
@@ -409,6 +417,7 @@ impl Tree {
             parents: Default::default(),
             connections: Default::default(),
             http: Default::default(),
+            http_api: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
             everything,

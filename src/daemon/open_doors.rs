@@ -11,7 +11,7 @@ use super::{
     root::Places,
     socket::{self, Socket},
 };
-use crate::doors::{DaemonServices, mcp_http};
+use crate::doors::{DaemonServices, http_api, mcp_http};
 
 /// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -35,6 +35,10 @@ impl Doors {
             true => Some(mcp_http::open(core.clone(), end.clone()).await?),
             false => None,
         };
+        let api = match core.config.http_api.enabled {
+            true => Some(http_api::open(core.clone(), end.clone()).await?),
+            false => None,
+        };
         let path = &core.folders.socket;
         let listener =
             socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;
@@ -54,6 +58,11 @@ impl Doors {
                     tracing::error!(%error, "the HTTP door closed");
                 }
             });
+        }
+        if let Some(door) = api {
+            tracing::info!(url = %door.url, "HTTP API");
+            let _set_once = core.http_api.set(door.url.clone());
+            inside.spawn(door.serve());
         }
         let beat = end.clone();
         inside.spawn(async move {

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub use policy::{ApprovalsMethod, ExplainedCall, PolicyMethod};
 
 pub use messages::{
-    BackupMade, ControlMethod, ControlReply, ControlRequest, DaemonStatus, LogFolderSize,
-    ReplyBody, TeamSnapshot,
+    BackupMade, ControlMethod, ControlReply, ControlRequest, CredentialMade, DaemonStatus,
+    LogFolderSize, ReplyBody, TeamSnapshot,
 };
 
 use crate::codes;

@@ -6,7 +6,7 @@ mod answer;
 mod boxed;
 mod documents;
 mod elicit;
-mod excerpt;
+pub(super) mod excerpt;
 mod listing;
 mod progress;
 mod receipts;
@@ -22,6 +22,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use axum::http::request::Parts;
 use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext, ports::ClientPrompt};
 use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
@@ -48,7 +49,12 @@ pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
 
-use super::{DaemonServices, lines::LineReader, rate::RateBuckets};
+use super::{
+    DaemonServices,
+    http::{caller::HttpCaller, lasting::LastingSessions},
+    lines::LineReader,
+    rate::RateBuckets,
+};
 use crate::families;
 use receipts::Receipts;
 use wire::Ticket;
@@ -84,7 +90,7 @@ enum Origin {
         /// The client's name for itself in the handshake.
         client: OnceLock<String>,
         own: OnceCell<Attachment>,
-        shared: Arc<OnceCell<Attachment>>,
+        shared: Arc<LastingSessions>,
         calls: Semaphore,
     },
 }
@@ -94,7 +100,7 @@ impl Origin {
     fn caller(&self, door: Door) -> (Option<SessionId>, User, Door) {
         let session = match self {
             Self::Connection(attachment) => Some(attachment.session),
-            Self::Http { own, shared, .. } => own.get().or(shared.get()).map(|it| it.session),
+            Self::Http { own, .. } => own.get().map(|it| it.session),
         };
         (session, User::Bearer, door)
     }
@@ -121,9 +127,6 @@ struct Inside {
     telling: OnceLock<DropGuard>,
 }
 
-/// Name of the lasting session of the HTTP door's bearer credential.
-const BEARER_SESSION: &str = "mcp-http";
-
 impl McpHandler {
     /// For a connection with a session of its own.
     pub fn for_connection(
@@ -136,10 +139,10 @@ impl McpHandler {
     }
 
     /// For an HTTP session or a single HTTP request.
-    pub fn for_http(
+    pub(super) fn for_http(
         core: Arc<DaemonServices>,
         view: Arc<ToolView>,
-        shared: Arc<OnceCell<Attachment>>,
+        shared: Arc<LastingSessions>,
     ) -> Self {
         let (client, own) = (OnceLock::new(), OnceCell::new());
         let origin = Origin::Http { client, own, shared, calls: Semaphore::new(HTTP_CALLS) };
@@ -204,23 +207,24 @@ impl McpHandler {
         }
     }
 
-    async fn session(&self, client: impl FnOnce() -> String) -> Result<SessionId, ErrorData> {
+    async fn session(&self, context: &RequestContext<RoleServer>) -> Result<SessionId, ErrorData> {
         let (named, own, shared) = match &self.0.origin {
             Origin::Connection(attachment) => return Ok(attachment.session),
             Origin::Http { client, own, shared, .. } => (client.get(), own, shared),
         };
-        let sessions = &self.0.core.sessions;
-        let (door, user) = (self.0.door, User::Bearer);
-        let request =
-            |client| OpenSession { door, client, user, resume: None, profile: Default::default() };
-        let attachment = match named {
-            Some(name) => own.get_or_try_init(|| sessions.open(request(name.clone()))).await,
-            None => {
-                let open = || sessions.open_named(BEARER_SESSION, request(client()));
-                shared.get_or_try_init(open).await
+        let user = caller(context)?;
+        let session = match named {
+            Some(name) => {
+                let (door, client) = (self.0.door, name.clone());
+                let request =
+                    OpenSession { door, client, user, resume: None, profile: Default::default() };
+                own.get_or_try_init(|| self.0.core.sessions.open(request))
+                    .await
+                    .map(|it| it.session)
             }
+            None => shared.of(user, || answer::client_name(context.client_info())).await,
         };
-        Ok(attachment.map_err(answer::protocol)?.session)
+        session.map_err(answer::protocol)
     }
 
     async fn call(
@@ -228,7 +232,7 @@ impl McpHandler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let session = self.session(|| answer::client_name(context.client_info())).await?;
+        let session = self.session(&context).await?;
         let _place = self.place()?;
         self.turn(&request.name, &context).await;
         let core = &self.0.core;
@@ -270,6 +274,14 @@ impl McpHandler {
         }
         answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
     }
+}
+
+/// The user whose credential came with a request over HTTP.
+fn caller(context: &RequestContext<RoleServer>) -> Result<User, ErrorData> {
+    let parts = context.extensions.get::<Parts>();
+    let caller = parts.and_then(|parts| parts.extensions.get::<HttpCaller>());
+    let nobody = || ErrorData::internal_error("the request came without its caller", None);
+    caller.map(|caller| caller.user).ok_or_else(nobody)
 }
 
 /// Trace context in the `_meta` of a request, where it is valid.

@@ -4,45 +4,48 @@
 //! request ─▶ concurrency ─▶ bearer token ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
 //! ```
 //!
+//! The token is that of the door's file, or a credential that the operator has made.
 //! Clients with `initialize` get a session of their own with their first call, for as
 //! long as their HTTP session lives. Requests of 2026-07-28 have no session on the wire: all
 //! that carry the same token share one lasting session.
 
 mod newcomers;
-mod place;
-mod token;
+mod owners;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     serve::ListenerExt,
 };
+use hivekeep_kernel::Door;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
-use tokio::{
-    net::TcpListener,
-    sync::{OnceCell, Semaphore},
-};
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use http_body::Body as _;
 use newcomers::Newcomers;
-pub use token::{BearerToken, TokenError};
+use owners::SessionOwners;
 
+pub use super::http::token::{BearerToken, TokenError};
 use super::{
     DaemonServices,
-    incoming::{MessageRoom, SHORT_BYTES},
+    http::{
+        bearer,
+        body::{BodyGate, BodyRefusal},
+        caller::HttpCaller,
+        lasting::LastingSessions,
+        place,
+    },
     mcp::McpHandler,
-    rate::{LARGE_BYTES, MessageCost, RateBuckets},
+    rate::RateBuckets,
 };
-use crate::config::McpHttpOptions;
+use crate::{config::McpHttpOptions, credentials::Credentials};
 
 /// The reason why the door does not open.
 #[derive(Debug, thiserror::Error)]
@@ -73,16 +76,18 @@ pub struct HttpDoor {
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// Sessions of the protocol for each request that may be answered at a time. Most are idle.
 const SESSIONS_PER_PLACE: usize = 4;
+/// Name of the session of requests without a handshake.
+const LASTING_SESSION: &str = "mcp-http";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Checks and bounds that stand before the handler.
 struct Guard {
     token: BearerToken,
+    credentials: Credentials,
+    owners: SessionOwners,
     /// Requests at a time, streams included: a place is held to the end of the answer.
     room: Arc<Semaphore>,
-    pace: RateBuckets,
-    incoming: MessageRoom,
-    max_body_bytes: usize,
+    bodies: BodyGate,
     newcomers: Newcomers,
 }
 
@@ -105,10 +110,15 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<H
     let most = daemon.max_connections.saturating_mul(SESSIONS_PER_PLACE);
     let guard = Arc::new(Guard {
         token,
+        credentials: core.credentials.clone(),
+        owners: SessionOwners::new(sessions.clone(), most),
         room: Arc::new(Semaphore::new(daemon.max_connections)),
-        pace: RateBuckets::new(daemon),
-        incoming: core.incoming.clone(),
-        max_body_bytes: options.max_body_mb * 1024 * 1024,
+        bodies: BodyGate {
+            pace: RateBuckets::new(daemon),
+            incoming: core.incoming.clone(),
+            max_bytes: options.max_body_mb * 1024 * 1024,
+            patience: BODY_PATIENCE,
+        },
         newcomers: Newcomers::new(sessions.clone(), patience, most),
     });
     let router = router(guard, service(core.clone(), sessions, end.clone()));
@@ -150,7 +160,8 @@ fn service(
         .enforce_origin_validation()
         .with_max_request_body_bytes(max_body_mb * 1024 * 1024)
         .with_cancellation_token(end);
-    let (view, shared) = (Arc::new(core.usual_view()), Arc::new(OnceCell::new()));
+    let lasting = LastingSessions::new(core.sessions.clone(), Door::McpHttp, LASTING_SESSION);
+    let (view, shared) = (Arc::new(core.usual_view()), Arc::new(lasting));
     let handler = move || Ok(McpHandler::for_http(core.clone(), view.clone(), shared.clone()));
     StreamableHttpService::new(handler, sessions, config)
 }
@@ -163,75 +174,58 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     let Ok(room) = guard.room.clone().try_acquire_owned() else {
         return unavailable("too many requests at once");
     };
-    let given =
-        request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-    if !given.is_some_and(|given| guard.token.is(given)) {
-        let challenge = [(header::WWW_AUTHENTICATE, r#"Bearer realm="hivekeep""#)];
-        return (StatusCode::UNAUTHORIZED, challenge, "a bearer token is required").into_response();
-    }
+    let caller = match guard.caller(request.headers()) {
+        Ok(caller) => caller,
+        Err(refused) => return *refused,
+    };
     let known = session(request.headers());
     if let Some(known) = &known {
+        if !guard.owners.may_use(known, caller.user) {
+            // As rmcp says of one that is not there.
+            return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
+        }
         guard.newcomers.mark_active(known);
     }
-    let request = match guard.weigh(request).await {
+    let mut request = match guard.bodies.weigh(request).await {
         Ok(request) => request,
-        Err(refused) => return refused,
+        Err(BodyRefusal { status: StatusCode::SERVICE_UNAVAILABLE, why }) => {
+            return unavailable(&why);
+        }
+        Err(BodyRefusal { status, why }) => return (status, why).into_response(),
     };
+    let user = caller.user;
+    request.extensions_mut().insert(caller);
     let answer = next.run(request).await;
-    if let (None, Some(made)) = (known, session(answer.headers()))
-        && !guard.newcomers.made(made.into()).await
-    {
-        return unavailable("too many sessions at once");
+    if let (None, Some(made)) = (known, session(answer.headers())) {
+        guard.owners.made(&made, user).await;
+        if !guard.newcomers.made(made.into()).await {
+            return unavailable("too many sessions at once");
+        }
     }
     place::hold(room, answer)
 }
 
 impl Guard {
-    /// Takes the body in, and lets it wait for what it costs before anybody parses it.
-    async fn weigh(&self, request: Request) -> Result<Request, Response> {
-        if request.method() != Method::POST {
-            return Ok(request);
-        }
-        let (parts, body) = request.into_parts();
-        let mut reserved = match body.size_hint().upper() {
-            Some(bytes) if bytes <= SHORT_BYTES as u64 => None,
-            _ => match tokio::time::timeout(BODY_PATIENCE, self.incoming.reserve()).await {
-                Ok(reserved) => reserved,
-                Err(_) => return Err(unavailable("too many long requests at once")),
-            },
+    fn caller(&self, headers: &HeaderMap) -> Result<HttpCaller, Box<Response>> {
+        let given = bearer::of(headers);
+        let known = |given: &&[u8]| self.token.is(given);
+        let caller = match given.filter(known) {
+            Some(_) => Some(HttpCaller::bearer()),
+            None => given.and_then(|given| self.credentials.find(given)).map(HttpCaller::from),
         };
-        let whole = axum::body::to_bytes(body, self.max_body_bytes);
-        let body: Bytes = match tokio::time::timeout(BODY_PATIENCE, whole).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(_)) => {
-                let text = format!("a body of at most {} bytes is taken", self.max_body_bytes);
-                return Err((StatusCode::PAYLOAD_TOO_LARGE, text).into_response());
-            }
-            Err(_) => {
-                let status = StatusCode::REQUEST_TIMEOUT;
-                return Err((status, "the body took too long").into_response());
-            }
+        let Some(caller) = caller else {
+            let challenge = if given.is_some() { bearer::INVALID } else { bearer::CHALLENGE };
+            let challenge = [(header::WWW_AUTHENTICATE, challenge)];
+            let why = "a bearer token is required";
+            return Err(Box::new((StatusCode::UNAUTHORIZED, challenge, why).into_response()));
         };
-        let mut weight = match body.len() > LARGE_BYTES {
-            true => {
-                let body = body.clone();
-                let weighing = tokio::task::spawn_blocking(move || MessageCost::of(&body));
-                let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
-                weighing.await.map_err(failed)?
-            }
-            false => MessageCost::of(&body),
-        };
-        if weight.excessive() {
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, "too many values").into_response());
+        // Whoever speaks MCP calls tools.
+        if !caller.may_change() {
+            let challenge = [(header::WWW_AUTHENTICATE, bearer::INSUFFICIENT)];
+            let why = "a read-only credential does not reach MCP";
+            return Err(Box::new((StatusCode::FORBIDDEN, challenge, why).into_response()));
         }
-        if let Some(reserved) = &mut reserved {
-            reserved.shrink(body.len());
-        }
-        self.pace.pass(&mut weight).await;
-        let mut request = Request::from_parts(parts, Body::from(body));
-        // It goes with the request's handler: the answer may wait for a client that does not read.
-        request.extensions_mut().insert(reserved.map(Arc::new));
-        Ok(request)
+        Ok(caller)
     }
 }
 
@@ -239,26 +233,6 @@ fn session(headers: &HeaderMap) -> Option<String> {
     headers.get(SESSION)?.to_str().ok().map(str::to_owned)
 }
 
-fn unavailable(why: &'static str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], why).into_response()
-}
-
-/// The token of an `Authorization: Bearer` header; the scheme's case is free.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_bearer_header_has_a_token() {
-        assert_eq!(bearer(b"Bearer abc"), Some(&b"abc"[..]));
-        assert_eq!(bearer(b"bearer  abc "), Some(&b"abc"[..]));
-        for other in [&b"Basic abc"[..], b"Bearer", b"Bearerabc", b"", b"abc"] {
-            assert_eq!(bearer(other), None, "{}", String::from_utf8_lossy(other));
-        }
-    }
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], why.to_owned()).into_response()
 }

@@ -26,7 +26,10 @@ use super::{
     mcp::{ListingScope, ToolListing},
     parents::ClientParents,
 };
-use crate::config::{Config, DaemonFolders};
+use crate::{
+    config::{Config, DaemonFolders},
+    credentials::Credentials,
+};
 
 /// Order to stop the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub struct DaemonServices {
     pub dispatcher: Dispatcher,
     /// The sessions.
     pub sessions: SessionsHandle,
+    /// Credentials of the HTTP doors.
+    pub credentials: Credentials,
     /// Ports that families offer.
     pub ports: Ports,
     /// Documents of families, for clients to read by URI.
@@ -70,6 +75,8 @@ pub struct DaemonServices {
     pub connections: AtomicUsize,
     /// Address of the HTTP door, once it is open.
     pub http: OnceLock<SocketAddr>,
+    /// URL of the HTTP API, once it is open.
+    pub http_api: OnceLock<String>,
     /// One permit: backups are made one at a time.
     pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.

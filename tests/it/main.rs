@@ -12,6 +12,7 @@ mod escapes;
 mod home;
 mod house;
 mod http;
+mod http_api;
 mod mcp;
 mod pictures;
 mod places;

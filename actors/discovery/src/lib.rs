@@ -12,14 +12,16 @@ mod tools;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
+use hivekeep_kernel::{
+    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ToolSearch,
+};
 use hivekeep_runtime::{Daemon, Family, Mounted, NoOptions};
 
 use service::Discovery;
 
 /// Family of the tools about tools; one actor below the root. Needs the daemon's ports
 /// [`ToolCatalogue`](hivekeep_runtime::tool_catalogue::ToolCatalogue) and
-/// [`SessionToolsets`](hivekeep_kernel::ports::SessionToolsets).
+/// [`SessionToolsets`](hivekeep_kernel::ports::SessionToolsets); offers [`ToolSearch`].
 pub struct DiscoveryFamily;
 
 impl Family for DiscoveryFamily {
@@ -40,6 +42,7 @@ you; tool_describe shows one in full; toolset_load has its family listed.";
     async fn mount(daemon: &Daemon, _: NoOptions) -> Result<Mounted, ToolError> {
         let address = daemon.address("discovery", RestartPolicy::ENTITY);
         let service = Arc::new(Discovery::new(daemon)?);
+        daemon.ports.offer::<dyn ToolSearch>(service.clone());
         Ok(Mounted::default().serving::<ServiceActor<Discovery>>(&address, service))
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{
     CallCx, Effect, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{SessionToolsets, Tools},
+    ports::{SessionToolsets, ToolSearch, Tools},
     view::same_family,
 };
 use hivekeep_runtime::{
@@ -36,6 +36,13 @@ pub(crate) struct Discovery {
 
 impl Service for Discovery {
     const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&tools::FAMILY];
+}
+
+impl ToolSearch for Discovery {
+    fn search(&self, query: &str) -> Vec<&'static str> {
+        let found = self.index.search(query).into_iter();
+        found.map(|at| self.catalogue.0[at].info.spec.name).collect()
+    }
 }
 
 /// What a caller sees: the view of its call, and what its session has loaded.

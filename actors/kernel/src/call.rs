@@ -21,6 +21,8 @@ pub enum Door {
     McpStdio,
     /// MCP over streamable HTTP.
     McpHttp,
+    /// The HTTP API.
+    HttpApi,
     /// The command line.
     Cli,
     /// The daemon itself.

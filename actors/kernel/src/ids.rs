@@ -138,6 +138,10 @@ id!(
     RepositoryId, "repository", "repo"
 );
 id!(
+    /// A bearer credential of the HTTP doors.
+    CredentialId, "credential", "cred"
+);
+id!(
     /// An approval of a call by a person, asked for or given.
     ApprovalId, "approval", "apr"
 );

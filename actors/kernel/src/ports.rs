@@ -11,6 +11,7 @@ mod places;
 mod reservation;
 mod scripts;
 mod tasks;
+mod tool_search;
 mod tools;
 mod toolsets;
 mod vault;
@@ -41,6 +42,7 @@ pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
     TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
 };
+pub use tool_search::ToolSearch;
 pub use tools::{InternalCall, LateTools, Tools};
 pub use toolsets::SessionToolsets;
 pub use vault::Vault;

@@ -5,6 +5,8 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::CredentialId;
+
 /// A user: all its sessions together have one allowance, and what outlives them belongs to it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -16,6 +18,8 @@ pub enum User {
     Uid(u32),
     /// Whoever has the token of the HTTP door.
     Bearer,
+    /// Whoever has this credential.
+    Credential(CredentialId),
     /// Nobody who is known: calls of a session that is not.
     Nobody,
 }
@@ -25,6 +29,7 @@ impl fmt::Display for User {
         match self {
             Self::Uid(uid) => write!(f, "uid:{uid}"),
             Self::Bearer => f.write_str("bearer"),
+            Self::Credential(id) => write!(f, "credential:{id}"),
             Self::Nobody => f.write_str("nobody"),
         }
     }
@@ -44,7 +49,10 @@ impl FromStr for User {
             "nobody" => Ok(Self::Nobody),
             other => {
                 let uid = other.strip_prefix("uid:").and_then(|uid| uid.parse().ok());
-                uid.map(Self::Uid).ok_or_else(|| format!("`{other}` is not a valid user"))
+                let credential = other.strip_prefix("credential:").and_then(|id| id.parse().ok());
+                uid.map(Self::Uid)
+                    .or(credential.map(Self::Credential))
+                    .ok_or_else(|| format!("`{other}` is not a valid user"))
             }
         }
     }
@@ -63,10 +71,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for user in [User::Uid(0), User::Uid(u32::MAX), User::Bearer, User::Nobody] {
+        let credential = User::Credential(CredentialId::new());
+        for user in [User::Uid(0), User::Uid(u32::MAX), User::Bearer, credential, User::Nobody] {
             assert_eq!(user.to_string().parse(), Ok(user));
         }
-        for bad in ["", "uid:", "uid:-1", "uid:x", "root"] {
+        for bad in ["", "uid:", "uid:-1", "uid:x", "root", "credential:", "credential:cred_1"] {
             assert!(bad.parse::<User>().is_err(), "{bad}");
         }
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{ApprovalsMethod, PolicyMethod};
+use crate::credentials::{CredentialRow, CredentialScope};
 
 /// A request. Its replies carry its id; requests run side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,20 @@ pub enum ControlMethod {
     EndSession {
         /// The session.
         session: SessionId,
+    },
+    /// Makes a credential for the HTTP doors: a [`CredentialMade`].
+    CreateCredential {
+        /// The operator's name for it.
+        name: String,
+        /// What it lets its owner do.
+        scope: CredentialScope,
+    },
+    /// The credentials that are not revoked: [`CredentialRow`]s.
+    Credentials {},
+    /// Revokes a credential: its [`CredentialRow`].
+    RevokeCredential {
+        /// The operator's name for it.
+        name: String,
     },
     /// A tool call in the caller's durable session. Items are progress.
     Call {
@@ -110,6 +125,16 @@ pub enum ReplyBody {
     Error(Box<ToolError>),
 }
 
+/// A credential that was just made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialMade {
+    /// The credential.
+    #[serde(flatten)]
+    pub row: CredentialRow,
+    /// The secret, which nobody can be shown again.
+    pub token: String,
+}
+
 /// A copy of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupMade {
@@ -157,6 +182,9 @@ pub struct DaemonStatus {
     pub log_file: String,
     /// Address of the HTTP door, when it is open.
     pub mcp_http: Option<String>,
+    /// URL of the HTTP API, when it is open.
+    #[serde(default)]
+    pub http_api: Option<String>,
     /// Tools in the catalogue.
     pub tools: usize,
     /// Connections to the socket now.

@@ -13,9 +13,11 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControlMethod, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup, events, policy,
+    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup,
+    events, policy,
 };
 use crate::codes;
+use crate::credentials::CredentialRow;
 use crate::doors::{DaemonServices, announce};
 
 /// States of an actor that a person should look at, by their first word. Any
@@ -38,6 +40,12 @@ pub(super) async fn answer(
             core.sessions.end(session).await?;
             Ok(Value::Null)
         }
+        ControlMethod::CreateCredential { name, scope } => {
+            let made = core.credentials.create(&name, scope, User::Uid(uid)).await?;
+            value(CredentialMade { row: made.0, token: made.1.expose().to_owned() })
+        }
+        ControlMethod::Credentials {} => value(core.credentials.list()),
+        ControlMethod::RevokeCredential { name } => value(revoke(core, uid, &name).await?),
         ControlMethod::Call { tool, args, timeout_ms } => {
             let timeout = timeout_ms.map(Duration::from_millis);
             let outcome = call(core, uid, tool, args, timeout, outlet).await?;
@@ -62,6 +70,16 @@ pub(super) async fn answer(
             Ok(json!({ "stopping": true }))
         }
     }
+}
+
+/// Revokes a credential, and ends its sessions, which nobody can use any more.
+async fn revoke(core: &DaemonServices, uid: u32, name: &str) -> Result<CredentialRow, ToolError> {
+    let row = core.credentials.revoke(name, User::Uid(uid)).await?;
+    let sessions = core.sessions.list().await.into_iter();
+    for session in sessions.filter(|one| one.user == Some(row.user()) && one.ended_at.is_none()) {
+        core.sessions.end(session.session).await?;
+    }
+    Ok(row)
 }
 
 fn waiting(core: &DaemonServices, started_by: &[i32]) -> Vec<String> {
@@ -144,6 +162,7 @@ async fn status(core: &DaemonServices) -> Result<Value, ToolError> {
         state_dir: folders.state.display().to_string(),
         log_file: folders.log_file().display().to_string(),
         mcp_http: core.http.get().map(|address| format!("http://{address}/mcp")),
+        http_api: core.http_api.get().cloned(),
         tools: core.catalogue.entries().count(),
         connections: core.connections.load(Relaxed),
         actors: rows.len(),

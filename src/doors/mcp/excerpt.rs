@@ -16,7 +16,7 @@ const SHOWN_ITEMS: usize = 64;
 const EXCERPT_BYTES: usize = 48 * 1024;
 
 /// The result as text: whole where it is short, or where nobody reads the structured content.
-pub(super) fn text(value: &Value, structured_is_read: bool) -> String {
+pub(in crate::doors) fn text(value: &Value, structured_is_read: bool) -> String {
     if !structured_is_read || fits(value, WHOLE_BYTES).is_some() {
         return value.to_string();
     }

@@ -178,6 +178,28 @@ impl SessionsHandle {
         rows
     }
 
+    /// Attaches to a session that is not over; opens none.
+    ///
+    /// # Errors
+    /// `session_unknown`, `session_ended`, or `actor_unavailable`.
+    pub async fn attach(&self, id: SessionId) -> Result<Attachment, ToolError> {
+        let shared = self.0.get(id).ok_or_else(|| unknown(id))?;
+        if shared.ended().is_some() {
+            return Err(over(id));
+        }
+        self.ask_session(&shared, session::Msg::Attach).await?
+    }
+
+    /// One session, also one that has ended and is kept still.
+    pub fn row(&self, id: SessionId) -> Option<SessionRow> {
+        self.0.get(id).map(|shared| shared.row())
+    }
+
+    /// User of a session, also of one that has ended and is kept still.
+    pub fn owner(&self, id: SessionId) -> Option<User> {
+        self.0.get(id).map(|shared| shared.account.user)
+    }
+
     /// Ends a session: cancels its calls, orphans what it owned. Done when it
     /// is in the journal; a session that is over already is no error.
     ///

@@ -58,12 +58,22 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Starts it and waits until it answers.
     pub(super) fn start(repo: &Repo, home: &Path) -> Result<Self> {
+        Self::start_with(repo, home, &[])
+    }
+
+    /// The same, with more variables.
+    pub(super) fn start_with(
+        repo: &Repo,
+        home: &Path,
+        more: &[(&'static str, &str)],
+    ) -> Result<Self> {
         let mut environment: Vec<_> = image::environment(repo).into();
         environment.retain(|(name, _)| *name != "HIVEKEEP_HOME");
         environment.push(("HIVEKEEP_HOME", home.to_owned()));
         environment.push(("HIVEKEEP_REGISTRY__RATE__ENABLED", "false".into()));
         // No bridge in the namespace of whoever runs the tests.
         environment.push(("HIVEKEEP_NETWORK__MODE", "off".into()));
+        environment.extend(more.iter().map(|(name, value)| (*name, value.into())));
         let log = File::create(home.join("daemon.stderr"))?;
         let child = Command::new(repo.hivekeep())
             .arg("daemon")
@@ -88,6 +98,13 @@ impl Daemon {
     /// Variables that tell a client the server's place.
     pub(super) fn environment(&self) -> &[(&'static str, PathBuf)] {
         &self.environment
+    }
+
+    /// What a command of the daemon's home prints.
+    pub(super) fn output(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.command(arguments).stdout(Stdio::piped()).output()?;
+        ensure!(output.status.success(), "hivekeep {}: {}", arguments.join(" "), output.status);
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

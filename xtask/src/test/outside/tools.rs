@@ -96,6 +96,12 @@ impl Tools {
         cmd!(self.shell, "{python} {script}")
     }
 
+    /// A module of Python's as a program, for so many seconds at most.
+    pub(super) fn python_module(&self, module: &str, secs: &str) -> Cmd<'_> {
+        let python = &self.python;
+        cmd!(self.shell, "timeout --kill-after=10 {secs} {python} -m {module}")
+    }
+
     /// The folder in which npm's packages are found by scripts below it.
     pub(super) fn folder(&self) -> &Path {
         self.node_modules.parent().unwrap_or(&self.node_modules)

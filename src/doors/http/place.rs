@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// Gives the place back when the body was sent or its client has gone: an event stream is an answer
 /// whose head is there at once and whose body may last for days.
-pub(super) fn hold(place: OwnedSemaphorePermit, answer: Response) -> Response {
+pub(in crate::doors) fn hold(place: OwnedSemaphorePermit, answer: Response) -> Response {
     answer.map(|body| Body::new(Placed { body, _place: place }))
 }
 

@@ -1,0 +1,236 @@
+//! Bearer credentials of the HTTP doors (RFC 6750): made, listed and revoked over the control door.
+//!
+//! A credential is shown once, when it is made. What is kept of it is its SHA-256: it has 256 random
+//! bits, so that a slow hash would protect nothing. A given one is compared with all that are kept,
+//! in constant time, and one that was revoked is refused from the next request on.
+
+mod records;
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use getrandom::Error as NoRandom;
+use hivekeep_kernel::{CredentialId, Layer, SecretString, ToolError, User};
+use hivekeep_runtime::log::{self, Decision, Log, LogError};
+use hivekeep_store::{Journal, NewEvent};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use tokio::sync::watch;
+
+use crate::codes;
+use records::{Kept, Keyring, Record};
+
+/// First characters of every credential, by which scanners for leaked secrets know one.
+const PREFIX: &str = "hivekeep_";
+/// Random bytes of a credential.
+const RANDOM_BYTES: usize = 32;
+/// Credentials at once. Each is looked at with each request.
+const MOST: usize = 256;
+/// Characters of a name.
+const NAME_CHARS: usize = 64;
+
+/// What a credential lets its owner do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CredentialScope {
+    /// Everything, in all sessions.
+    Operator,
+    /// Opens sessions, and sees and uses those alone.
+    Session,
+    /// Reads and searches, and changes nothing.
+    ReadOnly,
+}
+
+impl std::fmt::Display for CredentialScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Operator => "operator",
+            Self::Session => "session",
+            Self::ReadOnly => "read-only",
+        })
+    }
+}
+
+/// A credential as it is listed: without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialRow {
+    /// The credential; its sessions belong to the user of this id.
+    pub id: CredentialId,
+    /// The operator's name for it.
+    pub name: String,
+    /// What it lets its owner do.
+    pub scope: CredentialScope,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// Who made it.
+    pub created_by: User,
+}
+
+impl CredentialRow {
+    /// The user that its sessions belong to.
+    pub fn user(&self) -> User {
+        User::Credential(self.id)
+    }
+}
+
+/// All credentials. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Credentials(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    log: Log<Keyring>,
+    /// Counts revocations.
+    revoked: watch::Sender<u64>,
+}
+
+impl Credentials {
+    /// Reads them from the journal.
+    ///
+    /// # Errors
+    /// When their stream cannot be read.
+    pub async fn open(journal: &Journal) -> Result<Self, LogError> {
+        let stream = log::stream::<Keyring>("all").expect("a name of letters");
+        let log = Log::open(journal.clone(), stream).await?;
+        Ok(Self(Arc::new(Inner { log, revoked: watch::Sender::new(0) })))
+    }
+
+    /// Makes one. Answered when it is durable, with the only copy of the secret.
+    ///
+    /// # Errors
+    /// `invalid_input` for a name that is none, `name_taken`, `too_many_credentials`,
+    /// `journal_failed`.
+    pub async fn create(
+        &self,
+        name: &str,
+        scope: CredentialScope,
+        by: User,
+    ) -> Result<(CredentialRow, SecretString), ToolError> {
+        check(name)?;
+        let secret = secret().map_err(|error| ToolError::internal(error.to_string()))?;
+        let (id, at) = (CredentialId::new(), Utc::now());
+        let row =
+            CredentialRow { id, name: name.to_owned(), scope, created_at: at, created_by: by };
+        let digest = digest(secret.expose().as_bytes());
+        let record = Record::Created(Kept { row: row.clone(), sha256: hex(&digest) });
+        let event = event("credential.created", &row, by);
+        let durable = self.0.log.decide(|keyring| {
+            let live = keyring.map(Keyring::rows).unwrap_or_default();
+            if live.iter().any(|one| one.name == name) {
+                return Err(taken(name));
+            }
+            match live.len() < MOST {
+                true => Ok(Decision::record(record).event(event)),
+                false => Err(too_many()),
+            }
+        })?;
+        durable.await?;
+        Ok((row, secret))
+    }
+
+    /// Those that are not revoked, the oldest first.
+    pub fn list(&self) -> Vec<CredentialRow> {
+        self.0.log.view(|keyring| keyring.map(Keyring::rows).unwrap_or_default())
+    }
+
+    /// Revokes one by its name. Answered when it is durable; no request passes with it then.
+    ///
+    /// # Errors
+    /// `credential_not_found`, `journal_failed`.
+    pub async fn revoke(&self, name: &str, by: User) -> Result<CredentialRow, ToolError> {
+        let mut revoked = None;
+        let durable = self.0.log.decide(|keyring| {
+            let live = keyring.map(Keyring::rows).unwrap_or_default();
+            let row = live.into_iter().find(|one| one.name == name).ok_or_else(|| {
+                ToolError::not_found(Layer::Door, codes::CREDENTIAL_NOT_FOUND, "credential", name)
+                    .next("`hivekeep credential list` shows them")
+            })?;
+            let record = Record::Revoked { id: row.id, at: Utc::now() };
+            let event = event("credential.revoked", &row, by);
+            revoked = Some(row);
+            Ok::<_, ToolError>(Decision::record(record).event(event))
+        })?;
+        durable.await?;
+        self.0.revoked.send_modify(|count| *count += 1);
+        revoked.ok_or_else(|| ToolError::internal("a credential was revoked and has no name"))
+    }
+
+    /// The credential that a client shows, if it is one. Takes as long for a near miss as for a wild
+    /// guess.
+    pub fn find(&self, given: &[u8]) -> Option<CredentialRow> {
+        let given = digest(given);
+        self.0.log.view(|keyring| {
+            let all = keyring?.all();
+            let (mut at, mut found) = (0_u32, Choice::from(0));
+            for (index, (known, _)) in (0..).zip(all) {
+                let same = known[..].ct_eq(&given[..]);
+                at.conditional_assign(&index, same);
+                found |= same;
+            }
+            let known = all.get(usize::try_from(at).ok()?);
+            known.filter(|_| found.into()).map(|(_, kept)| kept.row.clone())
+        })
+    }
+
+    /// True while the credential is not revoked.
+    pub fn is_live(&self, id: CredentialId) -> bool {
+        let has = |keyring: &Keyring| keyring.all().iter().any(|(_, kept)| kept.row.id == id);
+        self.0.log.view(|keyring| keyring.is_some_and(has))
+    }
+
+    /// Waits until a user's credential is revoked; for ever for a user without one.
+    pub async fn revocation(&self, user: User) {
+        let User::Credential(id) = user else { return std::future::pending().await };
+        let mut revoked = self.0.revoked.subscribe();
+        // The sender is this handle's own.
+        while self.is_live(id) && revoked.changed().await.is_ok() {}
+    }
+}
+
+fn secret() -> Result<SecretString, NoRandom> {
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random)?;
+    Ok(SecretString::new(format!("{PREFIX}{}", hex(&random))))
+}
+
+fn digest(secret: &[u8]) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn check(name: &str) -> Result<(), ToolError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    match !name.is_empty() && name.len() <= NAME_CHARS && name.chars().all(good) {
+        true => Ok(()),
+        false => {
+            let shown: String = name.chars().take(NAME_CHARS).collect();
+            let what = format!("`{shown}` is not a valid name of a credential");
+            Err(ToolError::new(Layer::Door, codes::INVALID_INPUT, what)
+                .next(format!("use 1 to {NAME_CHARS} of a-z, A-Z, 0-9, `-`, `_`, `.` and `@`")))
+        }
+    }
+}
+
+fn taken(name: &str) -> ToolError {
+    let what = format!("there is a credential `{name}`");
+    ToolError::new(Layer::Door, codes::NAME_TAKEN, what).next("revoke it, or choose another name")
+}
+
+fn too_many() -> ToolError {
+    let what = format!("there are {MOST} credentials, and no more are kept");
+    ToolError::new(Layer::Door, codes::TOO_MANY_CREDENTIALS, what)
+        .next("revoke some; `hivekeep credential list` shows them")
+}
+
+fn event(kind: &str, row: &CredentialRow, by: User) -> NewEvent {
+    let data = json!({ "name": row.name, "scope": row.scope, "by": by });
+    NewEvent { kind: kind.to_owned(), subject: row.id.to_string(), data }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! `GET /api/actors`: the supervision tree as it is.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{error::ApiError, extract::Reader, state::Api};
+use crate::credentials::CredentialScope;
+
+/// The actors, each below the one that supervises it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ActorList)]
+pub(super) struct ActorsBody {
+    /// A row of each actor: `path`, `kind`, `state`, `restarts`, `last_error` and more, as
+    /// `hivekeep ps --json` has them.
+    #[schema(value_type = Vec<Object>)]
+    actors: Vec<Value>,
+}
+
+/// List the actors.
+#[utoipa::path(
+    get, path = "/api/actors", tag = "hivekeep", operation_id = "listActors",
+    responses((status = 200, description = "Actors, by their paths.", body = ActorsBody)),
+)]
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    Reader(caller): Reader,
+) -> Result<Json<ActorsBody>, ApiError> {
+    if caller.scope == CredentialScope::Session {
+        // The tree names what is not the caller's.
+        return Err(ApiError::Scope("this needs a credential of scope operator or read-only"));
+    }
+    let rows = api.core.census.rows().into_iter().map(|row| serde_json::json!(row));
+    Ok(Json(ActorsBody { actors: rows.collect() }))
+}

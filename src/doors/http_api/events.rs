@@ -1,0 +1,109 @@
+//! Events as they happen: server-sent events with `Last-Event-ID`, and WebSocket.
+
+mod feed;
+mod socket;
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::sse::{Event, KeepAlive, Sse},
+};
+use futures::{Stream, stream};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{
+    error::ApiError,
+    extract::{QueryOf, Reader},
+    published::{PlainErrorBody, ToolErrorBody, ToolReason},
+    state::Api,
+};
+use feed::{EventFeed, FeedItem};
+pub(super) use socket::{__path_socket, socket};
+
+/// Interval of a comment that keeps an idle stream open.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Characters of a filter.
+const FILTER_CHARS: usize = 200;
+
+/// Events that are wanted.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventsQuery {
+    /// Only events of this kind; with a final `*` all kinds that begin so, as `call.*`.
+    #[param(max_length = 200)]
+    kind: Option<String>,
+    /// Only events about this, as a session or a workspace.
+    #[param(max_length = 200)]
+    subject: Option<String>,
+    /// Number of the first event wanted, also one of the past; from now on without it.
+    from: Option<u64>,
+}
+
+impl EventsQuery {
+    fn check(self) -> Result<Self, ApiError> {
+        let long = |text: &Option<String>| {
+            text.as_ref().is_some_and(|text| text.chars().count() > FILTER_CHARS)
+        };
+        match long(&self.kind) || long(&self.subject) {
+            true => {
+                let why = format!("a filter has more than {FILTER_CHARS} characters");
+                Err(ApiError::invalid(ToolReason::SchemaInvalid, why))
+            }
+            false => Ok(self),
+        }
+    }
+}
+
+/// Number of the last event that a client has, which goes before the query.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    number.map(Some).ok_or_else(|| {
+        ApiError::invalid(ToolReason::SchemaInvalid, "`Last-Event-ID` should be an event's number")
+    })
+}
+
+/// Follow events as server-sent events.
+///
+/// The id of each is its number, and `Last-Event-ID` goes on behind it. A client that reads too slowly is
+/// told in an event `missed` which it has lost. A credential of scope session sees the events of its own
+/// sessions.
+#[utoipa::path(
+    get, path = "/api/events", tag = "hivekeep", operation_id = "streamEvents",
+    params(
+        EventsQuery,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Number of the last event that is known."),
+    ),
+    responses(
+        (
+            status = 200, description = "Events, for as long as the client stays.", body = String,
+            content_type = "text/event-stream",
+        ),
+        (status = 400, description = "The request is not valid.", body = ToolErrorBody),
+    ),
+)]
+pub(super) async fn stream_events(
+    State(api): State<Arc<Api>>,
+    Reader(caller): Reader,
+    QueryOf(mut wanted): QueryOf<EventsQuery>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    if let Some(last) = last_event_id(&headers)? {
+        wanted.from = Some(last.saturating_add(1));
+    }
+    let feed = EventFeed::new(&api, caller, wanted.check()?)?;
+    let events = stream::unfold(feed, |mut feed| async move {
+        let item = feed.next().await?;
+        Some((Ok(sent(&item)), feed))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+fn sent(item: &FeedItem) -> Event {
+    let event = Event::default().id(item.seq().to_string());
+    // JSON has no line breaks, and a kind is one word.
+    event.event(item.kind()).data(item.json())
+}

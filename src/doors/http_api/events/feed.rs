@@ -1,0 +1,142 @@
+//! Feed of events to one subscriber: filtered, bounded, and within the subscriber's reach.
+
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt};
+use hivekeep_kernel::{SessionId, User};
+use hivekeep_registry::SessionsHandle;
+use hivekeep_store::{JournalEvent, Seq, Subscription, SubscriptionItem};
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    super::{error::ApiError, state::Api},
+    EventsQuery,
+};
+use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
+
+/// Events that a subscriber may fall behind.
+const BEHIND: usize = 256;
+
+/// What a subscriber is told.
+#[derive(Debug)]
+pub(super) enum FeedItem {
+    /// An event.
+    Event(Arc<JournalEvent>),
+    /// Events that it has lost: it was too slow, or they are not kept any more.
+    Missed(Seq, Seq),
+}
+
+impl FeedItem {
+    /// Number of the event, or of the last that was lost.
+    pub(super) fn seq(&self) -> Seq {
+        match self {
+            Self::Event(event) => event.seq,
+            Self::Missed(_, last) => *last,
+        }
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        match self {
+            Self::Event(event) => &event.kind,
+            Self::Missed(..) => "missed",
+        }
+    }
+
+    pub(super) fn json(&self) -> String {
+        match self {
+            Self::Event(event) => json!(**event).to_string(),
+            Self::Missed(first, last) => {
+                let count = last.get() - first.get() + 1;
+                json!({ "missed": { "first": first, "last": last, "count": count } }).to_string()
+            }
+        }
+    }
+}
+
+/// The feed. Holds a place among the streams of the door.
+pub(super) struct EventFeed {
+    subscription: Subscription,
+    filter: EventsQuery,
+    /// The user whose events alone are told.
+    only: Option<User>,
+    sessions: SessionsHandle,
+    /// Done when the door closes or the credential is revoked.
+    over: BoxFuture<'static, ()>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl EventFeed {
+    /// Subscribes.
+    ///
+    /// # Errors
+    /// When there are as many streams as there may be.
+    pub(super) fn new(
+        api: &Api,
+        caller: HttpCaller,
+        filter: EventsQuery,
+    ) -> Result<Self, ApiError> {
+        let place = api.streams.clone().try_acquire_owned().map_err(|_| {
+            ApiError::unavailable("too many streams at once; `http_api.max_streams` bounds them")
+        })?;
+        let from = filter.from.map(Seq::new);
+        let subscription = api.core.journal.events().subscribe(from, BEHIND);
+        let only = (caller.scope == CredentialScope::Session).then_some(caller.user);
+        let (credentials, end) = (api.core.credentials.clone(), api.end.clone());
+        let over = async move {
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = credentials.revocation(caller.user) => {}
+            }
+        };
+        let sessions = api.core.sessions.clone();
+        Ok(Self { subscription, filter, only, sessions, over: over.boxed(), _place: place })
+    }
+
+    /// The next event that the subscriber wants and may see; `None` at the end.
+    pub(super) async fn next(&mut self) -> Option<FeedItem> {
+        loop {
+            let item = tokio::select! {
+                biased;
+                () = &mut self.over => return None,
+                item = self.subscription.next() => item,
+            };
+            match item {
+                Ok(SubscriptionItem::Missed { first, last }) => {
+                    return Some(FeedItem::Missed(first, last));
+                }
+                Ok(SubscriptionItem::Event(event)) if self.wants(&event) => {
+                    return Some(FeedItem::Event(event));
+                }
+                Ok(SubscriptionItem::Event(_)) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a stream of events ended");
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn wants(&self, event: &JournalEvent) -> bool {
+        let kind = self.filter.kind.as_deref().is_none_or(|wanted| {
+            wanted.strip_suffix('*').map_or(event.kind == wanted, |it| event.kind.starts_with(it))
+        });
+        let subject = self.filter.subject.as_deref().is_none_or(|it| event.subject == it);
+        kind && subject && self.only.is_none_or(|user| self.is_of(event, user))
+    }
+
+    /// True for an event about one of the user's sessions, or of one.
+    fn is_of(&self, event: &JournalEvent, user: User) -> bool {
+        let named = [Some(event.subject.as_str()), event.data["session"].as_str()];
+        let mut sessions =
+            named.into_iter().flatten().filter_map(|it| it.parse::<SessionId>().ok());
+        match event.data.get("session").map(Value::is_string) {
+            // Whose session it is goes before what it is about.
+            Some(true) => event.data["session"]
+                .as_str()
+                .and_then(|id| id.parse().ok())
+                .is_some_and(|id| self.sessions.owner(id) == Some(user)),
+            _ => sessions.any(|id| self.sessions.owner(id) == Some(user)),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Conversion of a call's outcome into an answer, with the events of the call.
+
+use axum::Json;
+use chrono::Utc;
+use hivekeep_kernel::{Effect, Layer, SessionId, ToolError};
+use hivekeep_policy::input_digest;
+use hivekeep_registry::CallOutcome;
+use serde_json::{Map, Value, json};
+
+use super::{InvokeBody, run::ToolRun};
+use crate::doors::{
+    announce,
+    http_api::{
+        descriptor::{OWNER, read_only, risk, tool_id},
+        digest,
+        error::ApiError,
+        published::{
+            PolicyResult, ResultContent, SourceKind, ToolErrorCode, ToolEventKind,
+            ToolEventPayload, ToolInvokeResponse, ToolResultPayload,
+        },
+    },
+    mcp::excerpt,
+};
+
+/// What all events of a call say.
+pub(super) struct CallNote {
+    common: ToolEventPayload,
+    duration_ms: u64,
+}
+
+impl CallNote {
+    pub(super) fn new(run: &ToolRun, session: SessionId, outcome: &CallOutcome) -> Self {
+        let (spec, body) = (&run.tool.spec, &run.body);
+        let (shown, redacted) = digest::without(&run.input, &body.sensitive_input_fields);
+        let named = body.correlation_id.clone().filter(|id| !id.is_empty());
+        let common = ToolEventPayload {
+            kind: ToolEventKind::CallStarted,
+            tool_id: tool_id(spec),
+            display_title: spec.title,
+            read_only: read_only(spec),
+            destructive: spec.effect == Effect::Destroy,
+            open_world: spec.open_world,
+            risk: risk(spec),
+            source_kind: SourceKind::Builtin,
+            source_owner: OWNER,
+            workspace_id: run.scope.workspace.clone(),
+            session_id: session.to_string(),
+            agent_name: run.scope.agent(),
+            approval_mode: None,
+            decision: PolicyResult::Allowed,
+            reason_codes: Vec::new(),
+            duration_ms: None,
+            result_bytes: None,
+            correlation_id: named.unwrap_or_else(|| outcome.call.to_string()),
+            error_code: None,
+            input_digest: input_digest(&shown),
+            redacted_input_fields: redacted,
+            result_digest: None,
+            truncated: false,
+        };
+        let duration_ms = u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX);
+        // A call that took less than a millisecond took some time all the same.
+        Self { common, duration_ms: duration_ms.max(1) }
+    }
+
+    fn ended(&self, kind: ToolEventKind) -> ToolEventPayload {
+        let duration_ms = Some(self.duration_ms);
+        ToolEventPayload { kind, duration_ms, ..self.common.clone() }
+    }
+}
+
+/// The answer to a call that succeeded.
+pub(super) fn success(
+    note: CallNote,
+    outcome: CallOutcome,
+    body: &InvokeBody,
+) -> Json<ToolInvokeResponse> {
+    let structured = outcome.result.unwrap_or_default();
+    let (bytes, result_digest) = digest::of_result(&structured);
+    let text = |text| ResultContent { kind: "text", text };
+    let mut content = vec![text(excerpt::text(&structured, true))];
+    content.extend(outcome.notices.into_iter().map(text));
+    let mut metadata = Map::new();
+    for (key, value) in [("tool_call_id", &body.tool_call_id), ("turn_id", &body.turn_id)] {
+        if let Some(value) = value {
+            metadata.insert(key.to_owned(), json!(value));
+        }
+    }
+    if let Some(waits) = &outcome.waiting {
+        let now = Utc::now();
+        content.push(text(announce::line(waits, now)));
+        metadata.insert(announce::FIELD.to_owned(), announce::field(waits, now));
+    }
+    let completed = ToolEventPayload {
+        result_bytes: Some(bytes),
+        result_digest: Some(result_digest),
+        ..note.ended(ToolEventKind::CallCompleted)
+    };
+    let duration_ms = note.duration_ms;
+    Json(ToolInvokeResponse {
+        tool_id: note.common.tool_id.clone(),
+        status: "completed",
+        result: ToolResultPayload {
+            content,
+            structured,
+            artifacts: Vec::new(),
+            metadata,
+            redactions: Vec::new(),
+            truncated: false,
+            bytes,
+            duration_ms,
+        },
+        truncated: false,
+        duration_ms,
+        events: vec![note.common, completed],
+    })
+}
+
+/// The answer to a call that was refused or failed. Its events are in the details.
+pub(super) fn failure(note: CallNote, error: ToolError, id: &str) -> ApiError {
+    // What was refused before it was let in did not begin.
+    let denied = matches!(error.layer, Layer::Policy | Layer::Approval);
+    let began = !matches!(error.layer, Layer::Policy | Layer::Resolve | Layer::Session);
+    let mut answer = ApiError::of_call(error, id);
+    let ApiError::Tool(_, payload) = &mut answer else { return answer };
+    let kind = if denied { ToolEventKind::CallDenied } else { ToolEventKind::CallFailed };
+    let decision = match payload.code {
+        ToolErrorCode::ToolApprovalRequired => PolicyResult::ApprovalRequired,
+        ToolErrorCode::ToolUnavailable => PolicyResult::Unavailable,
+        _ if denied => PolicyResult::Denied,
+        _ => PolicyResult::Allowed,
+    };
+    let ended = ToolEventPayload {
+        decision,
+        reason_codes: payload.reason_codes.clone(),
+        error_code: Some(payload.code),
+        ..note.ended(kind)
+    };
+    let mut events = Vec::new();
+    if began {
+        events.push(note.common);
+    }
+    events.push(ended);
+    let events: Vec<Value> = events.iter().map(|event| json!(event)).collect();
+    payload.details.insert("events".to_owned(), events.into());
+    answer
+}

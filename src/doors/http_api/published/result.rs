@@ -1,0 +1,80 @@
+//! Result of a call.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{ToolEventPayload, ToolReason};
+
+/// A part of a result for people and models.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ToolContent)]
+pub struct ResultContent {
+    /// `text`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub text: String,
+}
+
+/// Something that a result left behind.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ToolArtifact)]
+pub struct ResultArtifact {
+    pub uri: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// A place of a result that is not shown.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ToolRedaction)]
+pub struct ResultRedaction {
+    /// JSONPath of the place.
+    pub path: String,
+    pub reason: ToolReason,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// Result of a call.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ToolResult)]
+pub struct ToolResultPayload {
+    /// The result as text, in an excerpt where it is long, and notes beside it.
+    pub content: Vec<ResultContent>,
+    /// The whole result, by the tool's output schema.
+    pub structured: Value,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub artifacts: Vec<ResultArtifact>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[schema(required = false, value_type = Object)]
+    pub metadata: Map<String, Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub redactions: Vec<ResultRedaction>,
+    pub truncated: bool,
+    /// Bytes of `structured` as JSON.
+    pub bytes: usize,
+    /// Milliseconds from the door and back.
+    pub duration_ms: u64,
+}
+
+/// A call that succeeded.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = InvokeResponse)]
+pub struct ToolInvokeResponse {
+    pub tool_id: String,
+    /// `completed`.
+    pub status: &'static str,
+    pub result: ToolResultPayload,
+    pub truncated: bool,
+    /// Milliseconds from the door and back.
+    pub duration_ms: u64,
+    /// Events of this very call, in their order.
+    pub events: Vec<ToolEventPayload>,
+}

@@ -1,0 +1,106 @@
+//! Scope of a request: whose, in which session, workspace and agent.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{SessionId, User};
+use hivekeep_policy::SessionProfile;
+use hivekeep_registry::{SessionRow, ToolView};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{error::ApiError, published::ToolReason, state::Api};
+use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
+
+/// The scope as a query has it.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ScopeQuery {
+    /// Workspace that the call would be about.
+    pub(super) workspace_id: Option<String>,
+    /// The same by another name; `workspace_id` goes before it.
+    pub(super) workspace: Option<String>,
+    /// Session that the call would be made in.
+    pub(super) session_id: Option<String>,
+    /// Agent that the call would be made for.
+    pub(super) agent_name: Option<String>,
+}
+
+impl ScopeQuery {
+    /// A body's scope, which goes before the query's where it says something.
+    pub(super) fn or(self, query: Self) -> Self {
+        Self {
+            workspace_id: self.workspace_id.or(self.workspace).or(query.workspace_id),
+            workspace: query.workspace,
+            session_id: self.session_id.or(query.session_id),
+            agent_name: self.agent_name.or(query.agent_name),
+        }
+    }
+
+    pub(super) fn workspace(&self) -> Option<String> {
+        self.workspace_id.clone().or_else(|| self.workspace.clone())
+    }
+}
+
+/// A scope whose session is there and within the caller's reach.
+#[derive(Debug, Clone)]
+pub(super) struct CallScope {
+    pub(super) session: Option<SessionId>,
+    /// Whose the calls are: the session's user, or the caller.
+    pub(super) user: User,
+    pub(super) workspace: Option<String>,
+    /// What the session is bound to; without one, the agent that is asked for.
+    pub(super) profile: SessionProfile,
+    /// What may be called.
+    pub(super) view: Arc<ToolView>,
+}
+
+impl CallScope {
+    pub(super) fn agent(&self) -> Option<String> {
+        self.profile.agent.clone()
+    }
+}
+
+impl Api {
+    /// A session within the caller's reach; another's is as one that is not there.
+    pub(super) fn session(&self, caller: &HttpCaller, id: &str) -> Result<SessionRow, ApiError> {
+        let nobody = || ApiError::not_there("session", id);
+        let row = id.parse().ok().and_then(|id| self.core.sessions.row(id)).ok_or_else(nobody)?;
+        let own = row.user == Some(caller.user);
+        match own || caller.scope != CredentialScope::Session {
+            true => Ok(row),
+            false => Err(nobody()),
+        }
+    }
+
+    /// Binds a scope.
+    pub(super) fn scope(
+        &self,
+        caller: &HttpCaller,
+        asked: &ScopeQuery,
+    ) -> Result<CallScope, ApiError> {
+        let named = asked.session_id.as_deref().filter(|id| !id.trim().is_empty());
+        let row = named.map(|id| self.session(caller, id)).transpose()?;
+        let own = row.as_ref().is_none_or(|row| row.user == Some(caller.user));
+        let view = match caller.is_operator() && own {
+            true => ToolView::operator(),
+            // In another's session nobody reaches further than that one does.
+            false => self.core.usual_view(),
+        };
+        let agent = asked.agent_name.clone().filter(|name| !name.trim().is_empty());
+        let profile = match &row {
+            None => SessionProfile { agent, ..SessionProfile::default() },
+            Some(row) if agent.is_none() || agent == row.profile.agent => row.profile.clone(),
+            Some(_) => {
+                let why = "`agent_name` is not the agent that the session works for; leave it out";
+                return Err(ApiError::invalid(ToolReason::SchemaInvalid, why));
+            }
+        };
+        Ok(CallScope {
+            session: row.as_ref().map(|row| row.session),
+            user: row.and_then(|row| row.user).unwrap_or(caller.user),
+            workspace: asked.workspace(),
+            profile,
+            view: Arc::new(view),
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! State of the door that its handlers stand on.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::ports::ToolSearch;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{held::HeldSessions, idempotency::IdempotencyKeys};
+use crate::doors::{
+    DaemonServices,
+    http::{body::BodyGate, hosts::AllowedHosts, lasting::LastingSessions},
+};
+
+/// What the handlers stand on.
+pub(super) struct Api {
+    pub(super) core: Arc<DaemonServices>,
+    pub(super) hosts: AllowedHosts,
+    pub(super) bodies: BodyGate,
+    /// Requests at a time, streams of events not counted.
+    pub(super) requests: Arc<Semaphore>,
+    /// Streams of events at a time.
+    pub(super) streams: Arc<Semaphore>,
+    /// Sessions of callers that name none.
+    pub(super) lasting: LastingSessions,
+    /// Sessions that callers have named.
+    pub(super) held: HeldSessions,
+    pub(super) keys: IdempotencyKeys,
+    pub(super) search: Option<Arc<dyn ToolSearch>>,
+    /// Ends the streams when the door closes.
+    pub(super) end: CancellationToken,
+}
