@@ -1,5 +1,6 @@
 //! Command line: one file per subcommand.
 
+mod artifact;
 mod audit;
 mod backup;
 mod call;
@@ -69,6 +70,7 @@ enum Command {
     Restore(restore::Args),
     Logs(logs::Args),
     Events(events::Args),
+    Artifact(artifact::Args),
     Audit(audit::Args),
     Team(team::Args),
     Config(config::Args),
@@ -99,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&context, args),
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
+        Command::Artifact(args) => artifact::run(&context, args),
         Command::Audit(args) => audit::run(&context, args),
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),

@@ -80,6 +80,7 @@ impl Stage {
             events: journal.events(),
             policies: Vec::new(),
             waiting: None,
+            results: None,
         })?;
         let everything =
             Arc::new(ToolListing::of(&catalogue, &ToolView::default(), &Default::default()));

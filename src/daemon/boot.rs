@@ -380,6 +380,7 @@ impl Tree {
             audit,
             policies: Vec::new(),
             waiting: self.ports.find(),
+            results: self.ports.find(),
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));

@@ -100,6 +100,7 @@ fn the_list_goes_on_beyond_what_the_tool_lists_at_once() {
 #[test]
 fn whoever_is_not_shown_the_vault_is_offered_no_notes() {
     let off = Home::new().with("HIVEKEEP_VAULT__ENABLED", "false");
+    let off = off.with("HIVEKEEP_ARTIFACT__ENABLED", "false");
     let mut switched_off = Wire::start(&off, &[]);
     let home = Home::new();
     let mut not_shown = Wire::start(&home, &["--toolset", "execution"]);

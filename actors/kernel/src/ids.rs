@@ -137,6 +137,10 @@ id!(
     /// A repository: a remote bound to a volume of a user.
     RepositoryId, "repository", "repo"
 );
+id!(
+    /// An artifact: a result that is kept for its user.
+    ArtifactId, "artifact", "art"
+);
 
 #[cfg(test)]
 mod tests {

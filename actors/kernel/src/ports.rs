@@ -8,6 +8,7 @@ mod manifest;
 mod network;
 mod places;
 mod reservation;
+mod results;
 mod scripts;
 mod tasks;
 mod tools;
@@ -34,6 +35,7 @@ pub use network::{
 };
 pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use reservation::Reservation;
+pub use results::{KeptResult, LargeResult, ResultKeeper};
 pub use scripts::{ScriptLibrary, ScriptProgram};
 pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,

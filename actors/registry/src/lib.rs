@@ -35,8 +35,8 @@ pub use catalogue::{
     mcp_listing, mcp_tool,
 };
 pub use dispatch::{
-    CallOutcome, CallRequest, DispatchParts, Dispatcher, Policy, Question, Redactor, Ruling,
-    Verdict,
+    CallOutcome, CallRequest, DispatchParts, Dispatcher, Policy, Question, RedactedPath,
+    RedactionReason, Redactor, Ruling, Verdict,
 };
 pub use options::{
     AdmissionOptions, HostOptions, Options, QuotaOptions, RateOptions, RedactionOptions,

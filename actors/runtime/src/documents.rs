@@ -80,6 +80,11 @@ pub trait Documents: Send + Sync {
     /// no documents.
     fn tool(&self) -> &'static str;
 
+    /// Name of the tool that lists them, where another one reads them.
+    fn list_tool(&self) -> &'static str {
+        self.tool()
+    }
+
     /// True if the configuration enables them.
     fn enabled(&self) -> bool;
 
@@ -102,11 +107,12 @@ pub trait Documents: Send + Sync {
     /// Fails for a URI that cannot be one of a document, existing or not.
     fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError>;
 
-    /// Decodes the tool's answer to [`Self::read_args`]: the document's text.
+    /// Decodes the tool's answer to [`Self::read_args`] of this URI: the document's text.
     ///
     /// # Errors
-    /// `internal`, for an answer of another shape.
-    fn text(&self, answer: Value) -> Result<String, ToolError>;
+    /// `internal`, for an answer of another shape; the family's own for a document that is not read
+    /// whole.
+    fn text(&self, uri: &str, answer: Value) -> Result<String, ToolError>;
 
     /// Classifies an error of [`Self::read_args`] or of its call.
     fn refusal(&self, error: &ToolError) -> Refusal;

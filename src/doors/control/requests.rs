@@ -12,7 +12,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{ControlMethod, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup, events};
+use super::{
+    ControlMethod, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, artifacts, backup, events,
+};
 use crate::codes;
 use crate::doors::{DaemonServices, announce};
 
@@ -51,6 +53,9 @@ pub(super) async fn answer(
         }
         ControlMethod::Waiting { started_by } => value(waiting(core, &started_by)),
         ControlMethod::Backup { disks } => backup::make(core, disks, outlet).await,
+        ControlMethod::Artifacts {} => artifacts::list(core),
+        ControlMethod::Artifact { artifact } => artifacts::send(core, artifact, outlet).await,
+        ControlMethod::RemoveArtifact { artifact } => artifacts::remove(core, artifact).await,
         ControlMethod::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.
         ControlMethod::Stop { workspaces } => {
@@ -69,7 +74,7 @@ fn waiting(core: &DaemonServices, started_by: &[i32]) -> Vec<String> {
         .collect()
 }
 
-fn value(data: impl Serialize) -> Result<Value, ToolError> {
+pub(super) fn value(data: impl Serialize) -> Result<Value, ToolError> {
     serde_json::to_value(data).map_err(|error| ToolError::internal(error.to_string()))
 }
 

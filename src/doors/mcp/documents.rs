@@ -80,25 +80,33 @@ impl McpHandler {
         core.documents.iter().filter(shown).cloned().collect()
     }
 
-    /// A page of all documents, family by family.
+    /// A page of all documents, family by family; it goes on with the next one while there is room.
     pub(super) async fn list_documents(
         &self,
         at: Option<String>,
         context: &RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let offered = self.offered();
-        let (family, after) = place(at.as_deref())?;
-        let Some(documents) = offered.get(family) else {
-            return Ok(ListResourcesResult::default());
-        };
-        let args = documents.list_args(after, PAGE);
-        let listed = self.call_for(documents, args, context).await?;
-        let Page { documents: page, next } =
-            listed.and_then(|answer| documents.listed(answer)).map_err(answer::protocol)?;
-        let mut result =
-            ListResourcesResult::with_all_items(page.into_iter().map(resource).collect());
-        let another = (family + 1 < offered.len()).then(|| cursor(family + 1, ""));
-        result.next_cursor = next.map(|after| cursor(family, &after)).or(another);
+        let (from, after) = place(at.as_deref())?;
+        let (mut after, mut listed) = (after.map(str::to_owned), Vec::new());
+        let mut next_cursor = None;
+        for (family, documents) in offered.iter().enumerate().skip(from) {
+            if listed.len() >= PAGE {
+                next_cursor = Some(cursor(family, ""));
+                break;
+            }
+            let args = documents.list_args(after.take().as_deref(), PAGE - listed.len());
+            let answer = self.call_for(documents.list_tool(), args, context).await?;
+            let Page { documents: page, next } =
+                answer.and_then(|answer| documents.listed(answer)).map_err(answer::protocol)?;
+            listed.extend(page.into_iter().map(resource));
+            if let Some(after) = next {
+                next_cursor = Some(cursor(family, &after));
+                break;
+            }
+        }
+        let mut result = ListResourcesResult::with_all_items(listed);
+        result.next_cursor = next_cursor;
         Ok(result)
     }
 
@@ -112,8 +120,8 @@ impl McpHandler {
         let documents = owner(&offered, &uri)?;
         let refused = |error| refused(documents, &uri, error);
         let args = documents.read_args(&uri).map_err(refused)?;
-        let answer = self.call_for(documents, args, context).await?;
-        let text = answer.and_then(|answer| documents.text(answer)).map_err(refused)?;
+        let answer = self.call_for(documents.tool(), args, context).await?;
+        let text = answer.and_then(|answer| documents.text(&uri, answer)).map_err(refused)?;
         let mime_type = documents.template().mime_type;
         let contents = ResourceContents::text(text, uri.clone()).with_mime_type(mime_type);
         Ok(ReadResourceResult::new(vec![contents]))
@@ -121,7 +129,7 @@ impl McpHandler {
 
     async fn call_for(
         &self,
-        documents: &Arc<dyn Documents>,
+        tool: &str,
         args: Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Result<Value, ToolError>, ErrorData> {
@@ -129,7 +137,7 @@ impl McpHandler {
         let call = self.0.core.dispatcher.call(CallRequest {
             session,
             door: self.0.door,
-            tool: documents.tool().to_owned(),
+            tool: tool.to_owned(),
             args,
             progress: Progress::default(),
             cancel: context.ct.clone(),

@@ -1,5 +1,6 @@
 mod admission;
 mod fate;
 mod internal;
+mod large;
 mod order;
 mod refusals;

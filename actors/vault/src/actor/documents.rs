@@ -98,7 +98,7 @@ impl Documents for VaultHandle {
         Ok(arguments(json!({ "action": "read", "path": self.note(uri)? })))
     }
 
-    fn text(&self, answer: Value) -> Result<String, ToolError> {
+    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
         decode::<Note>(answer).map(|note| note.content)
     }
 
