@@ -16,9 +16,15 @@ use hivekeep_registry::{
     SessionsSeed, ToolView, registry, sessions,
 };
 use hivekeep_store::Journal;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{broadcast, watch},
+    time::Instant,
+};
 
-use crate::fixtures::{Fixtures, tools};
+use crate::{
+    fixtures::{Fixtures, tools},
+    resources::{PROMPTS, TestResources},
+};
 
 /// What the door stands on.
 pub struct Stage {
@@ -92,7 +98,9 @@ impl Stage {
             dispatcher,
             sessions,
             ports: Default::default(),
-            documents: Vec::new(),
+            documents: vec![Arc::new(TestResources(broadcast::channel(8).0))],
+            names: Vec::new(),
+            prompts: PROMPTS,
             census,
             journal,
             since: Instant::now(),

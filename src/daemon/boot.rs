@@ -32,7 +32,10 @@ use crate::{
     backup,
     config::{Config, LoadedConfig},
     doors::{
-        DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing, mcp_http, usual_view,
+        DaemonServices, StopOrder,
+        incoming::MessageRoom,
+        mcp::{PROMPTS, ToolListing},
+        mcp_http, usual_view,
     },
     families,
 };
@@ -394,7 +397,9 @@ impl Tree {
             dispatcher,
             sessions: self.sessions.clone(),
             ports: self.ports.clone(),
-            documents: self.families.iter().filter_map(|family| family.documents.clone()).collect(),
+            documents: self.families.iter().flat_map(|family| family.documents.clone()).collect(),
+            names: self.families.iter().flat_map(|family| family.names.clone()).collect(),
+            prompts: PROMPTS,
             census: self.census.clone(),
             journal,
             since: Instant::now(),

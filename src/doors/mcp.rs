@@ -4,10 +4,12 @@
 
 mod answer;
 mod boxed;
+mod completions;
 mod documents;
 mod excerpt;
 mod listing;
 mod progress;
+mod prompts;
 mod receipts;
 mod small;
 #[cfg(test)]
@@ -20,15 +22,17 @@ use std::{
     sync::{Arc, LazyLock, OnceLock},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
 use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, Implementation, InitializeRequestParams,
-        InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-        PaginatedRequestParams, ReadResourceRequestMethod, ReadResourceRequestParams,
+        CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
+        GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse, Implementation,
+        InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        PromptsCapability, ReadResourceRequestMethod, ReadResourceRequestParams,
         ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestMethod,
         SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestMethod,
         UnsubscribeRequestParams,
@@ -43,6 +47,7 @@ use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
 pub use listing::ToolListing;
+pub use prompts::{PROMPTS, PromptParameter, PromptTemplate};
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
@@ -107,6 +112,8 @@ struct Inside {
     hearing: OnceLock<watch::DocumentSubscriber>,
     /// Ends the telling of changes of the list.
     telling: OnceLock<DropGuard>,
+    /// Names that were looked up last to complete what is typed.
+    looked: ArcSwapOption<completions::LastLook>,
 }
 
 /// Name of the lasting session of the HTTP door's bearer credential.
@@ -142,8 +149,19 @@ impl McpHandler {
         let now = loaded.as_ref().map(|loaded| loaded.borrow().clone()).unwrap_or_default();
         let listing = ArcSwap::new(core.listing(&view, &now));
         let (receipts, hearing, telling) = (Receipts::default(), OnceLock::new(), OnceLock::new());
-        let inside =
-            Inside { core, view, listing, loaded, door, origin, receipts, hearing, telling };
+        let looked = ArcSwapOption::empty();
+        let inside = Inside {
+            core,
+            view,
+            listing,
+            loaded,
+            door,
+            origin,
+            receipts,
+            hearing,
+            telling,
+            looked,
+        };
         Self(Arc::new(inside))
     }
 
@@ -261,7 +279,11 @@ impl ServerHandler for McpHandler {
             // newer one under a living attachment, which only the pump of `hivekeep mcp` survives.
             tools.list_changed = Some(true);
         }
-        capabilities.resources = (!self.offered().is_empty()).then(documents::capability);
+        let (offered, watchable) = (!self.offered().is_empty(), !self.watchable().is_empty());
+        capabilities.resources = offered.then(|| documents::capability(watchable));
+        capabilities.prompts = (!self.prompts().is_empty()).then(PromptsCapability::default);
+        let has_names = capabilities.prompts.is_some() || offered;
+        capabilities.completions = has_names.then(JsonObject::new);
         let about = Implementation::new("hivekeep", env!("CARGO_PKG_VERSION"))
             .with_title("hivekeep")
             .with_description(env!("CARGO_PKG_DESCRIPTION"));
@@ -339,6 +361,36 @@ impl ServerHandler for McpHandler {
         })
     }
 
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let prompts = self.prompts().into_iter().map(PromptTemplate::listed).collect();
+        Ok(ListPromptsResult::with_all_items(prompts))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        if self.prompts().is_empty() {
+            return Err(ErrorData::method_not_found::<GetPromptRequestMethod>());
+        }
+        let arguments = request.arguments.unwrap_or_default();
+        let filled = self.prompt(&request.name)?.filled(&arguments)?;
+        Ok(GetPromptResponse::Complete(filled))
+    }
+
+    fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> impl Future<Output = Result<CompleteResult, ErrorData>> + Send + '_ {
+        Box::pin(async move { self.completion(request, &context).await })
+    }
+
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         self.subscriber(&context.peer);
         self.tell_lists(&context.peer);
@@ -374,7 +426,7 @@ impl ServerHandler for McpHandler {
         let mut accepted = SubscriptionFilter::new();
         // When another daemon takes over, the subscription ends and its client asks for them again.
         accepted.tools_list_changed = (self.0.door == Door::McpStdio).then_some(true);
-        let offered = self.offered();
+        let offered = self.watchable();
         if !offered.is_empty() {
             accepted.resources_list_changed = Some(true);
             accepted.resource_subscriptions = watch::acceptable(&offered, requested);
@@ -383,7 +435,7 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let documents = Box::pin(watch::listen(self.offered(), &context));
+        let documents = Box::pin(watch::listen(self.watchable(), &context));
         tokio::join!(documents, self.listen_to_lists(&context));
         Ok(())
     }

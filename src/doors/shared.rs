@@ -11,14 +11,18 @@ use std::{
 
 use hivekeep_kernel::Census;
 use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, ToolView};
-use hivekeep_runtime::{Ports, documents::Documents};
+use hivekeep_runtime::{Ports, documents::Documents, names::Names};
 use hivekeep_store::Journal;
 use tokio::{
     sync::{Semaphore, watch},
     time::Instant,
 };
 
-use super::{incoming::MessageRoom, mcp::ToolListing, parents::ClientParents};
+use super::{
+    incoming::MessageRoom,
+    mcp::{PromptTemplate, ToolListing},
+    parents::ClientParents,
+};
 use crate::config::{Config, DaemonFolders};
 
 /// Order to stop the daemon.
@@ -49,6 +53,10 @@ pub struct DaemonServices {
     pub ports: Ports,
     /// Documents of families, for clients to read by URI.
     pub documents: Vec<Arc<dyn Documents>>,
+    /// Names of things, to complete what a person types.
+    pub names: Vec<Arc<dyn Names>>,
+    /// Prompts that clients offer to people.
+    pub prompts: &'static [PromptTemplate],
     /// Status of the actors.
     pub census: Census,
     /// The journal, for its events and numbers.

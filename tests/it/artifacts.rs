@@ -52,7 +52,8 @@ fn a_result_that_is_too_large_is_kept_and_read_at_every_door() {
 
     let templates = wire.ask(2, "resources/templates/list", json!({}));
     let template = "hivekeep://artifacts/{id}{?offset,length}";
-    assert_eq!(templates["result"]["resourceTemplates"][1]["uriTemplate"], template, "{templates}");
+    let templates = templates["result"]["resourceTemplates"].as_array().expect("a list");
+    assert!(templates.iter().any(|one| one["uriTemplate"] == template), "{templates:?}");
     let listed = wire.ask(3, "resources/list", json!({}));
     assert_eq!(listed["result"]["resources"][0]["uri"], uri, "{listed}");
     let whole = wire.ask(4, "resources/read", json!({ "uri": uri }));

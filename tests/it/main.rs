@@ -17,6 +17,7 @@ mod pictures;
 mod places;
 mod power;
 mod pressure;
+mod prompts;
 mod resources;
 mod sessions;
 mod toolsets;

@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_runtime::documents::{
-    Changed, Document, Documents, Page, Refusal, Stamp, StampResult, Template,
+    Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
 };
+use hivekeep_runtime::names::{KnownNames, Names};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -13,6 +14,11 @@ use crate::{
     Artifacts, MIME_TYPE, OpenArtifact, codes, tools,
     uri::{self, UriRange},
 };
+
+/// Tool that lists them.
+const LISTER: &str = "artifact_list";
+/// Most that it lists at once.
+const MOST_LISTED: usize = 200;
 
 #[derive(Deserialize)]
 struct Listed {
@@ -46,7 +52,6 @@ fn arguments(args: Value) -> Map<String, Value> {
     }
 }
 
-#[async_trait]
 impl Documents for Artifacts {
     fn tool(&self) -> &'static str {
         tools::READER
@@ -63,26 +68,12 @@ impl Documents for Artifacts {
             title: "Results that were too large for their answers",
             description: "A kept result as JSON; offset and length, in bytes, read a range of it",
             mime_type: MIME_TYPE,
+            variables: &[("id", "artifact")],
         }
     }
 
-    fn list_tool(&self) -> &'static str {
-        "artifact_list"
-    }
-
-    fn list_args(&self, after: Option<&str>, limit: usize) -> Map<String, Value> {
-        arguments(json!({ "after": after, "limit": limit }))
-    }
-
-    fn listed(&self, answer: Value) -> Result<Page, ToolError> {
-        let Listed { artifacts, next } = decode(answer)?;
-        let document = |row: Row| Document {
-            name: format!("result of {}", row.tool),
-            uri: row.uri,
-            mime_type: MIME_TYPE,
-            size: row.bytes,
-        };
-        Ok(Page { documents: artifacts.into_iter().map(document).collect(), next })
+    fn listing(&self) -> Option<&dyn DocumentListing> {
+        Some(self)
     }
 
     fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError> {
@@ -113,6 +104,28 @@ impl Documents for Artifacts {
             _ => Refusal::Failed,
         }
     }
+}
+
+#[async_trait]
+impl DocumentListing for Artifacts {
+    fn list_tool(&self) -> &'static str {
+        LISTER
+    }
+
+    fn list_args(&self, after: Option<&str>, limit: usize) -> Map<String, Value> {
+        arguments(json!({ "after": after, "limit": limit }))
+    }
+
+    fn listed(&self, answer: Value) -> Result<Page, ToolError> {
+        let Listed { artifacts, next } = decode(answer)?;
+        let document = |row: Row| Document {
+            name: format!("result of {}", row.tool),
+            uri: row.uri,
+            mime_type: MIME_TYPE,
+            size: row.bytes,
+        };
+        Ok(Page { documents: artifacts.into_iter().map(document).collect(), next })
+    }
 
     fn changes(&self) -> broadcast::Receiver<Changed> {
         Artifacts::changes(self)
@@ -122,5 +135,26 @@ impl Documents for Artifacts {
     async fn stamps(&self, uris: Vec<String>) -> Result<Vec<StampResult>, ToolError> {
         let stamp = |uri: &String| uri::parse(uri).map(|_| Ok(Some(Stamp([0; 4]))));
         uris.iter().map(stamp).collect()
+    }
+}
+
+impl Names for Artifacts {
+    fn kind(&self) -> &'static str {
+        "artifact"
+    }
+
+    fn tool(&self) -> &'static str {
+        LISTER
+    }
+
+    fn args(&self) -> Map<String, Value> {
+        self.list_args(None, MOST_LISTED)
+    }
+
+    fn known(&self, answer: Value) -> Result<KnownNames, ToolError> {
+        let Listed { artifacts, next } = decode(answer)?;
+        let id = |row: Row| Ok(crate::artifact_id(&row.uri)?.to_string());
+        let names = artifacts.into_iter().map(id).collect::<Result<_, ToolError>>()?;
+        Ok(KnownNames { names, complete: next.is_none() })
     }
 }

@@ -69,7 +69,8 @@ reads it in ranges.";
         Ok(Mounted::default()
             .serving::<ServiceActor<Artifacts>>(&address, artifacts.clone())
             .child::<ArtifactExpiry>(&expiry, artifacts.clone())
-            .documents(artifacts))
+            .documents(artifacts.clone())
+            .names(artifacts))
     }
 }
 

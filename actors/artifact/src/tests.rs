@@ -12,7 +12,7 @@ use hivekeep_kernel::{
     CallId, SessionId, ToolError, User,
     ports::{KeptResult, LargeResult, LateTools, ResultKeeper},
 };
-use hivekeep_runtime::documents::{Documents, Refusal};
+use hivekeep_runtime::documents::{DocumentListing, Documents, Refusal};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -20,23 +20,24 @@ use super::{McpHandler, answer};
 /// Documents in one page.
 const PAGE: usize = 200;
 
-/// The capability declared for documents.
-pub(super) fn capability() -> ResourcesCapability {
+/// The capability declared for documents; `watchable`: clients may hear of some.
+pub(super) fn capability(watchable: bool) -> ResourcesCapability {
     let mut capability = ResourcesCapability::default();
-    (capability.subscribe, capability.list_changed) = (Some(true), Some(true));
+    let told = watchable.then_some(true);
+    (capability.subscribe, capability.list_changed) = (told, told);
     capability
 }
 
 /// The URI template of one family's documents.
 pub(super) fn template(documents: &Arc<dyn Documents>) -> ResourceTemplate {
-    let Template { uri, name, title, description, mime_type } = documents.template();
+    let Template { uri, name, title, description, mime_type, .. } = documents.template();
     ResourceTemplate::new(uri, name)
         .with_title(title)
         .with_description(description)
         .with_mime_type(mime_type)
 }
 
-/// Finds the family of a document by its URI, which begins like the family's template.
+/// Finds the documents that a URI is one of.
 ///
 /// # Errors
 /// Invalid parameters, with what is offered.
@@ -44,11 +45,7 @@ pub(super) fn owner<'d>(
     offered: &'d [Arc<dyn Documents>],
     uri: &str,
 ) -> Result<&'d Arc<dyn Documents>, ErrorData> {
-    let begins = |documents: &&Arc<dyn Documents>| {
-        let template = documents.template().uri;
-        uri.starts_with(template.split('{').next().unwrap_or(template))
-    };
-    offered.iter().find(begins).ok_or_else(|| {
+    offered.iter().find(|documents| documents.has(uri)).ok_or_else(|| {
         let templates: Vec<_> = offered.iter().map(|one| one.template().uri).collect();
         let text = format!("`{uri}` is not one of {}", templates.join(", "));
         ErrorData::invalid_params(text, None)
@@ -90,7 +87,9 @@ impl McpHandler {
         let (from, after) = place(at.as_deref())?;
         let (mut after, mut listed) = (after.map(str::to_owned), Vec::new());
         let mut next_cursor = None;
-        for (family, documents) in offered.iter().enumerate().skip(from) {
+        let listings = offered.iter().map(|documents| documents.listing()).enumerate();
+        for (family, listing) in listings.skip(from) {
+            let Some(documents) = listing else { continue };
             if listed.len() >= PAGE {
                 next_cursor = Some(cursor(family, ""));
                 break;
@@ -127,7 +126,7 @@ impl McpHandler {
         Ok(ReadResourceResult::new(vec![contents]))
     }
 
-    async fn call_for(
+    pub(super) async fn call_for(
         &self,
         tool: &str,
         args: Map<String, Value>,

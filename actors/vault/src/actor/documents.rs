@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
 use hivekeep_runtime::documents::{
-    Changed, Document, Documents, Page, Refusal, Stamp, StampResult, Template,
+    Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
 };
+use hivekeep_runtime::names::{KnownNames, MOST_NAMES, Names};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -56,7 +57,6 @@ impl VaultHandle {
     }
 }
 
-#[async_trait]
 impl Documents for VaultHandle {
     fn tool(&self) -> &'static str {
         TOOL
@@ -73,25 +73,12 @@ impl Documents for VaultHandle {
             title: "Notes in the vault",
             description: "A note by its path, with its extension: vault:///projects/plan.md",
             mime_type: MARKDOWN,
+            variables: &[("path", "note")],
         }
     }
 
-    fn list_args(&self, after: Option<&str>, limit: usize) -> Map<String, Value> {
-        let mut args = json!({ "action": "list", "recursive": true, "notes_only": true });
-        (args["after"], args["limit"]) = (after.into(), limit.into());
-        arguments(args)
-    }
-
-    fn listed(&self, answer: Value) -> Result<Page, ToolError> {
-        let Listed { entries, truncated } = decode(answer)?;
-        let next = entries.last().filter(|_| truncated).map(|last| last.path.clone());
-        let document = |entry: Entry| Document {
-            uri: uri(&entry.path),
-            name: entry.path,
-            mime_type: MARKDOWN,
-            size: entry.size,
-        };
-        Ok(Page { documents: entries.into_iter().map(document).collect(), next })
+    fn listing(&self) -> Option<&dyn DocumentListing> {
+        Some(self)
     }
 
     fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError> {
@@ -115,6 +102,31 @@ impl Documents for VaultHandle {
         ];
         if error.is_any(&invalid) { Refusal::Invalid } else { Refusal::Failed }
     }
+}
+
+#[async_trait]
+impl DocumentListing for VaultHandle {
+    fn list_tool(&self) -> &'static str {
+        TOOL
+    }
+
+    fn list_args(&self, after: Option<&str>, limit: usize) -> Map<String, Value> {
+        let mut args = json!({ "action": "list", "recursive": true, "notes_only": true });
+        (args["after"], args["limit"]) = (after.into(), limit.into());
+        arguments(args)
+    }
+
+    fn listed(&self, answer: Value) -> Result<Page, ToolError> {
+        let Listed { entries, truncated } = decode(answer)?;
+        let next = entries.last().filter(|_| truncated).map(|last| last.path.clone());
+        let document = |entry: Entry| Document {
+            uri: uri(&entry.path),
+            name: entry.path,
+            mime_type: MARKDOWN,
+            size: entry.size,
+        };
+        Ok(Page { documents: entries.into_iter().map(document).collect(), next })
+    }
 
     fn changes(&self) -> broadcast::Receiver<Changed> {
         self.0.changes.subscribe()
@@ -132,5 +144,25 @@ impl Documents for VaultHandle {
             Ok(paths.iter().map(stamp).collect())
         })
         .await
+    }
+}
+
+impl Names for VaultHandle {
+    fn kind(&self) -> &'static str {
+        "note"
+    }
+
+    fn tool(&self) -> &'static str {
+        TOOL
+    }
+
+    fn args(&self) -> Map<String, Value> {
+        self.list_args(None, MOST_NAMES)
+    }
+
+    fn known(&self, answer: Value) -> Result<KnownNames, ToolError> {
+        let Listed { entries, truncated } = decode(answer)?;
+        let names = entries.into_iter().map(|entry| entry.path).collect();
+        Ok(KnownNames { names, complete: !truncated })
     }
 }
