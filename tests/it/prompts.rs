@@ -133,3 +133,48 @@ fn a_tool_is_a_resource_and_what_is_not_there_says_so() {
         assert_eq!(refused["error"]["code"], code, "{uri}: {refused}");
     }
 }
+
+#[test]
+fn a_session_sees_its_own_events_page_by_page_and_nobody_elses() {
+    let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
+    let _daemon = home.daemon();
+    let (mut wire, mut other) =
+        (Wire::start(&home, &["--no-spawn"]), Wire::start(&home, &["--no-spawn"]));
+    wire.initialize();
+    other.initialize();
+    for id in 1..=12 {
+        wire.call(id, "workspace_list", json!({}));
+        other.call(id, "vault", json!({ "action": "stats" }));
+    }
+    let mut list = |arguments: Value| wire.call(50, "event_list", arguments)["result"].clone();
+    let calls = |listed: &Value| -> Vec<Value> {
+        let events = listed["structuredContent"]["events"].as_array().expect("events");
+        events.iter().filter(|event| event["kind"] == "call.finished").cloned().collect()
+    };
+    // Each listing is a call, too: newest first, and before a position nothing new comes in.
+    let mut before = u64::MAX >> 1;
+    let mut own = Vec::new();
+    loop {
+        let listed = list(json!({ "limit": 5, "before": before }));
+        own.extend(calls(&listed));
+        match listed["structuredContent"]["next"].as_u64() {
+            Some(next) => before = next,
+            None => break,
+        }
+    }
+    let of = |tool: &str| own.iter().filter(|event| event["data"]["tool"] == tool).count();
+    assert_eq!((of("workspace_list"), of("vault")), (12, 0));
+    assert!(own.windows(2).all(|two| two[0]["seq"].as_u64() > two[1]["seq"].as_u64()));
+    let one = own.iter().find(|event| event["data"]["tool"] == "workspace_list").expect("one");
+    let found = list(json!({ "subject": one["subject"] }));
+    assert_eq!(calls(&found), std::slice::from_ref(one));
+    let theirs = other.call(60, "event_list", json!({ "subject": one["subject"] }));
+    assert_eq!(theirs["result"]["structuredContent"]["events"], json!([]), "{theirs}");
+    let unknown = list(json!({ "subject": "no-such-workspace" }));
+    assert_eq!(unknown["isError"], true, "{unknown}");
+    let read = wire.ask(70, "resources/read", json!({ "uri": "hivekeep://events/session" }));
+    let text = read["result"]["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{read}"));
+    assert!(text.contains("workspace_list") && !text.contains("\"vault\""), "{text}");
+    let missing = wire.ask(71, "resources/read", json!({ "uri": "hivekeep://events/no-such" }));
+    assert_eq!(missing["error"]["code"], -32002, "{missing}");
+}

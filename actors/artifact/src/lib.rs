@@ -29,7 +29,7 @@ use hivekeep_runtime::{Daemon, Family, Mounted};
 pub use artifacts::{ArtifactAccess, Artifacts};
 use expiry::ArtifactExpiry;
 pub use info::{ArtifactInfo, MIME_TYPE};
-pub use open::{OpenArtifact, TextRange};
+pub use open::{ArtifactText, OpenArtifact};
 pub use options::Options;
 pub use uri::artifact_id;
 

@@ -21,7 +21,7 @@ pub struct OpenArtifact {
 
 /// Part of an artifact, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextRange {
+pub struct ArtifactText {
     /// Position of its first byte: the one that was asked for, or the next at which a character begins.
     pub offset: u64,
     /// The text.
@@ -58,7 +58,7 @@ impl OpenArtifact {
     ///
     /// # Errors
     /// `artifact_failed`; `invalid_input` for a range in which no character is whole.
-    pub async fn text(&self, offset: u64, length: usize) -> Result<TextRange, ToolError> {
+    pub async fn text(&self, offset: u64, length: usize) -> Result<ArtifactText, ToolError> {
         let mut bytes = self.bytes(offset, length).await?;
         let inside = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
         let skipped = bytes.iter().take(3).take_while(inside).count();
@@ -79,6 +79,6 @@ impl OpenArtifact {
         }
         let text =
             String::from_utf8(bytes).map_err(|error| ToolError::internal(error.to_string()))?;
-        Ok(TextRange { offset, text, next })
+        Ok(ArtifactText { offset, text, next })
     }
 }

@@ -7,7 +7,9 @@ use hivekeep_kernel::{CallCx, Service, ServiceActor, ToolError, ToolGroup, User,
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ArtifactAccess, ArtifactInfo, Artifacts, OpenArtifact, TextRange, artifact_id, codes};
+use crate::{
+    ArtifactAccess, ArtifactInfo, ArtifactText, Artifacts, OpenArtifact, artifact_id, codes,
+};
 
 /// Name of the tool that reads one.
 pub(crate) const READER: &str = "artifact_read";
@@ -164,7 +166,7 @@ impl Artifacts {
                 message,
             ));
         }
-        let TextRange { offset, text, next } = open.text(input.offset, input.length).await?;
+        let ArtifactText { offset, text, next } = open.text(input.offset, input.length).await?;
         Ok(ArtifactPart { text, offset, next_offset: next, bytes })
     }
 
