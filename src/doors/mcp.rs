@@ -23,7 +23,9 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
+use hivekeep_kernel::{
+    Door, Progress, RateClass, SessionId, ToolError, TraceContext, ports::SessionQuotas as _,
+};
 use hivekeep_registry::{Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -52,7 +54,7 @@ pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
 
-use super::{DaemonServices, lines::LineReader, rate::RateBuckets};
+use super::{DaemonServices, lines::LineReader, mcp_http::KeptClients, rate::RateBuckets};
 use crate::families;
 use receipts::Receipts;
 use wire::Ticket;
@@ -90,6 +92,7 @@ enum Origin {
         own: OnceCell<Attachment>,
         shared: Arc<OnceCell<Attachment>>,
         calls: Semaphore,
+        kept: KeptClients,
     },
 }
 
@@ -135,9 +138,11 @@ impl McpHandler {
         core: Arc<DaemonServices>,
         view: Arc<ToolView>,
         shared: Arc<OnceCell<Attachment>>,
+        kept: KeptClients,
     ) -> Self {
         let (client, own) = (OnceLock::new(), OnceCell::new());
-        let origin = Origin::Http { client, own, shared, calls: Semaphore::new(HTTP_CALLS) };
+        let calls = Semaphore::new(HTTP_CALLS);
+        let origin = Origin::Http { client, own, shared, calls, kept };
         Self::new(core, view, Door::McpHttp, origin)
     }
 
@@ -209,22 +214,44 @@ impl McpHandler {
         }
     }
 
-    async fn session(&self, client: impl FnOnce() -> String) -> Result<SessionId, ErrorData> {
-        let (named, own, shared) = match &self.0.origin {
+    async fn session(&self, context: &RequestContext<RoleServer>) -> Result<SessionId, ErrorData> {
+        let (named, own, shared, kept) = match &self.0.origin {
             Origin::Connection(attachment) => return Ok(attachment.session),
-            Origin::Http { client, own, shared, .. } => (client.get(), own, shared),
+            Origin::Http { client, own, shared, kept, .. } => (client.get(), own, shared, kept),
         };
-        let sessions = &self.0.core.sessions;
-        let (door, user) = (self.0.door, User::Bearer);
-        let request = |client| OpenSession { door, client, user, resume: None };
         let attachment = match named {
-            Some(name) => own.get_or_try_init(|| sessions.open(request(name.clone()))).await,
+            Some(name) => own.get_or_try_init(|| self.open_own(name, kept, context)).await,
             None => {
-                let open = || sessions.open_named(BEARER_SESSION, request(client()));
+                let (door, user) = (self.0.door, User::Bearer);
+                let client = answer::client_name(context.client_info());
+                let request = OpenSession { door, client, user, resume: None };
+                let open = || self.0.core.sessions.open_named(BEARER_SESSION, request);
                 shared.get_or_try_init(open).await
             }
         };
         Ok(attachment.map_err(answer::protocol)?.session)
+    }
+
+    /// The session of an HTTP client with a handshake: the one that it had before a restart, if it lives.
+    async fn open_own(
+        &self,
+        name: &str,
+        kept: &KeptClients,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Attachment, ToolError> {
+        let (sessions, user) = (&self.0.core.sessions, User::Bearer);
+        let http = http_session(context);
+        let before = match &http {
+            Some(http) => kept.session(http).await,
+            None => None,
+        };
+        let resume = before.filter(|session| sessions.user(*session) == Some(user));
+        let (door, client) = (self.0.door, name.to_owned());
+        let attachment = sessions.open(OpenSession { door, client, user, resume }).await?;
+        if let Some(http) = &http {
+            kept.bind(http, attachment.session).await;
+        }
+        Ok(attachment)
     }
 
     async fn call(
@@ -232,7 +259,7 @@ impl McpHandler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let session = self.session(|| answer::client_name(context.client_info())).await?;
+        let session = self.session(&context).await?;
         let _place = self.place()?;
         self.turn(&request.name, &context).await;
         let relay = progress::Relay::of(&context);
@@ -267,6 +294,12 @@ impl McpHandler {
 /// Trace context in the `_meta` of a request, where it is valid.
 fn trace(context: &RequestContext<RoleServer>) -> Option<TraceContext> {
     TraceContext::parse(context.meta.get_traceparent()?, context.meta.get_tracestate())
+}
+
+/// Name of the client's session on the wire of HTTP.
+fn http_session(context: &RequestContext<RoleServer>) -> Option<String> {
+    let parts = context.extensions.get::<axum::http::request::Parts>()?;
+    parts.headers.get("mcp-session-id")?.to_str().ok().map(str::to_owned)
 }
 
 /// rmcp moves the future of a request several times, as large as the largest handler's: those that

@@ -132,7 +132,7 @@ impl McpHandler {
         args: Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Result<Value, ToolError>, ErrorData> {
-        let session = self.session(|| answer::client_name(context.client_info())).await?;
+        let session = self.session(context).await?;
         let call = self.0.core.dispatcher.call(CallRequest {
             session,
             door: self.0.door,
