@@ -100,7 +100,8 @@ fn list(client: &mut Client, args: &ListArgs) -> Result<(), CommandFailure> {
     Ok(output::text(&output::table(&heads, &rows))?)
 }
 
-/// Standard output. Results may say anything; as JSON for programs their bytes are left alone.
+/// Standard output. Results may say anything: what acts on a terminal is escaped, which leaves the same
+/// JSON. A file gets the bytes as they are.
 struct Terminal<W>(W);
 
 impl<W: Write> Write for Terminal<W> {
