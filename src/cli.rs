@@ -1,6 +1,7 @@
 //! Command line: one file per subcommand.
 
 mod approvals;
+mod artifact;
 mod audit;
 mod backup;
 mod call;
@@ -73,6 +74,7 @@ enum Command {
     Restore(restore::Args),
     Logs(logs::Args),
     Events(events::Args),
+    Artifact(artifact::Args),
     Audit(audit::Args),
     Policy(policy::Args),
     Approvals(approvals::Args),
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&context, args),
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
+        Command::Artifact(args) => artifact::run(&context, args),
         Command::Audit(args) => audit::run(&context, args),
         Command::Policy(args) => policy::run(&context, args),
         Command::Approvals(args) => approvals::run(&context, args),

@@ -3,11 +3,13 @@
 use std::{borrow::Cow, time::Duration};
 
 use hivekeep_kernel::{
-    CallCx, Context, Entity, Fault, Reply, ToolCall, ToolError, ToolInfo, serve, tools,
-    workers::Workers,
+    CallCx, Context, Entity, Fault, Layer, Reply, ToolCall, ToolError, ToolInfo, codes, serve,
+    tools, workers::Workers,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+
+use crate::resources;
 
 /// The actor that serves them.
 pub struct Fixtures {
@@ -65,6 +67,13 @@ pub struct StreamingElicitation {}
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct LoggingTool {}
 
+/// Reads a resource.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ReadResource {
+    /// The resource.
+    pub uri: String,
+}
+
 /// Takes an input whose schema uses definitions of JSON Schema 2020-12.
 #[derive(Debug, Deserialize)]
 pub struct Schema2020 {}
@@ -84,6 +93,9 @@ tools! { pub FAMILY: "fixtures" for Fixtures, singleton fixtures;
     };
     test_logging_tool: LoggingTool => Text = Fixtures::on_test_logging_tool {
         title: "Say nothing else", effect: Read,
+    };
+    test_read_resource: ReadResource => Text = Fixtures::on_test_read_resource {
+        title: "Read a resource", effect: Read,
     };
     json_schema_2020_12_tool: Schema2020 => Text = Fixtures::on_json_schema_2020_12_tool {
         title: "Take a rich input", effect: Read,
@@ -132,6 +144,20 @@ impl Fixtures {
         _: LoggingTool,
     ) -> Result<Reply<Text>, ToolError> {
         Ok(text("nothing was logged"))
+    }
+
+    fn on_test_read_resource(
+        &mut self,
+        _: &CallCx,
+        input: ReadResource,
+    ) -> Result<Reply<Text>, ToolError> {
+        match resources::text(&input.uri) {
+            Some(found) => Ok(text(&found)),
+            None => {
+                let code = codes::NOT_FOUND;
+                Err(ToolError::not_found(Layer::Actor, code, "resource", &input.uri))
+            }
+        }
     }
 
     fn on_json_schema_2020_12_tool(

@@ -12,6 +12,7 @@
 #![allow(clippy::print_stdout)]
 
 mod fixtures;
+mod resources;
 mod stage;
 
 use std::io::Read;

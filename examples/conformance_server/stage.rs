@@ -18,9 +18,15 @@ use hivekeep_registry::{
     SessionsSeed, ToolView, registry, sessions,
 };
 use hivekeep_store::Journal;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{broadcast, watch},
+    time::Instant,
+};
 
-use crate::fixtures::{Fixtures, tools};
+use crate::{
+    fixtures::{Fixtures, tools},
+    resources::{PROMPTS, TestResources},
+};
 
 /// What the door stands on.
 pub struct Stage {
@@ -86,6 +92,7 @@ impl Stage {
             events: journal.events(),
             policies: Vec::new(),
             waiting: None,
+            results: None,
         })?;
         let everything = ToolListing::of(&catalogue, &ToolView::default(), &Default::default());
         let core = Arc::new(DaemonServices {
@@ -97,7 +104,9 @@ impl Stage {
             sessions,
             credentials: Credentials::open(&journal).await?,
             ports: Default::default(),
-            documents: Vec::new(),
+            documents: vec![Arc::new(TestResources(broadcast::channel(8).0))],
+            names: Vec::new(),
+            prompts: PROMPTS,
             census,
             journal,
             since: Instant::now(),

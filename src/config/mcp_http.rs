@@ -23,7 +23,8 @@ pub struct McpHttpOptions {
     pub allowed_origins: Vec<String>,
     /// The largest request body.
     pub max_body_mb: usize,
-    /// A session without requests ends after this time.
+    /// A session without requests gives its memory back after this time. Its client goes on with it all the
+    /// same, as long as `registry.sessions` keeps it.
     pub session_idle_secs: u64,
 }
 

@@ -35,8 +35,10 @@ use crate::{
     config::{Config, LoadedConfig},
     credentials::Credentials,
     doors::{
-        DaemonServices, StopOrder, http_api, incoming::MessageRoom, mcp::ToolListing, mcp_http,
-        usual_view,
+        DaemonServices, StopOrder, http_api,
+        incoming::MessageRoom,
+        mcp::{PROMPTS, ToolListing},
+        mcp_http, usual_view,
     },
     families,
 };
@@ -396,6 +398,7 @@ impl Tree {
             policy: self.policy.clone(),
             policies: Vec::new(),
             waiting: self.ports.find(),
+            results: self.ports.find(),
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
@@ -410,7 +413,9 @@ impl Tree {
             sessions: self.sessions.clone(),
             credentials,
             ports: self.ports.clone(),
-            documents: self.families.iter().filter_map(|family| family.documents.clone()).collect(),
+            documents: self.families.iter().flat_map(|family| family.documents.clone()).collect(),
+            names: self.families.iter().flat_map(|family| family.names.clone()).collect(),
+            prompts: PROMPTS,
             census: self.census.clone(),
             journal,
             since: Instant::now(),

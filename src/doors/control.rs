@@ -1,6 +1,7 @@
 //! The control door: what the command line asks of a running daemon. Requests
 //! and replies are JSON lines; requests of one connection run side by side.
 
+mod artifacts;
 mod backup;
 mod events;
 mod messages;

@@ -4,11 +4,13 @@
 
 mod answer;
 mod boxed;
+mod completions;
 mod documents;
 mod elicit;
 pub(super) mod excerpt;
 mod listing;
 mod progress;
+mod prompts;
 mod receipts;
 mod small;
 #[cfg(test)]
@@ -21,16 +23,21 @@ use std::{
     sync::{Arc, LazyLock, OnceLock},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::request::Parts;
-use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext, ports::ClientPrompt};
+use hivekeep_kernel::{
+    Door, Progress, RateClass, SessionId, ToolError, TraceContext,
+    ports::{ClientPrompt, SessionQuotas as _},
+};
 use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, Implementation, InitializeRequestParams,
-        InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-        PaginatedRequestParams, ReadResourceRequestMethod, ReadResourceRequestParams,
+        CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
+        GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse, Implementation,
+        InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        PromptsCapability, ReadResourceRequestMethod, ReadResourceRequestParams,
         ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestMethod,
         SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestMethod,
         UnsubscribeRequestParams,
@@ -45,6 +52,7 @@ use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
 pub use listing::{ListingScope, ToolListing};
+pub use prompts::{PROMPTS, PromptParameter, PromptTemplate};
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
@@ -53,6 +61,7 @@ use super::{
     DaemonServices,
     http::{caller::HttpCaller, lasting::LastingSessions},
     lines::LineReader,
+    mcp_http::KeptClients,
     rate::RateBuckets,
 };
 use crate::families;
@@ -92,6 +101,7 @@ enum Origin {
         own: OnceCell<Attachment>,
         shared: Arc<LastingSessions>,
         calls: Semaphore,
+        kept: KeptClients,
     },
 }
 
@@ -125,6 +135,8 @@ struct Inside {
     hearing: OnceLock<watch::DocumentSubscriber>,
     /// Ends the telling of changes of the list.
     telling: OnceLock<DropGuard>,
+    /// Names that were looked up last to complete what is typed.
+    looked: ArcSwapOption<completions::LastLook>,
 }
 
 impl McpHandler {
@@ -143,9 +155,11 @@ impl McpHandler {
         core: Arc<DaemonServices>,
         view: Arc<ToolView>,
         shared: Arc<LastingSessions>,
+        kept: KeptClients,
     ) -> Self {
         let (client, own) = (OnceLock::new(), OnceCell::new());
-        let origin = Origin::Http { client, own, shared, calls: Semaphore::new(HTTP_CALLS) };
+        let calls = Semaphore::new(HTTP_CALLS);
+        let origin = Origin::Http { client, own, shared, calls, kept };
         Self::new(core, view, Door::McpHttp, origin)
     }
 
@@ -158,8 +172,19 @@ impl McpHandler {
         let scope = core.scope(&view, origin.caller(door), now);
         let listing = ArcSwap::new(core.listing(&view, &scope));
         let (receipts, hearing, telling) = (Receipts::default(), OnceLock::new(), OnceLock::new());
-        let inside =
-            Inside { core, view, listing, loaded, door, origin, receipts, hearing, telling };
+        let looked = ArcSwapOption::empty();
+        let inside = Inside {
+            core,
+            view,
+            listing,
+            loaded,
+            door,
+            origin,
+            receipts,
+            hearing,
+            telling,
+            looked,
+        };
         Self(Arc::new(inside))
     }
 
@@ -208,23 +233,43 @@ impl McpHandler {
     }
 
     async fn session(&self, context: &RequestContext<RoleServer>) -> Result<SessionId, ErrorData> {
-        let (named, own, shared) = match &self.0.origin {
+        let (named, own, shared, kept) = match &self.0.origin {
             Origin::Connection(attachment) => return Ok(attachment.session),
-            Origin::Http { client, own, shared, .. } => (client.get(), own, shared),
+            Origin::Http { client, own, shared, kept, .. } => (client.get(), own, shared, kept),
         };
         let user = caller(context)?;
         let session = match named {
             Some(name) => {
-                let (door, client) = (self.0.door, name.clone());
-                let request =
-                    OpenSession { door, client, user, resume: None, profile: Default::default() };
-                own.get_or_try_init(|| self.0.core.sessions.open(request))
-                    .await
-                    .map(|it| it.session)
+                let open = || self.open_own(name, user, kept, context);
+                own.get_or_try_init(open).await.map(|it| it.session)
             }
             None => shared.of(user, || answer::client_name(context.client_info())).await,
         };
         session.map_err(answer::protocol)
+    }
+
+    /// The session of an HTTP client with a handshake: the one that it had before a restart, if it lives.
+    async fn open_own(
+        &self,
+        name: &str,
+        user: User,
+        kept: &KeptClients,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Attachment, ToolError> {
+        let sessions = &self.0.core.sessions;
+        let http = http_session(context);
+        let before = match &http {
+            Some(http) => kept.session(http).await,
+            None => None,
+        };
+        let resume = before.filter(|session| sessions.user(*session) == Some(user));
+        let (door, client) = (self.0.door, name.to_owned());
+        let profile = Default::default();
+        let attachment = sessions.open(OpenSession { door, client, user, resume, profile }).await?;
+        if let Some(http) = &http {
+            kept.bind(http, attachment.session).await;
+        }
+        Ok(attachment)
     }
 
     async fn call(
@@ -289,6 +334,12 @@ fn trace(context: &RequestContext<RoleServer>) -> Option<TraceContext> {
     TraceContext::parse(context.meta.get_traceparent()?, context.meta.get_tracestate())
 }
 
+/// Name of the client's session on the wire of HTTP.
+fn http_session(context: &RequestContext<RoleServer>) -> Option<String> {
+    let parts = context.extensions.get::<axum::http::request::Parts>()?;
+    parts.headers.get("mcp-session-id")?.to_str().ok().map(str::to_owned)
+}
+
 /// rmcp moves the future of a request several times, as large as the largest handler's: those that
 /// wait are boxed.
 impl ServerHandler for McpHandler {
@@ -299,7 +350,11 @@ impl ServerHandler for McpHandler {
             // newer one under a living attachment, which only the pump of `hivekeep mcp` survives.
             tools.list_changed = Some(true);
         }
-        capabilities.resources = (!self.offered().is_empty()).then(documents::capability);
+        let (offered, watchable) = (!self.offered().is_empty(), !self.watchable().is_empty());
+        capabilities.resources = offered.then(|| documents::capability(watchable));
+        capabilities.prompts = (!self.prompts().is_empty()).then(PromptsCapability::default);
+        let has_names = capabilities.prompts.is_some() || offered;
+        capabilities.completions = has_names.then(JsonObject::new);
         let about = Implementation::new("hivekeep", env!("CARGO_PKG_VERSION"))
             .with_title("hivekeep")
             .with_description(env!("CARGO_PKG_DESCRIPTION"));
@@ -378,6 +433,36 @@ impl ServerHandler for McpHandler {
         })
     }
 
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let prompts = self.prompts().into_iter().map(PromptTemplate::listed).collect();
+        Ok(ListPromptsResult::with_all_items(prompts))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        if self.prompts().is_empty() {
+            return Err(ErrorData::method_not_found::<GetPromptRequestMethod>());
+        }
+        let arguments = request.arguments.unwrap_or_default();
+        let filled = self.prompt(&request.name)?.filled(&arguments)?;
+        Ok(GetPromptResponse::Complete(filled))
+    }
+
+    fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> impl Future<Output = Result<CompleteResult, ErrorData>> + Send + '_ {
+        Box::pin(async move { self.completion(request, &context).await })
+    }
+
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         self.subscriber(&context.peer);
         self.tell_lists(&context.peer);
@@ -413,7 +498,7 @@ impl ServerHandler for McpHandler {
         let mut accepted = SubscriptionFilter::new();
         // When another daemon takes over, the subscription ends and its client asks for them again.
         accepted.tools_list_changed = (self.0.door == Door::McpStdio).then_some(true);
-        let offered = self.offered();
+        let offered = self.watchable();
         if !offered.is_empty() {
             accepted.resources_list_changed = Some(true);
             accepted.resource_subscriptions = watch::acceptable(&offered, requested);
@@ -422,7 +507,7 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let documents = Box::pin(watch::listen(self.offered(), &context));
+        let documents = Box::pin(watch::listen(self.watchable(), &context));
         tokio::join!(documents, self.listen_to_lists(&context));
         Ok(())
     }

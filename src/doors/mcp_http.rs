@@ -6,9 +6,10 @@
 //!
 //! The token is that of the door's file, or a credential that the operator has made.
 //! Clients with `initialize` get a session of their own with their first call, for as
-//! long as their HTTP session lives. Requests of 2026-07-28 have no session on the wire: all
+//! long as their HTTP session lives; both are kept through a restart (`kept_sessions.rs`). Requests of 2026-07-28 have no session on the wire: all
 //! that carry the same token share one lasting session.
 
+mod kept_sessions;
 mod newcomers;
 mod owners;
 
@@ -22,13 +23,14 @@ use axum::{
     response::{IntoResponse, Response},
     serve::ListenerExt,
 };
-use hivekeep_kernel::Door;
+use hivekeep_kernel::{Door, ports::SessionQuotas as _};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
+pub use kept_sessions::KeptClients;
 use newcomers::Newcomers;
 use owners::SessionOwners;
 
@@ -61,6 +63,9 @@ pub enum Error {
     /// The token file cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// What is kept of clients cannot be read.
+    #[error("the folder of HTTP clients in the state folder: {0}")]
+    Kept(io::Error),
 }
 
 /// The open door.
@@ -108,6 +113,7 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<H
     let sessions = Arc::new(sessions);
     let patience = Duration::from_secs(daemon.handshake_timeout_secs);
     let most = daemon.max_connections.saturating_mul(SESSIONS_PER_PLACE);
+    let kept = kept_clients(&core, most).await.map_err(Error::Kept)?;
     let guard = Arc::new(Guard {
         token,
         credentials: core.credentials.clone(),
@@ -119,10 +125,16 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<H
             max_bytes: options.max_body_mb * 1024 * 1024,
             patience: BODY_PATIENCE,
         },
-        newcomers: Newcomers::new(sessions.clone(), patience, most),
+        newcomers: Newcomers::new(sessions.clone(), kept.clone(), patience, most),
     });
-    let router = router(guard, service(core.clone(), sessions, end.clone()));
+    let router = router(guard, service(core.clone(), sessions, kept, end.clone()));
     Ok(HttpDoor { address, listener, router, end })
+}
+
+async fn kept_clients(core: &DaemonServices, most: usize) -> io::Result<KeptClients> {
+    let (folder, sessions) = (core.folders.state.join("mcp-clients"), core.sessions.clone());
+    let open = move || KeptClients::open(folder, most, |session| sessions.user(session).is_some());
+    tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
 }
 
 impl HttpDoor {
@@ -149,20 +161,25 @@ type Service = StreamableHttpService<McpHandler, LocalSessionManager>;
 fn service(
     core: Arc<DaemonServices>,
     sessions: Arc<LocalSessionManager>,
+    kept: KeptClients,
     end: CancellationToken,
 ) -> Service {
     let McpHttpOptions { allowed_hosts, allowed_origins, max_body_mb, .. } =
         core.config.mcp_http.clone();
-    let config = StreamableHttpServerConfig::default()
+    let mut config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(allowed_hosts)
         .with_allowed_origins(allowed_origins)
         // An empty list means: no page of a browser at all.
         .enforce_origin_validation()
         .with_max_request_body_bytes(max_body_mb * 1024 * 1024)
         .with_cancellation_token(end);
+    config.session_store = Some(Arc::new(kept.clone()));
     let lasting = LastingSessions::new(core.sessions.clone(), Door::McpHttp, LASTING_SESSION);
     let (view, shared) = (Arc::new(core.usual_view()), Arc::new(lasting));
-    let handler = move || Ok(McpHandler::for_http(core.clone(), view.clone(), shared.clone()));
+    let handler = move || {
+        let (core, view) = (core.clone(), view.clone());
+        Ok(McpHandler::for_http(core, view, shared.clone(), kept.clone()))
+    };
     StreamableHttpService::new(handler, sessions, config)
 }
 

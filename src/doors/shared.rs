@@ -14,7 +14,7 @@ use hivekeep_policy::PolicyDecision;
 use hivekeep_registry::{
     Catalogue, DecisionRequest, Dispatcher, SessionsHandle, ToolEntry, ToolView,
 };
-use hivekeep_runtime::{Ports, documents::Documents};
+use hivekeep_runtime::{Ports, documents::Documents, names::Names};
 use hivekeep_store::Journal;
 use tokio::{
     sync::{Semaphore, watch},
@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     incoming::MessageRoom,
-    mcp::{ListingScope, ToolListing},
+    mcp::{ListingScope, PromptTemplate, ToolListing},
     parents::ClientParents,
 };
 use crate::{
@@ -61,6 +61,10 @@ pub struct DaemonServices {
     pub ports: Ports,
     /// Documents of families, for clients to read by URI.
     pub documents: Vec<Arc<dyn Documents>>,
+    /// Names of things, to complete what a person types.
+    pub names: Vec<Arc<dyn Names>>,
+    /// Prompts that clients offer to people.
+    pub prompts: &'static [PromptTemplate],
     /// Status of the actors.
     pub census: Census,
     /// The journal, for its events and numbers.

@@ -78,6 +78,36 @@ impl Server {
         (status, reader)
     }
 
+    /// The daemon is killed, and started again at another port.
+    fn killed(self) -> Self {
+        let Self { home, _daemon, token, .. } = self;
+        drop(_daemon);
+        let daemon = home.daemon();
+        let status = home.json(&["status", "--json"]);
+        let url = status["mcp_http"].as_str().expect("the door is open").to_owned();
+        let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+        Self { home, _daemon: daemon, address, token }
+    }
+
+    /// Sends a request without a body: status and what is about to come back.
+    fn send(&self, method: &str, headers: &[(&str, &str)]) -> (u16, BufReader<TcpStream>) {
+        let mut stream = TcpStream::connect(&self.address).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let lines = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+        let lines: String = lines.collect();
+        let host = &self.address;
+        let request = format!(
+            "{method} /mcp HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\
+             Connection: close\r\n{lines}\r\n"
+        );
+        stream.write_all(request.as_bytes()).expect("writes");
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a status line");
+        let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+        (status, reader)
+    }
+
     fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
     }
@@ -356,4 +386,79 @@ fn the_door_is_shut_unless_it_is_opened() {
     assert!(!home.path("state/mcp-token").exists());
     let outside = home.run(&["config", "--set", "mcp_http.bind=0.0.0.0:7717"]);
     assert_eq!(outside.status.code(), Some(2));
+}
+
+/// The next line of a stream that has this at its beginning, without it.
+fn next_line(reader: &mut BufReader<TcpStream>, beginning: &str) -> String {
+    loop {
+        let mut line = String::new();
+        let length = reader.read_line(&mut line).expect("a line");
+        assert!(length > 0, "the stream ended without `{beginning}`");
+        if let Some(rest) = line.strip_prefix(beginning) {
+            return rest.trim().to_owned();
+        }
+    }
+}
+
+#[test]
+fn a_session_with_a_handshake_goes_on_after_the_daemon_was_killed() {
+    let server = Server::start();
+    let bearer = server.bearer();
+    let (status, answer) = server.post(&[("Authorization", &bearer)], &initialize());
+    assert_eq!(status, 200, "{answer}");
+    let session = session_of(&answer);
+    let headers = [
+        ("Authorization", bearer.as_str()),
+        ("Mcp-Session-Id", session.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let (status, answer) = server.post(&headers, &call());
+    assert_eq!(status, 200, "{answer}");
+    let own = |server: &Server| -> Vec<Value> {
+        let rows = server.home.json(&["sessions", "--json"]);
+        let rows = rows.as_array().expect("rows").iter();
+        rows.filter(|row| row["client"] == "wire 1").map(|row| row["session"].clone()).collect()
+    };
+    let before = own(&server);
+    assert_eq!(before.len(), 1, "one of its own");
+
+    let server = server.killed();
+    let (status, answer) = server.post(&headers, &call());
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(message(&answer)["result"]["isError"], false, "{answer}");
+    assert_eq!(own(&server), before, "the same one");
+    let mut stranger = headers;
+    stranger[1].1 = "00000000-0000-4000-8000-000000000000";
+    assert_eq!(server.post(&stranger, &call()).0, 404, "nobody shook hands for it");
+    assert_eq!(server.send("DELETE", &headers).0 / 100, 2);
+    let server = server.killed();
+    assert_eq!(server.post(&headers, &call()).0, 404, "its client ended it");
+}
+
+#[test]
+fn an_answer_that_was_not_read_is_sent_again_to_whoever_comes_back_for_it() {
+    let server = Server::start();
+    let bearer = server.bearer();
+    let (_, answer) = server.post(&[("Authorization", &bearer)], &initialize());
+    let session = session_of(&answer);
+    let mut headers = vec![
+        ("Authorization", bearer.as_str()),
+        ("Mcp-Session-Id", session.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let (status, mut stream) = server.begin(&headers, &call());
+    assert_eq!(status, 200);
+    // The connection breaks before the answer is read.
+    let last = next_line(&mut stream, "id:");
+    drop(stream);
+    headers.push(("Last-Event-ID", &last));
+    let (status, mut stream) = server.send("GET", &headers);
+    assert_eq!(status, 200);
+    let answer = loop {
+        let data = next_line(&mut stream, "data:");
+        if let Ok(message) = serde_json::from_str::<Value>(&data) {
+            break message;
+        }
+    };
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
 }

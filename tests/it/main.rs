@@ -2,6 +2,7 @@
 //! a home of its own.
 
 mod approvals;
+mod artifacts;
 mod attach;
 mod audit;
 mod backup;
@@ -18,6 +19,7 @@ mod pictures;
 mod places;
 mod power;
 mod pressure;
+mod prompts;
 mod resources;
 mod sessions;
 mod toolsets;

@@ -26,6 +26,7 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox image: a_container_image_is_pulled_and_worked_in,
         an_entry_point_runs_where_there_is_no_shell, every_point_of_a_pull_and_a_removal);
     crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
+    crate::scenes::scenes!(@ Sandbox resources: a_workspace_is_read_by_uri_by_its_owner);
     crate::scenes::scenes!(@ Sandbox escapes: no_path_leads_out_of_a_sandbox);
 
     #[test]

@@ -20,6 +20,7 @@ pub mod pool;
 pub mod prepare;
 pub mod processes;
 pub mod repositories;
+pub mod resources;
 pub mod run;
 pub mod snapshots;
 pub mod swarm;

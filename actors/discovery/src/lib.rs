@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codes;
+mod documents;
 mod index;
 mod service;
 mod tools;
@@ -43,7 +44,8 @@ you; tool_describe shows one in full; toolset_load has its family listed.";
         let address = daemon.address("discovery", RestartPolicy::ENTITY);
         let service = Arc::new(Discovery::new(daemon)?);
         daemon.ports.offer::<dyn ToolSearch>(service.clone());
-        Ok(Mounted::default().serving::<ServiceActor<Discovery>>(&address, service))
+        let mounted = Mounted::default().serving::<ServiceActor<Discovery>>(&address, service);
+        Ok(mounted.documents(Arc::new(documents::ToolDocuments)))
     }
 }
 

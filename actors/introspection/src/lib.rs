@@ -1,5 +1,5 @@
 //! Introspection: schemas of all that can be written or called, the runtimes of languages, what this
-//! daemon is on this host, and how it is configured.
+//! daemon is on this host, how it is configured, and what happened in a session.
 //!
 //! Schemas are those that the daemon itself checks by: of its tools, of its configuration and of the
 //! manifests (`hivekeep-manifest`). Facts of the host come through ports.
@@ -40,7 +40,12 @@ impl Family for IntrospectionFamily {
 checks a manifest before it is used. aegis.system.info says what this host can do, and what is missing.";
 
     fn tools() -> Vec<&'static ToolInfo> {
-        let groups = [tools::SCHEMA.rows, tools::RUNTIME.rows, tools::SYSTEM.rows];
+        let groups = [
+            tools::SCHEMA.rows,
+            tools::RUNTIME.rows,
+            tools::SYSTEM.rows,
+            tools::events::EVENTS.rows,
+        ];
         groups.into_iter().flatten().map(|row| &row.0).collect()
     }
 
@@ -52,7 +57,9 @@ checks a manifest before it is used. aegis.system.info says what this host can d
         daemon.ports.offer::<dyn ManifestCheck>(Arc::new(StaticCheck));
         let address = daemon.address("introspection", RestartPolicy::ENTITY);
         let service = Arc::new(IntrospectionService::new(daemon, options)?);
-        Ok(Mounted::default().serving::<ServiceActor<IntrospectionService>>(&address, service))
+        let mounted = Mounted::default();
+        let mounted = mounted.serving::<ServiceActor<IntrospectionService>>(&address, service);
+        Ok(mounted.documents(Arc::new(tools::events::EventDocuments)))
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     CallCx, Census, Door, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{ImagePresence, Network},
+    ports::{ImagePresence, Network, Tools},
 };
 use hivekeep_runtime::{Daemon, Ports, introspection::Introspection};
+use hivekeep_store::Journal;
 
 use crate::{
     Options,
@@ -24,6 +25,8 @@ type Answer<T> = Result<T, ToolError>;
 pub(crate) struct IntrospectionService {
     pub(crate) daemon: Arc<dyn Introspection>,
     pub(crate) census: Census,
+    pub(crate) journal: Journal,
+    pub(crate) tools: Arc<dyn Tools>,
     /// Families that are mounted later offer ports too, so each is looked for when it is needed.
     ports: Ports,
     runtimes: Vec<LanguageRuntime>,
@@ -32,7 +35,7 @@ pub(crate) struct IntrospectionService {
 
 impl Service for IntrospectionService {
     const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] =
-        &[&tools::SCHEMA, &tools::RUNTIME, &tools::SYSTEM];
+        &[&tools::SCHEMA, &tools::RUNTIME, &tools::SYSTEM, &tools::events::EVENTS];
 }
 
 impl IntrospectionService {
@@ -44,6 +47,8 @@ impl IntrospectionService {
             schemas: Schemas::new(introspection.clone()),
             daemon: introspection,
             census: daemon.census.clone(),
+            journal: daemon.journal.clone(),
+            tools: daemon.tools.clone(),
             ports: daemon.ports.clone(),
             runtimes,
         })

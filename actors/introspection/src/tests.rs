@@ -172,7 +172,7 @@ async fn what_is_missing_is_told_with_its_remedy() {
     assert_eq!(info["version"], "1.2.3");
     assert_eq!(info["status"], "unhealthy");
     assert_eq!(info["uptime_secs"], 7);
-    assert_eq!(info["capabilities"], json!(["schema", "runtime", "system", "kvm"]));
+    assert_eq!(info["capabilities"], json!(["schema", "runtime", "system", "events", "kvm"]));
     let missing = info["missing"].as_array().expect("a list");
     let told: Vec<_> =
         missing.iter().map(|one| (&one["name"], &one["needed"], &one["remedy"])).collect();

@@ -1,5 +1,7 @@
 //! Tool declarations of introspection.
 
+pub(crate) mod events;
+
 use hivekeep_kernel::{
     ports::{ManifestProblem, NetworkMode},
     tools,

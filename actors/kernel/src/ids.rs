@@ -149,6 +149,10 @@ id!(
     /// A remembered approval: of several calls.
     GrantId, "grant", "grant"
 );
+id!(
+    /// An artifact: a result that is kept for its user.
+    ArtifactId, "artifact", "art"
+);
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ mod network;
 mod people;
 mod places;
 mod reservation;
+mod results;
 mod scripts;
 mod tasks;
 mod tool_search;
@@ -37,6 +38,7 @@ pub use network::{
 pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
 pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use reservation::Reservation;
+pub use results::{KeptResult, LargeResult, ResultKeeper};
 pub use scripts::{ScriptLibrary, ScriptProgram};
 pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,

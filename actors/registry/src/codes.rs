@@ -32,7 +32,7 @@ hivekeep_kernel::codes! {
     /// The result is larger than the tool may answer.
     RESULT_TOO_LARGE = "result_too_large" {
         cause: "The call asks for too much at once.",
-        next: "Narrow it by the fields in `details.narrow_by`; what the call was to do is done.",
+        next: "Read all of it from `details.artifact`, or narrow it by the fields in `details.narrow_by`; what the call was to do is done.",
     }
     /// The session, or all sessions of its user, would hold more than they may.
     QUOTA_EXCEEDED = "quota_exceeded" {

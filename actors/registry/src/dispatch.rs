@@ -13,7 +13,7 @@
 //! | tier | `tiers/meter.rs` | `tier_limit_reached` |
 //! | quota | by the actor, through [`hivekeep_kernel::ports::SessionQuotas`] | `quota_exceeded`, `host_full` |
 //! | admit, deliver, wait | `route.rs`, the registry actor | `busy`, `actor_unavailable`, `deadline_exceeded`, `cancelled`, `session_ended` |
-//! | limit, of a success | `limit.rs` | `result_too_large` |
+//! | limit, of a success | `limit.rs` | `result_too_large`, with where the result is kept |
 //! | redact, of an error | `redact.rs` | - |
 //! | audit | `audit.rs` | - |
 //!
@@ -44,7 +44,10 @@ mod schema;
 use std::sync::Arc;
 
 use hivekeep_audit::AuditLog;
-use hivekeep_kernel::{Address, Receipt, ReceiptPad, ToolError, ports::WaitingMessages};
+use hivekeep_kernel::{
+    Address, Receipt, ReceiptPad, ToolError,
+    ports::{ResultKeeper, WaitingMessages},
+};
 use hivekeep_policy::{Policy, PolicyEngine};
 use hivekeep_store::Events;
 use serde_json::Value;
@@ -57,7 +60,7 @@ use audit::{Records, Trail};
 
 pub use approve::{ApprovalRoute, client_answer, client_question};
 pub use decision::{DecisionRequest, DecisionView};
-pub use redact::Redactor;
+pub use redact::{RedactedPath, RedactionReason, Redactor};
 pub use request::{CallOutcome, CallRequest};
 
 /// Parts of a dispatcher.
@@ -82,6 +85,8 @@ pub struct DispatchParts {
     pub policies: Vec<Arc<dyn Policy>>,
     /// Inboxes, for a word beside each answer; none where nobody keeps any or they are silent.
     pub waiting: Option<Arc<dyn WaitingMessages>>,
+    /// Store of results that are too large; without one they are lost to their callers.
+    pub results: Option<Arc<dyn ResultKeeper>>,
 }
 
 /// Takes calls from the front doors. Cheap to clone.
@@ -97,6 +102,7 @@ struct Inner {
     policy: PolicyEngine,
     policies: Vec<Arc<dyn Policy>>,
     waiting: Option<Arc<dyn WaitingMessages>>,
+    results: Option<Arc<dyn ResultKeeper>>,
     redactor: Redactor,
     /// By [`crate::ToolEntry`] index.
     stats: Vec<Arc<ToolStats>>,
@@ -108,7 +114,9 @@ impl Dispatcher {
     /// # Errors
     /// When a redaction pattern is no regular expression.
     pub fn new(parts: DispatchParts) -> Result<Self, regex::Error> {
-        let DispatchParts { options, catalogue, routes, registry, sessions, waiting, .. } = parts;
+        let DispatchParts {
+            options, catalogue, routes, registry, sessions, waiting, results, ..
+        } = parts;
         let records = Records { events: parts.events, audit: parts.audit };
         let redactor = Redactor::new(&options.redaction)?;
         let stats = catalogue.entries().map(|_| Arc::default()).collect();
@@ -121,6 +129,7 @@ impl Dispatcher {
             policy: parts.policy,
             policies: parts.policies,
             waiting,
+            results,
             redactor,
             stats,
         })))
@@ -181,6 +190,8 @@ impl Dispatcher {
         rate::pass(live.shared(), entry, &args)?;
         live.take(entry.name()).await?;
         let (pad, receipt) = Receipt::pair();
+        let user = live.shared().account.user;
+        let (call, shown) = (trail.call(), view.clone());
         let caller = route::Caller::Client(live);
         let order = route::Order {
             entry,
@@ -196,8 +207,9 @@ impl Dispatcher {
             trace,
             client: approval.client,
         };
-        let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
-        Ok((value, pad))
+        let value = route::pass(inner, order, trail).await?;
+        let owner = limit::ResultOwner { user: Some(user), session, call, view: &shown };
+        Ok((limit::pass(inner, entry, owner, value).await?, pad))
     }
 
     /// The catalogue behind it.

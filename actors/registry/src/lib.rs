@@ -36,7 +36,7 @@ pub use catalogue::{
 };
 pub use dispatch::{
     ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView, DispatchParts,
-    Dispatcher, Redactor, client_answer, client_question,
+    Dispatcher, RedactedPath, RedactionReason, Redactor, client_answer, client_question,
 };
 pub use hivekeep_policy::{Policy, Question, Ruling, Verdict};
 pub use options::{

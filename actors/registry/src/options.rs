@@ -166,6 +166,11 @@ pub struct RedactionOptions {
     pub enabled: bool,
     /// More shapes of credentials: regular expressions, each match replaced whole.
     pub extra_patterns: Vec<String>,
+    /// More names of credentials. A field whose name has these words, in any spelling
+    /// (`licence_key`, `licenceKey`), is replaced whole.
+    pub extra_keys: Vec<String>,
+    /// Names of fields that are none, though they have the words of one. The whole name counts.
+    pub exempt_keys: Vec<String>,
 }
 
 const fn count(number: u32) -> NonZeroU32 {
@@ -249,7 +254,12 @@ impl Default for SessionOptions {
 
 impl Default for RedactionOptions {
     fn default() -> Self {
-        Self { enabled: true, extra_patterns: Vec::new() }
+        Self {
+            enabled: true,
+            extra_patterns: Vec::new(),
+            extra_keys: Vec::new(),
+            exempt_keys: Vec::new(),
+        }
     }
 }
 
@@ -274,6 +284,16 @@ impl Options {
         for (nth, pattern) in self.redaction.extra_patterns.iter().enumerate() {
             if let Err(error) = regex::Regex::new(pattern) {
                 problems.push((format!("redaction.extra_patterns[{nth}]"), error.to_string()));
+            }
+        }
+        let redaction = &self.redaction;
+        for (key, names) in
+            [("extra_keys", &redaction.extra_keys), ("exempt_keys", &redaction.exempt_keys)]
+        {
+            let bare = |name: &str| !name.contains(char::is_alphabetic);
+            for (nth, _) in names.iter().enumerate().filter(|(_, name)| bare(name)) {
+                let why = "has no word".to_owned();
+                problems.push((format!("redaction.{key}[{nth}]"), why));
             }
         }
         problems
@@ -323,7 +343,10 @@ mod tests {
         assert_eq!(options.problems(), []);
         options.admission.reserved = 16;
         options.redaction.extra_patterns = vec!["fine".to_owned(), "(".to_owned()];
+        options.redaction.exempt_keys = vec!["__".to_owned()];
         let keys: Vec<_> = options.problems().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["admission.reserved", "redaction.extra_patterns[1]"]);
+        let wrong =
+            ["admission.reserved", "redaction.extra_patterns[1]", "redaction.exempt_keys[0]"];
+        assert_eq!(keys, wrong);
     }
 }

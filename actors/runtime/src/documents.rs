@@ -1,5 +1,8 @@
 //! Document port: what MCP calls resources, listed, read and subscribed to by URI.
 //!
+//! What has no end of a list, as the files of a machine, is read by URI alone: a client makes the URI from
+//! the template.
+//!
 //! Listing and reading are calls of the family's own tool, made in the client's session, so that
 //! the rules of the tool apply to them: toolset, policy, rates, redaction, audit. The family makes
 //! the arguments and decodes the answer.
@@ -44,6 +47,16 @@ pub struct Template {
     pub description: &'static str,
     /// MIME type, such as `text/markdown`.
     pub mime_type: &'static str,
+    /// Its variables that name things, each with the kind of [`Names`](crate::names::Names) that
+    /// completes it.
+    pub variables: &'static [(&'static str, &'static str)],
+}
+
+impl Template {
+    /// Text before the first variable: every URI of the template begins with it.
+    pub fn prefix(&self) -> &'static str {
+        self.uri.split('{').next().unwrap_or(self.uri)
+    }
 }
 
 /// Version stamp that tells one state of a document from another.
@@ -74,17 +87,48 @@ pub enum Refusal {
 }
 
 /// Documents of a family.
-#[async_trait]
 pub trait Documents: Send + Sync {
-    /// Name of the tool that lists and reads them. Clients that are not shown the tool are offered
-    /// no documents.
+    /// Name of the tool that reads them. Clients that are not shown the tool are offered no documents.
     fn tool(&self) -> &'static str;
 
     /// True if the configuration enables them.
     fn enabled(&self) -> bool;
 
-    /// Template of the URIs. The part before its first variable is a prefix of every URI.
+    /// Template of the URIs.
     fn template(&self) -> Template;
+
+    /// True for the URIs of the template, of documents that exist or not.
+    fn has(&self, uri: &str) -> bool {
+        uri.starts_with(self.template().prefix())
+    }
+
+    /// The list of them; `None` where they are only read.
+    fn listing(&self) -> Option<&dyn DocumentListing> {
+        None
+    }
+
+    /// Arguments with which the tool reads one document.
+    ///
+    /// # Errors
+    /// Fails for a URI that cannot be one of a document, existing or not.
+    fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError>;
+
+    /// Decodes the tool's answer to [`Self::read_args`] of this URI: the document's text.
+    ///
+    /// # Errors
+    /// `internal`, for an answer of another shape; the family's own for a document that is not read
+    /// whole.
+    fn text(&self, uri: &str, answer: Value) -> Result<String, ToolError>;
+
+    /// Classifies an error of [`Self::read_args`] or of its call.
+    fn refusal(&self, error: &ToolError) -> Refusal;
+}
+
+/// Documents that are listed, and whose changes clients hear of.
+#[async_trait]
+pub trait DocumentListing: Send + Sync {
+    /// Name of the tool that lists them.
+    fn list_tool(&self) -> &'static str;
 
     /// Arguments with which the tool lists at most `limit` documents after a position, in a stable
     /// order.
@@ -96,21 +140,6 @@ pub trait Documents: Send + Sync {
     /// `internal`, for an answer of another shape.
     fn listed(&self, answer: Value) -> Result<Page, ToolError>;
 
-    /// Arguments with which the tool reads one document.
-    ///
-    /// # Errors
-    /// Fails for a URI that cannot be one of a document, existing or not.
-    fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError>;
-
-    /// Decodes the tool's answer to [`Self::read_args`]: the document's text.
-    ///
-    /// # Errors
-    /// `internal`, for an answer of another shape.
-    fn text(&self, answer: Value) -> Result<String, ToolError>;
-
-    /// Classifies an error of [`Self::read_args`] or of its call.
-    fn refusal(&self, error: &ToolError) -> Refusal;
-
     /// Subscribes to the family's changes from now on. Changes by other programs may be missing.
     fn changes(&self) -> broadcast::Receiver<Changed>;
 
@@ -118,7 +147,7 @@ pub trait Documents: Send + Sync {
     /// for one that cannot be inspected.
     ///
     /// # Errors
-    /// Error of [`Self::read_args`] for the first bad URI; or the family's own when nothing can be
+    /// Error of [`Documents::read_args`] for the first bad URI; or the family's own when nothing can be
     /// inspected.
     async fn stamps(&self, uris: Vec<String>) -> Result<Vec<StampResult>, ToolError>;
 }

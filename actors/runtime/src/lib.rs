@@ -21,6 +21,7 @@ mod finding;
 pub mod introspection;
 pub mod log;
 mod mounted;
+pub mod names;
 mod ports;
 pub mod saga;
 pub mod schema_kinds;

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, sync::Arc};
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{Address, Children, Entity, Fault, Target, ToolCall, serve::ActorDirectory};
 
-use crate::documents::Documents;
+use crate::{documents::Documents, names::Names};
 
 type Start = dyn Fn(&mut Children) -> Result<(), Fault> + Send + Sync;
 
@@ -41,7 +41,9 @@ pub struct Mounted {
     /// Lookups of the kinds of actors that serve tools.
     pub directories: Vec<(&'static str, Arc<dyn ActorDirectory>)>,
     /// Documents that MCP clients list, read and subscribe to by URI.
-    pub documents: Option<Arc<dyn Documents>>,
+    pub documents: Vec<Arc<dyn Documents>>,
+    /// Names that complete what a person types.
+    pub names: Vec<Arc<dyn Names>>,
     /// Work of an ordered stop; run in reverse order of mounting.
     pub tear_down: Option<TearDown>,
 }
@@ -72,10 +74,17 @@ impl Mounted {
         self
     }
 
-    /// Sets the documents that MCP clients list, read and subscribe to by URI.
+    /// Adds documents that MCP clients list, read and subscribe to by URI.
     #[must_use]
     pub fn documents(mut self, documents: Arc<dyn Documents>) -> Self {
-        self.documents = Some(documents);
+        self.documents.push(documents);
+        self
+    }
+
+    /// Adds names that complete what a person types.
+    #[must_use]
+    pub fn names(mut self, names: Arc<dyn Names>) -> Self {
+        self.names.push(names);
         self
     }
 

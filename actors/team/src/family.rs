@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::WaitingMessages};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-use crate::{Options, TeamShared, Teams, TeamsHandle, codes, tools};
+use crate::{Options, TeamShared, Teams, TeamsHandle, codes, names::TeamNames, tools};
 
 /// Needs workspaces, the network and the vault; offers [`TeamsHandle`], the limit of calls that
 /// wait, and what waits for sessions.
@@ -30,6 +30,6 @@ impl Family for TeamFamily {
         if shared.options.announce_waiting {
             daemon.ports.offer::<dyn WaitingMessages>(shared.waiting.clone());
         }
-        Ok(Mounted::default().serving::<Teams>(&teams, shared))
+        Ok(Mounted::default().serving::<Teams>(&teams, shared).names(Arc::new(TeamNames)))
     }
 }

@@ -19,6 +19,7 @@ mod family;
 mod group;
 pub mod inbox;
 pub mod name;
+mod names;
 mod options;
 mod records;
 mod refuse;

@@ -32,7 +32,10 @@ also resources, as vault:///path/to/note.md.";
         let (state, room) = (&daemon.folders.state, daemon.room.clone());
         let (vault, seed) = open(options, state, room, address.clone());
         daemon.ports.offer::<dyn ports::Vault>(Arc::new(vault.clone()));
-        Ok(Mounted::default().serving::<VaultActor>(&address, seed).documents(Arc::new(vault)))
+        Ok(Mounted::default()
+            .serving::<VaultActor>(&address, seed)
+            .documents(Arc::new(vault.clone()))
+            .names(Arc::new(vault)))
     }
 
     async fn check(options: &Options, host: &Host) -> Vec<Finding> {

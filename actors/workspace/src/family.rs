@@ -16,6 +16,7 @@ use crate::{
     backup::DisksHandle,
     codes,
     commands::CommandsHandle,
+    documents::{FileDocuments, LogDocuments, WorkspaceNames},
     image_upkeep::{ImageUpkeep, ImagesHere},
     shared::Shared,
     tools,
@@ -75,6 +76,9 @@ workspace_adopt takes it over.";
             .serving::<Workspaces>(&address, shared.clone())
             .child::<ImageUpkeep>(&images, shared.clone())
             .directory("workspace", Arc::new(shared.directory.clone()))
+            .documents(Arc::new(FileDocuments))
+            .documents(Arc::new(LogDocuments))
+            .names(Arc::new(WorkspaceNames))
             .tear_down(|| stop_all(address)))
     }
 

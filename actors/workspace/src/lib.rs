@@ -21,6 +21,7 @@ mod claims;
 pub mod codes;
 pub mod commands;
 mod directory;
+mod documents;
 mod family;
 mod folders;
 mod fork_source;

@@ -1,7 +1,7 @@
 //! Events, past and present.
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_store::{Events, Seq, SubscriptionItem};
+use hivekeep_store::{Events, JournalEvent, Seq, SubscriptionItem};
 use serde_json::{Value, json};
 
 use super::Outlet;
@@ -10,6 +10,13 @@ use crate::doors::DaemonServices;
 
 /// Events read or held at a time.
 const AT_A_TIME: usize = 256;
+
+/// An event as it leaves: what its data has of credentials is hidden.
+fn leaving(core: &DaemonServices, event: &JournalEvent) -> Value {
+    let mut shown = json!(event);
+    shown["data"] = core.dispatcher.redactor().json(shown["data"].take()).0;
+    shown
+}
 
 /// Tells events until the client leaves, or, without `follow`, until now.
 pub(super) async fn tell(
@@ -20,16 +27,21 @@ pub(super) async fn tell(
 ) -> Result<Value, ToolError> {
     let (events, from) = (core.journal.events(), from.map(Seq::new));
     match follow {
-        true => present(&events, from, outlet).await,
-        false => past(&events, from.unwrap_or(Seq::FIRST), outlet).await,
+        true => present(core, &events, from, outlet).await,
+        false => past(core, &events, from.unwrap_or(Seq::FIRST), outlet).await,
     }
 }
 
-async fn present(events: &Events, from: Option<Seq>, outlet: &Outlet) -> Result<Value, ToolError> {
+async fn present(
+    core: &DaemonServices,
+    events: &Events,
+    from: Option<Seq>,
+    outlet: &Outlet,
+) -> Result<Value, ToolError> {
     let mut subscription = events.subscribe(from, AT_A_TIME);
     loop {
         let told = match subscription.next().await.map_err(failed)? {
-            SubscriptionItem::Event(event) => outlet.item(json!(*event)).await,
+            SubscriptionItem::Event(event) => outlet.item(leaving(core, &event)).await,
             SubscriptionItem::Missed { first, last } => outlet.item(missed(first, last)).await,
         };
         if !told {
@@ -38,7 +50,12 @@ async fn present(events: &Events, from: Option<Seq>, outlet: &Outlet) -> Result<
     }
 }
 
-async fn past(events: &Events, from: Seq, outlet: &Outlet) -> Result<Value, ToolError> {
+async fn past(
+    core: &DaemonServices,
+    events: &Events,
+    from: Seq,
+    outlet: &Outlet,
+) -> Result<Value, ToolError> {
     let (mut next, last) = (from, events.last());
     while next <= last {
         let reader = events.clone();
@@ -51,7 +68,7 @@ async fn past(events: &Events, from: Seq, outlet: &Outlet) -> Result<Value, Tool
         }
         let Some(end) = page.events.last().map(|event| event.seq) else { break };
         for event in page.events {
-            if !outlet.item(json!(event)).await {
+            if !outlet.item(leaving(core, &event)).await {
                 return Ok(Value::Null);
             }
         }

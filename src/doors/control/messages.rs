@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_kernel::{ArtifactId, SessionId, ToolError};
 use hivekeep_team::Picture;
 use hivekeep_workspace::backup::Contents;
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,18 @@ pub enum ControlMethod {
     Policy(PolicyMethod),
     /// Approvals by people.
     Approvals(ApprovalsMethod),
+    /// The artifacts of all users, the newest first: `ArtifactInfo`s.
+    Artifacts {},
+    /// An artifact: its `ArtifactInfo` and then its text in parts, each an item.
+    Artifact {
+        /// The artifact.
+        artifact: ArtifactId,
+    },
+    /// Removes an artifact before it expires: its `ArtifactInfo`.
+    RemoveArtifact {
+        /// The artifact.
+        artifact: ArtifactId,
+    },
     /// Events, each an item.
     Events {
         /// The first one wanted; from now on without it.

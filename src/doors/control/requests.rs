@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, backup,
-    events, policy,
+    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, artifacts,
+    backup, events, policy,
 };
 use crate::codes;
 use crate::credentials::CredentialRow;
@@ -63,6 +63,9 @@ pub(super) async fn answer(
         ControlMethod::Policy(wanted) => policy::rules(core, uid, wanted).await,
         ControlMethod::Approvals(wanted) => policy::approvals(core, uid, wanted, outlet).await,
         ControlMethod::Backup { disks } => backup::make(core, disks, outlet).await,
+        ControlMethod::Artifacts {} => artifacts::list(core),
+        ControlMethod::Artifact { artifact } => artifacts::send(core, artifact, outlet).await,
+        ControlMethod::RemoveArtifact { artifact } => artifacts::remove(core, artifact).await,
         ControlMethod::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.
         ControlMethod::Stop { workspaces } => {
@@ -91,7 +94,7 @@ fn waiting(core: &DaemonServices, started_by: &[i32]) -> Vec<String> {
         .collect()
 }
 
-fn value(data: impl Serialize) -> Result<Value, ToolError> {
+pub(super) fn value(data: impl Serialize) -> Result<Value, ToolError> {
     serde_json::to_value(data).map_err(|error| ToolError::internal(error.to_string()))
 }
 

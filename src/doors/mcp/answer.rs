@@ -5,6 +5,7 @@
 //! step as text, then the whole error as JSON text. It is no structured content:
 //! the official TypeScript client holds that against the tool's output schema in
 //! errors too, and would show its user a complaint about the schema instead.
+//! Where its result is kept, the error has a link to it.
 //! What waits in the session's inboxes is told behind either (`doors/announce.rs`).
 //! Only a tool that is not there is a protocol error, as the specification wants.
 
@@ -13,7 +14,7 @@ use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_registry::CallOutcome;
 use rmcp::{
     ErrorData,
-    model::{CallToolResult, ContentBlock, Implementation, ProtocolVersion},
+    model::{CallToolResult, ContentBlock, Implementation, ProtocolVersion, Resource},
 };
 use serde_json::json;
 
@@ -26,10 +27,10 @@ pub(super) fn of(
     outcome: CallOutcome,
     revision: Option<ProtocolVersion>,
 ) -> Result<CallToolResult, ErrorData> {
+    // The first revision with structured content, and with links to resources.
+    let is_read = revision.is_some_and(|it| it >= ProtocolVersion::V_2025_06_18);
     let mut answer = match outcome.result {
         Ok(value) => {
-            // The first revision with structured content.
-            let is_read = revision.is_some_and(|it| it >= ProtocolVersion::V_2025_06_18);
             let text = excerpt::text(&value, is_read);
             let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
             answer.structured_content = Some(value);
@@ -38,7 +39,12 @@ pub(super) fn of(
         Err(error) if error.layer == Layer::Resolve && error.is(codes::UNKNOWN_TOOL) => {
             return Err(protocol(error));
         }
-        Err(error) => refused(&error),
+        Err(error) => {
+            let mut answer = refused(&error);
+            let link = kept(&error).filter(|_| is_read).map(ContentBlock::resource_link);
+            answer.content.extend(link);
+            answer
+        }
     };
     answer.content.extend(outcome.notices.into_iter().map(ContentBlock::text));
     if let Some(waits) = &outcome.waiting {
@@ -54,6 +60,13 @@ pub(super) fn of(
 pub(super) fn refused(error: &ToolError) -> CallToolResult {
     let whole = json!({ "error": error }).to_string();
     CallToolResult::error(vec![ContentBlock::text(error.to_text()), ContentBlock::text(whole)])
+}
+
+/// The result that the error says is kept.
+fn kept(error: &ToolError) -> Option<Resource> {
+    let kept = error.details.get("artifact").filter(|_| error.is(codes::RESULT_TOO_LARGE))?;
+    let resource = Resource::new(kept["uri"].as_str()?, "the whole result");
+    Some(resource.with_mime_type(kept["mime_type"].as_str()?).with_size(kept["bytes"].as_u64()?))
 }
 
 /// An error outside any tool: of the request, or of the daemon.

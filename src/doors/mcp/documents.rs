@@ -20,23 +20,24 @@ use super::{McpHandler, answer};
 /// Documents in one page.
 const PAGE: usize = 200;
 
-/// The capability declared for documents.
-pub(super) fn capability() -> ResourcesCapability {
+/// The capability declared for documents; `watchable`: clients may hear of some.
+pub(super) fn capability(watchable: bool) -> ResourcesCapability {
     let mut capability = ResourcesCapability::default();
-    (capability.subscribe, capability.list_changed) = (Some(true), Some(true));
+    let told = watchable.then_some(true);
+    (capability.subscribe, capability.list_changed) = (told, told);
     capability
 }
 
 /// The URI template of one family's documents.
 pub(super) fn template(documents: &Arc<dyn Documents>) -> ResourceTemplate {
-    let Template { uri, name, title, description, mime_type } = documents.template();
+    let Template { uri, name, title, description, mime_type, .. } = documents.template();
     ResourceTemplate::new(uri, name)
         .with_title(title)
         .with_description(description)
         .with_mime_type(mime_type)
 }
 
-/// Finds the family of a document by its URI, which begins like the family's template.
+/// Finds the documents that a URI is one of.
 ///
 /// # Errors
 /// Invalid parameters, with what is offered.
@@ -44,11 +45,7 @@ pub(super) fn owner<'d>(
     offered: &'d [Arc<dyn Documents>],
     uri: &str,
 ) -> Result<&'d Arc<dyn Documents>, ErrorData> {
-    let begins = |documents: &&Arc<dyn Documents>| {
-        let template = documents.template().uri;
-        uri.starts_with(template.split('{').next().unwrap_or(template))
-    };
-    offered.iter().find(begins).ok_or_else(|| {
+    offered.iter().find(|documents| documents.has(uri)).ok_or_else(|| {
         let templates: Vec<_> = offered.iter().map(|one| one.template().uri).collect();
         let text = format!("`{uri}` is not one of {}", templates.join(", "));
         ErrorData::invalid_params(text, None)
@@ -80,25 +77,35 @@ impl McpHandler {
         core.documents.iter().filter(shown).cloned().collect()
     }
 
-    /// A page of all documents, family by family.
+    /// A page of all documents, family by family; it goes on with the next one while there is room.
     pub(super) async fn list_documents(
         &self,
         at: Option<String>,
         context: &RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let offered = self.offered();
-        let (family, after) = place(at.as_deref())?;
-        let Some(documents) = offered.get(family) else {
-            return Ok(ListResourcesResult::default());
-        };
-        let args = documents.list_args(after, PAGE);
-        let listed = self.call_for(documents, args, context).await?;
-        let Page { documents: page, next } =
-            listed.and_then(|answer| documents.listed(answer)).map_err(answer::protocol)?;
-        let mut result =
-            ListResourcesResult::with_all_items(page.into_iter().map(resource).collect());
-        let another = (family + 1 < offered.len()).then(|| cursor(family + 1, ""));
-        result.next_cursor = next.map(|after| cursor(family, &after)).or(another);
+        let (from, after) = place(at.as_deref())?;
+        let (mut after, mut listed) = (after.map(str::to_owned), Vec::new());
+        let mut next_cursor = None;
+        let listings = offered.iter().map(|documents| documents.listing()).enumerate();
+        for (family, listing) in listings.skip(from) {
+            let Some(documents) = listing else { continue };
+            if listed.len() >= PAGE {
+                next_cursor = Some(cursor(family, ""));
+                break;
+            }
+            let args = documents.list_args(after.take().as_deref(), PAGE - listed.len());
+            let answer = self.call_for(documents.list_tool(), args, context).await?;
+            let Page { documents: page, next } =
+                answer.and_then(|answer| documents.listed(answer)).map_err(answer::protocol)?;
+            listed.extend(page.into_iter().map(resource));
+            if let Some(after) = next {
+                next_cursor = Some(cursor(family, &after));
+                break;
+            }
+        }
+        let mut result = ListResourcesResult::with_all_items(listed);
+        result.next_cursor = next_cursor;
         Ok(result)
     }
 
@@ -112,16 +119,16 @@ impl McpHandler {
         let documents = owner(&offered, &uri)?;
         let refused = |error| refused(documents, &uri, error);
         let args = documents.read_args(&uri).map_err(refused)?;
-        let answer = self.call_for(documents, args, context).await?;
-        let text = answer.and_then(|answer| documents.text(answer)).map_err(refused)?;
+        let answer = self.call_for(documents.tool(), args, context).await?;
+        let text = answer.and_then(|answer| documents.text(&uri, answer)).map_err(refused)?;
         let mime_type = documents.template().mime_type;
         let contents = ResourceContents::text(text, uri.clone()).with_mime_type(mime_type);
         Ok(ReadResourceResult::new(vec![contents]))
     }
 
-    async fn call_for(
+    pub(super) async fn call_for(
         &self,
-        documents: &Arc<dyn Documents>,
+        tool: &str,
         args: Map<String, Value>,
         context: &RequestContext<RoleServer>,
     ) -> Result<Result<Value, ToolError>, ErrorData> {
@@ -129,7 +136,7 @@ impl McpHandler {
         let call = self.0.core.dispatcher.call(CallRequest {
             session,
             door: self.0.door,
-            tool: documents.tool().to_owned(),
+            tool: tool.to_owned(),
             args,
             progress: Progress::default(),
             cancel: context.ct.clone(),

@@ -20,10 +20,11 @@ pub const AUTO: &str = "auto";
 
 /// What the listing begins with: commands, files, workspaces and their snapshots, and the tools to find
 /// and load all others. A test holds it at 24 KB.
-const DAY: [&str; 19] = [
+const DAY: [&str; 20] = [
     "aegis.tools.search",
     "tool_describe",
     "toolset_load",
+    "artifact_read",
     "workspace_create",
     "workspace_list",
     "workspace_info",

@@ -6,7 +6,7 @@ use hivekeep_kernel::{
     ports::{OldestWaiting, WaitingSummary},
 };
 use hivekeep_registry::CallOutcome;
-use rmcp::model::{JsonObject, Tool};
+use rmcp::model::{JsonObject, ProtocolVersion, Tool};
 use serde_json::json;
 
 use super::{ToolListing, answer};
@@ -42,6 +42,22 @@ fn a_refusal_is_for_the_model_to_read() {
     assert_eq!(whole["error"]["retry_after_ms"], 2000);
     assert_eq!(answer["content"][0]["text"], "rate_limited: too fast. Next: wait");
     assert_eq!(answer["content"][2]["text"], "a notice");
+}
+
+#[test]
+fn a_result_that_is_kept_elsewhere_is_linked_for_clients_that_know_links() {
+    let kept =
+        json!({ "uri": "hivekeep://artifacts/art_1", "bytes": 9, "mime_type": "application/json" });
+    let error = ToolError::foreign(Layer::Result, "result_too_large", "too large");
+    let error = error.detail("artifact", kept);
+    let linked = |revision| {
+        let answer = answer::of(outcome(Err(error.clone())), Some(revision)).expect("a result");
+        serde_json::to_value(answer).expect("serialises")["content"].clone()
+    };
+    let link = &linked(ProtocolVersion::V_2025_06_18)[2];
+    assert_eq!((&link["type"], &link["size"]), (&json!("resource_link"), &json!(9)), "{link}");
+    assert_eq!(link["uri"], "hivekeep://artifacts/art_1");
+    assert!(linked(ProtocolVersion::V_2025_03_26).get(2).is_none());
 }
 
 #[test]

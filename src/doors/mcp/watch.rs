@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::select_all};
-use hivekeep_runtime::documents::{Changed, Documents, Stamp, StampResult};
+use hivekeep_runtime::documents::{Changed, DocumentListing, Documents, Stamp, StampResult};
 use rmcp::{
     ErrorData, RoleServer,
     model::{ResourceUpdatedNotificationParam, SubscriptionFilter},
@@ -39,8 +39,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Documents that one client may want to hear of.
 const MOST: usize = 64;
 
-/// Documents that a client is offered.
+/// Listed documents that a client is offered.
 type Offered = Vec<Arc<dyn Documents>>;
+
+impl McpHandler {
+    /// Documents that the client may hear of.
+    pub(super) fn watchable(&self) -> Offered {
+        let mut offered = self.offered();
+        offered.retain(|documents| documents.listing().is_some());
+        offered
+    }
+}
 
 /// The states that a client was told of last, by the URIs that it uses.
 #[derive(Default)]
@@ -61,7 +70,8 @@ impl Watching {
         let uris: Vec<_> = self.lock().keys().cloned().collect();
         for (documents, uris) in by_owner(offered, uris) {
             // A family that cannot be looked at tells nothing new.
-            let Ok(stamps) = documents.stamps(uris.clone()).await else { continue };
+            let Some(listing) = documents.listing() else { continue };
+            let Ok(stamps) = listing.stamps(uris.clone()).await else { continue };
             let mut known = self.lock();
             let mut other = |uri: &String, stamp| {
                 let Some(last) = known.get_mut(uri) else { return false };
@@ -110,7 +120,8 @@ struct Watcher {
 
 impl Watcher {
     fn new(offered: Offered, watching: Arc<Watching>) -> Self {
-        let changes = offered.iter().map(|documents| documents.changes()).collect();
+        let listings = offered.iter().filter_map(|documents| documents.listing());
+        let changes = listings.map(DocumentListing::changes).collect();
         Self { offered, changes, watching }
     }
 
@@ -167,7 +178,7 @@ impl McpHandler {
     /// The client's subscriptions; the first call starts its notifications. `None` when it is
     /// offered no documents.
     pub(super) fn subscriber(&self, peer: &Peer<RoleServer>) -> Option<&DocumentSubscriber> {
-        let offered = self.offered();
+        let offered = self.watchable();
         if offered.is_empty() {
             return None;
         }
@@ -206,7 +217,8 @@ impl DocumentSubscriber {
     /// For what is not the URI of a document, and for one too many.
     pub(super) async fn add(&self, uri: String) -> Result<(), ErrorData> {
         let documents = owner(&self.offered, &uri)?;
-        let stamps = documents.stamps(vec![uri.clone()]).await;
+        let Some(listing) = documents.listing() else { return Ok(()) };
+        let stamps = listing.stamps(vec![uri.clone()]).await;
         let stamp = stamps.and_then(|stamps| stamps.into_iter().next().transpose());
         let stamp = stamp.map_err(|error| refused(documents, &uri, error))?.flatten();
         let mut watched = self.watching.lock();
@@ -246,7 +258,8 @@ pub(super) async fn listen(offered: Offered, context: &SubscriptionContext) {
     let mut watcher = Watcher::new(offered.clone(), watching.clone());
     watching.lock().extend(uris.iter().map(|uri| (uri.clone(), None)));
     for (documents, uris) in by_owner(&offered, uris) {
-        let stamps = documents.stamps(uris.clone()).await.unwrap_or_default();
+        let Some(listing) = documents.listing() else { continue };
+        let stamps = listing.stamps(uris.clone()).await.unwrap_or_default();
         watching.lock().extend(uris.into_iter().zip(stamps.into_iter().map(seen)));
     }
     loop {

@@ -8,13 +8,16 @@ use std::{
 };
 
 use rmcp::transport::streamable_http_server::session::{
-    SessionId, SessionManager, local::LocalSessionManager,
+    SessionId, SessionManager, SessionStore as _, local::LocalSessionManager,
 };
+
+use super::KeptClients;
 
 /// Sessions that are silent, and the manager of all sessions. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Newcomers {
     manager: Arc<LocalSessionManager>,
+    kept: KeptClients,
     silent: Arc<Mutex<VecDeque<SessionId>>>,
     patience: Duration,
     /// Sessions of the protocol at once.
@@ -22,8 +25,13 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
-    pub(super) fn new(manager: Arc<LocalSessionManager>, patience: Duration, most: usize) -> Self {
-        Self { manager, silent: Arc::default(), patience, most }
+    pub(super) fn new(
+        manager: Arc<LocalSessionManager>,
+        kept: KeptClients,
+        patience: Duration,
+        most: usize,
+    ) -> Self {
+        Self { manager, kept, silent: Arc::default(), patience, most }
     }
 
     /// A session was made. When there are too many, the one silent for longest ends; false when
@@ -58,6 +66,9 @@ impl Newcomers {
     async fn end(&self, session: &SessionId) {
         if let Err(error) = self.manager.close_session(session).await {
             tracing::debug!(%error, "a session had ended already");
+        }
+        if let Err(error) = self.kept.delete(session).await {
+            tracing::warn!(%error, "a session that ended stays on the disk");
         }
     }
 

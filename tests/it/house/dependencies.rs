@@ -103,7 +103,7 @@ const RULES: [Rule; 27] = [
     Rule { name: MANIFEST, house: &[KERNEL], others: None },
     Rule {
         name: "hivekeep-introspection",
-        house: &[KERNEL, RUNTIME, MANIFEST, TESTKIT],
+        house: &[KERNEL, STORE, RUNTIME, MANIFEST, TESTKIT],
         others: None,
     },
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },

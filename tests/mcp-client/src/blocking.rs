@@ -57,6 +57,14 @@ impl Client {
         self.runtime.block_on(self.client().call(tool, arguments))
     }
 
+    /// As [`crate::Client::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self, uri: &str) -> Result<String, Error> {
+        self.runtime.block_on(self.client().read(uri))
+    }
+
     /// As [`crate::Client::revision`].
     pub fn revision(&self) -> Option<String> {
         self.client().revision()

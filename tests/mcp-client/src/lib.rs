@@ -10,7 +10,10 @@ use std::{borrow::Borrow, io, path::Path, process::Stdio, time::Duration};
 
 use rmcp::{
     RoleClient, ServiceExt,
-    model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, Tool},
+    model::{
+        CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation,
+        ReadResourceRequestParams, ResourceContents, Tool,
+    },
     service::{ClientInitializeError, RunningService, ServiceError},
 };
 use serde_json::Value;
@@ -122,6 +125,23 @@ impl Client {
             return Err(refused(text.map_or("an error without words", |block| &block.text)));
         }
         Ok(result.structured_content.unwrap_or_default())
+    }
+
+    /// Reads a resource that is a text.
+    ///
+    /// # Errors
+    /// The server's refusal, or that there is no answer.
+    pub async fn read(&self, uri: &str) -> Result<String, Error> {
+        let refused = |text: String| Error::Refused { asked: uri.to_owned(), text };
+        let read = self.service.read_resource(ReadResourceRequestParams::new(uri));
+        let result = match timeout(PATIENCE, read).await.map_err(|_| Error::Silent)? {
+            Err(ServiceError::McpError(error)) => return Err(refused(error.to_string())),
+            result => result?,
+        };
+        match result.contents.into_iter().next() {
+            Some(ResourceContents::TextResourceContents { text, .. }) => Ok(text),
+            other => Err(refused(format!("{other:?} is not a text"))),
+        }
     }
 
     /// The revision of the protocol that was agreed on.

@@ -60,6 +60,8 @@ impl Dispatcher {
         entry.check(&args)?;
         // A session that has ended is not kept from being tidied up after.
         let live = inner.sessions.begin_call(session).ok();
+        let user = live.as_ref().map(|live| live.shared().account.user);
+        let (call, shown) = (trail.call(), view.clone());
         let (pad, receipt) = Receipt::pair();
         let order = route::Order {
             entry,
@@ -75,7 +77,9 @@ impl Dispatcher {
             trace: None,
             client: None,
         };
-        let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
+        let value = route::pass(inner, order, trail).await?;
+        let owner = limit::ResultOwner { user, session, call, view: &shown };
+        let value = limit::pass(inner, entry, owner, value).await?;
         pad.sign();
         Ok(value)
     }

@@ -5,7 +5,11 @@
 //! asked for what is in them, they go into logs and events, and they may quote
 //! a command line or an answer of a server. So every text of an error is
 //! searched for the shapes of well-known credentials, for what stands behind
-//! `password=` and its like, and for the operator's own patterns.
+//! `password=` and its like, and for the operator's own patterns; and in its details, as in the previews
+//! of inputs, what is named like a credential is hidden whole (`json.rs`, `keys.rs`).
+
+mod json;
+mod keys;
 
 use std::borrow::Cow;
 
@@ -14,6 +18,9 @@ use regex::{Captures, Regex, RegexSet};
 use serde_json::Value;
 
 use crate::RedactionOptions;
+use keys::Keys;
+
+pub use json::{RedactedPath, RedactionReason};
 
 /// Text in place of a credential.
 const HIDDEN: &str = "[redacted]";
@@ -53,6 +60,7 @@ pub struct Redactor {
     /// Tells in one pass whether anything is there.
     any: RegexSet,
     each: Vec<Regex>,
+    keys: Keys,
 }
 
 impl Redactor {
@@ -68,7 +76,7 @@ impl Redactor {
             patterns.extend(options.extra_patterns.iter().map(String::as_str));
         }
         let each = patterns.iter().map(|pattern| Regex::new(pattern)).collect::<Result<_, _>>()?;
-        Ok(Self { any: RegexSet::new(&patterns)?, each })
+        Ok(Self { any: RegexSet::new(&patterns)?, each, keys: Keys::new(options) })
     }
 
     /// The text without credentials; the same text when there are none.
@@ -91,17 +99,11 @@ impl Redactor {
         if let Some(step) = &mut error.next_step {
             self.in_place(step);
         }
-        error.details.values_mut().for_each(|value| self.value(value));
-        error
-    }
-
-    fn value(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => self.in_place(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
-            Value::Object(map) => map.values_mut().for_each(|item| self.value(item)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        let details = std::mem::take(&mut *error.details);
+        if let (Value::Object(details), _) = self.json(Value::Object(details)) {
+            *error.details = details;
         }
+        error
     }
 
     fn in_place(&self, text: &mut String) {
@@ -118,7 +120,8 @@ mod tests {
 
     fn redactor() -> Redactor {
         let extra_patterns = vec!["ACME-[0-9]+".to_owned()];
-        Redactor::new(&RedactionOptions { enabled: true, extra_patterns }).expect("patterns")
+        let options = RedactionOptions { extra_patterns, ..RedactionOptions::default() };
+        Redactor::new(&options).expect("patterns")
     }
 
     // Put together here, so that scanners of source text find nothing.
@@ -180,9 +183,10 @@ mod tests {
         let error =
             ToolError::foreign(Layer::Guest, "clone_failed", format!("no access with {secret}"))
                 .next(format!("renew {secret}"))
-                .detail("argv", serde_json::json!(["git", { "token": secret }]));
+                .detail("argv", serde_json::json!(["git", { "note": secret }]))
+                .detail("request", serde_json::json!({ "client_secret": "of no shape" }));
         let text = serde_json::to_string(&redactor().error(error)).expect("serialises");
-        assert!(!text.contains(&secret) && text.matches(HIDDEN).count() == 3, "{text}");
+        assert!(!text.contains(&secret) && text.matches(HIDDEN).count() == 4, "{text}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use super::keeper::ToyKeeper;
 use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
@@ -95,6 +96,8 @@ pub struct Stage {
     pub attachment: Attachment,
     /// What the toy has been through.
     pub marks: Arc<Marks>,
+    /// Results that were too large.
+    pub keeper: Arc<ToyKeeper>,
     /// The journal.
     pub journal: Journal,
     /// Vital signs of all actors.
@@ -184,7 +187,7 @@ impl Stage {
             sessions.clone(),
         )
         .expect("the sessions are readable");
-        let marks = Arc::<Marks>::default();
+        let (marks, keeper) = (Arc::<Marks>::default(), Arc::<ToyKeeper>::default());
         let catalogue = Arc::new(Catalogue::new(toy_tools()).expect("the toys are declared well"));
         let routes = Routes::default()
             .singleton("toy", Arc::new(toy.clone()))
@@ -214,6 +217,7 @@ impl Stage {
             audit: None,
             policies,
             waiting: None,
+            results: Some(keeper.clone()),
         };
         let dispatcher = Dispatcher::new(parts).expect("patterns");
         running(&census, &["registry", "sessions", "toy"]).await;
@@ -231,6 +235,7 @@ impl Stage {
             catalogue,
             attachment,
             marks,
+            keeper,
             journal,
             census,
             supervisor,

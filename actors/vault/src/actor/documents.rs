@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
 use hivekeep_runtime::documents::{
-    Changed, Document, Documents, Page, Refusal, Stamp, StampResult, Template,
+    Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
 };
+use hivekeep_runtime::names::{KnownNames, MOST_NAMES, Names};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
@@ -56,7 +57,6 @@ impl VaultHandle {
     }
 }
 
-#[async_trait]
 impl Documents for VaultHandle {
     fn tool(&self) -> &'static str {
         TOOL
@@ -73,7 +73,41 @@ impl Documents for VaultHandle {
             title: "Notes in the vault",
             description: "A note by its path, with its extension: vault:///projects/plan.md",
             mime_type: MARKDOWN,
+            variables: &[("path", "note")],
         }
+    }
+
+    fn listing(&self) -> Option<&dyn DocumentListing> {
+        Some(self)
+    }
+
+    fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError> {
+        Ok(arguments(json!({ "action": "read", "path": self.note(uri)? })))
+    }
+
+    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
+        decode::<Note>(answer).map(|note| note.content)
+    }
+
+    fn refusal(&self, error: &ToolError) -> Refusal {
+        if error.is_any(&[codes::NOTE_NOT_FOUND, codes::WRONG_KIND]) {
+            return Refusal::Missing;
+        }
+        let invalid = [
+            codes::INVALID_INPUT,
+            codes::INVALID_PATH,
+            codes::NOT_A_NOTE,
+            codes::NOT_TEXT,
+            codes::NOTE_TOO_LARGE,
+        ];
+        if error.is_any(&invalid) { Refusal::Invalid } else { Refusal::Failed }
+    }
+}
+
+#[async_trait]
+impl DocumentListing for VaultHandle {
+    fn list_tool(&self) -> &'static str {
+        TOOL
     }
 
     fn list_args(&self, after: Option<&str>, limit: usize) -> Map<String, Value> {
@@ -94,28 +128,6 @@ impl Documents for VaultHandle {
         Ok(Page { documents: entries.into_iter().map(document).collect(), next })
     }
 
-    fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError> {
-        Ok(arguments(json!({ "action": "read", "path": self.note(uri)? })))
-    }
-
-    fn text(&self, answer: Value) -> Result<String, ToolError> {
-        decode::<Note>(answer).map(|note| note.content)
-    }
-
-    fn refusal(&self, error: &ToolError) -> Refusal {
-        if error.is_any(&[codes::NOTE_NOT_FOUND, codes::WRONG_KIND]) {
-            return Refusal::Missing;
-        }
-        let invalid = [
-            codes::INVALID_INPUT,
-            codes::INVALID_PATH,
-            codes::NOT_A_NOTE,
-            codes::NOT_TEXT,
-            codes::NOTE_TOO_LARGE,
-        ];
-        if error.is_any(&invalid) { Refusal::Invalid } else { Refusal::Failed }
-    }
-
     fn changes(&self) -> broadcast::Receiver<Changed> {
         self.0.changes.subscribe()
     }
@@ -132,5 +144,25 @@ impl Documents for VaultHandle {
             Ok(paths.iter().map(stamp).collect())
         })
         .await
+    }
+}
+
+impl Names for VaultHandle {
+    fn kind(&self) -> &'static str {
+        "note"
+    }
+
+    fn tool(&self) -> &'static str {
+        TOOL
+    }
+
+    fn args(&self) -> Map<String, Value> {
+        self.list_args(None, MOST_NAMES)
+    }
+
+    fn known(&self, answer: Value) -> Result<KnownNames, ToolError> {
+        let Listed { entries, truncated } = decode(answer)?;
+        let names = entries.into_iter().map(|entry| entry.path).collect();
+        Ok(KnownNames { names, complete: !truncated })
     }
 }
