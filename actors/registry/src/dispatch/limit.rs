@@ -57,12 +57,22 @@ pub(super) async fn pass(
     if serde_json::to_writer(&mut Counter { left: budget }, &value).is_ok() {
         return Ok(value);
     }
+    // Boxed, so that calls whose results fit do not carry its future.
+    Err(Box::pin(too_large(inner, entry, owner, value)).await)
+}
+
+async fn too_large(
+    inner: &Inner,
+    entry: &ToolEntry,
+    owner: ResultOwner<'_>,
+    value: Value,
+) -> ToolError {
     let error = refusal(entry).detail("preview", preview(&inner.redactor, &value));
-    let Some(keeper) = &inner.results else { return Err(error) };
-    Err(match keep(&**keeper, entry, &owner, value).await {
+    let Some(keeper) = &inner.results else { return error };
+    match keep(&**keeper, entry, &owner, value).await {
         Ok(kept) => told(inner, error, &owner, keeper.reader(), &kept),
         Err(why) => error.detail("not_kept", json!({ "code": why.code, "message": why.message })),
-    })
+    }
 }
 
 /// The refusal as it is where nothing can be kept.

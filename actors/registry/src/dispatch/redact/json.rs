@@ -122,6 +122,44 @@ mod tests {
         assert_eq!(found, places);
     }
 
+    /// A name in one of the spellings that programs use.
+    fn spelled(words: &[&str], how: usize) -> String {
+        let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+        match how {
+            0 => words.join("_"),
+            1 => words.join("-"),
+            2 => words.join("_").to_uppercase(),
+            3 => {
+                words[0].to_owned()
+                    + &words[1..].iter().map(|word| capital(word)).collect::<String>()
+            }
+            _ => words.iter().map(|word| capital(word)).collect::<Vec<_>>().join("-"),
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever stands around it, wherever it is: it is gone, and everything else is there.
+        #[test]
+        fn a_named_secret_is_hidden_in_any_spelling_at_any_depth(
+            around in "[a-z]{3,8}",
+            name in proptest::sample::select(vec!["password", "client secret", "api key", "access token"]),
+            how in 0_usize..5,
+            secret in "[!-~]{8,40}",
+            depth in 0_usize..6,
+        ) {
+            let words: Vec<_> = std::iter::once(around.as_str()).chain(name.split(' ')).collect();
+            let mut value = json!({ spelled(&words, how): secret.clone(), "plain": "stays" });
+            for level in 0..depth {
+                value = if level % 2 == 0 { json!([1, value]) } else { json!({ "inner": value }) };
+            }
+            let (hidden, found) = redacted(value);
+            let text = hidden.to_string();
+            let quoted = serde_json::to_string(&secret).expect("a text");
+            proptest::prop_assert!(!text.contains(&quoted), "{text}");
+            proptest::prop_assert!(text.contains("stays") && found.len() == 1, "{text} {found:?}");
+        }
+    }
+
     #[test]
     fn the_places_are_pointers_into_the_value() {
         let before = json!({ "~/": [{ "x/~0": { "password": "p" } }], "": { "token": "t" } });
