@@ -17,6 +17,7 @@ mod lock;
 mod logging;
 mod notify;
 mod open_doors;
+mod people;
 mod root;
 mod shutdown;
 mod socket;

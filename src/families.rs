@@ -41,6 +41,8 @@ macro_rules! families {
             repository: hivekeep_repository::RepositoryFamily,
             /// Discovery: tools about tools.
             discovery: hivekeep_discovery::DiscoveryFamily,
+            /// Conversations: questions to people, modes, documents.
+            conversation: hivekeep_conversation::ConversationFamily,
             /// The web: what sessions fetch from it through this host, and who answers searches.
             web: hivekeep_web::WebFamily,
         }

@@ -2,8 +2,11 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use hivekeep_kernel::{ApprovalId, GrantId};
-use hivekeep_policy::{Answer, Approval, Grant, Remember, ToolPattern};
+use hivekeep_kernel::{
+    ApprovalId, GrantId,
+    ports::{UserQuestion, UserReply},
+};
+use hivekeep_policy::{Approval, ApprovalAnswer, Grant, Remember, ToolPattern};
 use serde_json::Value;
 
 use super::{CliContext, CommandFailure, output};
@@ -23,6 +26,7 @@ Examples:
   hivekeep approvals approve apr_0192f0c1a2b37c4d8e5f60718293a4b5
   hivekeep approvals approve apr_0192... --tools 'git_*' --for-secs 3600
   hivekeep approvals deny apr_0192... --why 'not on a Friday'
+  hivekeep approvals answer apr_0192... --select 2
   hivekeep approvals grants"
 )]
 pub struct Args {
@@ -43,6 +47,7 @@ pub struct Args {
 enum Command {
     Approve(ApproveArgs),
     Deny(DenyArgs),
+    Answer(AnswerArgs),
     Grants(GrantsArgs),
     Revoke(RevokeArgs),
 }
@@ -76,6 +81,19 @@ struct DenyArgs {
     why: Option<String>,
 }
 
+/// Reply to a question; without an option or a text it is skipped.
+#[derive(Debug, clap::Args)]
+struct AnswerArgs {
+    /// The question.
+    id: ApprovalId,
+    /// An option, by its place from 1; may be given again where several may be chosen.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    select: Vec<u16>,
+    /// A text.
+    #[arg(long)]
+    text: Option<String>,
+}
+
 /// List the approvals that are remembered.
 #[derive(Debug, clap::Args)]
 struct GrantsArgs {
@@ -106,11 +124,19 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
                 (true, ..) => Remember::Session,
                 _ => Remember::Once,
             };
-            let answer = Answer { approved: true, why, remember };
+            let answer = ApprovalAnswer { approved: true, why, remember, reply: None };
             ApprovalsMethod::Decide { id, answer }
         }
         Some(Command::Deny(DenyArgs { id, why })) => {
-            let answer = Answer { approved: false, why, remember: Remember::Once };
+            let answer =
+                ApprovalAnswer { approved: false, why, remember: Remember::Once, reply: None };
+            ApprovalsMethod::Decide { id, answer }
+        }
+        Some(Command::Answer(AnswerArgs { id, select, text })) => {
+            let selected = select.into_iter().map(|place| usize::from(place) - 1).collect();
+            let reply = Some(UserReply { selected, text });
+            let answer =
+                ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
             ApprovalsMethod::Decide { id, answer }
         }
         Some(Command::Revoke(RevokeArgs { id })) => ApprovalsMethod::Revoke { id },
@@ -133,6 +159,9 @@ fn list(context: &CliContext, args: &Args) -> Result<(), CommandFailure> {
 
 fn readable(one: &Approval) -> String {
     let state = serde_json::to_value(one.state).unwrap_or_default();
+    if let Some(question) = &one.question {
+        return asked(one, question);
+    }
     let call = &one.call;
     let agent = call.agent.as_ref().map(|agent| format!(", agent {agent}")).unwrap_or_default();
     let decided = one.decided_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
@@ -150,6 +179,22 @@ fn readable(one: &Approval) -> String {
     text.lines().map(plain::line).collect::<Vec<_>>().join("\n")
 }
 
+fn asked(one: &Approval, question: &UserQuestion) -> String {
+    let options = question.options.iter().enumerate();
+    let options = options.map(|(at, option)| format!("\n    {}. {option}", at + 1));
+    let text = match question.free_text {
+        true => "\n    or a text",
+        false => "",
+    };
+    let (id, session) = (one.id, one.call.session);
+    let whole = format!(
+        "{id} question of {session}\n    {}{}{text}\n    reply with `hivekeep approvals answer {id}`",
+        question.question,
+        options.collect::<String>(),
+    );
+    whole.lines().map(plain::line).collect::<Vec<_>>().join("\n")
+}
+
 /// Tells each approval as it comes, and on a terminal asks what is to become of it.
 fn follow(context: &CliContext, json: bool) -> Result<(), CommandFailure> {
     let (mut watching, mut deciding) = (context.client()?, context.client()?);
@@ -161,7 +206,11 @@ fn follow(context: &CliContext, json: bool) -> Result<(), CommandFailure> {
         let one: Approval = serde_json::from_value(value)
             .map_err(|error| CommandFailure::Other(error.to_string()))?;
         output::text(&format!("{}\n", readable(&one)))?;
-        if let Some(answer) = if asks { ask()? } else { None } {
+        let answer = match asks && one.question.is_none() {
+            true => ask()?,
+            false => None,
+        };
+        if let Some(answer) = answer {
             let method = ApprovalsMethod::Decide { id: one.id, answer };
             // One that is over meanwhile is no reason to stop.
             if let Err(error) = deciding.get(ControlMethod::Approvals(method)) {
@@ -175,13 +224,14 @@ fn follow(context: &CliContext, json: bool) -> Result<(), CommandFailure> {
 }
 
 /// Asks the person at the terminal; `None` leaves the approval to others.
-fn ask() -> Result<Option<Answer>, CommandFailure> {
+fn ask() -> Result<Option<ApprovalAnswer>, CommandFailure> {
     let other = |error: std::io::Error| CommandFailure::Other(error.to_string());
     eprint!("    approve? [y]es, for this [s]ession, [n]o, [l]eave: ");
     std::io::stderr().flush().map_err(other)?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(other)?;
-    let answer = |approved, remember| Some(Answer { approved, why: None, remember });
+    let answer =
+        |approved, remember| Some(ApprovalAnswer { approved, why: None, remember, reply: None });
     Ok(match line.trim() {
         "y" | "yes" => answer(true, Remember::Once),
         "s" | "session" => answer(true, Remember::Session),

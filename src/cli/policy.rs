@@ -12,7 +12,7 @@ use crate::doors::control::{ControlMethod, ExplainedCall, PolicyMethod};
 #[command(after_help = "\
 Examples:
   hivekeep policy explain exec --session ses_0192f0c1a2b37c4d8e5f60718293a4b5 \\
-      --args '{\"workspace_id\": \"w\", \"command\": \"git push\"}'
+      --json '{\"workspace_id\": \"w\", \"command\": \"git push\"}'
   hivekeep policy add no-push deny 'exec*' --when 'commands.exists(c, c[0] == \"git\" && \"push\" in c)'
   hivekeep policy rules
   hivekeep policy remove no-push")]
@@ -38,11 +38,11 @@ struct ExplainArgs {
     #[arg(long)]
     session: Option<SessionId>,
     /// The input as a JSON object; without it, rules that depend on one are left out.
-    #[arg(long = "args", visible_alias = "json-args", value_name = "JSON", value_parser = object)]
-    input: Option<Object>,
+    #[arg(long, value_name = "ARGS", value_parser = object)]
+    json: Option<Object>,
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    as_json: bool,
 }
 
 /// List the rules in the order in which they are asked.
@@ -113,10 +113,10 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
 }
 
 fn explain(context: &CliContext, args: ExplainArgs) -> Result<(), CommandFailure> {
-    let ExplainArgs { tool, session, input, json } = args;
-    let call = ExplainedCall { tool, session, args: input.map(|input| input.0) };
+    let ExplainArgs { tool, session, json, as_json } = args;
+    let call = ExplainedCall { tool, session, args: json.map(|input| input.0) };
     let found = context.client()?.get(ControlMethod::Policy(PolicyMethod::Explain(call)))?;
-    if json {
+    if as_json {
         return Ok(output::json(&found)?);
     }
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();

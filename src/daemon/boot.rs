@@ -6,7 +6,7 @@ use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError,
     entity::spawn_root,
-    ports::{LateTools, SessionToolsets},
+    ports::{LateTools, People, SessionToolsets},
 };
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
@@ -26,6 +26,7 @@ use super::{
     lock::{DaemonLock, LockError},
     logging::{self, LoggingError},
     open_doors::Doors,
+    people::SessionPeople,
     root::{Places, Root, Seed},
     shutdown,
 };
@@ -186,9 +187,8 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
     let credentials = Credentials::open(&journal).await?;
-    let policy = tree.policy(&loaded, &journal).await?;
     let log = (journal.clone(), audit.clone());
-    let core = tree.core(loaded, log, (policy, credentials), stop)?;
+    let core = tree.core(loaded, log, credentials, stop)?;
     let mut tree = tree.awake().await?;
     let doors = Doors::open(core.clone(), tree.places.clone()).await?;
     tracing::info!(socket = %core.folders.socket.display(), "serving");
@@ -286,6 +286,7 @@ struct Tree {
     census: Census,
     sessions: SessionsHandle,
     catalogue: Arc<Catalogue>,
+    policy: PolicyEngine,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     /// Ports that families offer, to the doors too.
@@ -322,6 +323,10 @@ impl Tree {
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
         daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
+        let all = catalogue.entries().map(|entry| entry.info).collect();
+        let policy = PolicyEngine::open(config.policy.clone(), all, journal.clone()).await?;
+        let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
+        daemon.ports.offer::<dyn People>(Arc::new(people));
         let families = families::mount(&daemon, config)
             .await
             .map_err(|(family, error)| Error::Family { family, error: Box::new(error) })?;
@@ -342,6 +347,7 @@ impl Tree {
             census,
             sessions,
             catalogue,
+            policy,
             tools,
             ports,
             families,
@@ -365,22 +371,12 @@ impl Tree {
         routes
     }
 
-    /// The policy engine, with the rules and approvals of before.
-    async fn policy(
-        &self,
-        loaded: &LoadedConfig,
-        journal: &Journal,
-    ) -> Result<PolicyEngine, Error> {
-        let tools = self.catalogue.entries().map(|entry| entry.info).collect();
-        Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
-    }
-
     /// State that the doors need.
     fn core(
         &self,
         loaded: LoadedConfig,
         (journal, audit): (Journal, Option<AuditLog>),
-        (policy, credentials): (PolicyEngine, Credentials),
+        credentials: Credentials,
         stop: watch::Sender<StopOrder>,
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
@@ -397,7 +393,7 @@ impl Tree {
             sessions: self.sessions.clone(),
             events: journal.events(),
             audit,
-            policy,
+            policy: self.policy.clone(),
             policies: Vec::new(),
             waiting: self.ports.find(),
         })

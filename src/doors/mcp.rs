@@ -5,6 +5,7 @@
 mod answer;
 mod boxed;
 mod documents;
+mod elicit;
 pub(super) mod excerpt;
 mod listing;
 mod progress;
@@ -22,7 +23,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use axum::http::request::Parts;
-use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext};
+use hivekeep_kernel::{Door, Progress, RateClass, SessionId, TraceContext, ports::ClientPrompt};
 use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -43,7 +44,7 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
-pub use listing::ToolListing;
+pub use listing::{ListingScope, ToolListing};
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
@@ -88,10 +89,26 @@ enum Origin {
     Http {
         /// The client's name for itself in the handshake.
         client: OnceLock<String>,
+        /// The user, by the credential of the first request: a handler serves no other one.
+        user: OnceLock<User>,
         own: OnceCell<Attachment>,
         shared: Arc<LastingSessions>,
         calls: Semaphore,
     },
+}
+
+impl Origin {
+    /// The session, if it is open, with user and door.
+    fn caller(&self, door: Door) -> (Option<SessionId>, User, Door) {
+        match self {
+            Self::Connection(attachment) => (Some(attachment.session), User::Bearer, door),
+            Self::Http { user, own, shared, .. } => {
+                let user = user.get().copied().unwrap_or(User::Bearer);
+                let session = own.get().map(|it| it.session).or_else(|| shared.known(user));
+                (session, user, door)
+            }
+        }
+    }
 }
 
 /// The handler of one attachment. Cheap to clone.
@@ -132,8 +149,9 @@ impl McpHandler {
         view: Arc<ToolView>,
         shared: Arc<LastingSessions>,
     ) -> Self {
-        let (client, own) = (OnceLock::new(), OnceCell::new());
-        let origin = Origin::Http { client, own, shared, calls: Semaphore::new(HTTP_CALLS) };
+        let (client, user, own) = (OnceLock::new(), OnceLock::new(), OnceCell::new());
+        let calls = Semaphore::new(HTTP_CALLS);
+        let origin = Origin::Http { client, user, own, shared, calls };
         Self::new(core, view, Door::McpHttp, origin)
     }
 
@@ -143,7 +161,8 @@ impl McpHandler {
             _ => None,
         };
         let now = loaded.as_ref().map(|loaded| loaded.borrow().clone()).unwrap_or_default();
-        let listing = ArcSwap::new(core.listing(&view, &now));
+        let scope = core.scope(&view, origin.caller(door), now);
+        let listing = ArcSwap::new(core.listing(&view, &scope));
         let (receipts, hearing, telling) = (Receipts::default(), OnceLock::new(), OnceLock::new());
         let inside =
             Inside { core, view, listing, loaded, door, origin, receipts, hearing, telling };
@@ -194,12 +213,21 @@ impl McpHandler {
         }
     }
 
+    /// The user of a request over HTTP.
+    fn user(&self, context: &RequestContext<RoleServer>) -> Result<User, ErrorData> {
+        let caller = caller(context)?;
+        if let Origin::Http { user, .. } = &self.0.origin {
+            let _first_wins = user.set(caller);
+        }
+        Ok(caller)
+    }
+
     async fn session(&self, context: &RequestContext<RoleServer>) -> Result<SessionId, ErrorData> {
         let (named, own, shared) = match &self.0.origin {
             Origin::Connection(attachment) => return Ok(attachment.session),
             Origin::Http { client, own, shared, .. } => (client.get(), own, shared),
         };
-        let user = caller(context)?;
+        let user = self.user(context)?;
         let session = match named {
             Some(name) => {
                 let (door, client) = (self.0.door, name.clone());
@@ -222,8 +250,16 @@ impl McpHandler {
         let session = self.session(&context).await?;
         let _place = self.place()?;
         self.turn(&request.name, &context).await;
+        let core = &self.0.core;
+        let rounds = core.config.policy.approvals.elicitation && elicit::in_rounds(&context);
+        if rounds && let Err(error) = elicit::answered(core, session, &request).await {
+            return Ok(CallToolResponse::Complete(answer::refused(&error)));
+        }
+        let client =
+            elicit::PeerPrompt::of(&context).map(|it| Arc::new(it) as Arc<dyn ClientPrompt>);
+        let approval = ApprovalRoute { waits: !rounds, client, ..ApprovalRoute::default() };
         let relay = progress::Relay::of(&context);
-        let call = self.0.core.dispatcher.call(CallRequest {
+        let call = core.dispatcher.call(CallRequest {
             session,
             door: self.0.door,
             tool: request.name.into_owned(),
@@ -233,7 +269,7 @@ impl McpHandler {
             timeout: None,
             view: self.0.view.clone(),
             trace: trace(&context),
-            approval: ApprovalRoute::waiting(),
+            approval,
         });
         let mut outcome = match relay {
             Some(relay) => relay.while_running(call).await,
@@ -247,6 +283,9 @@ impl McpHandler {
                 _ if context.ct.is_cancelled() => drop(receipt),
                 _ => receipt.sign(),
             }
+        }
+        if let Some(form) = elicit::required(core, &outcome).filter(|_| rounds) {
+            return Ok(CallToolResponse::InputRequired(form));
         }
         answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
     }
@@ -300,8 +339,11 @@ impl ServerHandler for McpHandler {
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        if self.0.door == Door::McpHttp {
+            self.user(&context)?;
+        }
         let cursor = request.and_then(|request| request.cursor);
         let (tools, next) = self.listing().page(cursor.as_deref())?;
         let mut result = ListToolsResult::with_all_items(tools);
@@ -311,7 +353,8 @@ impl ServerHandler for McpHandler {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let entry = self.0.core.catalogue.find(name)?;
-        self.listing().get(&self.0.view.name(entry.info)).cloned()
+        // As it was listed last: each call asks.
+        self.0.listing.load().get(&self.0.view.name(entry.info)).cloned()
     }
 
     fn call_tool(

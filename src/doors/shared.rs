@@ -9,8 +9,11 @@ use std::{
     },
 };
 
-use hivekeep_kernel::Census;
-use hivekeep_registry::{Catalogue, Dispatcher, SessionsHandle, ToolView};
+use hivekeep_kernel::{Census, Door, SessionId, User};
+use hivekeep_policy::PolicyDecision;
+use hivekeep_registry::{
+    Catalogue, DecisionRequest, Dispatcher, SessionsHandle, ToolEntry, ToolView,
+};
 use hivekeep_runtime::{Ports, documents::Documents};
 use hivekeep_store::Journal;
 use tokio::{
@@ -18,7 +21,11 @@ use tokio::{
     time::Instant,
 };
 
-use super::{incoming::MessageRoom, mcp::ToolListing, parents::ClientParents};
+use super::{
+    incoming::MessageRoom,
+    mcp::{ListingScope, ToolListing},
+    parents::ClientParents,
+};
 use crate::{
     config::{Config, DaemonFolders},
     credentials::Credentials,
@@ -84,12 +91,27 @@ impl DaemonServices {
         usual_view(&self.config)
     }
 
-    /// The tools of a view as MCP lists them to a session that has loaded these families.
-    pub fn listing(&self, view: &ToolView, loaded: &BTreeSet<String>) -> Arc<ToolListing> {
-        if *view == self.usual_view() {
+    /// The tools of a view as MCP lists them, within a scope.
+    pub fn listing(&self, view: &ToolView, scope: &ListingScope) -> Arc<ToolListing> {
+        if scope.denied.is_empty() && *view == self.usual_view() {
             return self.everything.clone();
         }
-        Arc::new(ToolListing::of(&self.catalogue, view, loaded))
+        Arc::new(ToolListing::of(&self.catalogue, view, scope))
+    }
+
+    /// Scope of a session's listing, or of a caller that has none yet.
+    pub fn scope(
+        &self,
+        view: &ToolView,
+        (session, user, door): (Option<SessionId>, User, Door),
+        loaded: BTreeSet<String>,
+    ) -> ListingScope {
+        let denied = self.catalogue.visible(view).filter(|tool| {
+            let request = DecisionRequest { session, user, door, view, tool, args: None };
+            let found = self.dispatcher.decision(&request);
+            found.is_ok_and(|found| found.outcome == PolicyDecision::Denied)
+        });
+        ListingScope { loaded, denied: denied.map(ToolEntry::name).collect() }
     }
 
     /// Counts a connection for as long as the guard lives.

@@ -111,8 +111,13 @@ impl Wire {
 
     /// The handshake of 2025-11-25.
     pub(crate) fn initialize(&mut self) -> Value {
+        self.initialize_with(json!({}))
+    }
+
+    /// The handshake of 2025-11-25, with what the client can do.
+    pub(crate) fn initialize_with(&mut self, capabilities: Value) -> Value {
         let params = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {},
+            "protocolVersion": "2025-11-25", "capabilities": capabilities,
             "clientInfo": {"name": "wire", "version": "1"},
         });
         let answer = self.ask(0, "initialize", params);

@@ -40,10 +40,11 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 33] = [
+const FIGURES: [&str; 34] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
+    "decision_500_rules",
     "exec_true_p50",
     "exec_output_throughput",
     "exec_output_to_client",
@@ -81,9 +82,10 @@ const FIGURES: [&str; 33] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 19] = [
+const GROUPS: [(&[&str], Measure); 20] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
+    (&["decision_500_rules"], calls::ruled),
     (
         &[
             "exec_true_p50",

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_kernel::{
     CallCx, Effect, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{SessionToolsets, ToolSearch},
+    ports::{SessionToolsets, ToolSearch, Tools},
     view::same_family,
 };
 use hivekeep_runtime::{
@@ -31,6 +31,7 @@ pub(crate) struct Discovery {
     catalogue: Arc<ToolCatalogue>,
     index: ToolIndex,
     sessions: Arc<dyn SessionToolsets>,
+    calls: Arc<dyn Tools>,
 }
 
 impl Service for Discovery {
@@ -48,13 +49,18 @@ impl ToolSearch for Discovery {
 struct Visible<'a> {
     all: &'a [CataloguedTool],
     cx: &'a CallCx,
+    calls: &'a dyn Tools,
     loaded: BTreeSet<String>,
 }
 
 impl<'a> Visible<'a> {
     /// The tool at a place, if the caller may call it.
     fn tool(&self, at: usize) -> Option<&'a CataloguedTool> {
-        self.all.get(at).filter(|tool| self.cx.view.shows(tool.info))
+        let may = |tool: &&CataloguedTool| {
+            let CallCx { session, view, .. } = self.cx;
+            view.shows(tool.info) && self.calls.may_call(*session, view, tool.info)
+        };
+        self.all.get(at).filter(may)
     }
 
     fn tools(&self) -> impl Iterator<Item = &'a CataloguedTool> {
@@ -113,11 +119,13 @@ impl Discovery {
     pub(crate) fn new(daemon: &Daemon) -> Answer<Self> {
         let catalogue = daemon.ports.need::<ToolCatalogue>()?;
         let index = ToolIndex::new(&catalogue.0);
-        Ok(Self { catalogue, index, sessions: daemon.ports.need::<dyn SessionToolsets>()? })
+        let sessions = daemon.ports.need::<dyn SessionToolsets>()?;
+        Ok(Self { catalogue, index, sessions, calls: daemon.tools.clone() })
     }
 
     fn visible<'a>(&'a self, cx: &'a CallCx) -> Visible<'a> {
-        Visible { all: &self.catalogue.0, cx, loaded: self.sessions.loaded(cx.session) }
+        let (calls, loaded) = (&*self.calls, self.sessions.loaded(cx.session));
+        Visible { all: &self.catalogue.0, cx, calls, loaded }
     }
 
     pub(crate) async fn list(self: Arc<Self>, cx: CallCx, input: ToolsList) -> Answer<ToolsListed> {

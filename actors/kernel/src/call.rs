@@ -8,7 +8,9 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CallId, Receipt, SessionId, ToolError, TraceContext, ports::Reservation, view::ToolView,
+    CallId, Receipt, SessionId, ToolError, TraceContext,
+    ports::{ClientPrompt, Reservation},
+    view::ToolView,
 };
 
 /// How a client reached the daemon.
@@ -54,6 +56,8 @@ pub struct CallCx {
     pub reserved: Option<Reservation>,
     /// Trace that the client says the call belongs to; its commands get it as variables.
     pub trace: Option<TraceContext>,
+    /// Person at the caller's own client, if it can ask one.
+    pub client: Option<Arc<dyn ClientPrompt>>,
     /// Tracing span of the call; work done for the call enters it.
     pub span: tracing::Span,
 }

@@ -6,6 +6,7 @@ mod git;
 mod images;
 mod manifest;
 mod network;
+mod people;
 mod places;
 mod reservation;
 mod scripts;
@@ -33,6 +34,7 @@ pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, ReachRules, Transport,
 };
+pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
 pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use reservation::Reservation;
 pub use scripts::{ScriptLibrary, ScriptProgram};

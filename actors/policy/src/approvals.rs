@@ -6,6 +6,7 @@
 //! ```
 //! One log orders all of them, so an approval is burnt at most once however many calls try.
 
+mod question;
 mod state;
 mod token;
 
@@ -13,7 +14,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::{FutureExt, future::BoxFuture};
-use hivekeep_kernel::{ApprovalId, Door, GrantId, Layer, ToolError, User};
+use hivekeep_kernel::{ApprovalId, Door, GrantId, Layer, ToolError, User, ports::UserReply};
 use hivekeep_runtime::log::{Decision, Log, LogError, stream};
 use hivekeep_store::{Journal, NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::{ApprovalOptions, ToolPattern, codes};
-use state::{Ledger, Record};
+use state::{ApprovalLedger, Record};
 
 pub use state::{Approval, ApprovalState, Grant, WantedCall};
 
@@ -70,7 +71,7 @@ pub enum Remember {
 
 /// A person's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ApprovalAnswer {
     /// Yes or no.
     pub approved: bool,
     /// Why, for the caller and the records.
@@ -79,6 +80,9 @@ pub struct Answer {
     /// What it is remembered for, if it is a yes.
     #[serde(default)]
     pub remember: Remember,
+    /// The reply, if it was a question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<UserReply>,
 }
 
 /// A token as it is shown, once.
@@ -96,7 +100,7 @@ pub struct Approvals(Arc<Inner>);
 
 struct Inner {
     options: ApprovalOptions,
-    log: Log<Ledger>,
+    log: Log<ApprovalLedger>,
     /// Counts changes.
     changes: watch::Sender<u64>,
 }
@@ -113,7 +117,7 @@ impl Approvals {
     /// # Errors
     /// When the records cannot be read or written.
     pub async fn open(options: ApprovalOptions, journal: Journal) -> Result<Self, LogError> {
-        let log = Log::<Ledger>::open(journal, ledger_stream()).await?;
+        let log = Log::<ApprovalLedger>::open(journal, ledger_stream()).await?;
         let approvals = Self(Arc::new(Inner { options, log, changes: watch::Sender::default() }));
         let left = approvals.0.log.view(|ledger| {
             let waits = |one: &&Approval| one.state == ApprovalState::Pending && one.waits;
@@ -129,7 +133,8 @@ impl Approvals {
     /// Approvals that are known, the oldest first; those that wait for a person if not `all`.
     pub fn list(&self, all: bool) -> Vec<Approval> {
         let now = Utc::now();
-        let row = |one: &Approval| Approval { token: None, state: state_at(one, now), ..one.clone() };
+        let row =
+            |one: &Approval| Approval { token: None, state: state_at(one, now), ..one.clone() };
         let rows = self.0.log.view(|ledger| {
             ledger.into_iter().flat_map(|it| it.approvals.values()).map(row).collect::<Vec<_>>()
         });
@@ -176,7 +181,8 @@ impl Approvals {
                 by = Some(grant.id.to_string());
                 return Ok(Decision::nothing());
             }
-            let Some(id) = ledger.approved(call, now) else { return Ok(Decision::nothing()) };
+            let found = ledger.approved(call, now).map(|one| one.id);
+            let Some(id) = found else { return Ok(Decision::nothing()) };
             by = Some(id.to_string());
             Ok(ended(id, ApprovalState::Used))
         })?;
@@ -189,19 +195,20 @@ impl Approvals {
     ///
     /// # Errors
     /// `approvals_full`, `journal_failed`.
-    pub async fn ask(&self, call: WantedCall, why: String, waits: bool) -> Result<Approval, ToolError> {
+    pub async fn ask(
+        &self,
+        call: WantedCall,
+        why: String,
+        waits: bool,
+    ) -> Result<Approval, ToolError> {
         let now = Utc::now();
-        let most = self.0.options.max_pending;
         let mut asked = None;
         let written = self.change::<ToolError>(|ledger| {
             if let Some(known) = ledger.asked(&call, now).filter(|_| !waits) {
                 asked = Some(known.clone());
                 return Ok(Decision::nothing());
             }
-            if ledger.pending(now) >= most {
-                let message = format!("{most} calls wait for approvals");
-                return Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable());
-            }
+            self.room(ledger, now)?;
             let approval = asked.insert(self.new_approval(call, why, waits, now)).clone();
             let event = event("approval.requested", &approval);
             Ok(Decision::record(Record::Asked { approval }).event(event))
@@ -214,7 +221,11 @@ impl Approvals {
     ///
     /// # Errors
     /// `self_approval`, `approvals_full`, `journal_failed`.
-    pub async fn mint(&self, call: WantedCall, approver: &Approver) -> Result<MintedToken, ToolError> {
+    pub async fn mint(
+        &self,
+        call: WantedCall,
+        approver: &Approver,
+    ) -> Result<MintedToken, ToolError> {
         self.other_than_caller(&call, approver)?;
         let (now, (token, hash)) = (Utc::now(), token::made()?);
         let approval = Approval {
@@ -227,10 +238,14 @@ impl Approvals {
         let made = approval.clone();
         let most = self.0.options.max_pending;
         self.change::<ToolError>(|ledger| {
-            let tokens = |one: &&Approval| one.token.is_some() && state_at(one, now) == ApprovalState::Approved;
+            let tokens = |one: &&Approval| {
+                one.token.is_some() && state_at(one, now) == ApprovalState::Approved
+            };
             if ledger.approvals.values().filter(tokens).count() >= most {
                 let message = format!("{most} tokens are out");
-                return Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable());
+                return Err(
+                    ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable()
+                );
             }
             let event = event("approval.minted", &approval);
             Ok(Decision::record(Record::Asked { approval }).event(event))
@@ -247,11 +262,11 @@ impl Approvals {
         &self,
         id: ApprovalId,
         approver: &Approver,
-        answer: Answer,
+        answer: ApprovalAnswer,
     ) -> Result<Approval, ToolError> {
         let now = Utc::now();
         let found = self.get(id).ok_or_else(|| not_found(id))?;
-        if answer.approved {
+        if answer.approved && found.question.is_none() {
             self.other_than_caller(&found.call, approver)?;
         }
         self.decide_by(id, approver.to_string(), answer, now).await
@@ -261,7 +276,11 @@ impl Approvals {
     ///
     /// # Errors
     /// As [`Self::decide`].
-    pub async fn decide_at_client(&self, id: ApprovalId, answer: Answer) -> Result<Approval, ToolError> {
+    pub async fn decide_at_client(
+        &self,
+        id: ApprovalId,
+        answer: ApprovalAnswer,
+    ) -> Result<Approval, ToolError> {
         let found = self.get(id).ok_or_else(|| not_found(id))?;
         let by = format!("{} (elicitation)", found.call.user);
         self.decide_by(id, by, answer, Utc::now()).await
@@ -271,10 +290,10 @@ impl Approvals {
         &self,
         id: ApprovalId,
         by: String,
-        answer: Answer,
+        answer: ApprovalAnswer,
         now: DateTime<Utc>,
     ) -> Result<Approval, ToolError> {
-        let Answer { approved, why, remember } = answer;
+        let ApprovalAnswer { approved, why, remember, reply } = answer;
         let why = why.map(|why| why.chars().take(MAX_WHY).collect::<String>());
         self.change::<ToolError>(|ledger| {
             let one = ledger.approvals.get(&id).ok_or_else(|| not_found(id))?;
@@ -285,6 +304,10 @@ impl Approvals {
             };
             if !may {
                 return Err(not_found(id).detail("state", json!(state_at(one, now))));
+            }
+            if let Some(question) = &one.question {
+                let reply = reply.clone().unwrap_or_default();
+                question.takes(&reply).map_err(ToolError::invalid)?;
             }
             let grant = if approved { granted(one, &remember, &by, now) } else { None };
             if grant.is_some() && ledger.grants.len() >= MAX_GRANTS {
@@ -298,7 +321,9 @@ impl Approvals {
                     "session": one.call.session, "grant": grant }),
             };
             let expires_at = one.expires_at.max(now + self.timeout());
-            let decided = Record::Decided { id, approved, by, why, at: now, expires_at, grant };
+            let reply = one.question.as_ref().and(reply);
+            let decided =
+                Record::Decided { id, approved, by, why, at: now, expires_at, grant, reply };
             Ok(Decision::record(decided).event(event))
         })?
         .await?;
@@ -380,11 +405,27 @@ impl Approvals {
             .detail("approval", approval.id.to_string())
     }
 
+    /// Refuses one more that would wait.
+    fn room(&self, ledger: &ApprovalLedger, now: DateTime<Utc>) -> Result<(), ToolError> {
+        let most = self.0.options.max_pending;
+        if ledger.pending(now) < most {
+            return Ok(());
+        }
+        let message = format!("{most} calls wait for approvals");
+        Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable())
+    }
+
     fn timeout(&self) -> Duration {
         Duration::from_secs(self.0.options.timeout_secs)
     }
 
-    fn new_approval(&self, call: WantedCall, why: String, waits: bool, now: DateTime<Utc>) -> Approval {
+    fn new_approval(
+        &self,
+        call: WantedCall,
+        why: String,
+        waits: bool,
+        now: DateTime<Utc>,
+    ) -> Approval {
         Approval {
             id: ApprovalId::new(),
             call,
@@ -395,6 +436,8 @@ impl Approvals {
             waits,
             decided_by: None,
             decided_at: None,
+            question: None,
+            reply: None,
             decided_why: None,
             token: None,
         }
@@ -414,10 +457,10 @@ impl Approvals {
     /// Decides on the ledger; followers hear of it when it is durable.
     fn change<E: From<LogError>>(
         &self,
-        decide: impl FnOnce(&Ledger) -> Result<Decision<Record>, E>,
+        decide: impl FnOnce(&ApprovalLedger) -> Result<Decision<Record>, E>,
     ) -> Result<BoxFuture<'static, Result<(), LogError>>, E> {
         let (done, durable) = tokio::sync::oneshot::channel();
-        let (none, inner) = (Ledger::default(), self.0.clone());
+        let (none, inner) = (ApprovalLedger::default(), self.0.clone());
         self.0.log.decide_then(
             |ledger| decide(ledger.unwrap_or(&none)),
             move |outcome| {
@@ -425,13 +468,14 @@ impl Approvals {
                 let _gone = done.send(outcome);
             },
         )?;
-        let lost = || LogError::Defect { stream: ledger_stream(), what: "an answer was lost".to_owned() };
+        let lost =
+            || LogError::Defect { stream: ledger_stream(), what: "an answer was lost".to_owned() };
         Ok(async move { durable.await.unwrap_or_else(|_| Err(lost())) }.boxed())
     }
 }
 
 fn ledger_stream() -> StreamId {
-    stream::<Ledger>("all").expect("a plain name")
+    stream::<ApprovalLedger>("all").expect("a plain name")
 }
 
 /// Withdraws an approval whose caller has gone.
@@ -443,7 +487,9 @@ struct Withdraw<'a> {
 impl Drop for Withdraw<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
-        if let Err(error) = self.approvals.change::<ToolError>(|_| Ok(ended(id, ApprovalState::Withdrawn))) {
+        if let Err(error) =
+            self.approvals.change::<ToolError>(|_| Ok(ended(id, ApprovalState::Withdrawn)))
+        {
             tracing::warn!(%error, %id, "an approval could not be withdrawn; it times out");
         }
     }
@@ -461,7 +507,7 @@ fn ended(id: ApprovalId, state: ApprovalState) -> Decision<Record> {
 
 /// The approval of a token, if it is for this call and good now.
 fn checked(
-    ledger: &Ledger,
+    ledger: &ApprovalLedger,
     hash: &str,
     call: &WantedCall,
     now: DateTime<Utc>,
@@ -472,8 +518,12 @@ fn checked(
     };
     match state_at(one, now) {
         ApprovalState::Approved => Ok(one.id),
-        ApprovalState::Used => refuse(codes::APPROVAL_TOKEN_REPLAYED, "the approval token was used"),
-        ApprovalState::TimedOut => refuse(codes::APPROVAL_TOKEN_EXPIRED, "the approval token is too old"),
+        ApprovalState::Used => {
+            refuse(codes::APPROVAL_TOKEN_REPLAYED, "the approval token was used")
+        }
+        ApprovalState::TimedOut => {
+            refuse(codes::APPROVAL_TOKEN_EXPIRED, "the approval token is too old")
+        }
         _ => refuse(codes::APPROVAL_TOKEN_MISMATCH, "the approval was taken back"),
     }
 }
@@ -489,7 +539,9 @@ fn granted(one: &Approval, remember: &Remember, by: &str, now: DateTime<Utc>) ->
     let (tools, session, lasts) = match remember {
         Remember::Once => return None,
         Remember::Session => (exact()?, Some(one.call.session), SESSION_GRANT),
-        Remember::Tools { tools, secs } => (tools.clone(), None, Duration::from_secs(*secs).min(MAX_GRANT)),
+        Remember::Tools { tools, secs } => {
+            (tools.clone(), None, Duration::from_secs(*secs).min(MAX_GRANT))
+        }
     };
     let (user, by) = (one.call.user, by.to_owned());
     Some(Grant { id: GrantId::new(), tools, user, session, until: now + lasts, by, at: now })

@@ -4,13 +4,12 @@
 //! there or a command line that no grammar takes apart, is neither true nor false: the rule then
 //! asks a person.
 
+mod bound;
+
 use cel::{Context, Program, Value as CelValue};
 use serde_json::{Value, json};
 
-use crate::{
-    Question,
-    facts::Commands,
-};
+use crate::{Question, facts::CallCommands};
 
 /// Longest expression, in bytes.
 const MAX_BYTES: usize = 4_096;
@@ -19,14 +18,20 @@ const MAX_BYTES: usize = 4_096;
 const MAX_VALUES: usize = 1_000;
 /// Most bytes of text of an input that a condition is evaluated over.
 const MAX_TEXT_BYTES: usize = 256 * 1024;
-const VARIABLES: [&str; 4] = ["tool", "session", "args", "commands"];
+/// Variables of expressions.
+pub(crate) const VARIABLES: [&str; 4] = ["tool", "session", "args", "commands"];
+/// Place of the first variable that depends on the input.
+const OF_INPUT: usize = 2;
+
+/// Value of a variable for one call, or why there is none.
+pub(crate) type Variable = Result<CelValue, String>;
 
 /// Compiled condition.
 #[derive(Debug)]
 pub(crate) struct Condition {
     program: Program,
-    wants_args: bool,
-    wants_commands: bool,
+    /// Places of its variables among [`VARIABLES`].
+    wants: Vec<usize>,
 }
 
 /// Outcome of a condition.
@@ -47,66 +52,65 @@ impl Condition {
         if text.len() > MAX_BYTES {
             return Err(format!("is longer than {MAX_BYTES} bytes"));
         }
-        let program = Program::compile(text).map_err(|error| format!("is not a valid expression: {error}"))?;
-        let (wants_args, wants_commands) = {
+        let program = Program::compile(text)
+            .map_err(|error| format!("is not a valid expression: {error}"))?;
+        let wants = {
             let references = program.references();
-            let unknown = references.variables().into_iter().find(|name| !VARIABLES.contains(name));
+            let bound = bound::names(program.expression());
+            let known = |name: &&str| VARIABLES.contains(name) || bound.contains(name);
+            let unknown = references.variables().into_iter().find(|name| !known(name));
             if let Some(name) = unknown {
                 return Err(format!("`{name}` is not one of {}", VARIABLES.join(", ")));
             }
-            (references.has_variable("args"), references.has_variable("commands"))
+            let wanted = |at: &usize| references.has_variable(VARIABLES[*at]);
+            (0..VARIABLES.len()).filter(wanted).collect()
         };
-        Ok(Self { program, wants_args, wants_commands })
+        Ok(Self { program, wants })
     }
 
     /// Evaluates it for a call. Without an input, what depends on one does not hold.
     pub(crate) fn holds(&self, question: &Question<'_>) -> Holds {
-        let Some(args) = question.args.or(Some(&Value::Null)) else { return Holds::No };
-        if question.args.is_none() && (self.wants_args || self.wants_commands) {
+        if question.args.is_none() && self.wants.iter().any(|at| *at >= OF_INPUT) {
             return Holds::No;
         }
         let mut context = Context::default();
-        let mut set = |name: &str, value: &Value| -> Result<(), String> {
-            let value = cel::to_value(value).map_err(|error| error.to_string())?;
-            context.add_variable_from_value(name, value);
-            Ok(())
-        };
-        let prepared = self.variables(question, args, &mut set);
-        match prepared.map(|()| self.program.execute(&context)) {
-            Ok(Ok(CelValue::Bool(true))) => Holds::Yes,
-            Ok(Ok(CelValue::Bool(false))) => Holds::No,
-            Ok(Ok(other)) => Holds::Unclear(format!("is {:?}, not true or false", other.type_of())),
-            Ok(Err(error)) => Holds::Unclear(error.to_string()),
-            Err(why) => Holds::Unclear(why),
-        }
-    }
-
-    fn variables(
-        &self,
-        question: &Question<'_>,
-        args: &Value,
-        set: &mut impl FnMut(&str, &Value) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let spec = &question.tool.spec;
-        set("tool", &json!({
-            "name": spec.name, "toolset": spec.family, "risk": spec.risk, "effect": spec.effect,
-            "open_world": spec.open_world,
-        }))?;
-        set("session", &json!({
-            "id": question.session, "user": question.user, "door": question.door,
-            "agent": question.profile.agent,
-        }))?;
-        if self.wants_args {
-            small(args)?;
-            set("args", args)?;
-        }
-        if self.wants_commands {
-            match question.facts.commands() {
-                Commands::Clear(commands) => set("commands", &json!(commands))?,
-                Commands::Unclear(what) => return Err(format!("the command line has {what}")),
+        for at in &self.wants {
+            match question.facts.variable(*at, || variable(*at, question)) {
+                Ok(value) => context.add_variable_from_value(VARIABLES[*at], value.clone()),
+                Err(why) => return Holds::Unclear(why.clone()),
             }
         }
-        Ok(())
+        match self.program.execute(&context) {
+            Ok(CelValue::Bool(true)) => Holds::Yes,
+            Ok(CelValue::Bool(false)) => Holds::No,
+            Ok(other) => Holds::Unclear(format!("is {:?}, not true or false", other.type_of())),
+            Err(error) => Holds::Unclear(error.to_string()),
+        }
+    }
+}
+
+/// Value of a variable by its place.
+fn variable(at: usize, question: &Question<'_>) -> Variable {
+    let spec = &question.tool.spec;
+    let value = |value: &Value| cel::to_value(value).map_err(|error| error.to_string());
+    match VARIABLES[at] {
+        "tool" => value(&json!({
+            "name": spec.name, "toolset": spec.family, "risk": spec.risk, "effect": spec.effect,
+            "open_world": spec.open_world,
+        })),
+        "session" => value(&json!({
+            "id": question.session, "user": question.user, "door": question.door,
+            "agent": question.profile.agent,
+        })),
+        "args" => {
+            let args = question.args.unwrap_or(&Value::Null);
+            small(args)?;
+            value(args)
+        }
+        _ => match question.facts.commands() {
+            CallCommands::Clear(commands) => value(&json!(commands)),
+            CallCommands::Unclear(what) => Err(format!("the command line has {what}")),
+        },
     }
 }
 

@@ -1,6 +1,8 @@
 //! Security context: a list of capabilities, denied by default.
 
-use crate::{CapabilityOptions, ContextOptions, Question, ReasonCode, Verdict, facts::Commands};
+use crate::{
+    CapabilityOptions, ContextOptions, Question, ReasonCode, Verdict, facts::CallCommands,
+};
 
 pub(crate) const LAYER: &str = "context";
 
@@ -26,7 +28,11 @@ pub(crate) fn rule(name: &str, context: &ContextOptions, question: &Question<'_>
 /// The limit that keeps a call out of a capability.
 fn admits(capability: &CapabilityOptions, question: &Question<'_>) -> Result<(), String> {
     if let Some(paths) = &capability.paths {
-        let outside = question.facts.paths().into_iter().find(|path| !paths.iter().any(|allowed| below(allowed, path)));
+        let outside = question
+            .facts
+            .paths()
+            .into_iter()
+            .find(|path| !paths.iter().any(|allowed| below(allowed, path)));
         if let Some(path) = outside {
             return Err(format!("`{}` is none of the allowed paths", short(path)));
         }
@@ -41,11 +47,13 @@ fn admits(capability: &CapabilityOptions, question: &Question<'_>) -> Result<(),
     }
     let Some(allowed) = &capability.commands else { return Ok(()) };
     match question.facts.commands() {
-        Commands::Unclear(what) => Err(format!("a command with {what} cannot be judged")),
-        Commands::Clear(commands) => {
+        CallCommands::Unclear(what) => Err(format!("a command with {what} cannot be judged")),
+        CallCommands::Clear(commands) => {
             let begins = |words: &[String]| allowed.iter().any(|rule| begins_with(words, rule));
             match commands.iter().find(|words| !begins(words)) {
-                Some(words) => Err(format!("`{}` is none of the allowed commands", short(&words.join(" ")))),
+                Some(words) => {
+                    Err(format!("`{}` is none of the allowed commands", short(&words.join(" "))))
+                }
                 None => Ok(()),
             }
         }
@@ -59,7 +67,9 @@ fn below(allowed: &str, path: &str) -> bool {
         return false;
     }
     match allowed.strip_suffix("/**") {
-        Some(folder) => path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+        Some(folder) => {
+            path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
         None => path == allowed,
     }
 }

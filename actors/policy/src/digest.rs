@@ -3,13 +3,38 @@
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+/// Largest number up to which JSON's numbers, which are doubles, tell whole numbers apart.
+const EXACT: u64 = 1 << 53;
+
 /// `sha256:` and 64 hexadecimal digits. The order of keys and white space do not count, nor does the
-/// way a number is written: `1` and `1.0` are one number to JSON.
+/// way a number is written: `1` and `1.0` are one number to JSON. Whole numbers beyond 2^53, which the
+/// canonical form rounds, are added behind it as they are, so that no two inputs have one digest.
 pub fn input_digest(args: &Map<String, Value>) -> String {
     let canonical = serde_json_canonicalizer::to_vec(args);
     // A map of JSON values has text keys and finite numbers: there is nothing that could fail.
-    let canonical = canonical.expect("JSON has a canonical form");
+    let mut canonical = canonical.expect("JSON has a canonical form");
+    args_beyond(args, &mut canonical);
     format!("sha256:{}", hexadecimal(&Sha256::digest(canonical)))
+}
+
+fn args_beyond(args: &Map<String, Value>, to: &mut Vec<u8>) {
+    let mut pairs: Vec<_> = args.iter().collect();
+    pairs.sort_unstable_by_key(|(key, _)| key.as_str());
+    pairs.into_iter().for_each(|(_, value)| beyond(value, to));
+}
+
+fn beyond(value: &Value, to: &mut Vec<u8>) {
+    match value {
+        Value::Object(map) => args_beyond(map, to),
+        Value::Array(list) => list.iter().for_each(|value| beyond(value, to)),
+        Value::Number(number) => {
+            let size = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+            if size.is_some_and(|size| size > EXACT) {
+                to.extend_from_slice(format!("\n{number}").as_bytes());
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
@@ -29,7 +54,10 @@ mod tests {
         let one = digest(r#"{"b":{"y":1,"x":[1,2]},"a":"é"}"#);
         assert_eq!(one, digest("{ \"a\": \"\\u00e9\", \"b\": { \"x\": [1.0, 2], \"y\": 1 } }"));
         assert_eq!(digest("{}"), format!("sha256:{}", hexadecimal(&Sha256::digest(b"{}"))));
-        for other in [r#"{"b":{"y":1,"x":[2,1]},"a":"é"}"#, r#"{"b":{"y":"1","x":[1,2]},"a":"é"}"#, "{}"] {
+        assert_ne!(digest(r#"{"n":9007199254740993}"#), digest(r#"{"n":9007199254740992}"#));
+        for other in
+            [r#"{"b":{"y":1,"x":[2,1]},"a":"é"}"#, r#"{"b":{"y":"1","x":[1,2]},"a":"é"}"#, "{}"]
+        {
             assert_ne!(one, digest(other), "{other}");
         }
     }

@@ -9,10 +9,12 @@ use hivekeep_runtime::log::{Decision as Append, Log, LogError};
 use hivekeep_store::{Journal, NewEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::{
-    Approvals, Decision, Options, PermissionMode, Policy, Question, RuleOptions, Verdict, codes,
-    layers::{LAYERS, Snapshot, permission_mode_of},
+    Approvals, Options, PermissionMode, Policy, PolicyDecision, Question, RuleOptions, Verdict,
+    codes, conversations,
+    layers::{LAYERS, LayerInputs, permission_mode_of},
     rule_log::{AddedRules, MAX_RULES, RuleRecord, rules_stream},
     rules::{CompiledRule, RuleSet},
 };
@@ -37,6 +39,8 @@ struct Inner {
     rules: ArcSwap<RuleSet>,
     log: Log<AddedRules>,
     approvals: Approvals,
+    /// Counts changes of the rules.
+    changes: watch::Sender<u64>,
 }
 
 impl fmt::Debug for PolicyEngine {
@@ -51,14 +55,19 @@ impl PolicyEngine {
     /// # Errors
     /// When the records cannot be read.
     pub async fn open(
-        options: Options,
+        mut options: Options,
         tools: Vec<&'static ToolInfo>,
         journal: Journal,
     ) -> Result<Self, LogError> {
+        for (name, mode) in conversations::modes() {
+            options.conversations.entry(name).or_insert(mode);
+        }
         let log = Log::<AddedRules>::open(journal.clone(), rules_stream()).await?;
         let approvals = Approvals::open(options.approvals.clone(), journal).await?;
-        let rules = ArcSwap::from_pointee(compiled(&options, &log.state().unwrap_or_default(), &tools));
-        Ok(Self(Arc::new(Inner { options, tools, rules, log, approvals })))
+        let rules =
+            ArcSwap::from_pointee(compiled(&options, &log.state().unwrap_or_default(), &tools));
+        let changes = watch::Sender::default();
+        Ok(Self(Arc::new(Inner { options, tools, rules, log, approvals, changes })))
     }
 
     /// Judges a call: `before` first, then the layers, then whether it can be served.
@@ -68,10 +77,10 @@ impl PolicyEngine {
         before: &[Arc<dyn Policy>],
         availability: impl FnOnce() -> Verdict,
         verdicts: &mut Vec<Verdict>,
-    ) -> Decision {
+    ) -> PolicyDecision {
         let rules = self.0.rules.load();
-        let now = Snapshot { options: &self.0.options, rules: &rules };
-        let mut decision = Decision::Allowed;
+        let now = LayerInputs { options: &self.0.options, rules: &rules };
+        let mut decision = PolicyDecision::Allowed;
         verdicts.reserve_exact(before.len() + LAYERS.len() + 2);
         for policy in before {
             let verdict = policy.rule(question, verdicts);
@@ -94,6 +103,17 @@ impl PolicyEngine {
         permission_mode_of(&self.0.options, question)
     }
 
+    /// True when a mode of a conversation lets a session call what it could not call before. A session
+    /// without a mode is bound by none.
+    pub fn widens(&self, before: Option<&str>, mode: &str) -> bool {
+        let modes = &self.0.options.conversations;
+        match (before.map(|name| modes.get(name)), modes.get(mode)) {
+            (None, _) => false,
+            (Some(Some(before)), Some(mode)) => !conversations::within(mode, before),
+            _ => true,
+        }
+    }
+
     /// Its options.
     pub fn options(&self) -> &Options {
         &self.0.options
@@ -102,6 +122,11 @@ impl PolicyEngine {
     /// Approvals by people.
     pub fn approvals(&self) -> &Approvals {
         &self.0.approvals
+    }
+
+    /// Counts changes of the rules, for whoever lists tools by them.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
     }
 
     /// Rules in the order in which they are asked.
@@ -143,10 +168,20 @@ impl PolicyEngine {
     pub async fn remove_rule(&self, name: &str, by: &str) -> Result<(), ToolError> {
         self.change(|added| {
             if !added.0.iter().any(|rule| rule.name == name) {
-                return Err(ToolError::not_found(Layer::Policy, codes::RULE_NOT_FOUND, "added rule", name));
+                return Err(ToolError::not_found(
+                    Layer::Policy,
+                    codes::RULE_NOT_FOUND,
+                    "added rule",
+                    name,
+                ));
             }
-            let record = RuleRecord::Removed { name: name.to_owned(), by: by.to_owned(), at: Utc::now() };
-            Ok(Append::record(record).event(event("policy.rule_removed", name, json!({ "by": by }))))
+            let record =
+                RuleRecord::Removed { name: name.to_owned(), by: by.to_owned(), at: Utc::now() };
+            Ok(Append::record(record).event(event(
+                "policy.rule_removed",
+                name,
+                json!({ "by": by }),
+            )))
         })
         .await
     }
@@ -165,11 +200,13 @@ impl PolicyEngine {
                 if outcome.is_ok() {
                     let added = inner.log.state().unwrap_or_default();
                     inner.rules.store(Arc::new(compiled(&inner.options, &added, &inner.tools)));
+                    inner.changes.send_modify(|count| *count += 1);
                 }
                 let _gone = done.send(outcome);
             },
         )?;
-        let outcome = durable.await.map_err(|_| ToolError::internal("the journal dropped a rule"))?;
+        let outcome =
+            durable.await.map_err(|_| ToolError::internal("the journal dropped a rule"))?;
         Ok(outcome?)
     }
 }
@@ -184,7 +221,11 @@ fn compiled(options: &Options, added: &AddedRules, tools: &[&'static ToolInfo]) 
     let one = |rule: &RuleOptions, added| match CompiledRule::new(rule.clone(), added) {
         Ok(rule) => Some(rule),
         Err(error) => {
-            tracing::error!(rule = rule.name, error, "a rule cannot be read; it asks for everything");
+            tracing::error!(
+                rule = rule.name,
+                error,
+                "a rule cannot be read; it asks for everything"
+            );
             let asks = RuleOptions { when: None, effect: crate::RuleEffect::Ask, ..rule.clone() };
             CompiledRule::new(asks, added).ok()
         }

@@ -8,9 +8,20 @@ use std::sync::OnceLock;
 use hivekeep_shell::{Token, Word};
 use serde_json::Value;
 
+use crate::condition::{VARIABLES, Variable};
+
 /// Parameters that are a path, or a list of paths.
 const PATHS: [&str; 10] = [
-    "path", "paths", "file_path", "new_path", "path_prefix", "host_path", "guest_path", "workdir", "cwd", "dir",
+    "path",
+    "paths",
+    "file_path",
+    "new_path",
+    "path_prefix",
+    "host_path",
+    "guest_path",
+    "workdir",
+    "cwd",
+    "dir",
 ];
 /// Parameters that are an address.
 const ADDRESSES: [&str; 3] = ["url", "git_url", "repo_url"];
@@ -18,14 +29,14 @@ const ADDRESSES: [&str; 3] = ["url", "git_url", "repo_url"];
 const LINES: [&str; 3] = ["command", "commands", "setup_commands"];
 /// Programs that run what their arguments say: the words behind them are another command.
 const WRAPPERS: [&str; 30] = [
-    ".", "ash", "bash", "builtin", "chroot", "command", "dash", "doas", "env", "eval", "exec", "ksh", "nice",
-    "nohup", "nsenter", "parallel", "setsid", "sh", "source", "ssh", "stdbuf", "su", "sudo", "time", "timeout",
-    "trap", "unshare", "watch", "xargs", "zsh",
+    ".", "ash", "bash", "builtin", "chroot", "command", "dash", "doas", "env", "eval", "exec",
+    "ksh", "nice", "nohup", "nsenter", "parallel", "setsid", "sh", "source", "ssh", "stdbuf", "su",
+    "sudo", "time", "timeout", "trap", "unshare", "watch", "xargs", "zsh",
 ];
 
-/// Commands of a call.
+/// CallCommands of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Commands {
+pub(crate) enum CallCommands {
     /// The words of each command, in order; none for a call that runs none.
     Clear(Vec<Vec<String>>),
     /// What cannot be judged.
@@ -36,18 +47,25 @@ pub(crate) enum Commands {
 #[derive(Debug, Default)]
 pub(crate) struct CallFacts<'a> {
     args: Option<&'a Value>,
-    commands: OnceLock<Commands>,
+    commands: OnceLock<CallCommands>,
+    /// Variables of conditions, each made once for all rules.
+    variables: [OnceLock<Variable>; VARIABLES.len()],
 }
 
 impl<'a> CallFacts<'a> {
     /// Facts of an input.
     pub(crate) fn of(args: Option<&'a Value>) -> Self {
-        Self { args, commands: OnceLock::new() }
+        Self { args, ..Self::default() }
     }
 
-    /// Commands that the call runs.
-    pub(crate) fn commands(&self) -> &Commands {
-        self.commands.get_or_init(|| self.args.map_or(Commands::Clear(Vec::new()), commands))
+    /// CallCommands that the call runs.
+    pub(crate) fn commands(&self) -> &CallCommands {
+        self.commands.get_or_init(|| self.args.map_or(CallCommands::Clear(Vec::new()), commands))
+    }
+
+    /// Variable of conditions at a place.
+    pub(crate) fn variable(&self, at: usize, make: impl FnOnce() -> Variable) -> &Variable {
+        self.variables[at].get_or_init(make)
     }
 
     /// Paths that the call names, as they are written.
@@ -74,10 +92,11 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-fn commands(args: &Value) -> Commands {
+fn commands(args: &Value) -> CallCommands {
     let arguments = args.get("args").and_then(Value::as_array);
     let tasks = args.get("tasks").and_then(Value::as_array).into_iter().flatten();
-    let mut lines: Vec<&str> = LINES.iter().filter_map(|name| args.get(name)).flat_map(texts).collect();
+    let mut lines: Vec<&str> =
+        LINES.iter().filter_map(|name| args.get(name)).flat_map(texts).collect();
     lines.extend(tasks.filter_map(|task| task.get("command")?.as_str()));
     let mut found = Vec::new();
     for line in lines {
@@ -91,10 +110,10 @@ fn commands(args: &Value) -> Commands {
         };
         match commands.and_then(bare) {
             Ok(commands) => found.extend(commands),
-            Err(what) => return Commands::Unclear(what),
+            Err(what) => return CallCommands::Unclear(what),
         }
     }
-    Commands::Clear(found)
+    CallCommands::Clear(found)
 }
 
 /// The commands of a line.
@@ -110,7 +129,10 @@ fn words(line: &str) -> Result<Vec<Vec<String>>, String> {
             match (literal, words.first().and_then(Word::literal)) {
                 (Some(words), _) => Ok(words),
                 // Names that a pattern stands for are arguments, and stay what they are.
-                (None, Some(_)) => Ok(words.iter().map(|word| word.literal().unwrap_or_else(|| "*".to_owned())).collect()),
+                (None, Some(_)) => Ok(words
+                    .iter()
+                    .map(|word| word.literal().unwrap_or_else(|| "*".to_owned()))
+                    .collect()),
                 (None, None) => Err("a program that a pattern stands for".to_owned()),
             }
         })
@@ -154,19 +176,25 @@ mod tests {
 
     fn clear(args: Value) -> Vec<Vec<String>> {
         match commands(&args) {
-            Commands::Clear(commands) => commands,
-            Commands::Unclear(what) => panic!("{args}: {what}"),
+            CallCommands::Clear(commands) => commands,
+            CallCommands::Unclear(what) => panic!("{args}: {what}"),
         }
     }
 
     #[test]
     fn every_command_of_a_line_is_found() {
         let line = json!({ "command": "cd /x && git push origin main | tee 'a b'; rm -rf *" });
-        let words = [&["cd", "/x"][..], &["git", "push", "origin", "main"], &["tee", "a b"], &["rm", "-rf", "*"]];
+        let words = [
+            &["cd", "/x"][..],
+            &["git", "push", "origin", "main"],
+            &["tee", "a b"],
+            &["rm", "-rf", "*"],
+        ];
         assert_eq!(clear(line), words);
         let argv = json!({ "command": "git", "args": ["push", "a && b"] });
         assert_eq!(clear(argv), [["git", "push", "a && b"]]);
-        let tasks = json!({ "tasks": [{ "name": "a", "command": "make" }, { "command": "ls; pwd" }] });
+        let tasks =
+            json!({ "tasks": [{ "name": "a", "command": "make" }, { "command": "ls; pwd" }] });
         assert_eq!(clear(tasks), [["make"], ["ls"], ["pwd"]]);
         assert_eq!(clear(json!({ "path": "x" })), Vec::<Vec<String>>::new());
     }
@@ -175,13 +203,26 @@ mod tests {
     fn what_hides_a_command_is_unclear() {
         assert!(WRAPPERS.is_sorted());
         for line in [
-            "sh -c 'rm x'", "/usr/bin/env rm x", "sudo rm x", "$(rm x)", "X=1 rm x", "rm x `pwd`", "f() { rm x; }",
-            "xargs rm", "r* x", "echo \"$HOME\"", "a <<E\nE", "timeout 5 rm x",
+            "sh -c 'rm x'",
+            "/usr/bin/env rm x",
+            "sudo rm x",
+            "$(rm x)",
+            "X=1 rm x",
+            "rm x `pwd`",
+            "f() { rm x; }",
+            "xargs rm",
+            "r* x",
+            "echo \"$HOME\"",
+            "a <<E\nE",
+            "timeout 5 rm x",
         ] {
-            assert!(matches!(commands(&json!({ "command": line })), Commands::Unclear(_)), "{line}");
+            assert!(
+                matches!(commands(&json!({ "command": line })), CallCommands::Unclear(_)),
+                "{line}"
+            );
         }
         let argv = json!({ "command": "bash", "args": ["-c", "rm x"] });
-        assert!(matches!(commands(&argv), Commands::Unclear(_)));
+        assert!(matches!(commands(&argv), CallCommands::Unclear(_)));
     }
 
     #[test]

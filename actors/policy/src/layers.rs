@@ -12,13 +12,13 @@ use crate::{
 
 /// What the layers rule by at one moment.
 #[derive(Debug)]
-pub(crate) struct Snapshot<'a> {
+pub(crate) struct LayerInputs<'a> {
     pub(crate) options: &'a Options,
     pub(crate) rules: &'a RuleSet,
 }
 
 /// A layer: its verdict, given those before it.
-type LayerFn = fn(&Snapshot<'_>, &Question<'_>, &[Verdict]) -> Verdict;
+type LayerFn = fn(&LayerInputs<'_>, &Question<'_>, &[Verdict]) -> Verdict;
 
 /// The layers, but for availability, which only the dispatcher knows.
 pub(crate) const LAYERS: [LayerFn; 11] = [
@@ -35,7 +35,7 @@ pub(crate) const LAYERS: [LayerFn; 11] = [
     permission_mode,
 ];
 
-fn switch(now: &Snapshot<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn switch(now: &LayerInputs<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
     match now.options.tools_enabled {
         true => Verdict::allow("switch", "tools are switched on"),
         false => {
@@ -46,7 +46,7 @@ fn switch(now: &Snapshot<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
 }
 
 /// Tools for operators are for operators.
-fn visibility(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn visibility(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     match question.view.reaches(question.tool.spec.tier) {
         true => Verdict::allow("visibility", "within the caller's tier"),
         false => Verdict::deny(
@@ -57,12 +57,15 @@ fn visibility(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdi
     }
 }
 
-fn of_agent<'a>(now: &Snapshot<'a>, question: &Question<'_>) -> Option<(&'a str, &'a AgentOptions)> {
+fn of_agent<'a>(
+    now: &LayerInputs<'a>,
+    question: &Question<'_>,
+) -> Option<(&'a str, &'a AgentOptions)> {
     let name = question.profile.agent.as_ref()?;
     now.options.agents.get_key_value(name).map(|(name, agent)| (name.as_str(), agent))
 }
 
-fn agent(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn agent(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     let tool = question.tool.spec.name;
     let Some((name, agent)) = of_agent(now, question) else {
         return Verdict::allow("agent", "no agent's rules are about it");
@@ -77,7 +80,7 @@ fn agent(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict 
 }
 
 /// A session that was narrowed has what it was given; a child without a list has nothing.
-fn lineage(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn lineage(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     let profile = question.profile;
     match (&profile.tools, profile.parent) {
         (None, None) => Verdict::allow("lineage", "the session is not narrowed"),
@@ -91,7 +94,7 @@ fn lineage(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict 
     }
 }
 
-fn allow_list(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn allow_list(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     let open = || Verdict::allow("allow_list", "no list is about it");
     let Some((name, agent)) = of_agent(now, question) else { return open() };
     if agent.tools.is_empty() && agent.toolsets.is_empty() {
@@ -126,18 +129,19 @@ fn in_list<'a>(
 }
 
 /// An attachment has only the families that it asked for.
-fn toolset(_: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn toolset(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     let family = question.tool.spec.family;
     match question.view.has_family(family) {
         true => Verdict::allow("toolset", "within the attachment's toolsets"),
         false => {
-            let why = format!("the attachment was made without the toolset `{family}`; add it there");
+            let why =
+                format!("the attachment was made without the toolset `{family}`; add it there");
             Verdict::deny("toolset", ReasonCode::PolicyDenied, why)
         }
     }
 }
 
-fn security_context(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn security_context(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     let options = now.options;
     let of_user = || options.user_contexts.get(&question.user).or(options.default_context.as_ref());
     let Some(name) = question.profile.context.as_ref().or_else(of_user) else {
@@ -147,13 +151,14 @@ fn security_context(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) 
         Some(found) => context::rule(name, found, question),
         // A session outlives a change of the configuration.
         None => {
-            let why = format!("the session's context `{name}` is not in `policy.contexts` any more");
+            let why =
+                format!("the session's context `{name}` is not in `policy.contexts` any more");
             Verdict::deny(context::LAYER, ReasonCode::PolicyDenied, why).by(name)
         }
     }
 }
 
-fn conversation(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn conversation(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
     let layer = "conversation";
     let Some(mode) = &question.profile.conversation else {
         return Verdict::allow(layer, "the conversation has no mode");
@@ -162,17 +167,19 @@ fn conversation(now: &Snapshot<'_>, question: &Question<'_>, _: &[Verdict]) -> V
     match tools.is_some_and(|tools| tools.iter().any(|one| one.matches(question.tool.spec.name))) {
         true => Verdict::allow(layer, "the conversation's mode has it"),
         false => {
-            let why = format!("the mode `{mode}` of the conversation does not have it; `zaru.mode` asks for another");
+            let why = format!(
+                "the mode `{mode}` of the conversation does not have it; `zaru.mode` asks for another"
+            );
             Verdict::deny(layer, ReasonCode::SessionDenied, why).by(mode)
         }
     }
 }
 
-fn source(_: &Snapshot<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
+fn source(_: &LayerInputs<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
     Verdict::allow("source", "it is the daemon's own")
 }
 
-fn permission_mode(now: &Snapshot<'_>, question: &Question<'_>, before: &[Verdict]) -> Verdict {
+fn permission_mode(now: &LayerInputs<'_>, question: &Question<'_>, before: &[Verdict]) -> Verdict {
     let layer = "permission_mode";
     let granted = |verdict: &&Verdict| {
         verdict.layer == rules::LAYER && verdict.ruling == Ruling::Allow && verdict.rule.is_some()
@@ -185,9 +192,12 @@ fn permission_mode(now: &Snapshot<'_>, question: &Question<'_>, before: &[Verdic
         PermissionMode::ApproveReads if only_reads(&question.tool.spec) => {
             Verdict::allow(layer, "approve-reads: it only reads")
         }
-        PermissionMode::ApproveReads => Verdict::ask(layer, "approve-reads: it does more than read"),
+        PermissionMode::ApproveReads => {
+            Verdict::ask(layer, "approve-reads: it does more than read")
+        }
         PermissionMode::DenyAll => {
-            let why = "deny-all; the operator allows it by a rule, or sets `policy.permission_mode`";
+            let why =
+                "deny-all; the operator allows it by a rule, or sets `policy.permission_mode`";
             Verdict::deny(layer, ReasonCode::PolicyDenied, why)
         }
     }
@@ -201,5 +211,8 @@ pub(crate) fn permission_mode_of(options: &Options, question: &Question<'_>) -> 
 
 /// True for a tool that changes nothing, tells nobody outside and puts nothing at risk.
 fn only_reads(spec: &ToolSpec) -> bool {
-    spec.effect == Effect::Read && !spec.open_world && spec.risk == Risk::Low && spec.tier == Tier::User
+    spec.effect == Effect::Read
+        && !spec.open_world
+        && spec.risk == Risk::Low
+        && spec.tier == Tier::User
 }

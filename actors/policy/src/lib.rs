@@ -20,6 +20,7 @@ mod approvals;
 pub mod codes;
 mod condition;
 mod context;
+mod conversations;
 mod digest;
 mod engine;
 mod facts;
@@ -29,17 +30,20 @@ mod pattern;
 mod profile;
 mod rule_log;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 pub use approvals::{
-    Answer, Approval, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember, WantedCall,
+    Approval, ApprovalAnswer, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember,
+    WantedCall,
 };
 pub use digest::input_digest;
 pub use engine::{PolicyEngine, RuleRow};
 pub use options::{
-    AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, Options, PermissionMode,
-    RuleEffect, RuleOptions, ToolsetOptions,
+    AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, ConversationOptions, Options,
+    PermissionMode, RuleEffect, RuleOptions, ToolsetOptions,
 };
 pub use pattern::ToolPattern;
 pub use profile::SessionProfile;
-pub use verdict::{Decision, Policy, Question, ReasonCode, Ruling, Verdict};
+pub use verdict::{Policy, PolicyDecision, Question, ReasonCode, Ruling, Verdict};

@@ -29,7 +29,8 @@ pub struct Options {
     pub user_contexts: BTreeMap<User, String>,
     /// Toolsets of your own, for agents' lists, by name.
     pub toolsets: BTreeMap<String, ToolsetOptions>,
-    /// Modes that a conversation is put into, by name: the only tools that its session may call then.
+    /// Modes that a conversation is put into, by name: the only tools that its session may call then. Beside
+    /// these there are chat, agentic, execute, architect and operator, unless one is set here.
     pub conversations: BTreeMap<String, ConversationOptions>,
     /// Approvals by people.
     pub approvals: ApprovalOptions,
@@ -123,7 +124,7 @@ pub struct CapabilityOptions {
     /// Paths that calls may name: a path, or a folder and `/**`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<String>>,
-    /// Commands that calls may run: first words, as `git status`.
+    /// CallCommands that calls may run: first words, as `git status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<Vec<String>>,
     /// Hosts that calls may name, with all below them.
@@ -205,9 +206,12 @@ impl Options {
                 problems.push((format!("rules[{nth}].name"), format!("`{}` is taken", rule.name)));
             }
         }
-        let users = self.user_contexts.iter().map(|(user, name)| (format!("user_contexts.{user}"), name));
+        let users =
+            self.user_contexts.iter().map(|(user, name)| (format!("user_contexts.{user}"), name));
         let default = self.default_context.iter().map(|name| ("default_context".to_owned(), name));
-        for (key, name) in users.chain(default).filter(|(_, name)| !self.contexts.contains_key(*name)) {
+        for (key, name) in
+            users.chain(default).filter(|(_, name)| !self.contexts.contains_key(*name))
+        {
             problems.push((key, format!("there is no context `{name}` in policy.contexts")));
         }
         for (name, context) in &self.contexts {
@@ -218,10 +222,12 @@ impl Options {
             }
         }
         if !(1..=600).contains(&self.approvals.timeout_secs) {
-            problems.push(("approvals.timeout_secs".to_owned(), "must be from 1 to 600".to_owned()));
+            problems
+                .push(("approvals.timeout_secs".to_owned(), "must be from 1 to 600".to_owned()));
         }
         if !(1..=10_000).contains(&self.approvals.max_pending) {
-            problems.push(("approvals.max_pending".to_owned(), "must be from 1 to 10000".to_owned()));
+            problems
+                .push(("approvals.max_pending".to_owned(), "must be from 1 to 10000".to_owned()));
         }
         problems
     }

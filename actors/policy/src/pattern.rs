@@ -23,6 +23,18 @@ impl ToolPattern {
     }
 }
 
+impl ToolPattern {
+    /// True when it has every name that another has.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        match (self.0.strip_suffix('*'), other.0.strip_suffix('*')) {
+            (Some(beginning), Some(longer)) => longer.starts_with(beginning),
+            (Some(beginning), None) => other.0.starts_with(beginning),
+            (None, Some(_)) => false,
+            (None, None) => self.0 == other.0,
+        }
+    }
+}
+
 impl fmt::Display for ToolPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -36,7 +48,9 @@ impl TryFrom<String> for ToolPattern {
         let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c);
         match !text.is_empty() && text.len() <= 65 && name.chars().all(letter) {
             true => Ok(Self(text)),
-            false => Err(format!("`{text}` is not a valid pattern: a tool's name, or its beginning and `*`")),
+            false => Err(format!(
+                "`{text}` is not a valid pattern: a tool's name, or its beginning and `*`"
+            )),
         }
     }
 }

@@ -50,7 +50,10 @@ impl CompiledRule {
     }
 
     fn unclear(&self, what: &str) -> Verdict {
-        let why = format!("the rule `{}` cannot be judged, so a person is asked: {what}", self.options.name);
+        let why = format!(
+            "the rule `{}` cannot be judged, so a person is asked: {what}",
+            self.options.name
+        );
         Verdict::ask(LAYER, why).by(&self.options.name)
     }
 }
@@ -61,7 +64,9 @@ impl RuleSet {
         let mut by_tool = HashMap::new();
         for tool in tools {
             let name = tool.spec.name;
-            let of_tool = |rule: &CompiledRule| rule.options.tools.iter().any(|pattern| pattern.matches(name));
+            let of_tool = |rule: &CompiledRule| {
+                rule.options.tools.iter().any(|pattern| pattern.matches(name))
+            };
             let places: Vec<_> = (0..rules.len()).filter(|place| of_tool(&rules[*place])).collect();
             if !places.is_empty() {
                 by_tool.insert(name, places);
@@ -85,7 +90,8 @@ impl RuleSet {
             match rule.holds(question) {
                 Holds::Yes => {
                     let why = rule.why("denies it");
-                    return Verdict::deny(LAYER, ReasonCode::PolicyDenied, why).by(&rule.options.name);
+                    return Verdict::deny(LAYER, ReasonCode::PolicyDenied, why)
+                        .by(&rule.options.name);
                 }
                 Holds::No => {}
                 Holds::Unclear(what) => drop(unclear.get_or_insert_with(|| rule.unclear(&what))),
@@ -97,7 +103,8 @@ impl RuleSet {
         for rule in rules().filter(|rule| rule.options.effect != RuleEffect::Deny) {
             let name = &rule.options.name;
             match (rule.options.effect, rule.holds(question)) {
-                (RuleEffect::Deny, _) | (_, Holds::No) | (RuleEffect::Allow, Holds::Unclear(_)) => {}
+                (RuleEffect::Deny, _) | (_, Holds::No) | (RuleEffect::Allow, Holds::Unclear(_)) => {
+                }
                 (RuleEffect::Allow, Holds::Yes) => {
                     return Verdict::allow(LAYER, rule.why("allows it")).by(name);
                 }

@@ -133,10 +133,10 @@ pub trait Policy: Debug + Send + Sync {
     fn rule(&self, question: &Question<'_>, before: &[Verdict]) -> Verdict;
 }
 
-/// Decision of all layers together.
+/// PolicyDecision of all layers together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum PolicyDecision {
     /// The call may be made.
     Allowed,
     /// A layer denies it: the last verdict.
@@ -147,7 +147,7 @@ pub enum Decision {
     Asks,
 }
 
-impl Decision {
+impl PolicyDecision {
     /// Takes a layer's verdict in, behind those of the layers before it. `false` when it was a denial,
     /// which ends the decision.
     pub(crate) fn hear(&mut self, verdict: Verdict, verdicts: &mut Vec<Verdict>) -> bool {

@@ -55,7 +55,7 @@ use crate::{
 };
 use audit::{Records, Trail};
 
-pub use approve::{ApprovalRoute, ClientPrompt};
+pub use approve::{ApprovalRoute, client_answer, client_question};
 pub use decision::{DecisionRequest, DecisionView};
 pub use redact::Redactor;
 pub use request::{CallOutcome, CallRequest};
@@ -151,7 +151,8 @@ impl Dispatcher {
         trail: &mut Trail,
     ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
-        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, .. } = request;
+        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, .. } =
+            request;
         let (approval, trace) = (request.approval, request.trace);
         let mut live = inner.sessions.begin_call(session)?;
         trail.user(live.shared().account.user);
@@ -193,6 +194,7 @@ impl Dispatcher {
             receipt,
             reserved: None,
             trace,
+            client: approval.client,
         };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
         Ok((value, pad))

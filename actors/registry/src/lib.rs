@@ -5,7 +5,7 @@
 //! the [`Registry`] actor, which admits it to the mailbox of its target.
 //!
 //! ```text
-//! door ─▶ Dispatcher: authenticate ─ resolve ─ decide ─ approve ─ validate ─ rate ─┐
+//! door ─▶ Dispatcher: authenticate ─ resolve ─ decide ─ validate ─ approve ─ rate ─┐
 //!                                                                    route ◀───────┘
 //!                                                                      │
 //!                     Registry actor: admission (in flight, queued) ───┴─▶ target's mailbox
@@ -35,8 +35,8 @@ pub use catalogue::{
     mcp_listing, mcp_tool,
 };
 pub use dispatch::{
-    ApprovalRoute, CallOutcome, CallRequest, ClientPrompt, DecisionRequest, DecisionView,
-    DispatchParts, Dispatcher, Redactor,
+    ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView, DispatchParts,
+    Dispatcher, Redactor, client_answer, client_question,
 };
 pub use hivekeep_policy::{Policy, Question, Ruling, Verdict};
 pub use options::{

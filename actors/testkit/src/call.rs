@@ -102,6 +102,7 @@ pub fn context(
         receipt: Receipt::default(),
         reserved: None,
         trace: None,
+        client: None,
         slot: AdmissionPermit::default(),
         span: tracing::Span::none(),
     }

@@ -37,14 +37,14 @@ const WRITERS_PATIENCE: Duration = Duration::from_secs(30);
 pub struct Msg(Inner);
 
 enum Inner {
-    Tool(ToolCall),
+    Tool(Box<ToolCall>),
     Change(Change),
     Done(Vec<NotePath>),
 }
 
 impl From<ToolCall> for Msg {
     fn from(call: ToolCall) -> Self {
-        Self(Inner::Tool(call))
+        Self(Inner::Tool(Box::new(call)))
     }
 }
 
@@ -98,7 +98,7 @@ impl Entity for VaultActor {
         match message {
             Inner::Tool(call) => {
                 let workers = self.me.workers.clone();
-                serve::serve(self, tools::FAMILIES, &workers, call);
+                serve::serve(self, tools::FAMILIES, &workers, *call);
             }
             Inner::Change(change) => self.submit(change),
             Inner::Done(notes) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{ApprovalId, Door, GrantId, Layer, SessionId, ToolError, User};
-use hivekeep_policy::{Answer, Approver, RuleOptions};
+use hivekeep_policy::{ApprovalAnswer, Approver, RuleOptions};
 use hivekeep_registry::{DecisionRequest, ToolView};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -61,7 +61,7 @@ pub enum ApprovalsMethod {
         /// The approval.
         id: ApprovalId,
         /// The answer.
-        answer: Answer,
+        answer: ApprovalAnswer,
     },
     /// Grants that hold.
     Grants {},

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError};
-use hivekeep_policy::{Answer, Approval, Approver, Remember, WantedCall, input_digest};
+use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError, ports::UserReply};
+use hivekeep_policy::{Approval, ApprovalAnswer, Approver, Remember, WantedCall, input_digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -115,6 +115,27 @@ pub(super) struct AnswerBody {
     /// What a yes is remembered for: `once`, or `session` for further calls of the tool by the session.
     #[serde(default)]
     remember: RememberFor,
+    /// The reply to a question of `ask_user`.
+    reply: Option<ReplyBody>,
+}
+
+/// A person's reply to a question.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ApprovalReply)]
+pub(super) struct ReplyBody {
+    /// Options that were chosen, by their places.
+    #[serde(default)]
+    #[schema(max_items = 100)]
+    selected: Vec<usize>,
+    /// Text that was typed.
+    #[schema(max_length = 4000)]
+    text: Option<String>,
+}
+
+impl From<ReplyBody> for UserReply {
+    fn from(body: ReplyBody) -> Self {
+        Self { selected: body.selected, text: body.text }
+    }
 }
 
 /// What a yes is remembered for.
@@ -270,7 +291,7 @@ impl Api {
         &self,
         caller: &HttpCaller,
         id: &str,
-        answer: Answer,
+        answer: ApprovalAnswer,
     ) -> Result<Json<ApprovalBody>, ApiError> {
         let id: ApprovalId = self.approval(id)?.id;
         let approvals = self.core.dispatcher.policy().approvals();
@@ -396,7 +417,17 @@ pub(super) async fn approve(
         RememberFor::Once => Remember::Once,
         RememberFor::Session => Remember::Session,
     };
-    api.decide(&caller, &id, Answer { approved: true, why: body.why, remember }).await
+    api.decide(
+        &caller,
+        &id,
+        ApprovalAnswer {
+            approved: true,
+            why: body.why,
+            remember,
+            reply: body.reply.map(UserReply::from),
+        },
+    )
+    .await
 }
 
 /// Deny a call that waits, or take back an approval that was not used.
@@ -417,6 +448,7 @@ pub(super) async fn deny(
     PathOf(id): PathOf,
     BodyOf(body): BodyOf<AnswerBody>,
 ) -> Result<Json<ApprovalBody>, ApiError> {
-    let answer = Answer { approved: false, why: body.why, remember: Remember::Once };
+    let answer =
+        ApprovalAnswer { approved: false, why: body.why, remember: Remember::Once, reply: None };
     api.decide(&caller, &id, answer).await
 }

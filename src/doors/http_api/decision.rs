@@ -1,7 +1,7 @@
 //! The published view of a decision, from the verdicts of its layers.
 
 use hivekeep_kernel::{Door, SessionId};
-use hivekeep_policy::{Decision, PermissionMode, Question, ReasonCode, Ruling, Verdict};
+use hivekeep_policy::{PermissionMode, PolicyDecision, Question, ReasonCode, Ruling, Verdict};
 use hivekeep_registry::{DecisionRequest, DecisionView, ToolEntry};
 
 use super::{
@@ -40,12 +40,12 @@ impl Api {
         let usual_of_session =
             if narrowed { PolicyResult::Allowed } else { PolicyResult::Unrestricted };
         let up = view.availability.ruling == Ruling::Allow;
-        let denied = view.outcome == Decision::Denied;
-        let asks = view.outcome == Decision::Asks;
+        let denied = view.outcome == PolicyDecision::Denied;
+        let asks = view.outcome == PolicyDecision::Asks;
         let decision = ToolDecision {
             visible_to_operator: true,
             visible_to_session: !denied,
-            callable: matches!(view.outcome, Decision::Allowed | Decision::Asks),
+            callable: matches!(view.outcome, PolicyDecision::Allowed | PolicyDecision::Asks),
             approval_required: asks,
             system_permission_mode: mode(view.permission_mode),
             registry_policy_result: of(&REGISTRY, PolicyResult::Allowed),

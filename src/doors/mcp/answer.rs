@@ -38,13 +38,7 @@ pub(super) fn of(
         Err(error) if error.layer == Layer::Resolve && error.is(codes::UNKNOWN_TOOL) => {
             return Err(protocol(error));
         }
-        Err(error) => {
-            let whole = json!({ "error": error }).to_string();
-            CallToolResult::error(vec![
-                ContentBlock::text(error.to_text()),
-                ContentBlock::text(whole),
-            ])
-        }
+        Err(error) => refused(&error),
     };
     answer.content.extend(outcome.notices.into_iter().map(ContentBlock::text));
     if let Some(waits) = &outcome.waiting {
@@ -54,6 +48,12 @@ pub(super) fn of(
         meta.0.insert(announce::FIELD.to_owned(), announce::field(waits, now));
     }
     Ok(answer)
+}
+
+/// The answer to a call that was refused or failed.
+pub(super) fn refused(error: &ToolError) -> CallToolResult {
+    let whole = json!({ "error": error }).to_string();
+    CallToolResult::error(vec![ContentBlock::text(error.to_text()), ContentBlock::text(whole)])
 }
 
 /// An error outside any tool: of the request, or of the daemon.

@@ -13,20 +13,31 @@ const PAGE: usize = 200;
 /// Prefix of a cursor; clients must not make sense of it.
 const CURSOR: &str = "from-";
 
+/// What narrows and widens the list of a view for one session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListingScope {
+    /// Families that it has loaded.
+    pub loaded: BTreeSet<String>,
+    /// Tools that a policy denies it whatever the input.
+    pub denied: BTreeSet<&'static str>,
+}
+
 /// The list of one view.
 #[derive(Debug)]
 pub struct ToolListing {
-    /// Families that were loaded when it was made.
-    loaded: BTreeSet<String>,
+    /// What it was made for.
+    scope: ListingScope,
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     digest: String,
 }
 
 impl ToolListing {
-    /// The list of a view in a session that has loaded these families.
-    pub fn of(catalogue: &Catalogue, view: &ToolView, loaded: &BTreeSet<String>) -> Self {
-        let listed = catalogue.visible(view).filter(|entry| view.lists(entry.info, loaded));
+    /// The list of a view, within a scope.
+    pub fn of(catalogue: &Catalogue, view: &ToolView, scope: &ListingScope) -> Self {
+        let listed = catalogue.visible(view).filter(|entry| {
+            view.lists(entry.info, &scope.loaded) && !scope.denied.contains(entry.name())
+        });
         // Not for security: it tells one build's list from another's.
         let mut hasher = std::hash::DefaultHasher::new();
         let tools: Vec<Tool> = listed
@@ -39,12 +50,12 @@ impl ToolListing {
         let places =
             tools.iter().enumerate().map(|(at, tool)| (tool.name.to_string(), at)).collect();
         let digest = format!("{:016x}", hasher.finish());
-        Self { loaded: loaded.clone(), tools, places, digest }
+        Self { scope: scope.clone(), tools, places, digest }
     }
 
-    /// True when it is the list of a session that has loaded these families.
-    pub(super) fn is_of(&self, loaded: &BTreeSet<String>) -> bool {
-        self.loaded == *loaded
+    /// True when it is the list of this scope.
+    pub(super) fn is_of(&self, scope: &ListingScope) -> bool {
+        self.scope == *scope
     }
 
     /// Another digest means another list.
@@ -79,6 +90,11 @@ impl ToolListing {
 
     #[cfg(test)]
     pub(super) fn of_tools(tools: Vec<Tool>) -> Self {
-        Self { loaded: BTreeSet::new(), tools, places: HashMap::new(), digest: String::new() }
+        Self {
+            scope: ListingScope::default(),
+            tools,
+            places: HashMap::new(),
+            digest: String::new(),
+        }
     }
 }

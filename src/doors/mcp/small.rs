@@ -3,13 +3,14 @@
 //! What the session has loaded is in its own log, so that the listing is the same when its client
 //! attaches again, to this daemon or to the next.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hivekeep_registry::SmallListing;
 use rmcp::{
     RoleServer,
     service::{Peer, SubscriptionContext},
 };
+use tokio::sync::watch::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::{McpHandler, ToolListing};
@@ -41,6 +42,25 @@ const DAY: [&str; 19] = [
     "workspace_fork",
 ];
 
+/// What changes a listing: toolsets that are loaded, and rules.
+struct ListChanges {
+    loaded: Option<Receiver<BTreeSet<String>>>,
+    rules: Receiver<u64>,
+}
+
+impl ListChanges {
+    /// Waits for a change.
+    async fn next(&mut self) -> Result<(), RecvError> {
+        match &mut self.loaded {
+            None => self.rules.changed().await,
+            Some(loaded) => tokio::select! {
+                changed = loaded.changed() => changed,
+                changed = self.rules.changed() => changed,
+            },
+        }
+    }
+}
+
 /// The families that a client may call, and what its listing begins with: with `auto` all of them, and
 /// the day's tools beside the families that it names.
 pub fn small_listing(toolset: Option<Vec<String>>) -> (Option<Vec<String>>, Option<SmallListing>) {
@@ -58,19 +78,25 @@ impl McpHandler {
     /// The list as it is now.
     pub(super) fn listing(&self) -> Arc<ToolListing> {
         let last = self.0.listing.load_full();
-        let Some(loaded) = &self.0.loaded else { return last };
-        let now = loaded.borrow().clone();
-        if last.is_of(&now) {
+        let loaded = self.0.loaded.as_ref().map(|loaded| loaded.borrow().clone());
+        let caller = self.0.origin.caller(self.0.door);
+        let scope = self.0.core.scope(&self.0.view, caller, loaded.unwrap_or_default());
+        if last.is_of(&scope) {
             return last;
         }
-        let listing = self.0.core.listing(&self.0.view, &now);
+        let listing = self.0.core.listing(&self.0.view, &scope);
         self.0.listing.store(listing.clone());
         listing
     }
 
+    fn list_changes(&self) -> ListChanges {
+        let rules = self.0.core.dispatcher.policy().changes();
+        ListChanges { loaded: self.0.loaded.clone(), rules }
+    }
+
     /// Tells a client with a handshake when its list changes, as long as its handler lives.
     pub(super) fn tell_lists(&self, peer: &Peer<RoleServer>) {
-        let Some(mut loaded) = self.0.loaded.clone() else { return };
+        let mut changes = self.list_changes();
         self.0.telling.get_or_init(|| {
             let (peer, end) = (peer.clone(), CancellationToken::new());
             let ended = end.clone();
@@ -78,7 +104,7 @@ impl McpHandler {
                 loop {
                     let changed = tokio::select! {
                         () = ended.cancelled() => return,
-                        changed = loaded.changed() => changed,
+                        changed = changes.next() => changed,
                     };
                     if changed.is_err() || peer.notify_tool_list_changed().await.is_err() {
                         return;
@@ -92,11 +118,14 @@ impl McpHandler {
     /// Tells a client of 2026-07-28 when its list changes, until it does not listen any more.
     pub(super) async fn listen_to_lists(&self, context: &SubscriptionContext) {
         let wanted = context.accepted().tools_list_changed == Some(true);
-        let Some(mut loaded) = self.0.loaded.clone().filter(|_| wanted) else { return };
+        if !wanted {
+            return;
+        }
+        let mut changes = self.list_changes();
         loop {
             let changed = tokio::select! {
                 () = context.cancelled() => return,
-                changed = loaded.changed() => changed,
+                changed = changes.next() => changed,
             };
             if changed.is_err() || context.sink().notify_tool_list_changed().await.is_err() {
                 return;
@@ -107,9 +136,9 @@ impl McpHandler {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use hivekeep_registry::ToolView;
+
+    use super::super::ListingScope;
 
     use super::*;
 
@@ -121,7 +150,7 @@ mod tests {
         let catalogue = crate::daemon::catalogue();
         let (toolsets, listing) = small_listing(Some(vec!["Auto".to_owned()]));
         let view = ToolView { toolsets, listing, ..ToolView::default() };
-        let list = ToolListing::of(&catalogue, &view, &BTreeSet::new());
+        let list = ToolListing::of(&catalogue, &view, &ListingScope::default());
         let (tools, more) = list.page(None).expect("the first page");
         assert_eq!((tools.len(), more), (DAY.len(), None), "one of them is not there");
         let size = |value: &rmcp::model::Tool| serde_json::to_string(value).expect("JSON").len();

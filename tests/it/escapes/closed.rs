@@ -38,7 +38,7 @@ const WORDS: [&str; 25] = [
 const SAID: [&str; 4] = ["path", "paths", "folder", "directory"];
 
 /// Parameters that look like paths and are tried by no call, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 10] = [
+const EXCEPTIONS: [(&str, &str, &str); 11] = [
     ("fs.edit", "target_content", "a text that is replaced"),
     ("fs.multi_edit", "edits[].target_content", "a text that is replaced"),
     ("fs.grep", "pattern", "a regular expression over lines"),
@@ -49,6 +49,7 @@ const EXCEPTIONS: [(&str, &str, &str); 10] = [
     ("swarm_run", "merge_target", "a name of a workspace"),
     ("swarm_run", "tasks[].workdir", "a folder of a fork, as `workdir` of exec"),
     ("swarm_run", "vault_context[].query", "read as `path` of vault"),
+    ("zaru.mode", "target_mode", "a name of a mode"),
 ];
 
 /// A parameter of a tool, by its way through objects and lists.

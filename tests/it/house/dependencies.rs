@@ -15,6 +15,8 @@ struct Rule {
 
 const KERNEL: &str = "hivekeep-kernel";
 const AUDIT: &str = "hivekeep-audit";
+const POLICY: &str = "hivekeep-policy";
+const SHELL: &str = "hivekeep-shell";
 const STORE: &str = "hivekeep-store";
 const RUNTIME: &str = "hivekeep-runtime";
 const PROTOCOL: &str = "hivekeep-protocol";
@@ -31,7 +33,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 24] = [
+const RULES: [Rule; 27] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -64,7 +66,18 @@ const RULES: [Rule; 24] = [
     Rule { name: STORE, house: &[KERNEL], others: None },
     Rule { name: RUNTIME, house: &[KERNEL, STORE], others: None },
     Rule { name: AUDIT, house: &[], others: None },
-    Rule { name: "hivekeep-registry", house: &[KERNEL, STORE, RUNTIME, AUDIT], others: None },
+    Rule { name: SHELL, house: &[], others: Some(&["tree-sitter", "tree-sitter-bash"]) },
+    Rule { name: POLICY, house: &[KERNEL, STORE, RUNTIME, SHELL], others: None },
+    Rule {
+        name: "hivekeep-command",
+        house: &[KERNEL, STORE, RUNTIME, SHELL, TESTKIT],
+        others: None,
+    },
+    Rule {
+        name: "hivekeep-registry",
+        house: &[KERNEL, STORE, RUNTIME, AUDIT, POLICY],
+        others: None,
+    },
     Rule { name: TREES, house: &[KERNEL], others: None },
     Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
     Rule { name: OCI, house: &[KERNEL, IMAGE, TREES], others: None },

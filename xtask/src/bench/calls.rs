@@ -12,6 +12,7 @@ const ROUNDS: usize = 25;
 const CALLS_A_ROUND: usize = 200;
 const PIPELINED_A_ROUND: usize = 2_000;
 const IN_FLIGHT: usize = 32;
+const RULES: usize = 500;
 
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "")?;
@@ -32,17 +33,44 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
 
 /// What the audit log adds to a call.
 pub(super) fn audited(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
-    let (plain, audited) =
-        (BenchDaemon::open(kit, "")?, BenchDaemon::open(kit, "[audit]\nenabled = true\n")?);
-    let (mut without, mut with) = (plain.attach()?, audited.attach()?);
+    let remark = "the run folder is on the disk, where files of the bench are".to_owned();
+    added(kit, "audited_call_p50", "[audit]\nenabled = true\n", remark)
+}
+
+/// What rules add to a call: each tenth is about the tool, with a condition that is looked at.
+pub(super) fn ruled(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
+    let rule = |at: usize| {
+        let tool = if at % 10 == 0 { TOOL } else { "aegis.script.save" };
+        format!(
+            "[[policy.rules]]\nname = \"r{at}\"\neffect = \"deny\"\ntools = [\"{tool}\"]\n\
+             when = 'session.user == \"uid:{}\" && tool.risk == \"high\"'\n",
+            100_000 + at
+        )
+    };
+    let rules: String = (0..RULES).map(rule).collect();
+    let about = RULES / 10;
+    let remark =
+        format!("{RULES} rules, {about} of them about the tool, each with a condition in CEL");
+    added(kit, "decision_500_rules", &rules, remark)
+}
+
+/// A call under a configuration, beside one under none.
+fn added(
+    kit: &BenchPrograms<'_>,
+    name: &'static str,
+    config: &str,
+    remark: String,
+) -> Result<Vec<Figure>> {
+    let (plain, changed) = (BenchDaemon::open(kit, "")?, BenchDaemon::open(kit, config)?);
+    let (mut without, mut with) = (plain.attach()?, changed.attach()?);
     let [with_us, without_us] = in_turns(kit, [&mut with, &mut without])?;
     Ok(vec![Figure {
-        name: "audited_call_p50",
+        name,
         unit: "us",
         value: median(with_us),
         baseline: Some(median(without_us)),
         target: Target::Stated,
-        remark: "the run folder is on the disk, where files of the bench are".to_owned(),
+        remark,
     }])
 }
 

@@ -78,6 +78,7 @@ fn cx(wait: Duration) -> CallCx {
         slot: Default::default(),
         reserved: None,
         trace: None,
+        client: None,
         span: tracing::Span::none(),
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Reservation;
-use crate::{Layer, Progress, SessionId, ToolError, codes};
+use crate::{Layer, Progress, SessionId, ToolError, ToolInfo, codes, view::ToolView};
 
 /// Context of an internal call: session, deadline, cancellation, progress.
 #[derive(Debug, Clone)]
@@ -46,6 +46,12 @@ pub trait Tools: Send + Sync {
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError>;
+
+    /// True unless a policy denies the tool to a session whatever the input. Without policies, always.
+    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolInfo) -> bool {
+        let (_, _, _) = (session, view, tool);
+        true
+    }
 }
 
 /// Late-bound tools: wired up once the dispatcher exists; until then each call is refused as
@@ -77,5 +83,9 @@ impl Tools for LateTools {
             )
             .retry_after(std::time::Duration::from_millis(200))),
         }
+    }
+
+    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolInfo) -> bool {
+        self.0.get().is_none_or(|tools| tools.may_call(session, view, tool))
     }
 }

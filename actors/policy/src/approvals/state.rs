@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use hivekeep_kernel::{ApprovalId, Door, GrantId, SessionId, User};
+use hivekeep_kernel::{
+    ApprovalId, Door, GrantId, SessionId, User,
+    ports::{UserQuestion, UserReply},
+};
 use hivekeep_runtime::log::Sourced;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,6 +94,12 @@ pub struct Approval {
     /// When it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<DateTime<Utc>>,
+    /// The question, if it is one rather than a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<UserQuestion>,
+    /// The reply to the question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<UserReply>,
     /// What whoever decided said about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_why: Option<String>,
@@ -123,7 +132,9 @@ pub struct Grant {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    Asked { approval: Approval },
+    Asked {
+        approval: Approval,
+    },
     Decided {
         id: ApprovalId,
         approved: bool,
@@ -135,36 +146,52 @@ pub(crate) enum Record {
         expires_at: DateTime<Utc>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Grant>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply: Option<UserReply>,
     },
-    Ended { id: ApprovalId, state: ApprovalState, at: DateTime<Utc> },
-    GrantRevoked { id: GrantId, by: String, at: DateTime<Utc> },
+    Ended {
+        id: ApprovalId,
+        state: ApprovalState,
+        at: DateTime<Utc>,
+    },
+    GrantRevoked {
+        id: GrantId,
+        by: String,
+        at: DateTime<Utc>,
+    },
 }
 
 /// All approvals that are known, and all grants that hold.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Ledger {
+pub(crate) struct ApprovalLedger {
     pub(crate) approvals: BTreeMap<ApprovalId, Approval>,
     pub(crate) grants: BTreeMap<GrantId, Grant>,
 }
 
-impl Ledger {
+impl ApprovalLedger {
     pub(crate) fn pending(&self, now: DateTime<Utc>) -> usize {
         let pending = |one: &&Approval| one.state == ApprovalState::Pending && one.expires_at > now;
         self.approvals.values().filter(pending).count()
     }
 
     /// An approval of this very call that was given and not used.
-    pub(crate) fn approved(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<ApprovalId> {
+    pub(crate) fn approved(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let good = |one: &&Approval| {
-            one.state == ApprovalState::Approved && one.token.is_none() && one.expires_at > now && one.call.is(call)
+            one.state == ApprovalState::Approved
+                && one.token.is_none()
+                && one.expires_at > now
+                && one.call.is(call)
         };
-        self.approvals.values().find(good).map(|one| one.id)
+        self.approvals.values().find(good)
     }
 
     /// One of this very call that waits for a person, so that a repeated call asks nobody twice.
     pub(crate) fn asked(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let same = |one: &&Approval| {
-            one.state == ApprovalState::Pending && !one.waits && one.expires_at > now && one.call.is(call)
+            one.state == ApprovalState::Pending
+                && !one.waits
+                && one.expires_at > now
+                && one.call.is(call)
         };
         self.approvals.values().find(same)
     }
@@ -192,14 +219,15 @@ impl Ledger {
         self.grants.retain(|_, grant| grant.until > now);
         self.approvals.retain(|_, one| one.expires_at + KEPT > now);
         let live = |state| matches!(state, ApprovalState::Pending | ApprovalState::Approved);
-        let finished: Vec<_> = self.approvals.values().filter(|one| !live(one.state)).map(|one| one.id).collect();
+        let finished: Vec<_> =
+            self.approvals.values().filter(|one| !live(one.state)).map(|one| one.id).collect();
         for id in finished.iter().take(finished.len().saturating_sub(MAX_FINISHED)) {
             self.approvals.remove(id);
         }
     }
 }
 
-impl Sourced for Ledger {
+impl Sourced for ApprovalLedger {
     const KIND: &'static str = "approval";
     const FOLD_EVERY: usize = 512;
     type Record = Record;
@@ -216,11 +244,12 @@ impl Sourced for Ledger {
                 self.prune(approval.asked_at);
                 self.approvals.insert(approval.id, approval);
             }
-            Record::Decided { id, approved, by, why, at, expires_at, grant } => {
+            Record::Decided { id, approved, by, why, at, expires_at, grant, reply } => {
                 if let Some(one) = self.approvals.get_mut(&id) {
-                    one.state = if approved { ApprovalState::Approved } else { ApprovalState::Denied };
+                    one.state =
+                        if approved { ApprovalState::Approved } else { ApprovalState::Denied };
                     (one.decided_by, one.decided_why, one.decided_at) = (Some(by), why, Some(at));
-                    one.expires_at = expires_at;
+                    (one.expires_at, one.reply) = (expires_at, reply);
                 }
                 self.grants.extend(grant.map(|grant| (grant.id, grant)));
                 self.prune(at);

@@ -1,16 +1,18 @@
 //! Approval: a grant, a token, or a person, where a layer of the policy asks for one.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use hivekeep_kernel::{Layer, Progress, ToolError};
+use hivekeep_kernel::{
+    Layer, Progress, ToolError,
+    ports::{ClientPrompt, UserQuestion, UserReply},
+};
 use hivekeep_policy::{
-    Answer, Approval, Question, ReasonCode, Verdict, WantedCall, input_digest,
+    Approval, ApprovalAnswer, Question, ReasonCode, Remember, Verdict, WantedCall, input_digest,
 };
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{Inner, decide::Asks, decide::json};
+use super::{Inner, decide::Asks, decide::notable};
 use crate::{ToolEntry, codes};
 
 /// The layer, in verdicts.
@@ -19,13 +21,6 @@ const LAYER: &str = "approval";
 const SHOWN: usize = 2_000;
 /// Interval of telling a client that its call still waits: clients give up on calls that are silent.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-
-/// Person at the caller's own client.
-#[async_trait]
-pub trait ClientPrompt: fmt::Debug + Send + Sync {
-    /// Asks for an approval; `None` when the client cannot, or nobody answered.
-    async fn approve(&self, approval: &Approval) -> Option<Answer>;
-}
 
 /// How a call comes to the approval that it may need.
 #[derive(Debug, Clone, Default)]
@@ -72,9 +67,8 @@ pub(super) async fn pass(
         Ok(by) => Verdict::allow(LAYER, "it was approved").by(by),
         Err(error) => Verdict::deny(LAYER, ReasonCode::ApprovalRequired, error.message.clone()),
     });
-    let told = |error: ToolError| {
-        error.detail("policy", asks.layer).detail("verdicts", json(verdicts))
-    };
+    let told =
+        |error: ToolError| error.detail("policy", asks.layer).detail("verdicts", notable(verdicts));
     by.map(drop).map_err(told)
 }
 
@@ -99,7 +93,9 @@ async fn obtain(
     if !waits {
         let message = format!("`{tool}` needs a person's approval: {}", asks.why);
         return Err(ToolError::new(Layer::Approval, codes::APPROVAL_REQUIRED, message)
-            .next(format!("have {id} approved (`hivekeep approvals approve {id}`), then repeat the same call"))
+            .next(format!(
+                "have {id} approved (`hivekeep approvals approve {id}`), then repeat the same call"
+            ))
             .detail("approval", id)
             .detail("input_digest", approval.call.input_digest)
             .detail("expires_at", approval.expires_at.to_rfc3339()));
@@ -115,19 +111,45 @@ async fn obtain(
 
 /// Passes the answer of the person at the client on to the approvals, which those who wait hear.
 async fn ask_client<T>(inner: &Inner, approval: &Approval, route: &ApprovalRoute) -> T {
-    if let Some(client) = route.client.as_ref().filter(|_| inner.policy.options().approvals.elicitation)
-        && let Some(answer) = client.approve(approval).await
-        && let Err(error) = inner.policy.approvals().decide_at_client(approval.id, answer).await
+    let allowed = inner.policy.options().approvals.elicitation;
+    if let Some(client) = route.client.as_ref().filter(|_| allowed)
+        && let Some(reply) = client.ask(&client_question(approval)).await
+        && let Err(error) =
+            inner.policy.approvals().decide_at_client(approval.id, client_answer(&reply)).await
     {
         tracing::info!(%error, approval = %approval.id, "the client's answer came to nothing");
     }
     std::future::pending().await
 }
 
+/// The approval as a question, with the answers that [`client_answer`] reads.
+pub fn client_question(approval: &Approval) -> UserQuestion {
+    let call = &approval.call;
+    UserQuestion {
+        question: format!("Allow `{}`? {}\n{}", call.tool, approval.why, call.input),
+        options: ["Allow once", "Allow for this session", "Deny"].map(str::to_owned).into(),
+        ..UserQuestion::default()
+    }
+}
+
+/// The answer of a reply to [`client_question`]; a reply that chooses nothing denies.
+pub fn client_answer(reply: &UserReply) -> ApprovalAnswer {
+    let (approved, remember) = match reply.selected.first() {
+        Some(0) => (true, Remember::Once),
+        Some(1) => (true, Remember::Session),
+        _ => (false, Remember::Once),
+    };
+    ApprovalAnswer { approved, why: None, remember, reply: None }
+}
+
 async fn tell<T>(tool: &str, id: &str, progress: &Progress) -> T {
     let mut told = 0.0;
     loop {
-        progress.report(told, None, format!("`{tool}` waits for a person's approval: {id} in `hivekeep approvals`"));
+        progress.report(
+            told,
+            None,
+            format!("`{tool}` waits for a person's approval: {id} in `hivekeep approvals`"),
+        );
         told += 1.0;
         tokio::time::sleep(TELL_EVERY).await;
     }

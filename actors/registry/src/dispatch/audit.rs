@@ -11,7 +11,11 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{CallOutcome, CallRequest, decide::notable, digest};
+use super::{
+    CallOutcome, CallRequest,
+    decide::{notable, rulings},
+    digest,
+};
 use crate::{ToolEntry, codes};
 
 /// A wait in the queue that a person should know of.
@@ -215,6 +219,7 @@ impl Finished {
             "tool": self.tool,
             "family": self.family,
             "args_digest": self.digest.map(|digest| digest.to_hex().to_string()),
+            "layers": rulings(&self.verdicts),
             "verdicts": notable(&self.verdicts),
             "outcome": self.outcome,
             "layer": self.layer,

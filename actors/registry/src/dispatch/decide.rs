@@ -1,7 +1,7 @@
 //! Authorization: the question to the policy engine, and what its decision means for a call.
 
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_policy::{Decision, Question, ReasonCode, Ruling, Verdict};
+use hivekeep_policy::{PolicyDecision, Question, ReasonCode, Ruling, Verdict};
 use serde_json::Value;
 
 use super::Inner;
@@ -27,17 +27,17 @@ pub(super) fn pass(
 ) -> Result<Option<Asks>, ToolError> {
     let available = || availability(inner, entry, question.args);
     match inner.policy.decide(question, &inner.policies, available, verdicts) {
-        Decision::Allowed => Ok(None),
-        Decision::Asks => {
+        PolicyDecision::Allowed => Ok(None),
+        PolicyDecision::Asks => {
             let asks = verdicts.iter().find(|verdict| verdict.ruling == Ruling::Ask);
             Ok(asks.map(|asks| Asks { layer: asks.layer, why: asks.why.to_string() }))
         }
-        Decision::Denied => Err(denied(entry, verdicts)),
-        Decision::Unavailable if verdicts.iter().any(|one| one.ruling == Ruling::Ask) => {
+        PolicyDecision::Denied => Err(denied(entry, verdicts)),
+        PolicyDecision::Unavailable if verdicts.iter().any(|one| one.ruling == Ruling::Ask) => {
             Err(unavailable(entry, verdicts))
         }
         // It may be back by the time that the call is routed.
-        Decision::Unavailable => Ok(None),
+        PolicyDecision::Unavailable => Ok(None),
     }
 }
 
@@ -56,10 +56,11 @@ pub(super) fn availability(inner: &Inner, entry: &ToolEntry, args: Option<&Value
 
 fn denied(entry: &ToolEntry, verdicts: &[Verdict]) -> ToolError {
     let Some(last) = verdicts.last() else { return ToolError::internal("denied by no layer") };
-    let message = format!("the {} policy does not allow `{}`: {}", last.layer, entry.name(), last.why);
+    let message =
+        format!("the {} policy does not allow `{}`: {}", last.layer, entry.name(), last.why);
     ToolError::new(Layer::Policy, codes::DENIED, message)
         .detail("policy", last.layer)
-        .detail("verdicts", json(verdicts))
+        .detail("verdicts", notable(verdicts))
 }
 
 fn unavailable(entry: &ToolEntry, verdicts: &[Verdict]) -> ToolError {
@@ -68,15 +69,21 @@ fn unavailable(entry: &ToolEntry, verdicts: &[Verdict]) -> ToolError {
     ToolError::new(Layer::Policy, codes::ACTOR_UNAVAILABLE, message)
         .next("look at `hivekeep ps`, then repeat the call")
         .retryable()
-        .detail("verdicts", json(verdicts))
+        .detail("verdicts", notable(verdicts))
 }
 
-/// The verdicts as a refusal tells them.
-pub(super) fn json(verdicts: &[Verdict]) -> Value {
-    serde_json::to_value(verdicts).expect("texts and unit variants serialise")
-}
-
-/// The verdicts as an event tells them: those that say more than that nothing speaks against the call.
+/// The verdicts as refusals and events tell them: those that say more than that nothing speaks against
+/// the call. `hivekeep policy explain` shows all.
 pub(super) fn notable(verdicts: &[Verdict]) -> Value {
-    verdicts.iter().filter(|verdict| verdict.notable()).map(|verdict| serde_json::json!(verdict)).collect()
+    verdicts
+        .iter()
+        .filter(|verdict| verdict.notable())
+        .map(|verdict| serde_json::json!(verdict))
+        .collect()
+}
+
+/// The ruling of each layer.
+pub(super) fn rulings(verdicts: &[Verdict]) -> Value {
+    let pair = |verdict: &Verdict| (verdict.layer.to_owned(), serde_json::json!(verdict.ruling));
+    verdicts.iter().map(pair).collect::<serde_json::Map<_, _>>().into()
 }

@@ -1,7 +1,7 @@
-//! Decision on a call that is not made: what each layer would say, for whoever asks.
+//! PolicyDecision on a call that is not made: what each layer would say, for whoever asks.
 
 use hivekeep_kernel::{Door, SessionId, ToolError, User};
-use hivekeep_policy::{Decision, PermissionMode, Question, SessionProfile, Verdict};
+use hivekeep_policy::{PermissionMode, PolicyDecision, Question, SessionProfile, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ pub struct DecisionView {
     /// The verdicts, in their order; up to the first denial.
     pub verdicts: Vec<Verdict>,
     /// What comes of them.
-    pub outcome: Decision,
+    pub outcome: PolicyDecision,
     /// The permission mode that the call would be under.
     pub permission_mode: PermissionMode,
     /// Whether it is served now.

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Door, Receipt, ToolError,
+    Door, Receipt, SessionId, ToolError, ToolInfo, User,
     ports::{InternalCall, Tools},
 };
+use hivekeep_policy::PolicyDecision;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Dispatcher, audit::Trail, limit, resolve, route};
+use super::{DecisionRequest, Dispatcher, audit::Trail, limit, resolve, route};
 use crate::ToolView;
 
 #[async_trait]
@@ -28,6 +29,15 @@ impl Tools for Dispatcher {
         let mut trail = Trail::of(self.0.records.clone(), internal.session, Door::Internal, tool);
         let result = self.run(internal, tool, args, &mut trail).await;
         trail.finish(result.map_err(|error| self.0.redactor.error(error))).result
+    }
+
+    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolInfo) -> bool {
+        let Some(entry) = self.0.catalogue.find(tool.spec.name) else { return false };
+        // Door and user are the session's own.
+        let (user, door) = (User::Nobody, Door::Internal);
+        let session = Some(session);
+        let request = DecisionRequest { session, user, door, view, tool: entry, args: None };
+        self.decision(&request).is_ok_and(|found| found.outcome != PolicyDecision::Denied)
     }
 }
 
@@ -63,6 +73,7 @@ impl Dispatcher {
             receipt,
             reserved,
             trace: None,
+            client: None,
         };
         let value = limit::pass(entry, route::pass(inner, order, trail).await?)?;
         pad.sign();

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder, SessionId,
-    ToolCall, ToolError, TraceContext, ports::Reservation,
+    ToolCall, ToolError, TraceContext,
+    ports::{ClientPrompt, Reservation},
 };
 use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
@@ -36,6 +37,7 @@ pub(super) struct Order<'a> {
     pub(super) receipt: Receipt,
     pub(super) reserved: Option<Reservation>,
     pub(super) trace: Option<TraceContext>,
+    pub(super) client: Option<Arc<dyn ClientPrompt>>,
 }
 
 /// The party that makes the call.
@@ -85,6 +87,7 @@ pub(super) async fn pass(
         slot: AdmissionPermit::new(move || drop(parking.send(Msg::Parked(id)))),
         reserved: order.reserved,
         trace: order.trace,
+        client: order.client,
         span,
     };
     let (caller, mut answer) = oneshot::channel();

@@ -1,4 +1,5 @@
 mod admission;
+mod approvals;
 mod fate;
 mod internal;
 mod order;

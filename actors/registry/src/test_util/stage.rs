@@ -135,6 +135,15 @@ impl Stage {
         Self::build(Self::loose(), NO_END, Vec::new(), policy, dir).await
     }
 
+    /// As [`Self::restarted`], of a stage whose calls are ruled on.
+    pub async fn restarted_ruled(self, policy: hivekeep_policy::Options) -> Self {
+        let dir = self.dir.clone();
+        self.cell.kill();
+        self.journal.close().await;
+        drop(self);
+        Self::build(Self::loose(), NO_END, Vec::new(), policy, dir).await
+    }
+
     /// Options that limit nothing that a test does not mean to test.
     pub fn loose() -> Options {
         let mut options = Options::default();
@@ -212,7 +221,8 @@ impl Stage {
             door: Door::Internal,
             client: "stage".to_owned(),
             user: USER,
-            resume: None, profile: Default::default()
+            resume: None,
+            profile: Default::default(),
         };
         let attachment = handle.open(request).await.expect("a session");
         Self {

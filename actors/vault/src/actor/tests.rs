@@ -46,6 +46,7 @@ impl TestVault {
             slot: Default::default(),
             reserved: None,
             trace: None,
+            client: None,
             span: tracing::Span::none(),
         }
     }

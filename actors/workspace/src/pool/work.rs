@@ -249,6 +249,7 @@ impl Work {
             slot: Default::default(),
             reserved: None,
             trace: None,
+            client: None,
             span: tracing::info_span!("pool"),
         }
     }

@@ -189,6 +189,7 @@ pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
         slot: Default::default(),
         reserved: None,
         trace: None,
+        client: None,
         span: tracing::info_span!("recover", workspace = %workspace.id),
     }
 }

@@ -25,7 +25,13 @@ async fn opened(stage: &Stage, count: usize) -> Vec<Attachment> {
     let open = || {
         let client = "one of several".to_owned();
         let (door, user) = (Door::Internal, stage::USER);
-        stage.sessions.open(OpenSession { door, client, user, resume: None, profile: Default::default() })
+        stage.sessions.open(OpenSession {
+            door,
+            client,
+            user,
+            resume: None,
+            profile: Default::default(),
+        })
     };
     let opened = futures::future::join_all((0..count).map(|_| open())).await;
     opened.into_iter().map(|one| one.expect("opens")).collect()

@@ -45,8 +45,11 @@ async fn a_call_that_violates_several_layers_is_refused_by_the_first() {
             1 => request.session = stage.attachment.session,
             2 => request.tool = "toy_admin".to_owned(),
             3 => request.view = Arc::new(ToolView::operator()),
-            4 => request.tool = "toy_echo".to_owned(),
-            5 => request.args = json!({ "text": "x" }).as_object().expect("one").clone(),
+            4 => request.args = serde_json::Map::new(),
+            5 => {
+                request.tool = "toy_echo".to_owned();
+                request.args = json!({ "text": "x" }).as_object().expect("one").clone();
+            }
             _ => break,
         }
         let error = stage.dispatcher.call(request.clone()).await.result.expect_err("refused");
@@ -56,8 +59,8 @@ async fn a_call_that_violates_several_layers_is_refused_by_the_first() {
         (Layer::Session, "session_unknown"),
         (Layer::Resolve, "unknown_tool"),
         (Layer::Policy, "denied"),
-        (Layer::Approval, "approval_required"),
         (Layer::Schema, "invalid_input"),
+        (Layer::Approval, "approval_required"),
         (Layer::Rate, "rate_limited"),
     ];
     assert_eq!(layers, expected.map(|(layer, code)| (layer, code.to_owned())));
@@ -133,13 +136,25 @@ async fn every_call_leaves_one_event_with_its_verdicts_and_without_its_input() {
     let outcomes: Vec<_> = events.iter().map(|event| event.data["outcome"].clone()).collect();
     assert_eq!(outcomes, ["ok", "unknown_tool", "invalid_input", "abandoned"]);
     let first = &events[0].data;
-    let layers: Vec<_> = first["verdicts"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .map(|verdict| verdict["layer"].as_str().expect("a text"))
-        .collect();
-    assert_eq!(layers, ["tier", "toolset", "default", "approval"]);
+    assert_eq!(first["verdicts"], json!([]), "nothing speaks against it");
+    let layers: Vec<_> = first["layers"].as_object().expect("a map").iter().collect();
+    let expected = [
+        "switch",
+        "visibility",
+        "rules",
+        "agent",
+        "lineage",
+        "allow_list",
+        "toolset",
+        "context",
+        "conversation",
+        "source",
+        "permission_mode",
+        "availability",
+        "approval",
+    ];
+    assert_eq!(layers.iter().map(|(layer, _)| layer.as_str()).collect::<Vec<_>>(), expected);
+    assert!(layers.iter().all(|(_, ruling)| **ruling == "allow"), "{layers:?}");
     assert_eq!(first["session"], json!(stage.attachment.session));
     assert_eq!(first["door"], "internal");
     assert_eq!(first["args_digest"].as_str().map(str::len), Some(64));

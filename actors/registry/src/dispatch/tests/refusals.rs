@@ -36,7 +36,7 @@ async fn what_is_not_in_the_view_cannot_be_called() {
         stage.dispatcher.call(request).await.result.expect_err("refused")
     };
     let tier = call(ToolView::default()).await;
-    assert_eq!((tier.layer, &tier.details["policy"]), (Layer::Policy, &json!("tier")));
+    assert_eq!((tier.layer, &tier.details["policy"]), (Layer::Policy, &json!("visibility")));
     let toolsets = Some(vec!["toy boxes".to_owned()]);
     let toolset = call(ToolView { toolsets, ..ToolView::operator() }).await;
     assert_eq!((toolset.layer, &toolset.details["policy"]), (Layer::Policy, &json!("toolset")));
@@ -95,7 +95,8 @@ async fn buckets_are_per_session_and_say_when_to_come_back() {
         door: hivekeep_kernel::Door::Cli,
         client: "other".to_owned(),
         user: crate::User::Uid(2),
-        resume: None, profile: Default::default()
+        resume: None,
+        profile: Default::default(),
     };
     let other = stage.sessions.open(other).await.expect("opens");
     let mut request = stage.request("toy_echo", echo(2));

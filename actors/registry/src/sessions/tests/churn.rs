@@ -19,7 +19,10 @@ fn small() -> Options {
 
 async fn come_and_go(stage: &Stage, user: User, call: bool) -> SessionId {
     let (door, client) = (Door::McpStdio, "a passer-by".to_owned());
-    let opened = stage.sessions.open(OpenSession { door, client, user, resume: None, profile: Default::default() }).await;
+    let opened = stage
+        .sessions
+        .open(OpenSession { door, client, user, resume: None, profile: Default::default() })
+        .await;
     let session = opened.expect("opens").session;
     if call {
         let request = stage.request("toy_echo", json!({ "text": "x" }));
@@ -113,7 +116,13 @@ async fn one_user_leaves_places_to_others() {
     let stage = Stage::new(small()).await;
     let open = |user| {
         let (door, client) = (Door::McpHttp, "greedy".to_owned());
-        stage.sessions.open(OpenSession { door, client, user, resume: None, profile: Default::default() })
+        stage.sessions.open(OpenSession {
+            door,
+            client,
+            user,
+            resume: None,
+            profile: Default::default(),
+        })
     };
     let mut held = Vec::new();
     for _ in 0..12 {

@@ -19,7 +19,13 @@ use crate::{
 
 fn client(resume: Option<SessionId>) -> OpenSession {
     let user = crate::User::Uid(2);
-    OpenSession { door: Door::McpStdio, client: "tester".to_owned(), user, resume, profile: Default::default() }
+    OpenSession {
+        door: Door::McpStdio,
+        client: "tester".to_owned(),
+        user,
+        resume,
+        profile: Default::default(),
+    }
 }
 
 async fn row(sessions: &SessionsHandle, id: SessionId) -> SessionRow {

@@ -7,7 +7,11 @@ use crate::{Attachment, CallRequest, OpenSession, Options, User, test_util::Stag
 
 async fn open(stage: &Stage, user: User) -> Attachment {
     let (door, client) = (Door::McpStdio, "one of many".to_owned());
-    stage.sessions.open(OpenSession { door, client, user, resume: None, profile: Default::default() }).await.expect("opens")
+    stage
+        .sessions
+        .open(OpenSession { door, client, user, resume: None, profile: Default::default() })
+        .await
+        .expect("opens")
 }
 
 fn factors(rate: u32, quota: u32) -> Options {

@@ -1,0 +1,112 @@
+//! Full-text search over hivekeep's own documents, which are part of the program.
+//!
+//! A document is cut at its headings. A section's score is the part of the query's words that it has;
+//! of equals the one goes first that has them in its title, then the one that has them more often for
+//! its length.
+
+use std::{cmp::Reverse, sync::LazyLock};
+
+use pulldown_cmark::{Event, Parser, Tag};
+
+use crate::tools::DocsSection;
+
+/// Sections that are shown.
+const SHOWN: usize = 5;
+/// Most characters of a section that are shown.
+const EXCERPT: usize = 2_000;
+/// Shorter words say nothing of what is looked for.
+const MIN_WORD: usize = 3;
+
+macro_rules! pages {
+    ($($path:literal)+) => {
+        /// Documents by their place among the sources.
+        pub(crate) const PAGES: &[(&str, &str)] =
+            &[$(($path, include_str!(concat!("../../../", $path)))),+];
+    };
+}
+pages! {
+    "README.md"
+    "docs/architecture.md"
+    "docs/errors.md"
+    "docs/glossary.md"
+    "docs/mcp-clients.md"
+    "docs/guides/a-swarm.md"
+    "docs/guides/a-team.md"
+    "docs/guides/approvals.md"
+    "docs/guides/container-images.md"
+    "docs/guides/finding-tools.md"
+    "docs/guides/manifests.md"
+    "docs/guides/places.md"
+    "docs/guides/processes.md"
+    "docs/guides/repositories.md"
+    "docs/guides/volumes.md"
+    "docs/guides/web.md"
+    "docs/runbook/audit.md"
+    "docs/runbook/backup.md"
+}
+
+struct Section {
+    source: &'static str,
+    title: String,
+    text: &'static str,
+    /// Words of title and text, in small letters.
+    words: Vec<String>,
+}
+
+static SECTIONS: LazyLock<Vec<Section>> =
+    LazyLock::new(|| PAGES.iter().flat_map(|(source, page)| sections(source, page)).collect());
+
+/// Cuts a document at its headings.
+fn sections(source: &'static str, page: &'static str) -> Vec<Section> {
+    let headings = Parser::new(page).into_offset_iter().filter_map(|(event, range)| {
+        matches!(event, Event::Start(Tag::Heading { .. })).then_some(range)
+    });
+    let headings: Vec<_> = headings.collect();
+    let ends = headings.iter().skip(1).map(|next| next.start).chain([page.len()]);
+    let plain = |heading: &str| heading.trim_start_matches('#').trim().to_owned();
+    let whole = headings.first().map(|first| plain(&page[first.clone()])).unwrap_or_default();
+    let cut = headings.iter().zip(ends).map(|(heading, end)| {
+        let own = plain(&page[heading.clone()]);
+        let title = if own == whole { own } else { format!("{whole}: {own}") };
+        let text = page[heading.end..end].trim();
+        let words = words(&title).chain(words(text)).collect();
+        Section { source, title, text, words }
+    });
+    cut.filter(|section| !section.text.is_empty()).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.filter(|word| word.chars().count() >= MIN_WORD).map(str::to_lowercase)
+}
+
+/// Sections that have some of the query's words, the best first, and how many there are.
+pub(crate) fn search(query: &str) -> (Vec<DocsSection>, usize) {
+    let wanted: Vec<_> = words(query).collect();
+    if wanted.is_empty() {
+        return (Vec::new(), 0);
+    }
+    let has = |section: &Section, word: &String| {
+        section.words.iter().any(|one| one.starts_with(word.as_str()))
+    };
+    let mut found: Vec<_> = SECTIONS
+        .iter()
+        .map(|section| {
+            let matched = wanted.iter().filter(|word| has(section, word)).count();
+            let titled = words(&section.title).filter(|one| wanted.contains(one)).count();
+            let often = section.words.iter().filter(|one| wanted.contains(one)).count();
+            let dense = often * 1_000 / section.words.len().max(1);
+            ((matched, titled, dense), section)
+        })
+        .filter(|((matched, ..), _)| *matched > 0)
+        .collect();
+    found.sort_by_key(|(rank, _)| Reverse(*rank));
+    let shown = found.iter().take(SHOWN).map(|((matched, ..), section)| DocsSection {
+        title: section.title.clone(),
+        source: section.source,
+        content: section.text.chars().take(EXCERPT).collect(),
+        score: f64::from(u32::try_from(*matched).unwrap_or(u32::MAX))
+            / f64::from(u32::try_from(wanted.len()).unwrap_or(u32::MAX)),
+    });
+    (shown.collect(), found.len())
+}

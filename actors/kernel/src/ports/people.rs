@@ -1,0 +1,113 @@
+//! Ports to people: questions that a person answers, and modes that a person lets a session into.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{ApprovalId, CallCx, SessionId, ToolError};
+
+/// Question to a person.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UserQuestion {
+    /// The question.
+    pub question: String,
+    /// Answers to choose from; none asks for a text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// True if several of the options may be chosen.
+    #[serde(default)]
+    pub multi_select: bool,
+    /// True if a text is an answer.
+    #[serde(default)]
+    pub free_text: bool,
+    /// What a text might say, shown where it is typed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placeholder: Option<String>,
+}
+
+/// A person's reply: options by their place from 0, a text, or neither, which skips the question.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UserReply {
+    /// Options that were chosen.
+    #[serde(default)]
+    pub selected: Vec<usize>,
+    /// Text that was typed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+impl UserQuestion {
+    /// Checks a reply against the question.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn takes(&self, reply: &UserReply) -> Result<(), String> {
+        let options = self.options.len();
+        if reply.selected.iter().any(|at| *at >= options) {
+            return Err(format!("there are {options} options"));
+        }
+        if reply.selected.len() > 1 && !self.multi_select {
+            return Err("only one option can be chosen".to_owned());
+        }
+        if reply.text.is_some() && !self.free_text {
+            return Err("an option has to be chosen; a text is not an answer".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserOutcome {
+    /// Somebody replied.
+    Replied(UserReply),
+    /// Nobody did in time. The question goes on waiting: asked again, it is the same one.
+    Unanswered(ApprovalId),
+}
+
+/// Person at the caller's own client, where the client can ask.
+#[async_trait]
+pub trait ClientPrompt: fmt::Debug + Send + Sync {
+    /// Asks; `None` when the client cannot, or nobody replied.
+    async fn ask(&self, question: &UserQuestion) -> Option<UserReply>;
+}
+
+/// People who answer for the daemon's sessions, by whatever way they are reached.
+#[async_trait]
+pub trait People: Send + Sync {
+    /// Asks a question for a call. It is durable, and stays when the call ends without a reply.
+    ///
+    /// # Errors
+    /// `approvals_full`, `cancelled`, `journal_failed`.
+    async fn ask(
+        &self,
+        cx: &CallCx,
+        question: UserQuestion,
+        limit: Duration,
+    ) -> Result<UserOutcome, ToolError>;
+
+    /// The mode of a session's conversation.
+    fn conversation(&self, session: SessionId) -> Option<String>;
+
+    /// Modes that there are, in the order of their names.
+    fn conversations(&self) -> Vec<ConversationMode>;
+
+    /// Puts a session into a mode. One that lets it call more than before needs a person's approval.
+    ///
+    /// # Errors
+    /// `unknown_mode`; those of approvals.
+    async fn converse(&self, cx: &CallCx, mode: &str, reason: &str) -> Result<(), ToolError>;
+}
+
+/// Mode of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationMode {
+    /// Its name.
+    pub name: String,
+    /// Names of the only tools that a session may call in it.
+    pub tools: Vec<String>,
+    /// What a model is told.
+    pub prompt: String,
+}

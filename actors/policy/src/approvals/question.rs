@@ -1,0 +1,121 @@
+//! Questions to people: approvals that carry a reply, and outlive the call that asked.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use hivekeep_kernel::{
+    ToolError,
+    ports::{ClientPrompt, UserOutcome, UserQuestion, UserReply},
+};
+use hivekeep_runtime::log::Decision;
+
+use super::{
+    Approval, ApprovalAnswer, ApprovalState, Approvals, Remember, WantedCall, ended, event,
+    state::Record,
+};
+
+/// Time that a question waits for a person.
+const LASTS: Duration = Duration::from_secs(24 * 3600);
+
+impl Approvals {
+    /// Asks a question and waits for the reply, at most so long. Asked again, a question that waits is
+    /// the same one, and one that was answered meanwhile is answered at once; a reply is given once.
+    ///
+    /// # Errors
+    /// `approvals_full`, `journal_failed`.
+    pub async fn ask_question(
+        &self,
+        call: WantedCall,
+        question: UserQuestion,
+        limit: Duration,
+        client: Option<&dyn ClientPrompt>,
+    ) -> Result<UserOutcome, ToolError> {
+        let mut changes = self.changes();
+        let asked = self.question(call, question.clone()).await?;
+        let waiting = async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(reply) = self.take_reply(&asked).await? {
+                    return Ok(UserOutcome::Replied(reply));
+                }
+                if changes.changed().await.is_err() {
+                    return Ok(UserOutcome::Unanswered(asked.id));
+                }
+            }
+        };
+        tokio::select! {
+            outcome = waiting => outcome,
+            never = self.reply_of(client, &question, &asked) => never,
+            () = tokio::time::sleep(limit) => Ok(UserOutcome::Unanswered(asked.id)),
+        }
+    }
+
+    /// The question as it waits, or was answered; a new one if there is none.
+    async fn question(
+        &self,
+        call: WantedCall,
+        question: UserQuestion,
+    ) -> Result<Approval, ToolError> {
+        let now = Utc::now();
+        let mut asked = None;
+        let written = self.change::<ToolError>(|ledger| {
+            let known = ledger.approved(&call, now).or_else(|| ledger.asked(&call, now));
+            if let Some(known) = known {
+                asked = Some(known.clone());
+                return Ok(Decision::nothing());
+            }
+            self.room(ledger, now)?;
+            let new = Approval {
+                expires_at: now + LASTS,
+                question: Some(question.clone()),
+                ..self.new_approval(call, question.question, false, now)
+            };
+            let event = event("approval.requested", &new);
+            let approval = asked.insert(new).clone();
+            Ok(Decision::record(Record::Asked { approval }).event(event))
+        })?;
+        written.await?;
+        asked.ok_or_else(|| ToolError::internal("no question was asked"))
+    }
+
+    /// The reply, if there is one, which is used up by this. One that was skipped or withdrawn has none.
+    async fn take_reply(&self, asked: &Approval) -> Result<Option<UserReply>, ToolError> {
+        let mut reply = None;
+        let written = self.change::<ToolError>(|ledger| {
+            let one = ledger.approvals.get(&asked.id);
+            match one.map(|one| one.state) {
+                Some(ApprovalState::Pending) => Ok(Decision::nothing()),
+                Some(ApprovalState::Approved) => {
+                    reply = one.map(|one| one.reply.clone().unwrap_or_default());
+                    Ok(ended(asked.id, ApprovalState::Used))
+                }
+                _ => {
+                    reply = Some(UserReply::default());
+                    Ok(Decision::nothing())
+                }
+            }
+        })?;
+        written.await?;
+        Ok(reply)
+    }
+
+    /// Passes on what the person at the client replies.
+    async fn reply_of<T>(
+        &self,
+        client: Option<&dyn ClientPrompt>,
+        question: &UserQuestion,
+        asked: &Approval,
+    ) -> T {
+        if let Some(client) = client
+            && let Some(reply) = client.ask(question).await
+        {
+            let reply = Some(reply);
+            let answer =
+                ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
+            if let Err(error) = self.decide_at_client(asked.id, answer).await {
+                tracing::info!(%error, question = %asked.id, "the client's reply came to nothing");
+            }
+        }
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,201 @@
+//! Approvals as calls meet them: each good for one call, whatever runs beside it.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::{Door, ToolError, User};
+use hivekeep_policy::{
+    ApprovalAnswer, ApprovalState, Approver, Options, Remember, RuleEffect, RuleOptions,
+    ToolPattern, WantedCall, input_digest,
+};
+use serde_json::{Value, json};
+
+use crate::{ApprovalRoute, CallRequest, test_util::Stage};
+
+fn pattern(text: &str) -> ToolPattern {
+    ToolPattern::try_from(text.to_owned()).expect("a pattern")
+}
+
+fn asks(tools: &str) -> RuleOptions {
+    RuleOptions {
+        name: "careful".to_owned(),
+        effect: RuleEffect::Ask,
+        tools: vec![pattern(tools)],
+        when: None,
+        why: String::new(),
+    }
+}
+
+fn rules() -> Options {
+    Options { rules: vec![asks("toy_echo")], ..Options::default() }
+}
+
+async fn stage() -> Stage {
+    Stage::ruled(rules()).await
+}
+
+fn person() -> Approver {
+    Approver { user: User::Uid(1), door: Door::Cli }
+}
+
+fn yes() -> ApprovalAnswer {
+    ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply: None }
+}
+
+fn echo(stage: &Stage, text: &str) -> CallRequest {
+    stage.request("toy_echo", json!({ "text": text }))
+}
+
+async fn call(stage: &Stage, request: CallRequest) -> Result<Value, ToolError> {
+    stage.dispatcher.call(request).await.result
+}
+
+fn code(result: Result<Value, ToolError>) -> String {
+    result.expect_err("refused").code.into_owned()
+}
+
+/// The call of a request, as an approval is bound to it.
+fn wanted(request: &CallRequest) -> WantedCall {
+    WantedCall {
+        tool: "toy_echo".to_owned(),
+        session: request.session,
+        user: crate::test_util::stage::USER,
+        door: Door::Internal,
+        agent: None,
+        workspace: None,
+        input_digest: input_digest(&request.args),
+        input: String::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_wait_is_repeated_once_when_it_is_approved() {
+    let stage = stage().await;
+    let refused = call(&stage, echo(&stage, "x")).await.expect_err("asks");
+    assert_eq!(refused.code, "approval_required");
+    let approvals = stage.dispatcher.policy().approvals().clone();
+    // The same call asks nobody twice.
+    call(&stage, echo(&stage, "x")).await.expect_err("asks");
+    let [waiting] = approvals.list(false).try_into().expect("one");
+    assert_eq!(refused.details["approval"], json!(waiting.id.to_string()));
+    assert!(waiting.call.input.contains("\"x\""));
+    approvals.decide(waiting.id, &person(), yes()).await.expect("decided");
+    // Another input is another call.
+    assert_eq!(code(call(&stage, echo(&stage, "y")).await), "approval_required");
+    call(&stage, echo(&stage, "x")).await.expect("let through");
+    assert_eq!(code(call(&stage, echo(&stage, "x")).await), "approval_required");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_goes_on_when_a_person_answers() {
+    let stage = Arc::new(stage().await);
+    let approvals = stage.dispatcher.policy().approvals().clone();
+    for (answer, expected) in [
+        (yes(), None),
+        (
+            ApprovalAnswer { approved: false, why: Some("no".to_owned()), ..yes() },
+            Some("approval_denied"),
+        ),
+    ] {
+        let mut request = echo(&stage, "x");
+        request.approval = ApprovalRoute::waiting();
+        let (calling, mut changes) = (stage.clone(), approvals.changes());
+        let running = tokio::spawn(async move { call(&calling, request).await });
+        while approvals.list(false).is_empty() {
+            changes.changed().await.expect("it lives");
+        }
+        let id = approvals.list(false)[0].id;
+        approvals.decide(id, &person(), answer).await.expect("decided");
+        let outcome = running.await.expect("no panic");
+        assert_eq!(outcome.err().map(|error| error.code.into_owned()).as_deref(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_nothing_to_approve() {
+    let stage = stage().await;
+    let approvals = stage.dispatcher.policy().approvals().clone();
+    let mut request = echo(&stage, "x");
+    request.approval = ApprovalRoute::waiting();
+    let gone = tokio::time::timeout(Duration::from_millis(200), call(&stage, request)).await;
+    assert!(gone.is_err());
+    let mut changes = approvals.changes();
+    while !approvals.list(false).is_empty() {
+        changes.changed().await.expect("it lives");
+    }
+    assert_eq!(approvals.list(true)[0].state, ApprovalState::Withdrawn);
+}
+
+#[tokio::test]
+async fn whoever_calls_cannot_approve() {
+    let stage = stage().await;
+    call(&stage, echo(&stage, "x")).await.expect_err("asks");
+    let approvals = stage.dispatcher.policy().approvals();
+    let id = approvals.list(false)[0].id;
+    let caller = Approver { user: crate::test_util::stage::USER, door: Door::Internal };
+    let refused = approvals.decide(id, &caller, yes()).await.expect_err("its own");
+    assert_eq!(refused.code, "self_approval");
+    let minted = approvals.mint(wanted(&echo(&stage, "x")), &caller).await;
+    assert_eq!(minted.expect_err("its own").code, "self_approval");
+    let no = ApprovalAnswer { approved: false, ..yes() };
+    approvals.decide(id, &caller, no).await.expect("anybody may say no");
+}
+
+#[tokio::test]
+async fn a_token_is_burnt_at_most_once_by_a_hundred_calls() {
+    let stage = Arc::new(stage().await);
+    let approvals = stage.dispatcher.policy().approvals().clone();
+    let request = echo(&stage, "x");
+    let minted = approvals.mint(wanted(&request), &person()).await.expect("minted");
+    assert_eq!(minted.token.len(), 43);
+    assert!(!format!("{:?}", approvals.list(true)).contains(&minted.token));
+    let other = CallRequest {
+        approval: ApprovalRoute { token: Some(minted.token.clone()), ..Default::default() },
+        ..echo(&stage, "y")
+    };
+    assert_eq!(code(call(&stage, other).await), "approval_token_mismatch", "and it survives");
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (stage, mut request) = (stage.clone(), request.clone());
+        request.approval.token = Some(minted.token.clone());
+        running.spawn(async move { call(&stage, request).await });
+    }
+    let outcomes = running.join_all().await;
+    let through = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let replayed = |outcome: &Result<Value, ToolError>| {
+        outcome.as_ref().is_err_and(|error| error.code == "approval_token_replayed")
+    };
+    assert_eq!((through, outcomes.iter().filter(|one| replayed(one)).count()), (1, 99));
+}
+
+#[tokio::test]
+async fn grants_rules_and_uses_outlive_the_daemon() {
+    let stage = stage().await;
+    let approvals = stage.dispatcher.policy().approvals();
+    call(&stage, echo(&stage, "x")).await.expect_err("asks");
+    let id = approvals.list(false)[0].id;
+    let remember = Remember::Tools { tools: pattern("toy_*"), secs: 600 };
+    approvals.decide(id, &person(), ApprovalAnswer { remember, ..yes() }).await.expect("decided");
+    let minted = approvals.mint(wanted(&echo(&stage, "t")), &person()).await.expect("made");
+    let mut used = echo(&stage, "t");
+    used.approval.token = Some(minted.token);
+    call(&stage, used.clone()).await.expect("let through");
+    stage
+        .dispatcher
+        .policy()
+        .add_rule(RuleOptions { name: "look".to_owned(), ..asks("toy.look") }, "me")
+        .await
+        .expect("added");
+
+    let stage = stage.restarted_ruled(rules()).await;
+    let approvals = stage.dispatcher.policy().approvals();
+    let [grant] = approvals.grants().try_into().expect("one");
+    call(&stage, echo(&stage, "anything")).await.expect("granted");
+    used.session = stage.attachment.session;
+    assert_eq!(code(call(&stage, used).await), "approval_token_mismatch", "of another session");
+    let look = || stage.request("toy.look", json!({ "toy_id": "red" }));
+    call(&stage, look()).await.expect("granted as well");
+    approvals.revoke_grant(grant.id, &person()).await.expect("ended");
+    assert_eq!(code(call(&stage, look()).await), "approval_required");
+    stage.dispatcher.policy().remove_rule("look", "me").await.expect("removed");
+    call(&stage, look()).await.expect("no rule is left");
+}

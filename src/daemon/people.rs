@@ -1,0 +1,105 @@
+//! People behind the daemon's sessions: the port that families ask, over approvals and profiles.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    CallCx, SessionId, ToolError, User,
+    ports::{ConversationMode, People, SessionQuotas, UserOutcome, UserQuestion},
+};
+use hivekeep_policy::{PolicyEngine, WantedCall, input_digest};
+use hivekeep_registry::{SessionsHandle, client_answer, client_question};
+use serde_json::{Map, Value, json};
+
+/// See the module.
+pub(super) struct SessionPeople {
+    pub(super) policy: PolicyEngine,
+    pub(super) sessions: SessionsHandle,
+}
+
+impl SessionPeople {
+    /// What a person is asked about, as an approval is bound to it.
+    fn wanted(&self, cx: &CallCx, about: &Map<String, Value>) -> WantedCall {
+        WantedCall {
+            tool: cx.tool.to_owned(),
+            session: cx.session,
+            user: SessionQuotas::user(&self.sessions, cx.session).unwrap_or(User::Nobody),
+            door: cx.door,
+            agent: self.sessions.profile(cx.session).ok().and_then(|profile| profile.agent),
+            workspace: None,
+            input_digest: input_digest(about),
+            input: Value::from(about.clone()).to_string().chars().take(2_000).collect(),
+        }
+    }
+
+    /// Has a person approve something beyond what the call itself was let through for.
+    async fn approve(&self, cx: &CallCx, call: WantedCall, why: String) -> Result<(), ToolError> {
+        let approvals = self.policy.approvals();
+        if approvals.admit(&call, None).await?.is_some() {
+            return Ok(());
+        }
+        let approval = approvals.ask(call, why, true).await?;
+        let at_client = async {
+            let elicits = self.policy.options().approvals.elicitation;
+            if let Some(client) = cx.client.as_ref().filter(|_| elicits)
+                && let Some(reply) = client.ask(&client_question(&approval)).await
+                && let Err(error) =
+                    approvals.decide_at_client(approval.id, client_answer(&reply)).await
+            {
+                tracing::info!(%error, approval = %approval.id, "the client's answer came to nothing");
+            }
+            std::future::pending::<Result<(), ToolError>>().await
+        };
+        tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => Err(ToolError::cancelled()),
+            outcome = approvals.wait(&approval) => outcome,
+            never = at_client => never,
+        }
+    }
+}
+
+#[async_trait]
+impl People for SessionPeople {
+    async fn ask(
+        &self,
+        cx: &CallCx,
+        question: UserQuestion,
+        limit: Duration,
+    ) -> Result<UserOutcome, ToolError> {
+        let about = json!({ "question": question });
+        let call = self.wanted(cx, about.as_object().unwrap_or(&Map::new()));
+        let id = format!("`{}` waits for a person's reply in `hivekeep approvals`", cx.tool);
+        cx.progress.report(0.0, None, id);
+        self.policy.approvals().ask_question(call, question, limit, cx.client.as_deref()).await
+    }
+
+    fn conversation(&self, session: SessionId) -> Option<String> {
+        self.sessions.profile(session).ok().and_then(|profile| profile.conversation)
+    }
+
+    fn conversations(&self) -> Vec<ConversationMode> {
+        let modes = self.policy.options().conversations.iter();
+        modes
+            .map(|(name, mode)| ConversationMode {
+                name: name.clone(),
+                tools: mode.tools.iter().map(ToString::to_string).collect(),
+                prompt: mode.prompt.clone(),
+            })
+            .collect()
+    }
+
+    async fn converse(&self, cx: &CallCx, mode: &str, reason: &str) -> Result<(), ToolError> {
+        let before = self.conversation(cx.session);
+        if self.policy.widens(before.as_deref(), mode) {
+            let about = json!({ "from": before, "to": mode });
+            let call = self.wanted(cx, about.as_object().unwrap_or(&Map::new()));
+            let why = format!(
+                "the conversation is to go to the mode `{mode}`, which has more tools: {reason}"
+            );
+            self.approve(cx, call, why).await?;
+        }
+        let mode = mode.to_owned();
+        self.sessions.bind(cx.session, |profile| profile.conversation = Some(mode)).await.map(drop)
+    }
+}
