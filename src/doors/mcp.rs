@@ -98,6 +98,8 @@ enum Origin {
     Http {
         /// The client's name for itself in the handshake.
         client: OnceLock<String>,
+        /// The user, by the credential of the first request: a handler serves no other one.
+        user: OnceLock<User>,
         own: OnceCell<Attachment>,
         shared: Arc<LastingSessions>,
         calls: Semaphore,
@@ -108,11 +110,14 @@ enum Origin {
 impl Origin {
     /// The session, if it is open, with user and door.
     fn caller(&self, door: Door) -> (Option<SessionId>, User, Door) {
-        let session = match self {
-            Self::Connection(attachment) => Some(attachment.session),
-            Self::Http { own, .. } => own.get().map(|it| it.session),
-        };
-        (session, User::Bearer, door)
+        match self {
+            Self::Connection(attachment) => (Some(attachment.session), User::Bearer, door),
+            Self::Http { user, own, shared, .. } => {
+                let user = user.get().copied().unwrap_or(User::Bearer);
+                let session = own.get().map(|it| it.session).or_else(|| shared.known(user));
+                (session, user, door)
+            }
+        }
     }
 }
 
@@ -157,9 +162,9 @@ impl McpHandler {
         shared: Arc<LastingSessions>,
         kept: KeptClients,
     ) -> Self {
-        let (client, own) = (OnceLock::new(), OnceCell::new());
+        let (client, user, own) = (OnceLock::new(), OnceLock::new(), OnceCell::new());
         let calls = Semaphore::new(HTTP_CALLS);
-        let origin = Origin::Http { client, own, shared, calls, kept };
+        let origin = Origin::Http { client, user, own, shared, calls, kept };
         Self::new(core, view, Door::McpHttp, origin)
     }
 
@@ -232,12 +237,21 @@ impl McpHandler {
         }
     }
 
+    /// The user of a request over HTTP.
+    fn user(&self, context: &RequestContext<RoleServer>) -> Result<User, ErrorData> {
+        let caller = caller(context)?;
+        if let Origin::Http { user, .. } = &self.0.origin {
+            let _first_wins = user.set(caller);
+        }
+        Ok(caller)
+    }
+
     async fn session(&self, context: &RequestContext<RoleServer>) -> Result<SessionId, ErrorData> {
         let (named, own, shared, kept) = match &self.0.origin {
             Origin::Connection(attachment) => return Ok(attachment.session),
             Origin::Http { client, own, shared, kept, .. } => (client.get(), own, shared, kept),
         };
-        let user = caller(context)?;
+        let user = self.user(context)?;
         let session = match named {
             Some(name) => {
                 let open = || self.open_own(name, user, kept, context);
@@ -379,8 +393,11 @@ impl ServerHandler for McpHandler {
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        if self.0.door == Door::McpHttp {
+            self.user(&context)?;
+        }
         let cursor = request.and_then(|request| request.cursor);
         let (tools, next) = self.listing().page(cursor.as_deref())?;
         let mut result = ListToolsResult::with_all_items(tools);

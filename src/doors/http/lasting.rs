@@ -48,6 +48,12 @@ impl LastingSessions {
         Ok(session)
     }
 
+    /// The session of a user, if it is open already.
+    pub(in crate::doors) fn known(&self, user: User) -> Option<SessionId> {
+        let held = self.held().get(&user).cloned();
+        held.filter(|held| held.over().now_or_never().is_none()).map(|held| held.session)
+    }
+
     fn held(&self) -> MutexGuard<'_, HashMap<User, Arc<Attachment>>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError};
+use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError, ports::UserReply};
 use hivekeep_policy::{Approval, ApprovalAnswer, Approver, Remember, WantedCall, input_digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -115,6 +115,27 @@ pub(super) struct AnswerBody {
     /// What a yes is remembered for: `once`, or `session` for further calls of the tool by the session.
     #[serde(default)]
     remember: RememberFor,
+    /// The reply to a question of `ask_user`.
+    reply: Option<ReplyBody>,
+}
+
+/// A person's reply to a question.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ApprovalReply)]
+pub(super) struct ReplyBody {
+    /// Options that were chosen, by their places.
+    #[serde(default)]
+    #[schema(max_items = 100)]
+    selected: Vec<usize>,
+    /// Text that was typed.
+    #[schema(max_length = 4000)]
+    text: Option<String>,
+}
+
+impl From<ReplyBody> for UserReply {
+    fn from(body: ReplyBody) -> Self {
+        Self { selected: body.selected, text: body.text }
+    }
 }
 
 /// What a yes is remembered for.
@@ -399,7 +420,12 @@ pub(super) async fn approve(
     api.decide(
         &caller,
         &id,
-        ApprovalAnswer { approved: true, why: body.why, remember, reply: None },
+        ApprovalAnswer {
+            approved: true,
+            why: body.why,
+            remember,
+            reply: body.reply.map(UserReply::from),
+        },
     )
     .await
 }
