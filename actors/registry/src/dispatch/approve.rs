@@ -164,7 +164,7 @@ pub(super) fn wanted(
 ) -> WantedCall {
     let none = Map::new();
     let args = question.args.and_then(Value::as_object).unwrap_or(&none);
-    let shown = serde_json::to_string(args).unwrap_or_default();
+    let (shown, _hidden) = inner.redactor.json(Value::Object(args.clone()));
     WantedCall {
         tool: entry.name().to_owned(),
         session: question.session,
@@ -173,6 +173,6 @@ pub(super) fn wanted(
         agent: question.profile.agent.clone(),
         workspace: route.workspace.clone(),
         input_digest: input_digest(args),
-        input: inner.redactor.text(&shown).chars().take(SHOWN).collect(),
+        input: shown.to_string().chars().take(SHOWN).collect(),
     }
 }

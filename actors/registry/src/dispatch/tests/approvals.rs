@@ -86,6 +86,15 @@ async fn a_call_that_does_not_wait_is_repeated_once_when_it_is_approved() {
 }
 
 #[tokio::test]
+async fn a_person_is_shown_no_credential() {
+    let stage = stage().await;
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    call(&stage, echo(&stage, &secret)).await.expect_err("asks");
+    let shown = stage.dispatcher.policy().approvals().list(false)[0].call.input.clone();
+    assert!(!shown.contains(&secret) && shown.contains("text"), "{shown}");
+}
+
+#[tokio::test]
 async fn a_call_that_waits_goes_on_when_a_person_answers() {
     let stage = Arc::new(stage().await);
     let approvals = stage.dispatcher.policy().approvals().clone();
