@@ -40,7 +40,7 @@ pub(super) fn audited(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
 /// What rules add to a call: each tenth is about the tool, with a condition that is looked at.
 pub(super) fn ruled(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let rule = |at: usize| {
-        let tool = if at % 10 == 0 { TOOL } else { "aegis.script.save" };
+        let tool = if at.is_multiple_of(10) { TOOL } else { "aegis.script.save" };
         format!(
             "[[policy.rules]]\nname = \"r{at}\"\neffect = \"deny\"\ntools = [\"{tool}\"]\n\
              when = 'session.user == \"uid:{}\" && tool.risk == \"high\"'\n",
