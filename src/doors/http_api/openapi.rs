@@ -49,7 +49,7 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(invoke::invoke))
         .routes(routes!(tools::of_session))
         .routes(routes!(tools::search_of_session))
-        .routes(routes!(approvals::mint))
+        .routes(routes!(approvals::mint::mint))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::approve))

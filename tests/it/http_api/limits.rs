@@ -90,3 +90,23 @@ fn there_are_so_many_places_and_no_more() {
     wait_until("there is room again", || api.get(&api.operator, "/api/tools/vault").status == 200);
     wait_until("and for a stream", || stream().0 == 200);
 }
+
+/// The one place for connections is free again although its client neither reads nor leaves.
+#[test]
+fn a_client_that_does_not_read_its_answers_loses_its_connection() {
+    let api = Api::with(&[
+        ("HIVEKEEP_HTTP_API__MAX_CONNECTIONS", "1"),
+        ("HIVEKEEP_HTTP_API__WRITE_TIMEOUT_SECS", "1"),
+    ]);
+    let mut deaf = connect(&api);
+    let ask = format!("GET /api/openapi.json HTTP/1.1\r\nHost: {}\r\n\r\n", api.address);
+    // More than fits between the two, and none of it is read.
+    let _stalled = deaf.set_write_timeout(Some(std::time::Duration::from_secs(1)));
+    for _ in 0..500 {
+        if deaf.write_all(ask.as_bytes()).is_err() {
+            break;
+        }
+    }
+    assert_eq!(api.raw("GET", "/api/health", &[], None).of(200)["status"], "ok");
+    drop(deaf);
+}
