@@ -28,7 +28,9 @@ const HIDDEN: &str = "[redacted]";
 /// Shapes of credentials. A group `keep` stays, the rest of the match goes.
 /// Each is anchored by a prefix of its issuer or by a word of its own, so that
 /// hashes, ids and paths are left alone.
-const SHAPES: [&str; 11] = [
+const SHAPES: [&str; 12] = [
+    // Our own credentials.
+    r"\bhivekeep_[0-9a-f]{64}\b",
     // AWS access key ids.
     r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     // GitHub, GitLab, Slack, npm, PyPI, Stripe, Google, model providers.
@@ -129,6 +131,7 @@ mod tests {
         let run = |prefix: &str, length: usize| format!("{prefix}{}", "a1B2".repeat(length / 4));
         vec![
             (format!("key AKIA{} used", "A1B2".repeat(4)), "key [redacted] used"),
+            (format!("hivekeep_{}", "a1b2".repeat(16)), HIDDEN),
             (run("ghp_", 36), HIDDEN),
             (run("glpat-", 20), HIDDEN),
             (run("xoxb-", 20), HIDDEN),
