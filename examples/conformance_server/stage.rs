@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, anyhow};
 use hivekeep::{
-    config::{self, ConfigSources},
+    config::{self, ConfigSources, LoadedConfig},
     credentials::Credentials,
     doors::{DaemonServices, StopOrder, incoming::MessageRoom, mcp::ToolListing},
 };
@@ -78,9 +78,7 @@ impl Stage {
             fixtures,
         };
         let (cell, _) = spawn_root::<Root>(&root, seed).await.context("the tree")?;
-        let tools = catalogue.entries().map(|entry| entry.info).collect();
-        let policy =
-            PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?;
+        let policy = policy(&loaded, &catalogue, &journal).await?;
         let dispatcher = Dispatcher::new(DispatchParts {
             options,
             policy,
@@ -163,4 +161,14 @@ impl Entity for Root {
     fn child(&mut self, news: ChildEnd) -> Result<(), Fault> {
         self.0.handle_end(news).map(drop)
     }
+}
+
+/// The policy engine, as the configuration has it.
+async fn policy(
+    loaded: &LoadedConfig,
+    catalogue: &Catalogue,
+    journal: &Journal,
+) -> Result<PolicyEngine> {
+    let tools = catalogue.entries().map(|entry| entry.info).collect();
+    Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
 }
