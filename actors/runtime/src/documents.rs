@@ -30,7 +30,7 @@ pub struct Document {
 pub struct Page {
     /// Documents in the order of the list.
     pub documents: Vec<Document>,
-    /// Position to continue [`Documents::list_args`] from; `None` at the end.
+    /// Position to continue [`DocumentListing::list_args`] from; `None` at the end.
     pub next: Option<String>,
 }
 
