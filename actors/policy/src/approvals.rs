@@ -133,17 +133,17 @@ impl Approvals {
     /// Approvals that are known, the oldest first; those that wait for a person if not `all`.
     pub fn list(&self, all: bool) -> Vec<Approval> {
         let now = Utc::now();
-        let row =
-            |one: &Approval| Approval { token: None, state: state_at(one, now), ..one.clone() };
         let rows = self.0.log.view(|ledger| {
-            ledger.into_iter().flat_map(|it| it.approvals.values()).map(row).collect::<Vec<_>>()
+            let known = ledger.into_iter().flat_map(|it| it.approvals.values());
+            known.map(|one| shown(one, now)).collect::<Vec<_>>()
         });
         rows.into_iter().filter(|one| all || one.state == ApprovalState::Pending).collect()
     }
 
     /// One approval.
     pub fn get(&self, id: ApprovalId) -> Option<Approval> {
-        self.list(true).into_iter().find(|one| one.id == id)
+        let now = Utc::now();
+        self.0.log.view(|ledger| ledger?.approvals.get(&id).map(|one| shown(one, now)))
     }
 
     /// Grants that hold.
@@ -526,6 +526,11 @@ fn checked(
         }
         _ => refuse(codes::APPROVAL_TOKEN_MISMATCH, "the approval was taken back"),
     }
+}
+
+/// An approval as it is told: with the time in mind, and without its token.
+fn shown(one: &Approval, now: DateTime<Utc>) -> Approval {
+    Approval { token: None, state: state_at(one, now), ..one.clone() }
 }
 
 /// State with the time in mind.

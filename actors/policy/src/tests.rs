@@ -1,9 +1,10 @@
 //! Decisions by the layers, as tables.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, str::FromStr as _, time::Duration};
 
 use hivekeep_kernel::{
     Access, Addressing, Door, Effect, RateClass, Risk, SessionId, Tier, ToolInfo, ToolSpec, User,
+    ports::{UserOutcome, UserQuestion, UserReply},
     view::ToolView,
 };
 use hivekeep_store::Journal;
@@ -11,9 +12,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::{
-    AgentOptions, CapabilityOptions, ContextOptions, ConversationOptions, Options, PermissionMode,
-    PolicyDecision, PolicyEngine, Question, RuleEffect, RuleOptions, SessionProfile, ToolPattern,
-    ToolsetOptions, Verdict, rules::CompiledRule, rules::RuleSet,
+    AgentOptions, ApprovalAnswer, Approver, CapabilityOptions, ContextOptions, ConversationOptions,
+    Options, PermissionMode, PolicyDecision, PolicyEngine, Question, Remember, RuleEffect,
+    RuleOptions, SessionProfile, ToolPattern, ToolsetOptions, Verdict, WantedCall,
+    rules::CompiledRule, rules::RuleSet,
 };
 
 fn schema() -> schemars::Schema {
@@ -250,6 +252,38 @@ async fn rules_change_while_calls_run() {
     assert_eq!(bench.decides(&READ, json!({})), (PolicyDecision::Allowed, "availability"));
     let unknown = bench.engine.remove_rule("stop", "me").await.expect_err("gone");
     assert_eq!(unknown.code, "rule_not_found");
+}
+
+#[tokio::test]
+async fn a_question_is_asked_once_answered_once_and_idle_in_between() {
+    let bench = Bench::new(Options::default()).await;
+    let approvals = bench.engine.approvals();
+    let call = || WantedCall {
+        tool: "ask_user".to_owned(),
+        session: SessionId::from_str("ses_0192f0c1a2b37c4d8e5f60718293a4b5").expect("an id"),
+        user: User::Uid(7),
+        door: Door::McpStdio,
+        agent: None,
+        workspace: None,
+        input_digest: "sha256:0".to_owned(),
+        input: String::new(),
+    };
+    let question = UserQuestion { free_text: true, ..UserQuestion::default() };
+    let ask = |limit| approvals.ask_question(call(), question.clone(), limit, None);
+    let short = Duration::from_millis(200);
+    let unanswered = ask(short).await.expect("asked");
+    assert_eq!(*approvals.changes().borrow(), 1, "waiting changes nothing");
+    let UserOutcome::Unanswered(id) = unanswered else { panic!("{unanswered:?}") };
+    assert_eq!(ask(short).await.expect("asked"), UserOutcome::Unanswered(id), "the same one");
+    let reply = Some(UserReply { selected: Vec::new(), text: Some("yes".to_owned()) });
+    let answer = ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
+    // Whoever asked may answer: a reply approves nothing.
+    let by = Approver { user: User::Uid(7), door: Door::McpStdio };
+    approvals.decide(id, &by, answer).await.expect("decided");
+    let replied = ask(Duration::from_secs(60)).await.expect("asked");
+    assert!(matches!(replied, UserOutcome::Replied(reply) if reply.text.as_deref() == Some("yes")));
+    let again = ask(short).await.expect("asked");
+    assert!(matches!(again, UserOutcome::Unanswered(other) if other != id), "{again:?}");
 }
 
 #[test]

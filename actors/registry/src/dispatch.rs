@@ -180,8 +180,10 @@ impl Dispatcher {
         match asks {
             None => trail.verdicts().push(approve::not_needed()),
             Some(asks) => {
+                let over = live.shared().over.clone();
+                let (progress, cancel) = (&progress, &cancel);
                 let patience =
-                    approve::Patience { route: &approval, progress: &progress, cancel: &cancel };
+                    approve::Patience { route: &approval, progress, cancel, over: &over };
                 let verdicts = trail.verdicts();
                 // Boxed: most calls need none, and every call would carry its room.
                 Box::pin(approve::pass(inner, asks, entry, &question, patience, verdicts)).await?;

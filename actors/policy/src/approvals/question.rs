@@ -35,8 +35,10 @@ impl Approvals {
         let waiting = async {
             loop {
                 changes.borrow_and_update();
-                if let Some(reply) = self.take_reply(&asked).await? {
-                    return Ok(UserOutcome::Replied(reply));
+                let pending =
+                    self.get(asked.id).is_some_and(|one| one.state == ApprovalState::Pending);
+                if !pending {
+                    return self.take_reply(&asked).await.map(UserOutcome::Replied);
                 }
                 if changes.changed().await.is_err() {
                     return Ok(UserOutcome::Unanswered(asked.id));
@@ -78,22 +80,16 @@ impl Approvals {
         asked.ok_or_else(|| ToolError::internal("no question was asked"))
     }
 
-    /// The reply, if there is one, which is used up by this. One that was skipped or withdrawn has none.
-    async fn take_reply(&self, asked: &Approval) -> Result<Option<UserReply>, ToolError> {
-        let mut reply = None;
+    /// The reply, which is used up by this. A question that was skipped, or is over, has an empty one.
+    async fn take_reply(&self, asked: &Approval) -> Result<UserReply, ToolError> {
+        let mut reply = UserReply::default();
         let written = self.change::<ToolError>(|ledger| {
             let one = ledger.approvals.get(&asked.id);
-            match one.map(|one| one.state) {
-                Some(ApprovalState::Pending) => Ok(Decision::nothing()),
-                Some(ApprovalState::Approved) => {
-                    reply = one.map(|one| one.reply.clone().unwrap_or_default());
-                    Ok(ended(asked.id, ApprovalState::Used))
-                }
-                _ => {
-                    reply = Some(UserReply::default());
-                    Ok(Decision::nothing())
-                }
-            }
+            let Some(one) = one.filter(|one| one.state == ApprovalState::Approved) else {
+                return Ok(Decision::nothing());
+            };
+            reply = one.reply.clone().unwrap_or_default();
+            Ok(ended(asked.id, ApprovalState::Used))
         })?;
         written.await?;
         Ok(reply)

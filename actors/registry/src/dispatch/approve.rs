@@ -47,6 +47,8 @@ pub(super) struct Patience<'a> {
     pub(super) route: &'a ApprovalRoute,
     pub(super) progress: &'a Progress,
     pub(super) cancel: &'a CancellationToken,
+    /// Fires when the session is over.
+    pub(super) over: &'a CancellationToken,
 }
 
 /// Lets a call through that gets its approval.
@@ -103,6 +105,10 @@ async fn obtain(
     tokio::select! {
         biased;
         () = patience.cancel.cancelled() => Err(ToolError::cancelled()),
+        () = patience.over.cancelled() => {
+            let message = "the session ended while the call waited for an approval";
+            Err(ToolError::new(Layer::Session, codes::SESSION_ENDED, message))
+        }
         outcome = approvals.wait(&approval) => outcome.map(|()| id.clone()),
         never = ask_client(inner, &approval, patience.route) => never,
         never = tell(&tool, &id, patience.progress) => never,
