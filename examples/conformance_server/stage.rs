@@ -38,19 +38,7 @@ pub struct Stage {
 impl Stage {
     /// Everything below a folder.
     pub async fn new(home: &Path) -> Result<Self> {
-        let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let given = ConfigSources {
-            env: vec![
-                set("HIVEKEEP_HOME", &home.to_string_lossy()),
-                set("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
-                // The suite plays a page of this host, and one of another.
-                set("HIVEKEEP_MCP_HTTP__ALLOWED_ORIGINS", r#"["http://127.0.0.1:*"]"#),
-                // It calls faster than a model.
-                set("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
-            ],
-            ..ConfigSources::default()
-        };
-        let loaded = config::load(&given).map_err(|problems| anyhow!("{problems}"))?;
+        let loaded = configuration(home)?;
         std::fs::create_dir_all(&loaded.folders.state)?;
         let store = hivekeep_store::Options::at(loaded.folders.journal());
         let (journal, _) = tokio::task::spawn_blocking(move || Journal::open(store)).await??;
@@ -171,4 +159,21 @@ async fn policy(
 ) -> Result<PolicyEngine> {
     let tools = catalogue.entries().map(|entry| entry.info).collect();
     Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
+}
+
+/// Configuration of a daemon that the suite can drive.
+fn configuration(home: &Path) -> Result<LoadedConfig> {
+    let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let given = ConfigSources {
+        env: vec![
+            set("HIVEKEEP_HOME", &home.to_string_lossy()),
+            set("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+            // The suite plays a page of this host, and one of another.
+            set("HIVEKEEP_MCP_HTTP__ALLOWED_ORIGINS", r#"["http://127.0.0.1:*"]"#),
+            // It calls faster than a model.
+            set("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
+        ],
+        ..ConfigSources::default()
+    };
+    config::load(&given).map_err(|problems| anyhow!("{problems}"))
 }
