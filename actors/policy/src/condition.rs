@@ -6,7 +6,9 @@
 
 mod bound;
 
-use cel::{Context, Program, Value as CelValue};
+use std::sync::{Arc, LazyLock};
+
+use cel::{Context, Env, Program, Value as CelValue};
 use serde_json::{Value, json};
 
 use crate::{Question, facts::CallCommands};
@@ -20,6 +22,8 @@ const MAX_VALUES: usize = 1_000;
 const MAX_TEXT_BYTES: usize = 256 * 1024;
 /// Variables of expressions.
 pub(crate) const VARIABLES: [&str; 4] = ["tool", "session", "args", "commands"];
+/// Standard functions and types. Made once: that takes longer than most conditions.
+static STANDARD: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 /// Place of the first variable that depends on the input.
 const OF_INPUT: usize = 2;
 
@@ -73,7 +77,7 @@ impl Condition {
         if question.args.is_none() && self.wants.iter().any(|at| *at >= OF_INPUT) {
             return Holds::No;
         }
-        let mut context = Context::default();
+        let mut context = Context::with_env(STANDARD.clone());
         for at in &self.wants {
             match question.facts.variable(*at, || variable(*at, question)) {
                 Ok(value) => context.add_variable_from_value(VARIABLES[*at], value.clone()),
