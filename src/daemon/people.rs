@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    CallCx, SessionId, ToolError, User,
-    ports::{ConversationMode, People, SessionQuotas, UserOutcome, UserQuestion},
+    CallCx, SessionId, ToolError,
+    ports::{ConversationMode, People, UserOutcome, UserQuestion},
 };
 use hivekeep_policy::{PolicyEngine, WantedCall, input_digest};
 use hivekeep_registry::{SessionsHandle, client_answer, client_question};
@@ -19,17 +19,24 @@ pub(super) struct SessionPeople {
 
 impl SessionPeople {
     /// What a person is asked about, as an approval is bound to it.
-    fn wanted(&self, cx: &CallCx, about: &Map<String, Value>) -> WantedCall {
-        WantedCall {
+    ///
+    /// # Errors
+    /// `session_unknown`, `session_ended`.
+    fn wanted(&self, cx: &CallCx, about: Value) -> Result<WantedCall, ToolError> {
+        let owner = self.sessions.owner(cx.session);
+        let agent = self.sessions.profile(cx.session)?.agent;
+        let user = owner.ok_or_else(|| ToolError::internal("a session has no user"))?;
+        let about: Map<String, Value> = [("about".to_owned(), about)].into_iter().collect();
+        Ok(WantedCall {
             tool: cx.tool.to_owned(),
             session: cx.session,
-            user: SessionQuotas::user(&self.sessions, cx.session).unwrap_or(User::Nobody),
+            user,
             door: cx.door,
-            agent: self.sessions.profile(cx.session).ok().and_then(|profile| profile.agent),
+            agent,
             workspace: None,
-            input_digest: input_digest(about),
-            input: Value::from(about.clone()).to_string().chars().take(2_000).collect(),
-        }
+            input_digest: input_digest(&about),
+            input: about["about"].to_string().chars().take(2_000).collect(),
+        })
     }
 
     /// Has a person approve something beyond what the call itself was let through for.
@@ -67,8 +74,7 @@ impl People for SessionPeople {
         question: UserQuestion,
         limit: Duration,
     ) -> Result<UserOutcome, ToolError> {
-        let about = json!({ "question": question });
-        let call = self.wanted(cx, about.as_object().unwrap_or(&Map::new()));
+        let call = self.wanted(cx, json!({ "question": question }))?;
         let id = format!("`{}` waits for a person's reply in `hivekeep approvals`", cx.tool);
         cx.progress.report(0.0, None, id);
         self.policy.approvals().ask_question(call, question, limit, cx.client.as_deref()).await
@@ -92,8 +98,7 @@ impl People for SessionPeople {
     async fn converse(&self, cx: &CallCx, mode: &str, reason: &str) -> Result<(), ToolError> {
         let before = self.conversation(cx.session);
         if self.policy.widens(before.as_deref(), mode) {
-            let about = json!({ "from": before, "to": mode });
-            let call = self.wanted(cx, about.as_object().unwrap_or(&Map::new()));
+            let call = self.wanted(cx, json!({ "from": before, "to": mode }))?;
             let why = format!(
                 "the conversation is to go to the mode `{mode}`, which has more tools: {reason}"
             );

@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_runtime::documents::{
     Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
+    arguments, decode,
 };
 use hivekeep_runtime::names::{KnownNames, Names};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
@@ -39,17 +40,6 @@ struct Part {
     offset: u64,
     next_offset: Option<u64>,
     bytes: u64,
-}
-
-fn decode<T: DeserializeOwned>(answer: Value) -> Result<T, ToolError> {
-    serde_json::from_value(answer).map_err(|error| ToolError::internal(error.to_string()))
-}
-
-fn arguments(args: Value) -> Map<String, Value> {
-    match args {
-        Value::Object(args) => args,
-        _ => unreachable!("it is written as an object"),
-    }
 }
 
 impl Documents for Artifacts {

@@ -10,23 +10,31 @@ use serde_json::Value;
 
 use crate::condition::{VARIABLES, Variable};
 
-/// Parameters that are a path, or a list of paths.
-const PATHS: [&str; 10] = [
+/// Parameters, at any depth of an input, that are a path or a list of paths. A test of the catalogue
+/// keeps the list closed.
+pub const PATH_PARAMETERS: [&str; 13] = [
     "path",
     "paths",
     "file_path",
     "new_path",
+    "oldPath",
+    "newPath",
     "path_prefix",
     "host_path",
     "guest_path",
     "workdir",
     "cwd",
     "dir",
+    "sparse_paths",
 ];
 /// Parameters that are an address.
 const ADDRESSES: [&str; 3] = ["url", "git_url", "repo_url"];
 /// Parameters that are a command line, or a list of such.
 const LINES: [&str; 3] = ["command", "commands", "setup_commands"];
+/// Beginning of a command that names a script of a user's library.
+const SCRIPT: &str = "script:";
+/// Type of a message whose content is a task, as JSON.
+const TASK: &str = "task_assignment";
 /// Programs that run what their arguments say: the words behind them are another command.
 const WRAPPERS: [&str; 30] = [
     ".", "ash", "bash", "builtin", "chroot", "command", "dash", "doas", "env", "eval", "exec",
@@ -34,7 +42,7 @@ const WRAPPERS: [&str; 30] = [
     "sudo", "time", "timeout", "trap", "unshare", "watch", "xargs", "zsh",
 ];
 
-/// CallCommands of a call.
+/// Commands of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallCommands {
     /// The words of each command, in order; none for a call that runs none.
@@ -58,7 +66,7 @@ impl<'a> CallFacts<'a> {
         Self { args, ..Self::default() }
     }
 
-    /// CallCommands that the call runs.
+    /// Commands that the call runs.
     pub(crate) fn commands(&self) -> &CallCommands {
         self.commands.get_or_init(|| self.args.map_or(CallCommands::Clear(Vec::new()), commands))
     }
@@ -70,7 +78,7 @@ impl<'a> CallFacts<'a> {
 
     /// Paths that the call names, as they are written.
     pub(crate) fn paths(&self) -> Vec<&'a str> {
-        self.texts(&PATHS)
+        self.texts(&PATH_PARAMETERS)
     }
 
     /// Hosts that the call names, in small letters; `Err` is an address without one.
@@ -79,8 +87,27 @@ impl<'a> CallFacts<'a> {
     }
 
     fn texts(&self, names: &[&str]) -> Vec<&'a str> {
-        let values = names.iter().filter_map(|name| self.args?.get(name));
-        values.flat_map(texts).collect()
+        let mut found = Vec::new();
+        if let Some(args) = self.args {
+            named(args, names, &mut found);
+        }
+        found
+    }
+}
+
+/// Texts of the parameters of these names, at any depth.
+fn named<'a>(value: &'a Value, names: &[&str], found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(map) => {
+            for (name, below) in map {
+                if names.contains(&name.as_str()) {
+                    found.extend(texts(below));
+                }
+                named(below, names, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|below| named(below, names, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -93,27 +120,36 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 fn commands(args: &Value) -> CallCommands {
+    match found_commands(args) {
+        Ok(commands) => CallCommands::Clear(commands),
+        Err(what) => CallCommands::Unclear(what),
+    }
+}
+
+fn found_commands(args: &Value) -> Result<Vec<Vec<String>>, String> {
+    if args.get("entrypoint") == Some(&Value::Bool(true)) {
+        return Err("the entry point of an image".to_owned());
+    }
+    if args.get("message_type").and_then(Value::as_str) == Some(TASK) {
+        let content = args.get("content").and_then(Value::as_str).unwrap_or_default();
+        let task: Value = serde_json::from_str(content).map_err(|_| "a task that is not JSON")?;
+        return found_commands(&task);
+    }
     let arguments = args.get("args").and_then(Value::as_array);
-    let tasks = args.get("tasks").and_then(Value::as_array).into_iter().flatten();
-    let mut lines: Vec<&str> =
-        LINES.iter().filter_map(|name| args.get(name)).flat_map(texts).collect();
-    lines.extend(tasks.filter_map(|task| task.get("command")?.as_str()));
-    let mut found = Vec::new();
+    let (mut lines, mut found) = (Vec::new(), Vec::new());
+    named(args, &LINES, &mut lines);
     for line in lines {
         // With arguments beside it, a command is one program, and no shell reads it.
         let commands = match arguments {
             Some(arguments) => {
                 let words = arguments.iter().filter_map(Value::as_str).map(str::to_owned);
-                Ok(vec![std::iter::once(line.to_owned()).chain(words).collect()])
+                vec![std::iter::once(line.to_owned()).chain(words).collect()]
             }
-            None => words(line),
+            None => words(line)?,
         };
-        match commands.and_then(bare) {
-            Ok(commands) => found.extend(commands),
-            Err(what) => return CallCommands::Unclear(what),
-        }
+        found.extend(bare(commands)?);
     }
-    CallCommands::Clear(found)
+    Ok(found)
 }
 
 /// The commands of a line.
@@ -145,6 +181,9 @@ fn bare(commands: Vec<Vec<String>>) -> Result<Vec<Vec<String>>, String> {
         let program = words[0].rsplit('/').next().unwrap_or_default();
         if WRAPPERS.binary_search(&program).is_ok() && words.len() > 1 {
             return Err(format!("`{program}`, which runs what its arguments say"));
+        }
+        if words[0].starts_with(SCRIPT) {
+            return Err("a script of the library".to_owned());
         }
         if words[0].contains('=') {
             return Err("an assignment".to_owned());
@@ -196,7 +235,14 @@ mod tests {
         let tasks =
             json!({ "tasks": [{ "name": "a", "command": "make" }, { "command": "ls; pwd" }] });
         assert_eq!(clear(tasks), [["make"], ["ls"], ["pwd"]]);
-        assert_eq!(clear(json!({ "path": "x" })), Vec::<Vec<String>>::new());
+        let content = json!({ "task_id": "1", "command": "git push" }).to_string();
+        let sent = json!({ "message_type": "task_assignment", "content": content });
+        assert_eq!(clear(sent), [["git", "push"]]);
+        assert_eq!(clear(json!({ "path": "x", "content": content })), Vec::<Vec<String>>::new());
+        let deep = json!({ "tasks": [{ "workdir": "/w" }], "volumes": [{ "path": "/v" }], "newPath": "/n" });
+        let mut paths = CallFacts::of(Some(&deep)).paths();
+        paths.sort_unstable();
+        assert_eq!(paths, ["/n", "/v", "/w"]);
     }
 
     #[test]
@@ -221,8 +267,15 @@ mod tests {
                 "{line}"
             );
         }
-        let argv = json!({ "command": "bash", "args": ["-c", "rm x"] });
-        assert!(matches!(commands(&argv), CallCommands::Unclear(_)));
+        for args in [
+            json!({ "command": "bash", "args": ["-c", "rm x"] }),
+            json!({ "command": "script:tidy" }),
+            json!({ "command": "x", "entrypoint": true }),
+            json!({ "message_type": "task_assignment", "content": "rm x" }),
+            json!({ "message_type": "task_assignment", "content": "{\"command\": \"sh -c 'rm x'\"}" }),
+        ] {
+            assert!(matches!(commands(&args), CallCommands::Unclear(_)), "{args}");
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub use approvals::{
 };
 pub use digest::input_digest;
 pub use engine::{PolicyEngine, RuleRow};
+pub use facts::PATH_PARAMETERS;
 pub use options::{
     AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, ConversationOptions, Options,
     PermissionMode, RuleEffect, RuleOptions, ToolsetOptions,

@@ -124,7 +124,7 @@ pub struct CapabilityOptions {
     /// Paths that calls may name: a path, or a folder and `/**`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<String>>,
-    /// CallCommands that calls may run: first words, as `git status`.
+    /// Commands that calls may run: first words, as `git status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<Vec<String>>,
     /// Hosts that calls may name, with all below them.

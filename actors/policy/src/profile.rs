@@ -16,7 +16,7 @@ pub struct SessionProfile {
     /// Its security context: a name of `policy.contexts`, in place of its user's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// The session that it was made for. It has no tool that its parent has not.
+    /// The session that it was made for. It was given no tool that its parent did not have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
     /// Names of the only tools that it may call; of a child without them, none.

@@ -133,7 +133,7 @@ pub trait Policy: Debug + Send + Sync {
     fn rule(&self, question: &Question<'_>, before: &[Verdict]) -> Verdict;
 }
 
-/// PolicyDecision of all layers together.
+/// Decision of all layers together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyDecision {

@@ -9,8 +9,29 @@
 
 use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::sync::broadcast;
+
+/// Decodes the answer of a family's own tool.
+///
+/// # Errors
+/// `internal`: the tool answers otherwise than its family thinks.
+pub fn decode<T: DeserializeOwned>(answer: Value) -> Result<T, ToolError> {
+    serde_json::from_value(answer)
+        .map_err(|error| ToolError::internal(format!("the answer of a family's own tool: {error}")))
+}
+
+/// Arguments of a tool, written as an object of JSON.
+///
+/// # Panics
+/// With anything else.
+pub fn arguments(args: Value) -> Map<String, Value> {
+    match args {
+        Value::Object(args) => args,
+        _ => unreachable!("it is written as an object"),
+    }
+}
 
 /// Document in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,11 +2,10 @@
 
 use hivekeep_kernel::ToolError;
 use hivekeep_runtime::{
-    documents::{Documents, Refusal, Template},
+    documents::{Documents, Refusal, Template, arguments, decode},
     names::{KnownNames, Names},
 };
 use percent_encoding::percent_decode_str;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -27,17 +26,6 @@ const LOG_LINES: usize = 1_000;
 const PLAIN: &str = "text/plain";
 /// The variable of both templates.
 const NAME: (&str, &str) = ("name", "workspace");
-
-fn decode<T: DeserializeOwned>(answer: Value) -> Result<T, ToolError> {
-    serde_json::from_value(answer).map_err(|error| ToolError::internal(error.to_string()))
-}
-
-fn arguments(args: Value) -> Map<String, Value> {
-    match args {
-        Value::Object(args) => args,
-        _ => unreachable!("it is written as an object"),
-    }
-}
 
 /// Name of the workspace in a URI, and what stands behind it.
 fn parts(uri: &str) -> Option<(&str, &str)> {

@@ -51,7 +51,9 @@ impl KeptClients {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let kept = Self { folder: folder.into(), most };
         for (path, changed) in kept.files()? {
-            let client = kept.read(&path).ok().flatten();
+            // What a crash left half done is no client's.
+            let whole = path.extension().is_none();
+            let client = kept.read(&path).ok().flatten().filter(|_| whole);
             let old = changed.elapsed().is_ok_and(|age| age > UNUSED);
             let stays = match client {
                 Some(KeptClient { session: Some(session), .. }) => lives(session),

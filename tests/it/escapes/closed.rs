@@ -158,6 +158,27 @@ fn every_path_of_every_tool_is_in_the_table() {
     assert!(stale.is_empty(), "no exception any more: {stale:#?}");
 }
 
+/// What a security context's `paths` does not look at, with the reason.
+const UNLIMITED: [&str; 5] = [
+    // Paths within what `path` names, or texts.
+    "pattern", "glob", // Addresses, which `domains` limits.
+    "url", "repo_url",
+    // A workspace, a volume or a place, which is looked up by its owner.
+    "volume",
+];
+
+#[test]
+fn a_security_context_looks_at_every_path_of_every_tool() {
+    let leaf = |way: &str| way.rsplit('.').next().unwrap_or(way).trim_end_matches("[]").to_owned();
+    let names: BTreeSet<_> = tried().iter().map(|(_, way)| leaf(way)).collect();
+    let known = |name: &String| {
+        hivekeep_policy::PATH_PARAMETERS.contains(&name.as_str())
+            || UNLIMITED.contains(&name.as_str())
+    };
+    let missing: Vec<_> = names.iter().filter(|name| !known(name)).collect();
+    assert!(missing.is_empty(), "PATH_PARAMETERS in actors/policy lacks {missing:?}");
+}
+
 #[test]
 fn a_path_is_known_by_its_name_or_by_what_is_said_of_it() {
     for name in ["path", "host_path", "newPath", "target_dir", "a.b[].cwd", "sparse_paths[]"] {

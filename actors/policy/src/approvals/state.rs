@@ -185,6 +185,14 @@ impl ApprovalLedger {
         self.approvals.values().find(good)
     }
 
+    /// A denial of this very call that is not over.
+    pub(crate) fn denied(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
+        let fresh = |one: &&Approval| {
+            one.state == ApprovalState::Denied && one.expires_at > now && one.call.is(call)
+        };
+        self.approvals.values().rfind(fresh)
+    }
+
     /// One of this very call that waits for a person, so that a repeated call asks nobody twice.
     pub(crate) fn asked(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let same = |one: &&Approval| {

@@ -1,4 +1,4 @@
-//! PolicyDecision on a call that is not made: what each layer would say, for whoever asks.
+//! Decision on a call that is not made: what each layer would say, for whoever asks.
 
 use hivekeep_kernel::{Door, SessionId, ToolError, User};
 use hivekeep_policy::{PermissionMode, PolicyDecision, Question, SessionProfile, Verdict};

@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
 use hivekeep_runtime::documents::{
     Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
+    arguments, decode,
 };
 use hivekeep_runtime::names::{KnownNames, MOST_NAMES, Names};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
@@ -34,18 +35,6 @@ struct Entry {
 #[derive(Deserialize)]
 struct Note {
     content: String,
-}
-
-fn decode<T: DeserializeOwned>(answer: Value) -> Result<T, ToolError> {
-    serde_json::from_value(answer)
-        .map_err(|error| ToolError::internal(format!("the answer of `{TOOL}`: {error}")))
-}
-
-fn arguments(args: Value) -> Map<String, Value> {
-    match args {
-        Value::Object(args) => args,
-        _ => unreachable!("it is written as an object"),
-    }
 }
 
 impl VaultHandle {

@@ -142,13 +142,8 @@ impl Api {
             Some(input) => {
                 let args = Value::Object(input.clone());
                 entry.check(&args).map_err(|error| ApiError::of_call(error, id))?;
-                self.core
-                    .dispatcher
-                    .redactor()
-                    .text(&args.to_string())
-                    .chars()
-                    .take(SHOWN)
-                    .collect()
+                let (shown, _hidden) = self.core.dispatcher.redactor().json(args);
+                shown.to_string().chars().take(SHOWN).collect()
             }
             None => "only the digest was given".to_owned(),
         };

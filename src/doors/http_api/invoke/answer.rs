@@ -58,9 +58,9 @@ impl CallNote {
             result_digest: None,
             truncated: false,
         };
-        let duration_ms = u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX);
-        // A call that took less than a millisecond took some time all the same.
-        Self { common, duration_ms: duration_ms.max(1) }
+        // Rounded up: a quick call took some time all the same.
+        let duration_ms = outcome.duration.as_micros().div_ceil(1_000);
+        Self { common, duration_ms: u64::try_from(duration_ms).unwrap_or(u64::MAX) }
     }
 
     fn ended(&self, kind: ToolEventKind) -> ToolEventPayload {

@@ -86,6 +86,19 @@ async fn a_call_that_does_not_wait_is_repeated_once_when_it_is_approved() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_repeated_hears_the_denial_and_asks_nobody_again() {
+    let stage = stage().await;
+    let approvals = stage.dispatcher.policy().approvals();
+    call(&stage, echo(&stage, "x")).await.expect_err("asks");
+    let no = ApprovalAnswer { approved: false, why: Some("no".to_owned()), ..yes() };
+    approvals.decide(approvals.list(false)[0].id, &person(), no).await.expect("decided");
+    let denied = call(&stage, echo(&stage, "x")).await.expect_err("denied");
+    assert_eq!((denied.code.as_ref(), &denied.details["why"]), ("approval_denied", &json!("no")));
+    assert_eq!(approvals.list(false), []);
+    assert_eq!(code(call(&stage, echo(&stage, "y")).await), "approval_required");
+}
+
+#[tokio::test]
 async fn a_person_is_shown_no_credential() {
     let stage = stage().await;
     let secret = format!("ghp_{}", "a1B2".repeat(9));
