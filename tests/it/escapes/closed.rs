@@ -158,13 +158,22 @@ fn every_path_of_every_tool_is_in_the_table() {
     assert!(stale.is_empty(), "no exception any more: {stale:#?}");
 }
 
-/// What a security context's `paths` does not look at, with the reason.
-const UNLIMITED: [&str; 5] = [
-    // Paths within what `path` names, or texts.
-    "pattern", "glob", // Addresses, which `domains` limits.
-    "url", "repo_url",
-    // A workspace, a volume or a place, which is looked up by its owner.
-    "volume",
+/// Parameters that the table tries as paths and that a security context's `paths` does not look at, with
+/// the reason.
+const UNLIMITED: [(&str, &str); 13] = [
+    ("after", "a position within the list of what `path` names"),
+    ("as_member", "takes rights away"),
+    ("base_image", "a reference, judged by the rules of images"),
+    ("command", "judged by its words"),
+    ("glob", "names within what `path` names"),
+    ("id", "looked up by its owner"),
+    ("label", "looked up by its owner"),
+    ("pattern", "names within what `path` names"),
+    ("place", "opened by the operator, or looked up by its owner"),
+    ("repo_url", "limited by `domains`"),
+    ("url", "limited by `domains`"),
+    ("volume", "looked up by its owner"),
+    ("volume_id", "looked up by its owner"),
 ];
 
 #[test]
@@ -173,7 +182,7 @@ fn a_security_context_looks_at_every_path_of_every_tool() {
     let names: BTreeSet<_> = tried().iter().map(|(_, way)| leaf(way)).collect();
     let known = |name: &String| {
         hivekeep_policy::PATH_PARAMETERS.contains(&name.as_str())
-            || UNLIMITED.contains(&name.as_str())
+            || UNLIMITED.iter().any(|(known, _)| known == name)
     };
     let missing: Vec<_> = names.iter().filter(|name| !known(name)).collect();
     assert!(missing.is_empty(), "PATH_PARAMETERS in actors/policy lacks {missing:?}");
