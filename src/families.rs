@@ -45,6 +45,8 @@ macro_rules! families {
             conversation: hivekeep_conversation::ConversationFamily,
             /// The web: what sessions fetch from it through this host, and who answers searches.
             web: hivekeep_web::WebFamily,
+            /// Other MCP servers whose tools are offered beside the daemon's own.
+            source: hivekeep_source::SourceFamily,
             /// Artifacts: results too large for their answers, and how long they are kept.
             artifact: hivekeep_artifact::ArtifactFamily,
         }

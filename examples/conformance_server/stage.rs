@@ -15,7 +15,7 @@ use hivekeep_kernel::{
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
     Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
-    SessionsSeed, ToolView, registry, sessions,
+    SessionsSeed, SharedCatalogue, ToolView, registry, sessions,
 };
 use hivekeep_store::Journal;
 use tokio::{
@@ -57,7 +57,7 @@ impl Stage {
             census.clone(),
             sessions_place.clone(),
         )?;
-        let catalogue = Arc::new(Catalogue::new(tools())?);
+        let catalogue = Arc::new(SharedCatalogue::new(Catalogue::new(tools())?));
         let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
         let seed = Seed {
             census: census.clone(),
@@ -66,7 +66,7 @@ impl Stage {
             fixtures,
         };
         let (cell, _) = spawn_root::<Root>(&root, seed).await.context("the tree")?;
-        let policy = policy(&loaded, &catalogue, &journal).await?;
+        let policy = policy(&loaded, &catalogue.now(), &journal).await?;
         let dispatcher = Dispatcher::new(DispatchParts {
             options,
             policy,
@@ -80,12 +80,13 @@ impl Stage {
             waiting: None,
             results: None,
         })?;
-        let everything = ToolListing::of(&catalogue, &ToolView::default(), &Default::default());
+        let everything =
+            ToolListing::of(&catalogue.now(), &ToolView::default(), &Default::default());
         let core = Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,
             folders: loaded.folders,
-            catalogue,
+            tools: catalogue,
             dispatcher,
             sessions,
             credentials: Credentials::open(&journal).await?,
@@ -102,7 +103,7 @@ impl Stage {
             http_api: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop: watch::channel(StopOrder::None).0,
-            everything: Arc::new(everything),
+            everything: arc_swap::ArcSwap::from_pointee(everything),
         });
         Ok(Self { core, root: cell })
     }
@@ -157,7 +158,7 @@ async fn policy(
     catalogue: &Catalogue,
     journal: &Journal,
 ) -> Result<PolicyEngine> {
-    let tools = catalogue.entries().map(|entry| entry.info).collect();
+    let tools = catalogue.entries().map(|entry| entry.spec).collect();
     Ok(PolicyEngine::open(loaded.config.policy.clone(), tools, journal.clone()).await?)
 }
 

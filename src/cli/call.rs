@@ -53,21 +53,33 @@ pub struct Args {
 pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let catalogue = crate::daemon::catalogue();
     let Some(name) = &args.tool else { return help() };
-    let entry = catalogue.find(name).ok_or_else(|| tools::unknown(&catalogue, name))?;
-    if args.help {
-        return Ok(output::text(&tools::explain(entry))?);
-    }
+    let described = match catalogue.find(name) {
+        Some(entry) if args.help => return Ok(output::text(&tools::explain(entry))?),
+        Some(entry) => DescribedTool {
+            name: entry.name().to_owned(),
+            input_schema: entry.input_schema.clone(),
+        },
+        // Which tools other servers have knows the daemon.
+        None if name.starts_with(SOURCE_PREFIX) => {
+            let found = described(context, name)?;
+            if args.help {
+                return Ok(output::text(&readable(&found, 0))?);
+            }
+            serde_json::from_value(found).map_err(io::Error::from)?
+        }
+        None => return Err(tools::unknown(&catalogue, name)),
+    };
     let mut input = match args.json.as_deref() {
         None | Some("") => Map::new(),
         Some(text) => object(&args::text_of(text)?)?,
     };
     for given in &args.args {
-        let (key, value) = args::parse(given, &entry.input_schema)?;
+        let (key, value) = args::parse(given, &described.input_schema)?;
         input.insert(key, value);
     }
     let bar = Bar::new();
     let wanted = ControlMethod::Call {
-        tool: entry.name().to_owned(),
+        tool: described.name,
         args: input,
         timeout_ms: args.timeout_secs.map(|secs| secs.saturating_mul(1000)),
     };
@@ -84,6 +96,24 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
         None => output::text(&readable(&result, 0))?,
     }
     Ok(())
+}
+
+/// Beginning of the names of other servers' tools.
+const SOURCE_PREFIX: &str = "mcp__";
+
+/// What a call needs to know of its tool.
+#[derive(serde::Deserialize)]
+struct DescribedTool {
+    name: String,
+    input_schema: Value,
+}
+
+/// A tool as the daemon describes it.
+fn described(context: &CliContext, name: &str) -> Result<Value, CommandFailure> {
+    let args = Map::from_iter([("name".to_owned(), name.into())]);
+    let tool = "tool_describe".to_owned();
+    let wanted = ControlMethod::Call { tool, args, timeout_ms: None };
+    context.client()?.ask(wanted, |_| Ok(()))
 }
 
 fn help() -> Result<(), CommandFailure> {

@@ -51,8 +51,8 @@ pub(super) fn run(args: Args) -> Result<(), CommandFailure> {
     for family in catalogue.families().into_iter().filter(|family| view.has_family(family)) {
         let rows: Vec<_> = catalogue
             .visible(&view)
-            .filter(|entry| entry.info.spec.family == family)
-            .map(|entry| vec![format!("  {}", entry.name()), entry.info.spec.title.to_owned()])
+            .filter(|entry| entry.spec.family == family)
+            .map(|entry| vec![format!("  {}", entry.name()), entry.spec.title.to_owned()])
             .collect();
         text.push_str(&format!("{family}\n"));
         // The table without its head.
@@ -78,7 +78,7 @@ pub(super) fn unknown(catalogue: &Catalogue, name: &str) -> CommandFailure {
 
 /// A tool's description and parameters.
 pub(super) fn explain(entry: &hivekeep_registry::ToolEntry) -> String {
-    let spec = &entry.info.spec;
+    let spec = entry.spec;
     let mut text =
         format!("{}: {}\n\n{}\n\nParameters:\n", spec.name, spec.title, entry.description);
     let schema = &entry.input_schema;

@@ -2,25 +2,29 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError,
     entity::spawn_root,
-    ports::{LateTools, People, SessionToolsets},
+    ports::{LateTools, People, SessionToolsets, ToolPublisher},
 };
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
-    Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
-    SessionsSeed, host_room, registry,
+    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle, SessionsSeed,
+    SharedCatalogue, host_room, registry,
 };
-use hivekeep_runtime::{Daemon, Mounted, Ports, introspection::Introspection, log::LogError};
+use hivekeep_runtime::{
+    Daemon, Mounted, Ports, introspection::Introspection, log::LogError,
+    tool_catalogue::ToolCatalogue,
+};
 use hivekeep_store::{Journal, Recovered};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     EXIT_ALREADY_RUNNING, EXIT_UNREADABLE_STATE,
-    catalogue::{self, catalogue},
+    catalogue::{ListedTools, catalogue},
     folders,
     introspection::SelfKnowledge,
     lock::{DaemonLock, LockError},
@@ -287,7 +291,7 @@ struct Tree {
     places: Places,
     census: Census,
     sessions: SessionsHandle,
-    catalogue: Arc<Catalogue>,
+    catalogue: Arc<SharedCatalogue>,
     policy: PolicyEngine,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
@@ -320,12 +324,14 @@ impl Tree {
             rate_limits: config.registry.rate.enabled,
             closing: CancellationToken::new(),
         };
-        let catalogue = Arc::new(catalogue());
-        let knowledge = SelfKnowledge::new(loaded.clone(), &catalogue);
+        let own = catalogue();
+        let knowledge = SelfKnowledge::new(loaded.clone(), &own);
+        let all = own.entries().map(|entry| entry.spec).collect();
+        let catalogue = Arc::new(SharedCatalogue::new(own));
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
-        daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
-        let all = catalogue.entries().map(|entry| entry.info).collect();
+        daemon.ports.offer::<dyn ToolCatalogue>(Arc::new(ListedTools::new(catalogue.clone())));
+        daemon.ports.offer::<dyn ToolPublisher>(catalogue.clone());
         let policy = PolicyEngine::open(config.policy.clone(), all, journal.clone()).await?;
         let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
         daemon.ports.offer::<dyn People>(Arc::new(people));
@@ -383,7 +389,7 @@ impl Tree {
     ) -> Result<Arc<DaemonServices>, Error> {
         let catalogue = self.catalogue.clone();
         let routes = self.routes();
-        let unserved = routes.unserved(&catalogue);
+        let unserved = routes.unserved(&catalogue.now());
         if !unserved.is_empty() {
             return Err(Error::Tree(format!("nobody serves {}", unserved.join(", "))));
         }
@@ -403,12 +409,12 @@ impl Tree {
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
         let none = Default::default();
-        let everything = Arc::new(ToolListing::of(&catalogue, &usual_view(&loaded.config), &none));
+        let everything = ToolListing::of(&catalogue.now(), &usual_view(&loaded.config), &none);
         Ok(Arc::new(DaemonServices {
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,
             folders: loaded.folders,
-            catalogue,
+            tools: catalogue,
             dispatcher,
             sessions: self.sessions.clone(),
             credentials,
@@ -425,7 +431,7 @@ impl Tree {
             http_api: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
-            everything,
+            everything: ArcSwap::from_pointee(everything),
         }))
     }
 

@@ -1,6 +1,9 @@
 //! The catalogue: the tools of every family.
 
-use hivekeep_registry::{Catalogue, ToolView, mcp_tool};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use hivekeep_registry::{Catalogue, SharedCatalogue, ToolEntry, ToolView, mcp_tool};
 use hivekeep_runtime::tool_catalogue::{CataloguedTool, ToolCatalogue};
 
 use crate::families;
@@ -11,14 +14,40 @@ pub fn catalogue() -> Catalogue {
     Catalogue::new(families::tools()).expect("the declarations of the tools are sound")
 }
 
-/// The catalogue as families are given it.
-pub(super) fn listed(catalogue: &Catalogue) -> ToolCatalogue {
+/// The catalogue as families are given it, listed once for as long as the tools are the same.
+pub(super) struct ListedTools {
+    catalogue: Arc<SharedCatalogue>,
+    last: ArcSwap<(u64, Arc<Vec<CataloguedTool>>)>,
+}
+
+impl ListedTools {
+    pub(super) fn new(catalogue: Arc<SharedCatalogue>) -> Self {
+        let last = ArcSwap::from_pointee(listed(&catalogue.now()));
+        Self { catalogue, last }
+    }
+}
+
+impl ToolCatalogue for ListedTools {
+    fn tools(&self) -> Arc<Vec<CataloguedTool>> {
+        let (now, last) = (self.catalogue.now(), self.last.load());
+        if last.0 == now.generation() {
+            return last.1.clone();
+        }
+        let listed = listed(&now);
+        let tools = listed.1.clone();
+        self.last.store(Arc::new(listed));
+        tools
+    }
+}
+
+fn listed(catalogue: &Catalogue) -> (u64, Arc<Vec<CataloguedTool>>) {
     let whole = ToolView { output_schemas: true, ..ToolView::operator() };
-    let tool = |entry: &hivekeep_registry::ToolEntry| CataloguedTool {
-        info: entry.info,
+    let tool = |entry: &Arc<ToolEntry>| CataloguedTool {
+        spec: entry.spec,
+        server: entry.origin.as_ref().map(|origin| origin.source.server().to_owned()),
         tool: mcp_tool(entry, &whole),
     };
-    ToolCatalogue(catalogue.entries().map(tool).collect())
+    (catalogue.generation(), Arc::new(catalogue.entries().map(tool).collect()))
 }
 
 #[cfg(test)]
@@ -198,7 +227,7 @@ mod tests {
             let listed = mcp_tool(entry, &view);
             for (whole, slim) in [
                 (&entry.input_schema, &listed["inputSchema"]),
-                (&entry.output_schema, &listed["outputSchema"]),
+                (entry.output_schema.as_ref().expect("an own tool"), &listed["outputSchema"]),
             ] {
                 assert_eq!(whole["required"], slim["required"], "{}", entry.name());
                 let values = values(whole);

@@ -42,11 +42,11 @@ pub(super) struct SelfKnowledge {
 
 impl SelfKnowledge {
     pub(super) fn new(loaded: LoadedConfig, catalogue: &Catalogue) -> Self {
-        let tool = |entry: &hivekeep_registry::ToolEntry| ToolSchemas {
+        let tool = |entry: &Arc<hivekeep_registry::ToolEntry>| ToolSchemas {
             name: entry.name(),
-            family: entry.info.spec.family,
+            family: entry.spec.family,
             input: entry.input_schema.clone(),
-            output: entry.output_schema.clone(),
+            output: entry.output_schema.clone().unwrap_or_default(),
         };
         let set = loaded.entries.iter().filter(|entry| entry.source != ProblemSource::Default);
         let set = set.map(|entry| ConfigValue {
@@ -177,8 +177,11 @@ mod tests {
         let catalogue = catalogue();
         let config = config::schema();
         let tools = catalogue.entries().flat_map(|tool| {
-            [("input", &tool.input_schema), ("output", &tool.output_schema)]
-                .map(|(side, schema)| (format!("{} {side}", tool.name()), schema))
+            [
+                ("input", &tool.input_schema),
+                ("output", tool.output_schema.as_ref().expect("an own tool")),
+            ]
+            .map(|(side, schema)| (format!("{} {side}", tool.name()), schema))
         });
         for (what, schema) in tools.chain([("config".to_owned(), &config)]) {
             let (mut found, mut all) = (Vec::new(), Vec::new());

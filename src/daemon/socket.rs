@@ -180,7 +180,7 @@ impl Guest {
                 let Some(seat) = self.rooms.control.take() else {
                     return self.refuse(full()).await;
                 };
-                let tools = self.core.everything.digest().to_owned();
+                let tools = self.core.everything.load().digest().to_owned();
                 if tell(&mut self.writer, &HelloReply::Welcome(welcome(tools))).await.is_err() {
                     return;
                 }
@@ -214,7 +214,7 @@ impl Guest {
         view: ToolView,
         resume: Option<hivekeep_kernel::SessionId>,
     ) {
-        if let Err(error) = self.core.catalogue.check(&view) {
+        if let Err(error) = self.core.catalogue().check(&view) {
             return self.refuse(error).await;
         }
         let Ok(_place) = self.rooms.mcp.clone().try_acquire_owned() else {

@@ -215,7 +215,7 @@ impl McpHandler {
     /// Waits for a turn when the tool answers quickly and maybe largely: no more such answers are
     /// made than a client reads. What takes long is limited by its own rate instead.
     async fn turn(&self, tool: &str, context: &RequestContext<RoleServer>) {
-        let spec = self.0.core.catalogue.find(tool).map(|entry| entry.info.spec);
+        let spec = self.0.core.catalogue().find(tool).map(|entry| entry.spec);
         let large = spec.is_some_and(|spec| {
             let quick = matches!(spec.rate, RateClass::File | RateClass::Default);
             quick && spec.result_budget_bytes > LARGE_RESULT_BYTES
@@ -406,9 +406,9 @@ impl ServerHandler for McpHandler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let entry = self.0.core.catalogue.find(name)?;
+        let entry = self.0.core.catalogue().find(name)?.clone();
         // As it was listed last: each call asks.
-        self.0.listing.load().get(&self.0.view.name(entry.info)).cloned()
+        self.0.listing.load().get(&self.0.view.name(entry.spec)).cloned()
     }
 
     fn call_tool(

@@ -9,10 +9,11 @@ use std::{
     },
 };
 
+use arc_swap::ArcSwap;
 use hivekeep_kernel::{Census, Door, SessionId, User};
 use hivekeep_policy::PolicyDecision;
 use hivekeep_registry::{
-    Catalogue, DecisionRequest, Dispatcher, SessionsHandle, ToolEntry, ToolView,
+    Catalogue, DecisionRequest, Dispatcher, SessionsHandle, SharedCatalogue, ToolView,
 };
 use hivekeep_runtime::{Ports, documents::Documents, names::Names};
 use hivekeep_store::Journal;
@@ -50,7 +51,7 @@ pub struct DaemonServices {
     /// The daemon's folders.
     pub folders: DaemonFolders,
     /// The catalogue of tools.
-    pub catalogue: Arc<Catalogue>,
+    pub tools: Arc<SharedCatalogue>,
     /// The one way to call it.
     pub dispatcher: Dispatcher,
     /// The sessions.
@@ -85,11 +86,16 @@ pub struct DaemonServices {
     pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.
     pub stop: watch::Sender<StopOrder>,
-    /// The list of the usual view, made once.
-    pub everything: Arc<ToolListing>,
+    /// The list of the usual view, made once for as long as the tools are the same.
+    pub everything: ArcSwap<ToolListing>,
 }
 
 impl DaemonServices {
+    /// The tools as they are now.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.tools.now()
+    }
+
     /// View of a client that asks for nothing of its own.
     pub fn usual_view(&self) -> ToolView {
         usual_view(&self.config)
@@ -97,10 +103,16 @@ impl DaemonServices {
 
     /// The tools of a view as MCP lists them, within a scope.
     pub fn listing(&self, view: &ToolView, scope: &ListingScope) -> Arc<ToolListing> {
-        if scope.denied.is_empty() && *view == self.usual_view() {
-            return self.everything.clone();
+        let usual = scope.denied.is_empty() && *view == self.usual_view();
+        let last = self.everything.load_full();
+        if usual && last.is_of(scope) {
+            return last;
         }
-        Arc::new(ToolListing::of(&self.catalogue, view, scope))
+        let listing = Arc::new(ToolListing::of(&self.catalogue(), view, scope));
+        if usual {
+            self.everything.store(listing.clone());
+        }
+        listing
     }
 
     /// Scope of a session's listing, or of a caller that has none yet.
@@ -110,12 +122,14 @@ impl DaemonServices {
         (session, user, door): (Option<SessionId>, User, Door),
         loaded: BTreeSet<String>,
     ) -> ListingScope {
-        let denied = self.catalogue.visible(view).filter(|tool| {
+        let catalogue = self.catalogue();
+        let denied = catalogue.visible(view).filter(|tool| {
             let request = DecisionRequest { session, user, door, view, tool, args: None };
             let found = self.dispatcher.decision(&request);
             found.is_ok_and(|found| found.outcome == PolicyDecision::Denied)
         });
-        ListingScope { loaded, denied: denied.map(ToolEntry::name).collect() }
+        let denied = denied.map(|entry| entry.name()).collect();
+        ListingScope { loaded, denied, generation: catalogue.generation() }
     }
 
     /// Counts a connection for as long as the guard lives.

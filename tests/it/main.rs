@@ -22,6 +22,7 @@ mod pressure;
 mod prompts;
 mod resources;
 mod sessions;
+mod sources;
 mod toolsets;
 mod unit;
 mod vault;

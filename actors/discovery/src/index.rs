@@ -52,7 +52,7 @@ impl ToolIndex {
         let documents = documents.map(|(at, contents)| bm25::Document::new(at, contents));
         let words = Words(Stemmer::create(Algorithm::English));
         let engine = SearchEngineBuilder::with_tokenizer_and_documents(words, documents).build();
-        Self { engine, names: tools.iter().map(|tool| plain(tool.info.spec.name)).collect() }
+        Self { engine, names: tools.iter().map(|tool| plain(tool.spec.name)).collect() }
     }
 
     /// Places of the tools that a query finds, the best first. All for a blank query, in the order of
@@ -101,13 +101,13 @@ fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace('.', "_")
 }
 
-fn document(CataloguedTool { info, tool }: &CataloguedTool) -> String {
-    let spec = &info.spec;
+fn document(CataloguedTool { spec, server, tool }: &CataloguedTool) -> String {
     let description = tool["description"].as_str().unwrap_or_default();
     let mut rest = hints(spec).to_owned();
     texts(&tool["inputSchema"]["properties"], &mut rest);
     texts(&tool["inputSchema"]["$defs"], &mut rest);
-    let title = format!("{} {}", spec.title, spec.family);
+    let server = server.as_deref().unwrap_or_default();
+    let title = format!("{} {} {server}", spec.title, spec.family);
     let fields = [spec.name, &title, description, &rest].into_iter().zip(TIMES);
     fields.map(|(text, times)| format!("{text}\n").repeat(times)).collect()
 }

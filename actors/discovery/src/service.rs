@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use arc_swap::ArcSwap;
 use hivekeep_kernel::{
     CallCx, Effect, Layer, Service, ServiceActor, ToolError, ToolGroup,
     ports::{SessionToolsets, ToolSearch, Tools},
@@ -26,10 +27,22 @@ type Answer<T> = Result<T, ToolError>;
 /// Names that a refusal suggests.
 const SUGGESTED: usize = 3;
 
+/// The tools of one moment with their index.
+struct Indexed {
+    tools: Arc<Vec<CataloguedTool>>,
+    index: ToolIndex,
+}
+
+impl Indexed {
+    fn of(tools: Arc<Vec<CataloguedTool>>) -> Arc<Self> {
+        Arc::new(Self { index: ToolIndex::new(&tools), tools })
+    }
+}
+
 /// The catalogue with its index.
 pub(crate) struct Discovery {
-    catalogue: Arc<ToolCatalogue>,
-    index: ToolIndex,
+    catalogue: Arc<dyn ToolCatalogue>,
+    indexed: ArcSwap<Indexed>,
     sessions: Arc<dyn SessionToolsets>,
     calls: Arc<dyn Tools>,
 }
@@ -40,8 +53,8 @@ impl Service for Discovery {
 
 impl ToolSearch for Discovery {
     fn search(&self, query: &str) -> Vec<&'static str> {
-        let found = self.index.search(query).into_iter();
-        found.map(|at| self.catalogue.0[at].info.spec.name).collect()
+        let Indexed { tools, index } = &*self.indexed();
+        index.search(query).into_iter().map(|at| tools[at].spec.name).collect()
     }
 }
 
@@ -58,7 +71,7 @@ impl<'a> Visible<'a> {
     fn tool(&self, at: usize) -> Option<&'a CataloguedTool> {
         let may = |tool: &&CataloguedTool| {
             let CallCx { session, view, .. } = self.cx;
-            view.shows(tool.info) && self.calls.may_call(*session, view, tool.info)
+            view.shows(tool.spec) && self.calls.may_call(*session, view, tool.spec)
         };
         self.all.get(at).filter(may)
     }
@@ -68,18 +81,18 @@ impl<'a> Visible<'a> {
     }
 
     fn lists(&self, tool: &CataloguedTool) -> bool {
-        self.cx.view.lists(tool.info, &self.loaded)
+        self.cx.view.lists(tool.spec, &self.loaded)
     }
 
     fn name(&self, tool: &CataloguedTool) -> String {
-        self.cx.view.name(tool.info).into_owned()
+        self.cx.view.name(tool.spec).into_owned()
     }
 
     /// Toolsets in the order of the catalogue.
     fn toolsets(&self) -> Vec<ToolsetRow> {
         let mut rows: Vec<ToolsetRow> = Vec::new();
         for tool in self.tools() {
-            let name = tool.info.spec.family;
+            let name = tool.spec.family;
             let at = rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
                 rows.push(ToolsetRow { name, tools: 0, listed: 0 });
                 rows.len() - 1
@@ -107,9 +120,9 @@ impl<'a> Visible<'a> {
         FoundTool {
             name: self.name(tool),
             description: if whole { description } else { first.trim_end() }.to_owned(),
-            source: "builtin",
-            skip_judge: tool.info.spec.effect == Effect::Read,
-            toolset: tool.info.spec.family,
+            source: if tool.server.is_some() { "mcp" } else { "builtin" },
+            skip_judge: tool.spec.effect == Effect::Read,
+            toolset: tool.spec.family,
             listed: self.lists(tool),
         }
     }
@@ -117,21 +130,33 @@ impl<'a> Visible<'a> {
 
 impl Discovery {
     pub(crate) fn new(daemon: &Daemon) -> Answer<Self> {
-        let catalogue = daemon.ports.need::<ToolCatalogue>()?;
-        let index = ToolIndex::new(&catalogue.0);
+        let catalogue = daemon.ports.need::<dyn ToolCatalogue>()?;
+        let indexed = ArcSwap::new(Indexed::of(catalogue.tools()));
         let sessions = daemon.ports.need::<dyn SessionToolsets>()?;
-        Ok(Self { catalogue, index, sessions, calls: daemon.tools.clone() })
+        Ok(Self { catalogue, indexed, sessions, calls: daemon.tools.clone() })
     }
 
-    fn visible<'a>(&'a self, cx: &'a CallCx) -> Visible<'a> {
+    /// The tools as they are now. Indexed again where they have changed.
+    fn indexed(&self) -> Arc<Indexed> {
+        let (last, tools) = (self.indexed.load_full(), self.catalogue.tools());
+        if Arc::ptr_eq(&last.tools, &tools) {
+            return last;
+        }
+        let indexed = Indexed::of(tools);
+        self.indexed.store(indexed.clone());
+        indexed
+    }
+
+    fn visible<'a>(&'a self, tools: &'a [CataloguedTool], cx: &'a CallCx) -> Visible<'a> {
         let (calls, loaded) = (&*self.calls, self.sessions.loaded(cx.session));
-        Visible { all: &self.catalogue.0, cx, calls, loaded }
+        Visible { all: tools, cx, calls, loaded }
     }
 
     pub(crate) async fn list(self: Arc<Self>, cx: CallCx, input: ToolsList) -> Answer<ToolsListed> {
-        let visible = self.visible(&cx);
+        let Indexed { tools, .. } = &*self.indexed();
+        let visible = self.visible(tools, &cx);
         let only = input.toolset.map(|wanted| visible.toolset(&wanted)).transpose()?;
-        let within = |tool: &&CataloguedTool| only.is_none_or(|only| tool.info.spec.family == only);
+        let within = |tool: &&CataloguedTool| only.is_none_or(|only| tool.spec.family == only);
         let tools = visible.tools().filter(within).skip(input.offset).take(input.limit);
         Ok(ToolsListed {
             tool: tools::FAMILY.rows[0].0.spec.name,
@@ -146,10 +171,11 @@ impl Discovery {
         cx: CallCx,
         input: ToolsSearch,
     ) -> Answer<ToolsFound> {
-        let visible = self.visible(&cx);
+        let Indexed { tools, index } = &*self.indexed();
+        let visible = self.visible(tools, &cx);
         let only = input.toolset.map(|wanted| visible.toolset(&wanted)).transpose()?;
-        let found = self.index.search(&input.query).into_iter().filter_map(|at| visible.tool(at));
-        let within = |tool: &&CataloguedTool| only.is_none_or(|only| tool.info.spec.family == only);
+        let found = index.search(&input.query).into_iter().filter_map(|at| visible.tool(at));
+        let within = |tool: &&CataloguedTool| only.is_none_or(|only| tool.spec.family == only);
         let found: Vec<_> = found.filter(within).collect();
         Ok(ToolsFound {
             tool: tools::FAMILY.rows[1].0.spec.name,
@@ -168,26 +194,27 @@ impl Discovery {
         cx: CallCx,
         input: ToolDescribe,
     ) -> Answer<ToolDescribed> {
-        let visible = self.visible(&cx);
-        let at = self.index.find(&input.name, |at| self.catalogue.0[at].info.spec.name);
+        let Indexed { tools, index } = &*self.indexed();
+        let visible = self.visible(tools, &cx);
+        let at = index.find(&input.name, |at| tools[at].spec.name);
         let Some(listing) = at.and_then(|at| visible.tool(at)) else {
-            let near = self.index.nearest(&input.name).into_iter();
+            let near = index.nearest(&input.name).into_iter();
             let near = near.filter_map(|at| visible.tool(at)).take(SUGGESTED);
             let near: Vec<_> = near.map(|tool| visible.name(tool)).collect();
             let code = codes::TOOL_NOT_FOUND;
             let error = ToolError::not_found(Layer::Actor, code, "tool", &input.name);
             return Err(error.detail("nearest", near));
         };
-        let CataloguedTool { info, tool } = listing;
+        let CataloguedTool { spec, tool, .. } = listing;
         let description = tool["description"].as_str().unwrap_or_default();
         Ok(ToolDescribed {
             name: visible.name(listing),
-            title: info.spec.title,
+            title: spec.title,
             description: description.to_owned(),
-            toolset: info.spec.family,
+            toolset: spec.family,
             listed: visible.lists(listing),
             input_schema: tool["inputSchema"].clone(),
-            output_schema: input.output.then(|| tool["outputSchema"].clone()),
+            output_schema: input.output.then(|| tool.get("outputSchema").cloned()).flatten(),
             annotations: tool["annotations"].clone(),
         })
     }
@@ -197,7 +224,8 @@ impl Discovery {
         cx: CallCx,
         input: ToolsetLoad,
     ) -> Answer<ToolsetLoaded> {
-        let before = self.visible(&cx);
+        let now = self.indexed();
+        let before = self.visible(&now.tools, &cx);
         let wanted = input.toolsets.iter().map(|wanted| before.toolset(wanted));
         let wanted = wanted.collect::<Answer<BTreeSet<_>>>()?;
         let mut loaded = Vec::new();
@@ -207,7 +235,7 @@ impl Discovery {
             let new = self.sessions.load(cx.session, names).await?;
             loaded.extend(wanted.into_iter().filter(|name| new.contains(*name)));
         }
-        let after = self.visible(&cx);
+        let after = self.visible(&now.tools, &cx);
         let added = after.tools().filter(|tool| after.lists(tool) && !before.lists(tool));
         let added: Vec<_> = added.map(|tool| after.name(tool)).collect();
         Ok(ToolsetLoaded {

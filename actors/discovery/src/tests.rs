@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Progress, SessionId, Tier, ToolError, ToolInfo, ToolSpec,
+    Progress, SessionId, Tier, ToolError, ToolSpec,
     ports::{LateTools, SessionToolsets},
     view::{NameStyle, SmallListing, ToolView},
 };
@@ -44,9 +44,18 @@ const OTHERS: [Row; 6] = [
     ("daemon.stop", "operators", "Stop the daemon", "End the daemon in order.", "reason"),
 ];
 
-fn catalogue() -> ToolCatalogue {
+struct Fixed(Arc<Vec<CataloguedTool>>);
+
+impl ToolCatalogue for Fixed {
+    fn tools(&self) -> Arc<Vec<CataloguedTool>> {
+        self.0.clone()
+    }
+}
+
+fn catalogue() -> Vec<CataloguedTool> {
     let own = DiscoveryFamily::tools().into_iter().map(|info| CataloguedTool {
-        info,
+        spec: &info.spec,
+        server: None,
         tool: json!({
             "description": info.description(),
             "inputSchema": (info.input)().to_value(), "outputSchema": (info.output)().to_value(),
@@ -57,15 +66,14 @@ fn catalogue() -> ToolCatalogue {
     let others = OTHERS.into_iter().map(|(name, family, title, description, parameter)| {
         let tier = if family == "operators" { Tier::Operator } else { Tier::User };
         let spec = ToolSpec { name, family, title, tier, ..template.spec };
-        let info = ToolInfo { spec, input: template.input, output: template.output };
         let properties = json!({ parameter: { "type": "string", "description": "It." } });
         let tool = json!({
             "description": description, "inputSchema": { "properties": properties },
             "outputSchema": { "type": "object" }, "annotations": {},
         });
-        CataloguedTool { info: Box::leak(Box::new(info)), tool }
+        CataloguedTool { spec: Box::leak(Box::new(spec)), server: None, tool }
     });
-    ToolCatalogue(own.chain(others).collect())
+    own.chain(others).collect()
 }
 
 #[derive(Default)]
@@ -95,7 +103,7 @@ struct Stage {
 impl Stage {
     async fn new(view: ToolView) -> Self {
         let offer = |ports: &hivekeep_runtime::Ports| {
-            ports.offer(Arc::new(catalogue()));
+            ports.offer::<dyn ToolCatalogue>(Arc::new(Fixed(Arc::new(catalogue()))));
             ports.offer::<dyn SessionToolsets>(Arc::<OneSession>::default());
         };
         let services = RigServices {
@@ -131,7 +139,7 @@ fn names(answer: &Value) -> Vec<&str> {
 
 #[test]
 fn what_a_task_is_said_in_finds_its_tool_first() {
-    let tools = catalogue().0;
+    let tools = catalogue();
     let index = ToolIndex::new(&tools);
     for (query, first) in [
         ("run a command", "exec"),
@@ -147,7 +155,7 @@ fn what_a_task_is_said_in_finds_its_tool_first() {
         ("workspac", "workspace_create"),
     ] {
         let found = index.search(query);
-        let found: Vec<_> = found.into_iter().map(|at| tools[at].info.spec.name).collect();
+        let found: Vec<_> = found.into_iter().map(|at| tools[at].spec.name).collect();
         assert_eq!(found.first(), Some(&first), "{query}: {found:?}");
     }
     assert_eq!(index.search("zebra"), [0; 0]);

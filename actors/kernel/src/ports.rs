@@ -11,6 +11,7 @@ mod places;
 mod reservation;
 mod results;
 mod scripts;
+mod sources;
 mod tasks;
 mod tool_search;
 mod tools;
@@ -40,6 +41,7 @@ pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use reservation::Reservation;
 pub use results::{KeptResult, LargeResult, ResultKeeper};
 pub use scripts::{ScriptLibrary, ScriptProgram};
+pub use sources::{SourceState, SourceTool, ToolPublisher, ToolSource};
 pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
     TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,

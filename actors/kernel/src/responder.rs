@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::{Addressing, AskError, ToolError, ToolInfo};
+use crate::{Addressing, AskError, ToolError, ToolSpec};
 
 /// What a call comes to.
 pub type CallResult = Result<Value, ToolError>;
@@ -30,11 +30,11 @@ impl Responder {
     /// The end that answers `caller`. `ended` is called once, when the work has ended and before the
     /// caller hears of it.
     pub fn new(
-        tool: &ToolInfo,
+        tool: &ToolSpec,
         caller: oneshot::Sender<CallResult>,
         ended: impl FnOnce(&CallResult) + Send + Sync + 'static,
     ) -> Self {
-        let actor = match tool.spec.addressing {
+        let actor = match tool.addressing {
             Addressing::Singleton(name) => name,
             Addressing::Field { kind, .. } => kind,
         };
@@ -49,7 +49,7 @@ impl Responder {
     }
 
     /// A handler takes the call: from here on something may have been done.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         if let Some(promise) = &mut self.0 {
             promise.begun = true;
         }

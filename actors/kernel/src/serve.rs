@@ -8,15 +8,15 @@ use serde_json::Value;
 use tracing::Instrument;
 
 use crate::{
-    Address, CallCx, Entity, Responder, Tool, ToolError, ToolInfo, mailbox::ActorUnavailable,
-    workers::Workers,
+    Address, CallCx, Entity, Responder, Tool, ToolError, ToolInfo, ToolSpec,
+    mailbox::ActorUnavailable, workers::Workers,
 };
 
 /// Call on its way to the actor that serves it.
 #[derive(Debug)]
 pub struct ToolCall {
     /// Declaration of the tool.
-    pub tool: &'static ToolInfo,
+    pub tool: &'static ToolSpec,
     /// Context of the call.
     pub cx: CallCx,
     /// Input that passed the schema.
@@ -126,7 +126,7 @@ pub fn serve<E: Entity>(
 ) {
     let ToolCall { tool, cx, args, mut reply } = call;
     reply.begin();
-    let name = tool.spec.name;
+    let name = tool.name;
     let row = families.iter().flat_map(|family| family.rows).find(|row| row.0.spec.name == name);
     let span = cx.span.clone();
     let outcome = span.in_scope(|| match row {
@@ -215,7 +215,9 @@ macro_rules! tools {
                     name: stringify!($name),
                     title: "",
                     family: $family,
+                    source: None,
                     effect: $crate::Effect::Write,
+                    concurrency_safe: true,
                     open_world: false,
                     risk: Risk::Low,
                     tier: Tier::User,

@@ -90,8 +90,12 @@ pub struct ToolSpec {
     pub title: &'static str,
     /// Group under which the tool is listed and documented.
     pub family: &'static str,
+    /// Source that it comes from, as the operator named it; `None` for the daemon's own.
+    pub source: Option<&'static str>,
     /// Effect on the world.
     pub effect: Effect,
+    /// False if calls of it at one target are made one after another, and beside no other such call.
+    pub concurrency_safe: bool,
     /// True if the tool reaches beyond the daemon and its guests' own state.
     pub open_world: bool,
     /// Harm that a call can do.

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Tier, ToolInfo};
+use crate::{Tier, ToolSpec};
 
 /// The form of dotted names in listings. Calls may use either.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,18 +63,18 @@ impl ToolView {
     }
 
     /// True when the tool may be called.
-    pub fn shows(&self, info: &ToolInfo) -> bool {
-        self.reaches(info.spec.tier) && self.has_family(info.spec.family)
+    pub fn shows(&self, spec: &ToolSpec) -> bool {
+        self.reaches(spec.tier) && self.has_family(spec.family)
     }
 
     /// True when the tool is listed to a session that has loaded these families.
-    pub fn lists(&self, info: &ToolInfo, loaded: &BTreeSet<String>) -> bool {
+    pub fn lists(&self, spec: &ToolSpec, loaded: &BTreeSet<String>) -> bool {
         let begins = |small: &SmallListing| {
-            small.tools.contains(&info.spec.name)
-                || small.toolsets.iter().any(|toolset| same_family(toolset, info.spec.family))
-                || loaded.contains(info.spec.family)
+            small.tools.contains(&spec.name)
+                || small.toolsets.iter().any(|toolset| same_family(toolset, spec.family))
+                || loaded.contains(spec.family)
         };
-        self.shows(info) && self.listing.as_ref().is_none_or(begins)
+        self.shows(spec) && self.listing.as_ref().is_none_or(begins)
     }
 
     /// True when a tier is within the view's.
@@ -94,12 +94,10 @@ impl ToolView {
     }
 
     /// The name a tool is listed by.
-    pub fn name(&self, info: &ToolInfo) -> Cow<'static, str> {
+    pub fn name(&self, spec: &ToolSpec) -> Cow<'static, str> {
         match self.names {
-            NameStyle::Underscored if info.spec.name.contains('.') => {
-                info.spec.name.replace('.', "_").into()
-            }
-            _ => info.spec.name.into(),
+            NameStyle::Underscored if spec.name.contains('.') => spec.name.replace('.', "_").into(),
+            _ => spec.name.into(),
         }
     }
 }

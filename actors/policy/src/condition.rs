@@ -95,7 +95,7 @@ impl Condition {
 
 /// Value of a variable by its place.
 fn variable(at: usize, question: &Question<'_>) -> Variable {
-    let spec = &question.tool.spec;
+    let spec = question.tool;
     let value = |value: &Value| cel::to_value(value).map_err(|error| error.to_string());
     match VARIABLES[at] {
         "tool" => value(&json!({

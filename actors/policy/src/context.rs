@@ -8,7 +8,7 @@ pub(crate) const LAYER: &str = "context";
 
 /// Rules on a call by a context: a pattern of `deny` first, then the first capability that takes it.
 pub(crate) fn rule(name: &str, context: &ContextOptions, question: &Question<'_>) -> Verdict {
-    let tool = question.tool.spec.name;
+    let tool = question.tool.name;
     let deny = |why: String| Verdict::deny(LAYER, ReasonCode::PolicyDenied, why).by(name);
     if let Some(pattern) = context.deny.iter().find(|pattern| pattern.matches(tool)) {
         return deny(format!("the context `{name}` denies `{pattern}`"));

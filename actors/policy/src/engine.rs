@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use chrono::Utc;
-use hivekeep_kernel::{Layer, ToolError, ToolInfo};
+use hivekeep_kernel::{Layer, ToolError, ToolSpec};
 use hivekeep_runtime::log::{Decision as Append, Log, LogError};
 use hivekeep_store::{Journal, NewEvent};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct PolicyEngine(Arc<Inner>);
 
 struct Inner {
     options: Options,
-    tools: Vec<&'static ToolInfo>,
+    tools: Vec<&'static ToolSpec>,
     rules: ArcSwap<RuleSet>,
     log: Log<AddedRules>,
     approvals: Approvals,
@@ -56,7 +56,7 @@ impl PolicyEngine {
     /// When the records cannot be read.
     pub async fn open(
         mut options: Options,
-        tools: Vec<&'static ToolInfo>,
+        tools: Vec<&'static ToolSpec>,
         journal: Journal,
     ) -> Result<Self, LogError> {
         for (name, mode) in conversations::modes() {
@@ -217,7 +217,7 @@ fn event(kind: &str, subject: &str, data: serde_json::Value) -> NewEvent {
 
 /// Rules were judged when they came in. One that does not compile any more, as after an upgrade, still
 /// stands for what it was: it is unclear to every call, and so asks.
-fn compiled(options: &Options, added: &AddedRules, tools: &[&'static ToolInfo]) -> RuleSet {
+fn compiled(options: &Options, added: &AddedRules, tools: &[&'static ToolSpec]) -> RuleSet {
     let one = |rule: &RuleOptions, added| match CompiledRule::new(rule.clone(), added) {
         Ok(rule) => Some(rule),
         Err(error) => {

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use hivekeep_kernel::{Effect, Risk, Tier, ToolSpec, view::same_family};
 
 use crate::{
-    AgentOptions, Options, PermissionMode, Question, ReasonCode, Ruling, ToolPattern, Verdict,
-    context,
+    AgentOptions, Options, PermissionMode, Question, ReasonCode, Ruling, SourceTrust, ToolPattern,
+    Verdict, context,
     rules::{self, RuleSet},
 };
+
+const ALLOW_LIST: &str = "allow_list";
 
 /// What the layers rule by at one moment.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ fn switch(now: &LayerInputs<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
 
 /// Tools for operators are for operators.
 fn visibility(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
-    match question.view.reaches(question.tool.spec.tier) {
+    match question.view.reaches(question.tool.tier) {
         true => Verdict::allow("visibility", "within the caller's tier"),
         false => Verdict::deny(
             "visibility",
@@ -66,7 +68,7 @@ fn of_agent<'a>(
 }
 
 fn agent(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
-    let tool = question.tool.spec.name;
+    let tool = question.tool.name;
     let Some((name, agent)) = of_agent(now, question) else {
         return Verdict::allow("agent", "no agent's rules are about it");
     };
@@ -84,7 +86,7 @@ fn lineage(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdi
     let profile = question.profile;
     match (&profile.tools, profile.parent) {
         (None, None) => Verdict::allow("lineage", "the session is not narrowed"),
-        (Some(tools), _) if tools.contains(question.tool.spec.name) => {
+        (Some(tools), _) if tools.contains(question.tool.name) => {
             Verdict::allow("lineage", "the session was given it")
         }
         _ => {
@@ -95,18 +97,18 @@ fn lineage(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdi
 }
 
 fn allow_list(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
-    let open = || Verdict::allow("allow_list", "no list is about it");
+    let open = || Verdict::allow(ALLOW_LIST, "no list is about it");
     let Some((name, agent)) = of_agent(now, question) else { return open() };
     if agent.tools.is_empty() && agent.toolsets.is_empty() {
         return open();
     }
-    let spec = &question.tool.spec;
+    let spec = question.tool;
     let mut seen = BTreeSet::new();
     match in_list(now.options, &agent.tools, &agent.toolsets, spec, &mut seen) {
-        true => Verdict::allow("allow_list", "the agent's list has it").by(name),
+        true => Verdict::allow(ALLOW_LIST, "the agent's list has it").by(name),
         false => {
             let why = format!("the list of the agent `{name}` in `policy.agents` does not have it");
-            Verdict::deny("allow_list", ReasonCode::PolicyDenied, why).by(name)
+            Verdict::deny(ALLOW_LIST, ReasonCode::PolicyDenied, why).by(name)
         }
     }
 }
@@ -130,7 +132,7 @@ fn in_list<'a>(
 
 /// An attachment has only the families that it asked for.
 fn toolset(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
-    let family = question.tool.spec.family;
+    let family = question.tool.family;
     match question.view.has_family(family) {
         true => Verdict::allow("toolset", "within the attachment's toolsets"),
         false => {
@@ -164,7 +166,7 @@ fn conversation(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -
         return Verdict::allow(layer, "the conversation has no mode");
     };
     let tools = now.options.conversations.get(mode).map(|mode| &mode.tools);
-    match tools.is_some_and(|tools| tools.iter().any(|one| one.matches(question.tool.spec.name))) {
+    match tools.is_some_and(|tools| tools.iter().any(|one| one.matches(question.tool.name))) {
         true => Verdict::allow(layer, "the conversation's mode has it"),
         false => {
             let why = format!(
@@ -175,21 +177,48 @@ fn conversation(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -
     }
 }
 
-fn source(_: &LayerInputs<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
-    Verdict::allow("source", "it is the daemon's own")
+/// Tools of other servers are as trusted as the operator says. A rule that allows one, or an agent's list
+/// that has it, says so for the call.
+fn source(now: &LayerInputs<'_>, question: &Question<'_>, before: &[Verdict]) -> Verdict {
+    let layer = "source";
+    let Some(server) = question.tool.source else {
+        return Verdict::allow(layer, "it is the daemon's own");
+    };
+    let trust = now.options.sources.get(server).copied().unwrap_or(now.options.source_default);
+    let of_list = |verdict: &Verdict| {
+        verdict.layer == ALLOW_LIST && verdict.ruling == Ruling::Allow && verdict.rule.is_some()
+    };
+    match trust {
+        SourceTrust::Deny => {
+            let why = format!(
+                "the source `{server}` is switched off; the operator sets `policy.sources.{server}`"
+            );
+            Verdict::deny(layer, ReasonCode::SourceDisabled, why).by(server)
+        }
+        _ if before.iter().any(|verdict| by_rule(verdict) || of_list(verdict)) => {
+            Verdict::allow(layer, "it was granted by name").by(server)
+        }
+        SourceTrust::Allow => Verdict::allow(layer, "the operator trusts the source").by(server),
+        SourceTrust::Ask => {
+            let why = format!("the source `{server}` is not trusted, so a person is asked");
+            Verdict::ask(layer, why).by(server)
+        }
+    }
+}
+
+/// True for what a rule allowed.
+fn by_rule(verdict: &Verdict) -> bool {
+    verdict.layer == rules::LAYER && verdict.ruling == Ruling::Allow && verdict.rule.is_some()
 }
 
 fn permission_mode(now: &LayerInputs<'_>, question: &Question<'_>, before: &[Verdict]) -> Verdict {
     let layer = "permission_mode";
-    let granted = |verdict: &&Verdict| {
-        verdict.layer == rules::LAYER && verdict.ruling == Ruling::Allow && verdict.rule.is_some()
-    };
-    if before.iter().any(|verdict| granted(&verdict)) {
+    if before.iter().any(by_rule) {
         return Verdict::allow(layer, "a rule allows it");
     }
     match permission_mode_of(now.options, question) {
         PermissionMode::ApproveAll => Verdict::allow(layer, "approve-all"),
-        PermissionMode::ApproveReads if only_reads(&question.tool.spec) => {
+        PermissionMode::ApproveReads if only_reads(question.tool) => {
             Verdict::allow(layer, "approve-reads: it only reads")
         }
         PermissionMode::ApproveReads => {

@@ -43,7 +43,7 @@ pub use engine::{PolicyEngine, RuleRow};
 pub use facts::PATH_PARAMETERS;
 pub use options::{
     AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, ConversationOptions, Options,
-    PermissionMode, RuleEffect, RuleOptions, ToolsetOptions,
+    PermissionMode, RuleEffect, RuleOptions, SourceTrust, ToolsetOptions,
 };
 pub use pattern::ToolPattern;
 pub use profile::SessionProfile;

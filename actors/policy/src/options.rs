@@ -32,8 +32,25 @@ pub struct Options {
     /// Modes that a conversation is put into, by name: the only tools that its session may call then. Beside
     /// these there are chat, agentic, execute, architect and operator, unless one is set here.
     pub conversations: BTreeMap<String, ConversationOptions>,
+    /// Trust in the MCP servers of `[source]`, by their names.
+    pub sources: BTreeMap<String, SourceTrust>,
+    /// Trust in those that `sources` does not name.
+    pub source_default: SourceTrust,
     /// Approvals by people.
     pub approvals: ApprovalOptions,
+}
+
+/// Trust in the tools of another MCP server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceTrust {
+    /// They are judged as the daemon's own.
+    Allow,
+    /// A person approves each call that no rule allows and no agent's list names.
+    #[default]
+    Ask,
+    /// None is called.
+    Deny,
 }
 
 /// Mode of a conversation.
@@ -168,6 +185,8 @@ impl Default for Options {
             user_contexts: BTreeMap::new(),
             toolsets: BTreeMap::new(),
             conversations: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            source_default: SourceTrust::default(),
             approvals: ApprovalOptions::default(),
         }
     }

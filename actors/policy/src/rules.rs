@@ -1,8 +1,8 @@
 //! Rules as data, compiled: those that were added at run time, then those of the configuration.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use hivekeep_kernel::ToolInfo;
+use hivekeep_kernel::ToolSpec;
 
 use crate::{
     Question, ReasonCode, RuleEffect, RuleOptions, Verdict,
@@ -15,7 +15,8 @@ pub(crate) const LAYER: &str = "rules";
 #[derive(Debug, Default)]
 pub(crate) struct RuleSet {
     rules: Vec<CompiledRule>,
-    /// Places of the rules of each tool: a decision looks at no other's.
+    /// Places of the rules of each of the daemon's own tools: a decision looks at no other's. Those of a
+    /// source's tool are looked for at its call.
     by_tool: HashMap<&'static str, Vec<usize>>,
 }
 
@@ -60,18 +61,9 @@ impl CompiledRule {
 
 impl RuleSet {
     /// Rules in their order, for these tools.
-    pub(crate) fn new(rules: Vec<CompiledRule>, tools: &[&'static ToolInfo]) -> Self {
-        let mut by_tool = HashMap::new();
-        for tool in tools {
-            let name = tool.spec.name;
-            let of_tool = |rule: &CompiledRule| {
-                rule.options.tools.iter().any(|pattern| pattern.matches(name))
-            };
-            let places: Vec<_> = (0..rules.len()).filter(|place| of_tool(&rules[*place])).collect();
-            if !places.is_empty() {
-                by_tool.insert(name, places);
-            }
-        }
+    pub(crate) fn new(rules: Vec<CompiledRule>, tools: &[&'static ToolSpec]) -> Self {
+        let places = |tool: &&'static ToolSpec| (tool.name, places(&rules, tool));
+        let by_tool = tools.iter().map(places).collect();
         Self { rules, by_tool }
     }
 
@@ -81,9 +73,13 @@ impl RuleSet {
 
     /// A denial wins over everything, then what cannot be judged; of the others the first that matches.
     pub(crate) fn rule(&self, question: &Question<'_>) -> Verdict {
-        let Some(places) = self.by_tool.get(question.tool.spec.name) else {
-            return Verdict::allow(LAYER, "no rule is about it");
+        let places = match self.by_tool.get(question.tool.name) {
+            Some(places) => Cow::Borrowed(places),
+            None => Cow::Owned(places(&self.rules, question.tool)),
         };
+        if places.is_empty() {
+            return Verdict::allow(LAYER, "no rule is about it");
+        }
         let rules = || places.iter().map(|place| &self.rules[*place]);
         let mut unclear = None;
         for rule in rules().filter(|rule| rule.options.effect == RuleEffect::Deny) {
@@ -116,4 +112,11 @@ impl RuleSet {
         }
         Verdict::allow(LAYER, "no rule matches")
     }
+}
+
+/// Places of the rules that are about a tool.
+fn places(rules: &[CompiledRule], tool: &ToolSpec) -> Vec<usize> {
+    let about =
+        |rule: &CompiledRule| rule.options.tools.iter().any(|pattern| pattern.matches(tool.name));
+    (0..rules.len()).filter(|place| about(&rules[*place])).collect()
 }

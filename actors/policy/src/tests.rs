@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, str::FromStr as _, time::Duration};
 
 use hivekeep_kernel::{
-    Access, Addressing, Door, Effect, RateClass, Risk, SessionId, Tier, ToolInfo, ToolSpec, User,
+    Access, Addressing, Door, Effect, RateClass, Risk, SessionId, Tier, ToolSpec, User,
     ports::{UserOutcome, UserQuestion, UserReply},
     view::ToolView,
 };
@@ -18,16 +18,14 @@ use crate::{
     rules::CompiledRule, rules::RuleSet,
 };
 
-fn schema() -> schemars::Schema {
-    schemars::json_schema!({ "type": "object" })
-}
-
-const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolInfo {
-    let spec = ToolSpec {
+const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolSpec {
+    ToolSpec {
         name,
         title: name,
         family,
+        source: None,
         effect,
+        concurrency_safe: true,
         open_world: false,
         risk: Risk::Low,
         tier: Tier::User,
@@ -39,14 +37,13 @@ const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolI
         limit_secs: hivekeep_kernel::tool::own_timeout,
         result_budget_bytes: 1,
         weight: |_| 1,
-    };
-    ToolInfo { spec, input: schema, output: schema }
+    }
 }
 
-static READ: ToolInfo = tool("fs.read", "files", Effect::Read);
-static WRITE: ToolInfo = tool("fs.write", "files", Effect::Write);
-static RUN: ToolInfo = tool("cmd.run", "commands", Effect::Write);
-static FETCH: ToolInfo = tool("web.fetch", "web", Effect::Read);
+static READ: ToolSpec = tool("fs.read", "files", Effect::Read);
+static WRITE: ToolSpec = tool("fs.write", "files", Effect::Write);
+static RUN: ToolSpec = tool("cmd.run", "commands", Effect::Write);
+static FETCH: ToolSpec = tool("web.fetch", "web", Effect::Read);
 
 fn pattern(text: &str) -> ToolPattern {
     ToolPattern::try_from(text.to_owned()).expect("a pattern")
@@ -83,7 +80,7 @@ impl Bench {
     fn asked(
         &self,
         profile: &SessionProfile,
-        tool: &'static ToolInfo,
+        tool: &'static ToolSpec,
         args: &Value,
     ) -> (PolicyDecision, Verdict) {
         let view = ToolView::default();
@@ -96,7 +93,7 @@ impl Bench {
         (decision, telling.unwrap_or_else(|| verdicts.last().expect("some")).clone())
     }
 
-    fn decides(&self, tool: &'static ToolInfo, args: Value) -> (PolicyDecision, &'static str) {
+    fn decides(&self, tool: &'static ToolSpec, args: Value) -> (PolicyDecision, &'static str) {
         let (decision, verdict) = self.asked(&SessionProfile::default(), tool, &args);
         (decision, verdict.layer)
     }
@@ -230,7 +227,7 @@ async fn a_context_denies_what_no_capability_takes() {
         (&FETCH, json!({ "url": "https://a.example.org/" }), PolicyDecision::Allowed),
         (&FETCH, json!({ "url": "https://example.org@evil.net/" }), PolicyDecision::Denied),
     ] {
-        assert_eq!(bench.decides(tool, args.clone()).0, is, "{} {args}", tool.spec.name);
+        assert_eq!(bench.decides(tool, args.clone()).0, is, "{} {args}", tool.name);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Debug};
 
-use hivekeep_kernel::{Door, SessionId, ToolInfo, User, view::ToolView};
+use hivekeep_kernel::{Door, SessionId, ToolSpec, User, view::ToolView};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub struct Question<'a> {
     /// What the session is bound to.
     pub profile: &'a SessionProfile,
     /// The tool.
-    pub tool: &'static ToolInfo,
+    pub tool: &'static ToolSpec,
     /// The input; its schema has not been checked yet. `None` asks about the tool for a listing:
     /// what depends on an input is then not ruled on.
     pub args: Option<&'a Value>,
@@ -36,7 +36,7 @@ impl<'a> Question<'a> {
         (session, user, door): (SessionId, User, Door),
         view: &'a ToolView,
         profile: &'a SessionProfile,
-        tool: &'static ToolInfo,
+        tool: &'static ToolSpec,
         args: Option<&'a Value>,
     ) -> Self {
         Self { session, user, door, view, profile, tool, args, facts: CallFacts::of(args) }
@@ -73,6 +73,16 @@ pub enum ReasonCode {
     ApprovalRequired,
     /// Its actor is down.
     BackendUnhealthy,
+    /// The server that it comes from is not there.
+    McpUnreachable,
+    /// The server wants a credential.
+    McpAuthRequired,
+    /// The server's credential is over.
+    McpAuthExpired,
+    /// The server does not take its credential.
+    McpAuthInvalid,
+    /// Another tool of its server would have the same name.
+    ConflictedSanitizedName,
 }
 
 /// One layer's ruling and its reason.

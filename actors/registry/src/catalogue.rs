@@ -5,18 +5,27 @@ mod check;
 mod docs;
 mod listing;
 mod normalise;
+mod shared;
 mod slim;
+mod sources;
 mod view;
 
-use std::{collections::HashMap, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
-use hivekeep_kernel::{Addressing, ToolInfo};
+use hivekeep_kernel::{Addressing, ToolInfo, ToolSpec};
 use serde_json::Value;
 
 pub use docs::docs;
 pub use hivekeep_kernel::view::{NameStyle, SmallListing, ToolView};
 pub use hivekeep_runtime::schema_kinds::kind;
 pub use listing::{mcp_listing, mcp_tool};
+pub use shared::SharedCatalogue;
+pub use sources::ToolOrigin;
+
+use crate::stats::ToolStats;
 
 /// The reason why a set of tools is not a catalogue. Found at start, never by a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,28 +60,30 @@ pub enum CatalogueError {
 #[derive(Debug)]
 pub struct ToolEntry {
     /// The declaration.
-    pub info: &'static ToolInfo,
+    pub spec: &'static ToolSpec,
     /// Description for people and models.
     pub description: String,
     /// JSON Schema 2020-12 of the input, an object at the root.
     pub input_schema: Value,
-    /// JSON Schema 2020-12 of a success, an object at the root.
-    pub output_schema: Value,
+    /// JSON Schema 2020-12 of a success, an object at the root. Only a tool of a source may have none.
+    pub output_schema: Option<Value>,
+    /// Where it comes from; `None` for the daemon's own.
+    pub origin: Option<ToolOrigin>,
     /// Compiled at the first call: most tools are never called in a daemon's life.
     validator: OnceLock<Option<jsonschema::Validator>>,
     /// Required properties of each action.
     pub(crate) actions: Option<actions::Actions>,
-    /// The entry's index in [`Catalogue::entries`].
-    pub(crate) index: usize,
+    /// Counts and times of its calls.
+    pub(crate) stats: Arc<ToolStats>,
 }
 
 impl ToolEntry {
     /// The name it is declared by.
     pub fn name(&self) -> &'static str {
-        self.info.spec.name
+        self.spec.name
     }
 
-    fn new(info: &'static ToolInfo, index: usize) -> Result<Self, CatalogueError> {
+    fn new(info: &'static ToolInfo) -> Result<Self, CatalogueError> {
         let tool = info.spec.name;
         let bad = |side, what: String| CatalogueError::BadSchema { tool, side, what };
         let description = info.description();
@@ -81,13 +92,21 @@ impl ToolEntry {
         let output_schema =
             normalise::output((info.output)()).map_err(|what| bad("output", what))?;
         check::texts(info, &description, &input_schema)?;
-        let validator = OnceLock::new();
-        Ok(Self { info, description, input_schema, output_schema, validator, actions, index })
+        Ok(Self {
+            spec: &info.spec,
+            description,
+            input_schema,
+            output_schema: Some(output_schema),
+            origin: None,
+            validator: OnceLock::new(),
+            actions,
+            stats: Arc::default(),
+        })
     }
 
     /// Whether a call is for a single actor that serves every session.
     pub(crate) fn serves_all(&self, args: &Value) -> bool {
-        match self.info.spec.addressing {
+        match self.spec.addressing {
             Addressing::Singleton(_) => true,
             Addressing::Field { field, otherwise, .. } => {
                 otherwise.is_some() && args.get(field).is_none_or(Value::is_null)
@@ -95,22 +114,28 @@ impl ToolEntry {
         }
     }
 
-    /// The compiled input schema; `None` if it is not a valid schema.
+    /// The compiled input schema; `None` if it is not a valid schema. Patterns are matched in linear
+    /// time, whoever wrote them.
     pub fn validator(&self) -> Option<&jsonschema::Validator> {
         let compile = || {
-            let draft = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
+            let draft = jsonschema::options()
+                .with_draft(jsonschema::Draft::Draft202012)
+                .with_pattern_options(jsonschema::PatternOptions::regex());
             draft.build(&self.input_schema).ok()
         };
         self.validator.get_or_init(compile).as_ref()
     }
 }
 
-/// Every tool of the daemon, in the order of declaration. Never changes.
-#[derive(Debug, Default)]
+/// Every tool at one moment: the daemon's own in the order of declaration, then those of sources. Never
+/// changes; what a source publishes makes another one ([`SharedCatalogue`]).
+#[derive(Debug, Default, Clone)]
 pub struct Catalogue {
-    entries: Vec<ToolEntry>,
+    entries: Vec<Arc<ToolEntry>>,
     /// Declared names and their underscore forms.
     names: HashMap<String, usize>,
+    /// Number of publications before it.
+    generation: u64,
 }
 
 impl Catalogue {
@@ -127,16 +152,17 @@ impl Catalogue {
             if catalogue.names.insert(name.to_owned(), index).is_some() {
                 return Err(CatalogueError::TwiceNamed(name.to_owned()));
             }
-            catalogue.entries.push(ToolEntry::new(info, index)?);
+            catalogue.entries.push(Arc::new(ToolEntry::new(info)?));
         }
-        for entry in catalogue.entries.iter().filter(|entry| entry.name().contains('.')) {
+        let dotted = |(_, entry): &(usize, &Arc<ToolEntry>)| entry.name().contains('.');
+        for (index, entry) in catalogue.entries.iter().enumerate().filter(dotted) {
             let form = underscored(entry.name());
             let Some(other) = catalogue.names.get(&form).map(|index| &catalogue.entries[*index])
             else {
-                catalogue.names.insert(form, entry.index);
+                catalogue.names.insert(form, index);
                 continue;
             };
-            if other.name() != form || other.info.spec.family != entry.info.spec.family {
+            if other.name() != form || other.spec.family != entry.spec.family {
                 return Err(CatalogueError::TwiceNamed(form));
             }
         }
@@ -144,30 +170,35 @@ impl Catalogue {
     }
 
     /// The tool of a name, dotted or underscored.
-    pub fn find(&self, name: &str) -> Option<&ToolEntry> {
+    pub fn find(&self, name: &str) -> Option<&Arc<ToolEntry>> {
         self.names.get(name).map(|index| &self.entries[*index])
     }
 
-    /// All tools, in the order of declaration.
-    pub fn entries(&self) -> impl Iterator<Item = &ToolEntry> {
+    /// All tools, in their order.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<ToolEntry>> {
         self.entries.iter()
     }
 
     /// The tools that an attachment is shown. Of two that a view would call the same, the one that is
     /// declared by that name.
-    pub fn visible<'a>(&'a self, view: &'a ToolView) -> impl Iterator<Item = &'a ToolEntry> {
-        let is_called = |entry: &ToolEntry| {
-            self.find(&view.name(entry.info)).is_some_and(|found| found.index == entry.index)
+    pub fn visible<'a>(&'a self, view: &'a ToolView) -> impl Iterator<Item = &'a Arc<ToolEntry>> {
+        let is_called = |entry: &Arc<ToolEntry>| {
+            self.find(&view.name(entry.spec)).is_some_and(|found| Arc::ptr_eq(found, entry))
         };
-        self.entries.iter().filter(move |entry| view.shows(entry.info) && is_called(entry))
+        self.entries.iter().filter(move |entry| view.shows(entry.spec) && is_called(entry))
     }
 
-    /// Families, in the order of declaration.
+    /// Number of publications before it: another number means other tools.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Families, in the order of their tools.
     pub fn families(&self) -> Vec<&'static str> {
         let mut families = Vec::new();
         for entry in &self.entries {
-            if !families.contains(&entry.info.spec.family) {
-                families.push(entry.info.spec.family);
+            if !families.contains(&entry.spec.family) {
+                families.push(entry.spec.family);
             }
         }
         families
@@ -183,7 +214,7 @@ impl Catalogue {
             .filter(|(score, _)| *score > 0.75)
             .collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-        scored.into_iter().take(3).map(|(_, entry)| view.name(entry.info).into_owned()).collect()
+        scored.into_iter().take(3).map(|(_, entry)| view.name(entry.spec).into_owned()).collect()
     }
 }
 

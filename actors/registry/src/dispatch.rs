@@ -54,7 +54,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::{
-    Catalogue, Options, Routes, SessionsHandle, TargetRow, ToolRow, registry, stats::ToolStats,
+    Options, Routes, SessionsHandle, SharedCatalogue, TargetRow, ToolEntry, ToolRow, registry,
 };
 use audit::{Records, Trail};
 
@@ -68,7 +68,7 @@ pub struct DispatchParts {
     /// Limits and switches.
     pub options: Options,
     /// The tools.
-    pub catalogue: Arc<Catalogue>,
+    pub catalogue: Arc<SharedCatalogue>,
     /// Routes from tools to the actors that serve them.
     pub routes: Routes,
     /// The registry actor.
@@ -94,7 +94,7 @@ pub struct DispatchParts {
 pub struct Dispatcher(Arc<Inner>);
 
 struct Inner {
-    catalogue: Arc<Catalogue>,
+    catalogue: Arc<SharedCatalogue>,
     routes: Routes,
     registry: Address<registry::Msg>,
     sessions: SessionsHandle,
@@ -104,8 +104,6 @@ struct Inner {
     waiting: Option<Arc<dyn WaitingMessages>>,
     results: Option<Arc<dyn ResultKeeper>>,
     redactor: Redactor,
-    /// By [`crate::ToolEntry`] index.
-    stats: Vec<Arc<ToolStats>>,
 }
 
 impl Dispatcher {
@@ -119,7 +117,6 @@ impl Dispatcher {
         } = parts;
         let records = Records { events: parts.events, audit: parts.audit };
         let redactor = Redactor::new(&options.redaction)?;
-        let stats = catalogue.entries().map(|_| Arc::default()).collect();
         Ok(Self(Arc::new(Inner {
             catalogue,
             routes,
@@ -131,7 +128,6 @@ impl Dispatcher {
             waiting,
             results,
             redactor,
-            stats,
         })))
     }
 
@@ -168,7 +164,7 @@ impl Dispatcher {
         inner.records.ready()?;
         schema::size(&args)?;
         trail.input(&args);
-        let entry = resolve::pass(&inner.catalogue, &view, &tool)?;
+        let entry = &*resolve::pass(&inner.catalogue.now(), &view, &tool)?;
         trail.tool(entry);
         let args = Value::Object(args);
         let profile = live.shared().profile();
@@ -215,7 +211,7 @@ impl Dispatcher {
     }
 
     /// The catalogue behind it.
-    pub fn catalogue(&self) -> &Arc<Catalogue> {
+    pub fn catalogue(&self) -> &Arc<SharedCatalogue> {
         &self.0.catalogue
     }
 
@@ -226,10 +222,9 @@ impl Dispatcher {
 
     /// Every tool's counts and times since the daemon started.
     pub fn tools(&self) -> Vec<ToolRow> {
-        let entries = self.0.catalogue.entries();
-        entries
-            .map(|entry| self.0.stats[entry.index].row(entry.name(), entry.info.spec.family))
-            .collect()
+        let catalogue = self.0.catalogue.now();
+        let row = |entry: &Arc<ToolEntry>| entry.stats.row(entry.name(), entry.spec.family);
+        catalogue.entries().map(row).collect()
     }
 
     /// Load of the targets; idle ones are not listed.

@@ -31,8 +31,8 @@ pub mod test_util;
 mod tiers;
 
 pub use catalogue::{
-    Catalogue, CatalogueError, NameStyle, SmallListing, ToolEntry, ToolView, docs, kind,
-    mcp_listing, mcp_tool,
+    Catalogue, CatalogueError, NameStyle, SharedCatalogue, SmallListing, ToolEntry, ToolOrigin,
+    ToolView, docs, kind, mcp_listing, mcp_tool,
 };
 pub use dispatch::{
     ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView, DispatchParts,

@@ -1,18 +1,24 @@
 //! Port of the catalogue: all tools as MCP lists them. Boot offers it before any family is mounted.
 
-use hivekeep_kernel::ToolInfo;
+use std::sync::Arc;
+
+use hivekeep_kernel::ToolSpec;
 use serde_json::Value;
 
 /// One tool.
 #[derive(Debug, Clone)]
 pub struct CataloguedTool {
     /// Declaration.
-    pub info: &'static ToolInfo,
+    pub spec: &'static ToolSpec,
+    /// Name of the source that it comes from; `None` for the daemon's own.
+    pub server: Option<String>,
     /// MCP tool object by the declared name, with both schemas.
     pub tool: Value,
 }
 
-/// All tools, in the order of their declaration. Which of them a caller may know of says the view of
-/// its call.
-#[derive(Debug, Clone, Default)]
-pub struct ToolCatalogue(pub Vec<CataloguedTool>);
+/// All tools. Which of them a caller may know of says the view of its call.
+pub trait ToolCatalogue: Send + Sync {
+    /// The tools as they are now: the daemon's own in the order of their declaration, then those of
+    /// sources. The same list until they change.
+    fn tools(&self) -> Arc<Vec<CataloguedTool>>;
+}

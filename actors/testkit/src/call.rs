@@ -80,7 +80,7 @@ pub(crate) fn of(
     let (pad, receipt) = Receipt::pair();
     cx.receipt = receipt;
     let running = PendingCall { answer, pad, cancel: cx.cancel.clone(), progress: told };
-    (ToolCall { tool, cx, args, reply: reply.into() }, running)
+    (ToolCall { tool: &tool.spec, cx, args, reply: reply.into() }, running)
 }
 
 /// The context of a call that came through no door.

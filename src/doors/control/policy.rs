@@ -96,11 +96,12 @@ pub(super) async fn rules(
 
 fn explain(core: &DaemonServices, uid: u32, call: ExplainedCall) -> Result<Value, ToolError> {
     let ExplainedCall { tool, session, args } = call;
+    let catalogue = core.catalogue();
     let unknown = || {
         ToolError::not_found(Layer::Resolve, codes::UNKNOWN_TOOL, "tool", &tool)
-            .detail("nearest", core.catalogue.nearest(&tool, &ToolView::operator()))
+            .detail("nearest", catalogue.nearest(&tool, &ToolView::operator()))
     };
-    let entry = core.catalogue.find(&tool).ok_or_else(unknown)?;
+    let entry = catalogue.find(&tool).ok_or_else(unknown)?;
     let view = if session.is_some() { core.usual_view() } else { ToolView::operator() };
     let args = args.map(Value::Object);
     let request = DecisionRequest {

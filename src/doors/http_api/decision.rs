@@ -40,6 +40,16 @@ impl Api {
         let usual_of_session =
             if narrowed { PolicyResult::Allowed } else { PolicyResult::Unrestricted };
         let up = view.availability.ruling == Ruling::Allow;
+        let reason = view.availability.reason_code;
+        let conflicted = reason == Some(ReasonCode::ConflictedSanitizedName);
+        let unauthorized = matches!(
+            reason,
+            Some(
+                ReasonCode::McpAuthRequired
+                    | ReasonCode::McpAuthExpired
+                    | ReasonCode::McpAuthInvalid
+            )
+        );
         let denied = view.outcome == PolicyDecision::Denied;
         let asks = view.outcome == PolicyDecision::Asks;
         let decision = ToolDecision {
@@ -52,7 +62,11 @@ impl Api {
             source_policy_result: of(&SOURCE, PolicyResult::Allowed),
             agent_policy_result: of(&AGENT, PolicyResult::Unrestricted),
             session_policy_result: of(&SESSION, usual_of_session),
-            availability_result: if up { PolicyResult::Allowed } else { PolicyResult::Unavailable },
+            availability_result: match (up, conflicted) {
+                (true, _) => PolicyResult::Allowed,
+                (_, true) => PolicyResult::Conflicted,
+                _ => PolicyResult::Unavailable,
+            },
             hook_result: PolicyResult::Allowed,
             reason_codes: reasons(verdicts),
             verdicts: if whole { verdicts.iter().map(shown).collect() } else { Vec::new() },
@@ -60,10 +74,11 @@ impl Api {
         let availability = ToolAvailability {
             registered: true,
             enabled: true,
-            available: up,
-            authorized: true,
+            // A server that wants a credential is there.
+            available: up || unauthorized,
+            authorized: !unauthorized,
             executable: up,
-            conflicted: false,
+            conflicted,
             reason_codes: reasons(std::slice::from_ref(&view.availability)),
         };
         Ok(Judged { availability, decision })
@@ -83,7 +98,7 @@ impl Api {
             // An agent without a session: what it would be allowed in one of its own.
             let policy = self.core.dispatcher.policy();
             let asked = (SessionId::new(), user, door);
-            let question = Question::new(asked, &scope.view, &scope.profile, entry.info, None);
+            let question = Question::new(asked, &scope.view, &scope.profile, entry.spec, None);
             let (mut verdicts, available) = (Vec::new(), view.availability.clone());
             view.outcome = policy.decide(&question, &[], || available, &mut verdicts);
             view.permission_mode = policy.permission_mode(&question);
@@ -129,6 +144,11 @@ fn published(reason: ReasonCode) -> ToolReason {
         ReasonCode::SessionDenied => ToolReason::SessionDenied,
         ReasonCode::ApprovalRequired => ToolReason::ApprovalRequired,
         ReasonCode::BackendUnhealthy => ToolReason::BackendUnhealthy,
+        ReasonCode::McpUnreachable => ToolReason::McpUnreachable,
+        ReasonCode::McpAuthRequired => ToolReason::McpAuthRequired,
+        ReasonCode::McpAuthExpired => ToolReason::McpAuthExpired,
+        ReasonCode::McpAuthInvalid => ToolReason::McpAuthInvalid,
+        ReasonCode::ConflictedSanitizedName => ToolReason::ConflictedSanitizedName,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use hivekeep_kernel::{Effect, Tier, ToolSpec};
+use hivekeep_kernel::{Addressing, Effect, RateClass, Tier, ToolSpec};
 use hivekeep_registry::{NameStyle, ToolEntry, ToolView, mcp_tool};
 
 use super::{
@@ -85,18 +85,47 @@ pub(super) fn risk(spec: &ToolSpec) -> ToolRisk {
     }
 }
 
+/// What serves it.
+fn backend(entry: &ToolEntry) -> ToolBackend {
+    let spec = entry.spec;
+    let origin = entry.origin.as_ref();
+    let in_guest = matches!(spec.addressing, Addressing::Field { kind: "workspace", .. })
+        && matches!(spec.rate, RateClass::Exec | RateClass::File);
+    ToolBackend {
+        kind: match origin {
+            Some(_) => BackendKind::Mcp,
+            None if in_guest => BackendKind::Guest,
+            None => BackendKind::Native,
+        },
+        native_name: spec.name,
+        mcp_server: origin.map(|origin| origin.source.server().to_owned()),
+        mcp_tool: origin.map(|origin| origin.raw_name.clone()),
+    }
+}
+
+/// Where it comes from.
+fn source(entry: &ToolEntry) -> ToolSource {
+    let origin = entry.origin.as_ref();
+    ToolSource {
+        kind: if origin.is_some() { SourceKind::Mcp } else { SourceKind::Builtin },
+        owner: entry.spec.source.unwrap_or(OWNER),
+        raw_server_name: origin.map(|origin| origin.source.server().to_owned()),
+        raw_tool_name: origin.map(|origin| origin.raw_name.clone()),
+    }
+}
+
 /// What a tool is.
 pub(super) fn describe(entry: &ToolEntry) -> ToolDescriptor {
-    let (spec, mut listed) = (&entry.info.spec, mcp_tool(entry, registry_view()));
+    let (spec, mut listed) = (entry.spec, mcp_tool(entry, registry_view()));
     let description = listed["description"].as_str().unwrap_or_default().to_owned();
     ToolDescriptor {
         tool_id: tool_id(spec),
-        backend: ToolBackend { kind: BackendKind::Native, native_name: spec.name },
+        backend: backend(entry),
         display_title: spec.title,
         description,
         input_schema: listed["inputSchema"].take(),
         output_schema: listed["outputSchema"].take(),
-        source: ToolSource { kind: SourceKind::Builtin, owner: OWNER },
+        source: source(entry),
         visibility: match spec.tier {
             Tier::User => ToolVisibility::Model,
             Tier::Operator => ToolVisibility::Operator,
@@ -106,8 +135,7 @@ pub(super) fn describe(entry: &ToolEntry) -> ToolDescriptor {
         destructive: spec.effect == Effect::Destroy,
         open_world: spec.open_world,
         requires_interaction: false,
-        // A tool that changes something may stand in another's way; the registry says which wait.
-        concurrency_safe: spec.effect == Effect::Read,
+        concurrency_safe: spec.concurrency_safe,
         max_result_bytes: spec.result_budget_bytes,
         toolsets: vec![toolset_id(spec.family)],
     }
@@ -123,7 +151,7 @@ mod tests {
         for entry in catalogue.visible(registry_view()) {
             let told = describe(entry);
             check_id(&told.tool_id).unwrap_or_else(|error| panic!("{}: {error:?}", told.tool_id));
-            assert_eq!(catalogue.find(&told.tool_id).map(ToolEntry::name), Some(entry.name()));
+            assert_eq!(catalogue.find(&told.tool_id).map(|it| it.name()), Some(entry.name()));
             assert!(!(told.read_only && (told.destructive || told.open_world)), "{}", told.tool_id);
         }
         for family in catalogue.families() {

@@ -135,7 +135,7 @@ pub(super) async fn invoke(
 ) -> Result<Response, ApiError> {
     body.check()?;
     let entry = api.entry(&id)?;
-    let id = tool_id(&entry.info.spec);
+    let id = tool_id(entry.spec);
     let Value::Object(input) = &body.input else {
         let why = "`input` should be an object";
         return Err(ApiError::invalid(ToolReason::SchemaInvalid, why).about(&id));
@@ -148,7 +148,7 @@ pub(super) async fn invoke(
     }
     let key = super::idempotency::key(&headers)?;
     let trace = trace(&headers);
-    let run = ToolRun { api: api.clone(), caller, scope, tool: entry.info, input, body, trace };
+    let run = ToolRun { api: api.clone(), caller, scope, tool: entry.spec, input, body, trace };
     match key {
         None => run.now().await,
         Some(key) => api.keys.once(run.begun(key), run.kept()).await,

@@ -54,10 +54,11 @@ impl SearchBody {
 
 impl Api {
     /// The tool of an id.
-    pub(super) fn entry(&self, id: &str) -> Result<&ToolEntry, ApiError> {
+    pub(super) fn entry(&self, id: &str) -> Result<Arc<ToolEntry>, ApiError> {
         check_id(id)?;
-        self.core.catalogue.find(id).ok_or_else(|| {
-            let nearest = self.core.catalogue.nearest(id, registry_view());
+        let catalogue = self.core.catalogue();
+        catalogue.find(id).cloned().ok_or_else(|| {
+            let nearest = catalogue.nearest(id, registry_view());
             let code = codes::UNKNOWN_TOOL;
             let error = ToolError::not_found(Layer::Resolve, code, "tool", id);
             ApiError::of_call(error.next("search the tools").detail("nearest", nearest), id)
@@ -75,9 +76,10 @@ impl Api {
     }
 
     /// All tools by their ids, or those that a search finds, the best first.
-    fn found(&self, search: Option<&SearchBody>) -> Result<Vec<&ToolEntry>, ApiError> {
-        let mut all: Vec<_> = self.core.catalogue.visible(registry_view()).collect();
-        all.sort_by_cached_key(|entry| tool_id(&entry.info.spec));
+    fn found(&self, search: Option<&SearchBody>) -> Result<Vec<Arc<ToolEntry>>, ApiError> {
+        let catalogue = self.core.catalogue();
+        let mut all: Vec<_> = catalogue.visible(registry_view()).cloned().collect();
+        all.sort_by_cached_key(|entry| tool_id(entry.spec));
         let Some(search) = search.filter(|search| !search.query.trim().is_empty()) else {
             return Ok(all);
         };
@@ -89,7 +91,7 @@ impl Api {
         let index = index.ok_or_else(|| ApiError::unavailable("this daemon has no search"))?;
         let shown: HashMap<_, _> = all.into_iter().map(|entry| (entry.name(), entry)).collect();
         let found = index.search(&search.query).into_iter();
-        Ok(found.filter_map(|name| shown.get(name).copied()).collect())
+        Ok(found.filter_map(|name| shown.get(name).cloned()).collect())
     }
 
     fn listed(
@@ -100,7 +102,7 @@ impl Api {
     ) -> Result<Json<ToolsBody>, ApiError> {
         let most = search.and_then(|search| usize::try_from(search.limit).ok());
         let most = most.filter(|most| *most > 0).unwrap_or(usize::MAX);
-        let tools = self.found(search)?.into_iter().map(|entry| self.payload(scope, entry, false));
+        let tools = self.found(search)?.into_iter().map(|entry| self.payload(scope, &entry, false));
         let shown = tools.filter(|tool| tool.as_ref().map_or(true, &only)).take(most);
         Ok(Json(ToolsBody { tools: shown.collect::<Result<_, _>>()? }))
     }
@@ -219,5 +221,5 @@ pub(super) async fn get(
 ) -> Result<Json<ToolBody>, ApiError> {
     let entry = api.entry(&id)?;
     let scope = api.scope(&caller, &asked)?;
-    Ok(Json(ToolBody { tool: api.payload(&scope, entry, true)? }))
+    Ok(Json(ToolBody { tool: api.payload(&scope, &entry, true)? }))
 }

@@ -61,7 +61,7 @@ impl Api {
     fn toolsets(&self) -> Vec<ToolsetPayload> {
         let own = &self.core.dispatcher.policy().options().toolsets;
         let mut toolsets: Vec<_> = own.keys().map(|name| self.configured(own, name)).collect();
-        toolsets.extend(self.core.catalogue.families().into_iter().map(|name| self.family(name)));
+        toolsets.extend(self.core.catalogue().families().into_iter().map(|name| self.family(name)));
         // One of the operator's goes before a family of its name, as it does in the policy.
         toolsets.sort_by(|a, b| a.id.cmp(&b.id));
         toolsets.dedup_by(|later, first| later.id == first.id);
@@ -83,9 +83,10 @@ impl Api {
 
     /// Ids of the tools of a family.
     fn members(&self, family: &str) -> BTreeSet<String> {
-        let all = self.core.catalogue.visible(registry_view());
-        let ours = all.filter(|entry| same_family(entry.info.spec.family, family));
-        ours.map(|entry| tool_id(&entry.info.spec)).collect()
+        let catalogue = self.core.catalogue();
+        let all = catalogue.visible(registry_view());
+        let ours = all.filter(|entry| same_family(entry.spec.family, family));
+        ours.map(|entry| tool_id(entry.spec)).collect()
     }
 
     /// A toolset of the operator's configuration.
@@ -128,9 +129,10 @@ impl Api {
             return degraded(ToolReason::ToolsetCycle);
         }
         for pattern in &set.tools {
-            let all = self.core.catalogue.visible(registry_view());
+            let catalogue = self.core.catalogue();
+            let all = catalogue.visible(registry_view());
             let found = all.filter(|entry| pattern.matches(entry.name()));
-            let found: Vec<_> = found.map(|entry| tool_id(&entry.info.spec)).collect();
+            let found: Vec<_> = found.map(|entry| tool_id(entry.spec)).collect();
             if found.is_empty() {
                 degraded(ToolReason::ToolUnknown);
             }

@@ -30,6 +30,10 @@ pub(super) fn of(
     // The first revision with structured content, and with links to resources.
     let is_read = revision.is_some_and(|it| it >= ProtocolVersion::V_2025_06_18);
     let mut answer = match outcome.result {
+        // As its server gave it: text, images, audio, resources and the structured part.
+        Ok(value) if outcome.from_source => serde_json::from_value(value).map_err(|error| {
+            protocol(ToolError::internal(format!("a result of another server: {error}")))
+        })?,
         Ok(value) => {
             let text = excerpt::text(&value, is_read);
             let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);

@@ -91,14 +91,14 @@ impl McpHandler {
         context: &RequestContext<RoleServer>,
     ) -> Result<Arc<KnownNames>, ErrorData> {
         let (core, view) = (&self.0.core, &self.0.view);
+        let catalogue = core.catalogue();
         if kind == TOOL {
-            let names =
-                core.catalogue.visible(view).map(|entry| view.name(entry.info).into_owned());
+            let names = catalogue.visible(view).map(|entry| view.name(entry.spec).into_owned());
             return Ok(Arc::new(KnownNames { names: names.collect(), complete: true }));
         }
         let is_shown = |source: &&Arc<dyn Names>| {
-            let entry = core.catalogue.find(source.tool());
-            source.kind() == kind && entry.is_some_and(|entry| view.shows(entry.info))
+            let entry = catalogue.find(source.tool());
+            source.kind() == kind && entry.is_some_and(|entry| view.shows(entry.spec))
         };
         let Some(source) = core.names.iter().find(is_shown) else {
             return Ok(Arc::new(KnownNames { complete: true, ..KnownNames::default() }));

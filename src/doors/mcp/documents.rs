@@ -70,9 +70,10 @@ impl McpHandler {
     /// Documents that the client may read: those of families whose tools it is shown.
     pub(super) fn offered(&self) -> Vec<Arc<dyn Documents>> {
         let core = &self.0.core;
+        let catalogue = core.catalogue();
         let shown = |documents: &&Arc<dyn Documents>| {
-            let tool = core.catalogue.find(documents.tool());
-            documents.enabled() && tool.is_some_and(|entry| self.0.view.shows(entry.info))
+            let tool = catalogue.find(documents.tool());
+            documents.enabled() && tool.is_some_and(|entry| self.0.view.shows(entry.spec))
         };
         core.documents.iter().filter(shown).cloned().collect()
     }

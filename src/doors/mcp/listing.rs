@@ -20,6 +20,8 @@ pub struct ListingScope {
     pub loaded: BTreeSet<String>,
     /// Tools that a policy denies it whatever the input.
     pub denied: BTreeSet<&'static str>,
+    /// Generation of the catalogue that it was judged on.
+    pub generation: u64,
 }
 
 /// The list of one view.
@@ -36,7 +38,7 @@ impl ToolListing {
     /// The list of a view, within a scope.
     pub fn of(catalogue: &Catalogue, view: &ToolView, scope: &ListingScope) -> Self {
         let listed = catalogue.visible(view).filter(|entry| {
-            view.lists(entry.info, &scope.loaded) && !scope.denied.contains(entry.name())
+            view.lists(entry.spec, &scope.loaded) && !scope.denied.contains(entry.name())
         });
         // Not for security: it tells one build's list from another's.
         let mut hasher = std::hash::DefaultHasher::new();
@@ -54,7 +56,7 @@ impl ToolListing {
     }
 
     /// True when it is the list of this scope.
-    pub(super) fn is_of(&self, scope: &ListingScope) -> bool {
+    pub fn is_of(&self, scope: &ListingScope) -> bool {
         self.scope == *scope
     }
 

@@ -219,9 +219,10 @@ fn next_place(text: &str) -> Option<(&str, &str, &str)> {
 impl McpHandler {
     /// Prompts whose tools the client is all shown.
     pub(super) fn prompts(&self) -> Vec<&'static PromptTemplate> {
+        let catalogue = self.0.core.catalogue();
         let shown = |tool: &&'static str| {
-            let entry = self.0.core.catalogue.find(tool);
-            entry.is_some_and(|entry| self.0.view.shows(entry.info))
+            let entry = catalogue.find(tool);
+            entry.is_some_and(|entry| self.0.view.shows(entry.spec))
         };
         self.0.core.prompts.iter().filter(|prompt| prompt.tools.iter().all(shown)).collect()
     }
@@ -267,7 +268,12 @@ mod tests {
                 .tools
                 .iter()
                 .map(|tool| catalogue.find(tool).expect(tool))
-                .map(|entry| (entry.input_schema.to_string(), entry.output_schema.to_string()))
+                .map(|entry| {
+                    (
+                        entry.input_schema.to_string(),
+                        entry.output_schema.as_ref().expect("an own tool").to_string(),
+                    )
+                })
                 .collect();
             for word in code(prompt.text).filter(|word| !named.contains(word)) {
                 let inside = |c: char| c.is_alphanumeric() || c == '_';

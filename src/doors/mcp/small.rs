@@ -43,21 +43,26 @@ const DAY: [&str; 20] = [
     "workspace_fork",
 ];
 
-/// What changes a listing: toolsets that are loaded, and rules.
+/// What changes a listing: toolsets that are loaded, rules, and tools of sources.
 struct ListChanges {
     loaded: Option<Receiver<BTreeSet<String>>>,
     rules: Receiver<u64>,
+    tools: Receiver<u64>,
 }
 
 impl ListChanges {
     /// Waits for a change.
     async fn next(&mut self) -> Result<(), RecvError> {
-        match &mut self.loaded {
-            None => self.rules.changed().await,
-            Some(loaded) => tokio::select! {
-                changed = loaded.changed() => changed,
-                changed = self.rules.changed() => changed,
-            },
+        let loaded = async {
+            match &mut self.loaded {
+                None => std::future::pending().await,
+                Some(loaded) => loaded.changed().await,
+            }
+        };
+        tokio::select! {
+            changed = loaded => changed,
+            changed = self.rules.changed() => changed,
+            changed = self.tools.changed() => changed,
         }
     }
 }
@@ -92,7 +97,8 @@ impl McpHandler {
 
     fn list_changes(&self) -> ListChanges {
         let rules = self.0.core.dispatcher.policy().changes();
-        ListChanges { loaded: self.0.loaded.clone(), rules }
+        let tools = self.0.core.tools.changes();
+        ListChanges { loaded: self.0.loaded.clone(), rules, tools }
     }
 
     /// Tells a client with a handshake when its list changes, as long as its handler lives.

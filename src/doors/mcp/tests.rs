@@ -13,7 +13,8 @@ use super::{ToolListing, answer};
 
 fn outcome(result: Result<serde_json::Value, ToolError>) -> CallOutcome {
     let (duration, notices) = (Duration::ZERO, Vec::new());
-    CallOutcome { call: CallId::new(), result, duration, notices, waiting: None, receipt: None }
+    let (call, from_source) = (CallId::new(), false);
+    CallOutcome { call, result, from_source, duration, notices, waiting: None, receipt: None }
 }
 
 #[test]

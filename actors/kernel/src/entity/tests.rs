@@ -88,8 +88,12 @@ type Answer = tokio::sync::oneshot::Receiver<Result<serde_json::Value, ToolError
 /// Puts a call into the mailbox, which must take it.
 fn call(address: &Address<ToolCall>, cx: CallCx) -> Answer {
     let (reply, answer) = tokio::sync::oneshot::channel();
-    let call =
-        ToolCall { tool: &SLOW.rows[0].0, cx, args: serde_json::json!({}), reply: reply.into() };
+    let call = ToolCall {
+        tool: &SLOW.rows[0].0.spec,
+        cx,
+        args: serde_json::json!({}),
+        reply: reply.into(),
+    };
     address.send(call).expect("an actor that starts takes messages");
     answer
 }
@@ -139,8 +143,9 @@ async fn a_start_that_fails_answers_nobody_and_leaves_the_address() {
     let (reply, _answer) = tokio::sync::oneshot::channel();
     let tool = &SLOW.rows[0].0;
     let (cx, args) = (cx(Duration::from_secs(60)), serde_json::json!({}));
-    let refused =
-        address.send(ToolCall { tool, cx, args, reply: reply.into() }).map_err(AskError::from);
+    let refused = address
+        .send(ToolCall { tool: &tool.spec, cx, args, reply: reply.into() })
+        .map_err(AskError::from);
     assert!(matches!(refused, Err(AskError::Unavailable(_))), "{refused:?}");
 }
 
@@ -249,7 +254,7 @@ async fn calls_of_a_service_run_side_by_side_and_end_with_their_time() {
     let call = async |args: serde_json::Value| {
         let (reply, answer) = tokio::sync::oneshot::channel();
         let cx = cx(Duration::from_secs(5));
-        let call = ToolCall { tool: &ADDING.rows[0].0, cx, args, reply: reply.into() };
+        let call = ToolCall { tool: &ADDING.rows[0].0.spec, cx, args, reply: reply.into() };
         address.send(call).expect("it is there");
         answer.await.expect("an answer").map_err(|error| error.code.into_owned())
     };

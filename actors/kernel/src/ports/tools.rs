@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Reservation;
-use crate::{Layer, Progress, SessionId, ToolError, ToolInfo, codes, view::ToolView};
+use crate::{Layer, Progress, SessionId, ToolError, ToolSpec, codes, view::ToolView};
 
 /// Context of an internal call: session, deadline, cancellation, progress.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub trait Tools: Send + Sync {
     ) -> Result<Value, ToolError>;
 
     /// True unless a policy denies the tool to a session whatever the input. Without policies, always.
-    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolInfo) -> bool {
+    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolSpec) -> bool {
         let (_, _, _) = (session, view, tool);
         true
     }
@@ -85,7 +85,7 @@ impl Tools for LateTools {
         }
     }
 
-    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolInfo) -> bool {
+    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolSpec) -> bool {
         self.0.get().is_none_or(|tools| tools.may_call(session, view, tool))
     }
 }

@@ -15,7 +15,7 @@ pub fn docs(catalogue: &Catalogue) -> Vec<(String, String)> {
     for family in catalogue.families() {
         let file = format!("{}.md", slug(family));
         let entries: Vec<_> =
-            catalogue.entries().filter(|entry| entry.info.spec.family == family).collect();
+            catalogue.entries().filter(|entry| entry.spec.family == family).collect();
         let _ = write!(index, "\n## [{family}]({file})\n\n| tool | what it does |\n|---|---|\n");
         let mut page = format!("# {family}\n\nGenerated from the declarations; do not edit.\n");
         for entry in entries {
@@ -32,11 +32,13 @@ pub fn docs(catalogue: &Catalogue) -> Vec<(String, String)> {
 }
 
 fn tool(page: &mut String, entry: &ToolEntry) {
-    let spec = &entry.info.spec;
+    let spec = entry.spec;
     let _ = write!(page, "\n## {}\n\n**{}.** {}\n\n", spec.name, spec.title, entry.description);
     let _ = writeln!(page, "{}\n", facts(spec));
     table(page, "Input", &entry.input_schema, true);
-    table(page, "Output", &entry.output_schema, false);
+    if let Some(schema) = &entry.output_schema {
+        table(page, "Output", schema, false);
+    }
 }
 
 fn facts(spec: &ToolSpec) -> String {

@@ -17,16 +17,16 @@ pub fn mcp_listing(catalogue: &Catalogue, view: &ToolView) -> Vec<Value> {
 /// One tool as MCP lists it. Without its output schema unless the view has output schemas: a result
 /// is structured either way, and a client holds it only against a schema that it was given.
 pub fn mcp_tool(entry: &ToolEntry, view: &ToolView) -> Value {
-    let spec = &entry.info.spec;
+    let spec = entry.spec;
     let mut tool = json!({
-        "name": view.name(entry.info),
+        "name": view.name(entry.spec),
         "title": spec.title,
         "description": joined(&entry.description),
         "inputSchema": slim(&entry.input_schema),
         "annotations": annotations(spec),
     });
-    if view.output_schemas {
-        tool["outputSchema"] = slim(&entry.output_schema);
+    if let Some(schema) = entry.output_schema.as_ref().filter(|_| view.output_schemas) {
+        tool["outputSchema"] = slim(schema);
     }
     tool
 }

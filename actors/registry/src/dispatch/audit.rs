@@ -58,6 +58,8 @@ pub(super) struct Trail {
     /// As it was asked for, until it is found.
     tool: String,
     family: Option<&'static str>,
+    /// True for a tool of another MCP server.
+    from_source: bool,
     digest: Option<blake3::Hash>,
     verdicts: Vec<Verdict>,
     admission: Option<Admission>,
@@ -82,6 +84,7 @@ impl Trail {
             door,
             tool: tool.chars().take(NAME_CHARS).collect(),
             family: None,
+            from_source: false,
             digest: None,
             verdicts: Vec::new(),
             admission: None,
@@ -104,7 +107,8 @@ impl Trail {
 
     pub(super) fn tool(&mut self, entry: &ToolEntry) {
         self.tool = entry.name().to_owned();
-        self.family = Some(entry.info.spec.family);
+        self.family = Some(entry.spec.family);
+        self.from_source = entry.origin.is_some();
     }
 
     pub(super) fn verdicts(&mut self) -> &mut Vec<Verdict> {
@@ -141,7 +145,8 @@ impl Trail {
         if waited >= LONG_WAIT {
             notices.push(format!("the call waited {} ms for its turn", waited.as_millis()));
         }
-        CallOutcome { call: self.call, result, duration, notices, waiting: None, receipt: None }
+        let (call, from_source) = (self.call, self.from_source);
+        CallOutcome { call, result, from_source, duration, notices, waiting: None, receipt: None }
     }
 
     fn queue_wait(&mut self) -> Duration {

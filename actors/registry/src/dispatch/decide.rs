@@ -1,11 +1,11 @@
 //! Authorization: the question to the policy engine, and what its decision means for a call.
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, ToolError, ports::SourceState};
 use hivekeep_policy::{PolicyDecision, Question, ReasonCode, Ruling, Verdict};
 use serde_json::Value;
 
 use super::Inner;
-use crate::{ToolEntry, codes};
+use crate::{ToolEntry, ToolOrigin, codes};
 
 const AVAILABILITY: &str = "availability";
 
@@ -44,6 +44,9 @@ pub(super) fn pass(
 /// Whether the actor that serves the tool is there. One that is named by an input which names none is
 /// found wanting when the call is routed.
 pub(super) fn availability(inner: &Inner, entry: &ToolEntry, args: Option<&Value>) -> Verdict {
+    if let Some(verdict) = entry.origin.as_ref().and_then(of_source) {
+        return verdict;
+    }
     match inner.routes.down(entry, args.unwrap_or(&Value::Null)) {
         None => Verdict::allow(AVAILABILITY, "it is served"),
         Some(actor) => Verdict {
@@ -52,6 +55,32 @@ pub(super) fn availability(inner: &Inner, entry: &ToolEntry, args: Option<&Value
             ..Verdict::allow(AVAILABILITY, format!("the actor `{actor}` that serves it is down"))
         },
     }
+}
+
+/// What keeps a tool of a source from being called. A source that is just being connected keeps nobody: the
+/// call waits for it.
+fn of_source(ToolOrigin { source, raw_name, conflict }: &ToolOrigin) -> Option<Verdict> {
+    let server = source.server();
+    if let Some(other) = conflict {
+        let why = format!(
+            "`{raw_name}` and `{other}` of the source `{server}` would have one name; neither is called"
+        );
+        let reason = ReasonCode::ConflictedSanitizedName;
+        return Some(Verdict::deny(AVAILABILITY, reason, why).by(server));
+    }
+    let state = source.state();
+    let reason = match state {
+        SourceState::Ready | SourceState::Connecting => return None,
+        SourceState::Unreachable(_) => ReasonCode::McpUnreachable,
+        SourceState::AuthRequired => ReasonCode::McpAuthRequired,
+        SourceState::AuthExpired => ReasonCode::McpAuthExpired,
+        SourceState::AuthInvalid => ReasonCode::McpAuthInvalid,
+    };
+    Some(Verdict {
+        ruling: Ruling::Unavailable,
+        reason_code: Some(reason),
+        ..Verdict::allow(AVAILABILITY, format!("the source `{server}`: {state}")).by(server)
+    })
 }
 
 fn denied(entry: &ToolEntry, verdicts: &[Verdict]) -> ToolError {

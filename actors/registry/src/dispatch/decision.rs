@@ -21,7 +21,7 @@ pub(super) struct Caller<'a> {
 impl<'a> Caller<'a> {
     pub(super) fn question(self, entry: &ToolEntry, args: Option<&'a Value>) -> Question<'a> {
         let Self { session, user, door, view, profile } = self;
-        Question::new((session, user, door), view, profile, entry.info, args)
+        Question::new((session, user, door), view, profile, entry.spec, args)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Door, Receipt, SessionId, ToolError, ToolInfo, User,
+    Door, Receipt, SessionId, ToolError, ToolSpec, User,
     ports::{InternalCall, Tools},
 };
 use hivekeep_policy::PolicyDecision;
@@ -31,12 +31,12 @@ impl Tools for Dispatcher {
         trail.finish(result.map_err(|error| self.0.redactor.error(error))).result
     }
 
-    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolInfo) -> bool {
-        let Some(entry) = self.0.catalogue.find(tool.spec.name) else { return false };
+    fn may_call(&self, session: SessionId, view: &ToolView, tool: &'static ToolSpec) -> bool {
+        let Some(entry) = self.0.catalogue.now().find(tool.name).cloned() else { return false };
         // Door and user are the session's own.
         let (user, door) = (User::Nobody, Door::Internal);
         let session = Some(session);
-        let request = DecisionRequest { session, user, door, view, tool: entry, args: None };
+        let request = DecisionRequest { session, user, door, view, tool: &entry, args: None };
         self.decision(&request).is_ok_and(|found| found.outcome != PolicyDecision::Denied)
     }
 }
@@ -55,7 +55,7 @@ impl Dispatcher {
             trail.input(args);
         }
         let view = Arc::<ToolView>::default();
-        let entry = resolve::pass(&inner.catalogue, &view, tool)?;
+        let entry = &*resolve::pass(&inner.catalogue.now(), &view, tool)?;
         trail.tool(entry);
         entry.check(&args)?;
         // A session that has ended is not kept from being tidied up after.

@@ -53,7 +53,7 @@ pub(super) async fn pass(
     owner: ResultOwner<'_>,
     value: Value,
 ) -> Result<Value, ToolError> {
-    let budget = entry.info.spec.result_budget_bytes;
+    let budget = entry.spec.result_budget_bytes;
     if serde_json::to_writer(&mut Counter { left: budget }, &value).is_ok() {
         return Ok(value);
     }
@@ -77,13 +77,13 @@ async fn too_large(
 
 /// The refusal as it is where nothing can be kept.
 fn refusal(entry: &ToolEntry) -> ToolError {
-    let budget = entry.info.spec.result_budget_bytes;
+    let budget = entry.spec.result_budget_bytes;
     let narrow = narrowing(entry);
     let step = match narrow.as_slice() {
         [] => "ask for less".to_owned(),
         names => format!("ask for less with `{}`", names.join("` or `")),
     };
-    let done = match entry.info.spec.effect {
+    let done = match entry.spec.effect {
         Effect::Read => "",
         _ => "; what it was to do is done",
     };
@@ -103,7 +103,7 @@ async fn keep(
     let &ResultOwner { user, session, call, .. } = owner;
     let over = || ToolError::new(Layer::Session, codes::SESSION_ENDED, "its session is over");
     let user = user.ok_or_else(over)?;
-    let result = LargeResult { user, session, call, tool: entry.info.spec.name, value };
+    let result = LargeResult { user, session, call, tool: entry.spec.name, value };
     let kept = tokio::time::timeout(PATIENCE, keeper.keep(result)).await;
     kept.unwrap_or_else(|_| Err(ToolError::deadline(Layer::Store, PATIENCE.as_secs())))
 }
@@ -116,7 +116,7 @@ fn told(
     reader: &'static str,
     kept: &KeptResult,
 ) -> ToolError {
-    let read = step_for(owner.view, &inner.catalogue, reader);
+    let read = step_for(owner.view, &inner.catalogue.now(), reader);
     let otherwise = error.next_step.take().unwrap_or_default();
     error.message.push_str(&format!("; all of it is kept as {}", kept.uri));
     error.next(format!("{read}, or {otherwise}")).detail("artifact", json!(kept))
@@ -124,8 +124,8 @@ fn told(
 
 /// How to read what is kept, for a caller with this view.
 pub(super) fn step_for(view: &ToolView, catalogue: &Catalogue, reader: &'static str) -> String {
-    match catalogue.find(reader).filter(|entry| view.shows(entry.info)) {
-        Some(entry) => format!("read it in ranges with `{}`", view.name(entry.info)),
+    match catalogue.find(reader).filter(|entry| view.shows(entry.spec)) {
+        Some(entry) => format!("read it in ranges with `{}`", view.name(entry.spec)),
         None => "have the operator read it with `hivekeep artifact get`".to_owned(),
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn pass(
     entry: &ToolEntry,
     args: &Value,
 ) -> Result<(), ToolError> {
-    let spec = &entry.info.spec;
+    let spec = entry.spec;
     let tokens = (spec.weight)(args);
     let rate = spec.class(args);
     let class = class_name(rate);

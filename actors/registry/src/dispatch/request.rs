@@ -43,6 +43,8 @@ pub struct CallOutcome {
     pub call: CallId,
     /// The tool's output, or who refused it or failed, and why.
     pub result: Result<Value, ToolError>,
+    /// True where a success is what the tool of another MCP server answered, whole: content and all.
+    pub from_source: bool,
     /// From the door and back.
     pub duration: Duration,
     /// Notes for a person, beside the result.

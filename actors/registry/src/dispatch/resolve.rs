@@ -4,17 +4,19 @@
 //! was found is for the policies to say, so that a refusal can name its reason;
 //! only suggestions are taken from what the caller is shown.
 
+use std::sync::Arc;
+
 use hivekeep_kernel::{Layer, ToolError};
 
 use crate::{Catalogue, ToolEntry, ToolView, codes};
 
-pub(super) fn pass<'a>(
-    catalogue: &'a Catalogue,
+pub(super) fn pass(
+    catalogue: &Catalogue,
     view: &ToolView,
     name: &str,
-) -> Result<&'a ToolEntry, ToolError> {
+) -> Result<Arc<ToolEntry>, ToolError> {
     if let Some(entry) = catalogue.find(name) {
-        return Ok(entry);
+        return Ok(entry.clone());
     }
     // A name from outside may be of any length.
     let shown: String = name.chars().take(80).collect();

@@ -57,7 +57,7 @@ pub(super) async fn pass(
     let Order { entry, door, args, progress, cancel, timeout, caller, .. } = order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
-    let spec = &entry.info.spec;
+    let spec = entry.spec;
     let id = trail.call();
     // What nobody fires, for a call that does not end before its work.
     let never = CancellationToken::new();
@@ -93,17 +93,17 @@ pub(super) async fn pass(
     let (caller, mut answer) = oneshot::channel();
     // Held until the work has ended, whoever waits for it: the call's place among those of its
     // session, its count among the tool's, and its slot.
-    let (running, registry) = (inner.stats[entry.index].begin(), inner.registry.clone());
-    let reply = Responder::new(entry.info, caller, move |outcome| {
+    let (running, registry) = (entry.stats.begin(), inner.registry.clone());
+    let reply = Responder::new(entry.spec, caller, move |outcome| {
         running.ended(routed.elapsed(), outcome.is_err());
         drop((running, live));
         let _ = registry.send(Msg::Ended(id));
     });
     let (admitted, admission) = oneshot::channel();
     trail.routed(routed, admission);
-    let lane = Lane::from(spec.class(&args));
+    let lane = Lane::of(spec, &args);
     let serves = if entry.serves_all(&args) { Serves::All } else { Serves::One };
-    let call = ToolCall { tool: entry.info, cx, args, reply };
+    let call = ToolCall { tool: entry.spec, cx, args, reply };
     // Gone before it was answered (cancelled, too late, client gone) the work is told to stop.
     let stop = cancel.clone().drop_guard();
     let routed = RoutedCall { target, call, lane, serves, routed, admitted };
@@ -125,7 +125,7 @@ pub(super) async fn pass(
 
 /// The caller's limit, else the input's own with a margin, else the tool's.
 fn time_limit(entry: &ToolEntry, args: &Value, timeout: Option<Duration>) -> Duration {
-    let spec = &entry.info.spec;
+    let spec = entry.spec;
     let named = || Some(Duration::from_secs((spec.limit_secs)(args)?).saturating_add(MARGIN));
     let declared = Duration::from_secs(spec.timeout_secs);
     timeout.or_else(named).unwrap_or(declared).min(LONGEST)

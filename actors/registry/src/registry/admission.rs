@@ -15,7 +15,8 @@
 //! Waiting calls of one target are kept in flows, one for each session and lane.
 //! The flows take turns, so a session with many calls does not starve another
 //! with one. Commands and machine making (the lane `Work`) never take the last
-//! `reserved` slots, so looking and killing work while long commands run.
+//! `reserved` slots, so looking and killing work while long commands run. Calls of tools that bear no
+//! other beside them (the lane `Exclusive`) go one after another.
 //!
 //! Of a target that sessions share, no session has more than half: of the slots,
 //! of those for work, and of the places to wait. An actor that is one session's
@@ -202,6 +203,7 @@ impl Totals {
         let all = &mut self.counts;
         all.in_flight = all.in_flight + after.in_flight - before.in_flight;
         all.work = all.work + after.work - before.work;
+        all.exclusive = all.exclusive + after.exclusive - before.exclusive;
         all.queued = all.queued + after.queued - before.queued;
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::RateClass;
+use hivekeep_kernel::{RateClass, ToolSpec};
+use serde_json::Value;
 
 use crate::AdmissionOptions;
 
@@ -11,13 +12,19 @@ use crate::AdmissionOptions;
 pub(crate) enum Lane {
     /// Runs commands or makes machines: may take long.
     Work,
+    /// Bears no other call of its class beside it: one after another.
+    Exclusive,
     /// Everything else.
     Control,
 }
 
-impl From<RateClass> for Lane {
-    fn from(class: RateClass) -> Self {
-        match class {
+impl Lane {
+    /// The class of a call of a tool.
+    pub(crate) fn of(spec: &ToolSpec, args: &Value) -> Self {
+        if !spec.concurrency_safe {
+            return Self::Exclusive;
+        }
+        match spec.class(args) {
             RateClass::Create | RateClass::Exec => Self::Work,
             RateClass::File | RateClass::Default => Self::Control,
         }

@@ -32,20 +32,20 @@ impl Routes {
 
     /// Tools that nobody serves; empty when the boot is right.
     pub fn unserved(&self, catalogue: &Catalogue) -> Vec<&'static str> {
-        let served = |entry: &ToolEntry| match entry.info.spec.addressing {
+        let served = |entry: &ToolEntry| match entry.spec.addressing {
             Addressing::Singleton(name) => self.singletons.contains_key(name),
             Addressing::Field { kind, otherwise, .. } => {
                 let single = otherwise.is_none_or(|name| self.singletons.contains_key(name));
                 self.directories.contains_key(kind) && single
             }
         };
-        catalogue.entries().filter(|entry| !served(entry)).map(ToolEntry::name).collect()
+        catalogue.entries().filter(|entry| !served(entry)).map(|entry| entry.name()).collect()
     }
 
     /// Path of the single actor that serves a tool, if it is down. One of many is named by an input, and
     /// found wanting when the call is routed.
     pub(crate) fn down(&self, entry: &ToolEntry, args: &Value) -> Option<&str> {
-        let name = match entry.info.spec.addressing {
+        let name = match entry.spec.addressing {
             Addressing::Singleton(name) => name,
             Addressing::Field { otherwise: Some(name), .. } if entry.serves_all(args) => name,
             Addressing::Field { .. } => return None,
@@ -61,7 +61,7 @@ impl Routes {
         args: &Value,
     ) -> Result<Arc<dyn Target>, ToolError> {
         let unserved = || ToolError::internal(format!("nobody serves `{}`", entry.name()));
-        match entry.info.spec.addressing {
+        match entry.spec.addressing {
             Addressing::Singleton(name) => self.singletons.get(name).cloned().ok_or_else(unserved),
             Addressing::Field { otherwise: Some(name), .. } if entry.serves_all(args) => {
                 self.singletons.get(name).cloned().ok_or_else(unserved)

@@ -20,6 +20,8 @@ pub(super) struct Counts {
     pub(super) in_flight: u32,
     /// Calls in flight in the lane `Work`.
     pub(super) work: u32,
+    /// Calls in flight in the lane `Exclusive`: one at most.
+    pub(super) exclusive: u32,
     pub(super) queued: u32,
 }
 
@@ -109,14 +111,19 @@ impl<C, S: Copy + Eq + Hash, T: Waits> TargetQueue<C, S, T> {
     fn is_free(&self, flow: Flow<S>, limits: Limits) -> bool {
         let held = self.held.get(&flow.session).copied().unwrap_or_default();
         let share = limits.share(self.serves);
-        let Counts { in_flight, work, .. } = self.counts;
-        let for_work = work < limits.work && held.work < share.work;
-        in_flight < limits.all && held.all < share.all && (flow.lane == Lane::Control || for_work)
+        let Counts { in_flight, work, exclusive, .. } = self.counts;
+        let in_lane = match flow.lane {
+            Lane::Control => true,
+            Lane::Exclusive => exclusive == 0,
+            Lane::Work => work < limits.work && held.work < share.work,
+        };
+        in_flight < limits.all && held.all < share.all && in_lane
     }
 
     pub(super) fn take(&mut self, flow: Flow<S>) {
         let work = u32::from(flow.lane == Lane::Work);
         self.counts.in_flight += 1;
+        self.counts.exclusive += u32::from(flow.lane == Lane::Exclusive);
         self.counts.work += work;
         let held = self.held.entry(flow.session).or_default();
         held.all += 1;
@@ -126,6 +133,7 @@ impl<C, S: Copy + Eq + Hash, T: Waits> TargetQueue<C, S, T> {
     pub(super) fn give(&mut self, flow: Flow<S>, took: Duration) {
         let work = u32::from(flow.lane == Lane::Work);
         self.counts.in_flight -= 1;
+        self.counts.exclusive -= u32::from(flow.lane == Lane::Exclusive);
         self.counts.work -= work;
         if let Some(held) = self.held.get_mut(&flow.session) {
             held.all -= 1;

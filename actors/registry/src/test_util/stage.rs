@@ -17,7 +17,7 @@ use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
     Options, Policy, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed,
-    ToolView, User, codes, registry, sessions,
+    SharedCatalogue, ToolView, User, codes, registry, sessions,
 };
 
 /// Restarts at once and for ever: a test ends it.
@@ -202,14 +202,14 @@ impl Stage {
         let (cell, _) = spawn_root::<Supervisor>(&supervisor, seed).await.expect("spawns");
         let policy = hivekeep_policy::PolicyEngine::open(
             policy,
-            catalogue.entries().map(|entry| entry.info).collect(),
+            catalogue.entries().map(|entry| entry.spec).collect(),
             journal.clone(),
         );
         let policy = policy.await.expect("the rules are readable");
         let parts = DispatchParts {
             options,
             policy,
-            catalogue: catalogue.clone(),
+            catalogue: Arc::new(SharedCatalogue::new((*catalogue).clone())),
             routes,
             registry,
             sessions: handle.clone(),

@@ -55,7 +55,9 @@ impl TestVault {
     fn send(&self, cx: CallCx, args: Value) -> oneshot::Receiver<Result<Value, ToolError>> {
         let (reply, answer) = oneshot::channel();
         let tool = tools::catalogue()[0];
-        self.address.send(ToolCall { tool, cx, args, reply: reply.into() }.into()).unwrap();
+        self.address
+            .send(ToolCall { tool: &tool.spec, cx, args, reply: reply.into() }.into())
+            .unwrap();
         answer
     }
 

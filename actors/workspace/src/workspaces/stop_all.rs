@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Whether a call would make machines while the daemon is being stopped.
 pub(super) fn too_late(shared: &Shared, call: &ToolCall) -> bool {
-    call.tool.spec.class(&call.args) == RateClass::Create && shared.may_start().is_err()
+    call.tool.class(&call.args) == RateClass::Create && shared.may_start().is_err()
 }
 
 /// Tells the pool when the daemon begins to stop: what it makes is refused from then on.

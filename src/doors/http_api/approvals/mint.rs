@@ -195,7 +195,7 @@ pub(in super::super) async fn mint(
     let approval = TokenPayload {
         approval_token: minted.token,
         expires_at: minted.approval.expires_at,
-        tool_id: api.entry(&id).map(|entry| tool_id(&entry.info.spec))?,
+        tool_id: api.entry(&id).map(|entry| tool_id(entry.spec))?,
         input_digest: minted.approval.call.input_digest,
         approval_id: minted.approval.id.to_string(),
     };

@@ -28,6 +28,9 @@ impl Kind {
         if let Some(kind) = Self::of_approval(error) {
             return kind;
         }
+        if is(&[codes::DENIED]) && known.contains(&Reason::ConflictedSanitizedName) {
+            return Self(StatusCode::CONFLICT, Code::ToolConflict, known);
+        }
         if is(&[codes::DENIED, codes::NOT_OWNER, codes::PERMISSION_DENIED]) {
             let reason = match error.layer {
                 Layer::Policy => Reason::PolicyDenied,
@@ -48,7 +51,11 @@ impl Kind {
         if is(&[codes::DEADLINE_EXCEEDED]) {
             return Self(StatusCode::BAD_GATEWAY, Code::ToolTimedOut, vec![Reason::CallTimedOut]);
         }
-        if is(&UNAVAILABLE) || matches!(error.layer, Layer::Rate | Layer::Quota | Layer::Admission)
+        // Of a call that was under way nobody knows what was done: it has no such reason.
+        let of_source = known.iter().any(|reason| SOURCE_DOWN.contains(reason));
+        if of_source
+            || is(&UNAVAILABLE)
+            || matches!(error.layer, Layer::Rate | Layer::Quota | Layer::Admission)
         {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
             // It is told before an approval is asked for.
@@ -112,6 +119,14 @@ const UNAVAILABLE: [&ErrorCode; 10] = [
     codes::TOO_MANY_SESSIONS,
     codes::VAULT_DISABLED,
     codes::VOLUMES_UNSUPPORTED,
+];
+
+/// Reasons of a server whose tools cannot be called now.
+const SOURCE_DOWN: [Reason; 4] = [
+    Reason::McpUnreachable,
+    Reason::McpAuthRequired,
+    Reason::McpAuthExpired,
+    Reason::McpAuthInvalid,
 ];
 
 /// Reasons that the layers of the decision have left in an error.

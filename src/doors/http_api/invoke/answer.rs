@@ -30,7 +30,7 @@ pub(super) struct CallNote {
 
 impl CallNote {
     pub(super) fn new(run: &ToolRun, session: SessionId, outcome: &CallOutcome) -> Self {
-        let (spec, body) = (&run.tool.spec, &run.body);
+        let (spec, body) = (run.tool, &run.body);
         let (shown, redacted) = digest::without(&run.input, &body.sensitive_input_fields);
         let named = body.correlation_id.clone().filter(|id| !id.is_empty());
         let common = ToolEventPayload {

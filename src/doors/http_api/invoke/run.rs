@@ -8,7 +8,7 @@ use axum::{
 };
 use chrono::Utc;
 use hivekeep_kernel::{
-    Door, Layer, Progress, ReceiptPad, SessionId, ToolError, ToolInfo, TraceContext,
+    Door, Layer, Progress, ReceiptPad, SessionId, ToolError, ToolSpec, TraceContext,
 };
 use hivekeep_policy::input_digest;
 use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest};
@@ -43,7 +43,7 @@ pub(in super::super) struct ToolRun {
     pub(in super::super) api: Arc<Api>,
     pub(in super::super) caller: HttpCaller,
     pub(in super::super) scope: CallScope,
-    pub(in super::super) tool: &'static ToolInfo,
+    pub(in super::super) tool: &'static ToolSpec,
     pub(in super::super) input: Map<String, Value>,
     pub(in super::super) body: InvokeBody,
     /// Trace that the caller says the call belongs to.
@@ -79,7 +79,7 @@ impl ToolRun {
         let beside = json!([session, self.scope.workspace, self.scope.agent()]);
         // A slash is in no name of a tool's field.
         said.insert("/scope".to_owned(), beside);
-        let (user, tool) = (self.caller.user, tool_id(&self.tool.spec));
+        let (user, tool) = (self.caller.user, tool_id(self.tool));
         Begun { user, key, tool, request: input_digest(&said), at: Utc::now() }
     }
 
@@ -104,7 +104,7 @@ impl ToolRun {
         let done = outcome.result.as_ref().err().is_none_or(|error| !nothing_done(error));
         let answer = match outcome.result {
             Ok(_) => Ok(success(note, outcome, &self.body).into_response()),
-            Err(error) => Err(failure(note, error, &tool_id(&self.tool.spec))),
+            Err(error) => Err(failure(note, error, &tool_id(self.tool))),
         };
         MadeCall { answer, receipt, done }
     }
@@ -131,7 +131,7 @@ impl ToolRun {
             .call(CallRequest {
                 session,
                 door: Door::HttpApi,
-                tool: self.tool.spec.name.to_owned(),
+                tool: self.tool.name.to_owned(),
                 args: self.input.clone(),
                 progress: Progress::default(),
                 cancel: CancellationToken::new(),

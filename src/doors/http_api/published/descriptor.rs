@@ -9,9 +9,13 @@ use utoipa::ToSchema;
 #[serde(rename_all = "snake_case")]
 #[schema(as = ToolBackendKind)]
 pub enum BackendKind {
-    /// An actor of this daemon. An addition to the published values, for which the published ones of
-    /// other implementations (`native_go`, `extension_host`, `mcp`, `bridge`) are not used.
+    /// An actor of this daemon. An addition, in place of the published `native_go`, `extension_host` and
+    /// `bridge`.
     Native,
+    /// The guest of a workspace. An addition.
+    Guest,
+    /// Another MCP server.
+    Mcp,
 }
 
 /// Where a tool comes from.
@@ -63,13 +67,26 @@ pub struct ToolBackend {
     pub kind: BackendKind,
     /// Name that the tool is declared by, with its dots.
     pub native_name: &'static str,
+    /// Name of the server in the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp_server: Option<String>,
+    /// Name that the server has for the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp_tool: Option<String>,
 }
 
 /// Where a tool comes from.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ToolSource {
     pub kind: SourceKind,
+    /// `hivekeep`, or the name of the server.
     pub owner: &'static str,
+    /// Name of the server in the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_server_name: Option<String>,
+    /// Name that the server has for the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_tool_name: Option<String>,
 }
 
 /// What a tool is.
@@ -83,7 +100,8 @@ pub struct ToolDescriptor {
     pub description: String,
     /// JSON Schema 2020-12 of the input.
     pub input_schema: Value,
-    /// JSON Schema 2020-12 of a success.
+    /// JSON Schema 2020-12 of a success; of another server's tool that of its structured part, if it has one.
+    #[serde(skip_serializing_if = "Value::is_null")]
     pub output_schema: Value,
     pub source: ToolSource,
     pub visibility: ToolVisibility,

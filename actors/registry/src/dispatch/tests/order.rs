@@ -14,7 +14,7 @@ struct Says(&'static str, Ruling);
 impl Policy for Says {
     fn rule(&self, question: &Question<'_>, _: &[Verdict]) -> Verdict {
         // Echoes are left alone, so that the other layers can be reached.
-        if question.tool.spec.name == "toy_echo" {
+        if question.tool.name == "toy_echo" {
             return Verdict::allow(self.0, "an echo");
         }
         Verdict { ruling: self.1, ..Verdict::allow(self.0, "as always") }

@@ -221,7 +221,7 @@ impl Stage {
         let (reply, answer) = oneshot::channel();
         let mut cx = self.cx(tool.spec.name);
         change(&mut cx);
-        target.deliver(ToolCall { tool, cx, args, reply: reply.into() })?;
+        target.deliver(ToolCall { tool: &tool.spec, cx, args, reply: reply.into() })?;
         Ok(answer)
     }
 

@@ -1,0 +1,146 @@
+//! One call of a source's tool: sent, watched, and its answer held against what was declared.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{CallCx, Layer, Responder, ToolCall, ToolError, TraceContext};
+use rmcp::{
+    ServiceError,
+    model::{
+        CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock,
+        RequestMetaObject, ServerResult,
+    },
+    service::PeerRequestOptions,
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    client::Connection,
+    codes,
+    link::{Published, SourceShared},
+};
+
+/// Longest text of a failed tool in an error.
+const ERROR_CHARS: usize = 4_000;
+
+/// Makes a call and answers it.
+pub(crate) async fn run(shared: Arc<SourceShared>, call: ToolCall) {
+    let ToolCall { tool, cx, args, mut reply } = call;
+    let outcome = made(&shared, tool.name, &cx, args, &mut reply).await;
+    reply.answer(outcome);
+}
+
+async fn made(
+    shared: &SourceShared,
+    tool: &str,
+    cx: &CallCx,
+    args: Value,
+    reply: &mut Responder,
+) -> Result<Value, ToolError> {
+    let Value::Object(args) = args else { return Err(ToolError::invalid("must be an object")) };
+    let published = shared.published().by_name.get(tool).cloned().ok_or_else(|| {
+        let gone = "the server has it no more";
+        ToolError::new(Layer::Actor, codes::SOURCE_REQUEST_REFUSED, gone)
+    })?;
+    let connection = cx.guard(shared.connection(cx)).await?;
+    reply.begin();
+    let answer = send(&connection, cx, &published, args).await?;
+    judge(shared, &published, answer)
+}
+
+/// Sends the request; the server is told when nobody waits any more.
+async fn send(
+    connection: &Connection,
+    cx: &CallCx,
+    published: &Published,
+    args: Map<String, Value>,
+) -> Result<CallToolResult, ToolError> {
+    let params = CallToolRequestParams::new(published.raw_name.clone()).with_arguments(args);
+    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let mut meta = RequestMetaObject::new();
+    for (name, value) in cx.trace.iter().flat_map(TraceContext::variables) {
+        meta.0.0.insert(name.to_ascii_lowercase(), value.into());
+    }
+    let options = PeerRequestOptions::no_options().with_meta(meta);
+    let sent = connection.peer.send_cancellable_request(request, options).await;
+    let mut handle = sent.map_err(|error| failed(&error))?;
+    let _counted = connection.traffic.begin(handle.progress_token.clone(), cx.progress.clone());
+    let (answer, why) = tokio::select! {
+        biased;
+        answer = &mut handle.rx => (Some(answer), ToolError::cancelled()),
+        () = cx.cancel.cancelled() => (None, ToolError::cancelled()),
+        () = tokio::time::sleep_until(cx.deadline) => (None, ToolError::deadline(Layer::Actor, 0)),
+    };
+    let Some(answer) = answer else {
+        // Whether it is still there is asked now.
+        connection.traffic.doubted.notify_one();
+        // A server that is gone needs not be told.
+        let _told = handle.cancel(Some("nobody waits for it any more".to_owned())).await;
+        return Err(why);
+    };
+    match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
+        Ok(ServerResult::CallToolResult(result)) => Ok(result),
+        Ok(_) => Err(refused("it answers with something that is no result of a tool")),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// The result as the server gave it.
+///
+/// # Errors
+/// `source_tool_failed` for what the server calls an error, `source_answer_refused` for a structured part
+/// that is not what the tool declared.
+fn judge(
+    shared: &SourceShared,
+    published: &Published,
+    answer: CallToolResult,
+) -> Result<Value, ToolError> {
+    if answer.is_error == Some(true) {
+        let text = text_of(&answer.content);
+        let message =
+            format!("`{}` of the source `{}` failed: {text}", published.raw_name, shared.name);
+        return Err(ToolError::new(
+            Layer::Actor,
+            codes::SOURCE_TOOL_FAILED,
+            (shared.redact)(&message),
+        ));
+    }
+    if let Some(schema) = &published.output {
+        let structured = answer.structured_content.as_ref();
+        let structured = structured.ok_or_else(|| refused("it has no structured part"))?;
+        if let Err(error) = schema.validate(structured) {
+            return Err(refused(&format!("{error:.200}")));
+        }
+    }
+    serde_json::to_value(answer).map_err(|error| ToolError::internal(error.to_string()))
+}
+
+/// Text of a failed tool's content, as far as an error carries it.
+fn text_of(content: &[ContentBlock]) -> String {
+    let texts = content.iter().filter_map(|block| block.as_text().map(|text| text.text.as_str()));
+    let text: String = texts.collect::<Vec<_>>().join("\n").chars().take(ERROR_CHARS).collect();
+    if text.is_empty() { "it gives no reason".to_owned() } else { text }
+}
+
+fn refused(why: &str) -> ToolError {
+    let message = format!("the server's answer is not what the tool declares: {why}");
+    ToolError::new(Layer::Actor, codes::SOURCE_ANSWER_REFUSED, message)
+        .next("what the call was to do may be done; see before you repeat it")
+        .detail("outcome", "unknown")
+}
+
+fn failed(error: &ServiceError) -> ToolError {
+    match error {
+        ServiceError::McpError(data) => {
+            let message =
+                format!("the server refuses the request: {:.1000} ({})", data.message, data.code.0);
+            ToolError::new(Layer::Actor, codes::SOURCE_REQUEST_REFUSED, message)
+        }
+        other => ToolError::new(
+            Layer::Actor,
+            codes::SOURCE_UNREACHABLE,
+            format!("the connection to the server was lost during the call: {other:.300}"),
+        )
+        .next("see what was done before you repeat it")
+        .detail("outcome", "unknown"),
+    }
+}

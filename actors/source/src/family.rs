@@ -1,0 +1,86 @@
+//! Sources as a family: a supervisor with an actor per server.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{
+    Address, ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::ToolPublisher,
+};
+use hivekeep_runtime::{
+    Daemon, Family, Finding, Host, Mounted,
+    log::{Log, stream},
+};
+
+use crate::{
+    Options, ServerName, ServerOptions, codes,
+    declare::Declarations,
+    link::SourceShared,
+    record::LastList,
+    source,
+    supervisor::{PATH, Seed, Sources},
+    tools,
+};
+
+/// Family of the other MCP servers. Needs the daemon's port [`ToolPublisher`].
+pub struct SourceFamily;
+
+impl Family for SourceFamily {
+    type Options = Options;
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        tools::FAMILY.rows.iter().map(|row| &row.0).collect()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let address = daemon.address("sources", RestartPolicy::ENTITY);
+        let (mut mounted, mut sources) = (Mounted::default(), Vec::new());
+        for (name, server) in options.servers.into_iter().filter(|(_, server)| server.enabled) {
+            let (path, policy) = (format!("{PATH}/{name}"), RestartPolicy::ENTITY);
+            let place =
+                Address::<source::Msg>::vacant(daemon.census.probe(&path, "source", policy));
+            let route = format!("source/{name}");
+            let shared = shared(daemon, name, server, &route).await?;
+            mounted.singletons.push((route, Arc::new(place.clone())));
+            sources.push((Arc::new(shared), place));
+        }
+        let seed = Seed { census: daemon.census.clone(), sources };
+        Ok(mounted.serving::<Sources>(&address, seed))
+    }
+
+    async fn check(options: &Options, _: &Host) -> Vec<Finding> {
+        let stdio = options.servers.iter().filter(|(_, server)| server.url.is_none());
+        let mut found = Vec::new();
+        for (name, server) in stdio.filter(|(_, server)| server.enabled) {
+            let what = format!("source {name}");
+            let program = server.command.first().map(String::as_str).unwrap_or_default();
+            let there = program.contains('/').then(|| std::path::Path::new(program).exists());
+            found.push(match there {
+                Some(false) => {
+                    let detail = format!("there is no program {program}");
+                    let remedy = format!("install it, or mend `source.servers.{name}.command`");
+                    Finding::bad(what, detail, remedy).optional()
+                }
+                _ => Finding::good(what, format!("runs `{program}`")),
+            });
+        }
+        found
+    }
+}
+
+async fn shared(
+    daemon: &Daemon,
+    name: ServerName,
+    server: ServerOptions,
+    route: &str,
+) -> Result<SourceShared, ToolError> {
+    let place =
+        stream::<LastList>(&name).map_err(|error| ToolError::internal(error.to_string()))?;
+    let log = Log::open(daemon.journal.clone(), place).await?;
+    let publisher = daemon.ports.need::<dyn ToolPublisher>()?;
+    let declarations = Declarations::new(&name, route);
+    let services = (daemon.folders.clone(), daemon.redact.clone());
+    Ok(SourceShared::new((name, server), declarations, services, log, publisher))
+}

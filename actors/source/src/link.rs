@@ -1,0 +1,210 @@
+//! Shared state of one source: what its actor, its loop, its calls and the catalogue know of it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hivekeep_kernel::{
+    CallCx, Layer, ToolError,
+    ports::{SourceState, ToolPublisher, ToolSource},
+};
+use hivekeep_runtime::{
+    Folders, Redact,
+    log::{Decision, Log},
+};
+use hivekeep_store::NewEvent;
+use rmcp::model::Tool;
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+
+use crate::{
+    ServerName, ServerOptions,
+    client::Connection,
+    codes,
+    declare::{Declarations, LeftOut, validator},
+    record::{LastList, ListRecord},
+};
+
+/// Time that a call waits for a connection that is being made.
+const CONNECTION_WAIT: Duration = Duration::from_secs(20);
+
+/// State of the connection.
+#[derive(Debug, Clone)]
+pub(crate) enum Link {
+    Connecting,
+    Up(Arc<Connection>),
+    Down(SourceState),
+}
+
+/// Tool that can be called.
+pub(crate) struct Published {
+    pub(crate) raw_name: String,
+    /// Of what a result's structured part must be.
+    pub(crate) output: Option<jsonschema::Validator>,
+}
+
+/// Tools as they were published last.
+#[derive(Default)]
+pub(crate) struct PublishedTools {
+    pub(crate) by_name: HashMap<&'static str, Arc<Published>>,
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// Everything about one source but its mailbox.
+pub(crate) struct SourceShared {
+    pub(crate) name: ServerName,
+    pub(crate) options: ServerOptions,
+    pub(crate) declarations: Declarations,
+    pub(crate) link: watch::Sender<Link>,
+    /// Asks the loop to try again now.
+    pub(crate) wake: Notify,
+    pub(crate) folders: Folders,
+    pub(crate) redact: Redact,
+    pub(crate) log: Log<LastList>,
+    published: Mutex<Arc<PublishedTools>>,
+    publisher: Arc<dyn ToolPublisher>,
+}
+
+impl SourceShared {
+    pub(crate) fn new(
+        (name, options): (ServerName, ServerOptions),
+        declarations: Declarations,
+        (folders, redact): (Folders, Redact),
+        log: Log<LastList>,
+        publisher: Arc<dyn ToolPublisher>,
+    ) -> Self {
+        Self {
+            name,
+            options,
+            declarations,
+            link: watch::Sender::new(Link::Connecting),
+            wake: Notify::new(),
+            folders,
+            redact,
+            log,
+            published: Mutex::default(),
+            publisher,
+        }
+    }
+
+    pub(crate) fn published(&self) -> Arc<PublishedTools> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Publishes a list, and keeps it if it is another one than before.
+    pub(crate) async fn publish(self: &Arc<Self>, tools: Vec<Tool>) {
+        let before = self.log.state().unwrap_or_default();
+        if before.0 != tools {
+            let names = |tools: &[Tool]| tools.iter().map(|tool| tool.name.to_string()).collect();
+            let (old, new): (Vec<String>, Vec<String>) = (names(&before.0), names(&tools));
+            let changed = tools.iter().filter(|tool| {
+                before.0.iter().any(|known| known.name == tool.name && known != *tool)
+            });
+            let data = json!({
+                "added": new.iter().filter(|name| !old.contains(name)).collect::<Vec<_>>(),
+                "removed": old.iter().filter(|name| !new.contains(name)).collect::<Vec<_>>(),
+                "changed": changed.map(|tool| tool.name.as_ref()).collect::<Vec<_>>(),
+            });
+            let (kind, subject) = ("source.tools_changed".to_owned(), self.name.to_string());
+            let record = Decision::record(ListRecord::Listed { tools: tools.clone() })
+                .event(NewEvent { kind, subject, data });
+            let written = match self.log.decide::<hivekeep_runtime::log::LogError>(|_| Ok(record)) {
+                Ok(durable) => durable.await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                tracing::warn!(source = %self.name, %error, "the list of a source is not kept");
+            }
+        }
+        self.offer(tools);
+    }
+
+    /// Publishes a list without keeping it.
+    pub(crate) fn offer(self: &Arc<Self>, tools: Vec<Tool>) {
+        let (tools, left_out) = self.declarations.judge(&self.options, tools);
+        for LeftOut { raw_name, why } in &left_out {
+            tracing::warn!(source = %self.name, tool = raw_name, why, "a tool is left out");
+        }
+        let by_name = tools.iter().map(|tool| {
+            let output = tool.output_schema.as_ref().and_then(|schema| validator(schema).ok());
+            (tool.spec.name, Arc::new(Published { raw_name: tool.raw_name.clone(), output }))
+        });
+        let published = Arc::new(PublishedTools { by_name: by_name.collect(), left_out });
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
+        self.publisher.publish(self.clone(), tools);
+    }
+
+    /// The connection, once it is up. A source that is down is tried again for the next call.
+    ///
+    /// # Errors
+    /// `source_unreachable`, `source_auth_failed`.
+    pub(crate) async fn connection(&self, cx: &CallCx) -> Result<Arc<Connection>, ToolError> {
+        let mut link = self.link.subscribe();
+        let settled = link.wait_for(|link| !matches!(link, Link::Connecting));
+        let wait = CONNECTION_WAIT.min(cx.remaining());
+        let settled = tokio::time::timeout(wait, settled).await;
+        let link = match settled {
+            Ok(Ok(link)) => link.clone(),
+            Ok(Err(_)) => Link::Down(SourceState::Unreachable("the daemon stops".to_owned())),
+            Err(_) => Link::Connecting,
+        };
+        let state = match link {
+            Link::Up(connection) => return Ok(connection),
+            Link::Connecting => SourceState::Connecting,
+            Link::Down(state) => state,
+        };
+        self.wake.notify_one();
+        Err(self.down(&state))
+    }
+
+    /// The error of a call that finds no connection.
+    pub(crate) fn down(&self, state: &SourceState) -> ToolError {
+        let code = match state {
+            SourceState::AuthRequired | SourceState::AuthExpired | SourceState::AuthInvalid => {
+                codes::SOURCE_AUTH_FAILED
+            }
+            _ => codes::SOURCE_UNREACHABLE,
+        };
+        let message = format!("the source `{}` cannot be called: {state}", self.name);
+        let error = ToolError::new(Layer::Actor, code, message)
+            .next("try again in a while; the operator sees more in `source_list`")
+            .detail("outcome", "nothing_done")
+            .detail("reason_code", reason_code(state));
+        if code == codes::SOURCE_UNREACHABLE { error.retryable() } else { error }
+    }
+}
+
+/// The published reason of a call that finds no connection.
+fn reason_code(state: &SourceState) -> &'static str {
+    match state {
+        SourceState::AuthRequired => "mcp_auth_required",
+        SourceState::AuthExpired => "mcp_auth_expired",
+        SourceState::AuthInvalid => "mcp_auth_invalid",
+        SourceState::Ready | SourceState::Connecting | SourceState::Unreachable(_) => {
+            "mcp_unreachable"
+        }
+    }
+}
+
+impl ToolSource for SourceShared {
+    fn server(&self) -> &str {
+        self.name.as_str()
+    }
+
+    fn state(&self) -> SourceState {
+        match &*self.link.borrow() {
+            Link::Connecting => SourceState::Connecting,
+            Link::Up(_) => SourceState::Ready,
+            Link::Down(state) => state.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for SourceShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({})", self.name)
+    }
+}
