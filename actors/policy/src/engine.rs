@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::{
     Approvals, Options, PermissionMode, Policy, PolicyDecision, Question, RuleOptions, Verdict,
     codes, conversations,
-    layers::{LAYERS, LayerInputs, permission_mode_of},
+    layers::{LAYERS, LayerInputs, context_of, permission_mode_of},
     rule_log::{AddedRules, MAX_RULES, RuleRecord, rules_stream},
     rules::{CompiledRule, RuleSet},
 };
@@ -27,6 +27,15 @@ pub struct RuleRow {
     pub rule: RuleOptions,
     /// True when it was added at run time, and can be removed.
     pub added: bool,
+}
+
+/// Limits that a security context sets beside its capabilities.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContextLimits {
+    /// Largest result in bytes of JSON.
+    pub max_result_bytes: Option<usize>,
+    /// Calls of a session at a time.
+    pub max_calls: Option<u32>,
 }
 
 /// The engine. Cheap to clone.
@@ -96,6 +105,16 @@ impl PolicyEngine {
         }
         decision.hear(availability(), verdicts);
         decision
+    }
+
+    /// Limits of the security context that a call is in.
+    pub fn limits(&self, question: &Question<'_>) -> ContextLimits {
+        let options = &self.0.options;
+        let context = context_of(options, question).and_then(|name| options.contexts.get(name));
+        context.map_or_else(ContextLimits::default, |context| ContextLimits {
+            max_result_bytes: context.max_result_bytes,
+            max_calls: context.max_calls,
+        })
     }
 
     /// The permission mode that a call is under.

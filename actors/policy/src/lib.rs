@@ -39,7 +39,7 @@ pub use approvals::{
     WantedCall,
 };
 pub use digest::input_digest;
-pub use engine::{PolicyEngine, RuleRow};
+pub use engine::{ContextLimits, PolicyEngine, RuleRow};
 pub use facts::PATH_PARAMETERS;
 pub use options::{
     AgentOptions, ApprovalOptions, CapabilityOptions, ContextOptions, ConversationOptions, Options,

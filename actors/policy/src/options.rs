@@ -130,6 +130,13 @@ pub struct ContextOptions {
     pub deny: Vec<ToolPattern>,
     /// What may be done.
     pub capabilities: Vec<CapabilityOptions>,
+    /// Largest result of a call, in bytes of JSON, where the tool allows more. A larger one is kept as an
+    /// artifact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_result_bytes: Option<usize>,
+    /// Calls of a session at a time. One more is refused as retryable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u32>,
 }
 
 /// One capability of a context. A list that is left out limits nothing; an empty one admits nothing.

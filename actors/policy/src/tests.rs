@@ -208,6 +208,7 @@ async fn a_context_denies_what_no_capability_takes() {
             CapabilityOptions { commands: list(&["git status", "ls"]), ..limited("cmd.run") },
             CapabilityOptions { domains: list(&["example.org"]), ..limited("web.*") },
         ],
+        ..ContextOptions::default()
     };
     let options = Options {
         contexts: BTreeMap::from([("small".to_owned(), context)]),

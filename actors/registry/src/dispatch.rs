@@ -185,6 +185,8 @@ impl Dispatcher {
                 Box::pin(approve::pass(inner, asks, entry, &question, patience, verdicts)).await?;
             }
         }
+        let limits = inner.policy.limits(&question);
+        rate::within(live.shared(), limits.max_calls)?;
         rate::pass(live.shared(), entry, &args)?;
         live.take(entry.name()).await?;
         let (pad, receipt) = Receipt::pair();
@@ -206,7 +208,9 @@ impl Dispatcher {
             client: approval.client,
         };
         let value = route::pass(inner, order, trail).await?;
-        let owner = limit::ResultOwner { user: Some(user), session, call, view: &shown };
+        let most_bytes = limits.max_result_bytes;
+        let owner =
+            limit::ResultOwner { user: Some(user), session, call, view: &shown, most_bytes };
         Ok((limit::pass(inner, entry, owner, value).await?, pad))
     }
 

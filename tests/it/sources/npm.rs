@@ -23,17 +23,21 @@ fn packages() -> Option<PathBuf> {
 
 fn home(packages: &Path, data: &Path) -> Home {
     let home = quick();
+    let node = std::env::var_os("TEST_HIVEKEEP_NODE")
+        .map_or_else(|| "/usr/bin/node".into(), PathBuf::from);
+    let runtime = node.parent().and_then(Path::parent).expect("a folder above its own");
     let modules = packages.join("node_modules/@modelcontextprotocol");
     let everything = modules.join("server-everything/dist/index.js");
     let filesystem = modules.join("server-filesystem/dist/index.js");
     let config = format!(
         "[policy]\nsource_default = \"allow\"\n\
-         [source.servers.everything]\ncommand = [\"node\", {everything:?}, \"stdio\"]\n\
-         folders = [\"{0}:ro\"]\ntimeout_secs = 20\n\
-         [source.servers.files]\ncommand = [\"node\", {filesystem:?}, {data:?}]\n\
-         folders = [\"{0}:ro\", \"{1}\"]\n",
+         [source.servers.everything]\ncommand = [{node:?}, {everything:?}, \"stdio\"]\n\
+         folders = [\"{0}:ro\", \"{2}:ro\"]\ntimeout_secs = 20\n\
+         [source.servers.files]\ncommand = [{node:?}, {filesystem:?}, {data:?}]\n\
+         folders = [\"{0}:ro\", \"{2}:ro\", \"{1}\"]\n",
         packages.display(),
         data.display(),
+        runtime.display(),
     );
     std::fs::write(home.path("config.toml"), config).expect("writes");
     home
@@ -96,7 +100,8 @@ fn node_processes(packages: &Path) -> Vec<i32> {
     let pid = |entry: std::fs::DirEntry| {
         let line = std::fs::read(entry.path().join("cmdline")).ok()?;
         let line = String::from_utf8_lossy(&line).into_owned();
-        (line.starts_with("node") && line.contains(&mark)).then_some(())?;
+        (line.contains("node") && !line.starts_with("bwrap") && line.contains(&mark))
+            .then_some(())?;
         entry.file_name().to_str()?.parse().ok()
     };
     all.filter_map(pid).collect()

@@ -77,7 +77,8 @@ pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<Tally> {
     }
 }
 
-fn command(repo: &Repo) -> Cmd<'_> {
+/// All tests, with the features of the build.
+pub(super) fn command(repo: &Repo) -> Cmd<'_> {
     let shell = &repo.shell;
     cmd!(shell, "cargo nextest run --workspace --features {FEATURES}")
 }

@@ -1,11 +1,12 @@
 //! hivekeep judged by programs that others wrote: the official conformance
-//! suite, the official inspector, the official clients, and schemathesis for the HTTP API.
+//! suite, the official inspector, the official clients, schemathesis for the HTTP API, and MCP servers as sources.
 
 mod clients;
 mod conformance;
 mod inspector;
 mod openapi;
 mod server;
+mod sources;
 mod tools;
 
 use anyhow::{Result, anyhow};
@@ -15,7 +16,7 @@ use super::nextest::Scope;
 use crate::repo::Repo;
 use crate::steps::{StepOutcome, Steps};
 
-/// Runs all four. Without a network for their packages they are skipped, and
+/// Runs all five. Without a network for their packages they are skipped, and
 /// where CI is told, that is a failure.
 pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'_>) {
     let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
@@ -26,5 +27,6 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
     steps.run("conformance", || with(&|tools| conformance::check(repo, tools)));
     steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
     steps.run("openapi", || with(&|tools| openapi::check(repo, tools)));
+    steps.run("sources", || with(&|tools| sources::check(repo, tools)));
     steps.run("clients", || with(&|tools| clients::check(repo, tools, scope)));
 }

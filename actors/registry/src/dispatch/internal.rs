@@ -78,7 +78,7 @@ impl Dispatcher {
             client: None,
         };
         let value = route::pass(inner, order, trail).await?;
-        let owner = limit::ResultOwner { user, session, call, view: &shown };
+        let owner = limit::ResultOwner { user, session, call, view: &shown, most_bytes: None };
         let value = limit::pass(inner, entry, owner, value).await?;
         pad.sign();
         Ok(value)

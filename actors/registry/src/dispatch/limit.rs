@@ -45,6 +45,16 @@ pub(super) struct ResultOwner<'a> {
     pub(super) session: SessionId,
     pub(super) call: CallId,
     pub(super) view: &'a ToolView,
+    /// Limit of its security context, where it is below the tool's.
+    pub(super) most_bytes: Option<usize>,
+}
+
+impl ResultOwner<'_> {
+    /// Largest result that reaches the caller whole.
+    fn budget(&self, entry: &ToolEntry) -> usize {
+        let declared = entry.spec.result_budget_bytes;
+        self.most_bytes.map_or(declared, |most| most.min(declared))
+    }
 }
 
 pub(super) async fn pass(
@@ -53,7 +63,7 @@ pub(super) async fn pass(
     owner: ResultOwner<'_>,
     value: Value,
 ) -> Result<Value, ToolError> {
-    let budget = entry.spec.result_budget_bytes;
+    let budget = owner.budget(entry);
     if serde_json::to_writer(&mut Counter { left: budget }, &value).is_ok() {
         return Ok(value);
     }
@@ -67,7 +77,8 @@ async fn too_large(
     owner: ResultOwner<'_>,
     value: Value,
 ) -> ToolError {
-    let error = refusal(entry).detail("preview", preview(&inner.redactor, &value));
+    let error =
+        refusal(entry, owner.budget(entry)).detail("preview", preview(&inner.redactor, &value));
     let Some(keeper) = &inner.results else { return error };
     match keep(&**keeper, entry, &owner, value).await {
         Ok(kept) => told(inner, error, &owner, keeper.reader(), &kept),
@@ -76,8 +87,7 @@ async fn too_large(
 }
 
 /// The refusal as it is where nothing can be kept.
-fn refusal(entry: &ToolEntry) -> ToolError {
-    let budget = entry.spec.result_budget_bytes;
+fn refusal(entry: &ToolEntry, budget: usize) -> ToolError {
     let narrow = narrowing(entry);
     let step = match narrow.as_slice() {
         [] => "ask for less".to_owned(),

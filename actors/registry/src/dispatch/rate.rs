@@ -3,6 +3,8 @@
 //! Taken after validation, so that a mistake costs nothing, and before
 //! admission: a call that is then told `busy` has spent its tokens.
 
+use std::time::Duration;
+
 use hivekeep_kernel::{Layer, RateClass, ToolError};
 use serde_json::Value;
 
@@ -46,6 +48,23 @@ pub(super) fn pass(
                 .detail("tokens", tokens)
                 .detail("burst", burst))
         }
+    }
+}
+
+/// Refuses a call beyond those that its security context allows at a time.
+pub(super) fn within(shared: &SessionShared, most: Option<u32>) -> Result<(), ToolError> {
+    let running = shared.calls();
+    match most {
+        // The call itself is one of them.
+        Some(most) if running > most => {
+            let message = format!("the session's security context allows {most} calls at a time");
+            Err(ToolError::new(Layer::Rate, codes::BUSY, message)
+                .next("wait for a running call to end, then try again")
+                .retry_after(Duration::from_secs(1))
+                .detail("running", running - 1)
+                .detail("max_calls", most))
+        }
+        _ => Ok(()),
     }
 }
 

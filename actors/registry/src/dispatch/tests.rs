@@ -1,5 +1,6 @@
 mod admission;
 mod approvals;
+mod contexts;
 mod fate;
 mod internal;
 mod large;

@@ -61,6 +61,11 @@ impl Tools {
         Ok(tools)
     }
 
+    /// Node.js.
+    pub(super) fn node_program(&self) -> PathBuf {
+        self.node_bin.join("node")
+    }
+
     /// A script for Node.js.
     pub(super) fn node(&self, script: &Path) -> Cmd<'_> {
         let node = self.node_bin.join("node");

@@ -70,6 +70,22 @@ fn work_leaves_the_reserve_to_control() {
 }
 
 #[test]
+fn what_bears_no_other_beside_it_goes_one_after_another() {
+    let alone = |session| Flow { session, lane: Lane::Exclusive };
+    let mut calls = Calls::new(LIMITS);
+    assert_eq!(arrive(&mut calls, alone(0), 0), Arrival::Go(0));
+    assert_eq!(arrive(&mut calls, alone(0), 1), Arrival::Queued);
+    assert_eq!(arrive(&mut calls, alone(1), 2), Arrival::Queued);
+    assert_eq!(arrive(&mut calls, control(0), 3), Arrival::Go(3), "others go beside it");
+    assert_eq!(calls.end(Duration::ZERO, &3), [0; 0]);
+    assert_eq!(calls.end(Duration::ZERO, &0), [1]);
+    assert_eq!(calls.end(Duration::ZERO, &1), [2]);
+    assert_eq!(calls.totals().counts.exclusive, 1);
+    assert_eq!(calls.end(Duration::ZERO, &2), [0; 0]);
+    assert_eq!(calls.totals().counts, Counts::default());
+}
+
+#[test]
 fn sessions_take_turns() {
     let mut calls = Calls::new(Limits { all: 1, work: 1, ..LIMITS });
     assert_eq!(arrive(&mut calls, control(0), 0), Arrival::Go(0));
