@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{Census, Door, SessionId, User};
 use hivekeep_policy::PolicyDecision;
 use hivekeep_registry::{
@@ -69,6 +70,8 @@ pub struct DaemonServices {
     pub census: Census,
     /// The journal, for its events and numbers.
     pub journal: Journal,
+    /// The audit log, where one is kept.
+    pub audit: Option<AuditLog>,
     /// Time at which the daemon began to serve.
     pub since: Instant,
     /// Room for long messages.

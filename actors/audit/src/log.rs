@@ -6,6 +6,7 @@ use std::{
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use chrono::Utc;
@@ -39,6 +40,8 @@ pub(crate) struct LogShared {
     state: Mutex<LogState>,
     /// Told when there is something to sync, or the log is closing.
     pub(crate) changed: Condvar,
+    /// Told when lines are in the state folder.
+    pub(crate) settled: Condvar,
 }
 
 #[derive(Debug)]
@@ -50,6 +53,8 @@ pub(crate) struct LogState {
     pub(crate) batch: Batch,
     /// Bytes that the worker has taken and not synced.
     pub(crate) taken_bytes: usize,
+    /// Number of the last entry that is in the state folder.
+    pub(crate) settled: u64,
     /// Entries that could not be written, of which no entry tells yet.
     lost: u64,
     pub(crate) closing: bool,
@@ -76,8 +81,13 @@ impl AuditLog {
         let tails = TailFile::both(run)?;
         let (worker, tail, found) = SegmentWriter::recover(state, options, tails)?;
         let (head, batch) = (found.head, Batch::default());
-        let state = LogState { head, tail, batch, taken_bytes: 0, lost: 0, closing: false };
-        let shared = Arc::new(LogShared { state: Mutex::new(state), changed: Condvar::new() });
+        let settled = head.seq;
+        let state = LogState { head, tail, batch, taken_bytes: 0, settled, lost: 0, closing: false };
+        let shared = Arc::new(LogShared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            settled: Condvar::new(),
+        });
         let thread = worker::start(worker, shared.clone())?;
         let log = Self(Arc::new(Handle { shared, worker: Mutex::new(Some(thread)) }));
         if found.mended_bytes > 0 {
@@ -119,6 +129,17 @@ impl AuditLog {
     /// The last entry.
     pub fn head(&self) -> Head {
         self.0.shared.lock().head
+    }
+
+    /// Waits until every entry of before is in the state folder, where readers find it. False when that
+    /// is not so in time: the disk does not take it. Blocks.
+    pub fn settle(&self, patience: Duration) -> bool {
+        let shared = &self.0.shared;
+        let state = shared.lock();
+        let wanted = state.head.seq;
+        let waits = |state: &mut LogState| state.settled < wanted;
+        let waited = shared.settled.wait_timeout_while(state, patience, waits);
+        waited.is_ok_and(|(_, waited)| !waited.timed_out())
     }
 
     /// Syncs what is there and ends the worker. Later appends stay in the run folder, where the next

@@ -142,7 +142,7 @@ impl SegmentWriter {
                 }
                 thread::sleep(RETRY);
             }
-            self.synced(shared);
+            self.synced(shared, head);
             if let Err(error) = self.trim(shared) {
                 tracing::error!(%error, "the audit log is not trimmed");
             }
@@ -203,12 +203,15 @@ impl SegmentWriter {
         Some((std::mem::take(&mut state.batch), state.head))
     }
 
-    fn synced(&mut self, shared: &LogShared) {
+    fn synced(&mut self, shared: &LogShared, head: Head) {
         if let Err(error) = self.taken.clear() {
             // Its lines are known to be in the log by their numbers.
             tracing::warn!(%error, "a tail of the audit log is not emptied");
         }
-        shared.lock().taken_bytes = 0;
+        let mut state = shared.lock();
+        (state.taken_bytes, state.settled) = (0, head.seq);
+        drop(state);
+        shared.settled.notify_all();
     }
 
     /// Removes the oldest files beyond what is kept, once the log says so.

@@ -1,6 +1,7 @@
 //! `POST /api/tools/{id}/invoke`: one call of a tool, answered with its result and its events.
 
 mod answer;
+mod large;
 mod run;
 
 use std::sync::Arc;

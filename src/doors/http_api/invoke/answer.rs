@@ -2,7 +2,7 @@
 
 use axum::Json;
 use chrono::Utc;
-use hivekeep_kernel::{Effect, Layer, SessionId, ToolError};
+use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, ports::WaitingSummary};
 use hivekeep_policy::input_digest;
 use hivekeep_registry::CallOutcome;
 use serde_json::{Map, Value, json};
@@ -24,8 +24,8 @@ use crate::doors::{
 
 /// What all events of a call say.
 pub(super) struct CallNote {
-    common: ToolEventPayload,
-    duration_ms: u64,
+    pub(super) common: ToolEventPayload,
+    pub(super) duration_ms: u64,
 }
 
 impl CallNote {
@@ -63,34 +63,58 @@ impl CallNote {
         Self { common, duration_ms: u64::try_from(duration_ms).unwrap_or(u64::MAX) }
     }
 
-    fn ended(&self, kind: ToolEventKind) -> ToolEventPayload {
+    pub(super) fn ended(&self, kind: ToolEventKind) -> ToolEventPayload {
         let duration_ms = Some(self.duration_ms);
         ToolEventPayload { kind, duration_ms, ..self.common.clone() }
+    }
+}
+
+pub(super) fn text(text: String) -> ResultContent {
+    ResultContent { kind: "text", text }
+}
+
+/// What an answer says beside the result.
+pub(super) struct Beside {
+    notices: Vec<String>,
+    waiting: Option<WaitingSummary>,
+}
+
+impl Beside {
+    pub(super) fn of(outcome: &mut CallOutcome) -> Self {
+        Self { notices: std::mem::take(&mut outcome.notices), waiting: outcome.waiting.take() }
+    }
+
+    /// Content that begins with the result's, and metadata.
+    pub(super) fn with(
+        self,
+        result: ResultContent,
+        body: &InvokeBody,
+    ) -> (Vec<ResultContent>, Map<String, Value>) {
+        let (mut content, mut metadata) = (vec![result], Map::new());
+        content.extend(self.notices.into_iter().map(text));
+        for (key, value) in [("tool_call_id", &body.tool_call_id), ("turn_id", &body.turn_id)] {
+            if let Some(value) = value {
+                metadata.insert(key.to_owned(), json!(value));
+            }
+        }
+        if let Some(waits) = &self.waiting {
+            let now = Utc::now();
+            content.push(text(announce::line(waits, now)));
+            metadata.insert(announce::FIELD.to_owned(), announce::field(waits, now));
+        }
+        (content, metadata)
     }
 }
 
 /// The answer to a call that succeeded.
 pub(super) fn success(
     note: CallNote,
-    outcome: CallOutcome,
+    structured: Value,
+    beside: Beside,
     body: &InvokeBody,
 ) -> Json<ToolInvokeResponse> {
-    let structured = outcome.result.unwrap_or_default();
     let (bytes, result_digest) = digest::of_result(&structured);
-    let text = |text| ResultContent { kind: "text", text };
-    let mut content = vec![text(excerpt::text(&structured, true))];
-    content.extend(outcome.notices.into_iter().map(text));
-    let mut metadata = Map::new();
-    for (key, value) in [("tool_call_id", &body.tool_call_id), ("turn_id", &body.turn_id)] {
-        if let Some(value) = value {
-            metadata.insert(key.to_owned(), json!(value));
-        }
-    }
-    if let Some(waits) = &outcome.waiting {
-        let now = Utc::now();
-        content.push(text(announce::line(waits, now)));
-        metadata.insert(announce::FIELD.to_owned(), announce::field(waits, now));
-    }
+    let (content, metadata) = beside.with(text(excerpt::text(&structured, true)), body);
     let completed = ToolEventPayload {
         result_bytes: Some(bytes),
         result_digest: Some(result_digest),
@@ -102,7 +126,8 @@ pub(super) fn success(
         status: "completed",
         result: ToolResultPayload {
             content,
-            structured,
+            structured: Some(structured),
+            preview: None,
             artifacts: Vec::new(),
             metadata,
             redactions: Vec::new(),
