@@ -32,9 +32,8 @@ async fn main() -> Result<()> {
     let answer = std::env::args().nth(1).context("the answer is missing")?;
     let answer: Value = serde_json::from_str(&answer)?;
     ensure!(answer["tool_id"].is_string(), "the answer is of no tool");
-    let routes = Router::new()
-        .route("/api/tools/{id}/invoke", post(invoke))
-        .with_state(Arc::new(answer));
+    let routes =
+        Router::new().route("/api/tools/{id}/invoke", post(invoke)).with_state(Arc::new(answer));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     Ok(axum::serve(listener, routes).await?)

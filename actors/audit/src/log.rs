@@ -82,7 +82,8 @@ impl AuditLog {
         let (worker, tail, found) = SegmentWriter::recover(state, options, tails)?;
         let (head, batch) = (found.head, Batch::default());
         let settled = head.seq;
-        let state = LogState { head, tail, batch, taken_bytes: 0, settled, lost: 0, closing: false };
+        let state =
+            LogState { head, tail, batch, taken_bytes: 0, settled, lost: 0, closing: false };
         let shared = Arc::new(LogShared {
             state: Mutex::new(state),
             changed: Condvar::new(),

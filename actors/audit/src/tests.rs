@@ -62,8 +62,11 @@ fn pages_of_the_newest_first_add_up_to_the_whole_log() {
     let log = open(folder.path(), &options);
     let long = "x".repeat(4_000);
     for n in 0..600_u64 {
-        log.append("call", &json!({ "tool": if n % 3 == 0 { "exec" } else { "vault" }, "x": long }))
-            .expect("appends");
+        log.append(
+            "call",
+            &json!({ "tool": if n % 3 == 0 { "exec" } else { "vault" }, "x": long }),
+        )
+        .expect("appends");
         if n % 150 == 0 {
             assert!(log.settle(Duration::from_secs(30)), "the disk takes it");
         }

@@ -45,14 +45,19 @@ fn a_result_that_is_too_large_is_truncated_and_downloaded_whole_or_in_ranges() {
     assert_eq!(result.get("structured"), None, "a part would look whole");
     let artifact = &result["artifacts"][0];
     assert_eq!(artifact["mime_type"], "application/json");
-    assert_eq!((&artifact["bytes"], &artifact["name"]), (&result["bytes"], &json!("aegis_script_list.json")));
+    assert_eq!(
+        (&artifact["bytes"], &artifact["name"]),
+        (&result["bytes"], &json!("aegis_script_list.json"))
+    );
     assert_eq!(result["metadata"]["tool_call_id"], "c1");
-    let redacted = json!([{ "path": "$", "reason": "result_budget_exceeded", "bytes": artifact["bytes"] }]);
+    let redacted =
+        json!([{ "path": "$", "reason": "result_budget_exceeded", "bytes": artifact["bytes"] }]);
     assert_eq!(result["redactions"], redacted);
     let preview = result["preview"].as_str().expect("a preview");
     assert!(preview.starts_with("{\"scripts\":[") && preview.len() <= 2_048, "{preview}");
     let events = answer["events"].as_array().expect("events");
-    let kinds: Vec<_> = events.iter().map(|event| event["kind"].as_str().expect("a kind")).collect();
+    let kinds: Vec<_> =
+        events.iter().map(|event| event["kind"].as_str().expect("a kind")).collect();
     assert_eq!(kinds, ["tool.call_started", "tool.call_completed", "tool.result_truncated"]);
 
     let whole = api.get(&api.session, &uri);
@@ -105,9 +110,15 @@ fn an_artifact_is_its_owners_and_the_operators_and_its_id_is_no_path() {
         assert_eq!(theirs, ask(&other, nobody).plain(404).replace(nobody, "ID"), "the same words");
         assert_eq!(ask(&api.session, id).status, 200);
         assert_eq!(ask(&api.operator, id).status, 200);
-        assert_eq!(ranged(&api, &other, &format!("/api/artifacts/{id}{tail}"), "bytes=0-1").status, 404);
+        assert_eq!(
+            ranged(&api, &other, &format!("/api/artifacts/{id}{tail}"), "bytes=0-1").status,
+            404
+        );
     }
-    assert_eq!(api.get(&other, "/api/artifacts").of(200), json!({ "artifacts": [], "total": 0, "next": null }));
+    assert_eq!(
+        api.get(&other, "/api/artifacts").of(200),
+        json!({ "artifacts": [], "total": 0, "next": null })
+    );
     let own = api.get(&api.session, "/api/artifacts").of(200);
     assert_eq!((&own["total"], &own["artifacts"][0]["uri"]), (&json!(1), &json!(uri)));
     assert_eq!(own["artifacts"][0]["tool_id"], "aegis_script_list");
@@ -140,7 +151,10 @@ fn an_artifact_is_its_owners_and_the_operators_and_its_id_is_no_path() {
         }
     }
     for query in ["?limit=0", "?limit=201", "?after=nothing", "?after=..%2fx"] {
-        assert_eq!(api.get(&api.operator, &format!("/api/artifacts{query}")).code(400), "tool_invalid_input");
+        assert_eq!(
+            api.get(&api.operator, &format!("/api/artifacts{query}")).code(400),
+            "tool_invalid_input"
+        );
     }
 }
 

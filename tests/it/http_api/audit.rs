@@ -115,7 +115,8 @@ fn the_log_is_for_operators_and_a_query_has_to_make_sense() {
             assert_eq!(refused["error"]["reason_codes"], json!(["schema_invalid"]), "{query}");
         }
         // Nothing of a query is a path, or a pattern.
-        for query in ["?session=../../etc/passwd", "?tool=*", "?session=%00", "?outcome=%27or%201"] {
+        for query in ["?session=../../etc/passwd", "?tool=*", "?session=%00", "?outcome=%27or%201"]
+        {
             let answer = api.get(&api.operator, &format!("{path}{query}"));
             assert_eq!(answer.status, 200, "{query}: {answer:?}");
         }
@@ -123,7 +124,10 @@ fn the_log_is_for_operators_and_a_query_has_to_make_sense() {
         api.raw("POST", path, &[("Authorization", &auth)], Some("{}")).plain(405);
     }
     for query in ["?limit=0", "?limit=1001", "?limit=-1", "?limit=x", "?before=-1"] {
-        assert_eq!(api.get(&api.operator, &format!("/api/audit{query}")).code(400), "tool_invalid_input");
+        assert_eq!(
+            api.get(&api.operator, &format!("/api/audit{query}")).code(400),
+            "tool_invalid_input"
+        );
     }
 }
 

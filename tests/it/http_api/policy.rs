@@ -25,11 +25,17 @@ fn a_rule_holds_when_it_was_added_after_a_kill_and_no_longer_when_it_was_removed
     let add = |api: &Api, rule: &Value| api.post(&api.operator, "/api/policy/rules", rule);
     let when = "args.path == \"private.md\"";
     let added = add(&api, &rule("no-private", "deny", "vault", Some(when))).of(201);
-    assert_eq!((&added["name"], &added["added"], &added["when"]), (&json!("no-private"), &json!(true), &json!(when)));
+    assert_eq!(
+        (&added["name"], &added["added"], &added["when"]),
+        (&json!("no-private"), &json!(true), &json!(when))
+    );
     assert_eq!(names(&api), ["no-private", "fixed"], "before those of the configuration");
     let denied = api.invoke(&api.session, "vault", &note("private.md", "x")).of(403);
     assert_eq!(denied["error"]["layer"], "registry_policy");
-    assert!(denied["error"]["message"].as_str().expect("text").contains("tests say so"), "{denied}");
+    assert!(
+        denied["error"]["message"].as_str().expect("text").contains("tests say so"),
+        "{denied}"
+    );
     api.invoke(&api.session, "vault", &note("open.md", "x")).of(200);
 
     api.daemon.as_mut().expect("it runs").signal(rustix::process::Signal::KILL);
@@ -68,28 +74,47 @@ fn explain_shows_each_layer_and_makes_no_call() {
     let api = Api::with(&[("HIVEKEEP_POLICY__PERMISSION_MODE", "approve-reads")]);
     let session = api.open(&api.session, &json!({}));
     let when = "args.path == \"private.md\"";
-    api.post(&api.operator, "/api/policy/rules", &rule("no-private", "deny", "vault", Some(when))).of(201);
+    api.post(&api.operator, "/api/policy/rules", &rule("no-private", "deny", "vault", Some(when)))
+        .of(201);
     let explain = |body: Value| api.post(&api.operator, "/api/policy/explain", &body);
-    let call = |path: &str| {
-        json!({ "tool_id": "vault", "session_id": session, "input": note(path, "x")["input"] })
-    };
+    let call = |path: &str| json!({ "tool_id": "vault", "session_id": session, "input": note(path, "x")["input"] });
     let denied = explain(call("private.md")).of(200);
     assert_eq!(denied["outcome"], "denied");
     let last = denied["verdicts"].as_array().and_then(|all| all.last()).expect("one");
-    assert_eq!((&last["layer"], &last["ruling"], &last["rule"]), (&json!("rules"), &json!("deny"), &json!("no-private")));
+    assert_eq!(
+        (&last["layer"], &last["ruling"], &last["rule"]),
+        (&json!("rules"), &json!("deny"), &json!("no-private"))
+    );
     let asks = explain(call("open.md")).of(200);
-    assert_eq!((&asks["outcome"], &asks["permission_mode"]), (&json!("asks"), &json!("approve-reads")));
+    assert_eq!(
+        (&asks["outcome"], &asks["permission_mode"]),
+        (&json!("asks"), &json!("approve-reads"))
+    );
     // As the command line has it.
     let input = note("private.md", "x")["input"].to_string();
-    let cli = api.home.json(&["policy", "explain", "vault", "--session", &session, "--json", &input, "--as-json"]);
+    let cli = api.home.json(&[
+        "policy",
+        "explain",
+        "vault",
+        "--session",
+        &session,
+        "--json",
+        &input,
+        "--as-json",
+    ]);
     let layers = |found: &Value| {
         let verdicts = found["verdicts"].as_array().expect("verdicts").iter();
         verdicts.map(|one| (one["layer"].clone(), one["ruling"].clone())).collect::<Vec<_>>()
     };
     assert_eq!((layers(&cli), &cli["outcome"]), (layers(&denied), &denied["outcome"]));
-    assert_eq!(api.get(&api.operator, "/api/approvals").of(200)["approvals"], json!([]), "nobody is asked");
+    assert_eq!(
+        api.get(&api.operator, "/api/approvals").of(200)["approvals"],
+        json!([]),
+        "nobody is asked"
+    );
     assert_eq!(explain(json!({ "tool_id": "nope" })).code(404), "tool_not_found");
-    let nobody = json!({ "tool_id": "vault", "session_id": "ses_0192f0c1a2b37c4d8e5f60718293a4b5" });
+    let nobody =
+        json!({ "tool_id": "vault", "session_id": "ses_0192f0c1a2b37c4d8e5f60718293a4b5" });
     explain(nobody).plain(404);
     assert_eq!(explain(json!({ "tool_id": "vault", "input": [] })).code(400), "tool_invalid_input");
 }

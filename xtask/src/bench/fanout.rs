@@ -130,10 +130,8 @@ impl Audience {
             ensure!(began.elapsed() < PATIENCE, "{} readers wait for events", open.len());
             let ready: Vec<_> = {
                 let wait = Timespec { tv_sec: 1, tv_nsec: 0 };
-                let mut polled: Vec<_> = open
-                    .iter()
-                    .map(|reader| PollFd::new(&reader.stream, PollFlags::IN))
-                    .collect();
+                let mut polled: Vec<_> =
+                    open.iter().map(|reader| PollFd::new(&reader.stream, PollFlags::IN)).collect();
                 poll(&mut polled, Some(&wait))?;
                 polled.iter().map(|one| !one.revents().is_empty()).collect()
             };

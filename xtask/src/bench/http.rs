@@ -42,7 +42,8 @@ pub(super) struct BenchDoor {
 
 impl BenchDoor {
     pub(super) fn of(house: &BenchDaemon) -> Result<Self> {
-        let status: serde_json::Value = serde_json::from_str(&house.output(&["status", "--json"])?)?;
+        let status: serde_json::Value =
+            serde_json::from_str(&house.output(&["status", "--json"])?)?;
         let url = status["http_api"].as_str().context("the door is open")?;
         let (_, rest) = url.split_once("://").context("a URL")?;
         let made = house.output(&["credential", "create", "bench", "--scope", "operator"])?;

@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn a_range_is_what_the_header_says_of_this_very_file() {
         let of = |headers: &[(HeaderName, &str)]| {
-            let pairs = headers.iter().map(|(name, text)| (name.clone(), text.parse().expect("a value")));
+            let pairs =
+                headers.iter().map(|(name, text)| (name.clone(), text.parse().expect("a value")));
             wanted(&pairs.collect(), 100, "\"e\"")
         };
         let range = |text: &str| of(&[(header::RANGE, text)]);

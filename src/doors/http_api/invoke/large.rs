@@ -116,7 +116,8 @@ mod tests {
             "uri": "hivekeep://artifacts/art_0192f0c1a2b37c4d8e5f60718293a4b5", "bytes": 9,
             "mime_type": "application/json", "sha256": "00", "expires_at": "2026-01-01T00:00:00Z",
         });
-        let error = |layer| ToolError::new(layer, codes::RESULT_TOO_LARGE, "x").detail("preview", "{");
+        let error =
+            |layer| ToolError::new(layer, codes::RESULT_TOO_LARGE, "x").detail("preview", "{");
         let kept = LargeAnswer::of(&error(Layer::Result).detail("artifact", artifact.clone()));
         let kept = kept.expect("it is kept");
         assert_eq!(kept.uri, "/api/artifacts/art_0192f0c1a2b37c4d8e5f60718293a4b5");
