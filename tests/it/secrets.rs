@@ -51,7 +51,10 @@ fn forms(text: &str) -> Vec<String> {
         forms.push(core.replace('+', "-").replace('/', "_"));
         forms.push(core);
     }
-    forms.extend([url_encoded(text, ["%2F", "%2B", "%3D"]), url_encoded(text, ["%2f", "%2b", "%3d"])]);
+    forms.extend([
+        url_encoded(text, ["%2F", "%2B", "%3D"]),
+        url_encoded(text, ["%2f", "%2b", "%3d"]),
+    ]);
     forms.push(text.replace('/', "\\/"));
     forms
 }
@@ -68,7 +71,8 @@ struct Search<'s> {
 
 impl<'s> Search<'s> {
     fn of(secrets: &[(&'s str, &str)]) -> Self {
-        let each = secrets.iter().flat_map(|(way, one)| forms(one).into_iter().map(|form| (form, *way)));
+        let each =
+            secrets.iter().flat_map(|(way, one)| forms(one).into_iter().map(|form| (form, *way)));
         let ways: BTreeMap<_, _> = each.collect();
         let literals: Vec<_> = ways.keys().map(|form| regex::escape(form)).collect();
         Self { any: Regex::new(&literals.join("|")).expect("literals"), ways }
@@ -146,13 +150,25 @@ fn calls(secrets: &Secrets) -> Vec<(&'static str, Value)> {
         ("git_clone", git(json!(secrets.get("git credential")))),
         ("git_clone", git(json!([secrets.get("git credential of a wrong type")]))),
         ("git_clone", json!({ "workspace_id": "w", "path": "r", "url": url("git URL", "r.git") })),
-        ("exec", json!({ "workspace_id": "w", "command": "true",
-            "env": { "API_KEY": secrets.get("env of exec") } })),
-        ("exec", json!({ "workspace_id": "w", "command": "true",
-            "env": { "DB_PASSWORD": { "x": secrets.get("env of a wrong type") } } })),
-        ("cmd_run", json!({ "command": "true", "env_additions": { "AUTH_TOKEN": secrets.get("env of cmd.run") } })),
-        ("process_start", json!({ "command": "true",
-            "env": [format!("CLIENT_SECRET={}", secrets.get("env of a process"))] })),
+        (
+            "exec",
+            json!({ "workspace_id": "w", "command": "true",
+            "env": { "API_KEY": secrets.get("env of exec") } }),
+        ),
+        (
+            "exec",
+            json!({ "workspace_id": "w", "command": "true",
+            "env": { "DB_PASSWORD": { "x": secrets.get("env of a wrong type") } } }),
+        ),
+        (
+            "cmd_run",
+            json!({ "command": "true", "env_additions": { "AUTH_TOKEN": secrets.get("env of cmd.run") } }),
+        ),
+        (
+            "process_start",
+            json!({ "command": "true",
+            "env": [format!("CLIENT_SECRET={}", secrets.get("env of a process"))] }),
+        ),
         ("cmd_run", json!({ "command": "curl", "args": ["-H", header, "http://127.0.0.1:9/"] })),
         ("web_fetch", json!({ "url": url("web URL", "page") })),
         ("workspace_list", json!({ "password": secrets.get("field that nobody knows") })),
@@ -182,7 +198,9 @@ fn provider() -> (String, mpsc::Receiver<String>) {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
             let mut lines = BufReader::new(stream.try_clone().expect("a second handle")).lines();
-            while let Some(Ok(line)) = lines.next().filter(|line| !matches!(line, Ok(text) if text.is_empty())) {
+            while let Some(Ok(line)) =
+                lines.next().filter(|line| !matches!(line, Ok(text) if text.is_empty()))
+            {
                 if let Some((name, value)) = line.split_once(": ")
                     && name.eq_ignore_ascii_case("x-subscription-token")
                 {
@@ -203,7 +221,8 @@ fn provider() -> (String, mpsc::Receiver<String>) {
 /// A daemon that keeps all it can, with a marker in what it keeps and a large result.
 fn daemon(secrets: &Secrets, provider: &str) -> Api {
     let providers = json!([{ "kind": "brave", "url": provider, "key_env": "HIDDEN_PROVIDER_KEY" }]);
-    let asks = json!([{ "name": "asks", "effect": "ask", "tools": ["git_clone", "exec", "cmd.run"] }]);
+    let asks =
+        json!([{ "name": "asks", "effect": "ask", "tools": ["git_clone", "exec", "cmd.run"] }]);
     let api = Api::with(&[
         ("HIVEKEEP_AUDIT__ENABLED", "true"),
         ("HIVEKEEP_DAEMON__LOG_LEVEL", "debug,rmcp=warn"),
@@ -219,10 +238,12 @@ fn daemon(secrets: &Secrets, provider: &str) -> Api {
     ]);
     let description = "\u{1}".repeat(2_048);
     for id in 0..360 {
-        let script = json!({ "name": format!("s{id}"), "code": MARKER, "description": description });
+        let script =
+            json!({ "name": format!("s{id}"), "code": MARKER, "description": description });
         api.invoke(&api.session, "aegis_script_save", &json!({ "input": script })).of(200);
     }
-    let large = api.invoke(&api.session, "aegis_script_list", &json!({ "input": { "limit": 500 } }));
+    let large =
+        api.invoke(&api.session, "aegis_script_list", &json!({ "input": { "limit": 500 } }));
     assert_eq!(large.of(200)["truncated"], true);
     api
 }
@@ -244,16 +265,23 @@ fn over_http(api: &Api, secrets: &Secrets) -> Vec<String> {
         let minted = api.post(&api.operator, &format!("/api/tools/{tool}/approvals"), &body);
         // An input of a wrong type gets none.
         if minted.status == 201 {
-            let token = minted.json()["approval"]["approval_token"].as_str().expect("a token").to_owned();
-            let approved = json!({ "session_id": session, "input": input, "approval_token": token });
+            let token =
+                minted.json()["approval"]["approval_token"].as_str().expect("a token").to_owned();
+            let approved =
+                json!({ "session_id": session, "input": input, "approval_token": token });
             for _ in 0..2 {
                 api.invoke(&api.session, tool, &approved);
             }
             tokens.push(token);
         }
-        for approval in api.get(&api.operator, "/api/approvals").of(200)["approvals"].as_array().expect("a list") {
-            let path = format!("/api/approvals/{}/approve", approval["id"].as_str().expect("an id"));
-            api.post(&api.operator, &path, &json!({ "why": "a test", "remember": "session" })).of(200);
+        for approval in api.get(&api.operator, "/api/approvals").of(200)["approvals"]
+            .as_array()
+            .expect("a list")
+        {
+            let path =
+                format!("/api/approvals/{}/approve", approval["id"].as_str().expect("an id"));
+            api.post(&api.operator, &path, &json!({ "why": "a test", "remember": "session" }))
+                .of(200);
         }
         api.invoke(&api.session, tool, &body);
         api.invoke(&api.session, tool, &json!({ "input": input, "approval_token": "made-up" }));
@@ -266,15 +294,26 @@ fn over_mcp(api: &Api, secrets: &Secrets) {
     let mut wire = Wire::mcp(&api.home);
     for (id, (tool, input)) in calls(secrets).into_iter().enumerate() {
         let params = json!({ "name": tool, "arguments": input });
-        wire.send(&json!({ "jsonrpc": "2.0", "id": id + 10, "method": "tools/call", "params": params }));
+        wire.send(
+            &json!({ "jsonrpc": "2.0", "id": id + 10, "method": "tools/call", "params": params }),
+        );
         if ["git_clone", "exec", "cmd_run"].contains(&tool) {
             // Those of a wrong type are refused before anybody is asked.
             wait_until("it is refused, or waits for a person", || {
                 let waits = api.home.json(&["approvals", "--json"]);
                 let Some(one) = waits.as_array().and_then(|all| all.first()) else {
-                    return api.home.ok(&["audit", "list", "--json"]).contains("\"door\":\"mcp_stdio\"");
+                    return api
+                        .home
+                        .ok(&["audit", "list", "--json"])
+                        .contains("\"door\":\"mcp_stdio\"");
                 };
-                api.home.ok(&["approvals", "deny", one["id"].as_str().expect("an id"), "--why", "a test"]);
+                api.home.ok(&[
+                    "approvals",
+                    "deny",
+                    one["id"].as_str().expect("an id"),
+                    "--why",
+                    "a test",
+                ]);
                 true
             });
         }
@@ -283,7 +322,8 @@ fn over_mcp(api: &Api, secrets: &Secrets) {
     let url = api.home.json(&["status", "--json"])["mcp_http"].as_str().expect("open").to_owned();
     let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
     for token in [&api.session, &format!("{}x", api.session)] {
-        let headers = [("Authorization", &*bearer(token)), ("Accept", "application/json, text/event-stream")];
+        let headers =
+            [("Authorization", &*bearer(token)), ("Accept", "application/json, text/event-stream")];
         let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
         let mut stream = std::net::TcpStream::connect(&address).expect("connects");
@@ -292,7 +332,10 @@ fn over_mcp(api: &Api, secrets: &Secrets) {
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
-        request.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        request.push_str(&format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
         stream.write_all(request.as_bytes()).expect("writes");
         assert!(matches!(crate::http_api::head(stream).0, 200 | 401));
     }
@@ -313,7 +356,8 @@ fn no_secret_that_came_in_is_in_anything_that_was_written() {
     let near = format!("{}0", &api.operator[..api.operator.len() - 1]);
     api.get(&near, "/api/tools");
 
-    let mut wanted: Vec<(&str, &str)> = secrets.0.iter().map(|(way, one)| (*way, one.as_str())).collect();
+    let mut wanted: Vec<(&str, &str)> =
+        secrets.0.iter().map(|(way, one)| (*way, one.as_str())).collect();
     wanted.extend(tokens.iter().map(|token| ("approval token", token.as_str())));
     for credential in [&api.operator, &api.session, &api.reader, &near] {
         wanted.push(("credential", credential.strip_prefix("hivekeep_").expect("its prefix")));
@@ -322,9 +366,17 @@ fn no_secret_that_came_in_is_in_anything_that_was_written() {
     // Twice: what is held back is written when the daemon ends.
     for run in ["it runs", "it has ended and begun again"] {
         let all = everything(&api);
-        assert!(all.iter().any(|(place, text)| place.contains("journal") && has(text, MARKER)), "{run}");
-        assert!(all.iter().any(|(place, text)| place.contains("artifacts/") && text.len() > 4 << 20));
-        assert!(all.iter().any(|(place, text)| place.contains("log") && has(text, "DEBUG")), "{run}");
+        assert!(
+            all.iter().any(|(place, text)| place.contains("journal") && has(text, MARKER)),
+            "{run}"
+        );
+        assert!(
+            all.iter().any(|(place, text)| place.contains("artifacts/") && text.len() > 4 << 20)
+        );
+        assert!(
+            all.iter().any(|(place, text)| place.contains("log") && has(text, "DEBUG")),
+            "{run}"
+        );
         let leaks = all.iter().flat_map(|(place, text)| {
             search.found(text).into_iter().map(move |found| format!("in {place}: {found}"))
         });
@@ -345,7 +397,11 @@ fn a_text_is_found_in_each_form_that_it_can_have() {
             let encoded = STANDARD_NO_PAD.encode(format!("{before}{secret}{behind}"));
             let url = encoded.replace('+', "-").replace('/', "_");
             for text in [encoded, url] {
-                assert_eq!(Search::of(&[("a way", secret)]).found(text.as_bytes()).len(), 1, "{text}");
+                assert_eq!(
+                    Search::of(&[("a way", secret)]).found(text.as_bytes()).len(),
+                    1,
+                    "{text}"
+                );
             }
         }
     }

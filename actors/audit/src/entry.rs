@@ -30,13 +30,27 @@ pub struct Entry {
     pub data: Value,
 }
 
-/// Borrowing form of [`Entry`], for writing.
-#[derive(Serialize)]
-pub(crate) struct Writing<'a, T: ?Sized> {
-    pub(crate) seq: u64,
-    pub(crate) at: DateTime<Utc>,
-    pub(crate) kind: &'a str,
-    pub(crate) data: &'a T,
+/// Writes the JSON of an [`Entry`] whose contents are JSON already.
+pub(crate) fn write_entry(
+    to: &mut Vec<u8>,
+    seq: u64,
+    at: DateTime<Utc>,
+    kind: &str,
+    data: &[u8],
+) {
+    to.extend_from_slice(b"{\"seq\":");
+    json(to, &seq);
+    to.extend_from_slice(b",\"at\":");
+    json(to, &at);
+    to.extend_from_slice(b",\"kind\":");
+    json(to, kind);
+    to.extend_from_slice(b",\"data\":");
+    to.extend_from_slice(data);
+    to.push(b'}');
+}
+
+fn json(to: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(to, value).expect("numbers, times and texts serialize into memory");
 }
 
 /// Entries that are wanted. Empty, it wants all.

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{
     Error, Head, Options,
     chain::push_line,
-    entry::{CUT, MENDED, RESUMED, Writing},
+    entry::{CUT, MENDED, RESUMED, write_entry},
     tail::TailFile,
     worker::{self, SegmentWriter},
 };
@@ -174,8 +174,10 @@ impl LogShared {
     }
 
     pub(crate) fn append(&self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
+        // Before the lock, which all callers share.
+        let json = serde_json::to_vec(data).map_err(|error| Error::Failed(error.to_string()));
         self.change(|state| {
-            let written = state.resume().and_then(|()| state.push(kind, data));
+            let written = state.resume().and_then(|()| state.push(kind, &json?));
             state.lost += u64::from(written.is_err());
             written
         })
@@ -197,23 +199,23 @@ impl LogState {
     /// Has the log say how many entries are missing in it, if any are.
     fn resume(&mut self) -> Result<(), Error> {
         if self.lost > 0 {
-            self.push(RESUMED, &json!({ "entries_lost": self.lost }))?;
+            self.push(RESUMED, json!({ "entries_lost": self.lost }).to_string().as_bytes())?;
             self.lost = 0;
         }
         Ok(())
     }
 
-    fn push(&mut self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
+    /// Puts an entry together where it waits for the disk, and writes it to the tail. `data` is JSON.
+    fn push(&mut self, kind: &str, data: &[u8]) -> Result<Head, Error> {
         let waiting_bytes = self.batch.lines.len() + self.taken_bytes;
         if waiting_bytes > MOST_WAITING {
             return Err(Error::Behind { waiting_bytes });
         }
         let seq = self.head.seq + 1;
-        let writing = Writing { seq, at: Utc::now(), kind, data };
-        let json =
-            serde_json::to_vec(&writing).map_err(|error| Error::Failed(error.to_string()))?;
         let start = self.batch.lines.len();
-        let hash = push_line(&mut self.batch.lines, self.head.hash, &json);
+        let hash = push_line(&mut self.batch.lines, self.head.hash, |json| {
+            write_entry(json, seq, Utc::now(), kind, data);
+        });
         if let Err(error) = self.tail.push(&self.batch.lines[start..]) {
             self.batch.lines.truncate(start);
             return Err(error);

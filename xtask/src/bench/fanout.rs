@@ -26,6 +26,8 @@ const SINGLE: usize = 10;
 const BEFORE: usize = 4_000;
 /// Bytes that a subscriber who never reads takes.
 const DEAF_BUFFER: usize = 4 * 1024;
+/// Time in which events of before have come to everybody.
+const SETTLING: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
@@ -89,7 +91,19 @@ impl Audience {
             .map(|_| Reader::open(address, &ask("")))
             .collect::<Result<_>>()?;
         let (caller, call) = (door.connect()?, door.call());
-        Ok(Self { readers, deaf, callers, caller, call, _house: house })
+        let mut audience = Self { readers, deaf, callers, caller, call, _house: house };
+        audience.settle()?;
+        Ok(audience)
+    }
+
+    /// Passes over what readers are still told of before.
+    fn settle(&mut self) -> Result<()> {
+        std::thread::sleep(SETTLING);
+        for reader in &mut self.readers {
+            reader.drain()?;
+            (reader.count, reader.heard, reader.wanted) = (Counter::default(), 0, 0);
+        }
+        Ok(())
     }
 
     /// Makes a burst of events; events delivered a second, until everybody has all.
@@ -193,16 +207,20 @@ impl Reader {
         Ok(Self { stream, count: Counter::default(), heard: 0, wanted: 0 })
     }
 
-    fn read(&mut self) -> Result<()> {
+    fn drain(&mut self) -> Result<()> {
         let mut buffer = [0; 64 * 1024];
         loop {
             match self.stream.read(&mut buffer) {
                 Ok(0) => anyhow::bail!("a stream of events ended"),
                 Ok(read) => self.count.take(&buffer[..read]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    fn read(&mut self) -> Result<()> {
+        self.drain()?;
         ensure!(!self.count.missed, "a reader has lost events");
         self.heard = self.count.events;
         Ok(())
