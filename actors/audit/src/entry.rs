@@ -31,13 +31,7 @@ pub struct Entry {
 }
 
 /// Writes the JSON of an [`Entry`] whose contents are JSON already.
-pub(crate) fn write_entry(
-    to: &mut Vec<u8>,
-    seq: u64,
-    at: DateTime<Utc>,
-    kind: &str,
-    data: &[u8],
-) {
+pub(crate) fn write_entry(to: &mut Vec<u8>, seq: u64, at: DateTime<Utc>, kind: &str, data: &[u8]) {
     to.extend_from_slice(b"{\"seq\":");
     json(to, &seq);
     to.extend_from_slice(b",\"at\":");
