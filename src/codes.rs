@@ -47,6 +47,11 @@ hivekeep_kernel::codes! {
         cause: "The daemon was killed while the call ran.",
         next: "Look whether it took effect; it is not made again by itself. Then use another key.",
     }
+    /// The daemon keeps no audit log.
+    AUDIT_DISABLED = "audit_disabled" {
+        cause: "`audit.enabled` is false, which is the default.",
+        next: "Set `audit.enabled = true` and restart the daemon.",
+    }
     /// The first message of a connection is not valid.
     INVALID_HELLO = "invalid_hello" {
         cause: "Client and daemon are of different versions, or something else connected.",

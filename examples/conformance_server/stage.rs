@@ -96,6 +96,7 @@ impl Stage {
             prompts: PROMPTS,
             census,
             journal,
+            audit: None,
             since: Instant::now(),
             parents: Default::default(),
             connections: Default::default(),

@@ -73,7 +73,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
 
 fn list(folder: &std::path::Path, args: ListArgs) -> Result<(), CommandFailure> {
     let ListArgs { session, tool, outcome, since, until, json } = args;
-    let filter = Filter { session, tool, outcome, since, until };
+    let filter = Filter { session, tool, outcome, since, until, after: None };
     for entry in entries(folder, filter).map_err(other)? {
         let (entry, text) = entry.map_err(other)?;
         match json {

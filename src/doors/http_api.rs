@@ -10,18 +10,22 @@
 mod actors;
 mod admit;
 mod approvals;
+mod artifacts;
+mod audit;
 mod decision;
 mod descriptor;
 mod digest;
 mod error;
 mod events;
 mod extract;
+mod grants;
 mod health;
 mod held;
 mod idempotency;
 mod invoke;
 mod openapi;
 mod pages;
+mod policy;
 mod published;
 mod scope;
 mod sessions;
@@ -113,6 +117,7 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<A
         lasting: LastingSessions::new(sessions.clone(), Door::HttpApi, "http-api"),
         held: HeldSessions::new(sessions, Duration::from_secs(options.session_idle_secs)),
         keys,
+        audit_readers: Arc::new(Semaphore::new(audit::READERS)),
         search: core.ports.find::<dyn ToolSearch>(),
         end: end.clone(),
         core,

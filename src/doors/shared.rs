@@ -10,6 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{Census, Door, SessionId, User};
 use hivekeep_policy::PolicyDecision;
 use hivekeep_registry::{
@@ -70,6 +71,8 @@ pub struct DaemonServices {
     pub census: Census,
     /// The journal, for its events and numbers.
     pub journal: Journal,
+    /// The audit log, where one is kept.
+    pub audit: Option<AuditLog>,
     /// Time at which the daemon began to serve.
     pub since: Instant,
     /// Room for long messages.

@@ -1,10 +1,13 @@
 //! The HTTP API of a running daemon: every route, every status, and who is let in.
 
 mod approvals;
+mod artifacts;
+mod audit;
 mod contract;
 mod events;
 mod idempotency;
 mod limits;
+mod policy;
 mod security;
 mod sessions;
 mod tls;

@@ -21,6 +21,7 @@ mod power;
 mod pressure;
 mod prompts;
 mod resources;
+mod secrets;
 mod sessions;
 mod sources;
 mod toolsets;

@@ -123,6 +123,14 @@ mod sandbox {
     }
 
     #[test]
+    fn a_workspace_is_its_owners_and_its_secrets_are_written_nowhere() {
+        use crate::scenes::http_api;
+        if let Some(house) = House::open_with(Sandbox, http_api::CONFIG) {
+            http_api::a_workspace_is_its_owners_and_its_secrets_are_written_nowhere(house);
+        }
+    }
+
+    #[test]
     fn a_crashed_machine_restarts_by_policy() {
         if let Some(house) = House::open_with(Sandbox, "restart_crashed = true") {
             crate::scenes::life::a_crashed_machine_restarts_by_policy(house);

@@ -8,6 +8,7 @@ pub mod examples;
 pub mod files;
 pub mod git;
 pub mod host;
+pub mod http_api;
 pub mod image;
 pub mod jobs;
 pub mod kept;

@@ -10,11 +10,14 @@ mod calls;
 mod client;
 mod create;
 mod day;
+mod fanout;
 mod figure;
 mod forks;
 mod grep;
 mod host;
 pub(crate) mod house;
+mod http;
+mod http_client;
 mod journal;
 pub(crate) mod kit;
 mod listing;
@@ -40,11 +43,14 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 34] = [
+const FIGURES: [&str; 37] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
     "decision_500_rules",
+    "http_invoke_p50",
+    "http_invoke_per_sec",
+    "sse_fanout_200",
     "exec_true_p50",
     "exec_output_throughput",
     "exec_output_to_client",
@@ -82,10 +88,12 @@ const FIGURES: [&str; 34] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 20] = [
+const GROUPS: [(&[&str], Measure); 22] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
+    (&["http_invoke_p50", "http_invoke_per_sec"], http::measure),
+    (&["sse_fanout_200"], fanout::measure),
     (
         &[
             "exec_true_p50",

@@ -26,6 +26,15 @@ impl Head {
 }
 
 impl ChainHash {
+    fn digits(self) -> [u8; HEX] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; HEX];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        text
+    }
+
     pub(crate) fn next(self, json: &[u8]) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(self.0);
@@ -34,12 +43,17 @@ impl ChainHash {
     }
 }
 
-/// Writes a line, and returns its hash.
-pub(crate) fn push_line(into: &mut Vec<u8>, before: ChainHash, json: &[u8]) -> ChainHash {
-    let hash = before.next(json);
-    into.extend_from_slice(hash.to_string().as_bytes());
-    into.push(b' ');
-    into.extend_from_slice(json);
+/// Writes a line, and returns its hash. `json` writes the line's JSON.
+pub(crate) fn push_line(
+    into: &mut Vec<u8>,
+    before: ChainHash,
+    json: impl FnOnce(&mut Vec<u8>),
+) -> ChainHash {
+    let start = into.len();
+    into.extend_from_slice(&[b' '; HEX + 1]);
+    json(into);
+    let hash = before.next(&into[start + HEX + 1..]);
+    into[start..start + HEX].copy_from_slice(&hash.digits());
     into.push(b'\n');
     hash
 }
@@ -53,12 +67,7 @@ pub(crate) fn split_line(line: &[u8]) -> Option<(ChainHash, &[u8])> {
 
 impl fmt::Display for ChainHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; HEX];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        f.write_str(std::str::from_utf8(&self.digits()).map_err(|_| fmt::Error)?)
     }
 }
 

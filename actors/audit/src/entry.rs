@@ -30,13 +30,21 @@ pub struct Entry {
     pub data: Value,
 }
 
-/// Borrowing form of [`Entry`], for writing.
-#[derive(Serialize)]
-pub(crate) struct Writing<'a, T: ?Sized> {
-    pub(crate) seq: u64,
-    pub(crate) at: DateTime<Utc>,
-    pub(crate) kind: &'a str,
-    pub(crate) data: &'a T,
+/// Writes the JSON of an [`Entry`] whose contents are JSON already.
+pub(crate) fn write_entry(to: &mut Vec<u8>, seq: u64, at: DateTime<Utc>, kind: &str, data: &[u8]) {
+    to.extend_from_slice(b"{\"seq\":");
+    json(to, &seq);
+    to.extend_from_slice(b",\"at\":");
+    json(to, &at);
+    to.extend_from_slice(b",\"kind\":");
+    json(to, kind);
+    to.extend_from_slice(b",\"data\":");
+    to.extend_from_slice(data);
+    to.push(b'}');
+}
+
+fn json(to: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(to, value).expect("numbers, times and texts serialize into memory");
 }
 
 /// Entries that are wanted. Empty, it wants all.
@@ -52,6 +60,8 @@ pub struct Filter {
     pub since: Option<DateTime<Utc>>,
     /// Those before this time.
     pub until: Option<DateTime<Utc>>,
+    /// Those behind this number.
+    pub after: Option<u64>,
 }
 
 impl Filter {
@@ -65,6 +75,7 @@ impl Filter {
             && same("outcome", &self.outcome)
             && self.since.is_none_or(|since| entry.at >= since)
             && self.until.is_none_or(|until| entry.at < until)
+            && self.after.is_none_or(|after| entry.seq > after)
     }
 }
 
@@ -77,7 +88,11 @@ pub fn entries(
     state: &Path,
     filter: Filter,
 ) -> Result<impl Iterator<Item = Result<(Entry, String), Error>>, Error> {
-    let segments = Segments::list(state)?;
+    let mut segments = Segments::list(state)?;
+    let after = filter.after.unwrap_or(0);
+    // The file with the entry behind it is the last that begins at or before that one.
+    let begins = segments.partition_point(|segment| segment.first <= after.saturating_add(1));
+    segments.drain(..begins.saturating_sub(1));
     let lines = segments.into_iter().flat_map(|segment| {
         let opened = File::open(&segment.path).map_err(Error::io(&segment.path));
         let (lines, error) = match opened {
@@ -89,10 +104,15 @@ pub fn entries(
     Ok(lines.filter_map(move |line| match line {
         Err(error) => Some(Err(error)),
         Ok(line) => {
-            let (_, json) = split_line(&line)?;
-            let entry: Entry = serde_json::from_slice(json).ok()?;
+            let (entry, json) = parsed(&line)?;
             let text = String::from_utf8(json.to_vec()).ok()?;
             filter.wants(&entry).then_some(Ok((entry, text)))
         }
     }))
+}
+
+/// The entry of a line, and its JSON; `None` for a line that is none.
+pub(crate) fn parsed(line: &[u8]) -> Option<(Entry, &[u8])> {
+    let (_, json) = split_line(line)?;
+    Some((serde_json::from_slice(json).ok()?, json))
 }

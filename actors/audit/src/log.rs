@@ -6,6 +6,7 @@ use std::{
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use chrono::Utc;
@@ -15,7 +16,7 @@ use serde_json::json;
 use crate::{
     Error, Head, Options,
     chain::push_line,
-    entry::{CUT, MENDED, RESUMED, Writing},
+    entry::{CUT, MENDED, RESUMED, write_entry},
     tail::TailFile,
     worker::{self, SegmentWriter},
 };
@@ -39,6 +40,8 @@ pub(crate) struct LogShared {
     state: Mutex<LogState>,
     /// Told when there is something to sync, or the log is closing.
     pub(crate) changed: Condvar,
+    /// Told when lines are in the state folder.
+    pub(crate) settled: Condvar,
 }
 
 #[derive(Debug)]
@@ -50,6 +53,8 @@ pub(crate) struct LogState {
     pub(crate) batch: Batch,
     /// Bytes that the worker has taken and not synced.
     pub(crate) taken_bytes: usize,
+    /// Number of the last entry that is in the state folder.
+    pub(crate) settled: u64,
     /// Entries that could not be written, of which no entry tells yet.
     lost: u64,
     pub(crate) closing: bool,
@@ -76,8 +81,14 @@ impl AuditLog {
         let tails = TailFile::both(run)?;
         let (worker, tail, found) = SegmentWriter::recover(state, options, tails)?;
         let (head, batch) = (found.head, Batch::default());
-        let state = LogState { head, tail, batch, taken_bytes: 0, lost: 0, closing: false };
-        let shared = Arc::new(LogShared { state: Mutex::new(state), changed: Condvar::new() });
+        let settled = head.seq;
+        let state =
+            LogState { head, tail, batch, taken_bytes: 0, settled, lost: 0, closing: false };
+        let shared = Arc::new(LogShared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            settled: Condvar::new(),
+        });
         let thread = worker::start(worker, shared.clone())?;
         let log = Self(Arc::new(Handle { shared, worker: Mutex::new(Some(thread)) }));
         if found.mended_bytes > 0 {
@@ -121,6 +132,17 @@ impl AuditLog {
         self.0.shared.lock().head
     }
 
+    /// Waits until every entry of before is in the state folder, where readers find it. False when that
+    /// is not so in time: the disk does not take it. Blocks.
+    pub fn settle(&self, patience: Duration) -> bool {
+        let shared = &self.0.shared;
+        let state = shared.lock();
+        let wanted = state.head.seq;
+        let waits = |state: &mut LogState| state.settled < wanted;
+        let waited = shared.settled.wait_timeout_while(state, patience, waits);
+        waited.is_ok_and(|(_, waited)| !waited.timed_out())
+    }
+
     /// Syncs what is there and ends the worker. Later appends stay in the run folder, where the next
     /// start finds them. Blocks.
     pub fn close(&self) {
@@ -152,8 +174,10 @@ impl LogShared {
     }
 
     pub(crate) fn append(&self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
+        // Before the lock, which all callers share.
+        let json = serde_json::to_vec(data).map_err(|error| Error::Failed(error.to_string()));
         self.change(|state| {
-            let written = state.resume().and_then(|()| state.push(kind, data));
+            let written = state.resume().and_then(|()| state.push(kind, &json?));
             state.lost += u64::from(written.is_err());
             written
         })
@@ -175,23 +199,23 @@ impl LogState {
     /// Has the log say how many entries are missing in it, if any are.
     fn resume(&mut self) -> Result<(), Error> {
         if self.lost > 0 {
-            self.push(RESUMED, &json!({ "entries_lost": self.lost }))?;
+            self.push(RESUMED, json!({ "entries_lost": self.lost }).to_string().as_bytes())?;
             self.lost = 0;
         }
         Ok(())
     }
 
-    fn push(&mut self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
+    /// Puts an entry together where it waits for the disk, and writes it to the tail. `data` is JSON.
+    fn push(&mut self, kind: &str, data: &[u8]) -> Result<Head, Error> {
         let waiting_bytes = self.batch.lines.len() + self.taken_bytes;
         if waiting_bytes > MOST_WAITING {
             return Err(Error::Behind { waiting_bytes });
         }
         let seq = self.head.seq + 1;
-        let writing = Writing { seq, at: Utc::now(), kind, data };
-        let json =
-            serde_json::to_vec(&writing).map_err(|error| Error::Failed(error.to_string()))?;
         let start = self.batch.lines.len();
-        let hash = push_line(&mut self.batch.lines, self.head.hash, &json);
+        let hash = push_line(&mut self.batch.lines, self.head.hash, |json| {
+            write_entry(json, seq, Utc::now(), kind, data);
+        });
         if let Err(error) = self.tail.push(&self.batch.lines[start..]) {
             self.batch.lines.truncate(start);
             return Err(error);

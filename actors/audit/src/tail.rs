@@ -1,20 +1,30 @@
 //! Write-ahead files: lines that are not in the state folder yet, in two files that take turns.
+//!
+//! A file is written over from its beginning when its turn comes again: its pages are there already,
+//! which makes a write a copy and nothing else. What is left in it of earlier turns continues no
+//! chain, so that a start passes it over.
 
 use std::{
     fs::{File, OpenOptions},
-    io::{BufReader, Write},
-    os::unix::fs::OpenOptionsExt,
+    io::BufReader,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use crate::{ChainHash, Entry, Error, Head, chain::split_line, verify::Lines};
+
+/// Size above which a file gives its room back at the end of its turn.
+const KEPT_BYTES: u64 = 1024 * 1024;
 
 /// One of the two files.
 #[derive(Debug)]
 pub(crate) struct TailFile {
     path: PathBuf,
     file: File,
+    /// Bytes of this turn.
     bytes: u64,
+    /// Bytes of this turn, or of a longer one before it.
+    size: u64,
 }
 
 /// A line of a tail.
@@ -31,31 +41,42 @@ impl TailFile {
     }
 
     fn open(path: PathBuf) -> Result<Self, Error> {
-        let opened =
-            OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(&path);
+        let mut how = OpenOptions::new();
+        how.create(true).write(true).truncate(false).read(true).mode(0o600);
+        let opened = how.open(&path);
         let file = opened.map_err(Error::io(&path))?;
         let bytes = file.metadata().map_err(Error::io(&path))?.len();
-        Ok(Self { path, file, bytes })
+        Ok(Self { path, file, bytes, size: bytes })
     }
 
     /// Writes a line with its end. Nothing of it stays when that fails.
     pub(crate) fn push(&mut self, line: &[u8]) -> Result<(), Error> {
-        if let Err(source) = self.file.write_all(line) {
+        if let Err(source) = self.file.write_all_at(line, self.bytes) {
             // Half a line that stays is passed over by the next start.
             let _ = self.file.set_len(self.bytes);
+            self.size = self.bytes;
             return Err(Error::Io { path: self.path.clone(), source });
         }
         self.bytes += line.len() as u64;
+        self.size = self.size.max(self.bytes);
+        Ok(())
+    }
+
+    /// Begins another turn; what was in it is in the state folder.
+    pub(crate) fn rewind(&mut self) -> Result<(), Error> {
+        if self.size > KEPT_BYTES {
+            return self.clear();
+        }
+        self.bytes = 0;
         Ok(())
     }
 
     /// Empties it; what was in it is in the state folder.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
-        if self.bytes == 0 {
-            return Ok(());
+        if self.size > 0 {
+            self.file.set_len(0).map_err(Error::io(&self.path))?;
         }
-        self.file.set_len(0).map_err(Error::io(&self.path))?;
-        self.bytes = 0;
+        (self.bytes, self.size) = (0, 0);
         Ok(())
     }
 

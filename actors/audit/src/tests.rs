@@ -9,7 +9,9 @@ use std::{
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::{AuditFault, AuditLog, Filter, Head, Options, entries, segments::Segments, verify};
+use crate::{
+    AuditFault, AuditLog, Filter, Head, Options, entries, newest, segments::Segments, verify,
+};
 
 const CHILD: &str = "HIVEKEEP_AUDIT_TEST_FOLDER";
 
@@ -49,6 +51,54 @@ fn what_was_appended_is_read_and_verified() {
     let head = log_of(folder.path(), 5);
     assert_eq!(head.seq, 35);
     assert_eq!(verify(&state, Some(head)).expect("whole").entries, 35);
+}
+
+#[test]
+fn pages_of_the_newest_first_add_up_to_the_whole_log() {
+    let folder = tempfile::tempdir().expect("made");
+    let state = folder.path().join("state");
+    // Files of a MiB each.
+    let options = Options { segment_mb: 1, ..Options::default() };
+    let log = open(folder.path(), &options);
+    let long = "x".repeat(4_000);
+    for n in 0..600_u64 {
+        log.append(
+            "call",
+            &json!({ "tool": if n % 3 == 0 { "exec" } else { "vault" }, "x": long }),
+        )
+        .expect("appends");
+        if n % 150 == 0 {
+            assert!(log.settle(Duration::from_secs(30)), "the disk takes it");
+        }
+    }
+    assert!(log.settle(Duration::from_secs(30)));
+    assert!(Segments::list(&state).expect("listed").len() > 1, "several files");
+    let whole = |filter: Filter| -> Vec<u64> {
+        let all = entries(&state, filter).expect("listed");
+        all.map(|entry| entry.expect("read").0.seq).collect()
+    };
+    let exec = || Filter { tool: Some("exec".to_owned()), ..Filter::default() };
+    for (filter, limit, count) in [(Filter::default(), 7, 600), (exec(), 64, 200)] {
+        let (mut seen, mut before) = (Vec::new(), None);
+        loop {
+            let page = newest(&state, &filter, before, limit).expect("read");
+            assert!(page.entries.len() <= limit);
+            seen.extend(page.entries.iter().map(|entry| entry.seq));
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        seen.reverse();
+        assert_eq!((seen.len(), seen), (count, whole(filter)));
+    }
+    for after in [0, 1, 299, 598, 599, 600, u64::MAX] {
+        let filter = Filter { after: Some(after), ..Filter::default() };
+        let first = whole(filter);
+        assert_eq!(first.first().copied(), (after < 600).then(|| after + 1), "{after}");
+        assert_eq!(first.len() as u64, 600_u64.saturating_sub(after));
+    }
+    assert_eq!(newest(&state, &Filter::default(), Some(1), 5).expect("read"), Default::default());
 }
 
 #[test]

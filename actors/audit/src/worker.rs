@@ -85,7 +85,7 @@ impl SegmentWriter {
         let (mut head, mended_bytes) = worker.last_entry()?;
         let mut batch = Batch { first: head.seq + 1, lines: Vec::new() };
         for line in TailFile::continuing([&worker.taken, &tail], head)? {
-            let hash = push_line(&mut batch.lines, head.hash, &line.json);
+            let hash = push_line(&mut batch.lines, head.hash, |json| json.extend(&line.json));
             head = Head { seq: line.seq, hash };
         }
         worker.write(&batch, head)?;
@@ -130,6 +130,7 @@ impl SegmentWriter {
             let closing = self.wait(shared);
             let Some((batch, head)) = self.take(shared) else {
                 if closing {
+                    self.empty(shared);
                     return;
                 }
                 continue;
@@ -142,7 +143,7 @@ impl SegmentWriter {
                 }
                 thread::sleep(RETRY);
             }
-            self.synced(shared);
+            self.synced(shared, head);
             if let Err(error) = self.trim(shared) {
                 tracing::error!(%error, "the audit log is not trimmed");
             }
@@ -203,12 +204,27 @@ impl SegmentWriter {
         Some((std::mem::take(&mut state.batch), state.head))
     }
 
-    fn synced(&mut self, shared: &LogShared) {
-        if let Err(error) = self.taken.clear() {
+    fn synced(&mut self, shared: &LogShared, head: Head) {
+        if let Err(error) = self.taken.rewind() {
             // Its lines are known to be in the log by their numbers.
             tracing::warn!(%error, "a tail of the audit log is not emptied");
         }
-        shared.lock().taken_bytes = 0;
+        let mut state = shared.lock();
+        (state.taken_bytes, state.settled) = (0, head.seq);
+        drop(state);
+        shared.settled.notify_all();
+    }
+
+    /// Leaves nothing in the tails when all is in the state folder.
+    fn empty(&mut self, shared: &LogShared) {
+        let mut state = shared.lock();
+        if state.batch.lines.is_empty() {
+            for tail in [&mut self.taken, &mut state.tail] {
+                if let Err(error) = tail.clear() {
+                    tracing::warn!(%error, "a tail of the audit log is not emptied");
+                }
+            }
+        }
     }
 
     /// Removes the oldest files beyond what is kept, once the log says so.

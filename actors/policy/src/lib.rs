@@ -38,7 +38,7 @@ pub use approvals::{
     Approval, ApprovalAnswer, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember,
     WantedCall,
 };
-pub use digest::input_digest;
+pub use digest::{hexadecimal, input_digest};
 pub use engine::{ContextLimits, PolicyEngine, RuleRow};
 pub use facts::PATH_PARAMETERS;
 pub use options::{

@@ -141,7 +141,7 @@ impl From<Approval> for ApprovalPayload {
     }
 }
 
-fn approver(caller: &HttpCaller) -> Approver {
+pub(super) fn approver(caller: &HttpCaller) -> Approver {
     Approver { user: caller.user, door: Door::HttpApi }
 }
 

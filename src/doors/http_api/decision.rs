@@ -3,6 +3,7 @@
 use hivekeep_kernel::{Door, SessionId};
 use hivekeep_policy::{PermissionMode, PolicyDecision, Question, ReasonCode, Ruling, Verdict};
 use hivekeep_registry::{DecisionRequest, DecisionView, ToolEntry};
+use serde_json::Value;
 
 use super::{
     error::ApiError,
@@ -33,7 +34,7 @@ impl Api {
         entry: &ToolEntry,
         whole: bool,
     ) -> Result<Judged, ApiError> {
-        let view = self.decided(scope, entry)?;
+        let view = self.decided(scope, entry, None)?;
         let verdicts = &view.verdicts;
         let of = |layers: &[&str], usual| result(verdicts, layers, usual);
         let narrowed = scope.profile.tools.is_some() || scope.profile.parent.is_some();
@@ -57,7 +58,7 @@ impl Api {
             visible_to_session: !denied,
             callable: matches!(view.outcome, PolicyDecision::Allowed | PolicyDecision::Asks),
             approval_required: asks,
-            system_permission_mode: mode(view.permission_mode),
+            system_permission_mode: view.permission_mode.into(),
             registry_policy_result: of(&REGISTRY, PolicyResult::Allowed),
             source_policy_result: of(&SOURCE, PolicyResult::Allowed),
             agent_policy_result: of(&AGENT, PolicyResult::Unrestricted),
@@ -84,7 +85,13 @@ impl Api {
         Ok(Judged { availability, decision })
     }
 
-    fn decided(&self, scope: &CallScope, entry: &ToolEntry) -> Result<DecisionView, ApiError> {
+    /// Verdicts of all layers for a scope; without an input, what depends on one is not ruled on.
+    pub(super) fn decided(
+        &self,
+        scope: &CallScope,
+        entry: &ToolEntry,
+        args: Option<&Value>,
+    ) -> Result<DecisionView, ApiError> {
         let (user, door) = (scope.user, Door::HttpApi);
         let mut view = self.core.dispatcher.decision(&DecisionRequest {
             session: scope.session,
@@ -92,13 +99,13 @@ impl Api {
             door,
             view: &scope.view,
             tool: entry,
-            args: None,
+            args,
         })?;
         if scope.session.is_none() && scope.profile.agent.is_some() {
             // An agent without a session: what it would be allowed in one of its own.
             let policy = self.core.dispatcher.policy();
             let asked = (SessionId::new(), user, door);
-            let question = Question::new(asked, &scope.view, &scope.profile, entry.spec, None);
+            let question = Question::new(asked, &scope.view, &scope.profile, entry.spec, args);
             let (mut verdicts, available) = (Vec::new(), view.availability.clone());
             view.outcome = policy.decide(&question, &[], || available, &mut verdicts);
             view.permission_mode = policy.permission_mode(&question);
@@ -152,15 +159,17 @@ fn published(reason: ReasonCode) -> ToolReason {
     }
 }
 
-fn mode(mode: PermissionMode) -> PublishedMode {
-    match mode {
-        PermissionMode::DenyAll => PublishedMode::DenyAll,
-        PermissionMode::ApproveReads => PublishedMode::ApproveReads,
-        PermissionMode::ApproveAll => PublishedMode::ApproveAll,
+impl From<PermissionMode> for PublishedMode {
+    fn from(mode: PermissionMode) -> Self {
+        match mode {
+            PermissionMode::DenyAll => Self::DenyAll,
+            PermissionMode::ApproveReads => Self::ApproveReads,
+            PermissionMode::ApproveAll => Self::ApproveAll,
+        }
     }
 }
 
-fn shown(verdict: &Verdict) -> ToolVerdict {
+pub(super) fn shown(verdict: &Verdict) -> ToolVerdict {
     let ruling = match verdict.ruling {
         Ruling::Allow => "allow",
         Ruling::Deny => "deny",

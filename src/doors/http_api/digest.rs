@@ -2,6 +2,7 @@
 
 use std::io;
 
+use hivekeep_policy::hexadecimal;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -24,8 +25,7 @@ pub(super) fn of_result(value: &Value) -> (usize, String) {
     let mut counted = Counted(Sha256::new(), 0);
     // JSON values serialise, and the sink takes all.
     let _written = serde_json::to_writer(&mut counted, value);
-    let hex: String = counted.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    (counted.1, format!("sha256:{hex}"))
+    (counted.1, format!("sha256:{}", hexadecimal(&counted.0.finalize())))
 }
 
 /// The input without the values of these fields, at any depth, and which of them it had.

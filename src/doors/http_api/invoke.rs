@@ -1,6 +1,8 @@
 //! `POST /api/tools/{id}/invoke`: one call of a tool, answered with its result and its events.
 
 mod answer;
+mod foreign;
+mod large;
 mod run;
 
 use std::sync::Arc;

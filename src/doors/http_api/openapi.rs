@@ -14,7 +14,7 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    actors, approvals, events, health, invoke,
+    actors, approvals, artifacts, audit, events, grants, health, invoke, policy,
     published::{AnyErrorBody, PlainErrorBody},
     sessions,
     state::Api,
@@ -63,6 +63,16 @@ pub(super) fn routes() -> (Router<Arc<Api>>, OpenApi) {
         .routes(routes!(actors::list))
         .routes(routes!(events::stream_events))
         .routes(routes!(events::socket))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::export))
+        .routes(routes!(artifacts::list))
+        .routes(routes!(artifacts::info))
+        .routes(routes!(artifacts::download::download))
+        .routes(routes!(policy::rules, policy::add))
+        .routes(routes!(policy::remove))
+        .routes(routes!(policy::explain::explain))
+        .routes(routes!(grants::list))
+        .routes(routes!(grants::revoke))
         .routes(routes!(health::health))
         .split_for_parts();
     complete(&mut document);
@@ -75,7 +85,7 @@ fn complete(document: &mut OpenApi) {
     document.components.get_or_insert_default().add_security_scheme(SCHEME, scheme);
     document.security = Some(vec![SecurityRequirement::new(SCHEME, Vec::<String>::new())]);
     for item in document.paths.paths.values_mut() {
-        for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+        for operation in [&mut item.get, &mut item.post, &mut item.delete].into_iter().flatten() {
             guards(operation);
         }
     }
@@ -129,6 +139,6 @@ mod tests {
                 operations += 1;
             }
         }
-        assert!(operations >= 16, "{operations}");
+        assert!(operations >= 30, "{operations}");
     }
 }

@@ -17,7 +17,9 @@ pub use descriptor::{
 pub use error::{AnyErrorBody, PlainErrorBody, ToolErrorBody, ToolErrorCode, ToolErrorPayload};
 pub use event::{ToolEventKind, ToolEventPayload};
 pub use reason::ToolReason;
-pub use result::{ResultContent, ToolInvokeResponse, ToolResultPayload};
+pub use result::{
+    ResultArtifact, ResultContent, ResultRedaction, ToolInvokeResponse, ToolResultPayload,
+};
 
 use serde::Serialize;
 use utoipa::ToSchema;

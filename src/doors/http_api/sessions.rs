@@ -99,7 +99,7 @@ pub(super) struct SessionsBody {
 }
 
 /// A word of a closed list, as it is on the wire.
-fn word(value: impl Serialize) -> String {
+pub(super) fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }

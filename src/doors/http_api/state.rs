@@ -26,6 +26,8 @@ pub(super) struct Api {
     /// Sessions that callers have named.
     pub(super) held: HeldSessions,
     pub(super) keys: IdempotencyKeys,
+    /// Readers of the audit log at a time.
+    pub(super) audit_readers: Arc<Semaphore>,
     pub(super) search: Option<Arc<dyn ToolSearch>>,
     /// Ends the streams when the door closes.
     pub(super) end: CancellationToken,

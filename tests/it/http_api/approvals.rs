@@ -62,6 +62,31 @@ fn a_call_that_needs_an_approval_is_202_and_runs_once_with_its_token() {
 }
 
 #[test]
+fn a_token_lets_one_of_a_hundred_calls_at_once_through() {
+    let api = Api::with(&[
+        ("HIVEKEEP_POLICY__PERMISSION_MODE", "approve-reads"),
+        ("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
+    ]);
+    let session = api.open(&api.session, &json!({}));
+    let input = json!({ "name": "once", "code": "1" });
+    let mint = json!({ "session_id": session, "input": input });
+    let minted = api.post(&api.operator, "/api/tools/aegis_script_save/approvals", &mint).of(201);
+    let token = minted["approval"]["approval_token"].as_str().expect("a token");
+    let body = call(&session, &input, Some(token));
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let made: Vec<_> = (0..100)
+            .map(|_| scope.spawn(|| api.invoke(&api.session, "aegis_script_save", &body)))
+            .collect();
+        made.into_iter().map(|one| one.join().expect("it is answered").status).collect()
+    });
+    let count = |status: u16| statuses.iter().filter(|one| **one == status).count();
+    assert_eq!((count(200), count(403)), (1, 99), "{statuses:?}");
+    let saved = json!({ "session_id": session, "input": { "id": "once" } });
+    let saved = api.invoke(&api.session, "aegis_script_get", &saved).of(200);
+    assert_eq!(saved["result"]["structured"]["version"], 1, "it was made once");
+}
+
+#[test]
 fn whoever_calls_does_not_approve_it() {
     let api = asking();
     let session = api.open(&api.session, &json!({}));

@@ -2,11 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
 
 use serde_json::{Value, json};
 
 use super::{Api, bearer, head};
-use crate::home::PATIENCE;
+use crate::home::{PATIENCE, wait_until};
 
 /// A stream of server-sent events.
 struct Stream(BufReader<TcpStream>);
@@ -140,10 +144,14 @@ fn a_slow_subscriber_is_told_how_many_it_has_lost_and_slows_nobody() {
     };
     let mut quick = Stream::open(&api, &api.operator, "?kind=call.finished", &[]);
     let (address, auth) = (api.address.clone(), bearer(&api.operator));
+    let heard = Arc::new(AtomicUsize::new(0));
+    let heard_by_then = heard.clone();
     let caller = std::thread::spawn(move || {
         let mut stream = TcpStream::connect(&address).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        for _ in 0..EVENTS {
+        for call in 0..EVENTS {
+            // No further ahead of the quick one than it may be behind, however slow the host is.
+            wait_until("the quick one hears", || call < heard_by_then.load(SeqCst) + 200);
             // A note of some size, so that its events fill what lies between.
             let body = r#"{"input":{}}"#;
             let request = format!(
@@ -164,6 +172,7 @@ fn a_slow_subscriber_is_told_how_many_it_has_lost_and_slows_nobody() {
         let (_, kind, _) = quick.next().expect("it goes on");
         assert_eq!(kind, "call.finished", "the quick one has lost nothing");
         told += 1;
+        heard.store(told, SeqCst);
     }
     caller.join().expect("all were answered");
     // From now on it reads as fast as it can.

@@ -88,6 +88,13 @@ impl BenchDaemon {
         command(&self.program, self.path())
     }
 
+    /// What a command of `hivekeep` prints; it has to succeed.
+    pub(crate) fn output(&self, args: &[&str]) -> Result<String> {
+        let mut command = self.command();
+        command.args(args);
+        super::kit::output(command)
+    }
+
     /// The client that is measured with, and has a session of its own.
     pub(crate) fn attach(&self) -> Result<StdioClient> {
         self.attach_with(&[])

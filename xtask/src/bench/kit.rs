@@ -26,7 +26,9 @@ impl<'r> BenchPrograms<'r> {
         let shell = &self.repo.shell;
         let profile = self.profile();
         let packages = ["--package", "hivekeep", "--package", "hivekeep-store"];
-        let examples = ["--example", "bare_mcp_server", "--example", "journal_bench"];
+        let examples = ["bare_mcp_server", "bare_http_server", "journal_bench"]
+            .into_iter()
+            .flat_map(|example| ["--example", example]);
         cmd!(shell, "cargo build --profile {profile} {packages...} {examples...}").run()?;
         self.build_daemon()
     }

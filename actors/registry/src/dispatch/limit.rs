@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_refusal_names_what_makes_it_smaller_and_what_was_done() {
-        let of = |effect| refusal(catalogue_of(effect, input).entries().next().expect("one"));
+        let of = |effect| refusal(catalogue_of(effect, input).entries().next().expect("one"), 100);
         let read = of(Effect::Read);
         assert_eq!(read.details["narrow_by"], json!(["limit"]));
         assert!(read.next_step.expect("a step").contains("`limit`"));

@@ -21,7 +21,7 @@ impl Kind {
         if is(&[codes::UNKNOWN_TOOL]) {
             return Self(StatusCode::NOT_FOUND, Code::ToolNotFound, vec![Reason::ToolUnknown]);
         }
-        if is(&[codes::INVALID_INPUT, codes::INVALID_PATH, codes::INVALID_PATTERN]) {
+        if is(&INVALID) {
             let reasons = vec![Reason::SchemaInvalid];
             return Self(StatusCode::BAD_REQUEST, Code::ToolInvalidInput, reasons);
         }
@@ -103,13 +103,18 @@ const APPROVALS: [(&ErrorCode, StatusCode, Code, &[Reason]); 8] = {
     ]
 };
 
+/// Codes of what makes no sense as it was asked for.
+const INVALID: [&ErrorCode; 4] =
+    [codes::INVALID_INPUT, codes::INVALID_PATH, codes::INVALID_PATTERN, codes::INVALID_RULE];
+
 /// Codes of calls against the state of things, which may pass when that has changed.
 const CONFLICTS: [&ErrorCode; 4] =
     [codes::NAME_TAKEN, codes::WORKSPACE_BUSY, codes::WORKSPACE_STATE, codes::MERGE_IN_PROGRESS];
 
 /// Codes of calls that this daemon cannot make now.
-const UNAVAILABLE: [&ErrorCode; 10] = [
+const UNAVAILABLE: [&ErrorCode; 11] = [
     codes::ACTOR_UNAVAILABLE,
+    codes::AUDIT_DISABLED,
     codes::AUDIT_UNAVAILABLE,
     codes::BUSY,
     codes::DAEMON_STOPPING,

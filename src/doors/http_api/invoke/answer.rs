@@ -2,12 +2,12 @@
 
 use axum::Json;
 use chrono::Utc;
-use hivekeep_kernel::{Effect, Layer, SessionId, ToolError};
+use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, ports::WaitingSummary};
 use hivekeep_policy::input_digest;
 use hivekeep_registry::CallOutcome;
 use serde_json::{Map, Value, json};
 
-use super::{InvokeBody, run::ToolRun};
+use super::{InvokeBody, foreign, run::ToolRun};
 use crate::doors::{
     announce,
     http_api::{
@@ -24,8 +24,8 @@ use crate::doors::{
 
 /// What all events of a call say.
 pub(super) struct CallNote {
-    common: ToolEventPayload,
-    duration_ms: u64,
+    pub(super) common: ToolEventPayload,
+    pub(super) duration_ms: u64,
 }
 
 impl CallNote {
@@ -41,8 +41,8 @@ impl CallNote {
             destructive: spec.effect == Effect::Destroy,
             open_world: spec.open_world,
             risk: risk(spec),
-            source_kind: SourceKind::Builtin,
-            source_owner: OWNER,
+            source_kind: if outcome.from_source { SourceKind::Mcp } else { SourceKind::Builtin },
+            source_owner: spec.source.unwrap_or(OWNER),
             workspace_id: run.scope.workspace.clone(),
             session_id: session.to_string(),
             agent_name: run.scope.agent(),
@@ -63,34 +63,62 @@ impl CallNote {
         Self { common, duration_ms: u64::try_from(duration_ms).unwrap_or(u64::MAX) }
     }
 
-    fn ended(&self, kind: ToolEventKind) -> ToolEventPayload {
+    pub(super) fn ended(&self, kind: ToolEventKind) -> ToolEventPayload {
         let duration_ms = Some(self.duration_ms);
         ToolEventPayload { kind, duration_ms, ..self.common.clone() }
+    }
+}
+
+pub(super) fn text(text: String) -> ResultContent {
+    ResultContent { kind: "text", text: Some(text), data: None, mime_type: None }
+}
+
+/// What an answer says beside the result.
+pub(super) struct Beside {
+    notices: Vec<String>,
+    waiting: Option<WaitingSummary>,
+}
+
+impl Beside {
+    pub(super) fn of(outcome: &mut CallOutcome) -> Self {
+        Self { notices: std::mem::take(&mut outcome.notices), waiting: outcome.waiting.take() }
+    }
+
+    /// Content that begins with the result's, and metadata.
+    pub(super) fn with(
+        self,
+        mut content: Vec<ResultContent>,
+        body: &InvokeBody,
+    ) -> (Vec<ResultContent>, Map<String, Value>) {
+        let mut metadata = Map::new();
+        content.extend(self.notices.into_iter().map(text));
+        for (key, value) in [("tool_call_id", &body.tool_call_id), ("turn_id", &body.turn_id)] {
+            if let Some(value) = value {
+                metadata.insert(key.to_owned(), json!(value));
+            }
+        }
+        if let Some(waits) = &self.waiting {
+            let now = Utc::now();
+            content.push(text(announce::line(waits, now)));
+            metadata.insert(announce::FIELD.to_owned(), announce::field(waits, now));
+        }
+        (content, metadata)
     }
 }
 
 /// The answer to a call that succeeded.
 pub(super) fn success(
     note: CallNote,
-    outcome: CallOutcome,
+    (result, from_source): (Value, bool),
+    beside: Beside,
     body: &InvokeBody,
 ) -> Json<ToolInvokeResponse> {
-    let structured = outcome.result.unwrap_or_default();
-    let (bytes, result_digest) = digest::of_result(&structured);
-    let text = |text| ResultContent { kind: "text", text };
-    let mut content = vec![text(excerpt::text(&structured, true))];
-    content.extend(outcome.notices.into_iter().map(text));
-    let mut metadata = Map::new();
-    for (key, value) in [("tool_call_id", &body.tool_call_id), ("turn_id", &body.turn_id)] {
-        if let Some(value) = value {
-            metadata.insert(key.to_owned(), json!(value));
-        }
-    }
-    if let Some(waits) = &outcome.waiting {
-        let now = Utc::now();
-        content.push(text(announce::line(waits, now)));
-        metadata.insert(announce::FIELD.to_owned(), announce::field(waits, now));
-    }
+    let (bytes, result_digest) = digest::of_result(&result);
+    let (content, structured) = match from_source {
+        true => foreign::parts(result),
+        false => (vec![text(excerpt::text(&result, true))], Some(result)),
+    };
+    let (content, metadata) = beside.with(content, body);
     let completed = ToolEventPayload {
         result_bytes: Some(bytes),
         result_digest: Some(result_digest),
@@ -103,6 +131,7 @@ pub(super) fn success(
         result: ToolResultPayload {
             content,
             structured,
+            preview: None,
             artifacts: Vec::new(),
             metadata,
             redactions: Vec::new(),

@@ -23,7 +23,8 @@ use super::{
         state::Api,
     },
     InvokeBody,
-    answer::{CallNote, failure, success},
+    answer::{Beside, CallNote, failure, success},
+    large::LargeAnswer,
 };
 use crate::{
     codes,
@@ -100,11 +101,17 @@ impl ToolRun {
         };
         let mut outcome = self.call(session).await;
         let receipt = outcome.receipt.take();
+        let beside = Beside::of(&mut outcome);
         let note = CallNote::new(&self, session, &outcome);
         let done = outcome.result.as_ref().err().is_none_or(|error| !nothing_done(error));
-        let answer = match outcome.result {
-            Ok(_) => Ok(success(note, outcome, &self.body).into_response()),
-            Err(error) => Err(failure(note, error, &tool_id(self.tool))),
+        let from_source = outcome.from_source;
+        let large = outcome.result.as_ref().err().and_then(LargeAnswer::of);
+        let answer = match (large, outcome.result) {
+            (Some(large), Err(_)) => Ok(large.answer(note, beside, &self.body).into_response()),
+            (_, Ok(result)) => {
+                Ok(success(note, (result, from_source), beside, &self.body).into_response())
+            }
+            (None, Err(error)) => Err(failure(note, error, &tool_id(self.tool))),
         };
         MadeCall { answer, receipt, done }
     }

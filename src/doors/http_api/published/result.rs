@@ -10,10 +10,17 @@ use super::{ToolEventPayload, ToolReason};
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = ToolContent)]
 pub struct ResultContent {
-    /// `text`.
+    /// `text`; of another server's tool also `image` and `audio`, with base64 in `data`, and `mcp` for any
+    /// other block.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Value, required = false)]
+    pub data: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
 }
 
 /// Something that a result left behind.
@@ -46,8 +53,14 @@ pub struct ResultRedaction {
 pub struct ToolResultPayload {
     /// The result as text, in an excerpt where it is long, and notes beside it.
     pub content: Vec<ResultContent>,
-    /// The whole result, by the tool's output schema.
-    pub structured: Value,
+    /// The whole result, by the tool's output schema; not there where it is truncated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Value, required = false)]
+    pub structured: Option<Value>,
+    /// How a truncated result begins, as JSON without credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preview: Option<String>,
+    /// Where a truncated result is, whole.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub artifacts: Vec<ResultArtifact>,
@@ -58,7 +71,7 @@ pub struct ToolResultPayload {
     #[schema(required = false)]
     pub redactions: Vec<ResultRedaction>,
     pub truncated: bool,
-    /// Bytes of `structured` as JSON.
+    /// Bytes of the whole result as JSON.
     pub bytes: usize,
     /// Milliseconds from the door and back.
     pub duration_ms: u64,

@@ -19,7 +19,11 @@ const PATIENCE: &str = "180";
 
 pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
     let home = repo.shell.create_temp_dir()?;
-    let open = [("HIVEKEEP_HTTP_API__ENABLED", "true"), ("HIVEKEEP_HTTP_API__BIND", "127.0.0.1:0")];
+    let open = [
+        ("HIVEKEEP_HTTP_API__ENABLED", "true"),
+        ("HIVEKEEP_HTTP_API__BIND", "127.0.0.1:0"),
+        ("HIVEKEEP_AUDIT__ENABLED", "true"),
+    ];
     let daemon = Daemon::start_with(repo, home.path(), &open)?;
     let token = daemon.output(&["credential", "create", "judge", "--scope", "operator"])?;
     let status: serde_json::Value = serde_json::from_str(&daemon.output(&["status", "--json"])?)?;
