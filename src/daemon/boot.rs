@@ -10,8 +10,8 @@ use hivekeep_kernel::{
 };
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
-    Catalogue, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
-    SessionsSeed, host_room, registry,
+    Catalogue, DeferredCalls, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes,
+    SessionsHandle, SessionsSeed, host_room, registry,
 };
 use hivekeep_runtime::{Daemon, Mounted, Ports, introspection::Introspection, log::LogError};
 use hivekeep_store::{Journal, Recovered};
@@ -289,6 +289,7 @@ struct Tree {
     sessions: SessionsHandle,
     catalogue: Arc<Catalogue>,
     policy: PolicyEngine,
+    deferred: DeferredCalls,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     /// Ports that families offer, to the doors too.
@@ -327,6 +328,15 @@ impl Tree {
         daemon.ports.offer(Arc::new(catalogue::listed(&catalogue)));
         let all = catalogue.entries().map(|entry| entry.info).collect();
         let policy = PolicyEngine::open(config.policy.clone(), all, journal.clone()).await?;
+        let options = config.registry.deferred.clone();
+        let deferred = DeferredCalls::open(
+            options,
+            journal.clone(),
+            sessions.clone(),
+            &catalogue,
+            daemon.closing.clone(),
+        );
+        let deferred = deferred.await?;
         let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
         daemon.ports.offer::<dyn People>(Arc::new(people));
         let families = families::mount(&daemon, config)
@@ -350,6 +360,7 @@ impl Tree {
             sessions,
             catalogue,
             policy,
+            deferred,
             tools,
             ports,
             families,
@@ -410,6 +421,7 @@ impl Tree {
             folders: loaded.folders,
             catalogue,
             dispatcher,
+            deferred: self.deferred.clone(),
             sessions: self.sessions.clone(),
             credentials,
             ports: self.ports.clone(),

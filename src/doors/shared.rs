@@ -12,7 +12,7 @@ use std::{
 use hivekeep_kernel::{Census, Door, SessionId, User};
 use hivekeep_policy::PolicyDecision;
 use hivekeep_registry::{
-    Catalogue, DecisionRequest, Dispatcher, SessionsHandle, ToolEntry, ToolView,
+    Catalogue, DecisionRequest, DeferredCalls, Dispatcher, SessionsHandle, ToolEntry, ToolView,
 };
 use hivekeep_runtime::{Ports, documents::Documents, names::Names};
 use hivekeep_store::Journal;
@@ -53,6 +53,8 @@ pub struct DaemonServices {
     pub catalogue: Arc<Catalogue>,
     /// The one way to call it.
     pub dispatcher: Dispatcher,
+    /// Calls that outlive their clients.
+    pub deferred: DeferredCalls,
     /// The sessions.
     pub sessions: SessionsHandle,
     /// Credentials of the HTTP doors.

@@ -41,6 +41,7 @@ pages! {
     "docs/guides/places.md"
     "docs/guides/processes.md"
     "docs/guides/repositories.md"
+    "docs/guides/tasks.md"
     "docs/guides/volumes.md"
     "docs/guides/web.md"
     "docs/runbook/audit.md"

@@ -58,7 +58,10 @@ use crate::{
 };
 use audit::{Records, Trail};
 
-pub use approve::{ApprovalRoute, client_answer, client_question};
+pub(crate) use limit::ResultOwner;
+pub(crate) use route::time_limit;
+
+pub use approve::{ApprovalRoute, approval_required, client_answer, client_question};
 pub use decision::{DecisionRequest, DecisionView};
 pub use redact::{RedactedPath, RedactionReason, Redactor};
 pub use request::{CallOutcome, CallRequest};
@@ -212,6 +215,19 @@ impl Dispatcher {
         let value = route::pass(inner, order, trail).await?;
         let owner = limit::ResultOwner { user: Some(user), session, call, view: &shown };
         Ok((limit::pass(inner, entry, owner, value).await?, pad))
+    }
+
+    /// A tool's result within a budget, or the error that says where all of it is kept.
+    pub(crate) async fn fit(
+        &self,
+        tool: &str,
+        owner: ResultOwner<'_>,
+        value: Value,
+        budget: usize,
+    ) -> Result<Value, ToolError> {
+        let entry = self.0.catalogue.find(tool);
+        let entry = entry.ok_or_else(|| ToolError::internal("a tool has gone"))?;
+        limit::within(&self.0, entry, owner, value, budget).await
     }
 
     /// The catalogue behind it.

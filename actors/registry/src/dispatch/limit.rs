@@ -39,12 +39,12 @@ const BEYOND_BYTES: usize = 4 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whose result it is.
-pub(super) struct ResultOwner<'a> {
+pub(crate) struct ResultOwner<'a> {
     /// None for a session that is over.
-    pub(super) user: Option<User>,
-    pub(super) session: SessionId,
-    pub(super) call: CallId,
-    pub(super) view: &'a ToolView,
+    pub(crate) user: Option<User>,
+    pub(crate) session: SessionId,
+    pub(crate) call: CallId,
+    pub(crate) view: &'a ToolView,
 }
 
 pub(super) async fn pass(
@@ -53,12 +53,22 @@ pub(super) async fn pass(
     owner: ResultOwner<'_>,
     value: Value,
 ) -> Result<Value, ToolError> {
-    let budget = entry.info.spec.result_budget_bytes;
+    within(inner, entry, owner, value, entry.info.spec.result_budget_bytes).await
+}
+
+/// As [`pass`], with another budget.
+pub(super) async fn within(
+    inner: &Inner,
+    entry: &ToolEntry,
+    owner: ResultOwner<'_>,
+    value: Value,
+    budget: usize,
+) -> Result<Value, ToolError> {
     if serde_json::to_writer(&mut Counter { left: budget }, &value).is_ok() {
         return Ok(value);
     }
     // Boxed, so that calls whose results fit do not carry its future.
-    Err(Box::pin(too_large(inner, entry, owner, value)).await)
+    Err(Box::pin(too_large(inner, entry, owner, value, budget)).await)
 }
 
 async fn too_large(
@@ -66,8 +76,9 @@ async fn too_large(
     entry: &ToolEntry,
     owner: ResultOwner<'_>,
     value: Value,
+    budget: usize,
 ) -> ToolError {
-    let error = refusal(entry).detail("preview", preview(&inner.redactor, &value));
+    let error = refusal(entry, budget).detail("preview", preview(&inner.redactor, &value));
     let Some(keeper) = &inner.results else { return error };
     match keep(&**keeper, entry, &owner, value).await {
         Ok(kept) => told(inner, error, &owner, keeper.reader(), &kept),
@@ -76,8 +87,7 @@ async fn too_large(
 }
 
 /// The refusal as it is where nothing can be kept.
-fn refusal(entry: &ToolEntry) -> ToolError {
-    let budget = entry.info.spec.result_budget_bytes;
+fn refusal(entry: &ToolEntry, budget: usize) -> ToolError {
     let narrow = narrowing(entry);
     let step = match narrow.as_slice() {
         [] => "ask for less".to_owned(),
@@ -215,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_refusal_names_what_makes_it_smaller_and_what_was_done() {
-        let of = |effect| refusal(catalogue_of(effect, input).entries().next().expect("one"));
+        let of = |effect| refusal(catalogue_of(effect, input).entries().next().expect("one"), 9);
         let read = of(Effect::Read);
         assert_eq!(read.details["narrow_by"], json!(["limit"]));
         assert!(read.next_step.expect("a step").contains("`limit`"));
