@@ -46,7 +46,7 @@ assert.ok(tools.some(({ name }) => name === "aegis.script.save"), "it is not lis
 person = choose(0);
 const saved = await save("typescript");
 assert.ok(!saved.isError, JSON.stringify(saved));
-assert.match(forms[0].message, /aegis\.script\.save/);
+assert.ok(forms[0].message.includes("aegis.script.save"), forms[0].message);
 console.log("approved: ok");
 
 person = choose(2);

@@ -11,39 +11,31 @@
 //! for which a session or its user has no room is an ordinary one. It is read and cancelled by the
 //! session that made it and by no other, in the same words as if it were not there.
 
+mod begin;
 mod held;
 mod prompt;
 mod records;
 mod restore;
 mod run;
+mod sweep;
 mod view;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use chrono::Utc;
-use hivekeep_kernel::{
-    ApprovalId, DeferredId, Layer, RateClass, SessionId, ToolError, ports::UserReply,
-};
-use hivekeep_runtime::log::{self, Decision, Log, LogError};
+use hivekeep_kernel::{ApprovalId, DeferredId, Layer, SessionId, ToolError, ports::UserReply};
+use hivekeep_runtime::log;
 use hivekeep_store::{Journal, StreamId};
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    CallOutcome, CallRequest, Catalogue, DeferredOptions, Dispatcher, SessionsHandle, codes,
-    dispatch::time_limit,
-};
+use crate::{CallOutcome, CallRequest, DeferredOptions, Dispatcher, SessionsHandle, codes};
 use held::HeldCall;
 use records::{DeferredRecord, Recorded};
 
 pub use view::{DeferredStatus, DeferredView};
-
-/// A call with a time limit above this may take long.
-const LONG: Duration = Duration::from_secs(60);
 
 /// What a client gets for its call.
 #[derive(Debug)]
@@ -125,43 +117,6 @@ impl DeferredCalls {
         Ok(())
     }
 
-    /// Writes that a call begins, if it may take long and there is room for it.
-    async fn begin(
-        &self,
-        dispatcher: &Dispatcher,
-        request: &mut CallRequest,
-    ) -> Option<(Arc<HeldCall>, Log<Recorded>)> {
-        let (tool, limit) = long(dispatcher.catalogue(), request)?;
-        let user = self.0.sessions.owner(request.session)?;
-        self.sweep();
-        let (id, at, session) = (DeferredId::new(), Utc::now(), request.session);
-        let call = Arc::new(HeldCall::new(id, session, user, tool, limit, at));
-        self.take_place(&call)?;
-        let log = Log::of(self.0.journal.clone(), stream(id), None);
-        let limit_secs = limit.as_secs();
-        let record = DeferredRecord::Begun { session, user, tool: tool.to_owned(), limit_secs, at };
-        let written = match log.decide::<LogError>(|_| Ok(Decision::record(record))) {
-            Ok(written) => written.await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = written {
-            tracing::warn!(%error, "a call is not deferred");
-            self.calls().remove(&id);
-            return None;
-        }
-        Some((call, log))
-    }
-
-    /// Enters a call, where its session and its user have room for one more.
-    fn take_place(&self, call: &Arc<HeldCall>) -> Option<()> {
-        let options = &self.0.options;
-        let mut calls = self.calls();
-        let of_session = calls.values().filter(|it| it.session == call.session).count();
-        let of_user = calls.values().filter(|it| it.user == call.user).count();
-        let fits = of_session < options.max_per_session && of_user < options.max_per_user;
-        fits.then(|| drop(calls.insert(call.id, call.clone())))
-    }
-
     fn find(&self, session: SessionId, id: DeferredId) -> Result<Arc<HeldCall>, ToolError> {
         let found = self.calls().get(&id).cloned();
         let now = Utc::now();
@@ -170,54 +125,10 @@ impl DeferredCalls {
         found.filter(own).filter(there).ok_or_else(|| unknown(id))
     }
 
-    /// Forgets what has expired, and what nobody can ask for any more.
-    fn sweep(&self) {
-        let now = Utc::now();
-        let gone = |call: &HeldCall| {
-            call.is_over() && (call.expired(&self.0.options, now) || self.is_over(call.session))
-        };
-        let mut calls = self.calls();
-        let ids: Vec<_> = calls.values().filter(|call| gone(call)).map(|call| call.id).collect();
-        for id in &ids {
-            calls.remove(id);
-        }
-        drop(calls);
-        for id in ids {
-            self.forget(id);
-        }
-    }
-
-    /// Removes what the journal has of a call, some time soon. What is left by a crash is found at
-    /// the next start.
-    fn forget(&self, id: DeferredId) {
-        let journal = self.0.journal.clone();
-        tokio::spawn(async move {
-            if let Err(error) = journal.forget(&stream(id)).await {
-                tracing::warn!(%error, %id, "a deferred call stays until the next start");
-            }
-        });
-    }
-
-    fn is_over(&self, session: SessionId) -> bool {
-        self.0.sessions.standing_of(session).is_err()
-    }
-
     fn calls(&self) -> MutexGuard<'_, HashMap<DeferredId, Arc<HeldCall>>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Name and time limit of a tool whose call may take long. Calls for files are many and quick.
-fn long(catalogue: &Catalogue, request: &mut CallRequest) -> Option<(&'static str, Duration)> {
-    let entry = catalogue.find(&request.tool)?;
-    let args = Value::Object(std::mem::take(&mut request.args));
-    let limit = time_limit(entry, &args, request.timeout);
-    let quick = entry.info.spec.class(&args) == RateClass::File || limit <= LONG;
-    if let Value::Object(args) = args {
-        request.args = args;
-    }
-    (!quick).then(|| (entry.name(), limit))
 }
 
 fn stream(id: DeferredId) -> StreamId {

@@ -1,9 +1,10 @@
 //! Work of a deferred call beside its client: the call is made, and its end goes to whoever waits
 //! for it.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use chrono::Utc;
+use futures::FutureExt;
 use hivekeep_kernel::{CallId, Progress, ProgressUpdate, ReceiptPad, ToolError, fault_point};
 use hivekeep_runtime::log::{Decision, Log, LogError};
 use tokio::sync::{mpsc, oneshot};
@@ -86,7 +87,9 @@ impl Work {
         answer: oneshot::Sender<CallOutcome>,
     ) {
         let (session, view) = (request.session, request.view.clone());
-        let outcome = self.while_telling(dispatcher.call(request)).await;
+        // Whatever happens to it, the call has an end.
+        let work = AssertUnwindSafe(self.while_telling(dispatcher.call(request)));
+        let outcome = work.catch_unwind().await.unwrap_or_else(|_| vanished());
         if self.call.answer() {
             // One that has gone meanwhile is told nothing, as with any call.
             let _gone = answer.send(outcome);

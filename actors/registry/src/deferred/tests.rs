@@ -1,4 +1,4 @@
-use std::sync::atomic::Ordering::SeqCst;
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use hivekeep_kernel::{Door, Effect};
 use serde_json::json;
@@ -126,6 +126,18 @@ async fn a_client_that_leaves_before_it_has_a_handle_cancels_its_call() {
     client.abort();
     eventually("the work is dropped", || stage.marks.dropped.load(SeqCst) == 1).await;
     eventually("it is forgotten", || calls.calls().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_at_once_takes_no_room() {
+    let (stage, calls) = stage().await;
+    for _ in 0..20 {
+        // Dropped while the beginning is being written.
+        let call = calls.call(&stage.dispatcher, wait(&stage, 60_000));
+        let _left = tokio::time::timeout(Duration::ZERO, call).await;
+    }
+    eventually("nothing is held", || calls.calls().is_empty()).await;
+    eventually("nothing runs", || stage.marks.running.load(SeqCst) == 0).await;
 }
 
 #[tokio::test]
