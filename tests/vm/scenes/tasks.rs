@@ -80,7 +80,7 @@ impl Agent {
     fn result(&mut self, tool: &str, arguments: Value) -> Value {
         let made = self.call(tool, arguments);
         let result = match made["taskId"].as_str() {
-            Some(task) => self.over(&task.to_owned())["result"].clone(),
+            Some(task) => self.over(task)["result"].clone(),
             None => made,
         };
         assert_eq!(result["isError"], false, "{result}");
@@ -146,7 +146,6 @@ pub fn a_command_outlives_its_client_and_is_told_by_the_next_daemon(mut house: H
     drop(agent);
     house.kill();
     house.start();
-    house.wait_state("w", "running");
     let mut agent = Agent::attach(&house, Some(&session));
     let told = agent.get(&lost);
     assert_eq!(told["status"], "failed", "{told}");
@@ -156,5 +155,7 @@ pub fn a_command_outlives_its_client_and_is_told_by_the_next_daemon(mut house: H
         (&json!("daemon_restarted"), &json!("unknown"))
     );
     assert_eq!(agent.get(&short)["result"], ended["result"], "it is kept");
+    let ran = agent.result("exec", json!({ "workspace_id": "w", "command": "echo here" }));
+    assert_eq!(ran["stdout"], "here\n", "the workspace outlives the daemon");
     agent.result("workspace_destroy", json!({ "workspace_id": "w" }));
 }
