@@ -45,8 +45,8 @@ use std::sync::Arc;
 
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
-    Address, Receipt, ReceiptPad, ToolError,
-    ports::{ResultKeeper, WaitingMessages},
+    Address, Receipt, ReceiptPad, SessionId, ToolError,
+    ports::{ResultKeeper, WaitingMessages, WaitingSummary},
 };
 use hivekeep_policy::{Policy, PolicyEngine};
 use hivekeep_store::Events;
@@ -152,7 +152,7 @@ impl Dispatcher {
             }
         };
         // Before the receipt is signed: what this answer delivers is still on its way.
-        let waiting = self.0.waiting.as_ref().and_then(|waiting| waiting.of(session));
+        let waiting = self.waiting(session);
         CallOutcome { waiting, receipt, ..trail.finish(result) }
     }
 
@@ -215,6 +215,11 @@ impl Dispatcher {
         let value = route::pass(inner, order, trail).await?;
         let owner = limit::ResultOwner { user: Some(user), session, call, view: &shown };
         Ok((limit::pass(inner, entry, owner, value).await?, pad))
+    }
+
+    /// Messages that wait for a session now, for answers that are given later than they were made.
+    pub fn waiting(&self, session: SessionId) -> Option<WaitingSummary> {
+        self.0.waiting.as_ref().and_then(|waiting| waiting.of(session))
     }
 
     /// A tool's result within a budget, or the error that says where all of it is kept.

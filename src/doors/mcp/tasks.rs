@@ -42,7 +42,10 @@ impl McpHandler {
     ) -> Result<GetTaskResult, ErrorData> {
         let session = self.session(context).await?;
         let id = parsed(&request.task_id)?;
-        let view = self.0.core.deferred.get(session, id).await.map_err(refused)?;
+        let mut view = self.0.core.deferred.get(session, id).await.map_err(refused)?;
+        if let DeferredStatus::Answered(outcome) = &mut view.status {
+            outcome.waiting = self.0.core.dispatcher.waiting(session);
+        }
         let task = task(&view);
         let payload = payload(view, context.protocol_version())?;
         Ok(GetTaskResult::new(DetailedTask::new(task, payload)))

@@ -1,5 +1,5 @@
 //! The official clients, Python and TypeScript, drive workspaces over stdio, and over HTTP answer what
-//! the daemon asks the person at the client.
+//! the daemon asks the person at the client; the official library for tasks follows some.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ const STATELESS: &str = "2026-07-28";
 pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<StepOutcome> {
     over_http(repo, tools)?;
     if !scope.images {
-        return Ok(StepOutcome::Passed("3 runs over HTTP; not over stdio: no images".to_owned()));
+        return Ok(StepOutcome::Passed("4 runs over HTTP; not over stdio: no images".to_owned()));
     }
     let mut left_out = Vec::new();
     // Socket paths are short: not below the target folder.
@@ -61,7 +61,7 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Ste
     }
     ensure!(driven > 0, "none could run: {}", left_out.join("; "));
     left_out.iter().for_each(|what| println!("SKIPPED: clients: {what}"));
-    left_out.insert(0, format!("3 runs over HTTP, {driven} over stdio"));
+    left_out.insert(0, format!("4 runs over HTTP, {driven} over stdio"));
     Ok(StepOutcome::Passed(left_out.join("; not ")))
 }
 
@@ -82,10 +82,13 @@ fn over_http(repo: &Repo, tools: &Tools) -> Result<()> {
         Ok(token.trim().to_owned())
     };
     let folder = repo.root.join("tests/clients");
-    let typescript = tools.folder().join("drive_http.mjs");
-    fs::copy(folder.join("drive_http.mjs"), &typescript)?;
-    let run = tools.node(&typescript).arg(url).env("CREDENTIAL", credential("typescript")?);
-    run.run().context("TypeScript over HTTP")?;
+    for script in ["drive_http.mjs", "drive_tasks.mjs"] {
+        let copy = tools.folder().join(script);
+        fs::copy(folder.join(script), &copy)?;
+        let run = tools.node(&copy).arg(url).arg(repo.hivekeep());
+        let run = run.envs(daemon.environment().iter().cloned());
+        run.env("CREDENTIAL", credential(script)?).run().context(script)?;
+    }
     for lifecycle in ["legacy", STATELESS] {
         let script = tools.python(&folder.join("drive_http.py")).args([url, lifecycle]);
         let run = script.env("CREDENTIAL", credential(&format!("python-{lifecycle}"))?);
