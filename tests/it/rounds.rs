@@ -3,7 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::{home::Home, http::Server, wire::Wire};
+use crate::{
+    home::{Home, wait_until},
+    http::Server,
+    wire::Wire,
+};
 
 const SAVE: &str = "aegis.script.save";
 
@@ -84,15 +88,31 @@ fn an_approval_is_asked_by_a_form_and_is_good_for_its_session_and_its_call() {
 }
 
 #[test]
-fn without_leave_of_the_operator_a_form_approves_nothing() {
+fn without_leave_of_the_operator_a_client_approves_nothing() {
     let home = Home::new();
-    let config =
-        "[policy]\npermission_mode = \"approve-reads\"\n[policy.approvals]\ntimeout_secs = 1\n";
+    let config = "[policy]\npermission_mode = \"approve-reads\"\n";
     std::fs::write(home.path("config.toml"), config).expect("writes");
     let _daemon = home.daemon();
     let (mut wire, _) = Wire::greet(&home, "mcp");
-    let refused = call(&mut wire, 1, script("one"));
-    assert!(refused.to_string().contains("approval_timed_out"), "{refused}");
+    let params = crate::wire::stateless(script("one"), elicits());
+    wire.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }));
+    let mut asked = Value::Null;
+    wait_until("a person is asked", || {
+        asked = home.json(&["approvals", "--json"])[0].clone();
+        !asked.is_null()
+    });
+    // It knows what waits, from its progress, and was given no form.
+    for choice in ["Allow once", "Deny"] {
+        let form = json!({ "resultType": "input_required", "requestState": asked["id"],
+            "inputRequests": { "answer": {} } });
+        let forged = answered(&script("one"), &form, accepted(json!({ "choice": choice })));
+        let refused = wire.ask_stateless(2, "tools/call", forged, elicits());
+        assert_eq!(refused["error"]["data"]["error"]["code"], "approval_not_found", "{refused}");
+    }
+    let waits = home.json(&["approvals", "--json"]);
+    assert_eq!((&waits[0]["id"], &waits[0]["state"]), (&asked["id"], &json!("pending")), "{waits}");
+    home.ok(&["approvals", "deny", asked["id"].as_str().expect("an id")]);
+    assert!(wire.answer(1).to_string().contains("approval_denied"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use hivekeep_kernel::{
     ApprovalId, SessionId, ToolError,
     ports::{ClientPrompt, UserQuestion, UserReply},
 };
-use hivekeep_policy::{ApprovalAnswer, ApprovalState, Remember};
+use hivekeep_policy::{Approval, ApprovalAnswer, ApprovalState, Remember};
 use hivekeep_registry::{CallOutcome, client_answer, client_question};
 use rmcp::{
     RoleServer,
@@ -94,7 +94,7 @@ pub(super) enum RepeatedCall {
 /// answered elsewhere meanwhile stays as it is.
 ///
 /// # Errors
-/// `approval_not_found` for a state of another session; `approval_denied`, when the person said no;
+/// `approval_not_found` for a state of another session, and of an approval that is not given at clients; `approval_denied`, when the person said no;
 /// `invalid_input` for a reply that does not fit.
 pub(super) async fn repeated(
     core: &DaemonServices,
@@ -105,11 +105,15 @@ pub(super) async fn repeated(
     let approvals = core.dispatcher.policy().approvals();
     let id: Option<ApprovalId> = state.parse().ok();
     let found = id.and_then(|id| approvals.get(id));
-    let found = found.filter(|found| found.call.session == session).ok_or_else(|| {
+    // Without the operator's leave the person at the client replies to questions and approves nothing.
+    let approves = core.config.policy.approvals.elicitation;
+    let own =
+        |found: &Approval| found.call.session == session && (approves || found.question.is_some());
+    let found = found.filter(own).ok_or_else(|| {
         ToolError::new(
             hivekeep_kernel::Layer::Approval,
             codes::APPROVAL_NOT_FOUND,
-            "the state is not of this session",
+            "the state is not one that this session was given",
         )
     })?;
     let result: Option<ElicitResult> = match request.input_responses.as_ref() {
