@@ -9,31 +9,35 @@ use hivekeep_kernel::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::resources;
+use hivekeep_policy::Approvals;
+
+use crate::{questions, resources, slow};
 
 /// The actor that serves them.
 pub struct Fixtures {
     workers: Workers,
+    pub(crate) approvals: Approvals,
 }
 
 impl Entity for Fixtures {
     type Msg = ToolCall;
-    type Seed = ();
+    type Seed = Approvals;
 
-    async fn start((): (), me: Context<ToolCall>) -> Result<Self, Fault> {
-        Ok(Self { workers: me.workers })
+    async fn start(approvals: Approvals, me: Context<ToolCall>) -> Result<Self, Fault> {
+        Ok(Self { workers: me.workers, approvals })
     }
 
     fn handle(&mut self, call: ToolCall) -> Result<(), Fault> {
         let workers = self.workers.clone();
-        serve::serve(self, &[&FAMILY], &workers, call);
+        serve::serve(self, &[&FAMILY, &questions::FAMILY, &slow::FAMILY], &workers, call);
         Ok(())
     }
 }
 
 /// What the catalogue lists.
 pub fn tools() -> Vec<&'static ToolInfo> {
-    FAMILY.rows.iter().map(|(info, _)| info).collect()
+    let rows = [&FAMILY, &questions::FAMILY, &slow::FAMILY].map(|family| family.rows);
+    rows.into_iter().flatten().map(|(info, _)| info).collect()
 }
 
 /// A text.

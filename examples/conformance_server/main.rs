@@ -12,7 +12,9 @@
 #![allow(clippy::print_stdout)]
 
 mod fixtures;
+mod questions;
 mod resources;
+mod slow;
 mod stage;
 
 use std::io::Read;

@@ -12,16 +12,17 @@ use hivekeep_kernel::{
     Address, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
     entity::spawn_root,
 };
-use hivekeep_policy::PolicyEngine;
+use hivekeep_policy::{Approvals, PolicyEngine};
 use hivekeep_registry::{
-    Catalogue, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions, SessionsHandle,
-    SessionsSeed, SharedCatalogue, ToolView, registry, sessions,
+    Catalogue, DeferredCalls, DispatchParts, Dispatcher, Registry, RegistrySeed, Routes, Sessions,
+    SessionsHandle, SessionsSeed, SharedCatalogue, ToolView, registry, sessions,
 };
 use hivekeep_store::Journal;
 use tokio::{
     sync::{broadcast, watch},
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     fixtures::{Fixtures, tools},
@@ -59,14 +60,14 @@ impl Stage {
         )?;
         let catalogue = Arc::new(SharedCatalogue::new(Catalogue::new(tools())?));
         let routes = Routes::default().singleton("fixtures", Arc::new(fixtures.clone()));
+        let policy = policy(&loaded, &catalogue.now(), &journal).await?;
         let seed = Seed {
             census: census.clone(),
             registry: (registry.clone(), RegistrySeed { admission: options.admission.clone() }),
             sessions: (sessions_place, sessions_seed),
-            fixtures,
+            fixtures: (fixtures, policy.approvals().clone()),
         };
         let (cell, _) = spawn_root::<Root>(&root, seed).await.context("the tree")?;
-        let policy = policy(&loaded, &catalogue.now(), &journal).await?;
         let dispatcher = Dispatcher::new(DispatchParts {
             options,
             policy,
@@ -82,7 +83,16 @@ impl Stage {
         })?;
         let everything =
             ToolListing::of(&catalogue.now(), &ToolView::default(), &Default::default());
+        let now = catalogue.now();
+        let deferred = DeferredCalls::open(
+            loaded.config.registry.deferred.clone(),
+            journal.clone(),
+            sessions.clone(),
+            &now,
+            CancellationToken::new(),
+        );
         let core = Arc::new(DaemonServices {
+            deferred: deferred.await?,
             incoming: MessageRoom::new(&loaded.config),
             config: loaded.config,
             folders: loaded.folders,
@@ -127,7 +137,7 @@ struct Seed {
     census: Census,
     registry: (Address<registry::Msg>, RegistrySeed),
     sessions: (Address<sessions::Msg>, SessionsSeed),
-    fixtures: Address<ToolCall>,
+    fixtures: (Address<ToolCall>, Approvals),
 }
 
 impl Entity for Root {
@@ -140,7 +150,8 @@ impl Entity for Root {
         children.start::<Registry>("registry", RestartPolicy::ESSENTIAL, &address, seed_of)?;
         let (address, seed_of) = seed.sessions;
         children.start::<Sessions>("sessions", RestartPolicy::ESSENTIAL, &address, seed_of)?;
-        children.start::<Fixtures>("fixtures", RestartPolicy::ESSENTIAL, &seed.fixtures, ())?;
+        let (address, seed_of) = seed.fixtures;
+        children.start::<Fixtures>("fixtures", RestartPolicy::ESSENTIAL, &address, seed_of)?;
         Ok(Self(children))
     }
 
@@ -174,6 +185,8 @@ fn configuration(home: &Path) -> Result<LoadedConfig> {
             set("HIVEKEEP_MCP_HTTP__ALLOWED_ORIGINS", r#"["http://127.0.0.1:*"]"#),
             // It calls faster than a model.
             set("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
+            // Its slow tools take a second.
+            set("HIVEKEEP_REGISTRY__DEFERRED__AFTER_MS", "300"),
         ],
         ..ConfigSources::default()
     };

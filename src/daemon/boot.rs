@@ -11,8 +11,8 @@ use hivekeep_kernel::{
 };
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
-    DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle, SessionsSeed,
-    SharedCatalogue, host_room, registry,
+    DeferredCalls, DispatchParts, Dispatcher, Redactor, RegistrySeed, Routes, SessionsHandle,
+    SessionsSeed, SharedCatalogue, host_room, registry,
 };
 use hivekeep_runtime::{
     Daemon, Mounted, Ports, introspection::Introspection, log::LogError,
@@ -293,6 +293,7 @@ struct Tree {
     sessions: SessionsHandle,
     catalogue: Arc<SharedCatalogue>,
     policy: PolicyEngine,
+    deferred: DeferredCalls,
     /// For actors that call other actors' tools; wired once there is a dispatcher.
     tools: LateTools,
     /// Ports that families offer, to the doors too.
@@ -333,6 +334,16 @@ impl Tree {
         daemon.ports.offer::<dyn ToolCatalogue>(Arc::new(ListedTools::new(catalogue.clone())));
         daemon.ports.offer::<dyn ToolPublisher>(catalogue.clone());
         let policy = PolicyEngine::open(config.policy.clone(), all, journal.clone()).await?;
+        let options = config.registry.deferred.clone();
+        let now = catalogue.now();
+        let deferred = DeferredCalls::open(
+            options,
+            journal.clone(),
+            sessions.clone(),
+            &now,
+            daemon.closing.clone(),
+        );
+        let deferred = deferred.await?;
         let people = SessionPeople { policy: policy.clone(), sessions: sessions.clone() };
         daemon.ports.offer::<dyn People>(Arc::new(people));
         let families = families::mount(&daemon, config)
@@ -356,6 +367,7 @@ impl Tree {
             sessions,
             catalogue,
             policy,
+            deferred,
             tools,
             ports,
             families,
@@ -416,6 +428,7 @@ impl Tree {
             folders: loaded.folders,
             tools: catalogue,
             dispatcher,
+            deferred: self.deferred.clone(),
             sessions: self.sessions.clone(),
             credentials,
             ports: self.ports.clone(),

@@ -52,12 +52,24 @@ fn listed(catalogue: &Catalogue) -> (u64, Arc<Vec<CataloguedTool>>) {
 
 #[cfg(test)]
 mod tests {
-    use hivekeep_kernel::{Layer, MessageId, codes};
+    use hivekeep_kernel::{Effect, Layer, MessageId, codes};
     use hivekeep_registry::mcp_listing;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::doors::mcp::ToolListing;
+
+    /// Whoever lost an answer is sent to a tool that is there and changes nothing.
+    #[test]
+    fn what_tells_of_lost_calls_only_reads() {
+        let catalogue = catalogue();
+        let tells: Vec<_> = catalogue.entries().filter_map(|entry| entry.spec.told_by).collect();
+        assert!(tells.len() > 5, "{tells:?}");
+        for name in tells {
+            let entry = catalogue.find(name).unwrap_or_else(|| panic!("no tool `{name}`"));
+            assert_eq!((entry.name(), entry.spec.effect), (name, Effect::Read));
+        }
+    }
 
     /// What only the schemas bound: of each field a value in range, and one that is not.
     #[test]

@@ -8,7 +8,7 @@ use hivekeep_kernel::{
     ports::{ConversationMode, People, UserOutcome, UserQuestion},
 };
 use hivekeep_policy::{PolicyEngine, WantedCall, input_digest};
-use hivekeep_registry::{SessionsHandle, client_answer, client_question};
+use hivekeep_registry::{SessionsHandle, approval_required, client_answer, client_question};
 use serde_json::{Map, Value, json};
 
 /// See the module.
@@ -45,11 +45,16 @@ impl SessionPeople {
         if approvals.admit(&call, None).await?.is_some() {
             return Ok(());
         }
-        let approval = approvals.ask(call, why, true).await?;
+        let elicits = self.policy.options().approvals.elicitation;
+        let client = cx.client.as_ref().filter(|_| elicits);
+        let repeats = client.is_some_and(|client| client.repeats());
+        let approval = approvals.ask(call, why, !repeats).await?;
+        if repeats {
+            return Err(approval_required(&approval));
+        }
         let at_client = async {
-            let elicits = self.policy.options().approvals.elicitation;
-            if let Some(client) = cx.client.as_ref().filter(|_| elicits)
-                && let Some(reply) = client.ask(&client_question(&approval)).await
+            if let Some(client) = client
+                && let Some(reply) = client.ask(approval.id, &client_question(&approval)).await
                 && let Err(error) =
                     approvals.decide_at_client(approval.id, client_answer(&reply)).await
             {

@@ -4,6 +4,7 @@
 
 mod answer;
 mod boxed;
+mod calls;
 mod completions;
 mod documents;
 mod elicit;
@@ -13,6 +14,7 @@ mod progress;
 mod prompts;
 mod receipts;
 mod small;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -25,28 +27,25 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::request::Parts;
-use hivekeep_kernel::{
-    Door, Progress, RateClass, SessionId, ToolError, TraceContext,
-    ports::{ClientPrompt, SessionQuotas as _},
-};
-use hivekeep_registry::{ApprovalRoute, Attachment, CallRequest, OpenSession, ToolView, User};
+use hivekeep_kernel::{Door, SessionId, ToolError, ports::SessionQuotas as _};
+use hivekeep_registry::{Attachment, OpenSession, ToolView, User};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
-        GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse, Implementation,
-        InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        PromptsCapability, ReadResourceRequestMethod, ReadResourceRequestParams,
-        ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestMethod,
-        SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestMethod,
-        UnsubscribeRequestParams,
+        CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+        CompleteResult, GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse,
+        GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+        JsonObject, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, PaginatedRequestParams, PromptsCapability, ReadResourceRequestMethod,
+        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+        SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID,
+        Tool, UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 use tokio::{
     io::{AsyncBufRead, AsyncWrite},
-    sync::{OnceCell, Semaphore, SemaphorePermit, watch::Receiver},
+    sync::{OnceCell, Semaphore, watch::Receiver},
 };
 use tokio_util::sync::DropGuard;
 
@@ -66,7 +65,6 @@ use super::{
 };
 use crate::families;
 use receipts::Receipts;
-use wire::Ticket;
 
 /// Instructions that a model reads before it sees the tools.
 static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
@@ -82,9 +80,6 @@ static INSTRUCTIONS: LazyLock<String> = LazyLock::new(|| {
     );
     told
 });
-
-/// Tools with more than this in an answer wait for a turn.
-const LARGE_RESULT_BYTES: usize = 8 * 1024 * 1024;
 
 /// Calls of one session over HTTP that run at a time.
 const HTTP_CALLS: usize = 64;
@@ -212,31 +207,6 @@ impl McpHandler {
         self.listing().digest().to_owned()
     }
 
-    /// Waits for a turn when the tool answers quickly and maybe largely: no more such answers are
-    /// made than a client reads. What takes long is limited by its own rate instead.
-    async fn turn(&self, tool: &str, context: &RequestContext<RoleServer>) {
-        let spec = self.0.core.catalogue().find(tool).map(|entry| entry.spec);
-        let large = spec.is_some_and(|spec| {
-            let quick = matches!(spec.rate, RateClass::File | RateClass::Default);
-            quick && spec.result_budget_bytes > LARGE_RESULT_BYTES
-        });
-        if let (true, Some(ticket)) = (large, context.extensions.get::<Ticket>()) {
-            ticket.turn(&context.ct).await;
-        }
-    }
-
-    /// A place among the calls of one session over HTTP, whose clients may leave while they run.
-    /// Those of a connection have theirs already.
-    fn place(&self) -> Result<Option<SemaphorePermit<'_>>, ErrorData> {
-        match &self.0.origin {
-            Origin::Connection(_) => Ok(None),
-            Origin::Http { calls, .. } => match calls.try_acquire() {
-                Ok(place) => Ok(Some(place)),
-                Err(_) => Err(wire::refused(&wire::too_many(HTTP_CALLS))),
-            },
-        }
-    }
-
     /// The user of a request over HTTP.
     fn user(&self, context: &RequestContext<RoleServer>) -> Result<User, ErrorData> {
         let caller = caller(context)?;
@@ -285,54 +255,6 @@ impl McpHandler {
         }
         Ok(attachment)
     }
-
-    async fn call(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let session = self.session(&context).await?;
-        let _place = self.place()?;
-        self.turn(&request.name, &context).await;
-        let core = &self.0.core;
-        let rounds = core.config.policy.approvals.elicitation && elicit::in_rounds(&context);
-        if rounds && let Err(error) = elicit::answered(core, session, &request).await {
-            return Ok(CallToolResponse::Complete(answer::refused(&error)));
-        }
-        let client =
-            elicit::PeerPrompt::of(&context).map(|it| Arc::new(it) as Arc<dyn ClientPrompt>);
-        let approval = ApprovalRoute { waits: !rounds, client, ..ApprovalRoute::default() };
-        let relay = progress::Relay::of(&context);
-        let call = core.dispatcher.call(CallRequest {
-            session,
-            door: self.0.door,
-            tool: request.name.into_owned(),
-            args: request.arguments.unwrap_or_default(),
-            progress: relay.as_ref().map_or_else(Progress::default, progress::Relay::outlet),
-            cancel: context.ct.clone(),
-            timeout: None,
-            view: self.0.view.clone(),
-            trace: trace(&context),
-            approval,
-        });
-        let mut outcome = match relay {
-            Some(relay) => relay.while_running(call).await,
-            None => call.await,
-        };
-        if let Some(receipt) = outcome.receipt.take() {
-            match self.0.door {
-                Door::McpStdio => self.0.receipts.keep(&context.id, receipt),
-                // HTTP's streams are rmcp's own, which keeps what was not read for a client that
-                // comes back.
-                _ if context.ct.is_cancelled() => drop(receipt),
-                _ => receipt.sign(),
-            }
-        }
-        if let Some(form) = elicit::required(core, &outcome).filter(|_| rounds) {
-            return Ok(CallToolResponse::InputRequired(form));
-        }
-        answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
-    }
 }
 
 /// The user whose credential came with a request over HTTP.
@@ -341,11 +263,6 @@ fn caller(context: &RequestContext<RoleServer>) -> Result<User, ErrorData> {
     let caller = parts.and_then(|parts| parts.extensions.get::<HttpCaller>());
     let nobody = || ErrorData::internal_error("the request came without its caller", None);
     caller.map(|caller| caller.user).ok_or_else(nobody)
-}
-
-/// Trace context in the `_meta` of a request, where it is valid.
-fn trace(context: &RequestContext<RoleServer>) -> Option<TraceContext> {
-    TraceContext::parse(context.meta.get_traceparent()?, context.meta.get_tracestate())
 }
 
 /// Name of the client's session on the wire of HTTP.
@@ -369,6 +286,10 @@ impl ServerHandler for McpHandler {
         capabilities.prompts = (!self.prompts().is_empty()).then(PromptsCapability::default);
         let has_names = capabilities.prompts.is_some() || offered;
         capabilities.completions = has_names.then(JsonObject::new);
+        if self.0.core.config.registry.deferred.max_per_session > 0 {
+            let extensions = capabilities.extensions.get_or_insert_default();
+            extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+        }
         let about = Implementation::new("hivekeep", env!("CARGO_PKG_VERSION"))
             .with_title("hivekeep")
             .with_description(env!("CARGO_PKG_DESCRIPTION"));
@@ -417,6 +338,30 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> impl Future<Output = Result<CallToolResponse, ErrorData>> + Send + '_ {
         Box::pin(self.call(request, context))
+    }
+
+    fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> impl Future<Output = Result<GetTaskResult, ErrorData>> + Send + '_ {
+        Box::pin(async move { self.task(request, &context).await })
+    }
+
+    fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> impl Future<Output = Result<(), ErrorData>> + Send + '_ {
+        Box::pin(async move { self.update(request, &context).await })
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.cancel(request, &context).await
     }
 
     fn list_resources(

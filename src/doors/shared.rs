@@ -14,7 +14,8 @@ use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{Census, Door, SessionId, User};
 use hivekeep_policy::PolicyDecision;
 use hivekeep_registry::{
-    Catalogue, DecisionRequest, Dispatcher, SessionsHandle, SharedCatalogue, ToolView,
+    Catalogue, DecisionRequest, DeferredCalls, Dispatcher, SessionsHandle, SharedCatalogue,
+    ToolView,
 };
 use hivekeep_runtime::{Ports, documents::Documents, names::Names};
 use hivekeep_store::Journal;
@@ -55,6 +56,8 @@ pub struct DaemonServices {
     pub tools: Arc<SharedCatalogue>,
     /// The one way to call it.
     pub dispatcher: Dispatcher,
+    /// Calls that outlive their clients.
+    pub deferred: DeferredCalls,
     /// The sessions.
     pub sessions: SessionsHandle,
     /// Credentials of the HTTP doors.

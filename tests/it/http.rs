@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::home::{Daemon, Home, PATIENCE, wait_until};
 
-struct Server {
-    home: Home,
+pub(crate) struct Server {
+    pub(crate) home: Home,
     _daemon: Daemon,
     address: String,
     token: String,
@@ -27,7 +27,7 @@ impl Server {
     }
 
     /// With so many places and more variables.
-    fn with(places: usize, more: &[(&str, &str)]) -> Self {
+    pub(crate) fn with(places: usize, more: &[(&str, &str)]) -> Self {
         let home = more.iter().fold(Home::new(), |home, (name, value)| home.with(name, value));
         let home = home
             .with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", &places.to_string())
@@ -44,7 +44,7 @@ impl Server {
     }
 
     /// Posts a message: status and what came back.
-    fn post(&self, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    pub(crate) fn post(&self, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let (status, mut reader) = self.begin(headers, body);
         let mut rest = Vec::new();
         let _reset_after_the_answer = reader.read_to_end(&mut rest);
@@ -79,7 +79,7 @@ impl Server {
     }
 
     /// The daemon is killed, and started again at another port.
-    fn killed(self) -> Self {
+    pub(crate) fn killed(self) -> Self {
         let Self { home, _daemon, token, .. } = self;
         drop(_daemon);
         let daemon = home.daemon();
@@ -108,8 +108,29 @@ impl Server {
         (status, reader)
     }
 
-    fn bearer(&self) -> String {
+    pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
+    }
+
+    /// Asks as a client of 2026-07-28 with a credential, which can do this.
+    pub(crate) fn ask_stateless(
+        &self,
+        bearer: &str,
+        method: &str,
+        params: Value,
+        capabilities: Value,
+    ) -> Value {
+        let name = ["name", "uri", "taskId"].iter().find_map(|key| params[key].as_str());
+        let name = name.map(str::to_owned);
+        let params = crate::wire::stateless(params, capabilities);
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let mut headers = vec![
+            ("Authorization", bearer),
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", method),
+        ];
+        headers.extend(name.as_deref().map(|name| ("Mcp-Name", name)));
+        message(&self.post(&headers, &body.to_string()).1)
     }
 }
 
@@ -125,7 +146,7 @@ fn initialize() -> String {
 }
 
 /// The JSON-RPC message in an event stream or a plain body.
-fn message(answer: &str) -> Value {
+pub(crate) fn message(answer: &str) -> Value {
     let lines = answer.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
     lines
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())

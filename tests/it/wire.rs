@@ -125,6 +125,17 @@ impl Wire {
         answer["result"].clone()
     }
 
+    /// Asks as a client of 2026-07-28, which can do this.
+    pub(crate) fn ask_stateless(
+        &mut self,
+        id: i64,
+        method: &str,
+        params: Value,
+        capabilities: Value,
+    ) -> Value {
+        self.ask(id, method, stateless(params, capabilities))
+    }
+
     /// Calls a tool.
     pub(crate) fn call(&mut self, id: i64, tool: &str, arguments: Value) -> Value {
         self.ask(id, "tools/call", json!({"name": tool, "arguments": arguments}))
@@ -142,6 +153,16 @@ impl Wire {
         let mut child = self.child.take().expect("it was started");
         (child.wait().expect("a child"), rest)
     }
+}
+
+/// Parameters of a request of 2026-07-28.
+pub(crate) fn stateless(mut params: Value, capabilities: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    });
+    params
 }
 
 impl Drop for Wire {

@@ -27,6 +27,7 @@ mod sandbox {
         an_entry_point_runs_where_there_is_no_shell, every_point_of_a_pull_and_a_removal);
     crate::scenes::scenes!(@ Sandbox trees: a_tree_of_any_depth_goes_and_the_daemon_lives);
     crate::scenes::scenes!(@ Sandbox resources: a_workspace_is_read_by_uri_by_its_owner);
+    crate::scenes::scenes!(@ Sandbox tasks: a_command_outlives_its_client_and_is_told_by_the_next_daemon);
     crate::scenes::scenes!(@ Sandbox escapes: no_path_leads_out_of_a_sandbox);
 
     #[test]

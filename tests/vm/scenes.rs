@@ -25,6 +25,7 @@ pub mod resources;
 pub mod run;
 pub mod snapshots;
 pub mod swarm;
+pub mod tasks;
 pub mod team;
 pub mod team_cards;
 pub mod team_storm;

@@ -42,6 +42,7 @@ pages! {
     "docs/guides/processes.md"
     "docs/guides/repositories.md"
     "docs/guides/sources.md"
+    "docs/guides/tasks.md"
     "docs/guides/volumes.md"
     "docs/guides/web.md"
     "docs/runbook/audit.md"

@@ -16,6 +16,11 @@ crate::codes! {
         cause: "The client cancelled it or went away.",
         next: "Repeat the call if its result is still wanted.",
     }
+    /// The daemon ended while the call was running.
+    DAEMON_RESTARTED = "daemon_restarted" {
+        cause: "It was killed or stopped; its workspaces and what is in them outlive it.",
+        next: "Look what took effect, with `details.told_by` where it is there, then repeat the call if it is still wanted.",
+    }
     /// The daemon is being stopped and begins nothing new.
     DAEMON_STOPPING = "daemon_stopping" {
         cause: "The operator ordered a stop or a restart.",

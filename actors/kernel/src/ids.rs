@@ -153,6 +153,10 @@ id!(
     /// An artifact: a result that is kept for its user.
     ArtifactId, "artifact", "art"
 );
+id!(
+    /// A deferred call: one whose result is asked for later.
+    DeferredId, "deferred call", "deferred"
+);
 
 #[cfg(test)]
 mod tests {

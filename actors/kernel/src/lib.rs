@@ -36,8 +36,9 @@ pub use code::ErrorCode;
 pub use entity::{Context, Entity, Fault};
 pub use error::{Layer, ToolError};
 pub use ids::{
-    ApprovalId, ArtifactId, CallId, CredentialId, GrantId, IdError, JobId, LayerId, MessageId,
-    RepositoryId, ScriptId, SessionId, SnapshotId, SwarmId, TeamId, VolumeId, WorkspaceId,
+    ApprovalId, ArtifactId, CallId, CredentialId, DeferredId, GrantId, IdError, JobId, LayerId,
+    MessageId, RepositoryId, ScriptId, SessionId, SnapshotId, SwarmId, TeamId, VolumeId,
+    WorkspaceId,
 };
 pub use mailbox::{ActorUnavailable, Address, AskError};
 pub use receipt::{Receipt, ReceiptPad};

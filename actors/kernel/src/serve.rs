@@ -229,6 +229,7 @@ macro_rules! tools {
                     limit_secs: $crate::tool::own_timeout,
                     result_budget_bytes: 4 * 1024 * 1024,
                     weight: $crate::tool::one_token,
+                    told_by: None,
                 };
                 $crate::ToolSpec { $($key: $value,)+ ..spec }
             };

@@ -119,6 +119,8 @@ pub struct ToolSpec {
     /// Number of extra tokens that a call takes, from its input (a call for five workspaces takes
     /// five).
     pub weight: fn(&serde_json::Value) -> u32,
+    /// Tool that tells what became of a call whose answer was lost.
+    pub told_by: Option<&'static str>,
 }
 
 impl ToolSpec {

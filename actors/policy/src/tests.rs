@@ -37,6 +37,7 @@ const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolS
         limit_secs: hivekeep_kernel::tool::own_timeout,
         result_budget_bytes: 1,
         weight: |_| 1,
+        told_by: None,
     }
 }
 

@@ -44,6 +44,11 @@ hivekeep_kernel::codes! {
         cause: "`registry.host` limits what all sessions hold; `details.holders` names those with most of it.",
         next: "Destroy workspaces, ask for less, or raise `registry.host`.",
     }
+    /// The session has no deferred call of this id.
+    DEFERRED_CALL_UNKNOWN = "deferred_call_unknown" {
+        cause: "The id is wrong or another session's, or what was kept of the call has expired.",
+        next: "Make the call again if its result is still wanted.",
+    }
     /// There are as many sessions as there may be.
     TOO_MANY_SESSIONS = "too_many_sessions" {
         cause: "Clients leave sessions open, or the limit is small.",

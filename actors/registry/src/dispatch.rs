@@ -45,8 +45,8 @@ use std::sync::Arc;
 
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
-    Address, Receipt, ReceiptPad, ToolError,
-    ports::{ResultKeeper, WaitingMessages},
+    Address, Receipt, ReceiptPad, SessionId, ToolError,
+    ports::{ResultKeeper, WaitingMessages, WaitingSummary},
 };
 use hivekeep_policy::{Policy, PolicyEngine};
 use hivekeep_store::Events;
@@ -58,7 +58,10 @@ use crate::{
 };
 use audit::{Records, Trail};
 
-pub use approve::{ApprovalRoute, client_answer, client_question};
+pub(crate) use limit::ResultOwner;
+pub(crate) use route::time_limit;
+
+pub use approve::{ApprovalRoute, approval_required, client_answer, client_question};
 pub use decision::{DecisionRequest, DecisionView};
 pub use redact::{RedactedPath, RedactionReason, Redactor};
 pub use request::{CallOutcome, CallRequest};
@@ -145,7 +148,7 @@ impl Dispatcher {
             }
         };
         // Before the receipt is signed: what this answer delivers is still on its way.
-        let waiting = self.0.waiting.as_ref().and_then(|waiting| waiting.of(session));
+        let waiting = self.waiting(session);
         CallOutcome { waiting, receipt, ..trail.finish(result) }
     }
 
@@ -212,6 +215,29 @@ impl Dispatcher {
         let owner =
             limit::ResultOwner { user: Some(user), session, call, view: &shown, most_bytes };
         Ok((limit::pass(inner, entry, owner, value).await?, pad))
+    }
+
+    /// Messages that wait for a session now, for answers that are given later than they were made.
+    pub fn waiting(&self, session: SessionId) -> Option<WaitingSummary> {
+        self.0.waiting.as_ref().and_then(|waiting| waiting.of(session))
+    }
+
+    /// A tool's result within a budget, or the error that says where all of it is kept.
+    pub(crate) async fn fit(
+        &self,
+        tool: &str,
+        owner: ResultOwner<'_>,
+        value: Value,
+        budget: usize,
+    ) -> Result<Value, ToolError> {
+        match self.0.catalogue.now().find(tool) {
+            Some(entry) => limit::within(&self.0, entry, owner, value, budget).await,
+            // Its source has it no more.
+            None if limit::fits(&value, budget) => Ok(value),
+            None => {
+                Err(ToolError::internal("the tool has gone, and its result is too large to keep"))
+            }
+        }
     }
 
     /// The catalogue behind it.

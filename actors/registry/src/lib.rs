@@ -15,12 +15,14 @@
 //! ```
 //!
 //! Reading order: `dispatch.rs` (the order), `registry/admission.rs` (admission),
-//! `sessions.rs` (sessions and quotas), `catalogue.rs` (what there is to call).
+//! `sessions.rs` (sessions and quotas), `deferred.rs` (calls that outlive their client), `catalogue.rs`
+//! (what there is to call).
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
 pub mod codes;
+pub mod deferred;
 pub mod dispatch;
 pub mod options;
 pub mod registry;
@@ -34,14 +36,16 @@ pub use catalogue::{
     Catalogue, CatalogueError, NameStyle, SharedCatalogue, SmallListing, ToolEntry, ToolOrigin,
     ToolView, docs, kind, mcp_listing, mcp_tool,
 };
+pub use deferred::{DeferredCalls, DeferredOutcome, DeferredStatus, DeferredView};
 pub use dispatch::{
     ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView, DispatchParts,
-    Dispatcher, RedactedPath, RedactionReason, Redactor, client_answer, client_question,
+    Dispatcher, RedactedPath, RedactionReason, Redactor, approval_required, client_answer,
+    client_question,
 };
 pub use hivekeep_policy::{Policy, Question, Ruling, Verdict};
 pub use options::{
-    AdmissionOptions, HostOptions, Options, QuotaOptions, RateOptions, RedactionOptions,
-    SessionOptions, UserOptions,
+    AdmissionOptions, DeferredOptions, HostOptions, Options, QuotaOptions, RateOptions,
+    RedactionOptions, SessionOptions, UserOptions,
 };
 pub use registry::{Registry, RegistrySeed, Routes, TargetRow};
 pub use sessions::{

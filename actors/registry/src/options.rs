@@ -39,6 +39,8 @@ pub struct Options {
     pub admission: AdmissionOptions,
     /// How long sessions are kept.
     pub sessions: SessionOptions,
+    /// Calls that outlive their client: tasks, to clients that take them.
+    pub deferred: DeferredOptions,
     /// Credentials in error texts.
     pub redaction: RedactionOptions,
     /// What clients are shown of the tools.
@@ -157,6 +159,21 @@ pub struct SessionOptions {
     pub max_ended: u32,
 }
 
+/// Calls that outlive their client. A call that may take long, of a client that takes tasks, becomes
+/// one when it still runs after a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeferredOptions {
+    /// How long a call runs before its client gets a task in place of the result, in milliseconds.
+    pub after_ms: u64,
+    /// How long the end of a task is kept, in seconds.
+    pub kept_secs: u64,
+    /// Tasks of one session, running or kept. Calls beyond that are ordinary ones; with 0 all are.
+    pub max_per_session: usize,
+    /// Tasks of all sessions of a user.
+    pub max_per_user: usize,
+}
+
 /// Credentials in error texts. Results are never changed: a file that was asked
 /// for arrives as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -189,6 +206,7 @@ impl Default for Options {
             host: HostOptions::default(),
             admission: AdmissionOptions::default(),
             sessions: SessionOptions::default(),
+            deferred: DeferredOptions::default(),
             redaction: RedactionOptions::default(),
             listing: ListingOptions::default(),
         }
@@ -249,6 +267,12 @@ impl Default for SessionOptions {
             ended_kept_secs: 86_400,
             max_ended: 1_000,
         }
+    }
+}
+
+impl Default for DeferredOptions {
+    fn default() -> Self {
+        Self { after_ms: 1_000, kept_secs: 3_600, max_per_session: 32, max_per_user: 128 }
     }
 }
 

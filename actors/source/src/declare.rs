@@ -133,6 +133,7 @@ impl Declarations {
             limit_secs: |_| None,
             result_budget_bytes: options.max_result_kb * 1024,
             weight: tool::one_token,
+            told_by: None,
         }));
         known.insert(key, spec);
         Ok(spec)

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use hivekeep_kernel::codes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -39,11 +40,18 @@ struct CancelledParams<'m> {
 
 /// Requests that change nothing: sent again after a loss, their client never
 /// hears of it.
-const REPEATABLE: [&str; 9] = [
+const REPEATABLE: [&str; 15] = [
     "initialize",
     "ping",
     "tools/list",
+    "tasks/get",
+    // A second time they find nothing to do.
+    "tasks/update",
+    "tasks/cancel",
     "server/discover",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
     "resources/list",
     "resources/templates/list",
     "resources/read",
@@ -254,9 +262,11 @@ fn lost(id: &str) -> Vec<u8> {
             r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{},"#,
             r#""message":"the daemon restarted while this request was running; whether it took "#,
             r#"effect is unknown. Look first, then try again.","#,
-            r#""data":{{"code":"daemon_restarted","layer":"door","retryable":true,"outcome":"unknown"}}}}}}"#
+            r#""data":{{"code":"{}","layer":"door","retryable":true,"outcome":"unknown"}}}}}}"#
         ),
-        id, LOST_CODE
+        id,
+        LOST_CODE,
+        codes::DAEMON_RESTARTED.name
     )
     .into_bytes()
 }

@@ -143,7 +143,7 @@ impl McpHandler {
             cancel: context.ct.clone(),
             timeout: None,
             view: self.0.view.clone(),
-            trace: super::trace(context),
+            trace: super::calls::trace(context),
             approval: ApprovalRoute::waiting(),
         });
         Ok(call.await.result)

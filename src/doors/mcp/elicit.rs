@@ -2,15 +2,16 @@
 //!
 //! A client with a handshake is asked while its call runs. One of 2026-07-28 gets the form as the answer
 //! to its call, and repeats the call with what the person said (multi-round-trip); the state that it
-//! brings back is the approval's id, which is good for its own session only.
+//! brings back is the id of the approval or question, which is good for its own session only.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
     ApprovalId, SessionId, ToolError,
     ports::{ClientPrompt, UserQuestion, UserReply},
 };
+use hivekeep_policy::{Approval, ApprovalAnswer, ApprovalState, Remember};
 use hivekeep_registry::{CallOutcome, client_answer, client_question};
 use rmcp::{
     RoleServer,
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 use crate::{codes, doors::DaemonServices};
 
 /// Key of the form among those of one answer.
-const FORM: &str = "approval";
+const FORM: &str = "answer";
 const CHOICE: &str = "choice";
 const TEXT: &str = "text";
 
@@ -43,7 +44,7 @@ impl PeerPrompt {
 
 #[async_trait]
 impl ClientPrompt for PeerPrompt {
-    async fn ask(&self, question: &UserQuestion) -> Option<UserReply> {
+    async fn ask(&self, _: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
         match self.0.create_elicitation(form(question)?).await {
             Ok(result) => reply(question, &result),
             Err(error) => {
@@ -61,63 +62,118 @@ pub(super) fn in_rounds(context: &RequestContext<RoleServer>) -> bool {
     modern && asks
 }
 
-/// Decides the approval that a repeated call brings an answer to.
+/// Person at a client of 2026-07-28: the question is noted, and is the answer to the call.
+#[derive(Debug, Default)]
+pub(super) struct RoundPrompt(OnceLock<(ApprovalId, UserQuestion)>);
+
+#[async_trait]
+impl ClientPrompt for RoundPrompt {
+    async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
+        // One call asks one question at a time: what it asks next is for its next round.
+        let _first_stays = self.0.set((id, question.clone()));
+        None
+    }
+
+    fn repeats(&self) -> bool {
+        true
+    }
+}
+
+/// What a call of a client of 2026-07-28 brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RepeatedCall {
+    /// It is the first of its kind.
+    First,
+    /// A person's answer, which was decided on.
+    Answered,
+    /// A form that a person closed.
+    FormClosed,
+}
+
+/// Decides the approval or the question that a repeated call brings an answer to. One that somebody
+/// answered elsewhere meanwhile stays as it is.
 ///
 /// # Errors
-/// `approval_not_found` for a state of another session; `approval_denied`, when the person said no.
-pub(super) async fn answered(
+/// `approval_not_found` for a state of another session, and of an approval that is not given at clients; `approval_denied`, when the person said no;
+/// `invalid_input` for a reply that does not fit.
+pub(super) async fn repeated(
     core: &DaemonServices,
     session: SessionId,
     request: &CallToolRequestParams,
-) -> Result<(), ToolError> {
-    let (Some(state), Some(replies)) = (&request.request_state, &request.input_responses) else {
-        return Ok(());
-    };
+) -> Result<RepeatedCall, ToolError> {
+    let Some(state) = &request.request_state else { return Ok(RepeatedCall::First) };
     let approvals = core.dispatcher.policy().approvals();
     let id: Option<ApprovalId> = state.parse().ok();
     let found = id.and_then(|id| approvals.get(id));
-    let found = found.filter(|found| found.call.session == session).ok_or_else(|| {
+    // Without the operator's leave the person at the client replies to questions and approves nothing.
+    let approves = core.config.policy.approvals.elicitation;
+    let own =
+        |found: &Approval| found.call.session == session && (approves || found.question.is_some());
+    let found = found.filter(own).ok_or_else(|| {
         ToolError::new(
             hivekeep_kernel::Layer::Approval,
             codes::APPROVAL_NOT_FOUND,
-            "the state is not of this session",
+            "the state is not one that this session was given",
         )
     })?;
-    let question = client_question(&found);
-    let result: Option<ElicitResult> =
-        replies.get(FORM).and_then(|value| serde_json::from_value(value.clone()).ok());
-    let Some(reply) = result.as_ref().and_then(|result| reply(&question, result)) else {
-        return Ok(());
+    let result: Option<ElicitResult> = match request.input_responses.as_ref() {
+        Some(replies) => replies.get(FORM).and_then(|it| serde_json::from_value(it.clone()).ok()),
+        None => None,
     };
-    let decided = approvals.decide_at_client(found.id, client_answer(&reply)).await?;
+    // Without an answer it is asked again.
+    let Some(result) = result else { return Ok(RepeatedCall::First) };
+    if found.state != ApprovalState::Pending {
+        return Ok(RepeatedCall::Answered);
+    }
+    let question = found.question.clone().unwrap_or_else(|| client_question(&found));
+    let Some(reply) = reply(&question, &result) else {
+        return match result.action {
+            ElicitationAction::Accept => Ok(RepeatedCall::First),
+            _ => Ok(RepeatedCall::FormClosed),
+        };
+    };
+    let answer = match &found.question {
+        Some(_) => ApprovalAnswer {
+            approved: true,
+            why: None,
+            remember: Remember::Once,
+            reply: Some(reply),
+        },
+        None => client_answer(&reply),
+    };
+    let decided = approvals.decide_at_client(found.id, answer).await?;
     match decided.state {
-        hivekeep_policy::ApprovalState::Denied => Err(ToolError::new(
+        ApprovalState::Denied => Err(ToolError::new(
             hivekeep_kernel::Layer::Approval,
             codes::APPROVAL_DENIED,
             "the person at the client denied the call",
         )),
-        _ => Ok(()),
+        _ => Ok(RepeatedCall::Answered),
     }
 }
 
-/// The form that a call is answered with which needs an approval; none for other answers.
+/// The form that a call is answered with which needs an approval or asked a question; none for other
+/// answers.
 pub(super) fn required(
     core: &DaemonServices,
     outcome: &CallOutcome,
+    round: &RoundPrompt,
 ) -> Option<InputRequiredResult> {
-    let error = outcome.result.as_ref().err()?;
-    let id: ApprovalId = error.details.get("approval")?.as_str()?.parse().ok()?;
-    if !error.is(codes::APPROVAL_REQUIRED) {
-        return None;
-    }
-    let approval = core.dispatcher.policy().approvals().get(id)?;
-    let request = InputRequest::Elicitation(ElicitRequest::new(form(&client_question(&approval))?));
+    let (id, question) = match (&outcome.result, round.0.get()) {
+        (Err(error), _) if error.is(codes::APPROVAL_REQUIRED) => {
+            let id: ApprovalId = error.details.get("approval")?.as_str()?.parse().ok()?;
+            (id, client_question(&core.dispatcher.policy().approvals().get(id)?))
+        }
+        (Ok(_), Some((id, question))) => (*id, question.clone()),
+        _ => return None,
+    };
+    let request = InputRequest::Elicitation(ElicitRequest::new(form(&question)?));
     let requests = BTreeMap::from([(FORM.to_owned(), request)]);
     Some(InputRequiredResult::new(Some(requests), Some(id.to_string())))
 }
 
 /// A question as a form: a choice, a text, or both.
-fn form(question: &UserQuestion) -> Option<ElicitRequestParams> {
+pub(super) fn form(question: &UserQuestion) -> Option<ElicitRequestParams> {
     let mut properties = serde_json::Map::new();
     let options = &question.options;
     if !options.is_empty() {
@@ -148,7 +204,7 @@ fn form(question: &UserQuestion) -> Option<ElicitRequestParams> {
 }
 
 /// A person's reply; none of one who closed the form. A form that was declined chooses nothing.
-fn reply(question: &UserQuestion, result: &ElicitResult) -> Option<UserReply> {
+pub(super) fn reply(question: &UserQuestion, result: &ElicitResult) -> Option<UserReply> {
     let content = match result.action {
         ElicitationAction::Accept => result.content.as_ref()?,
         ElicitationAction::Decline => return Some(UserReply::default()),

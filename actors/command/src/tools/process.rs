@@ -266,7 +266,7 @@ pub(crate) struct InputSent {
 tools! { pub(crate) FAMILY: "process" for service CommandService, singleton commands;
     process_start: RunProcess => StartedRow = CommandService::process_start {
         title: "Start a process", rate: RateClass::Exec, open_world: true, timeout_secs: 60,
-        limit_secs: |_| Some(60 + PLACE_SECS),
+        limit_secs: |_| Some(60 + PLACE_SECS), told_by: Some("process_list"),
     };
     process_stop: StopProcess => EndedProcess = CommandService::process_stop {
         title: "Stop a process", effect: Destroy, timeout_secs: 60,

@@ -70,8 +70,14 @@ pub enum UserOutcome {
 /// Person at the caller's own client, where the client can ask.
 #[async_trait]
 pub trait ClientPrompt: fmt::Debug + Send + Sync {
-    /// Asks; `None` when the client cannot, or nobody replied.
-    async fn ask(&self, question: &UserQuestion) -> Option<UserReply>;
+    /// Asks; `None` when the client cannot, nobody replied, or it [`repeats`](Self::repeats).
+    async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply>;
+
+    /// True for a client that is not asked while its call runs: it gets the question as the answer
+    /// to the call and repeats the call with the reply. So the call has to end once it has asked.
+    fn repeats(&self) -> bool {
+        false
+    }
 }
 
 /// People who answer for the daemon's sessions, by whatever way they are reached.

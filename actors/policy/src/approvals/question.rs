@@ -32,6 +32,14 @@ impl Approvals {
     ) -> Result<UserOutcome, ToolError> {
         let mut changes = self.changes();
         let asked = self.question(call, question.clone()).await?;
+        if let Some(client) = client.filter(|client| client.repeats()) {
+            if self.get(asked.id).is_some_and(|one| one.state == ApprovalState::Pending) {
+                // The reply comes with the next call.
+                let _told_there = client.ask(asked.id, &question).await;
+                return Ok(UserOutcome::Unanswered(asked.id));
+            }
+            return self.take_reply(&asked).await.map(UserOutcome::Replied);
+        }
         let waiting = async {
             loop {
                 changes.borrow_and_update();
@@ -103,7 +111,7 @@ impl Approvals {
         asked: &Approval,
     ) -> T {
         if let Some(client) = client
-            && let Some(reply) = client.ask(question).await
+            && let Some(reply) = client.ask(asked.id, question).await
         {
             let reply = Some(reply);
             let answer =

@@ -30,6 +30,7 @@ const SPEC: ToolSpec = ToolSpec {
     limit_secs: own_timeout,
     result_budget_bytes: 100,
     weight: one_token,
+    told_by: None,
 };
 
 fn object() -> Schema {

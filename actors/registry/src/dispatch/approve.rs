@@ -91,17 +91,10 @@ async fn obtain(
     }
     let (tool, waits) = (call.tool.clone(), patience.route.waits);
     let approval = approvals.ask(call, asks.why.clone(), waits).await?;
-    let id = approval.id.to_string();
     if !waits {
-        let message = format!("`{tool}` needs a person's approval: {}", asks.why);
-        return Err(ToolError::new(Layer::Approval, codes::APPROVAL_REQUIRED, message)
-            .next(format!(
-                "have {id} approved (`hivekeep approvals approve {id}`), then repeat the same call"
-            ))
-            .detail("approval", id)
-            .detail("input_digest", approval.call.input_digest)
-            .detail("expires_at", approval.expires_at.to_rfc3339()));
+        return Err(approval_required(&approval));
     }
+    let id = approval.id.to_string();
     tokio::select! {
         biased;
         () = patience.cancel.cancelled() => Err(ToolError::cancelled()),
@@ -119,13 +112,26 @@ async fn obtain(
 async fn ask_client<T>(inner: &Inner, approval: &Approval, route: &ApprovalRoute) -> T {
     let allowed = inner.policy.options().approvals.elicitation;
     if let Some(client) = route.client.as_ref().filter(|_| allowed)
-        && let Some(reply) = client.ask(&client_question(approval)).await
+        && let Some(reply) = client.ask(approval.id, &client_question(approval)).await
         && let Err(error) =
             inner.policy.approvals().decide_at_client(approval.id, client_answer(&reply)).await
     {
         tracing::info!(%error, approval = %approval.id, "the client's answer came to nothing");
     }
     std::future::pending().await
+}
+
+/// The refusal of a call that does not wait for its approval, and comes again.
+pub fn approval_required(approval: &Approval) -> ToolError {
+    let (id, tool) = (approval.id, &approval.call.tool);
+    let message = format!("`{tool}` needs a person's approval: {}", approval.why);
+    ToolError::new(Layer::Approval, codes::APPROVAL_REQUIRED, message)
+        .next(format!(
+            "have {id} approved (`hivekeep approvals approve {id}`), then repeat the same call"
+        ))
+        .detail("approval", id.to_string())
+        .detail("input_digest", approval.call.input_digest.clone())
+        .detail("expires_at", approval.expires_at.to_rfc3339())
 }
 
 /// The approval as a question, with the answers that [`client_answer`] reads.

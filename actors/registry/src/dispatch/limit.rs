@@ -39,14 +39,14 @@ const BEYOND_BYTES: usize = 4 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whose result it is.
-pub(super) struct ResultOwner<'a> {
+pub(crate) struct ResultOwner<'a> {
     /// None for a session that is over.
-    pub(super) user: Option<User>,
-    pub(super) session: SessionId,
-    pub(super) call: CallId,
-    pub(super) view: &'a ToolView,
+    pub(crate) user: Option<User>,
+    pub(crate) session: SessionId,
+    pub(crate) call: CallId,
+    pub(crate) view: &'a ToolView,
     /// Limit of its security context, where it is below the tool's.
-    pub(super) most_bytes: Option<usize>,
+    pub(crate) most_bytes: Option<usize>,
 }
 
 impl ResultOwner<'_> {
@@ -64,11 +64,27 @@ pub(super) async fn pass(
     value: Value,
 ) -> Result<Value, ToolError> {
     let budget = owner.budget(entry);
-    if serde_json::to_writer(&mut Counter { left: budget }, &value).is_ok() {
+    within(inner, entry, owner, value, budget).await
+}
+
+/// As [`pass`], with another budget.
+pub(super) async fn within(
+    inner: &Inner,
+    entry: &ToolEntry,
+    owner: ResultOwner<'_>,
+    value: Value,
+    budget: usize,
+) -> Result<Value, ToolError> {
+    if fits(&value, budget) {
         return Ok(value);
     }
     // Boxed, so that calls whose results fit do not carry its future.
-    Err(Box::pin(too_large(inner, entry, owner, value)).await)
+    Err(Box::pin(too_large(inner, entry, owner, value, budget)).await)
+}
+
+/// True for a value of at most so many bytes of JSON.
+pub(super) fn fits(value: &Value, budget: usize) -> bool {
+    serde_json::to_writer(&mut Counter { left: budget }, value).is_ok()
 }
 
 async fn too_large(
@@ -76,9 +92,9 @@ async fn too_large(
     entry: &ToolEntry,
     owner: ResultOwner<'_>,
     value: Value,
+    budget: usize,
 ) -> ToolError {
-    let error =
-        refusal(entry, owner.budget(entry)).detail("preview", preview(&inner.redactor, &value));
+    let error = refusal(entry, budget).detail("preview", preview(&inner.redactor, &value));
     let Some(keeper) = &inner.results else { return error };
     match keep(&**keeper, entry, &owner, value).await {
         Ok(kept) => told(inner, error, &owner, keeper.reader(), &kept),
@@ -225,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_refusal_names_what_makes_it_smaller_and_what_was_done() {
-        let of = |effect| refusal(catalogue_of(effect, input).entries().next().expect("one"), 100);
+        let of = |effect| refusal(catalogue_of(effect, input).entries().next().expect("one"), 9);
         let read = of(Effect::Read);
         assert_eq!(read.details["narrow_by"], json!(["limit"]));
         assert!(read.next_step.expect("a step").contains("`limit`"));

@@ -124,7 +124,7 @@ pub(super) async fn pass(
 }
 
 /// The caller's limit, else the input's own with a margin, else the tool's.
-fn time_limit(entry: &ToolEntry, args: &Value, timeout: Option<Duration>) -> Duration {
+pub(crate) fn time_limit(entry: &ToolEntry, args: &Value, timeout: Option<Duration>) -> Duration {
     let spec = entry.spec;
     let named = || Some(Duration::from_secs((spec.limit_secs)(args)?).saturating_add(MARGIN));
     let declared = Duration::from_secs(spec.timeout_secs);

@@ -333,6 +333,7 @@ tools! { pub FAMILY: "orchestration" for Swarms, singleton swarms;
     swarm_run: SwarmRun => SwarmResult = Swarms::run {
         title: "Run a swarm of tasks", effect: Destroy, rate: RateClass::Create, risk: Risk::Medium,
         timeout_secs: 3600, limit_secs: limit, result_budget_bytes: RESULT_BUDGET_BYTES,
+        told_by: Some("swarm_status"),
     };
     swarm_status: SwarmStatus => SwarmStatusResult = Swarms::on_swarm_status {
         title: "Look at swarms", effect: Read, timeout_secs: 30, limit_secs: wait,

@@ -15,6 +15,7 @@ use crate::{
 tools! { pub ALL: "workspace lifecycle" for Workspaces, singleton workspaces;
     workspace_create: WorkspaceCreate => WorkspaceCreated = Workspaces::create {
         title: "Create a workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 300,
+        told_by: Some("workspace_list"),
     };
     workspace_list: WorkspaceList => WorkspaceListed = Workspaces::list {
         title: "List workspaces", effect: Read,
@@ -24,12 +25,13 @@ tools! { pub ALL: "workspace lifecycle" for Workspaces, singleton workspaces;
 tools! { pub ONE: "workspace lifecycle" for Workspace, addressed workspace by workspace_id;
     workspace_destroy: WorkspaceDestroy => WorkspaceDestroyed = Workspace::destroy {
         title: "Destroy a workspace", effect: Destroy, risk: Risk::High, timeout_secs: 120,
+        told_by: Some("workspace_list"),
     };
     workspace_start: WorkspaceStart => WorkspaceStarted = Workspace::start_again {
-        title: "Start a workspace", timeout_secs: 300,
+        title: "Start a workspace", timeout_secs: 300, told_by: Some("workspace_info"),
     };
     workspace_stop: WorkspaceStop => WorkspaceStopped = Workspace::stop_in_order {
-        title: "Stop a workspace", timeout_secs: 120,
+        title: "Stop a workspace", timeout_secs: 120, told_by: Some("workspace_info"),
     };
     workspace_info: WorkspaceInfo => WorkspaceDetails = Workspace::describe {
         title: "Describe a workspace", effect: Read,

@@ -13,6 +13,7 @@ tools! { pub FAMILY: "orchestration" for Workspaces, singleton workspaces;
     workspace_prepare: WorkspacePrepare => Prepared = Workspaces::prepare {
         title: "Prepare a workspace to be forked", effect: Idempotent, rate: RateClass::Create,
         risk: Risk::Medium, open_world: true, timeout_secs: 900, limit_secs: time_of_all_steps,
+        told_by: Some("workspace_list"),
     };
 }
 

@@ -26,9 +26,11 @@ tools! { pub ONE: "snapshots & forking" for Workspace, addressed workspace by wo
 tools! { pub FORKS: "snapshots & forking" for Workspaces, singleton workspaces;
     workspace_fork: WorkspaceFork => Forked = Workspaces::fork {
         title: "Fork a workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 600,
+        told_by: Some("workspace_list"),
     };
     workspace_branch: WorkspaceBranch => Forked = Workspaces::branch {
         title: "Branch a running workspace", rate: RateClass::Create, risk: Risk::Medium, timeout_secs: 600,
+        told_by: Some("workspace_list"),
     };
 }
 

@@ -1,4 +1,5 @@
-//! The official clients, Python and TypeScript, drive workspaces.
+//! The official clients, Python and TypeScript, drive workspaces over stdio, and over HTTP answer what
+//! the daemon asks the person at the client; the official library for tasks follows some.
 
 use std::fs;
 
@@ -14,8 +15,9 @@ use crate::test::nextest::Scope;
 const STATELESS: &str = "2026-07-28";
 
 pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<StepOutcome> {
+    over_http(repo, tools)?;
     if !scope.images {
-        return Ok(StepOutcome::Skipped("there are no images".to_owned()));
+        return Ok(StepOutcome::Passed("4 runs over HTTP; not over stdio: no images".to_owned()));
     }
     let mut left_out = Vec::new();
     // Socket paths are short: not below the target folder.
@@ -59,8 +61,40 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Ste
     }
     ensure!(driven > 0, "none could run: {}", left_out.join("; "));
     left_out.iter().for_each(|what| println!("SKIPPED: clients: {what}"));
-    left_out.insert(0, format!("{driven} runs"));
+    left_out.insert(0, format!("4 runs over HTTP, {driven} over stdio"));
     Ok(StepOutcome::Passed(left_out.join("; not ")))
+}
+
+/// Over HTTP, each client with the credential of a session.
+fn over_http(repo: &Repo, tools: &Tools) -> Result<()> {
+    let home = repo.shell.create_temp_dir()?;
+    let open = [
+        ("HIVEKEEP_MCP_HTTP__ENABLED", "true"),
+        ("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+        ("HIVEKEEP_POLICY__APPROVALS__ELICITATION", "true"),
+    ];
+    let daemon = Daemon::start_with(repo, home.path(), &open)?;
+    daemon.output(&["policy", "add", "careful", "ask", "aegis.script.save"])?;
+    let status: serde_json::Value = serde_json::from_str(&daemon.output(&["status", "--json"])?)?;
+    let url = status["mcp_http"].as_str().context("the door is open")?;
+    let credential = |name: &str| -> Result<String> {
+        let token = daemon.output(&["credential", "create", name, "--scope", "session"])?;
+        Ok(token.trim().to_owned())
+    };
+    let folder = repo.root.join("tests/clients");
+    for script in ["drive_http.mjs", "drive_tasks.mjs"] {
+        let copy = tools.folder().join(script);
+        fs::copy(folder.join(script), &copy)?;
+        let run = tools.node(&copy).arg(url).arg(repo.hivekeep());
+        let run = run.envs(daemon.environment().iter().cloned());
+        run.env("CREDENTIAL", credential(script)?).run().context(script)?;
+    }
+    for lifecycle in ["legacy", STATELESS] {
+        let script = tools.python(&folder.join("drive_http.py")).args([url, lifecycle]);
+        let run = script.env("CREDENTIAL", credential(&format!("python-{lifecycle}"))?);
+        run.run().with_context(|| format!("Python over HTTP, {lifecycle}"))?;
+    }
+    Ok(())
 }
 
 /// Machines and sandboxes run as users of their own and pass through the home.

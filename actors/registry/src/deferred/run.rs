@@ -1,0 +1,179 @@
+//! Work of a deferred call beside its client: the call is made, and its end goes to whoever waits
+//! for it.
+
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+
+use chrono::Utc;
+use futures::FutureExt;
+use hivekeep_kernel::{CallId, Progress, ProgressUpdate, ReceiptPad, ToolError, fault_point};
+use hivekeep_runtime::log::{Decision, Log, LogError};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    DeferredCalls, DeferredOutcome, DeferredRecord, HeldCall, Recorded, prompt::DeferredPrompt,
+    records::DeferredEnd, view,
+};
+use crate::{CallOutcome, CallRequest, Dispatcher, codes, dispatch::ResultOwner};
+
+/// Updates that wait to be passed on; more are lost.
+const UPDATES: usize = 32;
+/// The largest result that is kept in the journal. A larger one is an artifact.
+const KEPT_BYTES: usize = 256 * 1024;
+
+/// What the work of one call holds.
+struct Work {
+    calls: DeferredCalls,
+    call: Arc<HeldCall>,
+    log: Log<Recorded>,
+    updates: mpsc::Receiver<ProgressUpdate>,
+    /// The client's own progress, while it waits.
+    outlet: Progress,
+}
+
+impl DeferredCalls {
+    /// Begins the work, and waits for it a little.
+    pub(super) async fn hold(
+        &self,
+        dispatcher: &Dispatcher,
+        call: Arc<HeldCall>,
+        log: Log<Recorded>,
+        mut request: CallRequest,
+    ) -> DeferredOutcome {
+        let given = std::mem::replace(&mut request.cancel, call.cancel.clone());
+        let (progress, updates) = Progress::channel(UPDATES);
+        let outlet = std::mem::replace(&mut request.progress, progress);
+        // A client that is asked while its call runs is so while it is there.
+        if let Some(client) = request.approval.client.take_if(|client| client.repeats()) {
+            let prompt = DeferredPrompt { call: call.clone(), client };
+            request.approval.client = Some(Arc::new(prompt));
+        }
+        let work = Work { calls: self.clone(), call: call.clone(), log, updates, outlet };
+        let (answer, mut answered) = oneshot::channel();
+        tokio::spawn(work.run(dispatcher.clone(), request, answer));
+        // Until it is handed out, a client that is gone needs no answer.
+        let gone = call.cancel.clone().drop_guard();
+        let after = Duration::from_millis(self.0.options.after_ms);
+        let mut grace = pin!(tokio::time::sleep(after));
+        let (mut cancelled, mut over) = (false, false);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut answered => {
+                    gone.disarm();
+                    return DeferredOutcome::Answered(outcome.unwrap_or_else(|_| vanished()));
+                }
+                () = given.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    call.cancel.cancel();
+                }
+                () = &mut grace, if !over && !cancelled => {
+                    over = true;
+                    if call.hand_out() {
+                        gone.disarm();
+                        fault_point!("deferred.handed_out");
+                        return DeferredOutcome::HandedOut(view::running(&self.0.options, call.id, &call));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Work {
+    async fn run(
+        mut self,
+        dispatcher: Dispatcher,
+        request: CallRequest,
+        answer: oneshot::Sender<CallOutcome>,
+    ) {
+        let (session, view) = (request.session, request.view.clone());
+        // Whatever happens to it, the call has an end.
+        let work = AssertUnwindSafe(self.while_telling(dispatcher.call(request)));
+        let outcome = work.catch_unwind().await.unwrap_or_else(|_| vanished());
+        if self.call.answer() {
+            // One that has gone meanwhile is told nothing, as with any call.
+            let _gone = answer.send(outcome);
+            self.calls.calls().remove(&self.call.id);
+            self.calls.forget(self.call.id);
+            return;
+        }
+        fault_point!("deferred.done");
+        let CallOutcome { call, result, from_source, duration, notices, receipt, .. } = outcome;
+        let stops = self.calls.0.closing.is_cancelled();
+        if result.as_ref().is_err_and(|error| stops && !error.is(codes::DAEMON_STOPPING)) {
+            // The call ends with the daemon: the next one says so.
+            return;
+        }
+        let cancelled = |error: &ToolError| error.is(codes::CANCELLED) && self.call.is_stopped();
+        let end = match result {
+            Err(error) if cancelled(&error) => DeferredEnd::Cancelled,
+            result => {
+                let user = Some(self.call.user);
+                let owner = ResultOwner { user, session, call, view: &view, most_bytes: None };
+                let result = match result {
+                    Ok(value) => dispatcher.fit(&self.call.tool, owner, value, KEPT_BYTES).await,
+                    error => error,
+                };
+                let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+                DeferredEnd::Answered { call, result, from_source, notices, duration_ms }
+            }
+        };
+        self.end(end, receipt).await;
+    }
+
+    /// Makes the end durable. What the call gave away counts as received then: it is kept until it
+    /// expires.
+    async fn end(&self, end: DeferredEnd, receipt: Option<ReceiptPad>) {
+        let at = Utc::now();
+        let record = DeferredRecord::Ended { end, at };
+        let written = match self.log.decide::<LogError>(|_| Ok(Decision::record(record))) {
+            Ok(written) => written.await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            // The journal has stopped, and the daemon with it: the next one says that it is lost.
+            tracing::error!(%error, id = %self.call.id, "the end of a call is not kept");
+            return;
+        }
+        fault_point!("deferred.kept");
+        receipt.into_iter().for_each(ReceiptPad::sign);
+        self.call.end(at);
+    }
+
+    async fn while_telling(
+        &mut self,
+        work: impl Future<Output = CallOutcome> + Send,
+    ) -> CallOutcome {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut work => {
+                    while let Ok(update) = self.updates.try_recv() {
+                        self.tell(update);
+                    }
+                    return outcome;
+                }
+                Some(update) = self.updates.recv() => self.tell(update),
+            }
+        }
+    }
+
+    fn tell(&self, update: ProgressUpdate) {
+        self.call.note(&update.message);
+        self.outlet.report(update.done, update.total, update.message);
+    }
+}
+
+/// The outcome of work that panicked.
+fn vanished() -> CallOutcome {
+    CallOutcome {
+        call: CallId::new(),
+        result: Err(ToolError::internal("the work of the call ended without an answer")),
+        from_source: false,
+        duration: Duration::ZERO,
+        notices: Vec::new(),
+        waiting: None,
+        receipt: None,
+    }
+}

@@ -1,0 +1,132 @@
+//! Adapter of `tools/call`: a request of the dispatcher, made for as long as its client waits.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{Door, Progress, RateClass, TraceContext, ports::ClientPrompt};
+use hivekeep_registry::{ApprovalRoute, CallRequest, DeferredOutcome};
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{CallToolRequestParams, CallToolResponse},
+    service::RequestContext,
+};
+use serde_json::json;
+use tokio::sync::SemaphorePermit;
+
+use super::{
+    HTTP_CALLS, McpHandler, Origin, answer,
+    elicit::{self, RepeatedCall, RoundPrompt},
+    progress, tasks,
+    wire::{self, Ticket},
+};
+use crate::codes;
+
+/// Tools with more than this in an answer wait for a turn.
+const LARGE_RESULT_BYTES: usize = 8 * 1024 * 1024;
+
+impl McpHandler {
+    /// Waits for a turn when the tool answers quickly and maybe largely: no more such answers are
+    /// made than a client reads. What takes long is limited by its own rate instead.
+    async fn turn(&self, tool: &str, context: &RequestContext<RoleServer>) {
+        let spec = self.0.core.catalogue().find(tool).map(|entry| entry.spec);
+        let large = spec.is_some_and(|spec| {
+            let quick = matches!(spec.rate, RateClass::File | RateClass::Default);
+            quick && spec.result_budget_bytes > LARGE_RESULT_BYTES
+        });
+        if let (true, Some(ticket)) = (large, context.extensions.get::<Ticket>()) {
+            ticket.turn(&context.ct).await;
+        }
+    }
+
+    /// A place among the calls of one session over HTTP, whose clients may leave while they run.
+    /// Those of a connection have theirs already.
+    fn place(&self) -> Result<Option<SemaphorePermit<'_>>, ErrorData> {
+        match &self.0.origin {
+            Origin::Connection(_) => Ok(None),
+            Origin::Http { calls, .. } => match calls.try_acquire() {
+                Ok(place) => Ok(Some(place)),
+                Err(_) => Err(wire::refused(&wire::too_many(HTTP_CALLS))),
+            },
+        }
+    }
+
+    pub(super) async fn call(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let session = self.session(&context).await?;
+        let _place = self.place()?;
+        self.turn(&request.name, &context).await;
+        let core = &self.0.core;
+        let repeated = match elicit::in_rounds(&context) {
+            true => match elicit::repeated(core, session, &request).await {
+                Ok(repeated) => Some(repeated),
+                Err(error) if error.is(codes::APPROVAL_NOT_FOUND) => {
+                    // A state that is forged, or another session's.
+                    let data = Some(json!({ "error": error }));
+                    return Err(ErrorData::invalid_params(error.to_text(), data));
+                }
+                Err(error) => return Ok(CallToolResponse::Complete(answer::refused(&error))),
+            },
+            false => None,
+        };
+        // A person who closed the form is not shown it again; the other ways to people stay open.
+        let asks = repeated.is_some_and(|repeated| repeated != RepeatedCall::FormClosed);
+        let (prompt, round) = (elicit::PeerPrompt::of(&context), Arc::<RoundPrompt>::default());
+        let client = match asks {
+            true => Some(round.clone() as Arc<dyn ClientPrompt>),
+            false => prompt.map(|it| Arc::new(it) as Arc<dyn ClientPrompt>),
+        };
+        let waits = !(asks && core.config.policy.approvals.elicitation);
+        let relay = progress::Relay::of(&context);
+        let call = CallRequest {
+            session,
+            door: self.0.door,
+            tool: request.name.into_owned(),
+            args: request.arguments.unwrap_or_default(),
+            progress: relay.as_ref().map_or_else(Progress::default, progress::Relay::outlet),
+            cancel: context.ct.clone(),
+            timeout: None,
+            view: self.0.view.clone(),
+            trace: trace(&context),
+            approval: ApprovalRoute { waits, client, ..ApprovalRoute::default() },
+        };
+        let call = self.made(call, tasks::taken_by(&context));
+        let outcome = match relay {
+            Some(relay) => relay.while_running(call).await,
+            None => call.await,
+        };
+        let mut outcome = match outcome {
+            DeferredOutcome::HandedOut(view) => {
+                return Ok(CallToolResponse::Task(tasks::created(&view)));
+            }
+            DeferredOutcome::Answered(outcome) => outcome,
+        };
+        if let Some(receipt) = outcome.receipt.take() {
+            match self.0.door {
+                Door::McpStdio => self.0.receipts.keep(&context.id, receipt),
+                // HTTP's streams are rmcp's own, which keeps what was not read for a client that
+                // comes back.
+                _ if context.ct.is_cancelled() => drop(receipt),
+                _ => receipt.sign(),
+            }
+        }
+        if let Some(form) = elicit::required(core, &outcome, &round).filter(|_| asks) {
+            return Ok(CallToolResponse::InputRequired(form));
+        }
+        answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
+    }
+
+    async fn made(&self, call: CallRequest, takes_tasks: bool) -> DeferredOutcome {
+        let core = &self.0.core;
+        match takes_tasks {
+            true => core.deferred.call(&core.dispatcher, call).await,
+            false => DeferredOutcome::Answered(core.dispatcher.call(call).await),
+        }
+    }
+}
+
+/// Trace context in the `_meta` of a request, where it is valid.
+pub(super) fn trace(context: &RequestContext<RoleServer>) -> Option<TraceContext> {
+    TraceContext::parse(context.meta.get_traceparent()?, context.meta.get_tracestate())
+}
