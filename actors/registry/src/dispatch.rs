@@ -180,8 +180,11 @@ impl Dispatcher {
         let question = caller.question(entry, Some(&args));
         let asks = decide::pass(inner, entry, &question, trail.verdicts())?;
         entry.check(&args)?;
-        match asks {
-            None => trail.verdicts().push(approve::not_needed()),
+        let approved = match asks {
+            None => {
+                trail.verdicts().push(approve::not_needed());
+                None
+            }
             Some(asks) => {
                 let over = live.shared().over.clone();
                 let (progress, cancel) = (&progress, &cancel);
@@ -189,9 +192,10 @@ impl Dispatcher {
                     approve::Patience { route: &approval, progress, cancel, over: &over };
                 let verdicts = trail.verdicts();
                 // Boxed: most calls need none, and every call would carry its room.
-                Box::pin(approve::pass(inner, asks, entry, &question, patience, verdicts)).await?;
+                let by = approve::pass(inner, asks, entry, &question, patience, verdicts);
+                Some(Box::pin(by).await?)
             }
-        }
+        };
         rate::pass(live.shared(), entry, &args)?;
         live.take(entry.name()).await?;
         let (pad, receipt) = Receipt::pair();
@@ -212,7 +216,13 @@ impl Dispatcher {
             trace,
             client: approval.client,
         };
-        let value = route::pass(inner, order, trail).await?;
+        let value = match route::pass(inner, order, trail).await {
+            Ok(value) => value,
+            Err(error) => {
+                Box::pin(approve::asked_more(inner, approved, &error)).await;
+                return Err(error);
+            }
+        };
         let owner = limit::ResultOwner { user: Some(user), session, call, view: &shown };
         Ok((limit::pass(inner, entry, owner, value).await?, pad))
     }
