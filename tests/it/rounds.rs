@@ -152,20 +152,32 @@ fn a_question_is_a_form_and_its_reply_is_given_once() {
 }
 
 #[test]
-fn a_wider_mode_is_asked_by_a_form() {
+fn a_wider_mode_is_asked_by_a_form_of_its_own() {
     let home = Home::new();
-    let config = "[policy.approvals]\nelicitation = true\n";
-    std::fs::write(home.path("config.toml"), config).expect("writes");
+    approving(&home);
     let _daemon = home.daemon();
     let (mut wire, _) = Wire::greet(&home, "mcp");
-    let begun = call(&mut wire, 1, json!({ "name": "zaru.init", "arguments": {} }));
+    let once = || accepted(json!({ "choice": "Allow once" }));
+    let begin = json!({ "name": "zaru.init", "arguments": {} });
+    let form = call(&mut wire, 1, begin.clone());
+    let begun = call(&mut wire, 2, answered(&begin, &form, once()));
     assert_eq!(begun["structuredContent"]["mode"], "chat", "{begun}");
     let switch = json!({ "target_mode": "operator", "reason": "to look" });
     let switch = json!({ "name": "zaru.mode", "arguments": switch });
-    let form = call(&mut wire, 2, switch.clone());
-    let once = accepted(json!({ "choice": "Allow once" }));
-    let switched = call(&mut wire, 3, answered(&switch, &form, once));
+    // The call needs an approval, and so does what it asks for.
+    let first = call(&mut wire, 3, switch.clone());
+    let second = call(&mut wire, 4, answered(&switch, &first, once()));
+    assert_ne!(second["requestState"], first["requestState"], "{second}");
+    assert!(second.to_string().contains("to look"), "{second}");
+    let switched = call(&mut wire, 5, answered(&switch, &second, once()));
     assert_eq!(switched["structuredContent"]["target_mode"], "operator", "{switched}");
+    // Both are used up.
+    let back = json!({ "target_mode": "chat", "reason": "done" });
+    let back = json!({ "name": "zaru.mode", "arguments": back });
+    let form = call(&mut wire, 6, back.clone());
+    let switched = call(&mut wire, 7, answered(&back, &form, once()));
+    assert_eq!(switched["structuredContent"]["target_mode"], "chat", "{switched}");
+    assert_eq!(call(&mut wire, 8, switch)["resultType"], "input_required");
 }
 
 #[test]

@@ -31,11 +31,14 @@ pub enum Risk {
 }
 
 /// Audience that is shown the tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// Every client.
+    #[default]
     User,
+    /// Agents of the system itself: the users of `policy.system_users`, and operators.
+    System,
     /// Operators only.
     Operator,
 }

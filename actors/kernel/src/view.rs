@@ -80,7 +80,8 @@ impl ToolView {
     /// True when a tier is within the view's.
     pub fn reaches(&self, tier: Tier) -> bool {
         match tier {
-            Tier::User => true,
+            // Who is of the system knows the policy.
+            Tier::User | Tier::System => true,
             Tier::Operator => self.tier == Tier::Operator,
         }
     }

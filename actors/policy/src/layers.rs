@@ -47,15 +47,17 @@ fn switch(now: &LayerInputs<'_>, _: &Question<'_>, _: &[Verdict]) -> Verdict {
     }
 }
 
-/// Tools for operators are for operators.
-fn visibility(_: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
-    match question.view.reaches(question.tool.tier) {
-        true => Verdict::allow("visibility", "within the caller's tier"),
-        false => Verdict::deny(
-            "visibility",
-            ReasonCode::VisibilityDenied,
-            "it is for operators; attach as one",
+/// Tools for operators are for operators, and those of the system for its users and operators.
+fn visibility(now: &LayerInputs<'_>, question: &Question<'_>, _: &[Verdict]) -> Verdict {
+    let layer = "visibility";
+    let deny = |why| Verdict::deny(layer, ReasonCode::VisibilityDenied, why);
+    let operator = question.view.reaches(Tier::Operator);
+    match question.tool.tier {
+        Tier::Operator if !operator => deny("it is for operators; attach as one"),
+        Tier::System if !operator && !now.options.system_users.contains(&question.user) => deny(
+            "it is for agents of the system; the operator names its users in `policy.system_users`",
         ),
+        _ => Verdict::allow(layer, "within the caller's tier"),
     }
 }
 
@@ -251,5 +253,5 @@ fn only_reads(spec: &ToolSpec) -> bool {
     spec.effect == Effect::Read
         && !spec.open_world
         && spec.risk == Risk::Low
-        && spec.tier == Tier::User
+        && spec.tier != Tier::Operator
 }

@@ -32,6 +32,9 @@ pub struct Options {
     /// Modes that a conversation is put into, by name: the only tools that its session may call then. Beside
     /// these there are chat, agentic, execute, architect and operator, unless one is set here.
     pub conversations: BTreeMap<String, ConversationOptions>,
+    /// Users whose sessions may call what is for agents of the system itself (tier `system`), as operators may:
+    /// `["uid:1000"]`.
+    pub system_users: BTreeSet<User>,
     /// Trust in the MCP servers of `[source]`, by their names.
     pub sources: BTreeMap<String, SourceTrust>,
     /// Trust in those that `sources` does not name.
@@ -192,6 +195,7 @@ impl Default for Options {
             user_contexts: BTreeMap::new(),
             toolsets: BTreeMap::new(),
             conversations: BTreeMap::new(),
+            system_users: BTreeSet::new(),
             sources: BTreeMap::new(),
             source_default: SourceTrust::default(),
             approvals: ApprovalOptions::default(),

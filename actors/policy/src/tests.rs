@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     AgentOptions, ApprovalAnswer, Approver, CapabilityOptions, ContextOptions, ConversationOptions,
     Options, PermissionMode, PolicyDecision, PolicyEngine, Question, Remember, RuleEffect,
-    RuleOptions, SessionProfile, ToolPattern, ToolsetOptions, Verdict, WantedCall,
+    RuleOptions, SessionProfile, SourceTrust, ToolPattern, ToolsetOptions, Verdict, WantedCall,
     rules::CompiledRule, rules::RuleSet,
 };
 
@@ -44,6 +44,12 @@ const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolS
 static READ: ToolSpec = tool("fs.read", "files", Effect::Read);
 static WRITE: ToolSpec = tool("fs.write", "files", Effect::Write);
 static RUN: ToolSpec = tool("cmd.run", "commands", Effect::Write);
+static SYSTEM: ToolSpec =
+    ToolSpec { tier: Tier::System, ..tool("fs.system", "files", Effect::Read) };
+static OPERATOR: ToolSpec =
+    ToolSpec { tier: Tier::Operator, ..tool("fs.operator", "files", Effect::Read) };
+static FOREIGN: ToolSpec =
+    ToolSpec { source: Some("other"), ..tool("mcp__other__x", "mcp__other", Effect::Read) };
 static FETCH: ToolSpec = tool("web.fetch", "web", Effect::Read);
 
 fn pattern(text: &str) -> ToolPattern {
@@ -345,4 +351,36 @@ proptest! {
         let question = Question::new(caller, &view, &profile, &RUN, Some(&args));
         prop_assert_eq!(rules.rule(&question).ruling, crate::Ruling::Deny, "{}", when);
     }
+}
+
+#[tokio::test]
+async fn a_tier_reaches_whom_it_is_for() {
+    let bench = Bench::new(Options::default()).await;
+    assert_eq!(bench.decides(&READ, json!({})).0, PolicyDecision::Allowed);
+    assert_eq!(bench.decides(&SYSTEM, json!({})), (PolicyDecision::Denied, "visibility"));
+    assert_eq!(bench.decides(&OPERATOR, json!({})), (PolicyDecision::Denied, "visibility"));
+    let system_users = [User::Uid(7)].into();
+    let bench = Bench::new(Options { system_users, ..Options::default() }).await;
+    assert_eq!(bench.decides(&SYSTEM, json!({})).0, PolicyDecision::Allowed);
+    assert_eq!(bench.decides(&OPERATOR, json!({})), (PolicyDecision::Denied, "visibility"));
+}
+
+#[tokio::test]
+async fn another_server_is_trusted_by_name_by_rule_or_not() {
+    let decides = async |options: Options| {
+        let bench = Bench::new(options).await;
+        bench.decides(&FOREIGN, json!({}))
+    };
+    assert_eq!(decides(Options::default()).await, (PolicyDecision::Asks, "source"));
+    let allowed = rule("x", RuleEffect::Allow, "mcp__other__*", None);
+    let granted = Options { rules: vec![allowed], ..Options::default() };
+    assert_eq!(decides(granted.clone()).await.0, PolicyDecision::Allowed);
+    let denied = [("other".to_owned(), SourceTrust::Deny)].into();
+    let denied = Options { sources: denied, ..granted };
+    assert_eq!(decides(denied).await, (PolicyDecision::Denied, "source"));
+    let trusted = Options { source_default: SourceTrust::Allow, ..Options::default() };
+    assert_eq!(decides(trusted.clone()).await.0, PolicyDecision::Allowed);
+    // Trust is no answer to what the permission mode asks of everybody.
+    let dont = Options { permission_mode: PermissionMode::DenyAll, ..trusted };
+    assert_eq!(decides(dont).await, (PolicyDecision::Denied, "permission_mode"));
 }

@@ -176,8 +176,11 @@ impl Dispatcher {
         let question = caller.question(entry, Some(&args));
         let asks = decide::pass(inner, entry, &question, trail.verdicts())?;
         entry.check(&args)?;
-        match asks {
-            None => trail.verdicts().push(approve::not_needed()),
+        let approved = match asks {
+            None => {
+                trail.verdicts().push(approve::not_needed());
+                None
+            }
             Some(asks) => {
                 let over = live.shared().over.clone();
                 let (progress, cancel) = (&progress, &cancel);
@@ -185,9 +188,10 @@ impl Dispatcher {
                     approve::Patience { route: &approval, progress, cancel, over: &over };
                 let verdicts = trail.verdicts();
                 // Boxed: most calls need none, and every call would carry its room.
-                Box::pin(approve::pass(inner, asks, entry, &question, patience, verdicts)).await?;
+                let by = approve::pass(inner, asks, entry, &question, patience, verdicts);
+                Some(Box::pin(by).await?)
             }
-        }
+        };
         let limits = inner.policy.limits(&question);
         rate::within(live.shared(), limits.max_calls)?;
         rate::pass(live.shared(), entry, &args)?;
@@ -210,7 +214,13 @@ impl Dispatcher {
             trace,
             client: approval.client,
         };
-        let value = route::pass(inner, order, trail).await?;
+        let value = match route::pass(inner, order, trail).await {
+            Ok(value) => value,
+            Err(error) => {
+                Box::pin(approve::asked_more(inner, approved, &error)).await;
+                return Err(error);
+            }
+        };
         let most_bytes = limits.max_result_bytes;
         let owner =
             limit::ResultOwner { user: Some(user), session, call, view: &shown, most_bytes };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Access, Addressing, Effect, RateClass, Risk, Tier, ToolSpec, ports::SourceTool, tool,
+    Access, Addressing, Effect, RateClass, Risk, ToolSpec, ports::SourceTool, tool,
 };
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::Value;
@@ -123,7 +123,7 @@ impl Declarations {
             concurrency_safe: effect == Effect::Read,
             open_world,
             risk: if effect == Effect::Read { Risk::Low } else { Risk::Medium },
-            tier: Tier::User,
+            tier: options.tier,
             access: Access::Any,
             rate: RateClass::Default,
             rate_of: tool::rate_as_declared,

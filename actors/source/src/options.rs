@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
+use hivekeep_kernel::Tier;
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,8 @@ pub struct ServerOptions {
     /// Whether what the server says of its tools (only reads, destroys nothing) is believed. If not, each
     /// counts as one that may destroy and reaches outside.
     pub trust_annotations: bool,
+    /// Who may call its tools: `user`, `system` (the users of `policy.system_users`) or `operator`.
+    pub tier: Tier,
     /// Time for its start with the handshake and the list of its tools, in seconds.
     pub start_timeout_secs: u64,
     /// Time for a call, in seconds.
@@ -132,6 +135,7 @@ impl Default for ServerOptions {
             network: false,
             folders: Vec::new(),
             trust_annotations: false,
+            tier: Tier::User,
             start_timeout_secs: 60,
             timeout_secs: 60,
             max_result_kb: 4096,

@@ -128,6 +128,7 @@ pub(super) fn describe(entry: &ToolEntry) -> ToolDescriptor {
         source: source(entry),
         visibility: match spec.tier {
             Tier::User => ToolVisibility::Model,
+            Tier::System => ToolVisibility::Session,
             Tier::Operator => ToolVisibility::Operator,
         },
         risk: risk(spec),

@@ -41,6 +41,30 @@ impl Approvals {
         Ok(by)
     }
 
+    /// Gives an approval back that let a call through which did nothing but ask for another one, and comes
+    /// again. A token stays burnt.
+    ///
+    /// # Errors
+    /// `journal_failed`.
+    pub async fn give_back(&self, id: ApprovalId) -> Result<(), ToolError> {
+        let until = Utc::now() + self.timeout();
+        let written = self.change::<ToolError>(|ledger| {
+            let used = |one: &&Approval| one.state == ApprovalState::Used && one.token.is_none();
+            let Some(one) = ledger.approvals.get(&id).filter(used) else {
+                return Ok(Decision::nothing());
+            };
+            let approval = Approval {
+                id: ApprovalId::new(),
+                state: ApprovalState::Approved,
+                expires_at: one.expires_at.max(until),
+                ..one.clone()
+            };
+            let event = event("approval.given_back", &approval);
+            Ok(Decision::record(Record::Asked { approval }).event(event))
+        })?;
+        Ok(written.await?)
+    }
+
     /// Makes an approval as a token, before the call is made. The approver answers for it.
     ///
     /// # Errors

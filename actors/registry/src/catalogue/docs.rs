@@ -68,7 +68,11 @@ fn facts(spec: &ToolSpec) -> String {
             format!("served by the {kind} in `{field}`, without it by `{name}`")
         }
     };
-    let tier = if spec.tier == Tier::Operator { "; for operators only" } else { "" };
+    let tier = match spec.tier {
+        Tier::User => "",
+        Tier::System => "; for agents of the system only",
+        Tier::Operator => "; for operators only",
+    };
     let (secs, kib) = (spec.timeout_secs, spec.result_budget_bytes / 1024);
     format!(
         "{effect}; risk {risk}; rate class {rate}; {served}; \

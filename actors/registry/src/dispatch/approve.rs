@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Layer, Progress, ToolError,
+    ApprovalId, Layer, Progress, ToolError,
     ports::{ClientPrompt, UserQuestion, UserReply},
 };
 use hivekeep_policy::{
@@ -51,7 +51,7 @@ pub(super) struct Patience<'a> {
     pub(super) over: &'a CancellationToken,
 }
 
-/// Lets a call through that gets its approval.
+/// Lets a call through that gets its approval; by which it did.
 ///
 /// # Errors
 /// `approval_required`, `approval_denied`, `approval_timed_out`, those of tokens, `cancelled`.
@@ -62,7 +62,7 @@ pub(super) async fn pass(
     question: &Question<'_>,
     patience: Patience<'_>,
     verdicts: &mut Vec<Verdict>,
-) -> Result<(), ToolError> {
+) -> Result<String, ToolError> {
     let call = wanted(inner, entry, question, patience.route);
     let by = obtain(inner, &asks, call, patience).await;
     verdicts.push(match &by {
@@ -71,7 +71,17 @@ pub(super) async fn pass(
     });
     let told =
         |error: ToolError| error.detail("policy", asks.layer).detail("verdicts", notable(verdicts));
-    by.map(drop).map_err(told)
+    by.map_err(told)
+}
+
+/// Gives an approval back when the call that it let through ended by asking for another one.
+pub(super) async fn asked_more(inner: &Inner, approved: Option<String>, error: &ToolError) {
+    let id: Option<ApprovalId> = approved.and_then(|by| by.parse().ok());
+    if let Some(id) = id.filter(|_| error.is(codes::APPROVAL_REQUIRED))
+        && let Err(error) = inner.policy.approvals().give_back(id).await
+    {
+        tracing::warn!(%error, %id, "an approval is used up though its call asked for more");
+    }
 }
 
 /// The verdict on a call that needs none.

@@ -44,14 +44,10 @@ async fn one_call_more_than_the_context_allows_at_a_time_is_refused() {
     let cancel = first.cancel.clone();
     let (dispatcher, running) = (stage.dispatcher.clone(), first);
     let running = tokio::spawn(async move { dispatcher.call(running).await });
-    let refused = loop {
-        let outcome = stage.call("toy_echo", json!({ "text": "x" })).await;
-        match outcome.result {
-            // The first has not begun.
-            Ok(_) => tokio::task::yield_now().await,
-            Err(error) => break error,
-        }
-    };
+    while stage.dispatcher.targets().await.expect("an answer").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let refused = stage.call("toy_echo", json!({ "text": "x" })).await.result.expect_err("refused");
     assert_eq!((refused.code.as_ref(), refused.retryable), ("busy", true));
     assert_eq!(refused.details["max_calls"], 1);
     cancel.cancel();
