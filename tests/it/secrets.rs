@@ -105,7 +105,7 @@ fn everything(api: &Api) -> Vec<(String, Vec<u8>)> {
     let kept = files(&root).into_iter().filter_map(|path| {
         let name = path.strip_prefix(&root).expect("below it").display().to_string();
         let bytes = std::fs::read(&path).ok()?;
-        (!KEYS.contains(&name.as_str())).then(|| (name, bytes))
+        (!KEYS.contains(&name.as_str())).then_some((name, bytes))
     });
     let told = [
         &["events", "--json"][..],

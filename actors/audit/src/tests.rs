@@ -192,11 +192,7 @@ fn the_oldest_go_and_the_log_says_so() {
     for n in 0..40 {
         log.append("call", &json!({ "n": n, "long": long })).expect("appends");
         // Each in a batch of its own, so that the files are of their size.
-        while fs::metadata(folder.path().join("run/tail.a")).expect("there").len() > 0
-            || fs::metadata(folder.path().join("run/tail.b")).expect("there").len() > 0
-        {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        assert!(log.settle(Duration::from_secs(30)));
     }
     drop(log);
     let bytes: u64 = Segments::list(&state).expect("listed").iter().map(|it| it.bytes).sum();

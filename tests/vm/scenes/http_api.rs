@@ -111,7 +111,8 @@ pub fn a_workspace_is_its_owners_and_its_secrets_are_written_nowhere(house: Hous
     owner.exec("echo mine > /root/kept", &json!({}));
     use_secrets(&owner);
 
-    let id = owner.ok("workspace_info", &json!({ "workspace_id": "w" }))["id"].clone();
+    let id = owner.ok("workspace_info", &json!({ "workspace_id": "w" }))["workspace_id"].clone();
+    assert!(id.is_string(), "{id}");
     let list = house.command().args(["sessions", "--json"]).output().expect("runs").stdout;
     let sessions: Value = serde_json::from_slice(&list).expect("JSON");
     let of_owner =

@@ -62,11 +62,11 @@ fn body_of(answer: &[u8]) -> Result<Option<std::ops::Range<usize>>> {
     };
     ensure!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(answer));
     let lines = answer[..head].split(|byte| *byte == b'\n');
-    let named = lines.filter_map(|line| {
+    let mut named = lines.filter_map(|line| {
         let (name, value) = line.split_at_checked(15)?;
         name.eq_ignore_ascii_case(b"content-length:").then(|| value.trim_ascii())
     });
-    let length = named.last().context("an answer without a Content-Length")?;
+    let length = named.next().context("an answer without a Content-Length")?;
     let length: usize = std::str::from_utf8(length)?.parse()?;
     let body = head + 4..head + 4 + length;
     ensure!(answer.len() <= body.end, "more than an answer");
