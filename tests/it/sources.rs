@@ -174,7 +174,7 @@ fn a_server_sees_its_own_home_and_nothing_of_the_host() {
         serde_json::from_str(seen["content"][0]["text"].as_str().expect("a text")).expect("JSON")
     };
     let seen = look();
-    assert_eq!(seen["seen"], json!(["/home/source"]), "{seen}");
+    assert_eq!(seen["seen"], json!(["/srv/source"]), "{seen}");
     assert_eq!(seen["interfaces"], json!(["lo"]), "{seen}");
     assert_eq!(seen["written"], true);
     let mut variables: Vec<_> = seen["variables"].as_array().expect("a list").iter().collect();

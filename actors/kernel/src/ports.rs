@@ -41,7 +41,7 @@ pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use reservation::Reservation;
 pub use results::{KeptResult, LargeResult, ResultKeeper};
 pub use scripts::{ScriptLibrary, ScriptProgram};
-pub use sources::{SourceState, SourceTool, ToolPublisher, ToolSource};
+pub use sources::{ForeignSource, SourceState, SourceTool, ToolPublisher};
 pub use tasks::{
     TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
     TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,

@@ -14,7 +14,7 @@ use rmcp::{
 use serde_json::{Map, Value};
 
 use crate::{
-    client::Connection,
+    client::SourceConnection,
     codes,
     link::{Published, SourceShared},
 };
@@ -49,7 +49,7 @@ async fn made(
 
 /// Sends the request; the server is told when nobody waits any more.
 async fn send(
-    connection: &Connection,
+    connection: &SourceConnection,
     cx: &CallCx,
     published: &Published,
     args: Map<String, Value>,

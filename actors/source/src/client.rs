@@ -21,7 +21,7 @@ const PROGRESS_CHARS: usize = 200;
 
 /// What calls and the loop share of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
+pub(crate) struct SourceTraffic {
     /// Outlets of the calls that run, by their tokens.
     progress: Mutex<HashMap<ProgressToken, Progress>>,
     running: AtomicUsize,
@@ -31,7 +31,7 @@ pub(crate) struct Traffic {
     pub(crate) doubted: Notify,
 }
 
-impl Traffic {
+impl SourceTraffic {
     fn progress(&self) -> std::sync::MutexGuard<'_, HashMap<ProgressToken, Progress>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,9 +49,9 @@ impl Traffic {
     }
 }
 
-/// See [`Traffic::begin`].
+/// See [`SourceTraffic::begin`].
 pub(crate) struct CallGuard {
-    traffic: Arc<Traffic>,
+    traffic: Arc<SourceTraffic>,
     token: ProgressToken,
 }
 
@@ -64,15 +64,15 @@ impl Drop for CallGuard {
 
 /// Connection that calls are made over.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct SourceConnection {
     pub(crate) peer: Peer<RoleClient>,
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<SourceTraffic>,
 }
 
 /// Handler of what a server sends. It offers nothing: no sampling, no roots, no elicitation, so that a
 /// server has no way to a session but the answers to its calls.
 #[derive(Debug, Clone)]
-pub(crate) struct Handler(pub(crate) Arc<Traffic>);
+pub(crate) struct Handler(pub(crate) Arc<SourceTraffic>);
 
 impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {

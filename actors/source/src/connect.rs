@@ -12,10 +12,10 @@ use rmcp::{
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::{
-    client::{Connection, Handler, Traffic},
+    client::{Handler, SourceConnection, SourceTraffic},
     declare::MAX_TOOLS,
     http,
-    link::{Link, SourceShared},
+    link::{SourceLink, SourceShared},
     stdio::ServerProcess,
 };
 
@@ -47,7 +47,7 @@ fn pauses() -> impl Iterator<Item = Duration> {
 pub(crate) async fn keep(shared: Arc<SourceShared>) {
     let mut next = pauses();
     loop {
-        shared.link.send_replace(Link::Connecting);
+        shared.link.send_replace(SourceLink::Connecting);
         let limit = Duration::from_secs(shared.options.start_timeout_secs);
         let opened = timeout(limit, Opened::new(&shared)).await.unwrap_or_else(|_| {
             Err(SourceState::Unreachable(format!("it was not ready within {} s", limit.as_secs())))
@@ -64,7 +64,7 @@ pub(crate) async fn keep(shared: Arc<SourceShared>) {
             Err(state) => state,
         };
         tracing::warn!(source = %shared.name, %state, "a source is down");
-        shared.link.send_replace(Link::Down(state));
+        shared.link.send_replace(SourceLink::Down(state));
         let pause = next.next().unwrap_or(LONGEST_PAUSE);
         sleep(SHORTEST_PAUSE).await;
         tokio::select! {
@@ -78,12 +78,12 @@ pub(crate) async fn keep(shared: Arc<SourceShared>) {
 struct Opened {
     service: RunningService<RoleClient, Handler>,
     process: Option<ServerProcess>,
-    traffic: Arc<Traffic>,
+    traffic: Arc<SourceTraffic>,
 }
 
 impl Opened {
     async fn new(shared: &Arc<SourceShared>) -> Result<Self, SourceState> {
-        let traffic = Arc::<Traffic>::default();
+        let traffic = Arc::<SourceTraffic>::default();
         let handler = Handler(traffic.clone());
         let lifecycle = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
@@ -115,8 +115,8 @@ impl Opened {
         };
         shared.publish(tools).await;
         let (peer, traffic) = (service.peer().clone(), traffic);
-        let connection = Connection { peer, traffic: traffic.clone() };
-        shared.link.send_replace(Link::Up(Arc::new(connection)));
+        let connection = SourceConnection { peer, traffic: traffic.clone() };
+        shared.link.send_replace(SourceLink::Up(Arc::new(connection)));
         tracing::info!(source = %shared.name, "a source is connected");
         Ok(Self { service, process, traffic })
     }

@@ -25,7 +25,7 @@ const SCHEMA_BYTES: usize = 64 * 1024;
 
 /// A tool that is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LeftOut {
+pub(crate) struct RejectedTool {
     pub(crate) raw_name: String,
     pub(crate) why: String,
 }
@@ -57,7 +57,7 @@ impl Declarations {
         &self,
         options: &ServerOptions,
         listed: Vec<Tool>,
-    ) -> (Vec<SourceTool>, Vec<LeftOut>) {
+    ) -> (Vec<SourceTool>, Vec<RejectedTool>) {
         let (mut tools, mut left_out) = (BTreeMap::<String, SourceTool>::new(), Vec::new());
         for tool in listed {
             let raw_name = tool.name.chars().take(80).collect::<String>();
@@ -66,13 +66,13 @@ impl Declarations {
             if let Some(first) = taken {
                 let why = format!("`{}` has the same name", first.raw_name);
                 first.conflict = Some(raw_name.clone());
-                left_out.push(LeftOut { raw_name, why });
+                left_out.push(RejectedTool { raw_name, why });
                 continue;
             }
             let made = name.and_then(|name| Ok((name.clone(), self.made(options, &name, tool)?)));
             match made {
                 Ok((name, tool)) => drop(tools.insert(name, tool)),
-                Err(why) => left_out.push(LeftOut { raw_name, why }),
+                Err(why) => left_out.push(RejectedTool { raw_name, why }),
             }
         }
         (tools.into_values().collect(), left_out)

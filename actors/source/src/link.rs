@@ -9,7 +9,7 @@ use std::{
 
 use hivekeep_kernel::{
     CallCx, Layer, ToolError,
-    ports::{SourceState, ToolPublisher, ToolSource},
+    ports::{ForeignSource, SourceState, ToolPublisher},
 };
 use hivekeep_runtime::{
     Folders, Redact,
@@ -22,9 +22,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     ServerName, ServerOptions,
-    client::Connection,
+    client::SourceConnection,
     codes,
-    declare::{Declarations, LeftOut, validator},
+    declare::{Declarations, RejectedTool, validator},
     record::{LastList, ListRecord},
 };
 
@@ -33,9 +33,9 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(20);
 
 /// State of the connection.
 #[derive(Debug, Clone)]
-pub(crate) enum Link {
+pub(crate) enum SourceLink {
     Connecting,
-    Up(Arc<Connection>),
+    Up(Arc<SourceConnection>),
     Down(SourceState),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Published {
 #[derive(Default)]
 pub(crate) struct PublishedTools {
     pub(crate) by_name: HashMap<&'static str, Arc<Published>>,
-    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) left_out: Vec<RejectedTool>,
 }
 
 /// Everything about one source but its mailbox.
@@ -58,7 +58,7 @@ pub(crate) struct SourceShared {
     pub(crate) name: ServerName,
     pub(crate) options: ServerOptions,
     pub(crate) declarations: Declarations,
-    pub(crate) link: watch::Sender<Link>,
+    pub(crate) link: watch::Sender<SourceLink>,
     /// Asks the loop to try again now.
     pub(crate) wake: Notify,
     pub(crate) folders: Folders,
@@ -80,7 +80,7 @@ impl SourceShared {
             name,
             options,
             declarations,
-            link: watch::Sender::new(Link::Connecting),
+            link: watch::Sender::new(SourceLink::Connecting),
             wake: Notify::new(),
             folders,
             redact,
@@ -125,7 +125,7 @@ impl SourceShared {
     /// Publishes a list without keeping it.
     pub(crate) fn offer(self: &Arc<Self>, tools: Vec<Tool>) {
         let (tools, left_out) = self.declarations.judge(&self.options, tools);
-        for LeftOut { raw_name, why } in &left_out {
+        for RejectedTool { raw_name, why } in &left_out {
             tracing::warn!(source = %self.name, tool = raw_name, why, "a tool is left out");
         }
         let by_name = tools.iter().map(|tool| {
@@ -141,20 +141,20 @@ impl SourceShared {
     ///
     /// # Errors
     /// `source_unreachable`, `source_auth_failed`.
-    pub(crate) async fn connection(&self, cx: &CallCx) -> Result<Arc<Connection>, ToolError> {
+    pub(crate) async fn connection(&self, cx: &CallCx) -> Result<Arc<SourceConnection>, ToolError> {
         let mut link = self.link.subscribe();
-        let settled = link.wait_for(|link| !matches!(link, Link::Connecting));
+        let settled = link.wait_for(|link| !matches!(link, SourceLink::Connecting));
         let wait = CONNECTION_WAIT.min(cx.remaining());
         let settled = tokio::time::timeout(wait, settled).await;
         let link = match settled {
             Ok(Ok(link)) => link.clone(),
-            Ok(Err(_)) => Link::Down(SourceState::Unreachable("the daemon stops".to_owned())),
-            Err(_) => Link::Connecting,
+            Ok(Err(_)) => SourceLink::Down(SourceState::Unreachable("the daemon stops".to_owned())),
+            Err(_) => SourceLink::Connecting,
         };
         let state = match link {
-            Link::Up(connection) => return Ok(connection),
-            Link::Connecting => SourceState::Connecting,
-            Link::Down(state) => state,
+            SourceLink::Up(connection) => return Ok(connection),
+            SourceLink::Connecting => SourceState::Connecting,
+            SourceLink::Down(state) => state,
         };
         self.wake.notify_one();
         Err(self.down(&state))
@@ -189,16 +189,16 @@ fn reason_code(state: &SourceState) -> &'static str {
     }
 }
 
-impl ToolSource for SourceShared {
+impl ForeignSource for SourceShared {
     fn server(&self) -> &str {
         self.name.as_str()
     }
 
     fn state(&self) -> SourceState {
         match &*self.link.borrow() {
-            Link::Connecting => SourceState::Connecting,
-            Link::Up(_) => SourceState::Ready,
-            Link::Down(state) => state.clone(),
+            SourceLink::Connecting => SourceState::Connecting,
+            SourceLink::Up(_) => SourceState::Ready,
+            SourceLink::Down(state) => state.clone(),
         }
     }
 }

@@ -6,7 +6,7 @@ use hivekeep_kernel::{Context, Entity, Fault, ToolCall};
 
 use crate::{
     call, connect,
-    link::{Link, SourceShared},
+    link::{SourceLink, SourceShared},
 };
 
 /// Message to a source.
@@ -71,9 +71,9 @@ impl Drop for AbortOnDrop {
 
 fn detail(shared: &SourceShared) -> String {
     let state = match &*shared.link.borrow() {
-        Link::Connecting => "connecting".to_owned(),
-        Link::Up(_) => "ready".to_owned(),
-        Link::Down(state) => state.to_string(),
+        SourceLink::Connecting => "connecting".to_owned(),
+        SourceLink::Up(_) => "ready".to_owned(),
+        SourceLink::Down(state) => state.to_string(),
     };
     format!("{} tools, {state}", shared.published().by_name.len())
 }

@@ -28,7 +28,7 @@ const STDERR_BYTES: usize = 4 * 1024;
 /// Largest file with a value of a variable.
 const VALUE_BYTES: u64 = 64 * 1024;
 /// The home of a server within its sandbox.
-const HOME: &str = "/home/source";
+const HOME: &str = "/srv/source";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What a sandbox has of the host's `/etc`: what resolves names, users and certificates.

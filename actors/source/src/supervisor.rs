@@ -5,14 +5,14 @@ use std::sync::Arc;
 use hivekeep_kernel::{
     Address, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, ToolCall,
     ToolError,
-    ports::ToolSource,
+    ports::ForeignSource,
     serve::{self, Reply},
 };
 
 use rmcp::model::Implementation;
 
 use crate::{
-    link::{Link, SourceShared},
+    link::{SourceLink, SourceShared},
     source::{self, Source},
     tools::{FAMILY, LeftOutTool, SourceList, SourceRow, SourcesListed},
 };
@@ -82,7 +82,7 @@ fn row(shared: &SourceShared) -> SourceRow {
         .iter()
         .map(|one| LeftOutTool { name: one.raw_name.clone(), why: one.why.clone() });
     let (mut server, mut protocol) = (None, None);
-    if let Link::Up(connection) = &*shared.link.borrow()
+    if let SourceLink::Up(connection) = &*shared.link.borrow()
         && let Some(info) = connection.peer.peer_info()
     {
         protocol = Some(info.protocol_version.to_string());

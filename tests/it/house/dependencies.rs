@@ -122,7 +122,7 @@ const ROOT: &str = "hivekeep";
 /// What only some may use, in what they ship.
 const ONLY_IN: [(&str, &[&str]); 7] = [
     ("sled", &[STORE]),
-    ("rmcp", &[ROOT, MCP_CLIENT]),
+    ("rmcp", &[ROOT, MCP_CLIENT, "hivekeep-source"]),
     ("axum", &[ROOT]),
     ("clap", &[ROOT, "xtask"]),
     ("anyhow", &[ROOT, "xtask"]),

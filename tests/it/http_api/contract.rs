@@ -34,7 +34,7 @@ fn the_closed_lists_are_the_published_ones_and_ours_are_marked() {
     assert_eq!(of("ToolRisk"), ["read", "mutating", "open_world", "destructive"]);
     assert_eq!(of("ToolVisibility"), ["internal", "operator", "session", "model"]);
     assert_eq!(of("SystemPermissionMode"), ["deny-all", "approve-reads", "approve-all"]);
-    assert_eq!(of("ToolBackendKind"), ["native"]);
+    assert_eq!(of("ToolBackendKind"), ["native", "guest", "mcp"]);
     assert_eq!(
         of("ToolErrorCode"),
         [

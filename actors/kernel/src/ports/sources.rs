@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::ToolSpec;
 
 /// Origin of tools that are not the daemon's own.
-pub trait ToolSource: Debug + Send + Sync {
+pub trait ForeignSource: Debug + Send + Sync {
     /// Name of the server, as the operator configured it.
     fn server(&self) -> &str;
     /// State, as it is now.
@@ -87,5 +87,5 @@ pub struct SourceTool {
 pub trait ToolPublisher: Send + Sync {
     /// Replaces what a source published before, for listings and for calls that begin from now on.
     /// `source` is the same value each time.
-    fn publish(&self, source: Arc<dyn ToolSource>, tools: Vec<SourceTool>);
+    fn publish(&self, source: Arc<dyn ForeignSource>, tools: Vec<SourceTool>);
 }

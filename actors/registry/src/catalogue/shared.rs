@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
-use hivekeep_kernel::ports::{SourceTool, ToolPublisher, ToolSource};
+use hivekeep_kernel::ports::{ForeignSource, SourceTool, ToolPublisher};
 use tokio::sync::watch;
 
 use super::Catalogue;
@@ -32,7 +32,7 @@ impl SharedCatalogue {
 }
 
 impl ToolPublisher for SharedCatalogue {
-    fn publish(&self, source: Arc<dyn ToolSource>, tools: Vec<SourceTool>) {
+    fn publish(&self, source: Arc<dyn ForeignSource>, tools: Vec<SourceTool>) {
         self.current.rcu(|now| now.with(&source, tools.clone()));
         self.changes.send_modify(|count| *count += 1);
     }

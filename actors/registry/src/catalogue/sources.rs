@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hivekeep_kernel::ports::{SourceTool, ToolSource};
+use hivekeep_kernel::ports::{ForeignSource, SourceTool};
 
 use super::{Catalogue, ToolEntry};
 
@@ -10,7 +10,7 @@ use super::{Catalogue, ToolEntry};
 #[derive(Debug, Clone)]
 pub struct ToolOrigin {
     /// The source.
-    pub source: Arc<dyn ToolSource>,
+    pub source: Arc<dyn ForeignSource>,
     /// Name that the source has for it.
     pub raw_name: String,
     /// Another tool of the source that would have its name; then neither is called.
@@ -20,7 +20,7 @@ pub struct ToolOrigin {
 impl Catalogue {
     /// The catalogue after a source published its tools. Counts and times of a tool that stays go on;
     /// one whose name another tool has already is left out.
-    pub(super) fn with(&self, source: &Arc<dyn ToolSource>, tools: Vec<SourceTool>) -> Self {
+    pub(super) fn with(&self, source: &Arc<dyn ForeignSource>, tools: Vec<SourceTool>) -> Self {
         let of_source = |entry: &ToolEntry| {
             let origin = entry.origin.as_ref();
             origin.is_some_and(|origin| origin.source.server() == source.server())
