@@ -9,7 +9,7 @@ use rmcp::{
     model::{ClientRequest, PaginatedRequestParams, PingRequest, ProtocolVersion, Tool},
     service::{ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService},
 };
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::{
     client::{Handler, SourceConnection, SourceTraffic},
@@ -28,7 +28,7 @@ const STEADY: Duration = Duration::from_secs(30);
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// Time for the answer.
 const PING_LIMIT: Duration = Duration::from_secs(10);
-/// Time for a new list, and the shortest time between two.
+/// Time for a new list, and the pause before the first of them.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// Most pages of a list.
@@ -131,16 +131,18 @@ impl Opened {
         let mut tick = interval(PING_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.reset();
+        let (mut lists, mut due) = (0, None);
         let why = loop {
+            let next_list = due.unwrap_or_else(Instant::now);
             let ask = tokio::select! {
                 _ = &mut ended => break "its connection ended".to_owned(),
-                () = traffic.list_changed.notified() => {
-                    sleep(LIST_PAUSE).await;
-                    match timeout(LIST_LIMIT, list(&peer)).await {
-                        Ok(Ok(tools)) => shared.publish(tools).await,
-                        Ok(Err(why)) => tracing::warn!(source = %shared.name, why, "its list stays"),
-                        Err(_) => tracing::warn!(source = %shared.name, "its list stays: no answer"),
-                    }
+                () = traffic.list_changed.notified(), if due.is_none() => {
+                    due = Some(Instant::now() + list_pause(lists));
+                    None
+                }
+                () = sleep_until(next_list), if due.is_some() => {
+                    (lists, due) = (lists + 1, None);
+                    list_again(shared, &peer).await;
                     None
                 }
                 () = traffic.doubted.notified() => Some(patience),
@@ -160,6 +162,21 @@ impl Opened {
             _ => why,
         }
     }
+}
+
+/// Pause before a list that a server says is another: it grows for one that says so all the time.
+fn list_pause(lists: u32) -> Duration {
+    LIST_PAUSE * 2_u32.pow((lists / 8).min(6))
+}
+
+/// Publishes a new list, or leaves the last one.
+async fn list_again(shared: &Arc<SourceShared>, peer: &Peer<RoleClient>) {
+    let why = match timeout(LIST_LIMIT, list(peer)).await {
+        Ok(Ok(tools)) => return shared.publish(tools).await,
+        Ok(Err(why)) => why,
+        Err(_) => format!("no answer within {} s", LIST_LIMIT.as_secs()),
+    };
+    tracing::warn!(source = %shared.name, why, "the list of a source stays");
 }
 
 /// Whether a server answers, with whatever.

@@ -13,6 +13,7 @@ use std::{
 
 use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
 use tokio::{
+    fs::DirBuilder,
     io::{AsyncRead, AsyncReadExt},
     process::{Child, ChildStdin, ChildStdout, Command},
     task::JoinHandle,
@@ -66,9 +67,8 @@ impl ServerProcess {
     pub(crate) async fn start(shared: &SourceShared) -> Result<(Self, StdioTransport), String> {
         let options = &shared.options;
         let home = shared.folders.state.join("sources").join(shared.name.as_str());
-        tokio::fs::create_dir_all(&home)
-            .await
-            .map_err(|error| format!("its folder {} cannot be made: {error}", home.display()))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&home).await;
+        made.map_err(|error| format!("its folder {} cannot be made: {error}", home.display()))?;
         let mut variables = vec![
             ("PATH".to_owned(), PATH.to_owned()),
             ("LANG".to_owned(), "C.UTF-8".to_owned()),
