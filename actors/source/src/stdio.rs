@@ -5,7 +5,7 @@
 
 use std::{
     ffi::OsString,
-    path::{Path, PathBuf},
+    path::Path,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -81,7 +81,7 @@ impl ServerProcess {
         variables.push(("HOME".to_owned(), at_home));
         variables.extend(options.env.clone());
         for (name, file) in &options.env_files {
-            variables.push((name.clone(), read_value(file).await?));
+            variables.push((name.clone(), read_secret(file).await?));
         }
         let mut command = Command::new("bwrap");
         command
@@ -173,11 +173,6 @@ fn sandbox(shared: &SourceShared, home: &Path) -> Vec<OsString> {
         add(&[os(how), path.as_ref(), path.as_ref()]);
     }
     args
-}
-
-/// The value of a variable from its file, without the end of its line.
-async fn read_value(file: &PathBuf) -> Result<String, String> {
-    read_secret(file).await
 }
 
 /// A small text file without the end of its line.

@@ -11,11 +11,12 @@ use crate::{
 };
 
 /// Folder with the packages, where a step of the tests has installed them.
+#[allow(clippy::print_stdout)]
 fn packages() -> Option<PathBuf> {
     let folder = std::env::var_os("TEST_HIVEKEEP_NPM").map(PathBuf::from);
     if folder.is_none() {
         println!(
-            "SKIPPED: TEST_HIVEKEEP_NPM is not set; `cargo xtask test --only clients` sets it"
+            "SKIPPED: TEST_HIVEKEEP_NPM is not set; `cargo xtask test --only sources` sets it"
         );
     }
     folder
