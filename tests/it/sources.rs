@@ -213,6 +213,9 @@ fn a_failure_a_lie_a_death_and_a_silence_are_told_apart_and_cost_nobody_else() {
 
     let hung = error(&wire.call(5, "mcp__odd__hang", json!({})));
     assert_eq!(hung["code"], "deadline_exceeded");
+    // It reads nothing any more, so that a long call fills its pipe.
+    let long = error(&wire.call(7, "mcp__odd__echo", json!({ "text": "x".repeat(400_000) })));
+    assert_eq!(long["code"], "deadline_exceeded");
     // It is found silent, and replaced.
     wait_until("it answers again", || {
         let answer = home.run(&["call", "mcp__odd__echo", "-a", "text=x"]);

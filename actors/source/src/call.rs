@@ -1,6 +1,6 @@
 //! One call of a source's tool: sent, watched, and its answer held against what was declared.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{CallCx, Layer, Responder, ToolCall, ToolError, TraceContext};
 use rmcp::{
@@ -21,6 +21,9 @@ use crate::{
 
 /// Longest text of a failed tool in an error.
 const ERROR_CHARS: usize = 4_000;
+
+/// Time to tell a server that nobody waits for an answer any more.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// Makes a call and answers it.
 pub(crate) async fn run(shared: Arc<SourceShared>, call: ToolCall) {
@@ -61,8 +64,13 @@ async fn send(
         meta.0.0.insert(name.to_ascii_lowercase(), value.into());
     }
     let options = PeerRequestOptions::no_options().with_meta(meta);
-    let sent = connection.peer.send_cancellable_request(request, options).await;
-    let mut handle = sent.map_err(|error| failed(&error))?;
+    // A server that does not read keeps its pipe full.
+    let sent = async {
+        let sent = connection.peer.send_cancellable_request(request, options).await;
+        sent.map_err(|error| failed(&error))
+    };
+    let doubt = |_: &ToolError| connection.traffic.doubted.notify_one();
+    let mut handle = cx.guard(sent).await.inspect_err(doubt)?;
     let _counted = connection.traffic.begin(handle.progress_token.clone(), cx.progress.clone());
     let (answer, why) = tokio::select! {
         biased;
@@ -74,7 +82,8 @@ async fn send(
         // Whether it is still there is asked now.
         connection.traffic.doubted.notify_one();
         // A server that is gone needs not be told.
-        let _told = handle.cancel(Some("nobody waits for it any more".to_owned())).await;
+        let told = handle.cancel(Some("nobody waits for it any more".to_owned()));
+        let _told = tokio::time::timeout(TELLING, told).await;
         return Err(why);
     };
     match answer.unwrap_or(Err(ServiceError::TransportClosed)) {

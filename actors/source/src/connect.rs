@@ -104,8 +104,9 @@ impl Opened {
         };
         let service = match (served, &mut process) {
             (Ok(service), _) => service,
-            (Err(_), Some(process)) => {
-                return Err(SourceState::Unreachable((shared.redact)(&process.last_words().await)));
+            (Err(error), Some(process)) => {
+                let why = format!("{}; {}", http::handshake(&error), process.last_words().await);
+                return Err(SourceState::Unreachable((shared.redact)(&why)));
             }
             (Err(error), None) => return Err(http::state_of(&error, has_token)),
         };
@@ -150,7 +151,7 @@ impl Opened {
                 _ = tick.tick() => (!traffic.busy()).then_some(PING_LIMIT),
             };
             if let Some(limit) = ask
-                && !lives(&peer, limit).await
+                && !timeout(limit, lives(&peer, limit)).await.unwrap_or_default()
             {
                 break format!("it does not answer within {} s", limit.as_secs());
             }

@@ -67,7 +67,7 @@ fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
 pub(crate) fn state_of(error: &ClientInitializeError, has_token: bool) -> SourceState {
     let challenge = error.auth_challenge();
     if challenge.is_none() && !unauthorized(error) {
-        return SourceState::Unreachable(format!("the handshake failed: {:.300}", chain(error)));
+        return SourceState::Unreachable(handshake(error));
     }
     match challenge {
         _ if !has_token => SourceState::AuthRequired,
@@ -76,6 +76,11 @@ pub(crate) fn state_of(error: &ClientInitializeError, has_token: bool) -> Source
         }
         _ => SourceState::AuthInvalid,
     }
+}
+
+/// A handshake's failure, for people.
+pub(crate) fn handshake(error: &ClientInitializeError) -> String {
+    format!("the handshake failed: {:.300}", chain(error))
 }
 
 /// True when the server answered 401 or 403 without a challenge.

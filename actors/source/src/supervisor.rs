@@ -8,7 +8,6 @@ use hivekeep_kernel::{
     ports::ForeignSource,
     serve::{self, Reply},
 };
-
 use rmcp::model::Implementation;
 
 use crate::{
