@@ -56,14 +56,15 @@ impl Family for SourceFamily {
         for (name, server) in stdio.filter(|(_, server)| server.enabled) {
             let what = format!("source {name}");
             let program = server.command.first().map(String::as_str).unwrap_or_default();
-            let there = program.contains('/').then(|| std::path::Path::new(program).exists());
+            let there =
+                !program.contains('/') || tokio::fs::try_exists(program).await.unwrap_or_default();
             found.push(match there {
-                Some(false) => {
+                false => {
                     let detail = format!("there is no program {program}");
                     let remedy = format!("install it, or mend `source.servers.{name}.command`");
                     Finding::bad(what, detail, remedy).optional()
                 }
-                _ => Finding::good(what, format!("runs `{program}`")),
+                true => Finding::good(what, format!("runs `{program}`")),
             });
         }
         found

@@ -85,7 +85,7 @@ impl ServerProcess {
         }
         let mut command = Command::new("bwrap");
         command
-            .args(sandbox(shared, &home))
+            .args(sandbox(shared, &home).await)
             .arg("--")
             .args(&options.command)
             .env_clear()
@@ -132,7 +132,7 @@ impl ServerProcess {
 }
 
 /// Arguments of bubblewrap.
-fn sandbox(shared: &SourceShared, home: &Path) -> Vec<OsString> {
+async fn sandbox(shared: &SourceShared, home: &Path) -> Vec<OsString> {
     let mut args: Vec<OsString> = Vec::new();
     let mut add =
         |parts: &[&std::ffi::OsStr]| args.extend(parts.iter().map(|&part| part.to_owned()));
@@ -154,7 +154,7 @@ fn sandbox(shared: &SourceShared, home: &Path) -> Vec<OsString> {
         [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
     {
         // On a host where they are folders of their own they are bound as such.
-        match std::fs::symlink_metadata(link).map(|it| it.is_symlink()) {
+        match tokio::fs::symlink_metadata(link).await.map(|it| it.is_symlink()) {
             Ok(true) => add(&[os("--symlink"), os(target), os(link)]),
             Ok(false) => add(&[os("--ro-bind"), os(link), os(link)]),
             Err(_) => {}
