@@ -17,6 +17,17 @@ pub struct NewEvent {
     pub data: Value,
 }
 
+/// Event that its writer puts together; `D` serializes to its data.
+#[derive(Debug, Clone)]
+pub struct MadeEvent<D> {
+    /// Kind of event, as [`NewEvent::kind`].
+    pub kind: &'static str,
+    /// Subject of the event.
+    pub subject: String,
+    /// Data of the event. Its serialization must not fail.
+    pub data: D,
+}
+
 /// Published event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JournalEvent {
@@ -46,11 +57,36 @@ struct Stored {
 
 /// Borrowing form of [`Stored`], for writing.
 #[derive(Serialize)]
-struct Storing<'a> {
+struct Storing<'a, D> {
     at: DateTime<Utc>,
     kind: &'a str,
     subject: &'a str,
-    data: &'a Value,
+    data: &'a D,
+}
+
+/// Event of a commit in the making: its bytes, or itself where it was there before its bytes were.
+pub(crate) enum CommittedEvent {
+    Made { seq: Seq, bytes: Vec<u8> },
+    Given(JournalEvent),
+}
+
+impl CommittedEvent {
+    /// The event, as subscribers get it.
+    pub(crate) fn into_event(self) -> Result<JournalEvent, Error> {
+        match self {
+            Self::Made { seq, bytes } => JournalEvent::decode(seq, &bytes),
+            Self::Given(event) => Ok(event),
+        }
+    }
+}
+
+impl<D: Serialize> MadeEvent<D> {
+    /// Bytes to store, as [`NewEvent::encode`].
+    pub(crate) fn encode(&self, at: DateTime<Utc>) -> Vec<u8> {
+        let MadeEvent { kind, subject, data } = self;
+        serde_json::to_vec(&Storing { at, kind, subject, data })
+            .expect("the data of an event serializes")
+    }
 }
 
 impl NewEvent {

@@ -6,11 +6,13 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use serde::Serialize;
+
 use crate::assemble::StoredValues;
 use crate::keys::{self, BaseKey};
 use crate::request::WriteOperation;
 use crate::shared::JournalShared;
-use crate::{Error, Journal, JournalEvent, NewEvent, Seq, Subscription};
+use crate::{Error, Journal, JournalEvent, MadeEvent, NewEvent, Seq, Subscription};
 
 /// Handle on the events; clones share them.
 #[derive(Debug, Clone)]
@@ -46,14 +48,15 @@ impl Events {
     }
 
     /// The same for an event that the writer makes when it gets to it, so that a publisher in a hurry
-    /// pays for none of it. `make` must not panic or wait, and its event takes about `bytes`: that
-    /// much room it is given in the queue.
-    pub fn publish_made_later(
+    /// pays for none of it, and that is read back only if somebody has subscribed. `make` must not
+    /// panic or wait, and its event takes about `bytes`: that much room it is given in the queue.
+    pub fn publish_made_later<D: Serialize>(
         &self,
         bytes: usize,
-        make: impl FnOnce() -> NewEvent + Send + 'static,
+        make: impl FnOnce() -> MadeEvent<D> + Send + 'static,
     ) -> bool {
-        self.queue(WriteOperation::PublishMade { bytes, make: Box::new(make) })
+        let make = Box::new(move |at| make().encode(at));
+        self.queue(WriteOperation::PublishMade { bytes, make })
     }
 
     fn queue(&self, work: WriteOperation) -> bool {

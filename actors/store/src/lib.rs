@@ -72,7 +72,7 @@ mod writer;
 pub use blobs::{BlobHash, Blobs, SweepResult};
 pub use compact::Compacted;
 pub use error::Error;
-pub use event::{JournalEvent, NewEvent};
+pub use event::{JournalEvent, MadeEvent, NewEvent};
 pub use events::{EventPage, Events};
 pub use ids::{Seq, StreamId};
 pub use journal::Journal;

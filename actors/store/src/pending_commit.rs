@@ -2,12 +2,10 @@
 //!
 //! An invalid request is refused alone and changes nothing; the others of the same commit proceed.
 
-use std::sync::Arc;
-
 use chrono::{DateTime, Utc};
 
 use crate::changes::KeyChanges;
-use crate::event::JournalEvent;
+use crate::event::CommittedEvent;
 use crate::index::JournalIndex;
 use crate::keys::BaseKey;
 use crate::request::WriteOperation;
@@ -23,7 +21,7 @@ pub(crate) struct PendingCommit<'a> {
     pub(crate) options: &'a Options,
     pub(crate) now: DateTime<Utc>,
     pub(crate) changes: KeyChanges,
-    pub(crate) events: Vec<Arc<JournalEvent>>,
+    pub(crate) events: Vec<CommittedEvent>,
     pub(crate) records: u64,
 }
 
@@ -45,7 +43,12 @@ impl PendingCommit<'_> {
                 RequestOutcome::Done(seq)
             }
             WriteOperation::Publish { event } => RequestOutcome::Done(self.publish(event)),
-            WriteOperation::PublishMade { make, .. } => RequestOutcome::Done(self.publish(make())),
+            WriteOperation::PublishMade { make, .. } => {
+                let bytes = make(self.now);
+                let seq = self.write_event(&bytes);
+                self.events.push(CommittedEvent::Made { seq, bytes });
+                RequestOutcome::Done(seq)
+            }
             WriteOperation::Snapshot { stream, upto, bytes } => self.snapshot(stream, upto, &bytes),
             WriteOperation::Forget { stream } => match self.forget(&stream) {
                 Ok(last) => RequestOutcome::Done(last),
@@ -66,10 +69,15 @@ impl PendingCommit<'_> {
     }
 
     pub(crate) fn publish(&mut self, event: NewEvent) -> Seq {
+        let seq = self.write_event(&event.encode(self.now));
+        self.events.push(CommittedEvent::Given(event.into_event(seq, self.now)));
+        seq
+    }
+
+    fn write_event(&mut self, bytes: &[u8]) -> Seq {
         let seq = self.index.events.last.next();
         self.index.events.last = seq;
-        self.changes.write_new(&BaseKey::Event(seq), seq, &event.encode(self.now));
-        self.events.push(Arc::new(event.into_event(seq, self.now)));
+        self.changes.write_new(&BaseKey::Event(seq), seq, bytes);
         seq
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use chrono::{DateTime, Utc};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{Error, NewEvent, Options, Seq, StreamId};
@@ -65,8 +66,8 @@ impl Drop for Once {
     }
 }
 
-/// Maker of an event, run by the writer.
-pub type EventMaker = Box<dyn FnOnce() -> NewEvent + Send>;
+/// Maker of an event's bytes, run by the writer with the time of the commit.
+pub(crate) type EventMaker = Box<dyn FnOnce(DateTime<Utc>) -> Vec<u8> + Send>;
 
 /// Records and events for one commit.
 #[derive(Debug, Clone)]

@@ -28,7 +28,7 @@ use crate::changes::KeyChanges;
 use crate::commit::Committer;
 use crate::compacting::Compacting;
 use crate::database::panic_text;
-use crate::event::LOST_KIND;
+use crate::event::{CommittedEvent, LOST_KIND};
 use crate::index::JournalIndex;
 use crate::pending_commit::{PendingCommit, RequestOutcome};
 use crate::queue::{QueueReceiver, WriterWake};
@@ -192,14 +192,27 @@ impl JournalWriter {
             patience: (took / GATHER_PART).min(LONGEST_GATHER),
         };
         self.count(requests, records, changed.then_some(took));
-        for event in events {
-            // An error means that there are no subscribers.
-            let _ = self.shared.events.send(event);
-        }
+        self.deliver(events);
         for Waiting { reply, answer, .. } in waiting {
             answer_one(reply, answer);
         }
         if changed { self.committer.settle() } else { Ok(()) }
+    }
+
+    /// Hands the events to subscribers. Whoever subscribes from now on finds them by the position of the
+    /// last one, which was published before: so nobody misses them where there is nobody now.
+    fn deliver(&self, events: Vec<CommittedEvent>) {
+        if self.shared.events.receiver_count() == 0 {
+            return;
+        }
+        for event in events {
+            match event.into_event() {
+                // An error means that there are no subscribers any more.
+                Ok(event) => drop(self.shared.events.send(Arc::new(event))),
+                // A subscriber sees it as a gap, and reads why.
+                Err(error) => tracing::error!(%error, "an event that was just written"),
+            }
+        }
     }
 
     /// Publishes the new counters and event positions before anyone is answered.

@@ -6,16 +6,12 @@ use std::{borrow::Cow, time::Duration};
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{CallId, Door, Layer, SessionId, ToolError, TraceContext, User};
 use hivekeep_policy::{Ruling, Verdict};
-use hivekeep_store::{Events, NewEvent};
+use hivekeep_store::{Events, MadeEvent};
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{
-    CallOutcome, CallRequest,
-    decide::{notable, rulings},
-    digest,
-};
+use super::{CallOutcome, CallRequest, digest};
 use crate::{ToolEntry, codes};
 
 /// A wait in the queue that a person should know of.
@@ -214,27 +210,51 @@ struct Finished {
     trace: Option<TraceContext>,
 }
 
+/// Data of the event `call.finished`.
+#[derive(Serialize)]
+struct CallEvent {
+    call: CallId,
+    session: SessionId,
+    door: Door,
+    tool: String,
+    family: Option<&'static str>,
+    #[serde(serialize_with = "hexadecimal")]
+    args_digest: Option<blake3::Hash>,
+    /// The ruling of each layer.
+    #[serde(serialize_with = "rulings")]
+    layers: Vec<Verdict>,
+    verdicts: Vec<Verdict>,
+    outcome: Cow<'static, str>,
+    layer: Option<Layer>,
+    duration_ms: f64,
+    queue_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+}
+
+fn rulings<S: Serializer>(verdicts: &[Verdict], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(verdicts.iter().map(|verdict| (verdict.layer, verdict.ruling)))
+}
+
 impl Finished {
-    fn into_event(self) -> NewEvent {
-        let call = self.call.to_string();
-        let mut data = json!({
-            "call": call,
-            "session": self.session,
-            "door": self.door,
-            "tool": self.tool,
-            "family": self.family,
-            "args_digest": self.digest.map(|digest| digest.to_hex().to_string()),
-            "layers": rulings(&self.verdicts),
-            "verdicts": notable(&self.verdicts),
-            "outcome": self.outcome,
-            "layer": self.layer,
-            "duration_ms": millis(self.duration),
-            "queue_ms": millis(self.waited),
-        });
-        if let Some(trace) = &self.trace {
-            data["trace_id"] = json!(trace.trace_id());
-        }
-        NewEvent { kind: "call.finished".to_owned(), subject: call, data }
+    fn into_event(self) -> MadeEvent<CallEvent> {
+        let verdicts = self.verdicts.iter().filter(|verdict| verdict.notable()).cloned().collect();
+        let data = CallEvent {
+            call: self.call,
+            session: self.session,
+            door: self.door,
+            tool: self.tool,
+            family: self.family,
+            args_digest: self.digest,
+            layers: self.verdicts,
+            verdicts,
+            outcome: self.outcome,
+            layer: self.layer,
+            duration_ms: millis(self.duration),
+            queue_ms: millis(self.waited),
+            trace_id: self.trace.map(|trace| trace.trace_id().to_owned()),
+        };
+        MadeEvent { kind: "call.finished", subject: self.call.to_string(), data }
     }
 }
 

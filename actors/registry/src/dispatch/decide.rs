@@ -110,9 +110,3 @@ pub(super) fn notable(verdicts: &[Verdict]) -> Value {
         .map(|verdict| serde_json::json!(verdict))
         .collect()
 }
-
-/// The ruling of each layer.
-pub(super) fn rulings(verdicts: &[Verdict]) -> Value {
-    let pair = |verdict: &Verdict| (verdict.layer.to_owned(), serde_json::json!(verdict.ruling));
-    verdicts.iter().map(pair).collect::<serde_json::Map<_, _>>().into()
-}

@@ -1,7 +1,7 @@
 //! The event bus.
 
 use fail::FailScenario;
-use hivekeep_store::{Error, Options, Seq, Subscription, SubscriptionItem};
+use hivekeep_store::{Error, MadeEvent, Options, Seq, Subscription, SubscriptionItem};
 
 use crate::util::{event, hold, opened, stream};
 
@@ -147,4 +147,27 @@ async fn events_that_find_the_queue_full_are_counted_and_reported() {
     assert_eq!(kinds, ["burst", "burst", "events.lost"]);
     assert_eq!(journal.stats().events_lost, 8);
     scenario.teardown();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_writer_makes_is_read_and_delivered_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = opened(&Options::at(dir.path())).await;
+    let events = journal.events();
+    let made = |n: u64| MadeEvent { kind: "made", subject: format!("s{n}"), data: [n, n + 1] };
+    // The first has no subscriber, the second one.
+    assert!(events.publish_made_later(64, move || made(1)));
+    events.publish(event("between", 2)).await.unwrap();
+    let mut past = events.subscribe(Some(Seq::FIRST), 10);
+    assert!(events.publish_made_later(64, move || made(3)));
+    for (seq, n) in [(1, 1), (3, 3)] {
+        let SubscriptionItem::Event(got) = past.next().await.unwrap() else { panic!() };
+        assert_eq!((got.seq.get(), got.kind.as_str()), (seq, "made"));
+        assert_eq!((&*got.subject, &got.data), (&*format!("s{n}"), &serde_json::json!([n, n + 1])));
+        assert_eq!(events.read(Seq::new(seq), 1).unwrap().events, [(*got).clone()]);
+        if n == 1 {
+            assert_eq!(number(&mut past).await, 2);
+        }
+    }
+    journal.close().await;
 }
