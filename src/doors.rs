@@ -14,6 +14,7 @@ pub mod mcp_http;
 pub mod parents;
 pub mod plain;
 pub mod rate;
+mod result_form;
 pub mod seats;
 mod shared;
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use hivekeep_policy::Approvals;
 
-use crate::{questions, resources, slow};
+use crate::{content, questions, resources, slow};
 
 /// The actor that serves them.
 pub struct Fixtures {
@@ -29,14 +29,20 @@ impl Entity for Fixtures {
 
     fn handle(&mut self, call: ToolCall) -> Result<(), Fault> {
         let workers = self.workers.clone();
-        serve::serve(self, &[&FAMILY, &questions::FAMILY, &slow::FAMILY], &workers, call);
+        serve::serve(
+            self,
+            &[&FAMILY, &content::FAMILY, &questions::FAMILY, &slow::FAMILY],
+            &workers,
+            call,
+        );
         Ok(())
     }
 }
 
 /// What the catalogue lists.
 pub fn tools() -> Vec<&'static ToolInfo> {
-    let rows = [&FAMILY, &questions::FAMILY, &slow::FAMILY].map(|family| family.rows);
+    let rows =
+        [&FAMILY, &content::FAMILY, &questions::FAMILY, &slow::FAMILY].map(|family| family.rows);
     rows.into_iter().flatten().map(|(info, _)| info).collect()
 }
 

@@ -11,6 +11,7 @@
 //! ```
 #![allow(clippy::print_stdout)]
 
+mod content;
 mod fixtures;
 mod questions;
 mod resources;

@@ -1,10 +1,11 @@
 //! The prompts and resources that the suite asks for by fixed names, through the ports of the daemon.
 
 use async_trait::async_trait;
-use hivekeep::doors::mcp::{PromptParameter, PromptTemplate};
+use hivekeep::doors::mcp::{PromptAttachment, PromptParameter, PromptTemplate};
 use hivekeep_kernel::{ToolError, codes};
 use hivekeep_runtime::documents::{
-    Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
+    Changed, Document, DocumentBody, DocumentListing, Documents, Page, Refusal, Stamp, StampResult,
+    Template,
 };
 use serde_json::{Map, Value};
 use tokio::sync::broadcast;
@@ -13,7 +14,13 @@ const fn argument(name: &'static str) -> PromptParameter {
     PromptParameter { name, description: "A text.", kind: None, otherwise: None }
 }
 
-/// The suite's prompts that are texts.
+/// The resource that is no text.
+const BINARY: &str = "test://static-binary";
+/// A PNG of one red pixel, in base64.
+pub const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+
+/// The suite's prompts.
 pub const PROMPTS: &[PromptTemplate] = &[
     PromptTemplate {
         name: "test_simple_prompt",
@@ -21,7 +28,35 @@ pub const PROMPTS: &[PromptTemplate] = &[
         description: "A prompt without arguments.",
         parameters: &[],
         tools: &[],
+        attachments: &[],
         text: "This is a simple prompt for testing.",
+    },
+    PromptTemplate {
+        name: "test_prompt_with_embedded_resource",
+        title: "A resource and a text",
+        description: "A prompt with a document.",
+        parameters: &[argument("resourceUri")],
+        tools: &[],
+        attachments: &[PromptAttachment { before: "", parameter: Some("resourceUri") }],
+        text: "Please process the embedded resource {{resourceUri}} above.",
+    },
+    PromptTemplate {
+        name: "test_prompt_with_image",
+        title: "An image and a text",
+        description: "A prompt with an image.",
+        parameters: &[],
+        tools: &[],
+        attachments: &[PromptAttachment { before: BINARY, parameter: None }],
+        text: "Please analyze the image above.",
+    },
+    PromptTemplate {
+        name: "test_input_required_result_prompt",
+        title: "A text that needs something",
+        description: "A prompt that asks for its context.",
+        parameters: &[argument("context")],
+        tools: &[],
+        attachments: &[],
+        text: "The context: {{context}}",
     },
     PromptTemplate {
         name: "test_prompt_with_arguments",
@@ -29,14 +64,17 @@ pub const PROMPTS: &[PromptTemplate] = &[
         description: "A prompt with two arguments.",
         parameters: &[argument("arg1"), argument("arg2")],
         tools: &[],
+        attachments: &[],
         text: "Prompt with arguments: arg1='{{arg1}}', arg2='{{arg2}}'",
     },
 ];
 
-/// The text of a resource; `None` for one that is not there.
+/// The text of a resource, or its bytes in base64; `None` for one that is not there.
 pub fn text(uri: &str) -> Option<String> {
     match uri {
         "test://static-text" => Some("This is the content of the static text resource.".to_owned()),
+        "test://example-resource" => Some("Embedded resource content for testing.".to_owned()),
+        BINARY => Some(PIXEL.to_owned()),
         "test://watched-resource" => Some("This is watched.".to_owned()),
         _ => {
             let id = uri.strip_prefix("test://template/")?.strip_suffix("/data")?;
@@ -76,8 +114,12 @@ impl Documents for TestResources {
         Ok(Map::from_iter([("uri".to_owned(), uri.into())]))
     }
 
-    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
-        Ok(answer["text"].as_str().unwrap_or_default().to_owned())
+    fn body(&self, uri: &str, answer: Value) -> Result<DocumentBody, ToolError> {
+        let text = answer["text"].as_str().unwrap_or_default().to_owned();
+        Ok(match uri {
+            BINARY => DocumentBody::Binary { base64: text, mime_type: "image/png".to_owned() },
+            _ => text.into(),
+        })
     }
 
     fn refusal(&self, error: &ToolError) -> Refusal {

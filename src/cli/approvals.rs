@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use hivekeep_kernel::{
     ApprovalId, GrantId,
-    ports::{UserQuestion, UserReply},
+    ports::{FormField, UserQuestion, UserReply},
 };
 use hivekeep_policy::{Approval, ApprovalAnswer, Grant, Remember, ToolPattern};
 use serde_json::Value;
@@ -27,6 +27,7 @@ Examples:
   hivekeep approvals approve apr_0192... --tools 'git_*' --for-secs 3600
   hivekeep approvals deny apr_0192... --why 'not on a Friday'
   hivekeep approvals answer apr_0192... --select 2
+  hivekeep approvals answer apr_0192... --value region=eu --value replicas=3
   hivekeep approvals grants"
 )]
 pub struct Args {
@@ -92,6 +93,9 @@ struct AnswerArgs {
     /// A text.
     #[arg(long)]
     text: Option<String>,
+    /// The value of a field, as JSON or else as a text; once for each field.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = field)]
+    value: Vec<(String, Value)>,
 }
 
 /// List the approvals that are remembered.
@@ -107,6 +111,12 @@ struct GrantsArgs {
 struct RevokeArgs {
     /// The grant.
     id: GrantId,
+}
+
+fn field(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("it is not `NAME=VALUE`")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok((name.to_owned(), value))
 }
 
 fn pattern(text: &str) -> Result<ToolPattern, String> {
@@ -132,9 +142,9 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
                 ApprovalAnswer { approved: false, why, remember: Remember::Once, reply: None };
             ApprovalsMethod::Decide { id, answer }
         }
-        Some(Command::Answer(AnswerArgs { id, select, text })) => {
+        Some(Command::Answer(AnswerArgs { id, select, text, value })) => {
             let selected = select.into_iter().map(|place| usize::from(place) - 1).collect();
-            let reply = Some(UserReply { selected, text });
+            let reply = Some(UserReply { selected, text, values: value.into_iter().collect() });
             let answer =
                 ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
             ApprovalsMethod::Decide { id, answer }
@@ -186,13 +196,33 @@ fn asked(one: &Approval, question: &UserQuestion) -> String {
         true => "\n    or a text",
         false => "",
     };
+    let fields: String = question.fields.iter().map(field_line).collect();
     let (id, session) = (one.id, one.call.session);
     let whole = format!(
-        "{id} question of {session}\n    {}{}{text}\n    reply with `hivekeep approvals answer {id}`",
+        "{id} question of {session}\n    {}{}{fields}{text}\n    reply with `hivekeep approvals answer {id}`",
         question.question,
         options.collect::<String>(),
     );
     whole.lines().map(plain::line).collect::<Vec<_>>().join("\n")
+}
+
+/// A field of a form, with how it is answered.
+fn field_line(field: &FormField) -> String {
+    let kind = serde_json::to_value(field.kind).unwrap_or_default();
+    let values: Vec<_> = field.options.iter().map(|option| option.value.as_str()).collect();
+    let told = [
+        field.title.clone().or_else(|| field.description.clone()),
+        (!values.is_empty()).then(|| values.join(" | ")),
+        field.default.as_ref().map(|value| format!("default {value}")),
+        field.optional.then(|| "may be left out".to_owned()),
+    ];
+    let told: Vec<_> = told.into_iter().flatten().collect();
+    format!(
+        "\n    --value {}=<{}>  {}",
+        field.name,
+        kind.as_str().unwrap_or_default(),
+        told.join(", ")
+    )
 }
 
 /// Tells each approval as it comes, and on a terminal asks what is to become of it.

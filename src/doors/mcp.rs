@@ -9,6 +9,7 @@ mod completions;
 mod documents;
 mod elicit;
 pub(super) mod excerpt;
+mod forms;
 mod listing;
 mod progress;
 mod prompts;
@@ -51,7 +52,7 @@ use tokio_util::sync::DropGuard;
 
 pub use boxed::BoxedService;
 pub use listing::{ListingScope, ToolListing};
-pub use prompts::{PROMPTS, PromptParameter, PromptTemplate};
+pub use prompts::{PROMPTS, PromptAttachment, PromptParameter, PromptTemplate};
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
@@ -407,14 +408,12 @@ impl ServerHandler for McpHandler {
     async fn get_prompt(
         &self,
         request: GetPromptRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         if self.prompts().is_empty() {
             return Err(ErrorData::method_not_found::<GetPromptRequestMethod>());
         }
-        let arguments = request.arguments.unwrap_or_default();
-        let filled = self.prompt(&request.name)?.filled(&arguments)?;
-        Ok(GetPromptResponse::Complete(filled))
+        Box::pin(self.filled_prompt(request, &context)).await
     }
 
     fn complete(

@@ -52,6 +52,32 @@ fn prompts_are_listed_to_whoever_is_shown_their_tools_and_filled_in() {
 }
 
 #[test]
+fn a_note_that_a_prompt_names_comes_with_it() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let args = ["-a", "action=write", "-a", "path=the plan.md", "-a", "content=Be careful."];
+    home.ok(&[&["call", "vault"], &args[..]].concat());
+    let mut wire = Wire::start(&home, &["--no-spawn"]);
+    wire.initialize();
+    let mut got = |id, note: Value| {
+        let arguments = json!({ "tasks": "x", "repository": "y", "note": note });
+        wire.ask(id, "prompts/get", json!({ "name": "run_swarm", "arguments": arguments }))
+    };
+    let with = got(1, json!("the plan.md"));
+    let messages = with["result"]["messages"].as_array().unwrap_or_else(|| panic!("{with}"));
+    let resource = &messages[0]["content"]["resource"];
+    assert_eq!(
+        (&resource["uri"], &resource["text"], &resource["mimeType"]),
+        (&json!("vault:///the%20plan.md"), &json!("Be careful."), &json!("text/markdown")),
+    );
+    assert!(messages[1]["content"]["text"].as_str().is_some_and(|it| it.contains("the plan.md")));
+    let without = got(2, Value::Null);
+    assert_eq!(without["result"]["messages"].as_array().map(Vec::len), Some(1), "{without}");
+    let missing = got(3, json!("no such note.md"));
+    assert_eq!(missing["error"]["code"], -32002, "{missing}");
+}
+
+#[test]
 fn what_is_typed_is_completed_by_names_of_the_session() {
     let home = Home::new();
     let _daemon = home.daemon();

@@ -199,3 +199,105 @@ fn over_http_a_question_outlives_the_daemon() {
     let replied = server.ask_stateless(&owner, "tools/call", reply, takes_both);
     assert_eq!(replied["result"]["structuredContent"]["text"], "up", "{replied}");
 }
+
+fn deployment() -> Value {
+    let fields = json!([
+        { "name": "region", "kind": "choice", "default": "eu",
+          "options": [{ "value": "eu", "title": "Europe" }, { "value": "us", "title": "America" }] },
+        { "name": "replicas", "kind": "integer", "default": 2 },
+        { "name": "note", "optional": true },
+    ]);
+    let arguments = json!({ "question": "How to deploy?", "fields": fields, "timeout_secs": 300 });
+    json!({ "name": "ask_user", "arguments": arguments })
+}
+
+#[test]
+fn fields_are_a_form_with_its_defaults_and_titles_and_their_values_are_checked() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let form = call(&mut wire, 1, deployment());
+    let schema = &form["inputRequests"]["answer"]["params"]["requestedSchema"];
+    assert_eq!(schema["required"], json!(["region", "replicas"]), "{form}");
+    let region = &schema["properties"]["region"];
+    assert_eq!(
+        (&region["default"], &region["oneOf"][1]["title"]),
+        (&json!("eu"), &json!("America"))
+    );
+    for (id, wrong) in (2..).zip([
+        json!({ "region": "eu" }),
+        json!({ "region": "moon", "replicas": 1 }),
+        json!({ "region": "eu", "replicas": "many" }),
+        json!({ "region": "eu", "replicas": 1, "other": true }),
+    ]) {
+        let again = call(&mut wire, id, answered(&deployment(), &form, accepted(wrong)));
+        assert_eq!(again["requestState"], form["requestState"], "it waits still: {again}");
+    }
+    let right = json!({ "region": "us", "replicas": 3 });
+    let replied = call(&mut wire, 10, answered(&deployment(), &form, accepted(right.clone())));
+    assert_eq!(replied["structuredContent"]["values"], right, "{replied}");
+
+    // At the command line the fields are shown with the way to fill them in.
+    let next = call(&mut wire, 11, deployment());
+    let id = next["requestState"].as_str().expect("an id");
+    let shown = home.ok(&["approvals"]);
+    assert!(shown.contains("--value replicas=<integer>  default 2"), "{shown}");
+    assert!(!home.run(&["approvals", "answer", id, "--value", "region=eu"]).status.success());
+    home.ok(&["approvals", "answer", id, "--value", "region=eu", "--value", "replicas=1"]);
+    let replied = call(&mut wire, 12, deployment());
+    assert_eq!(replied["structuredContent"]["values"]["replicas"], 1, "{replied}");
+
+    for (id, wrong) in (13..).zip([
+        json!([{ "name": "a", "kind": "choice" }]),
+        json!([{ "name": "a" }, { "name": "a" }]),
+        json!([{ "name": "a", "kind": "integer", "default": "x" }]),
+    ]) {
+        let arguments = json!({ "question": "How?", "fields": wrong });
+        let refused = call(&mut wire, id, json!({ "name": "ask_user", "arguments": arguments }));
+        assert!(refused.to_string().contains("invalid_input"), "{refused}");
+    }
+}
+
+#[test]
+fn a_call_that_asks_after_it_was_approved_is_approved_once() {
+    let home = Home::new();
+    approving(&home);
+    let _daemon = home.daemon();
+    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let approval = call(&mut wire, 1, question());
+    let once = accepted(json!({ "choice": "Allow once" }));
+    let form = call(&mut wire, 2, answered(&question(), &approval, once));
+    assert_ne!(form["requestState"], approval["requestState"], "{form}");
+    assert!(form.to_string().contains("Which way?"), "{form}");
+    let left = accepted(json!({ "choice": "left" }));
+    let replied = call(&mut wire, 3, answered(&question(), &form, left));
+    assert_eq!(replied["structuredContent"]["selected"], json!(["left"]), "{replied}");
+    let next = call(&mut wire, 4, question());
+    assert!(!next.to_string().contains("Which way?\""), "it is used up: {next}");
+    let states = home.json(&["approvals", "--all", "--json"]);
+    let approved = |one: &&Value| one["state"] == "approved";
+    assert_eq!(states.as_array().expect("a list").iter().filter(approved).count(), 0, "{states}");
+}
+
+#[test]
+fn a_prompt_asks_for_what_it_needs() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let (mut wire, _) = Wire::greet(&home, "mcp");
+    let params = json!({ "name": "prepare_workspace", "arguments": { "name": "dev" } });
+    let form = wire.ask_stateless(1, "prompts/get", params.clone(), elicits())["result"].clone();
+    let schema = &form["inputRequests"]["answer"]["params"]["requestedSchema"];
+    assert_eq!(schema["required"], json!(["repository"]), "{form}");
+    let mut filled = params.clone();
+    let said = accepted(json!({ "repository": "https://example.org/a.git" }));
+    filled["inputResponses"] = json!({ "answer": said });
+    let got = wire.ask_stateless(2, "prompts/get", filled.clone(), elicits())["result"].clone();
+    let text = got["messages"][0]["content"]["text"].as_str().unwrap_or_else(|| panic!("{got}"));
+    assert!(text.contains("https://example.org/a.git") && text.contains("dev"), "{text}");
+    filled["inputResponses"] = json!({ "answer": { "action": "decline" } });
+    let refused = wire.ask_stateless(3, "prompts/get", filled, elicits());
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    // A client that shows no forms hears what is missing.
+    let refused = wire.ask_stateless(4, "prompts/get", params, json!({}));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}

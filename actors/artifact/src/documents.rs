@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_runtime::documents::{
-    Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
-    arguments, decode,
+    Changed, Document, DocumentBody, DocumentListing, Documents, Page, Refusal, Stamp, StampResult,
+    Template, arguments, decode,
 };
 use hivekeep_runtime::names::{KnownNames, Names};
 use serde::Deserialize;
@@ -74,11 +74,11 @@ impl Documents for Artifacts {
         Ok(arguments(json!({ "uri": id, "offset": offset.unwrap_or(0), "length": length })))
     }
 
-    fn text(&self, uri: &str, answer: Value) -> Result<String, ToolError> {
+    fn body(&self, uri: &str, answer: Value) -> Result<DocumentBody, ToolError> {
         let Part { text, offset, next_offset, bytes } = decode(answer)?;
         let UriRange { id, offset: asked, length } = uri::parse(uri)?;
         let Some(next) = next_offset.filter(|_| asked.is_none() && length.is_none()) else {
-            return Ok(text);
+            return Ok(text.into());
         };
         let message = format!("the artifact has {bytes} bytes, more than are read at once");
         let root = crate::uri::artifact_uri(id);

@@ -12,7 +12,7 @@ use hivekeep_kernel::{
     CallId, SessionId, ToolError, User,
     ports::{KeptResult, LargeResult, LateTools, ResultKeeper},
 };
-use hivekeep_runtime::documents::{DocumentListing, Documents, Refusal};
+use hivekeep_runtime::documents::{DocumentBody, DocumentListing, Documents, Refusal};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -190,17 +190,21 @@ async fn as_documents_they_are_listed_and_read_whole_or_in_ranges() {
     let read = async |uri: &str| {
         let args = documents.read_args(uri)?;
         let answer = stage.rig.call(documents.tool(), Value::Object(args)).await?;
-        documents.text(uri, answer)
+        documents.body(uri, answer)
     };
-    assert_eq!(read(&small).await.expect("whole"), r#"{"a":"é"}"#);
+    let text = |body: &str| DocumentBody::Text(body.to_owned());
+    assert_eq!(read(&small).await.expect("whole"), text(r#"{"a":"é"}"#));
     assert_eq!(
         read(&format!("{small}?offset=3&length=4")).await.expect("a range"),
-        r#"":"#.to_owned() + "\""
+        text(&(r#"":"#.to_owned() + "\""))
     );
     let refused = read(&large).await.expect_err("too large to be read at once");
     assert_eq!(documents.refusal(&refused), Refusal::Invalid);
     assert!(refused.next_step.is_some_and(|step| step.contains("?offset=0&length=1048576")));
-    assert_eq!(read(&format!("{large}?offset=1999999&length=9")).await.expect("the end"), "xx\"");
+    assert_eq!(
+        read(&format!("{large}?offset=1999999&length=9")).await.expect("the end"),
+        text("xx\"")
+    );
     let missing = read(&format!("{small}0").replace("art_0", "art_f")).await.expect_err("no id");
     assert_eq!(documents.refusal(&missing), Refusal::Invalid);
     let args = Value::Object(documents.list_args(None, 1));

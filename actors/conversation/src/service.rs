@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{ConversationMode, People, UserOutcome, UserQuestion, UserReply},
+    ports::{ConversationMode, FormField, People, UserOutcome, UserQuestion, UserReply},
 };
+use serde_json::{Map, Value};
 
 use crate::{
     codes, pages,
@@ -35,10 +36,19 @@ impl Conversation {
 
     pub(crate) async fn ask_user(self: Arc<Self>, cx: CallCx, input: AskUser) -> Answer<UserAsked> {
         let options = input.options.unwrap_or_default();
+        let simple = input.allow_free_text || input.multi_select || !options.is_empty();
+        if !input.fields.is_empty() && simple {
+            return Err(ToolError::invalid(
+                "`fields` cannot be asked for beside options or a text",
+            ));
+        }
+        check_fields(&input.fields).map_err(ToolError::invalid)?;
         let question = UserQuestion {
             question: input.question,
             // Without options only a text can be an answer.
-            free_text: input.allow_free_text || options.is_empty(),
+            free_text: input.allow_free_text || (options.is_empty() && input.fields.is_empty()),
+            fields: input.fields,
+            form_name: None,
             multi_select: input.multi_select,
             placeholder: input.free_text_placeholder,
             options: options.clone(),
@@ -50,6 +60,7 @@ impl Conversation {
                 status: "no_answer",
                 selected: Vec::new(),
                 text: None,
+                values: Map::new(),
                 message: format!(
                     "nobody replied within {} s; the question goes on waiting, ask the same again",
                     input.timeout_secs
@@ -114,11 +125,23 @@ fn replied(options: &[String], reply: UserReply) -> UserAsked {
     let said = [
         (!selected.is_empty()).then(|| format!("The user selected: {}", selected.join(", "))),
         reply.text.as_ref().map(|text| format!("The user responded: {text}")),
+        (!reply.values.is_empty())
+            .then(|| format!("The user filled in: {}", Value::from(reply.values.clone()))),
     ];
     let said: Vec<_> = said.into_iter().flatten().collect();
     let (status, message) = match said.is_empty() {
         true => ("skipped", "The user skipped the question".to_owned()),
         false => ("answered", said.join(". ")),
     };
-    UserAsked { status, selected, text: reply.text, message, prompt_id: None }
+    UserAsked { status, selected, text: reply.text, values: reply.values, message, prompt_id: None }
+}
+
+fn check_fields(fields: &[FormField]) -> Result<(), String> {
+    for (at, field) in fields.iter().enumerate() {
+        field.check()?;
+        if fields[..at].iter().any(|earlier| earlier.name == field.name) {
+            return Err(format!("there are two fields `{}`", field.name));
+        }
+    }
+    Ok(())
 }

@@ -58,6 +58,7 @@ fn ask(options: Option<&[&str]>, free: bool) -> AskUser {
         allow_free_text: free,
         free_text_placeholder: None,
         multi_select: false,
+        fields: Vec::new(),
         timeout_secs: 1,
     }
 }
@@ -65,7 +66,11 @@ fn ask(options: Option<&[&str]>, free: bool) -> AskUser {
 #[tokio::test]
 async fn what_a_person_replies_is_told_in_words_and_fields() {
     let reply = |selected: &[usize], text: Option<&str>| {
-        Some(UserReply { selected: selected.to_vec(), text: text.map(str::to_owned) })
+        Some(UserReply {
+            selected: selected.to_vec(),
+            text: text.map(str::to_owned),
+            ..UserReply::default()
+        })
     };
     for (reply, input, expected) in [
         (

@@ -1,8 +1,9 @@
 //! Tool declarations of conversations.
 
-use hivekeep_kernel::tools;
+use hivekeep_kernel::{ports::FormField, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::service::Conversation;
 
@@ -29,6 +30,10 @@ pub(crate) struct AskUser {
     /// True lets the person choose several options.
     #[serde(default)]
     pub(crate) multi_select: bool,
+    /// Several values to ask for at once, without `options`.
+    #[serde(default)]
+    #[schemars(length(max = 20))]
+    pub(crate) fields: Vec<FormField>,
     /// How long to wait, in seconds; default 120.
     #[serde(default = "patience")]
     #[schemars(range(min = 1, max = MAX_WAIT_SECS))]
@@ -49,6 +54,9 @@ pub(crate) struct UserAsked {
     /// Text that was typed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
+    /// Values of the fields, by their names.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(crate) values: Map<String, Value>,
     /// The same in a sentence.
     pub(crate) message: String,
     /// The question as it waits, where nobody replied.

@@ -1,7 +1,7 @@
 //! Document port of the tools: each in full, as `tool_describe` tells it.
 
 use hivekeep_kernel::{ToolError, codes::INVALID_INPUT};
-use hivekeep_runtime::documents::{Documents, Refusal, Template};
+use hivekeep_runtime::documents::{DocumentBody, Documents, Refusal, Template};
 use serde_json::{Map, Value};
 
 use crate::codes;
@@ -41,8 +41,9 @@ impl Documents for ToolDocuments {
         Ok(Map::from_iter([("name".to_owned(), name.into()), ("output".to_owned(), true.into())]))
     }
 
-    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
+    fn body(&self, _: &str, answer: Value) -> Result<DocumentBody, ToolError> {
         serde_json::to_string_pretty(&answer)
+            .map(DocumentBody::Text)
             .map_err(|error| ToolError::internal(error.to_string()))
     }
 

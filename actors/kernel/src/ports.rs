@@ -2,6 +2,7 @@
 //! crates. The crate that owns the thing implements the trait; boot wires it.
 
 mod commands;
+mod form;
 mod git;
 mod images;
 mod manifest;
@@ -29,6 +30,7 @@ pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
+pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use git::GitCredentials;
 pub use images::ImagePresence;
 pub use manifest::{ManifestCheck, ManifestProblem};

@@ -230,6 +230,7 @@ macro_rules! tools {
                     result_budget_bytes: 4 * 1024 * 1024,
                     weight: $crate::tool::one_token,
                     told_by: None,
+                    content: $crate::tool::plain_result,
                 };
                 $crate::ToolSpec { $($key: $value,)+ ..spec }
             };

@@ -124,6 +124,9 @@ pub struct ToolSpec {
     pub weight: fn(&serde_json::Value) -> u32,
     /// Tool that tells what became of a call whose answer was lost.
     pub told_by: Option<&'static str>,
+    /// Blocks of content, as MCP has them, of a result that is more than JSON: an image, say. Clients get
+    /// them beside the result; `None` shows it as text.
+    pub content: fn(&serde_json::Value) -> Option<Vec<serde_json::Value>>,
 }
 
 impl ToolSpec {
@@ -183,6 +186,11 @@ pub fn own_timeout(input: &serde_json::Value) -> Option<u64> {
 
 /// Default of [`ToolSpec::rate_of`]: every call draws from the tool's own bucket.
 pub fn rate_as_declared(_: &serde_json::Value) -> Option<RateClass> {
+    None
+}
+
+/// Default of [`ToolSpec::content`]: the result is JSON and nothing else.
+pub fn plain_result(_: &serde_json::Value) -> Option<Vec<serde_json::Value>> {
     None
 }
 

@@ -51,7 +51,12 @@ hivekeep_kernel::codes! {
         cause: "The same user asked for the call over the same door.",
         next: "Have another person approve it, or set `policy.approvals.self_approval`.",
     }
-    /// There is no such rule or grant.
+    /// There is no such grant.
+    GRANT_NOT_FOUND = "grant_not_found" {
+        cause: "The id is wrong, or the grant has ended or was revoked.",
+        next: "`hivekeep approvals grants` shows those that hold.",
+    }
+    /// There is no such rule.
     RULE_NOT_FOUND = "rule_not_found" {
         cause: "The name is wrong, or the rule stands in the configuration, which only its file changes.",
         next: "`hivekeep policy rules` shows the rules.",

@@ -38,6 +38,7 @@ const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolS
         result_budget_bytes: 1,
         weight: |_| 1,
         told_by: None,
+        content: hivekeep_kernel::tool::plain_result,
     }
 }
 
@@ -280,7 +281,11 @@ async fn a_question_is_asked_once_answered_once_and_idle_in_between() {
     assert_eq!(*approvals.changes().borrow(), 1, "waiting changes nothing");
     let UserOutcome::Unanswered(id) = unanswered else { panic!("{unanswered:?}") };
     assert_eq!(ask(short).await.expect("asked"), UserOutcome::Unanswered(id), "the same one");
-    let reply = Some(UserReply { selected: Vec::new(), text: Some("yes".to_owned()) });
+    let reply = Some(UserReply {
+        selected: Vec::new(),
+        text: Some("yes".to_owned()),
+        ..UserReply::default()
+    });
     let answer = ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
     // Whoever asked may answer: a reply approves nothing.
     let by = Approver { user: User::Uid(7), door: Door::McpStdio };

@@ -96,6 +96,26 @@ pub struct Changed {
     pub listed: bool,
 }
 
+/// Contents of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DocumentBody {
+    /// A text, of the type that the template names.
+    Text(String),
+    /// Anything else, in base64.
+    Binary {
+        /// The bytes, in the standard alphabet with padding.
+        base64: String,
+        /// MIME type, such as `image/png`.
+        mime_type: String,
+    },
+}
+
+impl From<String> for DocumentBody {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
 /// Reason why a document is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
@@ -134,12 +154,12 @@ pub trait Documents: Send + Sync {
     /// Fails for a URI that cannot be one of a document, existing or not.
     fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError>;
 
-    /// Decodes the tool's answer to [`Self::read_args`] of this URI: the document's text.
+    /// Decodes the tool's answer to [`Self::read_args`] of this URI: the document's contents.
     ///
     /// # Errors
     /// `internal`, for an answer of another shape; the family's own for a document that is not read
     /// whole.
-    fn text(&self, uri: &str, answer: Value) -> Result<String, ToolError>;
+    fn body(&self, uri: &str, answer: Value) -> Result<DocumentBody, ToolError>;
 
     /// Classifies an error of [`Self::read_args`] or of its call.
     fn refusal(&self, error: &ToolError) -> Refusal;

@@ -1,6 +1,6 @@
 //! Sources as a family: a supervisor with an actor per server.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use hivekeep_kernel::{
     Address, ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::ToolPublisher,
@@ -11,7 +11,7 @@ use hivekeep_runtime::{
 };
 
 use crate::{
-    Options, ServerName, ServerOptions, codes,
+    Options, SandboxKind, ServerName, ServerOptions, codes,
     declare::Declarations,
     link::SourceShared,
     record::LastList,
@@ -52,13 +52,21 @@ impl Family for SourceFamily {
 
     async fn check(options: &Options, _: &Host) -> Vec<Finding> {
         let stdio = options.servers.iter().filter(|(_, server)| server.url.is_none());
+        let stdio: Vec<_> = stdio.filter(|(_, server)| server.enabled).collect();
         let mut found = Vec::new();
-        for (name, server) in stdio.filter(|(_, server)| server.enabled) {
+        if stdio.iter().any(|(_, server)| server.sandbox != SandboxKind::None) {
+            let what = "sandbox of sources";
+            found.push(match is_program(BWRAP) {
+                true => Finding::good(what, "bubblewrap"),
+                false => Finding::bad(what, format!("there is no program {BWRAP}"), "")
+                    .package(Some("bubblewrap"))
+                    .optional(),
+            });
+        }
+        for (name, server) in stdio {
             let what = format!("source {name}");
             let program = server.command.first().map(String::as_str).unwrap_or_default();
-            let there =
-                !program.contains('/') || tokio::fs::try_exists(program).await.unwrap_or_default();
-            found.push(match there {
+            found.push(match is_program(program) {
                 false => {
                     let detail = format!("there is no program {program}");
                     let remedy = format!("install it, or mend `source.servers.{name}.command`");
@@ -69,6 +77,16 @@ impl Family for SourceFamily {
         }
         found
     }
+}
+
+/// Program that makes the namespaces of servers.
+const BWRAP: &str = "bwrap";
+
+/// True for a file by its path, and for a name that one of the folders in `PATH` has.
+fn is_program(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let named = || std::env::split_paths(&paths).any(|folder| folder.join(program).is_file());
+    if program.contains('/') { Path::new(program).is_file() } else { named() }
 }
 
 async fn shared(

@@ -2,7 +2,7 @@
 
 use hivekeep_kernel::ToolError;
 use hivekeep_runtime::{
-    documents::{Documents, Refusal, Template, arguments, decode},
+    documents::{DocumentBody, Documents, Refusal, Template, arguments, decode},
     names::{KnownNames, Names},
 };
 use percent_encoding::percent_decode_str;
@@ -102,7 +102,7 @@ impl Documents for FileDocuments {
         Ok(arguments(json!({ "workspace_id": name, "path": path, "limit": MOST_FILE_BYTES })))
     }
 
-    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
+    fn body(&self, _: &str, answer: Value) -> Result<DocumentBody, ToolError> {
         let FileContent { path, content, next_offset, size_bytes, .. } = decode(answer)?;
         if next_offset < size_bytes {
             let message =
@@ -110,7 +110,7 @@ impl Documents for FileDocuments {
             return Err(ToolError::new(hivekeep_kernel::Layer::Result, codes::TOO_LARGE, message)
                 .next("read it in ranges with file_read"));
         }
-        Ok(content)
+        Ok(content.into())
     }
 
     fn refusal(&self, error: &ToolError) -> Refusal {
@@ -150,13 +150,13 @@ impl Documents for LogDocuments {
         Ok(arguments(json!({ "workspace_id": name, "max_lines": LOG_LINES })))
     }
 
-    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
+    fn body(&self, _: &str, answer: Value) -> Result<DocumentBody, ToolError> {
         let LogTexts { console, stderr } = decode(answer)?;
         let part = |title: &str, text: Option<String>| {
             let text = text.unwrap_or_default();
             format!("== {title}\n{}\n", text.trim_end())
         };
-        Ok(part("console", console) + &part("hypervisor", stderr))
+        Ok((part("console", console) + &part("hypervisor", stderr)).into())
     }
 
     fn refusal(&self, error: &ToolError) -> Refusal {
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn a_file_is_read_whole_or_not_at_all() {
         let content = |next: u64| json!({ "path": "/a", "content": "x", "offset": 0, "next_offset": next, "size_bytes": 9 });
-        assert_eq!(FileDocuments.text("", content(9)), Ok("x".to_owned()));
-        let refused = FileDocuments.text("", content(1)).expect_err("there is more");
+        assert_eq!(FileDocuments.body("", content(9)), Ok("x".to_owned().into()));
+        let refused = FileDocuments.body("", content(1)).expect_err("there is more");
         assert_eq!(FileDocuments.refusal(&refused), Refusal::Invalid);
     }
 }

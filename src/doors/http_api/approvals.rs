@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError, ports::UserReply};
 use hivekeep_policy::{Approval, ApprovalAnswer, Approver, Remember};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
@@ -89,11 +89,15 @@ pub(super) struct ReplyBody {
     /// Text that was typed.
     #[schema(max_length = 4000)]
     text: Option<String>,
+    /// Values of the question's fields, by their names.
+    #[serde(default)]
+    #[schema(value_type = std::collections::HashMap<String, Value>)]
+    values: Map<String, Value>,
 }
 
 impl From<ReplyBody> for UserReply {
     fn from(body: ReplyBody) -> Self {
-        Self { selected: body.selected, text: body.text }
+        Self { selected: body.selected, text: body.text, values: body.values }
     }
 }
 

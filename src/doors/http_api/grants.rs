@@ -92,7 +92,7 @@ pub(super) async fn revoke(
     let approvals = api.core.dispatcher.policy().approvals();
     match approvals.revoke_grant(grant, &approver(&caller)).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) if error.is(codes::RULE_NOT_FOUND) => Err(none()),
+        Err(error) if error.is(codes::GRANT_NOT_FOUND) => Err(none()),
         Err(error) => Err(error.into()),
     }
 }

@@ -14,32 +14,28 @@ use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_registry::CallOutcome;
 use rmcp::{
     ErrorData,
-    model::{CallToolResult, ContentBlock, Implementation, ProtocolVersion, Resource},
+    model::{CallToolResult, ContentBlock, Implementation, ProtocolVersion, Resource, ResultType},
 };
 use serde_json::json;
 
 use super::excerpt;
 use crate::codes;
-use crate::doors::{announce, plain};
+use crate::doors::{
+    announce, plain,
+    result_form::{ContentOf, ResultForm},
+};
 
 /// The answer to a `tools/call` of a client of this revision.
 pub(super) fn of(
     outcome: CallOutcome,
     revision: Option<ProtocolVersion>,
+    content: ContentOf,
 ) -> Result<CallToolResult, ErrorData> {
     // The first revision with structured content, and with links to resources.
     let is_read = revision.is_some_and(|it| it >= ProtocolVersion::V_2025_06_18);
+    let from_source = outcome.from_source;
     let mut answer = match outcome.result {
-        // As its server gave it: text, images, audio, resources and the structured part.
-        Ok(value) if outcome.from_source => serde_json::from_value(value).map_err(|error| {
-            protocol(ToolError::internal(format!("a result of another server: {error}")))
-        })?,
-        Ok(value) => {
-            let text = excerpt::text(&value, is_read);
-            let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
-            answer.structured_content = Some(value);
-            answer
-        }
+        Ok(value) => success(ResultForm::of(value, from_source, content), is_read)?,
         Err(error) if error.layer == Layer::Resolve && error.is(codes::UNKNOWN_TOOL) => {
             return Err(protocol(error));
         }
@@ -58,6 +54,26 @@ pub(super) fn of(
         meta.0.insert(announce::FIELD.to_owned(), announce::field(waits, now));
     }
     Ok(answer)
+}
+
+fn success(result: ResultForm, is_read: bool) -> Result<CallToolResult, ErrorData> {
+    match result {
+        // As its server or its tool gave it: text, images, audio, resources and the structured part.
+        ResultForm::Blocks(value) => {
+            let mut answer: CallToolResult = serde_json::from_value(value).map_err(|error| {
+                protocol(ToolError::internal(format!("blocks of a result: {error}")))
+            })?;
+            // Servers of earlier revisions leave it out, and clients of 2026-07-28 want it.
+            answer.result_type = Some(ResultType::COMPLETE);
+            Ok(answer)
+        }
+        ResultForm::Json(value) => {
+            let text = excerpt::text(&value, is_read);
+            let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
+            answer.structured_content = Some(value);
+            Ok(answer)
+        }
+    }
 }
 
 /// The answer to a call that was refused or failed.

@@ -18,7 +18,7 @@ use super::{
     progress, tasks,
     wire::{self, Ticket},
 };
-use crate::codes;
+use crate::{codes, doors::result_form::content_of};
 
 /// Tools with more than this in an answer wait for a turn.
 const LARGE_RESULT_BYTES: usize = 8 * 1024 * 1024;
@@ -72,13 +72,14 @@ impl McpHandler {
         };
         // A person who closed the form is not shown it again; the other ways to people stay open.
         let asks = repeated.is_some_and(|repeated| repeated != RepeatedCall::FormClosed);
-        let (prompt, round) = (elicit::PeerPrompt::of(&context), Arc::<RoundPrompt>::default());
+        let (prompt, round) =
+            (elicit::PeerPrompt::of(&context), Arc::new(RoundPrompt::of(&request)));
         let client = match asks {
             true => Some(round.clone() as Arc<dyn ClientPrompt>),
             false => prompt.map(|it| Arc::new(it) as Arc<dyn ClientPrompt>),
         };
         let waits = !(asks && core.config.policy.approvals.elicitation);
-        let relay = progress::Relay::of(&context);
+        let (relay, content) = (progress::Relay::of(&context), content_of(core, &request.name));
         let call = CallRequest {
             session,
             door: self.0.door,
@@ -111,10 +112,10 @@ impl McpHandler {
                 _ => receipt.sign(),
             }
         }
-        if let Some(form) = elicit::required(core, &outcome, &round).filter(|_| asks) {
+        if asks && let Some(form) = elicit::required(core, &outcome, &round).await {
             return Ok(CallToolResponse::InputRequired(form));
         }
-        answer::of(outcome, context.protocol_version()).map(CallToolResponse::Complete)
+        answer::of(outcome, context.protocol_version(), content).map(CallToolResponse::Complete)
     }
 
     async fn made(&self, call: CallRequest, takes_tasks: bool) -> DeferredOutcome {

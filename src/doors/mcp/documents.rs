@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{Progress, ToolError};
 use hivekeep_registry::{ApprovalRoute, CallRequest};
-use hivekeep_runtime::documents::{Document, Documents, Page, Refusal, Template};
+use hivekeep_runtime::documents::{Document, DocumentBody, Documents, Page, Refusal, Template};
 use rmcp::{
     ErrorData, RoleServer,
     model::{
@@ -121,9 +121,14 @@ impl McpHandler {
         let refused = |error| refused(documents, &uri, error);
         let args = documents.read_args(&uri).map_err(refused)?;
         let answer = self.call_for(documents.tool(), args, context).await?;
-        let text = answer.and_then(|answer| documents.text(&uri, answer)).map_err(refused)?;
-        let mime_type = documents.template().mime_type;
-        let contents = ResourceContents::text(text, uri.clone()).with_mime_type(mime_type);
+        let body = answer.and_then(|answer| documents.body(&uri, answer)).map_err(refused)?;
+        let contents = match body {
+            DocumentBody::Text(text) => ResourceContents::text(text, uri.clone())
+                .with_mime_type(documents.template().mime_type),
+            DocumentBody::Binary { base64, mime_type } => {
+                ResourceContents::blob(base64, uri.clone()).with_mime_type(mime_type)
+            }
+        };
         Ok(ReadResourceResult::new(vec![contents]))
     }
 

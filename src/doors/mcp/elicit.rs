@@ -4,8 +4,13 @@
 //! to its call, and repeats the call with what the person said (multi-round-trip); the state that it
 //! brings back is the id of the approval or question, which is good for its own session only.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
+use super::forms;
+use crate::{codes, doors::DaemonServices};
 use async_trait::async_trait;
 use hivekeep_kernel::{
     ApprovalId, SessionId, ToolError,
@@ -16,19 +21,11 @@ use hivekeep_registry::{CallOutcome, client_answer, client_question};
 use rmcp::{
     RoleServer,
     model::{
-        CallToolRequestParams, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
-        InputRequest, InputRequiredResult, ProtocolVersion,
+        CallToolRequestParams, ElicitRequest, ElicitResult, ElicitationAction, InputRequest,
+        InputRequiredResult, InputResponses, ProtocolVersion,
     },
     service::{ElicitationMode, Peer, RequestContext},
 };
-use serde_json::{Value, json};
-
-use crate::{codes, doors::DaemonServices};
-
-/// Key of the form among those of one answer.
-const FORM: &str = "answer";
-const CHOICE: &str = "choice";
-const TEXT: &str = "text";
 
 /// Person at a client that answers requests of the server.
 #[derive(Debug)]
@@ -45,8 +42,8 @@ impl PeerPrompt {
 #[async_trait]
 impl ClientPrompt for PeerPrompt {
     async fn ask(&self, _: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
-        match self.0.create_elicitation(form(question)?).await {
-            Ok(result) => reply(question, &result),
+        match self.0.create_elicitation(forms::form(question)?).await {
+            Ok(result) => forms::reply(question, &result),
             Err(error) => {
                 tracing::info!(%error, "the client did not ask");
                 None
@@ -64,18 +61,46 @@ pub(super) fn in_rounds(context: &RequestContext<RoleServer>) -> bool {
 
 /// Person at a client of 2026-07-28: the question is noted, and is the answer to the call.
 #[derive(Debug, Default)]
-pub(super) struct RoundPrompt(OnceLock<(ApprovalId, UserQuestion)>);
+pub(super) struct RoundPrompt {
+    asked: OnceLock<(ApprovalId, UserQuestion)>,
+    /// Replies that came with a call without a state, to questions that it had not asked yet.
+    replies: Mutex<InputResponses>,
+    /// What the call has used up, for its next round.
+    used: Mutex<Vec<ApprovalId>>,
+}
+
+impl RoundPrompt {
+    /// The person, with what they said ahead of the question. What answers an earlier round is decided by
+    /// its state alone.
+    pub(super) fn of(request: &CallToolRequestParams) -> Self {
+        let ahead = request.input_responses.as_ref().filter(|_| request.request_state.is_none());
+        Self { replies: Mutex::new(ahead.cloned().unwrap_or_default()), ..Self::default() }
+    }
+}
+
+fn held<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
+    one.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[async_trait]
 impl ClientPrompt for RoundPrompt {
     async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
+        let ahead = held(&self.replies).remove(forms::key(question));
+        let ahead = ahead.and_then(|reply| serde_json::from_value(reply).ok());
+        if let Some(reply) = ahead.and_then(|result| forms::reply(question, &result)) {
+            return Some(reply);
+        }
         // One call asks one question at a time: what it asks next is for its next round.
-        let _first_stays = self.0.set((id, question.clone()));
+        let _first_stays = self.asked.set((id, question.clone()));
         None
     }
 
     fn repeats(&self) -> bool {
         true
+    }
+
+    fn used(&self, id: ApprovalId) {
+        held(&self.used).push(id);
     }
 }
 
@@ -116,8 +141,11 @@ pub(super) async fn repeated(
             "the state is not one that this session was given",
         )
     })?;
+    let question = found.question.clone().unwrap_or_else(|| client_question(&found));
     let result: Option<ElicitResult> = match request.input_responses.as_ref() {
-        Some(replies) => replies.get(FORM).and_then(|it| serde_json::from_value(it.clone()).ok()),
+        Some(replies) => replies
+            .get(forms::key(&question))
+            .and_then(|it| serde_json::from_value(it.clone()).ok()),
         None => None,
     };
     // Without an answer it is asked again.
@@ -125,8 +153,7 @@ pub(super) async fn repeated(
     if found.state != ApprovalState::Pending {
         return Ok(RepeatedCall::Answered);
     }
-    let question = found.question.clone().unwrap_or_else(|| client_question(&found));
-    let Some(reply) = reply(&question, &result) else {
+    let Some(reply) = forms::reply(&question, &result) else {
         return match result.action {
             ElicitationAction::Accept => Ok(RepeatedCall::First),
             _ => Ok(RepeatedCall::FormClosed),
@@ -153,13 +180,13 @@ pub(super) async fn repeated(
 }
 
 /// The form that a call is answered with which needs an approval or asked a question; none for other
-/// answers.
-pub(super) fn required(
+/// answers. What the call has used up so far is there again for its next round.
+pub(super) async fn required(
     core: &DaemonServices,
     outcome: &CallOutcome,
     round: &RoundPrompt,
 ) -> Option<InputRequiredResult> {
-    let (id, question) = match (&outcome.result, round.0.get()) {
+    let (id, question) = match (&outcome.result, round.asked.get()) {
         (Err(error), _) if error.is(codes::APPROVAL_REQUIRED) => {
             let id: ApprovalId = error.details.get("approval")?.as_str()?.parse().ok()?;
             (id, client_question(&core.dispatcher.policy().approvals().get(id)?))
@@ -167,104 +194,13 @@ pub(super) fn required(
         (Ok(_), Some((id, question))) => (*id, question.clone()),
         _ => return None,
     };
-    let request = InputRequest::Elicitation(ElicitRequest::new(form(&question)?));
-    let requests = BTreeMap::from([(FORM.to_owned(), request)]);
+    let request = InputRequest::Elicitation(ElicitRequest::new(forms::form(&question)?));
+    let used = std::mem::take(&mut *held(&round.used));
+    for earlier in used {
+        if let Err(error) = core.dispatcher.policy().approvals().give_back(earlier).await {
+            tracing::warn!(%error, id = %earlier, "an approval is used up though its call comes again");
+        }
+    }
+    let requests = BTreeMap::from([(forms::key(&question).to_owned(), request)]);
     Some(InputRequiredResult::new(Some(requests), Some(id.to_string())))
-}
-
-/// A question as a form: a choice, a text, or both.
-pub(super) fn form(question: &UserQuestion) -> Option<ElicitRequestParams> {
-    let mut properties = serde_json::Map::new();
-    let options = &question.options;
-    if !options.is_empty() {
-        let choice = match question.multi_select {
-            true => {
-                json!({ "type": "array", "title": "Choose", "items": { "type": "string", "enum": options } })
-            }
-            false => json!({ "type": "string", "title": "Choose", "enum": options }),
-        };
-        properties.insert(CHOICE.to_owned(), choice);
-    }
-    if question.free_text {
-        let about = question.placeholder.as_deref().unwrap_or("Your answer");
-        properties.insert(
-            TEXT.to_owned(),
-            json!({ "type": "string", "title": "Answer", "description": about }),
-        );
-    }
-    let required: Vec<_> = match question.free_text && !options.is_empty() {
-        true => Vec::new(),
-        false => properties.keys().cloned().collect(),
-    };
-    let schema = json!({ "type": "object", "properties": properties, "required": required });
-    let params = json!({ "mode": "form", "message": question.question, "requestedSchema": schema });
-    serde_json::from_value(params)
-        .inspect_err(|error| tracing::error!(%error, "a question is not a form"))
-        .ok()
-}
-
-/// A person's reply; none of one who closed the form. A form that was declined chooses nothing.
-pub(super) fn reply(question: &UserQuestion, result: &ElicitResult) -> Option<UserReply> {
-    let content = match result.action {
-        ElicitationAction::Accept => result.content.as_ref()?,
-        ElicitationAction::Decline => return Some(UserReply::default()),
-        _ => return None,
-    };
-    let chosen = match content.get(CHOICE) {
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
-        Some(Value::String(one)) => vec![one.as_str()],
-        _ => Vec::new(),
-    };
-    let place = |one: &str| question.options.iter().position(|option| option == one);
-    let selected: Option<Vec<_>> = chosen.into_iter().map(place).collect();
-    let text = content.get(TEXT).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let reply = UserReply { selected: selected?, text: text.map(str::to_owned) };
-    question.takes(&reply).is_ok().then_some(reply)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn question(options: &[&str], free_text: bool, multi_select: bool) -> UserQuestion {
-        UserQuestion {
-            question: "Which?".to_owned(),
-            options: options.iter().map(|one| (*one).to_owned()).collect(),
-            free_text,
-            multi_select,
-            placeholder: None,
-        }
-    }
-
-    #[test]
-    fn every_question_is_a_form_and_only_its_replies_are_taken() {
-        let accepted = |content: Value| {
-            serde_json::from_value::<ElicitResult>(
-                json!({ "action": "accept", "content": content }),
-            )
-            .expect("a result")
-        };
-        let said = |selected: &[usize], text: Option<&str>| {
-            Some(UserReply { selected: selected.to_vec(), text: text.map(str::to_owned) })
-        };
-        for (question, content, expected) in [
-            (question(&["a", "b"], false, false), json!({ "choice": "b" }), said(&[1], None)),
-            (
-                question(&["a", "b"], false, true),
-                json!({ "choice": ["b", "a"] }),
-                said(&[1, 0], None),
-            ),
-            (question(&["a", "b"], true, false), json!({ "text": "x" }), said(&[], Some("x"))),
-            (question(&[], true, false), json!({ "text": "x" }), said(&[], Some("x"))),
-            (question(&["a", "b"], false, false), json!({ "choice": "c" }), None),
-            (question(&["a", "b"], false, false), json!({ "choice": "a", "text": "x" }), None),
-        ] {
-            assert!(form(&question).is_some(), "{question:?}");
-            assert_eq!(reply(&question, &accepted(content.clone())), expected, "{content}");
-        }
-        let declined = serde_json::from_value(json!({ "action": "decline" })).expect("a result");
-        assert_eq!(reply(&question(&["a"], false, false), &declined), said(&[], None));
-        let closed = serde_json::from_value(json!({ "action": "cancel" })).expect("a result");
-        assert_eq!(reply(&question(&["a"], false, false), &closed), None);
-    }
 }

@@ -18,7 +18,8 @@ use rmcp::{
 };
 use serde::Serialize;
 
-use super::{McpHandler, answer, elicit};
+use super::{McpHandler, answer, forms};
+use crate::doors::result_form::{ContentOf, content_of};
 
 /// Interval between questions for a task that clients are asked to keep.
 const POLL_MS: u64 = 1_000;
@@ -47,7 +48,8 @@ impl McpHandler {
             outcome.waiting = self.0.core.dispatcher.waiting(session);
         }
         let task = task(&view);
-        let payload = payload(view, context.protocol_version())?;
+        let content = content_of(&self.0.core, &view.tool);
+        let payload = payload(view, context.protocol_version(), content)?;
         Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
     }
 
@@ -66,7 +68,7 @@ impl McpHandler {
             let result = serde_json::from_value(response.clone()).map_err(|error| {
                 ErrorData::invalid_params(format!("the response to {key}: {error}"), None)
             })?;
-            let reply = elicit::reply(&question, &result);
+            let reply = forms::reply(&question, &result);
             deferred.reply(session, id, key, reply).map_err(refused)?;
         }
         Ok(())
@@ -106,19 +108,20 @@ fn task(view: &DeferredView) -> Task {
 fn payload(
     view: DeferredView,
     revision: Option<ProtocolVersion>,
+    content: ContentOf,
 ) -> Result<TaskPayload, ErrorData> {
     Ok(match view.status {
         DeferredStatus::Running => TaskPayload::Working,
         DeferredStatus::Cancelled => TaskPayload::Cancelled,
         DeferredStatus::Asks(questions) => {
             let forms = questions.iter().filter_map(|(id, question)| {
-                let form = ElicitRequest::new(elicit::form(question)?);
+                let form = ElicitRequest::new(forms::form(question)?);
                 Some((id.to_string(), InputRequest::Elicitation(form)))
             });
             let input_requests: InputRequests = forms.collect();
             TaskPayload::InputRequired { input_requests }
         }
-        DeferredStatus::Answered(outcome) => match answer::of(outcome, revision) {
+        DeferredStatus::Answered(outcome) => match answer::of(outcome, revision, content) {
             Ok(result) => TaskPayload::Completed { result: object(&result)? },
             Err(error) => TaskPayload::Failed { error: object(&error)? },
         },

@@ -4,6 +4,7 @@ use chrono::{TimeDelta, Utc};
 use hivekeep_kernel::{
     CallId, Layer, ToolError,
     ports::{OldestWaiting, WaitingSummary},
+    tool::plain_result,
 };
 use hivekeep_registry::CallOutcome;
 use rmcp::model::{JsonObject, ProtocolVersion, Tool};
@@ -19,11 +20,32 @@ fn outcome(result: Result<serde_json::Value, ToolError>) -> CallOutcome {
 
 #[test]
 fn a_success_is_structured_and_text() {
-    let answer = answer::of(outcome(Ok(json!({"exit_code": 1}))), None).expect("a result");
+    let answer =
+        answer::of(outcome(Ok(json!({"exit_code": 1}))), None, plain_result).expect("a result");
     let answer = serde_json::to_value(answer).expect("serialises");
     assert_eq!(answer["isError"], false);
     assert_eq!(answer["structuredContent"], json!({"exit_code": 1}));
     assert_eq!(answer["content"][0]["text"], r#"{"exit_code":1}"#);
+}
+
+#[test]
+fn blocks_of_another_server_or_a_tool_are_a_complete_result() {
+    let foreign = json!({ "content": [{ "type": "text", "text": "hello" }] });
+    let foreign = CallOutcome { from_source: true, ..outcome(Ok(foreign)) };
+    let image = |value: &serde_json::Value| {
+        let block = json!({ "type": "image", "data": value["data"], "mimeType": "image/png" });
+        Some(vec![block])
+    };
+    let own = outcome(Ok(json!({ "data": "AAAA" })));
+    for (outcome, kind, structured) in
+        [(foreign, "text", None), (own, "image", Some(json!({ "data": "AAAA" })))]
+    {
+        let answer = answer::of(outcome, None, image).expect("a result");
+        let answer = serde_json::to_value(answer).expect("serialises");
+        assert_eq!(answer["resultType"], "complete", "{answer}");
+        assert_eq!(answer["content"][0]["type"], kind, "{answer}");
+        assert_eq!(answer.get("structuredContent"), structured.as_ref(), "{answer}");
+    }
 }
 
 #[test]
@@ -33,8 +55,8 @@ fn a_refusal_is_for_the_model_to_read() {
         .retry_after(Duration::from_secs(2));
     let mut outcome = outcome(Err(error));
     outcome.notices.push("a notice".to_owned());
-    let answer =
-        serde_json::to_value(answer::of(outcome, None).expect("a result")).expect("serialises");
+    let answer = serde_json::to_value(answer::of(outcome, None, plain_result).expect("a result"))
+        .expect("serialises");
     assert_eq!(answer["isError"], true);
     // Official clients hold structured content against the output schema.
     assert!(answer.get("structuredContent").is_none(), "{answer}");
@@ -52,7 +74,8 @@ fn a_result_that_is_kept_elsewhere_is_linked_for_clients_that_know_links() {
     let error = ToolError::foreign(Layer::Result, "result_too_large", "too large");
     let error = error.detail("artifact", kept);
     let linked = |revision| {
-        let answer = answer::of(outcome(Err(error.clone())), Some(revision)).expect("a result");
+        let answer = answer::of(outcome(Err(error.clone())), Some(revision), plain_result)
+            .expect("a result");
         serde_json::to_value(answer).expect("serialises")["content"].clone()
     };
     let link = &linked(ProtocolVersion::V_2025_06_18)[2];
@@ -72,9 +95,9 @@ fn what_waits_is_told_behind_a_result_and_changes_nothing_of_it() {
     let waits = WaitingSummary { messages: 2, results: 1, oldest };
     let fails = || ToolError::foreign(Layer::Rate, "rate_limited", "too fast");
     for result in [Ok(json!({"exit_code": 1})), Err(fails())] {
-        let plain = answer::of(outcome(result.clone()), None).expect("a result");
+        let plain = answer::of(outcome(result.clone()), None, plain_result).expect("a result");
         let told = CallOutcome { waiting: Some(waits.clone()), ..outcome(result) };
-        let told = answer::of(told, None).expect("a result");
+        let told = answer::of(told, None, plain_result).expect("a result");
         let (line, rest) = told.content.split_last().expect("the line");
         assert_eq!(rest, plain.content);
         assert_eq!(told.structured_content, plain.structured_content);
@@ -96,11 +119,11 @@ fn what_waits_is_told_behind_a_result_and_changes_nothing_of_it() {
 #[test]
 fn a_tool_that_is_not_there_is_a_protocol_error() {
     let error = ToolError::foreign(Layer::Resolve, "unknown_tool", "no tool `exce`").next("exec?");
-    let error = answer::of(outcome(Err(error)), None).expect_err("a protocol error");
+    let error = answer::of(outcome(Err(error)), None, plain_result).expect_err("a protocol error");
     assert_eq!(error.code, rmcp::model::ErrorCode::INVALID_PARAMS);
     // The same layer names workspaces; those the model should read about.
     let error = ToolError::foreign(Layer::Resolve, "workspace_not_found", "no workspace `x`");
-    assert!(answer::of(outcome(Err(error)), None).is_ok());
+    assert!(answer::of(outcome(Err(error)), None, plain_result).is_ok());
 }
 
 #[test]

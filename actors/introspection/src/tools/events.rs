@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{CallCx, Progress, ToolError, ports::InternalCall, tools};
-use hivekeep_runtime::documents::{Documents, Refusal, Template};
+use hivekeep_runtime::documents::{DocumentBody, Documents, Refusal, Template};
 use hivekeep_store::{Events, JournalEvent, Seq};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -209,8 +209,9 @@ impl Documents for EventDocuments {
         ]))
     }
 
-    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
+    fn body(&self, _: &str, answer: Value) -> Result<DocumentBody, ToolError> {
         serde_json::to_string_pretty(&answer)
+            .map(DocumentBody::Text)
             .map_err(|error| ToolError::internal(error.to_string()))
     }
 

@@ -5,7 +5,9 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use super::form::{FormField, form_takes};
 use crate::{ApprovalId, CallCx, SessionId, ToolError};
 
 /// Question to a person.
@@ -25,9 +27,16 @@ pub struct UserQuestion {
     /// What a text might say, shown where it is typed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<String>,
+    /// Values that it asks for instead of options and a text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FormField>,
+    /// Name by which MCP clients that are asked in rounds know the form; `answer` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form_name: Option<String>,
 }
 
-/// A person's reply: options by their place from 0, a text, or neither, which skips the question.
+/// A person's reply: options by their place from 0, a text, the values of fields, or none of them, which
+/// skips the question.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserReply {
     /// Options that were chosen.
@@ -36,6 +45,9 @@ pub struct UserReply {
     /// Text that was typed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Values of the question's fields.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub values: Map<String, Value>,
 }
 
 impl UserQuestion {
@@ -44,6 +56,9 @@ impl UserQuestion {
     /// # Errors
     /// Why it is none.
     pub fn takes(&self, reply: &UserReply) -> Result<(), String> {
+        if !reply.values.is_empty() {
+            return form_takes(&self.fields, &reply.values);
+        }
         let options = self.options.len();
         if reply.selected.iter().any(|at| *at >= options) {
             return Err(format!("there are {options} options"));
@@ -78,6 +93,10 @@ pub trait ClientPrompt: fmt::Debug + Send + Sync {
     fn repeats(&self) -> bool {
         false
     }
+
+    /// Notes an approval, or the reply to a question, that the call has used up: a client that
+    /// [`repeats`](Self::repeats) the call is given it back for the next round.
+    fn used(&self, _: ApprovalId) {}
 }
 
 /// People who answer for the daemon's sessions, by whatever way they are reached.

@@ -41,8 +41,9 @@ impl Approvals {
         Ok(by)
     }
 
-    /// Gives an approval back that let a call through which did nothing but ask for another one, and comes
-    /// again. A token stays burnt.
+    /// Gives an approval, or the reply to a question, back to a call that did nothing with it but ask for
+    /// more, and comes again. The one given back is another one, and the first gives none a second time. A
+    /// token stays burnt.
     ///
     /// # Errors
     /// `journal_failed`.
@@ -60,7 +61,8 @@ impl Approvals {
                 ..one.clone()
             };
             let event = event("approval.given_back", &approval);
-            Ok(Decision::record(Record::Asked { approval }).event(event))
+            let over = Record::Ended { id, state: ApprovalState::Withdrawn, at: Utc::now() };
+            Ok(Decision::record(over).and(Record::Asked { approval: approval.into() }).event(event))
         })?;
         Ok(written.await?)
     }
@@ -96,7 +98,7 @@ impl Approvals {
                 );
             }
             let event = event("approval.minted", &approval);
-            Ok(Decision::record(Record::Asked { approval }).event(event))
+            Ok(Decision::record(Record::Asked { approval: approval.into() }).event(event))
         })?
         .await?;
         Ok(MintedToken { token, approval: Approval { token: None, ..made } })

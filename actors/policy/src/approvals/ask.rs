@@ -36,7 +36,7 @@ impl Approvals {
             self.room(ledger, now)?;
             let approval = asked.insert(self.new_approval(call, why, waits, now)).clone();
             let event = event("approval.requested", &approval);
-            Ok(Decision::record(Record::Asked { approval }).event(event))
+            Ok(Decision::record(Record::Asked { approval: approval.into() }).event(event))
         })?;
         written.await?;
         asked.ok_or_else(|| ToolError::internal("no approval was made"))

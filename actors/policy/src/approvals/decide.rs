@@ -92,8 +92,16 @@ impl Approvals {
             };
             let expires_at = one.expires_at.max(now + self.timeout());
             let reply = one.question.as_ref().and(reply);
-            let decided =
-                Record::Decided { id, approved, by, why, at: now, expires_at, grant, reply };
+            let decided = Record::Decided {
+                id,
+                approved,
+                by,
+                why,
+                at: now,
+                expires_at,
+                grant: grant.map(Box::new),
+                reply,
+            };
             Ok(Decision::record(decided).event(event))
         })?
         .await?;
@@ -103,10 +111,10 @@ impl Approvals {
     /// Ends a grant.
     ///
     /// # Errors
-    /// `rule_not_found`, `journal_failed`.
+    /// `grant_not_found`, `journal_failed`.
     pub async fn revoke_grant(&self, id: GrantId, by: &Approver) -> Result<(), ToolError> {
         let unknown = || {
-            ToolError::not_found(Layer::Approval, codes::RULE_NOT_FOUND, "grant", &id.to_string())
+            ToolError::not_found(Layer::Approval, codes::GRANT_NOT_FOUND, "grant", &id.to_string())
         };
         let written = self.change::<ToolError>(|ledger| {
             ledger.grants.get(&id).ok_or_else(unknown)?;

@@ -34,11 +34,15 @@ impl Approvals {
         let asked = self.question(call, question.clone()).await?;
         if let Some(client) = client.filter(|client| client.repeats()) {
             if self.get(asked.id).is_some_and(|one| one.state == ApprovalState::Pending) {
-                // The reply comes with the next call.
-                let _told_there = client.ask(asked.id, &question).await;
-                return Ok(UserOutcome::Unanswered(asked.id));
+                // The reply comes with the next call, if it did not come with this one.
+                let Some(reply) = client.ask(asked.id, &question).await else {
+                    return Ok(UserOutcome::Unanswered(asked.id));
+                };
+                self.decide_at_client(asked.id, replied(reply)).await?;
             }
-            return self.take_reply(&asked).await.map(UserOutcome::Replied);
+            let reply = self.take_reply(&asked).await?;
+            client.used(asked.id);
+            return Ok(UserOutcome::Replied(reply));
         }
         let waiting = async {
             loop {
@@ -82,7 +86,7 @@ impl Approvals {
             };
             let event = event("approval.requested", &new);
             let approval = asked.insert(new).clone();
-            Ok(Decision::record(Record::Asked { approval }).event(event))
+            Ok(Decision::record(Record::Asked { approval: approval.into() }).event(event))
         })?;
         written.await?;
         asked.ok_or_else(|| ToolError::internal("no question was asked"))
@@ -112,14 +116,14 @@ impl Approvals {
     ) -> T {
         if let Some(client) = client
             && let Some(reply) = client.ask(asked.id, question).await
+            && let Err(error) = self.decide_at_client(asked.id, replied(reply)).await
         {
-            let reply = Some(reply);
-            let answer =
-                ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
-            if let Err(error) = self.decide_at_client(asked.id, answer).await {
-                tracing::info!(%error, question = %asked.id, "the client's reply came to nothing");
-            }
+            tracing::info!(%error, question = %asked.id, "the client's reply came to nothing");
         }
         std::future::pending().await
     }
+}
+
+fn replied(reply: UserReply) -> ApprovalAnswer {
+    ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply: Some(reply) }
 }

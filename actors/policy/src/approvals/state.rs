@@ -133,7 +133,7 @@ pub struct Grant {
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
     Asked {
-        approval: Approval,
+        approval: Box<Approval>,
     },
     Decided {
         id: ApprovalId,
@@ -145,7 +145,7 @@ pub(crate) enum Record {
         /// An approved call that no one waits for is to be repeated until then.
         expires_at: DateTime<Utc>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        grant: Option<Grant>,
+        grant: Option<Box<Grant>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reply: Option<UserReply>,
     },
@@ -250,7 +250,7 @@ impl Sourced for ApprovalLedger {
         match record {
             Record::Asked { approval } => {
                 self.prune(approval.asked_at);
-                self.approvals.insert(approval.id, approval);
+                self.approvals.insert(approval.id, *approval);
             }
             Record::Decided { id, approved, by, why, at, expires_at, grant, reply } => {
                 if let Some(one) = self.approvals.get_mut(&id) {
@@ -259,7 +259,7 @@ impl Sourced for ApprovalLedger {
                     (one.decided_by, one.decided_why, one.decided_at) = (Some(by), why, Some(at));
                     (one.expires_at, one.reply) = (expires_at, reply);
                 }
-                self.grants.extend(grant.map(|grant| (grant.id, grant)));
+                self.grants.extend(grant.map(|grant| (grant.id, *grant)));
                 self.prune(at);
             }
             Record::Ended { id, state, .. } => {

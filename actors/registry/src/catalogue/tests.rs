@@ -31,6 +31,7 @@ const SPEC: ToolSpec = ToolSpec {
     result_budget_bytes: 100,
     weight: one_token,
     told_by: None,
+    content: hivekeep_kernel::tool::plain_result,
 };
 
 fn object() -> Schema {

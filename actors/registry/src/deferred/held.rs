@@ -245,7 +245,7 @@ mod tests {
     async fn a_question_takes_one_reply_and_a_cancelled_call_none() {
         let (call, id) = (call(), ApprovalId::new());
         let question = UserQuestion { question: "Which?".to_owned(), ..Default::default() };
-        let reply = || Some(UserReply { selected: vec![1], text: None });
+        let reply = || Some(UserReply { selected: vec![1], ..UserReply::default() });
         let (replied, ()) = tokio::join!(call.ask(id, &question), async {
             assert_eq!(call.questions(), [(id, question.clone())]);
             call.reply(ApprovalId::new(), None);

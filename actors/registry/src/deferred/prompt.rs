@@ -30,4 +30,8 @@ impl ClientPrompt for DeferredPrompt {
     fn repeats(&self) -> bool {
         self.call.answer_first()
     }
+
+    fn used(&self, id: ApprovalId) {
+        self.client.used(id);
+    }
 }

@@ -64,7 +64,13 @@ pub(super) async fn pass(
     verdicts: &mut Vec<Verdict>,
 ) -> Result<String, ToolError> {
     let call = wanted(inner, entry, question, patience.route);
+    let client = patience.route.client.clone();
     let by = obtain(inner, &asks, call, patience).await;
+    if let (Ok(by), Some(client)) = (&by, client)
+        && let Ok(id) = by.parse()
+    {
+        client.used(id);
+    }
     verdicts.push(match &by {
         Ok(by) => Verdict::allow(LAYER, "it was approved").by(by),
         Err(error) => Verdict::deny(LAYER, ReasonCode::ApprovalRequired, error.message.clone()),

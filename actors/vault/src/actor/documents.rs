@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
 use hivekeep_runtime::documents::{
-    Changed, Document, DocumentListing, Documents, Page, Refusal, Stamp, StampResult, Template,
-    arguments, decode,
+    Changed, Document, DocumentBody, DocumentListing, Documents, Page, Refusal, Stamp, StampResult,
+    Template, arguments, decode,
 };
 use hivekeep_runtime::names::{KnownNames, MOST_NAMES, Names};
 use serde::Deserialize;
@@ -74,8 +74,8 @@ impl Documents for VaultHandle {
         Ok(arguments(json!({ "action": "read", "path": self.note(uri)? })))
     }
 
-    fn text(&self, _: &str, answer: Value) -> Result<String, ToolError> {
-        decode::<Note>(answer).map(|note| note.content)
+    fn body(&self, _: &str, answer: Value) -> Result<DocumentBody, ToolError> {
+        decode::<Note>(answer).map(|note| note.content.into())
     }
 
     fn refusal(&self, error: &ToolError) -> Refusal {

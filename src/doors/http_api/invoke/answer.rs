@@ -20,6 +20,7 @@ use crate::doors::{
         },
     },
     mcp::excerpt,
+    result_form::ResultForm,
 };
 
 /// What all events of a call say.
@@ -109,14 +110,14 @@ impl Beside {
 /// The answer to a call that succeeded.
 pub(super) fn success(
     note: CallNote,
-    (result, from_source): (Value, bool),
+    result: ResultForm,
+    (bytes, result_digest): (usize, String),
     beside: Beside,
     body: &InvokeBody,
 ) -> Json<ToolInvokeResponse> {
-    let (bytes, result_digest) = digest::of_result(&result);
-    let (content, structured) = match from_source {
-        true => foreign::parts(result),
-        false => (vec![text(excerpt::text(&result, true))], Some(result)),
+    let (content, structured) = match result {
+        ResultForm::Blocks(result) => foreign::parts(result),
+        ResultForm::Json(result) => (vec![text(excerpt::text(&result, true))], Some(result)),
     };
     let (content, metadata) = beside.with(content, body);
     let completed = ToolEventPayload {

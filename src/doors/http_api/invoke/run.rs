@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
+        digest,
         error::ApiError,
         idempotency::{BODY_BYTES, Begun, KeptOutcome, KeptRun},
         scope::CallScope,
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::{
     codes,
-    doors::{http::caller::HttpCaller, http_api::descriptor::tool_id},
+    doors::{http::caller::HttpCaller, http_api::descriptor::tool_id, result_form::ResultForm},
 };
 
 /// A request that was carried out or refused, before it is decided what is kept of it.
@@ -109,7 +110,9 @@ impl ToolRun {
         let answer = match (large, outcome.result) {
             (Some(large), Err(_)) => Ok(large.answer(note, beside, &self.body).into_response()),
             (_, Ok(result)) => {
-                Ok(success(note, (result, from_source), beside, &self.body).into_response())
+                let digest = digest::of_result(&result);
+                let result = ResultForm::of(result, from_source, self.tool.content);
+                Ok(success(note, result, digest, beside, &self.body).into_response())
             }
             (None, Err(error)) => Err(failure(note, error, &tool_id(self.tool))),
         };
