@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_runtime::read_secret;
 use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
 use tokio::{
     fs::DirBuilder,
@@ -26,8 +27,6 @@ use crate::{SandboxKind, link::SourceShared};
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How much of what a server wrote to its standard error last is kept.
 const STDERR_BYTES: usize = 4 * 1024;
-/// Largest file with a value of a variable.
-const VALUE_BYTES: u64 = 64 * 1024;
 /// The home of a server within its sandbox.
 const HOME: &str = "/srv/source";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -173,26 +172,6 @@ async fn sandbox(shared: &SourceShared, home: &Path) -> Vec<OsString> {
         add(&[os(how), path.as_ref(), path.as_ref()]);
     }
     args
-}
-
-/// A small text file without the end of its line.
-///
-/// # Errors
-/// The reason, for people; never what is in it.
-pub(crate) async fn read_secret(file: &Path) -> Result<String, String> {
-    let wrong = |why: String| format!("{} cannot be read: {why}", file.display());
-    let opened = tokio::fs::File::open(file).await.map_err(|error| wrong(error.to_string()))?;
-    let mut text = String::new();
-    let read = opened.take(VALUE_BYTES + 1).read_to_string(&mut text).await;
-    read.map_err(|error| wrong(error.to_string()))?;
-    if text.len() as u64 > VALUE_BYTES {
-        return Err(wrong(format!("it is larger than {VALUE_BYTES} bytes")));
-    }
-    let text = text.trim_end_matches(['\r', '\n']);
-    match text.is_empty() || text.contains('\0') {
-        true => Err(wrong("it has no text".to_owned())),
-        false => Ok(text.to_owned()),
-    }
 }
 
 /// Reads a stream to its end and keeps the last of it.

@@ -1,0 +1,2 @@
+pub mod codes;
+mod options;
