@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use provider::{ModelOptions, ModelPurpose, ProviderKind, ProviderName, ProviderOptions};
-pub(crate) use provider::{is_local, is_web};
+pub(crate) use provider::is_web;
 
 /// Most providers.
 const MAX_PROVIDERS: usize = 32;
@@ -129,6 +129,17 @@ pub enum BudgetPeriod {
     Month,
     /// All time.
     Ever,
+}
+
+impl BudgetPeriod {
+    /// Word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Ever => "ever",
+        }
+    }
 }
 
 /// InfluxDB with the progress of trainings.

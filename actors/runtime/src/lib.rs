@@ -18,6 +18,7 @@ mod daemon;
 pub mod documents;
 mod family;
 mod finding;
+pub mod host_process;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod introspection;
