@@ -39,3 +39,6 @@ pub use options::{
     AliasName, AliasOptions, BudgetOptions, BudgetPeriod, ModelOptions, ModelPurpose, Options,
     ProviderKind, ProviderName, ProviderOptions, StatusOptions, Strategy,
 };
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ pub(crate) struct Probe {
 macro_rules! probes {
     ($($id:literal $category:literal: $prompt:literal => $expected:literal, $right:literal;)+) => {
         /// All probes, in their order.
-        pub(crate) const PROBES: &[Probe] = &[$(Probe {
+        pub(crate) static PROBES: &[Probe] = &[$(Probe {
             id: $id, category: $category, prompt: $prompt, expected: $expected, right: $right,
         }),+];
     };
@@ -44,11 +44,10 @@ probes! {
         => "198 euros", r"\b198\b";
     "logic_01" "deduction":
         "Every violinist reads music. Nobody in this room reads music. Is there a violinist in this room? \
-         Answer yes or no, and why."
+         Why or why not?"
         => "No", r"\bno\b";
     "logic_02" "deduction":
-        "When the alarm rings, the dog barks. The dog barks. Does it follow that the alarm rings? Answer yes \
-         or no, and why."
+        "When the alarm rings, the dog barks. The dog barks. Does it follow that the alarm rings, and why?"
         => "No: the dog may bark for another reason", r"\bno\b|\bnot (?:necessarily|follow)|\bcannot\b|\bdoes(?:n't| not)\b|fallacy";
     "logic_03" "deduction":
         "A drawer has 10 grey and 10 blue socks in the dark. How many must you take to be sure of two of the \

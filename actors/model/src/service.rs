@@ -131,7 +131,7 @@ impl LanguageModels {
         let (reply, answer) = oneshot::channel();
         let work = Work::Question { question, deltas, reply };
         self.send(candidate, ProviderJob { work, deadline })?;
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        answer.await.unwrap_or_else(|_| Err(cut_short()))
     }
 
     fn send(&self, candidate: &Candidate, job: ProviderJob) -> Result<(), WireFailure> {
@@ -142,6 +142,11 @@ impl LanguageModels {
 
 fn gone() -> WireFailure {
     WireFailure::new(crate::failure::FailureKind::Unavailable, "its actor is not there now")
+}
+
+/// The actor ended with the request; whether the provider had begun with it is not known.
+fn cut_short() -> WireFailure {
+    WireFailure { lost: 1, ..gone() }
 }
 
 #[async_trait]
@@ -205,7 +210,7 @@ impl LanguageModels {
         let work = Work::Texts { model, texts, reply };
         let embedded = match self.send(candidate, ProviderJob { work, deadline }) {
             Ok(()) => tokio::select! {
-                answer = answer => answer.unwrap_or_else(|_| Err(gone())),
+                answer = answer => answer.unwrap_or_else(|_| Err(cut_short())),
                 () = end.closed() => Err(WireFailure::cancelled()),
             },
             Err(failure) => Err(failure),

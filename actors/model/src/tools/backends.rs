@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use futures::future::join_all;
 use hivekeep_kernel::{
     CallCx, ToolError,
@@ -58,6 +59,9 @@ pub(crate) struct MlBackend {
     /// Why it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
+    /// The last request that it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_failure: Option<MlLastFailure>,
     /// Whether it costs no money.
     pub(crate) local: bool,
     /// Its models.
@@ -71,6 +75,15 @@ pub(crate) struct MlBackend {
     /// Time to the first words in milliseconds, as a moving average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first_words_ms: Option<u64>,
+}
+
+/// A request that a backend failed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct MlLastFailure {
+    /// When.
+    pub(crate) at: DateTime<Utc>,
+    /// Why.
+    pub(crate) message: String,
 }
 
 /// Load of a backend.
@@ -183,6 +196,7 @@ async fn backend(
 ) -> MlBackend {
     let health = provider.health();
     let (state, why, listed) = state(provider).await;
+    let last = health.last_failure;
     let models = provider.options.models.iter().map(|(name, model)| MlModel {
         purpose: match usage(model) {
             ModelUse::Generate => "generate",
@@ -199,6 +213,7 @@ async fn backend(
         available: state == "ready",
         state,
         why,
+        last_failure: last.map(|it| MlLastFailure { at: it.at, message: it.message }),
         local: provider.options.is_local(),
         models: models.collect(),
         load: MlLoad { parallel, running: health.running, waiting: health.waiting },
