@@ -41,24 +41,25 @@ impl Influx {
         Self { options }
     }
 
-    /// A database at an address of the configuration; the first one without an address.
+    /// A database at an address of the configuration.
     ///
     /// # Errors
     /// `ml_status_refused` for an address that is not configured.
     pub(crate) async fn database(
         &self,
-        url: Option<&str>,
+        url: &str,
         name: &str,
     ) -> Result<InfluxDatabase, ToolError> {
         let plain = |url: &str| url.trim_end_matches('/').to_owned();
         let known: Vec<_> = self.options.influx_urls.iter().map(|url| plain(url)).collect();
-        let wanted = url.map(plain).or(known.first().cloned());
-        let Some(url) = wanted.filter(|wanted| known.contains(wanted)) else {
-            let message = "the address is not one of `model.status.influx_urls`";
+        let url = plain(url);
+        if !known.contains(&url) {
+            let message = format!("`{url:.100}` is not one of `model.status.influx_urls`");
             return Err(ToolError::new(Layer::Actor, codes::ML_STATUS_REFUSED, message)
-                .next("leave `influx_url` away, or ask the operator to configure it")
-                .detail("key", "model.status.influx_urls"));
-        };
+                .next("use one of those in `details.known`, or ask the operator to configure it")
+                .detail("key", "model.status.influx_urls")
+                .detail("known", known));
+        }
         let failed = |why: String| ToolError::new(Layer::Actor, codes::ML_STATUS_FAILED, why);
         let key = transport::key(self.options.token_file.as_deref(), self.options.token_env.as_deref());
         let token = key.await.map_err(failed)?.map(|key| {

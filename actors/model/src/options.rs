@@ -146,8 +146,8 @@ impl BudgetPeriod {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StatusOptions {
-    /// Addresses that `ml_status` may ask, as `http://host:port`; the first is the default. A token goes to
-    /// no other. Empty: `ml_status` is refused.
+    /// Addresses that `ml_status` may ask, as `http://localhost:8086`. A token goes to no other. Empty:
+    /// `ml_status` is refused.
     pub influx_urls: Vec<String>,
     /// File with the token, read for each call.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -99,9 +99,9 @@ async fn a_status_comes_from_the_operators_database_alone() {
     };
     let fake = Fake::new(move |asked, _| Play::json(&rows(asked))).await;
     let url = fake.root().replace("/v1", "");
-    let options = json!({ "status": { "influx_urls": [url], "token_file": token.path() } });
+    let options = json!({ "status": { "influx_urls": [&url], "token_file": token.path() } });
     let stage_with = stage(options.clone()).await;
-    let shown = stage_with.rig.call("ml_status", json!({})).await.expect("shows");
+    let shown = stage_with.rig.call("ml_status", json!({ "influx_url": url })).await.expect("shows");
     let text = shown["status"].as_str().expect("a text");
     for part in ["m1 (r2): running, 50 of 100 (50.000 %), loss 1.250, 321.500 tokens/s", "golden w: 3 of 9"] {
         assert!(text.contains(part), "{text}");
@@ -122,8 +122,8 @@ async fn a_status_comes_from_the_operators_database_alone() {
 
     let fake = Fake::always(Play::Status(401, json!("who?"))).await;
     let url = fake.root().replace("/v1", "");
-    let stage = stage(json!({ "status": { "influx_urls": [url] } })).await;
-    let error = stage.rig.call("ml_status", json!({})).await.expect_err("all failed");
+    let stage = stage(json!({ "status": { "influx_urls": [&url] } })).await;
+    let error = stage.rig.call("ml_status", json!({ "influx_url": url })).await.expect_err("all failed");
     assert_eq!(error.code, "ml_status_failed");
     assert!(error.message.contains("401"), "{error:?}");
 }

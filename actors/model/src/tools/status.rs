@@ -17,13 +17,18 @@ use crate::{
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MlStatus {
-    /// Address of the database, one of those that are configured. Default: the first of them.
+    /// Address of the database, one of those that the operator configured.
+    #[serde(default = "default_url")]
     #[schemars(length(max = 300))]
-    pub(crate) influx_url: Option<String>,
+    pub(crate) influx_url: String,
     /// Name of the database.
     #[serde(default = "default_database")]
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
     pub(crate) influx_db: String,
+}
+
+fn default_url() -> String {
+    "http://localhost:8086".to_owned()
 }
 
 fn default_database() -> String {
@@ -75,8 +80,7 @@ impl ModelsActor {
         input: MlStatus,
     ) -> Result<Reply<MlStatusText>, ToolError> {
         self.work(cx, |shared, _| async move {
-            let url = input.influx_url.as_deref();
-            let database = shared.influx.database(url, &input.influx_db).await?;
+            let database = shared.influx.database(&input.influx_url, &input.influx_db).await?;
             status(&database).await
         })
     }
