@@ -29,10 +29,11 @@ fn started(python: &std::path::Path, model: &std::path::Path) -> Home {
     let server = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/llama_server.py");
     let folder = |path: &std::path::Path| path.parent().expect("a folder").to_owned();
     let environment = folder(&folder(python));
+    let runtime = folder(&folder(&python.canonicalize().expect("it is there")));
     let home = home("");
     let config = format!(
         "[model.provider.local]\nkind = \"llama-server\"\nendpoint = \"http://127.0.0.1:{port}/v1\"\n\
-         command = [{python:?}, {server:?}, {model:?}, \"{port}\"]\nfolders = [{environment:?}, {:?}, {:?}]\n\
+         command = [{python:?}, {server:?}, {model:?}, \"{port}\"]\nfolders = [{environment:?}, {runtime:?}, {:?}, {:?}]\n\
          models = {{ smol = {{ max_output_tokens = 16 }} }}\n\
          [model.provider.claude]\nkind = \"anthropic\"\nendpoint = \"http://127.0.0.1:{port}/v1\"\n\
          models = {{ smol = {{ max_output_tokens = 16 }} }}\n\
@@ -50,7 +51,7 @@ fn a_real_model_answers_over_two_wires_and_its_server_ends_with_the_daemon() {
     let home = started(&python, &model);
     let daemon = home.daemon();
     for (backend, kind) in [("local", "llama-server"), ("claude", "anthropic")] {
-        let args = json!({ "prompt": "What is the capital of France?", "temperature": 0.0,
+        let args = json!({ "prompt": "Name the capital of France.", "temperature": 0.0,
             "max_tokens": 12, "backend": backend, "model": "smol" });
         let answer = home.json(&["call", "ml_generate", "--json", &args.to_string()]);
         let said = answer["response"].as_str().unwrap_or_default();

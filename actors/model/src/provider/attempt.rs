@@ -101,9 +101,11 @@ async fn ask(
 ) -> Result<AnsweredQuestion, WireFailure> {
     let (mut again, mut lost) = (Repetition::new(shared, deadline), 0);
     loop {
-        server_ready(shared, deadline).await;
         let one = question.ask();
-        let asked = backend.generate(&shared.options, &one, sink);
+        let asked = async {
+            server_ready(shared).await?;
+            backend.generate(&shared.options, &one, sink).await
+        };
         let end = timeout_at(deadline, asked).await.unwrap_or_else(|_| Err(too_late()));
         let attempts = again.attempts + 1;
         let mut failure = match end {
@@ -135,8 +137,10 @@ async fn embed(
     let options = shared.options.models.get(model).cloned().unwrap_or_default();
     let mut again = Repetition::new(shared, deadline);
     loop {
-        server_ready(shared, deadline).await;
-        let asked = backend.embed(model, &options, texts);
+        let asked = async {
+            server_ready(shared).await?;
+            backend.embed(model, &options, texts).await
+        };
         match timeout_at(deadline, asked).await.unwrap_or_else(|_| Err(too_late())) {
             Ok(vectors) => return Ok(vectors),
             Err(failure) => again.wait(failure).await?,
@@ -144,15 +148,23 @@ async fn embed(
     }
 }
 
-/// Waits for a server of ours that is being started. What it comes to is seen by asking it.
-async fn server_ready(shared: &ProviderShared, deadline: Instant) {
+/// Waits for a server of ours that is being started.
+///
+/// # Errors
+/// When it is down, or takes too long.
+async fn server_ready(shared: &ProviderShared) -> Result<(), WireFailure> {
     if shared.options.kind != ProviderKind::LlamaServer {
-        return;
+        return Ok(());
     }
     let limit = Instant::now() + Duration::from_secs(shared.options.first_token_secs);
     let mut state = shared.server.subscribe();
     let settled = state.wait_for(|state| matches!(state, ServerState::Ready | ServerState::Down(_)));
-    let _asked_all_the_same = timeout_at(deadline.min(limit), settled).await.is_ok();
+    let down = |why: &str| Err(WireFailure::new(FailureKind::Unavailable, why));
+    match timeout_at(limit, settled).await.map(|state| state.map(|state| state.clone())) {
+        Ok(Ok(ServerState::Down(why))) => down(&format!("its server is down: {why}")),
+        Ok(_) => Ok(()),
+        Err(_) => down("its server is not ready yet"),
+    }
 }
 
 fn too_late() -> WireFailure {
