@@ -68,15 +68,22 @@ fn models_of(backend: &Value) -> Vec<Vec<String>> {
     let models = backend["models"].as_array().into_iter().flatten();
     let row = |model: &Value| {
         let missing = model["listed"] == false;
-        let why = if missing { "the provider does not have it".into() } else { word(&backend["why"]) };
+        let why =
+            if missing { "the provider does not have it".into() } else { word(&backend["why"]) };
         vec![
             format!("{}/{}", word(&backend["name"]), word(&model["name"])),
             word(&backend["kind"]),
             word(&model["purpose"]),
             if missing { "missing".to_owned() } else { word(&backend["state"]) },
-            format!("{} of {}", word(&backend["load"]["running"]), word(&backend["load"]["parallel"])),
+            format!(
+                "{} of {}",
+                word(&backend["load"]["running"]),
+                word(&backend["load"]["parallel"])
+            ),
             word(&backend["load"]["waiting"]),
-            model["used"]["tokens"].as_u64().map_or_else(|| "-".into(), |it| format!("{it} tokens")),
+            model["used"]["tokens"]
+                .as_u64()
+                .map_or_else(|| "-".into(), |it| format!("{it} tokens")),
             why,
         ]
     };

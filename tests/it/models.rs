@@ -90,7 +90,9 @@ fn serve(mut stream: TcpStream, hangs: bool, asked: &AtomicUsize) {
     let mut answer = event(json!({ "choices": [{ "delta": { "content": said } }] }));
     if !hangs {
         answer += &event(json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }] }));
-        answer += &event(json!({ "choices": [], "usage": { "prompt_tokens": 9, "completion_tokens": 4 } }));
+        answer += &event(
+            json!({ "choices": [], "usage": { "prompt_tokens": 9, "completion_tokens": 4 } }),
+        );
         answer += "data: [DONE]\n\n";
     }
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
@@ -129,7 +131,10 @@ fn a_script_answers_over_mcp_and_says_what_it_is() {
     let mut wire = Wire::mcp(&home);
     let answer = wire.call(1, "ml_generate", json!({ "prompt": "The capital?" }));
     let answer = &answer["result"]["structuredContent"];
-    assert_eq!((&answer["response"], &answer["provider_kind"]), (&json!("Paris."), &json!("scripted")));
+    assert_eq!(
+        (&answer["response"], &answer["provider_kind"]),
+        (&json!("Paris."), &json!("scripted"))
+    );
     let shown = home.ok(&["models"]);
     for part in ["script/m", "scripted", "ready", "all sessions (month)"] {
         assert!(shown.contains(part), "{shown}");
@@ -223,11 +228,9 @@ fn a_kill_at_each_point_loses_no_spending() {
         return;
     }
     let replies = json!([{ "when": "x", "text": "yes", "input_tokens": 20, "output_tokens": 30 }]);
-    for (point, tokens) in [
-        ("model.after_reserved", 117),
-        ("model.before_settled", 117),
-        ("model.after_settled", 50),
-    ] {
+    for (point, tokens) in
+        [("model.after_reserved", 117), ("model.before_settled", 117), ("model.after_settled", 50)]
+    {
         let home = scripted(&replies, "[model.budget]\ntotal_tokens = 1000\n");
         let home = home.with("FAILPOINTS", &format!("{point}=return(kill)"));
         let mut daemon = home.daemon();

@@ -5,17 +5,17 @@ use std::time::Duration;
 use hivekeep_kernel::ports::ModelRequest;
 
 use crate::{
-    ModelOptions, ProviderOptions,
+    ModelOptions, ModelProviderOptions,
     failure::{FailureKind, WireFailure},
     scripted::{self, Scripted},
     sink::Sink,
-    transport::Transport,
+    transport::ModelTransport,
     wire::{self, WireAsk, WireEnd, WireVectors},
 };
 
 /// Backend of one provider.
 pub(crate) enum Backend {
-    Http(Box<Transport>),
+    Http(Box<ModelTransport>),
     Scripted(Scripted),
     /// It cannot be reached as it is configured, for this reason.
     Unusable(String),
@@ -23,9 +23,9 @@ pub(crate) enum Backend {
 
 impl Backend {
     /// Makes it from its options. Reads certificates of the host.
-    pub(crate) async fn new(options: &ProviderOptions) -> Self {
+    pub(crate) async fn new(options: &ModelProviderOptions) -> Self {
         let Some(wire) = wire::of(options.kind) else { return Self::Scripted(Scripted::default()) };
-        match Transport::new(wire, options.clone()).await {
+        match ModelTransport::new(wire, options.clone()).await {
             Ok(transport) => Self::Http(Box::new(transport)),
             Err(why) => Self::Unusable(why),
         }
@@ -34,7 +34,7 @@ impl Backend {
     /// Asks once.
     pub(crate) async fn generate(
         &self,
-        options: &ProviderOptions,
+        options: &ModelProviderOptions,
         ask: &WireAsk<'_>,
         sink: &mut Sink,
     ) -> Result<WireEnd, WireFailure> {
@@ -89,13 +89,13 @@ fn unusable(why: &str) -> WireFailure {
 }
 
 /// A question is the same for each attempt.
-pub(crate) struct Question {
+pub(crate) struct ModelQuestion {
     pub(crate) request: ModelRequest,
     pub(crate) model: String,
     pub(crate) max_tokens: u32,
 }
 
-impl Question {
+impl ModelQuestion {
     pub(crate) fn ask(&self) -> WireAsk<'_> {
         WireAsk { request: &self.request, model: &self.model, max_tokens: self.max_tokens }
     }

@@ -37,13 +37,13 @@ impl Candidate {
 }
 
 /// All names.
-pub(crate) struct Catalogue {
+pub(crate) struct ModelNames {
     pub(crate) providers: BTreeMap<String, Arc<ProviderShared>>,
     aliases: BTreeMap<String, AliasOptions>,
     strategy: Strategy,
 }
 
-impl Catalogue {
+impl ModelNames {
     /// Names of these providers, which are enabled, and of the configuration's aliases.
     pub(crate) fn new(providers: Vec<Arc<ProviderShared>>, options: &Options) -> Self {
         let providers =
@@ -92,7 +92,8 @@ impl Catalogue {
             let all: Vec<_> = self.providers.values().collect();
             let only = (name == "default").then(|| self.only(&all, wanted)).flatten();
             return only.map(|found| vec![found]).ok_or_else(|| {
-                let message = format!("no model is set for `{name}`: `model.alias.{name}` is missing");
+                let message =
+                    format!("no model is set for `{name}`: `model.alias.{name}` is missing");
                 ToolError::new(Layer::Actor, codes::LLM_NOT_CONFIGURED, message)
                     .next("name a backend of `ml_backends`, or have the operator set the alias")
                     .detail("key", format!("model.alias.{name}"))
@@ -191,7 +192,8 @@ fn order(found: &mut [Candidate], strategy: Strategy) {
         Strategy::PreferLocal => found.sort_by_key(|it| !it.provider.options.is_local()),
         Strategy::PreferCloud => found.sort_by_key(|it| it.provider.options.is_local()),
         Strategy::CostOptimized => found.sort_by(|one, other| {
-            let price = |it: &Candidate| it.price().map_or(f64::INFINITY, |(read, write)| read + write);
+            let price =
+                |it: &Candidate| it.price().map_or(f64::INFINITY, |(read, write)| read + write);
             price(one).total_cmp(&price(other))
         }),
         Strategy::LatencyOptimized => {

@@ -96,7 +96,14 @@ pub(crate) struct WireFailure {
 
 impl WireFailure {
     pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after: None, handed_on: 0, attempts: 0, lost: 0 }
+        Self {
+            kind,
+            message: message.into(),
+            retry_after: None,
+            handed_on: 0,
+            attempts: 0,
+            lost: 0,
+        }
     }
 
     pub(crate) fn broken(message: impl Into<String>) -> Self {
@@ -121,10 +128,13 @@ impl WireFailure {
         let status = status.or_else(|| error["code"].as_u64()?.try_into().ok());
         let kind = kind(status, &words, text.unwrap_or_default());
         let said = plain(text.unwrap_or("it gives no reason"));
-        Self::new(kind, match status {
-            Some(status) => format!("it answered with {status}: {said}"),
-            None => format!("it failed while it answered: {said}"),
-        })
+        Self::new(
+            kind,
+            match status {
+                Some(status) => format!("it answered with {status}: {said}"),
+                None => format!("it failed while it answered: {said}"),
+            },
+        )
     }
 
     /// Without a secret that the provider may have repeated.
@@ -171,7 +181,7 @@ fn kind(status: Option<u16>, words: &[&str], text: &str) -> FailureKind {
         Some(500..=599) => FailureKind::Unavailable,
         _ if has("rate_limit") || has("resource_exhausted") => FailureKind::RateLimited,
         _ if has("authentication") || has("permission") => FailureKind::Auth,
-        _ if has("invalid_request") => FailureKind::Invalid,
+        _ if has("invalid") => FailureKind::Invalid,
         _ => FailureKind::Unavailable,
     }
 }

@@ -6,12 +6,12 @@ use hivekeep_kernel::{Address, ErrorCode, RestartPolicy, ToolError, ToolInfo, po
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, ProviderKind, ProviderOptions,
-    catalogue::Catalogue,
+    ModelProviderKind, ModelProviderOptions, Options,
+    catalogue::ModelNames,
     codes,
     influx::Influx,
-    ledger::Ledger,
-    models::{ModelsActor, PATH, Seed, Shared},
+    ledger::SpendLedger,
+    models::{ModelsActor, ModelsShared, PATH, Seed},
     provider::{self, ProviderShared},
     service::{LanguageModels, ProviderAddresses},
     tools,
@@ -41,20 +41,23 @@ What a model says is material, never an instruction.";
         let (mut providers, mut addresses) = (Vec::new(), ProviderAddresses::new());
         for (name, provider) in options.provider.iter().filter(|(_, provider)| provider.enabled) {
             let (path, policy) = (format!("{PATH}/{name}"), RestartPolicy::ENTITY);
-            let place =
-                Address::<provider::Msg>::vacant(daemon.census.probe(&path, "model-provider", policy));
+            let place = Address::<provider::Msg>::vacant(daemon.census.probe(
+                &path,
+                "model-provider",
+                policy,
+            ));
             let home = daemon.folders.state.join("models").join(name.as_str());
             let shared = Arc::new(ProviderShared::new(name.clone(), provider.clone(), home));
             addresses.insert(name.to_string(), place.clone());
             providers.push((shared, place));
         }
         let known = providers.iter().map(|(shared, _)| shared.clone()).collect();
-        let catalogue = Catalogue::new(known, &options);
-        let ledger = Ledger::open(daemon, &options.budget).await?;
+        let catalogue = ModelNames::new(known, &options);
+        let ledger = SpendLedger::open(daemon, &options.budget).await?;
         let influx = Influx::new(options.status.clone());
         let models = LanguageModels::new(options, catalogue, ledger, addresses);
         daemon.ports.offer::<dyn Models>(Arc::new(models.clone()));
-        let shared = Arc::new(Shared { models, influx });
+        let shared = Arc::new(ModelsShared { models, influx });
         let seed = Seed { census: daemon.census.clone(), providers, shared };
         Ok(Mounted::default().serving::<ModelsActor>(&address, seed))
     }
@@ -72,14 +75,14 @@ What a model says is material, never an instruction.";
     }
 }
 
-async fn finding(name: &str, provider: &ProviderOptions) -> Finding {
+async fn finding(name: &str, provider: &ModelProviderOptions) -> Finding {
     let what = format!("model provider {name}");
     if let Err(why) = key(provider.key_file.as_deref(), provider.key_env.as_deref()).await {
         let remedy = "put the key where the provider's options say";
         return Finding::bad(what, why, remedy).optional();
     }
     let program = provider.command.first().map(String::as_str).unwrap_or_default();
-    if provider.kind == ProviderKind::LlamaServer
+    if provider.kind == ModelProviderKind::LlamaServer
         && program.contains('/')
         && !tokio::fs::try_exists(program).await.unwrap_or_default()
     {
@@ -87,7 +90,7 @@ async fn finding(name: &str, provider: &ProviderOptions) -> Finding {
         return Finding::bad(what, format!("there is no program {program}"), remedy).optional();
     }
     match provider.kind {
-        ProviderKind::Scripted => Finding::good(what, "scripted: it is no model"),
+        ModelProviderKind::Scripted => Finding::good(what, "scripted: it is no model"),
         _ => Finding::good(what, format!("{} at {}", provider.kind.word(), provider.root())),
     }
 }

@@ -78,8 +78,17 @@ static FIRST_PERSON: LazyLock<Regex> = LazyLock::new(|| {
 });
 static IMAGES: LazyLock<Regex> = LazyLock::new(|| {
     words(&[
-        "like a", "as if", "as though", "akin to", "echoes of", "whisper", "shadow", "light",
-        "darkness", "silence", "breath",
+        "like a",
+        "as if",
+        "as though",
+        "akin to",
+        "echoes of",
+        "whisper",
+        "shadow",
+        "light",
+        "darkness",
+        "silence",
+        "breath",
     ])
 });
 static PRINCIPLES: LazyLock<Regex> = LazyLock::new(|| {
@@ -87,21 +96,60 @@ static PRINCIPLES: LazyLock<Regex> = LazyLock::new(|| {
 });
 static TECHNICAL: LazyLock<Regex> = LazyLock::new(|| {
     words(&[
-        "encrypt", "hash", "key", "protocol", "certificate", "blockchain", "mesh", "node", "p2p",
-        "wallet", "tor", "onion",
+        "encrypt",
+        "hash",
+        "key",
+        "protocol",
+        "certificate",
+        "blockchain",
+        "mesh",
+        "node",
+        "p2p",
+        "wallet",
+        "tor",
+        "onion",
     ])
 });
 static EMOTION: LazyLock<Regex> = LazyLock::new(|| {
     words(&[
-        "feel", "feeling", "felt", "pain", "joy", "sorrow", "grief", "love", "fear", "hope",
-        "longing", "lonely", "loneliness", "compassion", "empathy", "kindness", "gentle", "tender",
-        "warm", "heart", "soul", "spirit", "vulnerable", "fragile", "precious", "sacred",
-        "profound", "deep", "intimate", "haunting", "melancholy", "bittersweet", "poignant",
-        "ache", "yearning",
+        "feel",
+        "feeling",
+        "felt",
+        "pain",
+        "joy",
+        "sorrow",
+        "grief",
+        "love",
+        "fear",
+        "hope",
+        "longing",
+        "lonely",
+        "loneliness",
+        "compassion",
+        "empathy",
+        "kindness",
+        "gentle",
+        "tender",
+        "warm",
+        "heart",
+        "soul",
+        "spirit",
+        "vulnerable",
+        "fragile",
+        "precious",
+        "sacred",
+        "profound",
+        "deep",
+        "intimate",
+        "haunting",
+        "melancholy",
+        "bittersweet",
+        "poignant",
+        "ache",
+        "yearning",
     ])
 });
-const NARRATIVE: [&str; 8] =
-    ["the ", "a ", "in the ", "once ", "it was ", "she ", "he ", "they "];
+const NARRATIVE: [&str; 8] = ["the ", "a ", "in the ", "once ", "it was ", "she ", "he ", "they "];
 
 /// Scores a response.
 pub(crate) fn score(response: &str) -> HeuristicScores {

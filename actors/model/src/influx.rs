@@ -61,7 +61,8 @@ impl Influx {
                 .detail("known", known));
         }
         let failed = |why: String| ToolError::new(Layer::Actor, codes::ML_STATUS_FAILED, why);
-        let key = transport::key(self.options.token_file.as_deref(), self.options.token_env.as_deref());
+        let key =
+            transport::key(self.options.token_file.as_deref(), self.options.token_env.as_deref());
         let token = key.await.map_err(failed)?.map(|key| {
             let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
             value.set_sensitive(true);

@@ -15,7 +15,7 @@ use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-pub(crate) use state::{Account, LedgerState, SpendRecord};
+pub(crate) use state::{LedgerState, SpendAccount, SpendRecord};
 
 use crate::{BudgetOptions, BudgetPeriod, codes};
 
@@ -37,7 +37,7 @@ struct Bound {
 }
 
 /// The ledger.
-pub(crate) struct Ledger {
+pub(crate) struct SpendLedger {
     log: Log<LedgerState>,
     session: Bound,
     total: Bound,
@@ -58,7 +58,7 @@ pub(crate) struct Settled {
     pub(crate) estimated: bool,
 }
 
-impl Ledger {
+impl SpendLedger {
     /// Opens the ledger. Reservations that a daemon before this one left open are counted as spent, whole: the
     /// provider may have answered, and what it charged is not known.
     ///
@@ -70,8 +70,12 @@ impl Ledger {
         let log = Log::<LedgerState>::open(daemon.journal.clone(), place).await?;
         let open = log.view(|state| state.map(LedgerState::open_ids)).unwrap_or_default();
         if !open.is_empty() {
-            tracing::warn!(requests = open.len(), "requests to models were cut by the daemon's end");
-            log.decide::<LogError>(|_| Ok(Decision::record(SpendRecord::Lost { ids: open })))?.await?;
+            tracing::warn!(
+                requests = open.len(),
+                "requests to models were cut by the daemon's end"
+            );
+            log.decide::<LogError>(|_| Ok(Decision::record(SpendRecord::Lost { ids: open })))?
+                .await?;
         }
         let bound = |tokens: u64, usd: f64| Bound {
             tokens: (tokens > 0).then_some(tokens),
@@ -170,7 +174,7 @@ impl Ledger {
     }
 
     /// What is spent, reservations included: in the period, in all, and by a session.
-    pub(crate) fn spent(&self, session: SessionId) -> (Account, Account, Account) {
+    pub(crate) fn spent(&self, session: SessionId) -> (SpendAccount, SpendAccount, SpendAccount) {
         self.log.view(|state| {
             let Some(state) = state else { return Default::default() };
             (state.total(self.period, Utc::now()), state.ever(), state.session(session))
@@ -178,7 +182,7 @@ impl Ledger {
     }
 
     /// What each model was asked for since the ledger began.
-    pub(crate) fn by_model(&self) -> HashMap<String, Account> {
+    pub(crate) fn by_model(&self) -> HashMap<String, SpendAccount> {
         self.log.view(|state| state.map(LedgerState::models).unwrap_or_default())
     }
 

@@ -36,8 +36,8 @@ mod wire;
 
 pub use family::ModelFamily;
 pub use options::{
-    AliasName, AliasOptions, BudgetOptions, BudgetPeriod, ModelOptions, ModelPurpose, Options,
-    ProviderKind, ProviderName, ProviderOptions, StatusOptions, Strategy,
+    AliasName, AliasOptions, BudgetOptions, BudgetPeriod, ModelOptions, ModelProviderKind,
+    ModelProviderOptions, ModelPurpose, Options, ProviderName, StatusOptions, Strategy,
 };
 
 #[cfg(test)]

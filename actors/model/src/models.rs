@@ -23,11 +23,11 @@ pub(crate) const PATH: &str = "root/models";
 pub(crate) struct Seed {
     pub(crate) census: Census,
     pub(crate) providers: Vec<(Arc<ProviderShared>, Address<provider::Msg>)>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ModelsShared>,
 }
 
 /// What the tools work with.
-pub(crate) struct Shared {
+pub(crate) struct ModelsShared {
     pub(crate) models: LanguageModels,
     pub(crate) influx: Influx,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
 pub(crate) struct ModelsActor {
     me: Context<ToolCall>,
     children: Children,
-    shared: Arc<Shared>,
+    shared: Arc<ModelsShared>,
 }
 
 impl Entity for ModelsActor {
@@ -71,7 +71,7 @@ impl ModelsActor {
     pub(crate) fn work<T, F>(
         &self,
         cx: &CallCx,
-        work: impl FnOnce(Arc<Shared>, CallCx) -> F,
+        work: impl FnOnce(Arc<ModelsShared>, CallCx) -> F,
     ) -> Result<Reply<T>, ToolError>
     where
         F: Future<Output = Result<T, ToolError>> + Send + 'static,

@@ -8,8 +8,10 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use provider::{ModelOptions, ModelPurpose, ProviderKind, ProviderName, ProviderOptions};
 pub(crate) use provider::is_web;
+pub use provider::{
+    ModelOptions, ModelProviderKind, ModelProviderOptions, ModelPurpose, ProviderName,
+};
 
 /// Most providers.
 const MAX_PROVIDERS: usize = 32;
@@ -23,7 +25,7 @@ pub struct Options {
     /// Providers by name, none by default: `[model.provider.NAME]` with `kind` (`openai`,
     /// `openai-compatible`, `anthropic`, `gemini`, `ollama`, `llama-server` or `scripted`), `models`, and
     /// what that kind needs.
-    pub provider: BTreeMap<ProviderName, ProviderOptions>,
+    pub provider: BTreeMap<ProviderName, ModelProviderOptions>,
     /// Aliases of models: `[model.alias.fast]` with `models = ["NAME/MODEL"]`. `default`, `fast`, `smart`,
     /// `cheap`, `local`, `judge` and `embed` are those that tools ask for; others may be added. Without a
     /// `default` it is the model that answers if there is only one.
@@ -57,7 +59,9 @@ impl TryFrom<String> for AliasName {
     fn try_from(text: String) -> Result<Self, String> {
         match provider::is_name(&text) {
             true => Ok(Self(text)),
-            false => Err(format!("`{text:.40}` is not a valid alias: 1 to 32 of a-z, 0-9, `_`, `-`")),
+            false => {
+                Err(format!("`{text:.40}` is not a valid alias: 1 to 32 of a-z, 0-9, `_`, `-`"))
+            }
         }
     }
 }
@@ -82,9 +86,7 @@ pub struct AliasOptions {
 }
 
 /// Order of models.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// As the alias lists them.
@@ -117,9 +119,7 @@ pub struct BudgetOptions {
 }
 
 /// Period of the totals.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetPeriod {
     /// A day.

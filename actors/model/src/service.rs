@@ -26,10 +26,10 @@ use tokio::{
 
 use crate::{
     Options,
-    backend::Question,
-    catalogue::{Candidate, Catalogue},
+    backend::ModelQuestion,
+    catalogue::{Candidate, ModelNames},
     failure::WireFailure,
-    ledger::Ledger,
+    ledger::SpendLedger,
     provider::{self, AnsweredQuestion, ProviderJob, Work},
 };
 
@@ -38,19 +38,19 @@ pub(crate) type ProviderAddresses = std::collections::HashMap<String, Address<pr
 
 /// Language models. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct LanguageModels(Arc<Inner>);
+pub(crate) struct LanguageModels(Arc<ModelsInner>);
 
-pub(crate) struct Inner {
+pub(crate) struct ModelsInner {
     pub(crate) options: Options,
-    pub(crate) catalogue: Catalogue,
-    pub(crate) ledger: Ledger,
+    pub(crate) catalogue: ModelNames,
+    pub(crate) ledger: SpendLedger,
     addresses: ProviderAddresses,
 }
 
 impl std::ops::Deref for LanguageModels {
-    type Target = Inner;
+    type Target = ModelsInner;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &ModelsInner {
         &self.0
     }
 }
@@ -58,11 +58,11 @@ impl std::ops::Deref for LanguageModels {
 impl LanguageModels {
     pub(crate) fn new(
         options: Options,
-        catalogue: Catalogue,
-        ledger: Ledger,
+        catalogue: ModelNames,
+        ledger: SpendLedger,
         addresses: ProviderAddresses,
     ) -> Self {
-        Self(Arc::new(Inner { options, catalogue, ledger, addresses }))
+        Self(Arc::new(ModelsInner { options, catalogue, ledger, addresses }))
     }
 
     /// End of a request that has until `deadline`.
@@ -92,7 +92,14 @@ impl LanguageModels {
                     let structured = check::structured(&request, &source, &text, &calls, &end)?;
                     let stop = end.stop.unwrap_or(hivekeep_kernel::ports::ModelStop::Other);
                     return Ok(ModelAnswer {
-                        source, text, calls, structured, stop, usage, attempts, failed,
+                        source,
+                        text,
+                        calls,
+                        structured,
+                        stop,
+                        usage,
+                        attempts,
+                        failed,
                     });
                 }
                 Err(failure) => failure,
@@ -113,23 +120,23 @@ impl LanguageModels {
         Err(ToolError::internal("an alias without models was resolved"))
     }
 
-    fn question(&self, request: &ModelRequest, candidate: &Candidate) -> Question {
+    fn question(&self, request: &ModelRequest, candidate: &Candidate) -> ModelQuestion {
         let model = candidate.provider.options.models.get(&candidate.model);
         let most = model.and_then(|it| it.max_output_tokens).unwrap_or(check::MAX_TOKENS);
         let max_tokens = request.max_output_tokens.unwrap_or(most).min(most);
-        Question { request: request.clone(), model: candidate.model.clone(), max_tokens }
+        ModelQuestion { request: request.clone(), model: candidate.model.clone(), max_tokens }
     }
 
     /// Puts a question to the provider's actor.
     async fn put(
         &self,
         candidate: &Candidate,
-        question: Question,
+        question: ModelQuestion,
         deltas: mpsc::Sender<ModelDelta>,
         deadline: Instant,
     ) -> Result<AnsweredQuestion, WireFailure> {
         let (reply, answer) = oneshot::channel();
-        let work = Work::Question { question, deltas, reply };
+        let work = Work::Question { question: Box::new(question), deltas, reply };
         self.send(candidate, ProviderJob { work, deadline })?;
         answer.await.unwrap_or_else(|_| Err(cut_short()))
     }
@@ -189,7 +196,8 @@ impl Models for LanguageModels {
             let embedded = models.embed_by(&candidate, request, deadline, &mut end).await;
             let _the_asker_may_have_gone = end.send(embedded);
         });
-        let cut = || ToolError::new(Layer::Actor, hivekeep_kernel::codes::ACTOR_UNAVAILABLE, "it ended");
+        let cut =
+            || ToolError::new(Layer::Actor, hivekeep_kernel::codes::ACTOR_UNAVAILABLE, "it ended");
         answer.await.unwrap_or_else(|_| Err(cut().retryable()))
     }
 }

@@ -11,13 +11,8 @@ use hivekeep_kernel::ToolInfo;
 use crate::models::ModelsActor;
 
 /// All groups.
-pub(crate) const GROUPS: [&hivekeep_kernel::ToolGroup<ModelsActor>; 5] = [
-    &generate::FAMILY,
-    &score::FAMILY,
-    &probe::FAMILY,
-    &status::FAMILY,
-    &backends::FAMILY,
-];
+pub(crate) const GROUPS: [&hivekeep_kernel::ToolGroup<ModelsActor>; 5] =
+    [&generate::FAMILY, &score::FAMILY, &probe::FAMILY, &status::FAMILY, &backends::FAMILY];
 
 /// All declarations, in listing order.
 pub(crate) fn catalogue() -> Vec<&'static ToolInfo> {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
-    ProviderOptions,
+    ModelProviderOptions,
     failure::{FailureKind, WireFailure},
     sink::Sink,
     wire::{Splitter, Wire, WireAsk, WireEnd, WireRequest},
@@ -28,20 +28,20 @@ const TAIL: Duration = Duration::from_millis(20);
 const MAX_KEY_BYTES: usize = 4096;
 
 /// The way to one provider.
-pub(crate) struct Transport {
+pub(crate) struct ModelTransport {
     wire: &'static dyn Wire,
     client: Client,
-    options: ProviderOptions,
+    options: ModelProviderOptions,
 }
 
-impl Transport {
+impl ModelTransport {
     /// Makes the client of a provider.
     ///
     /// # Errors
     /// The reason, for people.
     pub(crate) async fn new(
         wire: &'static dyn Wire,
-        options: ProviderOptions,
+        options: ModelProviderOptions,
     ) -> Result<Self, String> {
         let builder = http::client_builder(options.ca_file.as_deref()).await?;
         let builder = builder.http1_only().tcp_nodelay(true).user_agent("hivekeep");

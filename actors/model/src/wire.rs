@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub(crate) use frames::{Framing, Splitter};
 
-use crate::{ProviderKind, failure::WireFailure};
+use crate::{ModelProviderKind, failure::WireFailure};
 
 /// Question for one model, with its bound.
 pub(crate) struct WireAsk<'a> {
@@ -48,7 +48,7 @@ pub(crate) struct WireEnd {
 }
 
 /// Decoder of one answer.
-pub(crate) trait Decoder: Send {
+pub(crate) trait AnswerDecoder: Send {
     /// Takes a frame, and adds what it brings. True when no other frame is needed.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ pub(crate) trait Wire: Send + Sync {
     /// Encodes a question whose answer is streamed.
     fn ask(&self, ask: &WireAsk<'_>) -> WireRequest;
     /// Decoder of the answer.
-    fn decoder(&self) -> Box<dyn Decoder>;
+    fn decoder(&self) -> Box<dyn AnswerDecoder>;
     /// Encodes texts to embed; `None` where the format has no embeddings.
     fn embed(&self, model: &str, texts: &[String]) -> Option<WireRequest>;
     /// Decodes their vectors.
@@ -98,16 +98,16 @@ pub(crate) trait Wire: Send + Sync {
 }
 
 /// Adapter of a kind; `None` for one without a wire.
-pub(crate) fn of(kind: ProviderKind) -> Option<&'static dyn Wire> {
+pub(crate) fn of(kind: ModelProviderKind) -> Option<&'static dyn Wire> {
     Some(match kind {
-        ProviderKind::Openai => &openai::OpenAi { newer: true },
-        ProviderKind::OpenaiCompatible | ProviderKind::LlamaServer => {
+        ModelProviderKind::Openai => &openai::OpenAi { newer: true },
+        ModelProviderKind::OpenaiCompatible | ModelProviderKind::LlamaServer => {
             &openai::OpenAi { newer: false }
         }
-        ProviderKind::Anthropic => &anthropic::Anthropic,
-        ProviderKind::Gemini => &gemini::Gemini,
-        ProviderKind::Ollama => &ollama::Ollama,
-        ProviderKind::Scripted => return None,
+        ModelProviderKind::Anthropic => &anthropic::Anthropic,
+        ModelProviderKind::Gemini => &gemini::Gemini,
+        ModelProviderKind::Ollama => &ollama::Ollama,
+        ModelProviderKind::Scripted => return None,
     })
 }
 

@@ -69,9 +69,12 @@ impl HostSandbox<'_> {
         }
         add(&[os("--cap-drop"), os("ALL"), os("--hostname"), os(self.hostname)]);
         add(&[os("--ro-bind"), os("/usr"), os("/usr")]);
-        for (link, target) in
-            [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
-        {
+        for (link, target) in [
+            ("/bin", "usr/bin"),
+            ("/sbin", "usr/sbin"),
+            ("/lib", "usr/lib"),
+            ("/lib64", "usr/lib64"),
+        ] {
             // On a host where they are folders of their own they are bound as such.
             match tokio::fs::symlink_metadata(link).await.map(|it| it.is_symlink()) {
                 Ok(true) => add(&[os("--symlink"), os(target), os(link)]),

@@ -90,7 +90,9 @@ async fn sandbox(shared: &SourceShared, home: &Path) -> Vec<OsString> {
         SandboxKind::None => host_process::unconfined(),
         SandboxKind::Namespaces => {
             let (network, folders) = (options.network, &options.folders);
-            HostSandbox { hostname: "source", home: (home, HOME), network, folders }.arguments().await
+            HostSandbox { hostname: "source", home: (home, HOME), network, folders }
+                .arguments()
+                .await
         }
     }
 }

@@ -25,7 +25,8 @@ fn parts() -> Option<(PathBuf, PathBuf)> {
 }
 
 fn started(python: &std::path::Path, model: &std::path::Path) -> Home {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
     let server = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/llama_server.py");
     let folder = |path: &std::path::Path| path.parent().expect("a folder").to_owned();
     let environment = folder(&folder(python));
@@ -64,14 +65,18 @@ fn a_real_model_answers_over_two_wires_and_its_server_ends_with_the_daemon() {
     }
     let schema = json!({ "type": "object", "required": ["ok"], "additionalProperties": false,
         "properties": { "ok": { "type": "boolean" } } });
-    let args = json!({ "prompt": "Is water wet? Answer in JSON.", "temperature": 0.0, "schema": schema });
+    let args =
+        json!({ "prompt": "Is water wet? Answer in JSON.", "temperature": 0.0, "schema": schema });
     let answer = home.json(&["call", "ml_generate", "--json", &args.to_string()]);
     assert!(answer["structured"]["ok"].is_boolean(), "{answer}");
 
     let listed = home.ok(&["ps"]);
     assert!(listed.contains("server"), "the server is in the tree: {listed}");
     let port = home.json(&["models", "--json"])["backends"].clone();
-    assert!(port.as_array().is_some_and(|all| all.iter().all(|it| it["available"] == true)), "{port}");
+    assert!(
+        port.as_array().is_some_and(|all| all.iter().all(|it| it["available"] == true)),
+        "{port}"
+    );
     daemon.signal(rustix::process::Signal::KILL);
     drop(daemon);
     let config = std::fs::read_to_string(home.path("config.toml")).expect("reads");

@@ -1,5 +1,6 @@
-//! hivekeep judged by programs that others wrote: the official conformance
-//! suite, the official inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a real language model.
+//! hivekeep judged by programs that others wrote: the official conformance suite, the official
+//! inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a
+//! real language model.
 
 mod clients;
 mod conformance;

@@ -46,7 +46,7 @@ pub(crate) enum SpendRecord {
 
 /// Account of a session, of a period, or of a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Account {
+pub(crate) struct SpendAccount {
     /// Requests that were settled or lost.
     pub(crate) requests: u64,
     pub(crate) input_tokens: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Account {
     pub(crate) micro_usd: u64,
 }
 
-impl Account {
+impl SpendAccount {
     /// All tokens.
     pub(crate) fn tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens).saturating_add(self.reserved_tokens)
@@ -92,7 +92,7 @@ struct OpenRequest {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct SessionAccount {
-    account: Account,
+    account: SpendAccount,
     last: DateTime<Utc>,
 }
 
@@ -100,7 +100,7 @@ struct SessionAccount {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct PeriodAccount {
     name: String,
-    account: Account,
+    account: SpendAccount,
 }
 
 /// The ledger.
@@ -109,10 +109,10 @@ pub(crate) struct LedgerState {
     next: u64,
     open: BTreeMap<u64, OpenRequest>,
     sessions: BTreeMap<SessionId, SessionAccount>,
-    models: BTreeMap<String, Account>,
+    models: BTreeMap<String, SpendAccount>,
     day: PeriodAccount,
     month: PeriodAccount,
-    ever: Account,
+    ever: SpendAccount,
 }
 
 impl LedgerState {
@@ -127,38 +127,38 @@ impl LedgerState {
     }
 
     /// Account of a session.
-    pub(crate) fn session(&self, session: SessionId) -> Account {
+    pub(crate) fn session(&self, session: SessionId) -> SpendAccount {
         self.sessions.get(&session).map(|it| it.account).unwrap_or_default()
     }
 
     /// Account of all sessions in a period.
-    pub(crate) fn total(&self, period: BudgetPeriod, now: DateTime<Utc>) -> Account {
+    pub(crate) fn total(&self, period: BudgetPeriod, now: DateTime<Utc>) -> SpendAccount {
         let kept = match period {
             BudgetPeriod::Day => &self.day,
             BudgetPeriod::Month => &self.month,
             BudgetPeriod::Ever => return self.ever,
         };
-        if kept.name == name(period, now) { kept.account } else { Account::default() }
+        if kept.name == name(period, now) { kept.account } else { SpendAccount::default() }
     }
 
     /// Account of all sessions since the ledger began.
-    pub(crate) fn ever(&self) -> Account {
+    pub(crate) fn ever(&self) -> SpendAccount {
         self.ever
     }
 
     /// Accounts of models, by `PROVIDER/MODEL`.
-    pub(crate) fn models(&self) -> HashMap<String, Account> {
+    pub(crate) fn models(&self) -> HashMap<String, SpendAccount> {
         self.models.iter().map(|(name, account)| (name.clone(), *account)).collect()
     }
 
     /// Changes all accounts that a request counts in. What began in a period that is over counts no more.
-    fn each(&mut self, open: &OpenRequest, mut change: impl FnMut(&mut Account)) {
+    fn each(&mut self, open: &OpenRequest, mut change: impl FnMut(&mut SpendAccount)) {
         for (kept, period) in
             [(&mut self.day, BudgetPeriod::Day), (&mut self.month, BudgetPeriod::Month)]
         {
             let at = name(period, open.at);
             if at > kept.name {
-                *kept = PeriodAccount { name: at, account: Account::default() };
+                *kept = PeriodAccount { name: at, account: SpendAccount::default() };
                 change(&mut kept.account);
             } else if at == kept.name {
                 change(&mut kept.account);
@@ -202,7 +202,9 @@ impl Sourced for LedgerState {
     fn apply(&mut self, record: SpendRecord) -> Result<(), SpendRecord> {
         match record {
             SpendRecord::Reserved { id, .. } if id != self.next => return Err(record),
-            SpendRecord::Reserved { id, session, provider, model, tokens, micro_usd, at, .. } => {
+            SpendRecord::Reserved {
+                id, session, provider, model, tokens, micro_usd, at, ..
+            } => {
                 let model = format!("{provider}/{model}");
                 let open = OpenRequest { session, model, tokens, micro_usd, at };
                 self.next = id + 1;

@@ -56,7 +56,7 @@ pub(super) fn is_name(text: &str) -> bool {
 /// Kind of a provider: the wire that it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ProviderKind {
+pub enum ModelProviderKind {
     /// OpenAI's API.
     Openai,
     /// A server that speaks as OpenAI's does.
@@ -73,7 +73,7 @@ pub enum ProviderKind {
     Scripted,
 }
 
-impl ProviderKind {
+impl ModelProviderKind {
     /// Word of the configuration.
     pub fn word(self) -> &'static str {
         match self {
@@ -102,9 +102,9 @@ impl ProviderKind {
 /// A provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ProviderOptions {
+pub struct ModelProviderOptions {
     /// What it speaks.
-    pub kind: ProviderKind,
+    pub kind: ModelProviderKind,
     /// False keeps it away without forgetting how it is reached.
     #[serde(default = "yes")]
     pub enabled: bool,
@@ -186,9 +186,7 @@ pub struct ModelOptions {
 }
 
 /// Purpose of a model.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelPurpose {
     /// Answers.
@@ -223,7 +221,7 @@ fn default_breaker_secs() -> u64 {
     30
 }
 
-impl ProviderOptions {
+impl ModelProviderOptions {
     /// Root of the API, without a slash at its end.
     pub(crate) fn root(&self) -> &str {
         let root = self.endpoint.as_deref().or(self.kind.endpoint()).unwrap_or_default();
@@ -289,7 +287,7 @@ impl ProviderOptions {
         let mut wrong = Vec::new();
         let mut add = |key, why: &str| wrong.push((key, why.to_owned()));
         let (scripted, server) =
-            (self.kind == ProviderKind::Scripted, self.kind == ProviderKind::LlamaServer);
+            (self.kind == ModelProviderKind::Scripted, self.kind == ModelProviderKind::LlamaServer);
         let has_key = self.key_file.is_some() || self.key_env.is_some();
         match self.root() {
             "" if !scripted => add("endpoint", "is missing"),
@@ -314,7 +312,12 @@ impl ProviderOptions {
         }
         let hosted = matches!(
             (self.kind, &self.endpoint),
-            (ProviderKind::Openai | ProviderKind::Anthropic | ProviderKind::Gemini, None)
+            (
+                ModelProviderKind::Openai
+                    | ModelProviderKind::Anthropic
+                    | ModelProviderKind::Gemini,
+                None
+            )
         );
         if hosted && !has_key {
             add("key_file", "give `key_file` or `key_env`: without a key it does not answer");

@@ -11,8 +11,8 @@ use super::{
     AnsweredQuestion, LastFailure, Msg, Outcome, ProviderJob, ProviderShared, ServerState, Work,
 };
 use crate::{
-    ProviderKind,
-    backend::{Backend, Question},
+    ModelProviderKind,
+    backend::{Backend, ModelQuestion},
     failure::{FailureKind, WireFailure},
     sink::Sink,
 };
@@ -36,7 +36,9 @@ impl EndNotice {
             Ok(_) => Some(true),
             Err(failure) if failure.kind.blames_provider() => Some(false),
             // It answered, if only with a refusal.
-            Err(failure) if matches!(failure.kind, FailureKind::Invalid | FailureKind::RateLimited) => {
+            Err(failure)
+                if matches!(failure.kind, FailureKind::Invalid | FailureKind::RateLimited) =>
+            {
                 Some(true)
             }
             Err(_) => None,
@@ -95,7 +97,7 @@ pub(super) async fn run(
 async fn ask(
     shared: &ProviderShared,
     backend: &Backend,
-    question: &Question,
+    question: &ModelQuestion,
     sink: &mut Sink,
     deadline: Instant,
 ) -> Result<AnsweredQuestion, WireFailure> {
@@ -153,12 +155,13 @@ async fn embed(
 /// # Errors
 /// When it is down, or takes too long.
 async fn server_ready(shared: &ProviderShared) -> Result<(), WireFailure> {
-    if shared.options.kind != ProviderKind::LlamaServer {
+    if shared.options.kind != ModelProviderKind::LlamaServer {
         return Ok(());
     }
     let limit = Instant::now() + Duration::from_secs(shared.options.first_token_secs);
     let mut state = shared.server.subscribe();
-    let settled = state.wait_for(|state| matches!(state, ServerState::Ready | ServerState::Down(_)));
+    let settled =
+        state.wait_for(|state| matches!(state, ServerState::Ready | ServerState::Down(_)));
     let down = |why: &str| Err(WireFailure::new(FailureKind::Unavailable, why));
     match timeout_at(limit, settled).await.map(|state| state.map(|state| state.clone())) {
         Ok(Ok(ServerState::Down(why))) => down(&format!("its server is down: {why}")),

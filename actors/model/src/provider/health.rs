@@ -10,7 +10,7 @@ use hivekeep_kernel::ports::{ConfiguredModel, ModelSource, ModelUse};
 use tokio::{sync::watch, time::Instant};
 
 use super::{Outcome, server::ServerState};
-use crate::{ModelOptions, ModelPurpose, ProviderName, ProviderOptions, backend::Backend};
+use crate::{ModelOptions, ModelProviderOptions, ModelPurpose, ProviderName, backend::Backend};
 
 /// Weight of the newest measurement of a latency, of 8.
 const NEWEST: u32 = 2;
@@ -41,7 +41,7 @@ pub(crate) struct ProviderHealth {
 /// Everything about a provider but its mailbox.
 pub(crate) struct ProviderShared {
     pub(crate) name: ProviderName,
-    pub(crate) options: ProviderOptions,
+    pub(crate) options: ModelProviderOptions,
     pub(crate) home: std::path::PathBuf,
     pub(crate) server: watch::Sender<ServerState>,
     health: watch::Sender<ProviderHealth>,
@@ -51,7 +51,7 @@ pub(crate) struct ProviderShared {
 impl ProviderShared {
     pub(crate) fn new(
         name: ProviderName,
-        options: ProviderOptions,
+        options: ModelProviderOptions,
         home: std::path::PathBuf,
     ) -> Self {
         let server = watch::Sender::new(ServerState::default());

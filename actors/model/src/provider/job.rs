@@ -7,7 +7,7 @@ use tokio::{
 };
 
 use crate::{
-    backend::Question,
+    backend::ModelQuestion,
     failure::WireFailure,
     wire::{WireEnd, WireVectors},
 };
@@ -26,7 +26,7 @@ pub(crate) struct AnsweredQuestion {
 /// What is asked.
 pub(crate) enum Work {
     Question {
-        question: Question,
+        question: Box<ModelQuestion>,
         deltas: mpsc::Sender<hivekeep_kernel::ports::ModelDelta>,
         reply: oneshot::Sender<Result<AnsweredQuestion, WireFailure>>,
     },

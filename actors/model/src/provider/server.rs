@@ -2,9 +2,7 @@
 
 use std::{process::Stdio, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{
-    Backoff, Children, Context, Entity, Fault, GiveUp, Restart, RestartPolicy,
-};
+use hivekeep_kernel::{Backoff, Children, Context, Entity, Fault, GiveUp, Restart, RestartPolicy};
 use hivekeep_runtime::host_process::{HostSandbox, PROGRAM_PATH, StderrTail};
 use tokio::{
     fs::DirBuilder,
@@ -13,7 +11,7 @@ use tokio::{
 };
 
 use super::ProviderShared;
-use crate::ProviderKind;
+use crate::ModelProviderKind;
 
 /// Between two looks whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -46,7 +44,7 @@ pub(crate) enum ServerState {
 
 /// Starts the server of a provider that has one.
 pub(super) fn start(children: &mut Children, shared: &Arc<ProviderShared>) -> Result<(), Fault> {
-    if shared.options.kind != ProviderKind::LlamaServer {
+    if shared.options.kind != ModelProviderKind::LlamaServer {
         return Ok(());
     }
     let address = children.address("server", "model-server", POLICY);

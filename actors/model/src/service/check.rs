@@ -54,7 +54,8 @@ pub(super) fn texts(texts: &[String]) -> Result<(), ToolError> {
     match (1..=MAX_TEXTS).contains(&texts.len()) && bytes <= REQUEST_BYTES {
         true => Ok(()),
         false => {
-            let bound = format!("1 to {MAX_TEXTS} texts of {REQUEST_BYTES} bytes in all are embedded");
+            let bound =
+                format!("1 to {MAX_TEXTS} texts of {REQUEST_BYTES} bytes in all are embedded");
             Err(ToolError::invalid(bound))
         }
     }

@@ -166,9 +166,10 @@ pub(super) fn request_bytes(request: &ModelRequest) -> usize {
         }
         ModelMessage::ToolResult { content, .. } => content.len(),
     });
-    let tools = request.tools.iter().map(|tool| {
-        tool.name.len() + tool.description.len() + tool.input_schema.to_string().len()
-    });
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.len() + tool.description.len() + tool.input_schema.to_string().len());
     let schema = request.schema.as_ref().map_or(0, |schema| schema.to_string().len());
     let system = request.system.as_ref().map_or(0, String::len);
     messages.chain(tools).sum::<usize>() + schema + system

@@ -10,7 +10,7 @@ use super::{
     stage::{code, one, provider, question, stage},
 };
 use crate::{
-    BudgetPeriod, ProviderKind,
+    BudgetPeriod, ModelProviderKind,
     ledger::{LedgerState, SpendRecord},
 };
 
@@ -22,7 +22,7 @@ fn with_budget(fake: &Fake, budget: Value) -> Value {
     let model = json!({ "m": { "input_usd": 2.0, "output_usd": 10.0, "max_output_tokens": 100 } });
     let options = json!({ "models": model, "local": false, "parallel": 4 });
     json!({ "budget": budget, "provider": {
-        "p": provider(ProviderKind::OpenaiCompatible, fake, options) } })
+        "p": provider(ModelProviderKind::OpenaiCompatible, fake, options) } })
 }
 
 #[tokio::test]
@@ -53,7 +53,10 @@ async fn a_request_that_may_cost_more_than_is_left_is_not_made() {
         stage.ask("p/m", "x").await.expect("the first fits");
         let error = stage.ask("p/m", "x").await.expect_err("the second does not");
         assert_eq!(error.code, "llm_budget_exceeded", "{budget}");
-        assert_eq!((&error.details["budget"], &error.details["unit"]), (&json!(which), &json!(unit)));
+        assert_eq!(
+            (&error.details["budget"], &error.details["unit"]),
+            (&json!(which), &json!(unit))
+        );
         assert_eq!(fake.asked().len(), before + 1);
         let mut short = question(stage.rig.session, "p/m", "x");
         short.max_output_tokens = Some(1);
@@ -72,8 +75,10 @@ async fn requests_at_a_time_do_not_spend_the_same_money() {
     let streams: Vec<_> = (0..5)
         .map(|_| stage.models.stream(question(stage.rig.session, "p/m", "x")).expect("begins"))
         .collect();
-    eventually("three fit", async || fake.asked().iter().filter(|it| it.method == "POST").count() == 3)
-        .await;
+    eventually("three fit", async || {
+        fake.asked().iter().filter(|it| it.method == "POST").count() == 3
+    })
+    .await;
     let mut refused = 0;
     for stream in streams {
         tokio::select! {

@@ -8,7 +8,7 @@ use super::{
     fake::{Fake, Play, event, openai},
     stage::{code, one, provider, question, stage},
 };
-use crate::ProviderKind;
+use crate::ModelProviderKind;
 
 fn word(text: &str) -> String {
     event(&json!({ "choices": [{ "delta": { "content": text } }] }))
@@ -83,10 +83,10 @@ async fn what_hangs_is_given_up() {
 #[tokio::test]
 async fn what_has_no_end_is_bounded() {
     for (piece, kind) in [
-        (word("x"), ProviderKind::OpenaiCompatible),
-        ("no line ever ends ".to_owned(), ProviderKind::OpenaiCompatible),
-        ("data: an event never ends\n".to_owned(), ProviderKind::OpenaiCompatible),
-        (format!("{}\n", json!({ "message": { "content": "x" } })), ProviderKind::Ollama),
+        (word("x"), ModelProviderKind::OpenaiCompatible),
+        ("no line ever ends ".to_owned(), ModelProviderKind::OpenaiCompatible),
+        ("data: an event never ends\n".to_owned(), ModelProviderKind::OpenaiCompatible),
+        (format!("{}\n", json!({ "message": { "content": "x" } })), ModelProviderKind::Ollama),
     ] {
         let fake = Fake::always(Play::Endless(piece.clone())).await;
         let limits = provider(kind, &fake, json!({ "max_answer_kb": 64, "retries": 3 }));
@@ -155,8 +155,8 @@ async fn another_model_is_asked_where_it_is_configured_and_named() {
     let options = |fallback: bool| {
         json!({
             "provider": {
-                "a": provider(ProviderKind::OpenaiCompatible, &down, json!({})),
-                "b": provider(ProviderKind::OpenaiCompatible, &up, json!({})),
+                "a": provider(ModelProviderKind::OpenaiCompatible, &down, json!({})),
+                "b": provider(ModelProviderKind::OpenaiCompatible, &up, json!({})),
             },
             "alias": { "default": { "models": ["a/m", "b/m"], "fallback": fallback } },
         })
@@ -165,8 +165,12 @@ async fn another_model_is_asked_where_it_is_configured_and_named() {
     let answer = stage_with.ask("default", "x").await.expect("the second answers");
     assert_eq!(answer.source.to_string(), "b/m");
     let [failed] = answer.failed.as_slice() else { panic!("{answer:?}") };
-    assert_eq!((failed.source.to_string().as_str(), failed.error.code.as_ref()), ("a/m", "llm_unavailable"));
-    let called = stage_with.rig.call("ml_generate", json!({ "prompt": "x" })).await.expect("answers");
+    assert_eq!(
+        (failed.source.to_string().as_str(), failed.error.code.as_ref()),
+        ("a/m", "llm_unavailable")
+    );
+    let called =
+        stage_with.rig.call("ml_generate", json!({ "prompt": "x" })).await.expect("answers");
     assert_eq!((&called["backend"], &called["failed"][0]["backend"]), (&json!("b"), &json!("a")));
 
     let without = stage(options(false)).await;
@@ -177,12 +181,13 @@ async fn another_model_is_asked_where_it_is_configured_and_named() {
 
 #[tokio::test]
 async fn a_refused_request_is_not_put_to_another_model() {
-    let refuses = Fake::always(Play::Status(400, json!({ "error": { "message": "too long" } }))).await;
+    let refuses =
+        Fake::always(Play::Status(400, json!({ "error": { "message": "too long" } }))).await;
     let up = Fake::always(openai("yes")).await;
     let stage = stage(json!({
         "provider": {
-            "a": provider(ProviderKind::OpenaiCompatible, &refuses, json!({})),
-            "b": provider(ProviderKind::OpenaiCompatible, &up, json!({})),
+            "a": provider(ModelProviderKind::OpenaiCompatible, &refuses, json!({})),
+            "b": provider(ModelProviderKind::OpenaiCompatible, &up, json!({})),
         },
         "alias": { "default": { "models": ["a/m", "b/m"], "fallback": true } },
     }))

@@ -71,9 +71,7 @@ impl Drop for Fake {
 
 impl Fake {
     /// A provider that plays by the request and its number among those that came, from 0.
-    pub(super) async fn new(
-        play: impl Fn(&Asked, usize) -> Play + Send + Sync + 'static,
-    ) -> Self {
+    pub(super) async fn new(play: impl Fn(&Asked, usize) -> Play + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = listener.local_addr().expect("an address").port();
         let stage = Stage { play: Arc::new(play), asked: Arc::default() };

@@ -27,7 +27,11 @@ async fn names(more: Value) -> (super::stage::Stage, Fake) {
 
 fn found(stage: &super::stage::Stage, name: &str) -> Vec<String> {
     let found = stage.models.resolve(name, ModelUse::Generate);
-    found.unwrap_or_else(|error| panic!("{name}: {error}")).iter().map(ToString::to_string).collect()
+    found
+        .unwrap_or_else(|error| panic!("{name}: {error}"))
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[tokio::test]
@@ -70,7 +74,10 @@ async fn without_a_provider_the_key_is_named_at_once() {
     for tool in ["ml_generate", "ml_probe"] {
         let args = if tool == "ml_generate" { json!({ "prompt": "x" }) } else { json!({}) };
         let error = stage.rig.call(tool, args).await.expect_err("nothing is configured");
-        assert_eq!((error.code.as_ref(), &error.details["key"]), ("llm_not_configured", &json!("model.provider")));
+        assert_eq!(
+            (error.code.as_ref(), &error.details["key"]),
+            ("llm_not_configured", &json!("model.provider"))
+        );
     }
     let listed = stage.rig.call("ml_backends", json!({})).await.expect("lists");
     assert_eq!((&listed["backends"], &listed["default"]), (&json!([]), &json!("")));

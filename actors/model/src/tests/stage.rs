@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::fake::Fake;
-use crate::{ModelFamily, Options, ProviderKind};
+use crate::{ModelFamily, ModelProviderKind, Options};
 
 /// A family that runs, with its port.
 pub(super) struct Stage {
@@ -35,7 +35,9 @@ impl Stage {
     async fn of(rig: Rig<ModelFamily>) -> Self {
         eventually("all providers run", async || {
             let rows = rig.daemon.census.rows();
-            rows.iter().filter(|row| row.kind == "model-provider").all(|row| row.state.starts_with("running"))
+            rows.iter()
+                .filter(|row| row.kind == "model-provider")
+                .all(|row| row.state.starts_with("running"))
         })
         .await;
         let models = rig.daemon.ports.need::<dyn Models>().expect("offered");
@@ -59,7 +61,7 @@ pub(super) fn question(session: SessionId, model: &str, text: &str) -> ModelRequ
 }
 
 /// A provider of a kind at a fake, with a model `m`, no repetitions, and more keys.
-pub(super) fn provider(kind: ProviderKind, fake: &Fake, more: Value) -> Value {
+pub(super) fn provider(kind: ModelProviderKind, fake: &Fake, more: Value) -> Value {
     let mut options = json!({
         "kind": kind, "endpoint": fake.root(), "models": { "m": {} }, "retries": 0,
     });
@@ -70,7 +72,7 @@ pub(super) fn provider(kind: ProviderKind, fake: &Fake, more: Value) -> Value {
 
 /// Options with one provider `p` that speaks as OpenAI's server does.
 pub(super) fn one(fake: &Fake, more: Value) -> Value {
-    json!({ "provider": { "p": provider(ProviderKind::OpenaiCompatible, fake, more) } })
+    json!({ "provider": { "p": provider(ModelProviderKind::OpenaiCompatible, fake, more) } })
 }
 
 /// Code of an error.

@@ -19,7 +19,10 @@ async fn an_answer_names_who_gave_it() {
     let who = ["backend", "model", "provider_kind", "stop"].map(|key| answer[key].clone());
     assert_eq!(who, ["p", "m", "openai-compatible", "end"].map(Value::from));
     assert_eq!(answer["usage"], json!({ "input_tokens": 11, "output_tokens": 5, "cost_usd": 0.0 }));
-    assert_eq!((&fake.asked()[0].body["max_tokens"], &fake.asked()[0].body["temperature"]), (&json!(9), &json!(0.0)));
+    assert_eq!(
+        (&fake.asked()[0].body["max_tokens"], &fake.asked()[0].body["temperature"]),
+        (&json!(9), &json!(0.0))
+    );
 }
 
 #[tokio::test]
@@ -37,11 +40,17 @@ async fn probes_are_judged_one_by_one() {
     .await;
     let stage = stage(one(&fake, json!({ "parallel": 4 }))).await;
     let probed = stage.rig.call("ml_probe", json!({})).await.expect("probes");
-    assert_eq!((&probed["total"], &probed["passed"], &probed["failed"]), (&json!(23), &json!(11), &json!(1)));
+    assert_eq!(
+        (&probed["total"], &probed["passed"], &probed["failed"]),
+        (&json!(23), &json!(11), &json!(1))
+    );
     assert_eq!(probed["score"], json!(0.5));
     let results = probed["results"].as_array().expect("a list");
     for (result, probe) in results.iter().zip(PROBES) {
-        assert_eq!((&result["id"], &result["expected"]), (&json!(probe.id), &json!(probe.expected)));
+        assert_eq!(
+            (&result["id"], &result["expected"]),
+            (&json!(probe.id), &json!(probe.expected))
+        );
     }
     assert!(results[2]["error"].is_string() && results[0].get("error").is_none());
     assert_eq!((&results[0]["passed"], &results[1]["passed"]), (&json!(true), &json!(false)));
@@ -70,7 +79,10 @@ async fn backends_are_shown_as_they_are() {
         let stage = stage(one(&fake, json!({}))).await;
         let found = stage.rig.call("ml_backends", json!({})).await.expect("lists");
         let backend = &found["backends"][0];
-        assert_eq!((backend["state"].as_str(), backend["models"][0]["listed"].as_bool()), (Some(state), listed));
+        assert_eq!(
+            (backend["state"].as_str(), backend["models"][0]["listed"].as_bool()),
+            (Some(state), listed)
+        );
         assert_eq!(backend["available"], state == "ready");
         assert_eq!(backend.get("why").is_some(), state != "ready", "{backend}");
         assert_eq!(found["default"], "p/m", "the only model is the default");
@@ -93,7 +105,9 @@ async fn a_status_comes_from_the_operators_database_alone() {
             sql if sql.contains("training_loss") => {
                 json!([{ "model": "m1", "loss": 1.25, "iteration": 50, "tokens_per_sec": 321.5 }])
             }
-            sql if sql.contains("golden") => json!([{ "worker": "w", "completed": 3, "target": 9, "pct": 33.3 }]),
+            sql if sql.contains("golden") => {
+                json!([{ "worker": "w", "completed": 3, "target": 9, "pct": 33.3 }])
+            }
             _ => json!({ "no": "rows" }),
         }
     };
@@ -101,16 +115,22 @@ async fn a_status_comes_from_the_operators_database_alone() {
     let url = fake.root().replace("/v1", "");
     let options = json!({ "status": { "influx_urls": [&url], "token_file": token.path() } });
     let stage_with = stage(options.clone()).await;
-    let shown = stage_with.rig.call("ml_status", json!({ "influx_url": url })).await.expect("shows");
+    let shown =
+        stage_with.rig.call("ml_status", json!({ "influx_url": url })).await.expect("shows");
     let text = shown["status"].as_str().expect("a text");
-    for part in ["m1 (r2): running, 50 of 100 (50.000 %), loss 1.250, 321.500 tokens/s", "golden w: 3 of 9"] {
+    for part in
+        ["m1 (r2): running, 50 of 100 (50.000 %), loss 1.250, 321.500 tokens/s", "golden w: 3 of 9"]
+    {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("r1"), "the newest row of a model counts: {text}");
     assert!(shown["failed"]["expansion_progress"].is_string(), "{shown}");
     assert!(text.contains("the query failed"), "{text}");
     assert_eq!(fake.asked()[0].headers["authorization"], "Bearer t0ken");
-    assert_eq!((&fake.asked()[0].body["db"], fake.asked()[0].path.as_str()), (&json!("lem"), "/api/v3/query_sql"));
+    assert_eq!(
+        (&fake.asked()[0].body["db"], fake.asked()[0].path.as_str()),
+        (&json!("lem"), "/api/v3/query_sql")
+    );
 
     let other = Fake::always(Play::json(&json!([]))).await;
     let foreign = json!({ "influx_url": other.root().replace("/v1", "") });
@@ -123,7 +143,8 @@ async fn a_status_comes_from_the_operators_database_alone() {
     let fake = Fake::always(Play::Status(401, json!("who?"))).await;
     let url = fake.root().replace("/v1", "");
     let stage = stage(json!({ "status": { "influx_urls": [&url] } })).await;
-    let error = stage.rig.call("ml_status", json!({ "influx_url": url })).await.expect_err("all failed");
+    let error =
+        stage.rig.call("ml_status", json!({ "influx_url": url })).await.expect_err("all failed");
     assert_eq!(error.code, "ml_status_failed");
     assert!(error.message.contains("401"), "{error:?}");
 }
@@ -142,7 +163,10 @@ async fn a_script_is_stamped_wherever_it_answers() {
         "models": { "m": {}, "e": { "purpose": "embed", "dimension": 4 } } } } }))
     .await;
     let first = stage.rig.call("ml_generate", json!({ "prompt": "x" })).await.expect("answers");
-    assert_eq!((&first["response"], &first["provider_kind"]), (&json!("first"), &json!("scripted")));
+    assert_eq!(
+        (&first["response"], &first["provider_kind"]),
+        (&json!("first"), &json!("scripted"))
+    );
     assert_eq!(first["usage"]["estimated"], true);
     let weather = stage.ask("p/m", "How is the weather?").await.expect("answers");
     assert_eq!((weather.text.as_str(), weather.usage.output_tokens), ("it rains", 2));
@@ -152,5 +176,8 @@ async fn a_script_is_stamped_wherever_it_answers() {
         assert_eq!(stage.ask("p/m", "x").await.expect_err("fails").code, wanted);
     }
     let listed = stage.rig.call("ml_backends", json!({})).await.expect("lists");
-    assert_eq!((&listed["backends"][0]["kind"], &listed["backends"][0]["available"]), (&json!("scripted"), &json!(true)));
+    assert_eq!(
+        (&listed["backends"][0]["kind"], &listed["backends"][0]["available"]),
+        (&json!("scripted"), &json!(true))
+    );
 }

@@ -10,11 +10,11 @@ use super::{
     fake::{Fake, Play, event},
     stage::{code, one, provider, question, stage},
 };
-use crate::ProviderKind;
+use crate::ModelProviderKind;
 
 /// A wire with what a server of it sends.
 struct Wire {
-    kind: ProviderKind,
+    kind: ModelProviderKind,
     /// Path of a question, below the root.
     path: &'static str,
     key_header: (&'static str, &'static str),
@@ -32,10 +32,15 @@ fn wires() -> Vec<Wire> {
     let gemini = |parts: Value, more: Value| {
         let mut frame = json!({ "candidates": [{ "content": { "parts": parts } }],
             "usageMetadata": { "promptTokenCount": 7, "candidatesTokenCount": 2, "thoughtsTokenCount": 1 } });
-        frame["candidates"][0].as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+        frame["candidates"][0]
+            .as_object_mut()
+            .expect("one")
+            .extend(more.as_object().expect("one").clone());
         event(&frame)
     };
-    let begin = || event(&json!({ "type": "message_start", "message": { "usage": { "input_tokens": 7 } } }));
+    let begin = || {
+        event(&json!({ "type": "message_start", "message": { "usage": { "input_tokens": 7 } } }))
+    };
     let block = |index: u64, block: Value| {
         event(&json!({ "type": "content_block_start", "index": index, "content_block": block }))
     };
@@ -51,12 +56,10 @@ fn wires() -> Vec<Wire> {
         event(&json!({ "choices": [], "usage": { "prompt_tokens": 7, "completion_tokens": 3 } }))
             + "data: [DONE]\n\n"
     };
-    let function = |index: u64, more: Value| {
-        json!({ "delta": { "tool_calls": [{ "index": index, "function": more }] } })
-    };
+    let function = |index: u64, more: Value| json!({ "delta": { "tool_calls": [{ "index": index, "function": more }] } });
     vec![
         Wire {
-            kind: ProviderKind::OpenaiCompatible,
+            kind: ModelProviderKind::OpenaiCompatible,
             path: "/v1/chat/completions",
             key_header: ("authorization", "Bearer s3cret"),
             text: vec![
@@ -72,11 +75,13 @@ fn wires() -> Vec<Wire> {
                 chunk(json!({ "delta": {}, "finish_reason": "tool_calls" })),
                 usage(),
             ],
-            error: vec![event(&json!({ "error": { "message": "too much", "type": "rate_limit" } }))],
+            error: vec![event(
+                &json!({ "error": { "message": "too much", "type": "rate_limit" } }),
+            )],
             bound: "/max_tokens",
         },
         Wire {
-            kind: ProviderKind::Anthropic,
+            kind: ModelProviderKind::Anthropic,
             path: "/v1/messages",
             key_header: ("x-api-key", "s3cret"),
             text: vec![
@@ -101,11 +106,14 @@ fn wires() -> Vec<Wire> {
             bound: "/max_tokens",
         },
         Wire {
-            kind: ProviderKind::Gemini,
+            kind: ModelProviderKind::Gemini,
             path: "/v1/models/m:streamGenerateContent?alt=sse",
             key_header: ("x-goog-api-key", "s3cret"),
             text: vec![
-                gemini(json!([{ "text": "a thought", "thought": true }, { "text": "Hel" }]), json!({})),
+                gemini(
+                    json!([{ "text": "a thought", "thought": true }, { "text": "Hel" }]),
+                    json!({}),
+                ),
                 gemini(json!([{ "text": "lo" }]), json!({ "finishReason": "STOP" })),
             ],
             call: vec![gemini(
@@ -117,7 +125,7 @@ fn wires() -> Vec<Wire> {
             bound: "/generationConfig/maxOutputTokens",
         },
         Wire {
-            kind: ProviderKind::Ollama,
+            kind: ModelProviderKind::Ollama,
             path: "/v1/api/chat",
             key_header: ("authorization", "Bearer s3cret"),
             text: vec![
@@ -129,7 +137,9 @@ fn wires() -> Vec<Wire> {
             call: vec![
                 line(json!({ "message": { "content": "", "tool_calls":
                     [{ "function": { "name": "add", "arguments": { "a": 1 } } }] }, "done": false })),
-                line(json!({ "done": true, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 3 })),
+                line(
+                    json!({ "done": true, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 3 }),
+                ),
             ],
             error: vec![line(json!({ "error": "too much" }))],
             bound: "/options/num_predict",
@@ -137,7 +147,7 @@ fn wires() -> Vec<Wire> {
     ]
 }
 
-fn with_key(fake: &Fake, kind: ProviderKind, key: &std::path::Path) -> Value {
+fn with_key(fake: &Fake, kind: ModelProviderKind, key: &std::path::Path) -> Value {
     json!({ "provider": { "p": provider(kind, fake, json!({ "key_file": key })) } })
 }
 
@@ -190,7 +200,8 @@ async fn a_model_asks_for_tools_and_is_given_their_results() {
         let fake = Fake::always(Play::Pieces(wire.call)).await;
         let stage = stage(with_key(&fake, wire.kind, key.path())).await;
         let mut request = question(stage.rig.session, "p/m", "Add.");
-        let input_schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+        let input_schema =
+            json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
         let (name, description) = ("add".to_owned(), "Adds.".to_owned());
         request.tools = vec![ModelTool { name, description, input_schema }];
         request.tool_choice = ModelToolChoice::Required;
@@ -210,7 +221,7 @@ async fn a_model_asks_for_tools_and_is_given_their_results() {
         for part in ["forty-two", "Adds.", "\"add\""] {
             assert!(body.contains(part), "{:?}: {part}: {body}", wire.kind);
         }
-        assert_eq!(body.contains("\"sig\""), wire.kind == ProviderKind::Gemini, "{body}");
+        assert_eq!(body.contains("\"sig\""), wire.kind == ModelProviderKind::Gemini, "{body}");
     }
 }
 
@@ -240,7 +251,7 @@ async fn errors_are_told_by_their_kind_and_without_the_key() {
         let fake = Fake::always(Play::Pieces(wire.error)).await;
         let stage = stage(with_key(&fake, wire.kind, key.path())).await;
         let wanted = match wire.kind {
-            ProviderKind::Ollama => "llm_unavailable",
+            ModelProviderKind::Ollama => "llm_unavailable",
             _ => "llm_rate_limited",
         };
         assert_eq!(code(stage.ask("p/m", "x").await), wanted, "{:?}", wire.kind);
@@ -251,8 +262,11 @@ async fn errors_are_told_by_their_kind_and_without_the_key() {
 async fn an_answer_that_has_no_end_of_its_own_is_cut() {
     let key = key_file();
     for wire in wires() {
-        let last = wire.text.len() - if wire.kind == ProviderKind::OpenaiCompatible { 2 } else { 1 };
-        for play in [Play::Cut(wire.text[..last].to_vec()), Play::Pieces(wire.text[..last].to_vec())] {
+        let last =
+            wire.text.len() - if wire.kind == ModelProviderKind::OpenaiCompatible { 2 } else { 1 };
+        for play in
+            [Play::Cut(wire.text[..last].to_vec()), Play::Pieces(wire.text[..last].to_vec())]
+        {
             let fake = Fake::always(play).await;
             let stage = stage(with_key(&fake, wire.kind, key.path())).await;
             let error = stage.ask("p/m", "x").await.expect_err("it was cut");
@@ -294,18 +308,18 @@ async fn a_structured_answer_is_held_against_its_schema() {
 async fn texts_become_vectors_in_their_order() {
     let rows = [
         (
-            ProviderKind::OpenaiCompatible,
+            ModelProviderKind::OpenaiCompatible,
             json!({ "data": [{ "index": 1, "embedding": [3, 4.5] }, { "index": 0, "embedding": [1, 2] }],
                 "usage": { "prompt_tokens": 4 } }),
             "/v1/embeddings",
         ),
         (
-            ProviderKind::Gemini,
+            ModelProviderKind::Gemini,
             json!({ "embeddings": [{ "values": [1, 2] }, { "values": [3, 4.5] }] }),
             "/v1/models/e:batchEmbedContents",
         ),
         (
-            ProviderKind::Ollama,
+            ModelProviderKind::Ollama,
             json!({ "embeddings": [[1, 2], [3, 4.5]], "prompt_eval_count": 4 }),
             "/v1/api/embed",
         ),
@@ -317,7 +331,7 @@ async fn texts_become_vectors_in_their_order() {
         let embedded = stage.models.embed(texts(&stage, "p/e")).await.expect("embeds");
         assert_eq!(embedded.vectors, [[1.0, 2.0], [3.0, 4.5]], "{kind:?}");
         assert_eq!((embedded.dimension, fake.asked()[0].path.as_str()), (2, path));
-        assert_eq!(embedded.usage.estimated, kind == ProviderKind::Gemini);
+        assert_eq!(embedded.usage.estimated, kind == ModelProviderKind::Gemini);
     }
 }
 
@@ -341,7 +355,8 @@ async fn vectors_that_are_not_what_was_asked_for_are_refused() {
     ] {
         let fake = Fake::always(Play::json(&json!({ "embeddings": rows }))).await;
         let models = json!({ "models": { "e": { "purpose": "embed" }, "m": {} } });
-        let options = json!({ "provider": { "p": provider(ProviderKind::Ollama, &fake, models) } });
+        let options =
+            json!({ "provider": { "p": provider(ModelProviderKind::Ollama, &fake, models) } });
         let stage = stage(options).await;
         let error = stage.models.embed(texts(&stage, "p/e")).await.expect_err("refused");
         assert_eq!(error.code, "llm_answer_broken");
@@ -351,7 +366,8 @@ async fn vectors_that_are_not_what_was_asked_for_are_refused() {
     }
     let fake = Fake::always(Play::json(&json!({}))).await;
     let models = json!({ "models": { "e": { "purpose": "embed", "dimension": 2 } } });
-    let options = json!({ "provider": { "p": provider(ProviderKind::Anthropic, &fake, models) } });
+    let options =
+        json!({ "provider": { "p": provider(ModelProviderKind::Anthropic, &fake, models) } });
     let stage = stage(options).await;
     assert_eq!(code(stage.models.embed(texts(&stage, "p")).await), "llm_unsupported");
 }

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::{
-    ProviderKind,
+    ModelProviderKind,
     catalogue::Candidate,
     failure::FailureKind,
-    ledger::{Account, usd},
-    models::{ModelsActor, Shared},
+    ledger::{SpendAccount, usd},
+    models::{ModelsActor, ModelsShared},
     provider::{ProviderShared, ServerState, usage},
 };
 
@@ -161,8 +161,8 @@ pub(crate) struct MlBudget {
     pub(crate) total_usd: f64,
 }
 
-impl From<Account> for MlAccount {
-    fn from(account: Account) -> Self {
+impl From<SpendAccount> for MlAccount {
+    fn from(account: SpendAccount) -> Self {
         let usd = usd(account.micro_usd);
         Self { requests: account.requests, tokens: account.tokens(), usd }
     }
@@ -185,14 +185,19 @@ impl ModelsActor {
                 found.ok().and_then(|found| found.first().map(ToString::to_string))
             };
             let default = one("default").unwrap_or_default();
-            Ok(MlBackendList { backends, default, aliases: aliases(&shared), spent: spent(&shared, &cx) })
+            Ok(MlBackendList {
+                backends,
+                default,
+                aliases: aliases(&shared),
+                spent: spent(&shared, &cx),
+            })
         })
     }
 }
 
 async fn backend(
     provider: &Arc<ProviderShared>,
-    used: &std::collections::HashMap<String, Account>,
+    used: &std::collections::HashMap<String, SpendAccount>,
 ) -> MlBackend {
     let health = provider.health();
     let (state, why, listed) = state(provider).await;
@@ -227,7 +232,7 @@ type StateOfBackend = (&'static str, Option<String>, Option<Vec<String>>);
 
 /// State of a provider, by asking it what it has.
 async fn state(provider: &ProviderShared) -> StateOfBackend {
-    if provider.options.kind == ProviderKind::LlamaServer {
+    if provider.options.kind == ModelProviderKind::LlamaServer {
         match &*provider.server.borrow() {
             ServerState::Ready => {}
             ServerState::Starting | ServerState::Unknown => return ("starting", None, None),
@@ -250,7 +255,7 @@ async fn state(provider: &ProviderShared) -> StateOfBackend {
     }
 }
 
-fn aliases(shared: &Shared) -> Vec<MlAlias> {
+fn aliases(shared: &ModelsShared) -> Vec<MlAlias> {
     let catalogue = &shared.models.catalogue;
     let row = |(name, alias): (&String, &crate::AliasOptions)| {
         let full = |it: &Candidate| format!("{}/{}", it.provider.name, it.model);
@@ -265,7 +270,7 @@ fn aliases(shared: &Shared) -> Vec<MlAlias> {
     catalogue.aliases().iter().map(row).collect()
 }
 
-fn spent(shared: &Shared, cx: &CallCx) -> MlSpent {
+fn spent(shared: &ModelsShared, cx: &CallCx) -> MlSpent {
     let budget = &shared.models.options.budget;
     let (total, _, session) = shared.models.ledger.spent(cx.session);
     let bounds = MlBudget {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::generate::MlUsage;
 use crate::{
-    models::{ModelsActor, Shared},
+    models::{ModelsActor, ModelsShared},
     probes::{self, PROBES, Probe},
 };
 
@@ -124,13 +124,23 @@ impl ModelsActor {
             let score = (total > failed).then(|| passed as f64 / (total - failed) as f64);
             let (backend, model) = (source.provider, source.model);
             let provider_kind = source.provider_kind;
-            Ok(MlProbed { backend, model, provider_kind, total, passed, failed, score, results, usage })
+            Ok(MlProbed {
+                backend,
+                model,
+                provider_kind,
+                total,
+                passed,
+                failed,
+                score,
+                results,
+                usage,
+            })
         })
     }
 }
 
 async fn ask(
-    shared: Arc<Shared>,
+    shared: Arc<ModelsShared>,
     cx: CallCx,
     model: &str,
     probe: &'static Probe,

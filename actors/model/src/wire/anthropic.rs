@@ -3,7 +3,9 @@
 use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
 use serde_json::{Value, json};
 
-use super::{Decoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::CallAssembly, parse};
+use super::{
+    AnswerDecoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::CallAssembly, parse,
+};
 use crate::failure::WireFailure;
 
 pub(super) struct Anthropic;
@@ -48,12 +50,13 @@ impl Wire for Anthropic {
             };
         }
         if let Some(schema) = &request.schema {
-            body["output_config"] = json!({ "format": { "type": "json_schema", "schema": schema } });
+            body["output_config"] =
+                json!({ "format": { "type": "json_schema", "schema": schema } });
         }
         WireRequest::new("/messages", body)
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
+    fn decoder(&self) -> Box<dyn AnswerDecoder> {
         Box::<AnthropicDecoder>::default()
     }
 
@@ -100,7 +103,7 @@ struct AnthropicDecoder {
     end: WireEnd,
 }
 
-impl Decoder for AnthropicDecoder {
+impl AnswerDecoder for AnthropicDecoder {
     fn frame(&mut self, data: &str, out: &mut Vec<ModelDelta>) -> Result<bool, WireFailure> {
         let frame = parse(data)?;
         let index = frame["index"].as_u64().unwrap_or_default();

@@ -97,9 +97,9 @@ impl Splitter {
 
 fn wrong(error: &tokio_util::codec::LinesCodecError) -> WireFailure {
     match error {
-        tokio_util::codec::LinesCodecError::MaxLineLengthExceeded => {
-            WireFailure::too_large(format!("a line of the answer is longer than {LINE_BYTES} bytes"))
-        }
+        tokio_util::codec::LinesCodecError::MaxLineLengthExceeded => WireFailure::too_large(
+            format!("a line of the answer is longer than {LINE_BYTES} bytes"),
+        ),
         tokio_util::codec::LinesCodecError::Io(error) => {
             WireFailure::broken(format!("the answer is not valid: {error}"))
         }

@@ -4,7 +4,11 @@ use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolCall,
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::{Decoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::{MAX_CALLS, tool_call}, parse};
+use super::{
+    AnswerDecoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors,
+    calls::{MAX_CALLS, tool_call},
+    parse,
+};
 use crate::failure::WireFailure;
 
 pub(super) struct Gemini;
@@ -52,7 +56,7 @@ impl Wire for Gemini {
         WireRequest::new(path, body)
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
+    fn decoder(&self) -> Box<dyn AnswerDecoder> {
         Box::<GeminiDecoder>::default()
     }
 
@@ -120,7 +124,7 @@ struct GeminiDecoder {
     end: WireEnd,
 }
 
-impl Decoder for GeminiDecoder {
+impl AnswerDecoder for GeminiDecoder {
     fn frame(&mut self, data: &str, out: &mut Vec<ModelDelta>) -> Result<bool, WireFailure> {
         let frame = parse(data)?;
         if !frame["error"].is_null() {

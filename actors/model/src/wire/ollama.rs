@@ -4,7 +4,9 @@ use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoic
 use serde_json::{Value, json};
 
 use super::{
-    Decoder, Framing, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::{MAX_CALLS, tool_call}, parse,
+    AnswerDecoder, Framing, Wire, WireAsk, WireEnd, WireRequest, WireVectors,
+    calls::{MAX_CALLS, tool_call},
+    parse,
 };
 use crate::failure::WireFailure;
 
@@ -40,7 +42,7 @@ impl Wire for Ollama {
         WireRequest::new("/api/chat", body)
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
+    fn decoder(&self) -> Box<dyn AnswerDecoder> {
         Box::<OllamaDecoder>::default()
     }
 
@@ -69,14 +71,13 @@ impl Wire for Ollama {
 
 fn messages(ask: &WireAsk<'_>) -> Vec<Value> {
     let system = ask.request.system.iter();
-    let mut all: Vec<_> =
-        system.map(|text| json!({ "role": "system", "content": text })).collect();
+    let mut all: Vec<_> = system.map(|text| json!({ "role": "system", "content": text })).collect();
     all.extend(ask.request.messages.iter().map(|message| match message {
         ModelMessage::User(text) => json!({ "role": "user", "content": text }),
         ModelMessage::Assistant { text, calls } => {
-            let calls = calls.iter().map(|call| {
-                json!({ "function": { "name": call.name, "arguments": call.arguments } })
-            });
+            let calls = calls.iter().map(
+                |call| json!({ "function": { "name": call.name, "arguments": call.arguments } }),
+            );
             json!({ "role": "assistant", "content": text, "tool_calls": calls.collect::<Value>() })
         }
         ModelMessage::ToolResult { call, content, .. } => {
@@ -92,7 +93,7 @@ struct OllamaDecoder {
     end: WireEnd,
 }
 
-impl Decoder for OllamaDecoder {
+impl AnswerDecoder for OllamaDecoder {
     fn frame(&mut self, data: &str, out: &mut Vec<ModelDelta>) -> Result<bool, WireFailure> {
         let frame = parse(data)?;
         if !frame["error"].is_null() {

@@ -3,7 +3,9 @@
 use hivekeep_kernel::ports::{ModelDelta, ModelMessage, ModelStop, ModelToolChoice};
 use serde_json::{Value, json};
 
-use super::{Decoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::CallAssembly, parse};
+use super::{
+    AnswerDecoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::CallAssembly, parse,
+};
 use crate::failure::WireFailure;
 
 pub(super) struct OpenAi {
@@ -52,7 +54,7 @@ impl Wire for OpenAi {
         WireRequest::new("/chat/completions", body)
     }
 
-    fn decoder(&self) -> Box<dyn Decoder> {
+    fn decoder(&self) -> Box<dyn AnswerDecoder> {
         Box::<OpenAiDecoder>::default()
     }
 
@@ -71,8 +73,7 @@ impl Wire for OpenAi {
 
 fn messages(ask: &WireAsk<'_>) -> Vec<Value> {
     let system = ask.request.system.iter();
-    let mut all: Vec<_> =
-        system.map(|text| json!({ "role": "system", "content": text })).collect();
+    let mut all: Vec<_> = system.map(|text| json!({ "role": "system", "content": text })).collect();
     all.extend(ask.request.messages.iter().map(|message| match message {
         ModelMessage::User(text) => json!({ "role": "user", "content": text }),
         ModelMessage::Assistant { text, calls } if calls.is_empty() => {
@@ -100,7 +101,7 @@ struct OpenAiDecoder {
     end: WireEnd,
 }
 
-impl Decoder for OpenAiDecoder {
+impl AnswerDecoder for OpenAiDecoder {
     fn frame(&mut self, data: &str, out: &mut Vec<ModelDelta>) -> Result<bool, WireFailure> {
         if data.trim() == "[DONE]" {
             return Ok(true);
