@@ -21,6 +21,7 @@ mod integrate;
 mod logs;
 mod man;
 mod mcp;
+mod models;
 mod output;
 mod policy;
 mod ps;
@@ -76,6 +77,7 @@ enum Command {
     Events(events::Args),
     Artifact(artifact::Args),
     Audit(audit::Args),
+    Models(models::Args),
     Policy(policy::Args),
     Approvals(approvals::Args),
     Team(team::Args),
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Events(args) => events::run(&context, args),
         Command::Artifact(args) => artifact::run(&context, args),
         Command::Audit(args) => audit::run(&context, args),
+        Command::Models(args) => models::run(&context, args),
         Command::Policy(args) => policy::run(&context, args),
         Command::Approvals(args) => approvals::run(&context, args),
         Command::Team(args) => team::run(&context, args),

@@ -47,6 +47,8 @@ macro_rules! families {
             web: hivekeep_web::WebFamily,
             /// Other MCP servers whose tools are offered beside the daemon's own.
             source: hivekeep_source::SourceFamily,
+            /// Language models: providers, aliases and budgets.
+            model: hivekeep_model::ModelFamily,
             /// Artifacts: results too large for their answers, and how long they are kept.
             artifact: hivekeep_artifact::ArtifactFamily,
         }

@@ -15,6 +15,7 @@ mod house;
 mod http;
 mod http_api;
 mod mcp;
+mod models;
 mod pictures;
 mod places;
 mod power;

@@ -23,6 +23,7 @@ pub(crate) mod kit;
 mod listing;
 mod machine;
 mod memory;
+mod model;
 mod oci;
 mod policy;
 mod pool;
@@ -43,7 +44,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 37] = [
+const FIGURES: [&str; 38] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -76,6 +77,7 @@ const FIGURES: [&str; 37] = [
     "task_roundtrip",
     "swarm_8",
     "volume_write",
+    "model_overhead",
     "fs_day",
     "fs_day_workspace",
     "grep_tree",
@@ -88,7 +90,7 @@ const FIGURES: [&str; 37] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 22] = [
+const GROUPS: [(&[&str], Measure); 23] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -120,6 +122,7 @@ const GROUPS: [(&[&str], Measure); 22] = [
     (&["task_roundtrip"], team::tasks),
     (&["swarm_8"], swarm::measure),
     (&["volume_write"], volumes::measure),
+    (&["model_overhead"], model::measure),
     (&["fs_day", "fs_day_workspace"], day::measure),
     (&["grep_tree"], grep::measure),
     (&["listing_bytes_auto", "listing_bytes_all"], listing::measure),

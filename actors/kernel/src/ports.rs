@@ -6,6 +6,7 @@ mod form;
 mod git;
 mod images;
 mod manifest;
+mod models;
 mod network;
 mod people;
 mod places;
@@ -34,6 +35,11 @@ pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use git::GitCredentials;
 pub use images::ImagePresence;
 pub use manifest::{ManifestCheck, ManifestProblem};
+pub use models::{
+    ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer, ModelDelta,
+    ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream, ModelTool, ModelToolCall,
+    ModelToolChoice, ModelUsage, ModelUse, Models,
+};
 pub use network::{
     BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, ReachRules, Transport,

@@ -18,6 +18,9 @@ mod daemon;
 pub mod documents;
 mod family;
 mod finding;
+pub mod host_process;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod introspection;
 pub mod log;
 mod mounted;
@@ -25,6 +28,7 @@ pub mod names;
 mod ports;
 pub mod saga;
 pub mod schema_kinds;
+mod secret_file;
 #[cfg(feature = "test-util")]
 mod testing;
 pub mod tool_catalogue;
@@ -36,6 +40,7 @@ pub use family::{Family, FamilyOptions, NoOptions};
 pub use finding::{Finding, Host, bytes};
 pub use mounted::{Child, Mounted, TearDown};
 pub use ports::Ports;
+pub use secret_file::read_secret;
 pub use tool_client::{
     InspectedMachine, InspectedSnapshot, InspectedWorkspace, ListedWorkspace, OnBehalfOf, Origin,
     ToolClient,

@@ -1,25 +1,18 @@
 //! Server over streamable HTTP: its client, its credential, and what a refusal says of it.
 
-use std::{error::Error, path::Path, sync::Arc, time::Duration};
+use std::error::Error;
 
 use hivekeep_kernel::ports::SourceState;
-use reqwest::{Client, StatusCode, redirect::Policy};
+use hivekeep_runtime::{http, read_secret};
+use reqwest::{Client, StatusCode};
 use rmcp::{
     service::ClientInitializeError,
     transport::{
         StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use tokio_rustls::rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
 
-use crate::{link::SourceShared, stdio::read_secret};
-
-/// Time for a connection with its handshake.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+use crate::link::SourceShared;
 
 pub(crate) type HttpTransport = StreamableHttpClientTransport<Client>;
 
@@ -28,39 +21,13 @@ pub(crate) type HttpTransport = StreamableHttpClientTransport<Client>;
 /// # Errors
 /// The reason, for people.
 pub(crate) async fn transport(shared: &SourceShared, url: &str) -> Result<HttpTransport, String> {
-    let ca_file = shared.options.ca_file.clone();
-    let tls = tokio::task::spawn_blocking(move || tls(ca_file.as_deref())).await;
-    let tls = tls.map_err(|error| error.to_string())??;
-    let client = Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(Policy::none())
-        .no_proxy()
-        .connect_timeout(CONNECT_LIMIT)
-        .build()
-        .map_err(|error| format!("the HTTP client: {error}"))?;
+    let builder = http::client_builder(shared.options.ca_file.as_deref()).await?;
+    let client = builder.build().map_err(|error| format!("the HTTP client: {error}"))?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     if let Some(file) = &shared.options.token_file {
         config = config.auth_header(read_secret(file).await?);
     }
     Ok(HttpTransport::with_client(client, config))
-}
-
-fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = ca_file {
-        let wrong = |why: String| format!("`ca_file`: {why}");
-        let read =
-            CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        for certificate in read.map_err(|error| wrong(error.to_string()))? {
-            roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-        }
-    }
-    let provider = Arc::new(ring::default_provider());
-    let versions =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = versions.map_err(|error| format!("TLS: {error}"))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// What a handshake that failed says of the source.

@@ -1,9 +1,11 @@
-//! hivekeep judged by programs that others wrote: the official conformance
-//! suite, the official inspector, the official clients, schemathesis for the HTTP API, and MCP servers as sources.
+//! hivekeep judged by programs that others wrote: the official conformance suite, the official
+//! inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a
+//! real language model.
 
 mod clients;
 mod conformance;
 mod inspector;
+mod models;
 mod openapi;
 mod server;
 mod sources;
@@ -16,7 +18,7 @@ use super::nextest::Scope;
 use crate::repo::Repo;
 use crate::steps::{StepOutcome, Steps};
 
-/// Runs all five. Without a network for their packages they are skipped, and
+/// Runs all six. Without a network for their packages they are skipped, and
 /// where CI is told, that is a failure.
 pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'_>) {
     let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
@@ -28,5 +30,9 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
     steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
     steps.run("openapi", || with(&|tools| openapi::check(repo, tools)));
     steps.run("sources", || with(&|tools| sources::check(repo, tools)));
+    steps.run("models", || match built {
+        true => models::check(repo),
+        false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+    });
     steps.run("clients", || with(&|tools| clients::check(repo, tools, scope)));
 }

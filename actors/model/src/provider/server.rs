@@ -1,0 +1,140 @@
+//! Supervised llama.cpp server: a process of ours in namespaces, with the host's network, where it listens.
+
+use std::{process::Stdio, sync::Arc, time::Duration};
+
+use hivekeep_kernel::{Backoff, Children, Context, Entity, Fault, GiveUp, Restart, RestartPolicy};
+use hivekeep_runtime::host_process::{HostSandbox, PROGRAM_PATH, StderrTail};
+use tokio::{
+    fs::DirBuilder,
+    process::{Child, Command},
+    time::sleep,
+};
+
+use super::ProviderShared;
+use crate::ModelProviderKind;
+
+/// Between two looks whether it answers.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Time for the answer.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// Home of the server within its sandbox.
+const HOME: &str = "/srv/model";
+/// A server that fails is started again, with growing pauses, and stays down if it goes on.
+const POLICY: RestartPolicy = RestartPolicy {
+    restart: Restart::Always,
+    max_restarts: 10,
+    window_secs: 600,
+    backoff: Backoff { initial_ms: 500, max_ms: 30_000 },
+    give_up: GiveUp::StayDown,
+};
+
+/// State of a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum ServerState {
+    /// The daemon has not started it: it is somebody else's, or not there yet.
+    #[default]
+    Unknown,
+    /// It loads its model.
+    Starting,
+    /// It answers.
+    Ready,
+    /// It ended, for this reason.
+    Down(String),
+}
+
+/// Starts the server of a provider that has one.
+pub(super) fn start(children: &mut Children, shared: &Arc<ProviderShared>) -> Result<(), Fault> {
+    if shared.options.kind != ModelProviderKind::LlamaServer {
+        return Ok(());
+    }
+    let address = children.address("server", "model-server", POLICY);
+    children.start::<ModelServer>("server", POLICY, &address, shared.clone())
+}
+
+/// The process ended.
+pub(crate) struct ServerEnded(String);
+
+struct ModelServer {
+    shared: Arc<ProviderShared>,
+}
+
+impl Entity for ModelServer {
+    type Msg = ServerEnded;
+    type Seed = Arc<ProviderShared>;
+
+    async fn start(shared: Arc<ProviderShared>, me: Context<ServerEnded>) -> Result<Self, Fault> {
+        shared.server.send_replace(ServerState::Starting);
+        let (child, tail) = spawn(&shared).await.map_err(|why| down(&shared, why))?;
+        let seen = shared.clone();
+        me.address.probe().set_detail(move || Some(format!("{:?}", *seen.server.borrow())));
+        let address = me.address.clone();
+        // The process ends with this worker, and the worker with the actor.
+        let watched = watch(shared.clone(), child, tail);
+        let _detached = me.workers.spawn(async move {
+            let why = watched.await;
+            // Nobody there: the actor has ended already.
+            let _ = address.send(ServerEnded(why));
+        });
+        Ok(Self { shared })
+    }
+
+    fn handle(&mut self, ServerEnded(why): ServerEnded) -> Result<(), Fault> {
+        Err(down(&self.shared, why))
+    }
+}
+
+fn down(shared: &ProviderShared, why: String) -> Fault {
+    shared.server.send_replace(ServerState::Down(why.clone()));
+    Fault::new(why)
+}
+
+async fn spawn(shared: &ProviderShared) -> Result<(Child, StderrTail), String> {
+    let home = &shared.home;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(home).await;
+    made.map_err(|error| format!("its folder {} cannot be made: {error}", home.display()))?;
+    let folders: Vec<_> = shared.options.folders.iter().map(|it| format!("{it}:ro")).collect();
+    let sandbox =
+        HostSandbox { hostname: "model", home: (home, HOME), network: true, folders: &folders };
+    let mut command = Command::new("bwrap");
+    command
+        .args(sandbox.arguments().await)
+        .arg("--")
+        .args(&shared.options.command)
+        .env_clear()
+        .envs([("PATH", PROGRAM_PATH), ("LANG", "C.UTF-8"), ("HOME", HOME)])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "bubblewrap (`bwrap`) is not installed".to_owned(),
+        _ => format!("it cannot be started: {error}"),
+    })?;
+    let stderr = child.stderr.take().ok_or("it has no standard error")?;
+    Ok((child, StderrTail::of(stderr)))
+}
+
+/// Waits until it answers, and then for its end; gives the reason.
+async fn watch(shared: Arc<ProviderShared>, mut child: Child, mut tail: StderrTail) -> String {
+    let ready = async {
+        loop {
+            let backend = shared.backend();
+            if let Some(backend) = backend
+                && backend.list(LOOK_LIMIT).await.is_ok()
+            {
+                break shared.server.send_replace(ServerState::Ready);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    let ended = tokio::select! {
+        _ = ready => false,
+        _ = child.wait() => true,
+    };
+    if !ended {
+        let _told_below = child.wait().await;
+    }
+    tail.last_words(&mut child).await
+}

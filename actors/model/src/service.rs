@@ -1,0 +1,239 @@
+//! Language models as the rest of the daemon uses them: names resolved, budgets kept, answers checked.
+//!
+//! ```text
+//! request ─▶ names ─▶ reserve ─▶ provider's actor ─▶ settle ─▶ checked against its schema ─▶ answer
+//!                        ▲            │ failed, nothing handed on, the alias allows it
+//!                        └── next ◀───┘
+//! ```
+
+mod check;
+mod spend;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    Address, Layer, ToolError,
+    ports::{
+        ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer,
+        ModelDelta, ModelRequest, ModelSource, ModelStream, ModelUse, Models,
+    },
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use crate::{
+    Options,
+    backend::ModelQuestion,
+    catalogue::{Candidate, ModelNames},
+    failure::WireFailure,
+    ledger::SpendLedger,
+    provider::{self, AnsweredQuestion, ProviderJob, Work},
+};
+
+/// Addresses of the providers' actors, by name.
+pub(crate) type ProviderAddresses = std::collections::HashMap<String, Address<provider::Msg>>;
+
+/// Language models. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct LanguageModels(Arc<ModelsInner>);
+
+pub(crate) struct ModelsInner {
+    pub(crate) options: Options,
+    pub(crate) catalogue: ModelNames,
+    pub(crate) ledger: SpendLedger,
+    addresses: ProviderAddresses,
+}
+
+impl std::ops::Deref for LanguageModels {
+    type Target = ModelsInner;
+
+    fn deref(&self) -> &ModelsInner {
+        &self.0
+    }
+}
+
+impl LanguageModels {
+    pub(crate) fn new(
+        options: Options,
+        catalogue: ModelNames,
+        ledger: SpendLedger,
+        addresses: ProviderAddresses,
+    ) -> Self {
+        Self(Arc::new(ModelsInner { options, catalogue, ledger, addresses }))
+    }
+
+    /// End of a request that has until `deadline`.
+    fn deadline(&self, deadline: Instant) -> Instant {
+        deadline.min(Instant::now() + Duration::from_secs(self.options.timeout_secs))
+    }
+
+    /// Asks candidates, one after the other, until one answers.
+    async fn ask(
+        self,
+        request: ModelRequest,
+        candidates: Vec<Candidate>,
+        deltas: mpsc::Sender<ModelDelta>,
+    ) -> Result<ModelAnswer, ToolError> {
+        let mut failed: Vec<FailedModel> = Vec::new();
+        let last = candidates.len().saturating_sub(1);
+        for (nth, candidate) in candidates.iter().enumerate() {
+            let source = candidate.provider.source(&candidate.model);
+            let question = self.question(&request, candidate);
+            let budget = self.reserve(&request, candidate, &source, question.max_tokens).await?;
+            let asked = self.put(candidate, question, deltas.clone(), request.deadline).await;
+            let failure = match asked {
+                Ok(answered) => {
+                    let usage = spend::usage(candidate, &budget, &answered);
+                    self.ledger.settle(budget.reserved, &source, spend::settled(&usage)).await?;
+                    let AnsweredQuestion { text, calls, end, attempts, .. } = answered;
+                    let structured = check::structured(&request, &source, &text, &calls, &end)?;
+                    let stop = end.stop.unwrap_or(hivekeep_kernel::ports::ModelStop::Other);
+                    return Ok(ModelAnswer {
+                        source,
+                        text,
+                        calls,
+                        structured,
+                        stop,
+                        usage,
+                        attempts,
+                        failed,
+                    });
+                }
+                Err(failure) => failure,
+            };
+            self.settle_failure(budget, candidate, &source, &failure).await?;
+            let error = failure.error(&source);
+            let next_one = nth < last && failure.handed_on == 0 && failure.kind.is_the_providers();
+            if !next_one {
+                let failed: Vec<_> = failed.iter().map(|it| it.source.to_string()).collect();
+                return Err(match failed.is_empty() {
+                    true => error,
+                    false => error.detail("failed_before", failed),
+                });
+            }
+            tracing::warn!(model = %source, code = %error.code, "a model is passed over");
+            failed.push(FailedModel { source, error });
+        }
+        Err(ToolError::internal("an alias without models was resolved"))
+    }
+
+    fn question(&self, request: &ModelRequest, candidate: &Candidate) -> ModelQuestion {
+        let model = candidate.provider.options.models.get(&candidate.model);
+        let most = model.and_then(|it| it.max_output_tokens).unwrap_or(check::MAX_TOKENS);
+        let max_tokens = request.max_output_tokens.unwrap_or(most).min(most);
+        ModelQuestion { request: request.clone(), model: candidate.model.clone(), max_tokens }
+    }
+
+    /// Puts a question to the provider's actor.
+    async fn put(
+        &self,
+        candidate: &Candidate,
+        question: ModelQuestion,
+        deltas: mpsc::Sender<ModelDelta>,
+        deadline: Instant,
+    ) -> Result<AnsweredQuestion, WireFailure> {
+        let (reply, answer) = oneshot::channel();
+        let work = Work::Question { question: Box::new(question), deltas, reply };
+        self.send(candidate, ProviderJob { work, deadline })?;
+        answer.await.unwrap_or_else(|_| Err(cut_short()))
+    }
+
+    fn send(&self, candidate: &Candidate, job: ProviderJob) -> Result<(), WireFailure> {
+        let address = self.addresses.get(candidate.provider.name.as_str()).ok_or_else(gone)?;
+        address.send(provider::Msg::Ask(Box::new(job))).map_err(|_| gone())
+    }
+}
+
+fn gone() -> WireFailure {
+    WireFailure::new(crate::failure::FailureKind::Unavailable, "its actor is not there now")
+}
+
+/// The actor ended with the request; whether the provider had begun with it is not known.
+fn cut_short() -> WireFailure {
+    WireFailure { lost: 1, ..gone() }
+}
+
+#[async_trait]
+impl Models for LanguageModels {
+    fn configured(&self) -> Vec<ConfiguredModel> {
+        self.catalogue.providers.values().flat_map(|provider| provider.configured()).collect()
+    }
+
+    fn resolve(&self, model: &str, usage: ModelUse) -> Result<Vec<ModelSource>, ToolError> {
+        let found = self.catalogue.resolve(model, usage)?;
+        Ok(found.iter().map(|it| it.provider.source(&it.model)).collect())
+    }
+
+    fn stream(&self, mut request: ModelRequest) -> Result<ModelStream, ToolError> {
+        let candidates = self.catalogue.resolve(&request.model, ModelUse::Generate)?;
+        check::request(&request)?;
+        request.deadline = self.deadline(request.deadline);
+        let (deltas, read) = mpsc::channel(DELTAS_AHEAD);
+        let (end, answer) = oneshot::channel();
+        let models = self.clone();
+        // Goes on for as long as its stream is read; its reservation is settled in any case.
+        tokio::spawn(async move {
+            let answered = models.ask(request, candidates, deltas).await;
+            let _the_asker_may_have_gone = end.send(answered);
+        });
+        Ok(ModelStream::new(read, answer))
+    }
+
+    async fn embed(&self, request: EmbedRequest) -> Result<Embeddings, ToolError> {
+        let candidates = self.catalogue.resolve(&request.model, ModelUse::Embed)?;
+        // Vectors of another model would not be comparable, so there is no fallback.
+        let candidate = candidates.into_iter().next();
+        let candidate = candidate.ok_or_else(|| ToolError::internal("an alias without models"))?;
+        check::texts(&request.texts)?;
+        let deadline = self.deadline(request.deadline);
+        let models = self.clone();
+        let (end, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            let mut end = end;
+            let embedded = models.embed_by(&candidate, request, deadline, &mut end).await;
+            let _the_asker_may_have_gone = end.send(embedded);
+        });
+        let cut =
+            || ToolError::new(Layer::Actor, hivekeep_kernel::codes::ACTOR_UNAVAILABLE, "it ended");
+        answer.await.unwrap_or_else(|_| Err(cut().retryable()))
+    }
+}
+
+impl LanguageModels {
+    async fn embed_by(
+        &self,
+        candidate: &Candidate,
+        request: EmbedRequest,
+        deadline: Instant,
+        end: &mut oneshot::Sender<Result<Embeddings, ToolError>>,
+    ) -> Result<Embeddings, ToolError> {
+        let source = candidate.provider.source(&candidate.model);
+        let bytes = request.texts.iter().map(String::len).sum();
+        let budget = self.reserve_bytes(request.session, candidate, &source, bytes).await?;
+        let (reply, answer) = oneshot::channel();
+        let (model, texts) = (candidate.model.clone(), request.texts);
+        let work = Work::Texts { model, texts, reply };
+        let embedded = match self.send(candidate, ProviderJob { work, deadline }) {
+            Ok(()) => tokio::select! {
+                answer = answer => answer.unwrap_or_else(|_| Err(cut_short())),
+                () = end.closed() => Err(WireFailure::cancelled()),
+            },
+            Err(failure) => Err(failure),
+        };
+        match embedded {
+            Ok((vectors, tokens)) => {
+                let usage = spend::embedded(candidate, &budget, tokens);
+                self.ledger.settle(budget.reserved, &source, spend::settled(&usage)).await?;
+                let dimension = vectors.first().map(Vec::len).unwrap_or_default();
+                Ok(Embeddings { source, dimension, vectors, usage })
+            }
+            Err(failure) => {
+                self.settle_failure(budget, candidate, &source, &failure).await?;
+                Err(failure.error(&source))
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The family against providers of the tests' own, over a real journal.
+
+mod budgets;
+mod configuration;
+mod failures;
+mod fake;
+mod names;
+mod queues;
+mod scores;
+mod stage;
+mod tools;
+mod wires;

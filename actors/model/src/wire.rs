@@ -1,0 +1,136 @@
+//! Adapters to the wire formats of providers: a request is encoded, an answer is decoded frame by frame.
+//!
+//! Encoding and decoding do no I/O. What a provider sends is untrusted: an adapter holds no more of it than
+//! the frame and the tools that the model asks for, which are bounded.
+
+mod anthropic;
+mod calls;
+mod frames;
+mod gemini;
+mod ollama;
+mod openai;
+
+use hivekeep_kernel::ports::{ModelDelta, ModelRequest, ModelStop};
+use serde_json::Value;
+
+pub(crate) use frames::{Framing, Splitter};
+
+use crate::{ModelProviderKind, failure::WireFailure};
+
+/// Question for one model, with its bound.
+pub(crate) struct WireAsk<'a> {
+    pub(crate) request: &'a ModelRequest,
+    /// Name that the provider has for the model.
+    pub(crate) model: &'a str,
+    pub(crate) max_tokens: u32,
+}
+
+/// Request below the root of the provider's API.
+#[derive(Debug)]
+pub(crate) struct WireRequest {
+    pub(crate) path: String,
+    pub(crate) body: Value,
+}
+
+impl WireRequest {
+    fn new(path: impl Into<String>, body: Value) -> Self {
+        Self { path: path.into(), body }
+    }
+}
+
+/// What an answer came to. Tokens are missing where the provider does not count them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WireEnd {
+    /// Missing while the answer has not ended.
+    pub(crate) stop: Option<ModelStop>,
+    pub(crate) input_tokens: Option<u64>,
+    pub(crate) output_tokens: Option<u64>,
+}
+
+/// Decoder of one answer.
+pub(crate) trait AnswerDecoder: Send {
+    /// Takes a frame, and adds what it brings. True when no other frame is needed.
+    ///
+    /// # Errors
+    /// The provider's own error, or a frame that makes no sense.
+    fn frame(&mut self, data: &str, out: &mut Vec<ModelDelta>) -> Result<bool, WireFailure>;
+
+    /// What the answer came to, as far as it went.
+    fn end(&self) -> WireEnd;
+}
+
+/// Vectors of texts, in their order, and the tokens that were read.
+pub(crate) type WireVectors = (Vec<Vec<f32>>, Option<u64>);
+
+/// A wire format.
+pub(crate) trait Wire: Send + Sync {
+    /// How answers are cut into frames.
+    fn framing(&self) -> Framing {
+        Framing::Events
+    }
+    /// Header that carries the key, and what is before it.
+    fn key_header(&self) -> (&'static str, &'static str) {
+        ("authorization", "Bearer ")
+    }
+    /// Headers of each request.
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+    /// Encodes a question whose answer is streamed.
+    fn ask(&self, ask: &WireAsk<'_>) -> WireRequest;
+    /// Decoder of the answer.
+    fn decoder(&self) -> Box<dyn AnswerDecoder>;
+    /// Encodes texts to embed; `None` where the format has no embeddings.
+    fn embed(&self, model: &str, texts: &[String]) -> Option<WireRequest>;
+    /// Decodes their vectors.
+    ///
+    /// # Errors
+    /// For an answer that makes no sense.
+    fn vectors(&self, answer: &Value) -> Result<WireVectors, WireFailure>;
+    /// Path that lists the provider's models.
+    fn list(&self) -> &'static str {
+        "/models"
+    }
+    /// Names in such a list.
+    fn listed(&self, answer: &Value) -> Vec<String> {
+        names(&answer["data"], "id")
+    }
+}
+
+/// Adapter of a kind; `None` for one without a wire.
+pub(crate) fn of(kind: ModelProviderKind) -> Option<&'static dyn Wire> {
+    Some(match kind {
+        ModelProviderKind::Openai => &openai::OpenAi { newer: true },
+        ModelProviderKind::OpenaiCompatible | ModelProviderKind::LlamaServer => {
+            &openai::OpenAi { newer: false }
+        }
+        ModelProviderKind::Anthropic => &anthropic::Anthropic,
+        ModelProviderKind::Gemini => &gemini::Gemini,
+        ModelProviderKind::Ollama => &ollama::Ollama,
+        ModelProviderKind::Scripted => return None,
+    })
+}
+
+/// Most models of a list that are looked at.
+const MAX_LISTED: usize = 1_000;
+
+fn names(list: &Value, key: &str) -> Vec<String> {
+    let rows = list.as_array().into_iter().flatten().take(MAX_LISTED);
+    rows.filter_map(|row| row[key].as_str().map(str::to_owned)).collect()
+}
+
+fn parse(data: &str) -> Result<Value, WireFailure> {
+    serde_json::from_str(data)
+        .map_err(|error| WireFailure::broken(format!("a frame of the answer is no JSON: {error}")))
+}
+
+/// Vectors of a list of lists.
+fn vectors<'a>(rows: impl Iterator<Item = &'a Value>) -> Result<Vec<Vec<f32>>, WireFailure> {
+    let wrong = || WireFailure::broken("a vector is missing or is not of numbers");
+    rows.map(|row| {
+        let row = row.as_array().ok_or_else(wrong)?;
+        #[allow(clippy::cast_possible_truncation)]
+        row.iter().map(|value| value.as_f64().map(|value| value as f32).ok_or_else(wrong)).collect()
+    })
+    .collect()
+}

@@ -1,0 +1,89 @@
+//! A real small language model behind llama.cpp's own server, which the daemon starts: over OpenAI's wire and over
+//! Anthropic's.
+//!
+//! One thread, few tokens: the machine may be busy, and ggml's threads wait for each other by spinning.
+
+use std::{net::TcpListener, path::PathBuf, time::Duration};
+
+use serde_json::json;
+
+use super::home;
+use crate::home::{Home, PATIENCE};
+
+/// Python with `xllamacpp`, and the model's file, where a step of the tests has installed them.
+#[allow(clippy::print_stdout)]
+fn parts() -> Option<(PathBuf, PathBuf)> {
+    let of = |name| std::env::var_os(name).map(PathBuf::from);
+    let found = of("TEST_HIVEKEEP_LLAMA_PYTHON").zip(of("TEST_HIVEKEEP_LLAMA_MODEL"));
+    if found.is_none() {
+        println!(
+            "SKIPPED: TEST_HIVEKEEP_LLAMA_PYTHON and TEST_HIVEKEEP_LLAMA_MODEL are not set; \
+             `cargo xtask test --only models` sets them"
+        );
+    }
+    found
+}
+
+fn started(python: &std::path::Path, model: &std::path::Path) -> Home {
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+    let server = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/llama_server.py");
+    let folder = |path: &std::path::Path| path.parent().expect("a folder").to_owned();
+    let environment = folder(&folder(python));
+    let runtime = folder(&folder(&python.canonicalize().expect("it is there")));
+    let home = home("");
+    let config = format!(
+        "[model.provider.local]\nkind = \"llama-server\"\nendpoint = \"http://127.0.0.1:{port}/v1\"\n\
+         command = [{python:?}, {server:?}, {model:?}, \"{port}\"]\nfolders = [{environment:?}, {runtime:?}, {:?}, {:?}]\n\
+         models = {{ smol = {{ max_output_tokens = 16 }} }}\n\
+         [model.provider.claude]\nkind = \"anthropic\"\nendpoint = \"http://127.0.0.1:{port}/v1\"\n\
+         models = {{ smol = {{ max_output_tokens = 16 }} }}\n\
+         [model.alias.default]\nmodels = [\"local/smol\"]\n",
+        folder(&server),
+        folder(model),
+    );
+    std::fs::write(home.path("config.toml"), config).expect("writes");
+    home
+}
+
+#[test]
+fn a_real_model_answers_over_two_wires_and_its_server_ends_with_the_daemon() {
+    let Some((python, model)) = parts() else { return };
+    let home = started(&python, &model);
+    let daemon = home.daemon();
+    for (backend, kind) in [("local", "llama-server"), ("claude", "anthropic")] {
+        let args = json!({ "prompt": "Name the capital of France.", "temperature": 0.0,
+            "max_tokens": 12, "backend": backend, "model": "smol" });
+        let answer = home.json(&["call", "ml_generate", "--json", &args.to_string()]);
+        let said = answer["response"].as_str().unwrap_or_default();
+        assert!(said.contains("Paris"), "{answer}");
+        assert_eq!((&answer["backend"], &answer["provider_kind"]), (&json!(backend), &json!(kind)));
+        let usage = &answer["usage"];
+        assert!(usage.get("estimated").is_none(), "it counts: {answer}");
+        let tokens = usage["output_tokens"].as_u64().unwrap_or_default();
+        assert!((1..=16).contains(&tokens), "{answer}");
+    }
+    let schema = json!({ "type": "object", "required": ["ok"], "additionalProperties": false,
+        "properties": { "ok": { "type": "boolean" } } });
+    let args =
+        json!({ "prompt": "Is water wet? Answer in JSON.", "temperature": 0.0, "schema": schema });
+    let answer = home.json(&["call", "ml_generate", "--json", &args.to_string()]);
+    assert!(answer["structured"]["ok"].is_boolean(), "{answer}");
+
+    let listed = home.ok(&["ps"]);
+    assert!(listed.contains("server"), "the server is in the tree: {listed}");
+    let port = home.json(&["models", "--json"])["backends"].clone();
+    assert!(
+        port.as_array().is_some_and(|all| all.iter().all(|it| it["available"] == true)),
+        "{port}"
+    );
+    daemon.signal(rustix::process::Signal::KILL);
+    drop(daemon);
+    let config = std::fs::read_to_string(home.path("config.toml")).expect("reads");
+    let address = config.split("http://").nth(1).and_then(|it| it.split('/').next()).expect("one");
+    let began = std::time::Instant::now();
+    while std::net::TcpStream::connect(address).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "the server outlives its daemon");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
