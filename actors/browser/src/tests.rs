@@ -1,0 +1,9 @@
+//! The browser tools against Debian's Chromium, on pages of the tests' own.
+
+mod acting;
+mod ends;
+mod network;
+mod pages;
+mod reading;
+mod stage;
+mod waiting;
