@@ -5,9 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_kernel::{CallCx, Layer, ToolError, serve::Reply};
 use tokio::time::sleep;
 
-use crate::{
-    browser::Browser, chrome::Chrome, codes, page::Page, session::SessionBrowser,
-};
+use crate::{browser::Browser, chrome::Chrome, codes, page::Page, session::SessionBrowser};
 
 /// Left of a call's time for its answer, and for finding out why there was none.
 const MARGIN: Duration = Duration::from_millis(500);
@@ -36,15 +34,18 @@ async fn acted<T, F>(
 where
     F: Future<Output = Result<T, ToolError>>,
 {
-    let page = cx.guard(shared.page(cx)).await?;
+    let _running = shared.running();
+    let page = cx.guard(shared.page()).await?;
     let limit = Duration::from_secs(limit_secs).min(cx.remaining().saturating_sub(MARGIN));
     let chrome = page.chrome.clone();
     let mut doubt = Doubt(Some(page.clone()));
     let outcome = tokio::select! {
         biased;
-        why = page_crashed(&chrome, &page) => Err(why),
+        why = page_over(&chrome, &page) => Err(why),
         done = work(page.clone(), limit) => match done {
             Err(error) if error.is(codes::BROWSER_CRASHED) => Err(shared.crashed(&chrome).await),
+            // Its event is on its way.
+            Err(error) if error.is(codes::BROWSER_PAGE_CLOSED) => Err(page_over(&chrome, &page).await),
             done => done,
         },
         () = cx.cancel.cancelled() => return Err(ToolError::cancelled()),
@@ -55,9 +56,18 @@ where
     outcome
 }
 
-/// Waits until the page's process ends.
-async fn page_crashed(chrome: &Arc<Chrome>, page: &Page) -> ToolError {
-    let why = chrome.until(|state| state.of_target(&page.target)?.crashed.clone()).await;
+/// Waits until the page is gone, or its process.
+async fn page_over(chrome: &Arc<Chrome>, page: &Page) -> ToolError {
+    let over = chrome.until(|state| match state.of_target(&page.target) {
+        Some(tab) => tab.crashed.clone().map(Some),
+        None => Some(None),
+    });
+    let Some(why) = over.await else {
+        let message = "the page was closed while the call ran";
+        return ToolError::new(Layer::Actor, codes::BROWSER_PAGE_CLOSED, message)
+            .next("go on with another page, or load one with webview_navigate")
+            .detail("outcome", "unknown");
+    };
     let message = format!("the page's process ended ({why})");
     ToolError::new(Layer::Actor, codes::BROWSER_PAGE_CRASHED, message)
         .next("load it again with webview_navigate, or another page")

@@ -74,7 +74,8 @@ impl Entity for Browser {
     async fn stop(&mut self) {
         self.closing.cancel();
         let mut link = self.shared.link.subscribe();
-        let over = |link: &BrowserLink| matches!(link, BrowserLink::Closed | BrowserLink::Failed(_));
+        let over =
+            |link: &BrowserLink| matches!(link, BrowserLink::Closed | BrowserLink::Failed(_));
         // Beyond that it is killed with the loop.
         let _closed = timeout(CLOSING, link.wait_for(over)).await;
     }

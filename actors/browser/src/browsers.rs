@@ -86,7 +86,9 @@ impl Entity for Browsers {
 
     fn handle(&mut self, message: BrowsersMsg) -> Result<(), Fault> {
         match message {
-            BrowsersMsg::Call(call) if OF_ALL.rows.iter().any(|row| row.0.spec.name == call.tool.name) => {
+            BrowsersMsg::Call(call)
+                if OF_ALL.rows.iter().any(|row| row.0.spec.name == call.tool.name) =>
+            {
                 let workers = self.me.workers.clone();
                 serve::serve(self, &[&OF_ALL], &workers, *call);
             }
@@ -125,7 +127,18 @@ impl Browsers {
         let disabled = self.enabled().err();
         let kept = self.kept.get(&call.cx.session).filter(|_| disabled.is_none());
         match kept {
-            Some(kept) => drop(kept.address.send(call.into())),
+            Some(kept) if !kept.shared.starting() => drop(kept.address.send(call.into())),
+            // Beside the mailbox of a browser that may end before it is there.
+            Some(kept) => {
+                let (shared, address) = (kept.shared.clone(), kept.address.clone());
+                let _detached = self.me.workers.spawn(async move {
+                    call.reply.begin();
+                    match call.cx.guard(shared.up()).await {
+                        Ok(_) => drop(address.send(call.into())),
+                        Err(error) => call.reply.answer(Err(error)),
+                    }
+                });
+            }
             None => {
                 call.reply.begin();
                 call.reply.answer(Err(disabled.unwrap_or_else(not_connected)));
@@ -150,10 +163,8 @@ impl Browsers {
     ) -> Result<Reply<ConnectionDone>, ToolError> {
         self.enabled()?;
         let target = self.target(&input.debug_url)?;
-        let dialogs = DialogPolicy {
-            accept: input.dialogs.accepts(),
-            prompt_text: input.prompt_text,
-        };
+        let dialogs =
+            DialogPolicy { accept: input.dialogs.accepts(), prompt_text: input.prompt_text };
         let known = self.kept.get(&cx.session);
         if let Some(kept) = known {
             if kept.shared.target != target || kept.shared.dialogs != dialogs {
@@ -169,7 +180,10 @@ impl Browsers {
         Ok(Reply::later(async move {
             let up = tokio::time::timeout(limit, cx.guard(shared.up()));
             let late = |_| {
-                let message = format!("Chrome is not there within {} s; it goes on starting", limit.as_secs());
+                let message = format!(
+                    "Chrome is not there within {} s; it goes on starting",
+                    limit.as_secs()
+                );
                 ToolError::new(Layer::Actor, codes::BROWSER_TIMED_OUT, message).retryable()
             };
             let chrome = up.await.map_err(late)??;
@@ -217,8 +231,12 @@ impl Browsers {
         known.map(|url| BrowserTarget::Attached(url.to_owned())).ok_or_else(|| {
             let names: Vec<_> = self.services.options.attach.keys().map(String::as_str).collect();
             let message = match names.is_empty() {
-                true => format!("`{asked:.100}` is not \"local\", and the operator opened no other browser"),
-                false => format!("`{asked:.100}` is neither \"local\" nor one of {}", names.join(", ")),
+                true => format!(
+                    "`{asked:.100}` is not \"local\", and the operator opened no other browser"
+                ),
+                false => {
+                    format!("`{asked:.100}` is neither \"local\" nor one of {}", names.join(", "))
+                }
             };
             ToolError::new(Layer::Policy, codes::BROWSER_ATTACH_DENIED, message)
                 .next("use \"local\", or ask the operator for an entry of `[browser.attach]`")

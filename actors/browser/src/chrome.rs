@@ -188,8 +188,7 @@ impl Chrome {
     fn apply(self: &Arc<Self>, event: &CdpEvent) {
         let Ok(params) = serde_json::from_str::<Value>(event.params.get()) else { return };
         let refused = |url: &str| self.refused(url);
-        let effect =
-            self.state().apply(&event.method, event.session.as_deref(), &params, &refused);
+        let effect = self.state().apply(&event.method, event.session.as_deref(), &params, &refused);
         self.changed.send_replace(());
         let Some(effect) = effect else { return };
         // The pump does not wait for answers, which come through it.
@@ -215,6 +214,12 @@ impl Chrome {
                     params["promptText"] = text.into();
                 }
                 cdp.call(Some(&session), "Page.handleJavaScriptDialog", params).await
+            }
+            BrowserEffect::RemoveDownload(guid) => {
+                if let Some(folder) = &self.folder {
+                    let _gone = tokio::fs::remove_file(folder.join("downloads").join(guid)).await;
+                }
+                return;
             }
             BrowserEffect::CancelDownload(guid) => {
                 let params = json!({ "guid": guid, "browserContextId": self.context });

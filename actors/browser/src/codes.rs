@@ -41,6 +41,11 @@ hivekeep_kernel::codes! {
         cause: "The page took too much memory or crashed; the browser goes on.",
         next: "Load it again with `webview_navigate`, or another page.",
     }
+    /// The page was closed while the call ran.
+    BROWSER_PAGE_CLOSED = "browser_page_closed" {
+        cause: "A script of it closed it.",
+        next: "Go on with another page, which calls are about now, or load one.",
+    }
     /// The page gives no answer.
     BROWSER_PAGE_HUNG = "browser_page_hung" {
         cause: "A script of the page runs without an end. It was stopped.",

@@ -78,6 +78,8 @@ pub(crate) async fn keep(browser: Arc<SessionBrowser>, closing: CancellationToke
         process.kill();
         process.end().await;
     }
+    // Their workers end with the actor.
+    browser.answered().await;
     BrowserEnd::Crashed(why)
 }
 
@@ -88,9 +90,7 @@ async fn beyond(process: Option<&ChromeProcess>, memory_mb: u64) -> u64 {
     }
 }
 
-async fn open(
-    browser: &SessionBrowser,
-) -> Result<(Option<ChromeProcess>, Arc<Chrome>), String> {
+async fn open(browser: &SessionBrowser) -> Result<(Option<ChromeProcess>, Arc<Chrome>), String> {
     let services = &browser.services;
     let options = &services.options;
     let mut setup = ChromeSetup { dialogs: browser.dialogs.clone(), ..ChromeSetup::default() };

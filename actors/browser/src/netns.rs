@@ -15,8 +15,8 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags},
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     },
     thread::UnshareFlags,
 };
@@ -114,8 +114,7 @@ fn bring_up_loopback() -> io::Result<()> {
 
 fn listen() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
-    let socket =
-        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT))?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)

@@ -221,9 +221,10 @@ fn decoded<T: DeserializeOwned>(value: Value) -> Result<T, ToolError> {
 pub(crate) fn refused(error: CdpError) -> ToolError {
     match error {
         // Whoever watches the browser knows why, and says so in its place.
-        CdpError::Ended => {
-            ToolError::new(Layer::Actor, codes::BROWSER_CRASHED, "Chrome ended")
-                .detail("outcome", "unknown")
+        CdpError::Ended => ToolError::new(Layer::Actor, codes::BROWSER_CRASHED, "Chrome ended")
+            .detail("outcome", "unknown"),
+        CdpError::Refused(why) if why.contains("Session with given id not found") => {
+            ToolError::new(Layer::Actor, codes::BROWSER_PAGE_CLOSED, "the page is gone")
         }
         CdpError::Refused(why) => {
             let message = format!("Chrome refuses it: {why:.300}");

@@ -167,7 +167,8 @@ impl ChromeProcess {
         };
         let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let said = String::from_utf8_lossy(&tail);
-        let last = said.lines().rev().find(|line| line.contains("FATAL") || line.contains("bwrap:"));
+        let last =
+            said.lines().rev().find(|line| line.contains("FATAL") || line.contains("bwrap:"));
         match last {
             Some(last) => format!("{how}; it said: {last:.300}"),
             None => how,

@@ -12,9 +12,7 @@ use std::{
 };
 
 use fast_socks5::{
-    ReplyError, Socks5Command,
-    server::Socks5ServerProtocol,
-    util::target_addr::TargetAddr,
+    ReplyError, Socks5Command, server::Socks5ServerProtocol, util::target_addr::TargetAddr,
 };
 use hivekeep_runtime::egress::{EgressRefusal, EgressRules};
 use tokio::{
@@ -71,7 +69,12 @@ impl Refusals {
     /// The latest refusal of a host.
     pub(crate) fn of(&self, host: &str) -> Option<EgressRefusal> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-        self.log().known.iter().rev().find(|(name, _)| *name == host).map(|(_, refusal)| refusal.clone())
+        self.log()
+            .known
+            .iter()
+            .rev()
+            .find(|(name, _)| *name == host)
+            .map(|(_, refusal)| refusal.clone())
     }
 }
 

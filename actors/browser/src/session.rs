@@ -8,7 +8,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError,
+    Layer, SessionId, ToolError,
     ports::{ResultKeeper, SessionQuotas},
 };
 use hivekeep_runtime::egress::EgressRules;
@@ -56,7 +56,18 @@ pub(crate) struct SessionBrowser {
     pub(crate) target: BrowserTarget,
     pub(crate) dialogs: DialogPolicy,
     pub(crate) link: watch::Sender<BrowserLink>,
+    /// Calls that run.
+    calls: watch::Sender<usize>,
     told: Mutex<Told>,
+}
+
+/// A call that runs.
+pub(crate) struct RunningCall<'a>(&'a SessionBrowser);
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        self.0.calls.send_modify(|running| *running -= 1);
+    }
 }
 
 struct Told {
@@ -76,7 +87,8 @@ impl SessionBrowser {
     ) -> Arc<Self> {
         let told = Told { used: Instant::now(), lost: None, ended: String::new() };
         let link = watch::channel(BrowserLink::Starting).0;
-        Arc::new(Self { session, services, target, dialogs, link, told: Mutex::new(told) })
+        let (calls, told) = (watch::channel(0).0, Mutex::new(told));
+        Arc::new(Self { session, services, target, dialogs, link, calls, told })
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -105,6 +117,11 @@ impl SessionBrowser {
         let _lost_is_counted = self.services.events.publish_later(event);
     }
 
+    /// Whether it is not there yet.
+    pub(crate) fn starting(&self) -> bool {
+        matches!(*self.link.borrow(), BrowserLink::Starting)
+    }
+
     /// Waits for the browser, which may be starting.
     ///
     /// # Errors
@@ -119,17 +136,35 @@ impl SessionBrowser {
         }
     }
 
+    /// Counts a call as long as it runs.
+    pub(crate) fn running(&self) -> RunningCall<'_> {
+        self.calls.send_modify(|running| *running += 1);
+        RunningCall(self)
+    }
+
+    /// Waits until calls that a Chrome's end cut short are answered, which they are at once.
+    pub(crate) async fn answered(&self) {
+        let mut calls = self.calls.subscribe();
+        let none = calls.wait_for(|running| *running == 0);
+        let _answered = tokio::time::timeout(Duration::from_secs(5), none).await;
+    }
+
     /// The page that a call is about. The first call after a loss is told of it instead.
     ///
     /// # Errors
     /// `browser_state_lost`; as [`Self::up`].
-    pub(crate) async fn page(&self, _: &CallCx) -> Result<Page, ToolError> {
+    pub(crate) async fn page(&self) -> Result<Page, ToolError> {
         self.told().used = Instant::now();
+        if self.starting() {
+            // Calls come when it is there, so that it ended since.
+            let mut told = self.told();
+            let why = told.lost.take().unwrap_or_else(|| told.ended.clone());
+            drop(told);
+            return Err(lost(&why).retryable());
+        }
         let chrome = self.up().await?;
         if let Some(why) = self.told().lost.take() {
-            let message = format!("Chrome ended ({why}), and what it had is lost; a new one runs");
-            return Err(ToolError::new(Layer::Actor, codes::BROWSER_STATE_LOST, message)
-                .next("begin again with webview_navigate"));
+            return Err(lost(&why));
         }
         if let Some(page) = chrome.page() {
             return Ok(page);
@@ -164,6 +199,12 @@ impl SessionBrowser {
             .next("a new Chrome is started; begin again with webview_navigate")
             .detail("outcome", "unknown")
     }
+}
+
+fn lost(why: &str) -> ToolError {
+    let message = format!("Chrome ended ({why}), and what it had is lost; there is a new one");
+    ToolError::new(Layer::Actor, codes::BROWSER_STATE_LOST, message)
+        .next("begin again with webview_navigate")
 }
 
 pub(crate) fn not_connected() -> ToolError {

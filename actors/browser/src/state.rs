@@ -11,7 +11,7 @@ use std::{
 };
 
 pub(crate) use console::{ConsoleEntry, ConsoleLog};
-pub(crate) use happened::{Happened, HandledDialog, OpenTab, SeenDownload};
+pub(crate) use happened::{HandledDialog, Happened, OpenTab, SeenDownload};
 
 /// Pages of a browser at a time; one more is closed.
 pub(crate) const MAX_TABS: usize = 12;
@@ -38,6 +38,8 @@ pub(crate) enum BrowserEffect {
     Dialog { session: String, accept: bool, text: Option<String> },
     /// Stop a download.
     CancelDownload(String),
+    /// Remove what a download brought.
+    RemoveDownload(String),
 }
 
 /// A page.
@@ -54,6 +56,8 @@ pub(crate) struct Tab {
     /// Document of the main frame, and how far it is loaded.
     pub(crate) loader: String,
     pub(crate) loaded: Vec<String>,
+    /// Whether a document is on its way.
+    pub(crate) loading: bool,
     /// Status of the document's answer, by its loader.
     pub(crate) status: Option<(String, u64)>,
     /// Requests that run: method and URL.

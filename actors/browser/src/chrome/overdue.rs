@@ -25,6 +25,16 @@ impl Chrome {
             return ToolError::new(Layer::Actor, codes::BROWSER_TIMED_OUT, message)
                 .next("look at the page with webview_snapshot");
         }
+        // While a document is on its way the one before it gives no answer.
+        let loading = self.state().of_target(&page.target).is_some_and(|tab| tab.loading);
+        let stop = self.cdp.call::<Value>(Some(&page.session), "Page.stopLoading", json!({}));
+        if loading && timeout(PAGE_ANSWER, stop).await.is_ok() && self.answers(page).await {
+            let message =
+                format!("nothing came within {secs:.1} s, and the page's loading was stopped");
+            return ToolError::new(Layer::Actor, codes::BROWSER_TIMED_OUT, message)
+                .next("try again with a larger limit, or another page")
+                .detail("loading_stopped", true);
+        }
         let call = self.cdp.call::<Value>(None, "Browser.getVersion", json!({}));
         if !matches!(timeout(BROWSER_ANSWER, call).await, Ok(Ok(_))) {
             self.hung.notify_one();
@@ -33,11 +43,8 @@ impl Chrome {
                 .next("begin again with webview_navigate")
                 .detail("outcome", "unknown");
         }
-        let stop = self.cdp.call::<Value>(
-            Some(&page.session),
-            "Runtime.terminateExecution",
-            json!({}),
-        );
+        let stop =
+            self.cdp.call::<Value>(Some(&page.session), "Runtime.terminateExecution", json!({}));
         let _stopped = timeout(PAGE_ANSWER, stop).await;
         let again = self.answers(page).await;
         let message = format!("a script of the page runs without an end, for {secs:.1} s at least");
@@ -59,7 +66,8 @@ impl Chrome {
         });
     }
 
-    async fn answers(&self, page: &Page) -> bool {
+    /// Whether the page's scripts run to their ends.
+    pub(crate) async fn answers(&self, page: &Page) -> bool {
         let params = json!({ "expression": "1", "returnByValue": true });
         let call = self.cdp.call::<Value>(Some(&page.session), "Runtime.evaluate", params);
         matches!(timeout(PAGE_ANSWER, call).await, Ok(Ok(_)))

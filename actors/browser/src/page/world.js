@@ -105,8 +105,9 @@ const point = (el) => {
 };
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+// A frame that does not come is one in which nothing moves: the page is not drawn.
 const frame = () => new Promise((done) => {
-  const late = setTimeout(done, 100);
+  const late = setTimeout(done, 2000);
   requestAnimationFrame(() => { clearTimeout(late); done(); });
 });
 
@@ -116,6 +117,9 @@ const clickable = async (el) => {
   if (!seen(el)) return failed('hidden', describe(el));
   if (disabled(el)) return failed('disabled', describe(el));
   el.scrollIntoViewIfNeeded(true);
+  // One that was begun moves from the next frame on.
+  const animated = el.ownerDocument.getAnimations().some((it) => it.playState === 'running');
+  if (animated) await frame();
   const before = box(el);
   await frame();
   const after = box(el);

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    BrowserEffect, BrowserState, HandledDialog, MAX_DOWNLOADS, MAX_REQUESTS, MAX_TABS,
-    SeenDownload,
+    BrowserEffect, BrowserState, HandledDialog, MAX_DOWNLOADS, MAX_REQUESTS, MAX_TABS, SeenDownload,
 };
 
 /// Why the host of a URL was refused, if it was.
@@ -96,6 +95,14 @@ impl BrowserState {
                 tab.url = format!("{}{}", text(frame, "url"), text(frame, "urlFragment"));
                 tab.crashed = None;
                 tab.document(text(frame, "loaderId"));
+            }
+            "Page.frameStartedLoading" | "Page.frameStartedNavigating"
+                if tab.frame == text(params, "frameId") =>
+            {
+                tab.loading = true;
+            }
+            "Page.frameStoppedLoading" if tab.frame == text(params, "frameId") => {
+                tab.loading = false;
             }
             "Page.navigatedWithinDocument" if tab.frame == text(params, "frameId") => {
                 tab.url = text(params, "url").to_owned();
@@ -222,20 +229,24 @@ impl BrowserState {
                 let seen = self.downloads.get_mut(&guid)?;
                 seen.bytes = params["receivedBytes"].as_f64().unwrap_or_default() as u64;
                 let total = params["totalBytes"].as_f64().unwrap_or_default() as u64;
-                match (text(params, "state"), seen.state) {
+                let word = text(params, "state");
+                if seen.state == "running" && word != "canceled" && seen.bytes.max(total) > most {
+                    seen.state = "too_large";
+                    let mb = most / (1024 * 1024);
+                    let why = format!("{} was not downloaded: larger than {mb} MiB", seen.name);
+                    self.console.push("error", &why, &seen.url, None);
+                    self.happened.download(&guid);
+                    return Some(match word {
+                        "completed" => BrowserEffect::RemoveDownload(guid),
+                        _ => BrowserEffect::CancelDownload(guid),
+                    });
+                }
+                match (word, seen.state) {
                     ("completed", "running") => {
                         seen.state = "completed";
                         seen.path = Some(folder.join(&guid).to_string_lossy().into_owned());
                     }
                     ("canceled", "running") => seen.state = "cancelled",
-                    ("inProgress", "running") if seen.bytes.max(total) > most => {
-                        seen.state = "too_large";
-                        let mb = most / (1024 * 1024);
-                        let why = format!("{} was not downloaded: larger than {mb} MiB", seen.name);
-                        self.console.push("error", &why, &seen.url, None);
-                        self.happened.download(&guid);
-                        return Some(BrowserEffect::CancelDownload(guid));
-                    }
                     _ => return None,
                 }
                 self.happened.download(&guid);
@@ -252,6 +263,10 @@ fn shown(value: &Value) -> String {
         Value::Null => {}
         Value::String(text) => return text.chars().take(2_000).collect(),
         other => return other.to_string(),
+    }
+    let error = value["subtype"] == "error" || value["className"] == "DOMException";
+    if let Some(text) = value["description"].as_str().filter(|_| error) {
+        return text.chars().take(2_000).collect();
     }
     let properties = value["preview"]["properties"].as_array();
     if let Some(properties) = properties.filter(|all| !all.is_empty()) {

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 
 fn state() -> BrowserState {
-    let mut state = BrowserState { context: "C".to_owned(), download_bytes: 100, ..BrowserState::default() };
+    let mut state =
+        BrowserState { context: "C".to_owned(), download_bytes: 100, ..BrowserState::default() };
     let tab = |name: &str| Tab {
         target: name.to_owned(),
         session: format!("s{name}"),
@@ -29,10 +30,16 @@ fn only_pages_that_our_pages_opened_are_attached_to() {
         } })
     };
     let mut seen = |params| apply(&mut state, "Target.targetCreated", params);
-    assert_eq!(seen(created("page", "C", Some("1"), "2")), Some(BrowserEffect::Attach("2".to_owned())));
-    for (kind, context, opener, id) in
-        [("page", "D", Some("1"), "3"), ("page", "C", None, "4"), ("worker", "C", Some("1"), "5"), ("page", "C", Some("1"), "1")]
-    {
+    assert_eq!(
+        seen(created("page", "C", Some("1"), "2")),
+        Some(BrowserEffect::Attach("2".to_owned()))
+    );
+    for (kind, context, opener, id) in [
+        ("page", "D", Some("1"), "3"),
+        ("page", "C", None, "4"),
+        ("worker", "C", Some("1"), "5"),
+        ("page", "C", Some("1"), "1"),
+    ] {
         assert_eq!(seen(created(kind, context, opener, id)), None, "{kind} {context} {id}");
     }
     while state.tabs.len() < MAX_TABS {
@@ -46,7 +53,8 @@ fn only_pages_that_our_pages_opened_are_attached_to() {
 #[test]
 fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
     let mut state = state();
-    let life = |name: &str, loader: &str| json!({ "frameId": "f1", "loaderId": loader, "name": name });
+    let life =
+        |name: &str, loader: &str| json!({ "frameId": "f1", "loaderId": loader, "name": name });
     apply(&mut state, "Page.lifecycleEvent", life("load", "A"));
     assert_eq!(state.tabs[0].loaded, ["load"]);
     apply(&mut state, "Page.lifecycleEvent", life("init", "B"));
@@ -55,7 +63,11 @@ fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
     for id in ["1", "2"] {
         apply(&mut state, "Network.requestWillBeSent", asked(id));
     }
-    apply(&mut state, "Network.requestWillBeSent", json!({ "requestId": "3", "type": "EventSource", "request": {} }));
+    apply(
+        &mut state,
+        "Network.requestWillBeSent",
+        json!({ "requestId": "3", "type": "EventSource", "request": {} }),
+    );
     assert_eq!(state.tabs[0].busy(), 2);
     apply(&mut state, "Network.loadingFinished", json!({ "requestId": "1" }));
     apply(&mut state, "Network.loadingFailed", json!({ "requestId": "2", "errorText": "net::X" }));
@@ -68,7 +80,11 @@ fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
 fn a_download_beyond_its_bound_is_cancelled_once() {
     let mut state = state();
     let mark = state.mark();
-    apply(&mut state, "Browser.downloadWillBegin", json!({ "guid": "g", "url": "u", "suggestedFilename": "n" }));
+    apply(
+        &mut state,
+        "Browser.downloadWillBegin",
+        json!({ "guid": "g", "url": "u", "suggestedFilename": "n" }),
+    );
     let progress = |bytes: u64, word: &str| json!({ "guid": "g", "receivedBytes": bytes, "totalBytes": 0, "state": word });
     assert_eq!(apply(&mut state, "Browser.downloadProgress", progress(100, "inProgress")), None);
     let cancelled = apply(&mut state, "Browser.downloadProgress", progress(101, "inProgress"));
@@ -82,10 +98,26 @@ fn a_download_beyond_its_bound_is_cancelled_once() {
 #[test]
 fn nothing_that_chrome_says_breaks_it() {
     let mut state = state();
-    for method in ["Page.frameNavigated", "Page.lifecycleEvent", "Network.loadingFailed", "Target.targetCreated",
-        "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Browser.downloadProgress",
-        "Browser.downloadWillBegin", "Page.javascriptDialogOpening", "Fetch.x", "none"] {
-        for params in [json!({}), json!([]), json!(null), json!({ "frame": 1, "args": "x", "targetInfo": [] })] {
+    for method in [
+        "Page.frameNavigated",
+        "Page.lifecycleEvent",
+        "Network.loadingFailed",
+        "Target.targetCreated",
+        "Runtime.consoleAPICalled",
+        "Runtime.exceptionThrown",
+        "Log.entryAdded",
+        "Browser.downloadProgress",
+        "Browser.downloadWillBegin",
+        "Page.javascriptDialogOpening",
+        "Fetch.x",
+        "none",
+    ] {
+        for params in [
+            json!({}),
+            json!([]),
+            json!(null),
+            json!({ "frame": 1, "args": "x", "targetInfo": [] }),
+        ] {
             apply(&mut state, method, params);
         }
     }

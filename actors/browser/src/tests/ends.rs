@@ -78,7 +78,10 @@ async fn a_page_that_takes_too_much_memory_ends_and_the_browser_goes_on() {
     let stage = Stage::at(&pages.url("/")).await;
     let eats = "const all = []; while (true) all.push(new Array(1e6).fill(Math.random()))";
     let error = stage.refused("webview_eval", json!({ "script": eats, "timeout_secs": 100 })).await;
-    assert!(["browser_page_crashed", "browser_crashed"].contains(&error.code.as_ref()), "{error:?}");
+    assert!(
+        ["browser_page_crashed", "browser_crashed"].contains(&error.code.as_ref()),
+        "{error:?}"
+    );
     if error.code == "browser_page_crashed" {
         let again = stage.refused("webview_eval", json!({ "script": "1" })).await;
         assert_eq!(again.code, "browser_page_crashed");
@@ -112,7 +115,10 @@ async fn a_browser_that_takes_too_much_memory_is_ended() {
         ended = json!(stage.refused("webview_eval", wait).await);
     }
     let code = ended["code"].as_str().expect("a code");
-    assert!(["browser_crashed", "browser_state_lost", "browser_page_crashed"].contains(&code), "{ended}");
+    assert!(
+        ["browser_crashed", "browser_state_lost", "browser_page_crashed"].contains(&code),
+        "{ended}"
+    );
 }
 
 #[tokio::test]

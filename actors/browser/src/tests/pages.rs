@@ -31,7 +31,8 @@ async fn a_session_has_one_browser_until_it_closes_it() {
 async fn a_session_that_is_over_leaves_nothing() {
     let stage = Stage::connected(options()).await;
     stage.end_session();
-    eventually("its browser is gone", async || stage.folders() == 0 && stage.pids().is_empty()).await;
+    eventually("its browser is gone", async || stage.folders() == 0 && stage.pids().is_empty())
+        .await;
 }
 
 #[tokio::test]
@@ -83,7 +84,10 @@ async fn pages_are_loaded_and_failures_say_why() {
     let url = format!("http://127.0.0.1:{port}/");
     let failed = stage.refused("webview_navigate", json!({ "url": url })).await;
     assert_eq!(failed.code, "browser_navigation_failed", "{failed:?}");
-    assert_eq!(stage.refused("webview_navigate", json!({ "url": "no url" })).await.code, "browser_url_refused");
+    assert_eq!(
+        stage.refused("webview_navigate", json!({ "url": "no url" })).await.code,
+        "browser_url_refused"
+    );
     // The browser goes on.
     stage.go(&pages.url("/")).await;
 }
@@ -95,7 +99,10 @@ async fn scripts_are_awaited_and_their_results_bounded() {
     for (script, result) in [
         ("1 + 1", json!(2)),
         ("undefined", json!(null)),
-        ("new Promise(done => setTimeout(() => done({ a: [1, 'x'] }), 20))", json!({ "a": [1, "x"] })),
+        (
+            "new Promise(done => setTimeout(() => done({ a: [1, 'x'] }), 20))",
+            json!({ "a": [1, "x"] }),
+        ),
         ("const x = 3; x * 2", json!(6)),
         ("return await Promise.resolve('late')", json!("late")),
         ("new Map([[1, 2]])", json!([[1, 2]])),

@@ -18,10 +18,14 @@ async fn queries_reach_into_shadow_roots_and_frames() {
     let one = stage.good("webview_query", json!({ "selector": ".b" })).await;
     assert_eq!((&one["count"], &one["total"]), (&json!(1), &json!(3)));
     let all = stage.good("webview_query", json!({ "selector": ".b", "all": true })).await;
-    let texts: Vec<_> = all["elements"].as_array().expect("a list").iter().map(|it| &it["text"]).collect();
+    let texts: Vec<_> =
+        all["elements"].as_array().expect("a list").iter().map(|it| &it["text"]).collect();
     assert_eq!(texts, ["outer", "shadow", "inner"]);
     let inner = &all["elements"][2];
-    assert_eq!((&inner["tagName"], &inner["attributes"]["data-x"]), (&json!("button"), &json!("1")));
+    assert_eq!(
+        (&inner["tagName"], &inner["attributes"]["data-x"]),
+        (&json!("button"), &json!("1"))
+    );
     let frame = stage.good("webview_query", json!({ "selector": "iframe" })).await;
     let at = |it: &Value, key: &str| it["boundingBox"][key].as_f64().expect("a number");
     // The frame's border and padding are around it.
@@ -30,7 +34,7 @@ async fn queries_reach_into_shadow_roots_and_frames() {
     let none = stage.good("webview_query", json!({ "selector": "#none", "all": true })).await;
     assert_eq!(none, json!({ "found": false, "count": 0, "elements": [] }));
     let wrong = stage.refused("webview_query", json!({ "selector": "a[" })).await;
-    assert_eq!(wrong.code, "invalid_input");
+    assert_eq!(wrong.code, "invalid_input", "{wrong:?}");
 }
 
 #[tokio::test]
@@ -44,7 +48,9 @@ async fn the_console_has_levels_exceptions_and_failed_requests_since_a_cursor() 
     let all = read(json!({})).await;
     let rows = all["messages"].as_array().expect("a list").clone();
     let has = |kind: &str, text: &str| {
-        let fits = |row: &&Value| row["type"] == kind && row["text"].as_str().is_some_and(|it| it.contains(text));
+        let fits = |row: &&Value| {
+            row["type"] == kind && row["text"].as_str().is_some_and(|it| it.contains(text))
+        };
         assert!(rows.iter().any(|row| fits(&row)), "{kind} {text}: {rows:#?}");
     };
     has("log", "one {a: 1}");
@@ -53,7 +59,11 @@ async fn the_console_has_levels_exceptions_and_failed_requests_since_a_cursor() 
     has("exception", "Error: four");
     has("network", "/missing.png: status 404");
     let errors = read(json!({ "level": "error" })).await;
-    assert!(errors["messages"].as_array().is_some_and(|rows| rows.iter().all(|row| row["type"] != "log")));
+    assert!(
+        errors["messages"]
+            .as_array()
+            .is_some_and(|rows| rows.iter().all(|row| row["type"] != "log"))
+    );
     let next = all["next"].clone();
     stage.eval("console.info('later')").await;
     let later = read(json!({ "since": next, "clear": true })).await;
@@ -72,12 +82,24 @@ async fn a_snapshot_has_references_to_act_on() {
         <button disabled>Off</button><div hidden><button>Unseen</button></div>\
         <p>Some <b>bold</b> text</p><iframe src=/inner></iframe>";
     let pages =
-        Pages::some(&[("/", page), ("/inner", "<button onclick='parent.done=1'>Inside</button>")]).await;
+        Pages::some(&[("/", page), ("/inner", "<button onclick='parent.done=1'>Inside</button>")])
+            .await;
     let stage = Stage::at(&pages.url("/")).await;
     let read = stage.good("webview_snapshot", json!({})).await;
     let outline = read["outline"].as_str().expect("a text");
-    for part in ["heading \"Form\"", "level=1", "link \"Next page\"", "textbox \"Name\"", "value=\"Ann\"",
-        "checkbox \"Agree\"", "checked=true", "button \"Off\"", "disabled", "button \"Inside\"", "bold"] {
+    for part in [
+        "heading \"Form\"",
+        "level=1",
+        "link \"Next page\"",
+        "textbox \"Name\"",
+        "value=\"Ann\"",
+        "checkbox \"Agree\"",
+        "checked=true",
+        "button \"Off\"",
+        "disabled",
+        "button \"Inside\"",
+        "bold",
+    ] {
         assert!(outline.contains(part), "{part}: {outline}");
     }
     assert!(!outline.contains("Unseen"), "{outline}");

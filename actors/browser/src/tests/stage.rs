@@ -45,9 +45,7 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Serves by path; `None` leaves a request without an answer.
-    pub(super) async fn new(
-        answer: impl Fn(&str) -> Option<Sent> + Send + Sync + 'static,
-    ) -> Self {
+    pub(super) async fn new(answer: impl Fn(&str) -> Option<Sent> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let (answer, asked) = (Arc::new(answer), Arc::<Mutex<Vec<String>>>::default());
@@ -101,8 +99,9 @@ async fn served(
         return std::future::pending().await;
     };
     let length = body.len();
-    let head =
-        format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).await.ok()?;
     stream.write_all(&body).await.ok()?;
     stream.shutdown().await.ok()
@@ -139,7 +138,11 @@ pub(super) struct Stage {
 
 /// Options by which pages reach the tests' servers.
 pub(super) fn options() -> Options {
-    Options { allow_networks: vec!["127.0.0.1".to_owned()], ports: Vec::new(), ..Options::default() }
+    Options {
+        allow_networks: vec!["127.0.0.1".to_owned()],
+        ports: Vec::new(),
+        ..Options::default()
+    }
 }
 
 impl Stage {

@@ -31,8 +31,14 @@ async fn waits_are_for_elements_text_urls_and_the_network() {
     }
     assert_eq!(pages.asked().iter().filter(|path| path.starts_with("/data")).count(), 3);
     let never = stage.refused("webview_wait", json!({ "selector": "#never", "timeout": 1 })).await;
-    assert_eq!((never.code.as_ref(), &never.details["missing"]), ("browser_timed_out", &json!("the element or text")));
-    assert_eq!(stage.refused("webview_wait", json!({ "selector": "" })).await.code, "invalid_input");
+    assert_eq!(
+        (never.code.as_ref(), &never.details["missing"]),
+        ("browser_timed_out", &json!("the element or text"))
+    );
+    assert_eq!(
+        stage.refused("webview_wait", json!({ "selector": "" })).await.code,
+        "invalid_input"
+    );
     let wrong = stage.refused("webview_wait", json!({ "selector": "a[", "timeout": 1 })).await;
     assert_eq!(wrong.code, "invalid_input");
 }
@@ -56,7 +62,11 @@ async fn a_page_that_hangs_is_stopped_and_goes_on() {
         assert_eq!(error.code, "browser_page_hung", "{error:?}");
         assert_eq!(error.details["page_answers_again"], true);
     };
-    hung(stage.refused("webview_eval", json!({ "script": "while (true) {}", "timeout_secs": 1 })).await);
+    hung(
+        stage
+            .refused("webview_eval", json!({ "script": "while (true) {}", "timeout_secs": 1 }))
+            .await,
+    );
     assert_eq!(stage.eval("1 + 1").await, 2);
     hung(stage.refused("webview_click", json!({ "selector": "button", "timeout_secs": 1 })).await);
     assert_eq!(stage.eval("1 + 1").await, 2);

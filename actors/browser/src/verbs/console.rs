@@ -4,7 +4,11 @@ use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{act::act, browser::Browser, state::{ConsoleEntry, ConsoleLog}};
+use crate::{
+    act::act,
+    browser::Browser,
+    state::{ConsoleEntry, ConsoleLog},
+};
 
 fn default_rows() -> usize {
     100

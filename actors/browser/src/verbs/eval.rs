@@ -111,7 +111,8 @@ struct BoundedJson {
 
 /// A value of bounded size.
 async fn bounded(page: &Page, value: &Value, most: usize) -> Result<Evaluated, ToolError> {
-    let described = value["subtype"] == "node" || value["subtype"] == "error" || value["type"] == "function";
+    let described =
+        value["subtype"] == "node" || value["subtype"] == "error" || value["type"] == "function";
     let good = |result| Evaluated { success: true, result, ..Evaluated::default() };
     let text = match (value["objectId"].as_str().filter(|_| !described), &value["value"]) {
         (Some(object), _) => {

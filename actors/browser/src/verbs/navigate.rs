@@ -100,14 +100,16 @@ fn admitted(rules: &EgressRules, text: &str) -> Result<Url, ToolError> {
 fn denied(refusal: EgressRefusal) -> ToolError {
     let message = refusal.to_string();
     match refusal {
-        EgressRefusal::Url(_) => {
-            ToolError::new(Layer::Actor, codes::BROWSER_URL_REFUSED, message)
-                .next("give an http or https URL without user and password")
-        }
-        EgressRefusal::Target(_) => {
-            ToolError::new(Layer::Policy, codes::BROWSER_TARGET_DENIED, message)
-                .next("use another page, or ask the operator for `browser.allow_domains` or `browser.ports`")
-        }
+        EgressRefusal::Url(_) => ToolError::new(Layer::Actor, codes::BROWSER_URL_REFUSED, message)
+            .next("give an http or https URL without user and password"),
+        EgressRefusal::Target(_) => ToolError::new(
+            Layer::Policy,
+            codes::BROWSER_TARGET_DENIED,
+            message,
+        )
+        .next(
+            "use another page, or ask the operator for `browser.allow_domains` or `browser.ports`",
+        ),
         EgressRefusal::Address(_) => {
             ToolError::new(Layer::Policy, codes::BROWSER_ADDRESS_REFUSED, message)
                 .next("use a public address, or ask the operator for `browser.allow_networks`")
@@ -138,9 +140,7 @@ async fn navigate(page: Page, url: Url, input: Navigate) -> Result<Navigated, To
     let before = chrome.state().of_target(&page.target).map(|tab| tab.loader.clone());
     let answered: Answered = page.call("Page.navigate", json!({ "url": url.as_str() })).await?;
     if answered.is_download {
-        let begun = chrome.until(|state| {
-            (!state.since(mark).downloads.is_empty()).then_some(())
-        });
+        let begun = chrome.until(|state| (!state.since(mark).downloads.is_empty()).then_some(()));
         // One that is refused never begins.
         let _begun = timeout(DOWNLOAD_BEGINS, begun).await;
         return Ok(done(&page, mark, None));
@@ -162,7 +162,8 @@ async fn navigate(page: Page, url: Url, input: Navigate) -> Result<Navigated, To
     };
     if answered.loader_id.is_some() {
         // The document that was asked for, or one that took its place since.
-        let loaded = |name: &str, all: &[String]| name.is_empty() || all.iter().any(|it| it == name);
+        let loaded =
+            |name: &str, all: &[String]| name.is_empty() || all.iter().any(|it| it == name);
         chrome
             .until(|state| {
                 let tab = state.of_target(&page.target)?;
@@ -181,4 +182,3 @@ fn done(page: &Page, mark: u64, loader: Option<String>) -> Navigated {
     drop(state);
     Navigated { success: true, url: page.url(), status, happened: page.since(mark) }
 }
-

@@ -127,9 +127,9 @@ async fn looked_up(
     let properties: Value = page.call("Runtime.getProperties", params).await?;
     let items = properties["result"].as_array().map(Vec::as_slice).unwrap_or_default();
     let handles = items.iter().filter(|item| item["enumerable"] == true);
-    let nodes = handles.filter_map(|item| item["value"]["objectId"].as_str()).map(|object| {
-        page.call::<Value>("DOM.describeNode", json!({ "objectId": object }))
-    });
+    let nodes = handles
+        .filter_map(|item| item["value"]["objectId"].as_str())
+        .map(|object| page.call::<Value>("DOM.describeNode", json!({ "objectId": object })));
     for (element, node) in elements.iter_mut().zip(join_all(nodes).await) {
         element.node_id = node?["node"]["backendNodeId"].as_u64().unwrap_or_default();
     }

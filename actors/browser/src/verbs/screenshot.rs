@@ -90,11 +90,7 @@ tools! { pub(crate) FAMILY: "browser" for Browser, singleton browsers;
 }
 
 impl Browser {
-    fn screenshot(
-        &mut self,
-        cx: &CallCx,
-        input: Screenshot,
-    ) -> Result<Reply<Pictured>, ToolError> {
+    fn screenshot(&mut self, cx: &CallCx, input: Screenshot) -> Result<Reply<Pictured>, ToolError> {
         if input.full_page && input.selector.is_some() {
             return Err(ToolError::invalid("give either `full_page` or `selector`"));
         }
@@ -158,7 +154,9 @@ async fn take(page: &Page, input: &Screenshot) -> Result<Pictured, ToolError> {
     let bytes = data.len() / 4 * 3 - pad.min(2);
     let head = STANDARD.decode(&data.as_bytes()[..data.len().min(16)]).unwrap_or_default();
     if !is_of(input.format, &head) {
-        return Err(ToolError::internal("Chrome's picture is not of the format that was asked for"));
+        return Err(ToolError::internal(
+            "Chrome's picture is not of the format that was asked for",
+        ));
     }
     Ok(Pictured {
         success: true,

@@ -83,7 +83,11 @@ tools! { pub(crate) FAMILY: "browser" for Browser, singleton browsers;
 
 impl Browser {
     fn wait(&mut self, cx: &CallCx, input: Wait) -> Result<Reply<Waited>, ToolError> {
-        if input.selector.is_empty() && input.text.is_none() && input.url.is_none() && !input.network_idle {
+        if input.selector.is_empty()
+            && input.text.is_none()
+            && input.url.is_none()
+            && !input.network_idle
+        {
             return Err(ToolError::invalid("give a selector, `text`, `url` or `network_idle`"));
         }
         // The wait ends first, and says what is missing.
@@ -94,14 +98,16 @@ impl Browser {
 
 async fn wait(page: Page, input: Wait) -> Result<Waited, ToolError> {
     let (begun, limit) = (Instant::now(), Duration::from_secs(input.timeout));
-    let mut missing = "an answer of the page";
+    let (mut missing, mut looking) = ("the element or text", true);
     let held = async {
         let mut idle = IdleMeter::default();
         loop {
+            looking = true;
             match lacking(&page, &input, &mut idle).await? {
                 None => return Ok(()),
                 Some(what) => missing = what,
             }
+            looking = false;
             sleep(LOOK).await;
         }
     };
@@ -111,8 +117,9 @@ async fn wait(page: Page, input: Wait) -> Result<Waited, ToolError> {
             Ok(Waited { success: true, message })
         }
         Ok(Err(error)) => Err(error),
-        // A page that hangs is found out and stopped by the frame of the call.
-        Err(_) if missing == "an answer of the page" => std::future::pending().await,
+        Err(_) if looking && !page.chrome.answers(&page).await => {
+            Err(page.chrome.overdue(&page, limit).await)
+        }
         Err(_) => {
             let message = format!("not within {} s: {missing}", input.timeout);
             Err(ToolError::new(Layer::Actor, codes::BROWSER_TIMED_OUT, message)

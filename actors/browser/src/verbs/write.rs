@@ -69,8 +69,7 @@ struct Writable {
 async fn type_text(page: Page, limit: Duration, input: TypeText) -> Result<Acted, ToolError> {
     let mark = page.chrome.state().mark();
     let located = Located::parse(&input.selector);
-    let args =
-        json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": input.text });
+    let args = json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": input.text });
     let writable: Writable = page.on_element("written", &located, args).await?;
     match writable.kind.as_str() {
         "file" => upload(&page, &located, &input).await?,
