@@ -12,6 +12,7 @@ pub mod lines;
 pub mod mcp;
 pub mod mcp_http;
 pub mod parents;
+mod picture;
 pub mod plain;
 pub mod rate;
 pub mod seats;

@@ -49,6 +49,8 @@ macro_rules! families {
             source: hivekeep_source::SourceFamily,
             /// Artifacts: results too large for their answers, and how long they are kept.
             artifact: hivekeep_artifact::ArtifactFamily,
+            /// Browsers: a Chrome for each session that asks for one, and what its pages reach.
+            browser: hivekeep_browser::BrowserFamily,
         }
     };
 }

@@ -6,6 +6,7 @@
 //! ever given without it.
 
 mod bare;
+mod browser;
 mod calls;
 mod client;
 mod create;
@@ -43,7 +44,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 37] = [
+const FIGURES: [&str; 39] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -81,6 +82,8 @@ const FIGURES: [&str; 37] = [
     "grep_tree",
     "listing_bytes_auto",
     "listing_bytes_all",
+    "webview_click",
+    "webview_screenshot",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -88,7 +91,7 @@ const FIGURES: [&str; 37] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 22] = [
+const GROUPS: [(&[&str], Measure); 23] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -123,6 +126,7 @@ const GROUPS: [(&[&str], Measure); 22] = [
     (&["fs_day", "fs_day_workspace"], day::measure),
     (&["grep_tree"], grep::measure),
     (&["listing_bytes_auto", "listing_bytes_all"], listing::measure),
+    (&["webview_click", "webview_screenshot"], browser::measure),
 ];
 
 #[derive(Args)]

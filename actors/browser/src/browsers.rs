@@ -194,7 +194,7 @@ impl Browsers {
                 .map_err(crate::page::refused)?;
             let product = version["product"].as_str().unwrap_or("Chrome");
             let how = if again { "is connected already" } else { "is connected" };
-            Ok(ConnectionDone { success: true, message: format!("{product:.80} {how}") })
+            Ok(ConnectionDone { success: true, message: format!("{product:.80} {how}"), started: Some(!again) })
         }))
     }
 
@@ -251,7 +251,7 @@ impl Browsers {
     ) -> Result<Reply<ConnectionDone>, ToolError> {
         let Some(kept) = self.kept.remove(&cx.session) else {
             let message = "the session has no browser".to_owned();
-            return Ok(Reply::Now(ConnectionDone { success: true, message }));
+            return Ok(Reply::Now(ConnectionDone { success: true, message, started: None }));
         };
         self.children.stop(&kept.name, "disconnected");
         let cx = cx.clone();
@@ -265,7 +265,8 @@ impl Browsers {
                 Ok(())
             };
             cx.guard(gone).await?;
-            Ok(ConnectionDone { success: true, message: "the browser is closed".to_owned() })
+            let message = "the browser is closed".to_owned();
+            Ok(ConnectionDone { success: true, message, started: None })
         }))
     }
 

@@ -30,7 +30,6 @@ mod proxy;
 mod session;
 mod state;
 mod tools;
-mod verbs;
 
 pub use family::BrowserFamily;
 pub use options::{AttachOptions, Options};

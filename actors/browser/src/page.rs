@@ -1,5 +1,7 @@
 //! A page as calls see it: scripts of ours in a world of their own, elements by selector or reference.
 
+pub(crate) mod outline;
+
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Layer, ToolError};

@@ -107,7 +107,7 @@ impl ChromeProcess {
         }
         let mut command = Command::new("bwrap");
         command
-            .args(sandbox(folder).await)
+            .args(sandbox(spec).await)
             .arg("--")
             .args(program(spec))
             .env_clear()
@@ -208,7 +208,8 @@ async fn gone(mut child: Child, folder: PathBuf) {
 }
 
 /// Arguments of bubblewrap. The network namespace is there already.
-async fn sandbox(folder: &Path) -> Vec<OsString> {
+async fn sandbox(spec: &ChromeSpec) -> Vec<OsString> {
+    let folder = &spec.folder;
     let mut args: Vec<OsString> = Vec::new();
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
     add(&["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]);
@@ -229,7 +230,9 @@ async fn sandbox(folder: &Path) -> Vec<OsString> {
     for path in ETC {
         add(&["--ro-bind-try", path, path]);
     }
-    add(&["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]);
+    // Memory that pages share is in it.
+    let size = (spec.memory_mb * 1024 * 1024).to_string();
+    add(&["--proc", "/proc", "--dev", "/dev", "--size", &size, "--tmpfs", "/tmp"]);
     add(&["--setenv", "HOME", HOME, "--setenv", "PATH", "/usr/bin:/bin"]);
     add(&["--setenv", "LANG", "C.UTF-8"]);
     args.extend(["--bind".into(), folder.into(), HOME.into(), "--chdir".into(), HOME.into()]);

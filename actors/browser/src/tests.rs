@@ -1,6 +1,7 @@
 //! The browser tools against Debian's Chromium, on pages of the tests' own.
 
 mod acting;
+mod attached;
 mod ends;
 mod network;
 mod pages;

@@ -1,10 +1,20 @@
 //! Tools of the browsers: connecting them here, and one file for each thing that is done with a page.
 
+mod click;
+mod console;
+mod eval;
+mod navigate;
+mod query;
+mod screenshot;
+mod snapshot;
+mod wait;
+mod write;
+
 use hivekeep_kernel::{ToolGroup, ToolInfo, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{browser::Browser, browsers::Browsers, verbs};
+use crate::{browser::Browser, browsers::Browsers};
 
 /// Longest time of a call about a page.
 pub(crate) const MAX_SECS: u64 = 120;
@@ -64,6 +74,9 @@ pub(crate) struct ConnectionDone {
     pub(crate) success: bool,
     /// What was done.
     pub(crate) message: String,
+    /// Whether this call started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) started: Option<bool>,
 }
 
 tools! { pub(crate) OF_ALL: "browser" for Browsers, singleton browsers;
@@ -81,15 +94,15 @@ tools! { pub(crate) OF_ALL: "browser" for Browsers, singleton browsers;
 
 /// Tools that a session's browser serves.
 pub(crate) const OF_A_BROWSER: &[&ToolGroup<Browser>] = &[
-    &verbs::navigate::FAMILY,
-    &verbs::snapshot::FAMILY,
-    &verbs::click::FAMILY,
-    &verbs::write::FAMILY,
-    &verbs::query::FAMILY,
-    &verbs::wait::FAMILY,
-    &verbs::eval::FAMILY,
-    &verbs::console::FAMILY,
-    &verbs::screenshot::FAMILY,
+    &navigate::FAMILY,
+    &snapshot::FAMILY,
+    &click::FAMILY,
+    &write::FAMILY,
+    &query::FAMILY,
+    &wait::FAMILY,
+    &eval::FAMILY,
+    &console::FAMILY,
+    &screenshot::FAMILY,
 ];
 
 /// Declarations, in the order of a session.

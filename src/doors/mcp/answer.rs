@@ -1,7 +1,7 @@
 //! Conversion of a call's outcome into MCP's result.
 //!
 //! A success is structured content beside the same as compact JSON text, or an excerpt of it
-//! (`excerpt.rs`). A refusal or failure is a tool result that the model reads: message and next
+//! (`excerpt.rs`); a picture in it is a block of its own (`doors/picture.rs`). A refusal or failure is a tool result that the model reads: message and next
 //! step as text, then the whole error as JSON text. It is no structured content:
 //! the official TypeScript client holds that against the tool's output schema in
 //! errors too, and would show its user a complaint about the schema instead.
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::excerpt;
 use crate::codes;
-use crate::doors::{announce, plain};
+use crate::doors::{announce, picture, plain};
 
 /// The answer to a `tools/call` of a client of this revision.
 pub(super) fn of(
@@ -35,8 +35,10 @@ pub(super) fn of(
             protocol(ToolError::internal(format!("a result of another server: {error}")))
         })?,
         Ok(value) => {
-            let text = excerpt::text(&value, is_read);
-            let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
+            let (picture, beside) = picture::of(&value);
+            let mut content = vec![ContentBlock::text(excerpt::text(&beside, is_read))];
+            content.extend(picture.map(|it| ContentBlock::image(it.data, it.mime_type)));
+            let mut answer = CallToolResult::success(content);
             answer.structured_content = Some(value);
             answer
         }

@@ -20,6 +20,7 @@ use crate::doors::{
         },
     },
     mcp::excerpt,
+    picture,
 };
 
 /// What all events of a call say.
@@ -106,6 +107,19 @@ impl Beside {
     }
 }
 
+/// Content of a result of our own: its text, and its picture.
+fn own(result: &Value) -> Vec<ResultContent> {
+    let (picture, beside) = picture::of(result);
+    let mut content = vec![text(excerpt::text(&beside, true))];
+    content.extend(picture.map(|it| ResultContent {
+        kind: "image",
+        text: None,
+        data: Some(it.data.into()),
+        mime_type: Some(it.mime_type.to_owned()),
+    }));
+    content
+}
+
 /// The answer to a call that succeeded.
 pub(super) fn success(
     note: CallNote,
@@ -116,7 +130,7 @@ pub(super) fn success(
     let (bytes, result_digest) = digest::of_result(&result);
     let (content, structured) = match from_source {
         true => foreign::parts(result),
-        false => (vec![text(excerpt::text(&result, true))], Some(result)),
+        false => (own(&result), Some(result)),
     };
     let (content, metadata) = beside.with(content, body);
     let completed = ToolEventPayload {

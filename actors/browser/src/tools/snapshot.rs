@@ -1,7 +1,5 @@
 //! `webview_snapshot`: the accessibility tree as an outline, with references to act on.
 
-mod outline;
-
 use std::collections::HashMap;
 
 use futures::future::join_all;
@@ -13,11 +11,14 @@ use serde_json::{Value, json};
 use crate::{
     act::act,
     browser::Browser,
-    page::{Page, refused},
+    page::{
+        Page,
+        outline::{AxNode, outline},
+        refused,
+    },
     state::Happened,
     tools::{MAX_SECS, default_secs},
 };
-use outline::{AxNode, outline};
 
 /// Frames of a page that are looked into.
 const MAX_FRAMES: usize = 32;

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 64;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-pub(super) struct AxNode {
+pub(crate) struct AxNode {
     node_id: String,
     ignored: bool,
     role: AxText,
@@ -51,7 +51,7 @@ struct AxProperty {
 }
 
 /// Lines of a tree, with the trees of its frames in their places.
-pub(super) fn outline(root: &[AxNode], frames: &HashMap<u64, Vec<AxNode>>) -> Vec<String> {
+pub(crate) fn outline(root: &[AxNode], frames: &HashMap<u64, Vec<AxNode>>) -> Vec<String> {
     let mut writer = OutlineWriter { frames, lines: Vec::new() };
     writer.tree(root, 0);
     writer.lines
