@@ -194,7 +194,11 @@ impl Browsers {
                 .map_err(crate::page::refused)?;
             let product = version["product"].as_str().unwrap_or("Chrome");
             let how = if again { "is connected already" } else { "is connected" };
-            Ok(ConnectionDone { success: true, message: format!("{product:.80} {how}"), started: Some(!again) })
+            Ok(ConnectionDone {
+                success: true,
+                message: format!("{product:.80} {how}"),
+                started: Some(!again),
+            })
         }))
     }
 

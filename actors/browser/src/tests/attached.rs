@@ -46,7 +46,11 @@ async fn a_browser_that_the_operator_opened_is_attached_to_and_left_as_it_was() 
         stage.good("webview_connect", json!({ "debug_url": name })).await;
         stage.go(&pages.url("/")).await;
         stage.good("webview_click", json!({ "selector": "button" })).await;
-        assert_eq!(stage.eval("[done, document.cookie]").await, json!([1, ""]), "a context of its own");
+        assert_eq!(
+            stage.eval("[done, document.cookie]").await,
+            json!([1, ""]),
+            "a context of its own"
+        );
         stage.eval("document.cookie = 'a=b'").await;
         let refused = stage.refused("webview_navigate", json!({ "url": "http://10.0.0.1/" })).await;
         assert_eq!(refused.code, "browser_address_refused");
@@ -56,7 +60,10 @@ async fn a_browser_that_the_operator_opened_is_attached_to_and_left_as_it_was() 
     stage.good("webview_connect", json!({ "debug_url": "mine" })).await;
     chrome.kill().await.expect("it is killed");
     let mut codes = Vec::<String>::new();
-    while codes.last().is_none_or(|code| code != "browser_unavailable" && code != "browser_not_connected") {
+    while codes
+        .last()
+        .is_none_or(|code| code != "browser_unavailable" && code != "browser_not_connected")
+    {
         let answer: Result<Value, _> = stage.call("webview_eval", json!({ "script": "1" })).await;
         codes.push(answer.expect_err("nobody is there").code.into_owned());
         assert!(codes.len() < 1_000, "{codes:?}");
