@@ -57,9 +57,11 @@ fn show(
     args: &Args,
     format: Option<&'static str>,
 ) -> Result<(), CommandFailure> {
+    // One that has none, as its page crashed or its Chrome is a new one, has nothing old.
+    let seen = errors_since(client, &json!(0)).map_or(json!(0), |read| read["next"].clone());
     let loaded = call(client, "webview_navigate", json!({ "url": args.url }))?;
     let read = call(client, "webview_snapshot", json!({}))?;
-    let errors = call(client, "webview_console", json!({ "level": "error" }))?;
+    let errors = errors_since(client, &seen)?;
     if let (Some(file), Some(format)) = (&args.screenshot, format) {
         let input = json!({ "format": format, "full_page": args.full_page, "keep": false });
         let taken = call(client, "webview_screenshot", input)?;
@@ -81,6 +83,12 @@ fn show(
         told.push_str(&format!("{}: {}\n", text(&error["type"]), text(&error["text"])));
     }
     Ok(output::text(&told)?)
+}
+
+/// What failed in the page; of a browser that was kept only what is new.
+fn errors_since(client: &mut Client, since: &Value) -> Result<Value, CommandFailure> {
+    let args = json!({ "level": "error", "since": since, "limit": 500 });
+    call(client, "webview_console", args)
 }
 
 fn call(client: &mut Client, tool: &str, args: Value) -> Result<Value, CommandFailure> {

@@ -38,7 +38,9 @@ mod tests {
         let (picture, beside) = of(&taken);
         assert_eq!(picture, Some(ResultPicture { mime_type: "image/png", data: "AAAA" }));
         assert_eq!(*beside, json!({ "mime_type": "image/png", "bytes": 3 }));
-        for other in [json!({ "mime_type": "text/html", "data": "x" }), json!({ "data": "x" }), json!(1)] {
+        for other in
+            [json!({ "mime_type": "text/html", "data": "x" }), json!({ "data": "x" }), json!(1)]
+        {
             assert_eq!(of(&other), (None, Cow::Borrowed(&other)));
         }
     }

@@ -36,9 +36,12 @@ fn page() -> String {
             let body = "<!doctype html><title>A page</title><h1>Hello</h1>\
                         <button onclick='console.error(\"clicked\")'>Press</button>";
             let length = body.len();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n");
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n"
+            );
             // It may have left.
-            let _sent = stream.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes());
+            let _sent =
+                stream.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes());
         }
     });
     url

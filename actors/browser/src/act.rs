@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_kernel::{CallCx, Layer, ToolError, serve::Reply};
 use tokio::time::sleep;
 
-use crate::{browser::Browser, chrome::Chrome, codes, page::Page, session::SessionBrowser};
+use crate::{browser::Browser, chrome::Chrome, codes, page::LivePage, session::SessionBrowser};
 
 /// Left of a call's time for its answer, and for finding out why there was none.
 const MARGIN: Duration = Duration::from_millis(500);
@@ -15,7 +15,7 @@ pub(crate) fn act<T, F>(
     browser: &Browser,
     cx: &CallCx,
     limit_secs: u64,
-    work: impl FnOnce(Page, Duration) -> F + Send + 'static,
+    work: impl FnOnce(LivePage, Duration) -> F + Send + 'static,
 ) -> Reply<T>
 where
     T: Send + 'static,
@@ -29,7 +29,7 @@ async fn acted<T, F>(
     shared: &Arc<SessionBrowser>,
     cx: &CallCx,
     limit_secs: u64,
-    work: impl FnOnce(Page, Duration) -> F,
+    work: impl FnOnce(LivePage, Duration) -> F,
 ) -> Result<T, ToolError>
 where
     F: Future<Output = Result<T, ToolError>>,
@@ -57,7 +57,7 @@ where
 }
 
 /// Waits until the page is gone, or its process.
-async fn page_over(chrome: &Arc<Chrome>, page: &Page) -> ToolError {
+async fn page_over(chrome: &Arc<Chrome>, page: &LivePage) -> ToolError {
     let over = chrome.until(|state| match state.of_target(&page.target) {
         Some(tab) => tab.crashed.clone().map(Some),
         None => Some(None),
@@ -75,7 +75,7 @@ async fn page_over(chrome: &Arc<Chrome>, page: &Page) -> ToolError {
 }
 
 /// Stops what a call that nobody waits for any more may have left running in its page.
-struct Doubt(Option<Page>);
+struct Doubt(Option<LivePage>);
 
 impl Drop for Doubt {
     fn drop(&mut self) {

@@ -2,18 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Context, Entity, Fault, ToolCall, serve};
+use hivekeep_kernel::{Context, Entity, Fault, ToolCall, ToolGroup, serve};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     keep::{BrowserEnd, keep},
     session::{BrowserLink, SessionBrowser},
-    tools,
 };
 
 /// Time for Chrome's end in order.
 const CLOSING: Duration = Duration::from_secs(12);
+
+/// Tools that a browser serves.
+pub(crate) type BrowserTools = &'static [&'static ToolGroup<Browser>];
 
 /// Message to a browser.
 #[derive(Debug)]
@@ -33,14 +35,16 @@ impl From<ToolCall> for BrowserMsg {
 pub(crate) struct Browser {
     me: Context<BrowserMsg>,
     pub(crate) shared: Arc<SessionBrowser>,
+    tools: BrowserTools,
     closing: CancellationToken,
 }
 
 impl Entity for Browser {
     type Msg = BrowserMsg;
-    type Seed = Arc<SessionBrowser>;
+    type Seed = (Arc<SessionBrowser>, BrowserTools);
 
-    async fn start(shared: Arc<SessionBrowser>, me: Context<BrowserMsg>) -> Result<Self, Fault> {
+    async fn start(seed: Self::Seed, me: Context<BrowserMsg>) -> Result<Self, Fault> {
+        let (shared, tools) = seed;
         shared.link.send_replace(BrowserLink::Starting);
         let seen = shared.clone();
         me.address.probe().set_detail(move || Some(detail(&seen)));
@@ -53,14 +57,14 @@ impl Entity for Browser {
             // Nobody there: the actor has ended already.
             let _ = address.send(BrowserMsg::Ended(end));
         });
-        Ok(Self { me, shared, closing })
+        Ok(Self { me, shared, tools, closing })
     }
 
     fn handle(&mut self, message: BrowserMsg) -> Result<(), Fault> {
         match message {
             BrowserMsg::Call(call) => {
                 let workers = self.me.workers.clone();
-                serve::serve(self, tools::OF_A_BROWSER, &workers, *call);
+                serve::serve(self, self.tools, &workers, *call);
                 Ok(())
             }
             BrowserMsg::Ended(BrowserEnd::Crashed(why)) => Err(Fault(why)),

@@ -16,7 +16,7 @@ use crate::{
     options::LOCAL,
     session::{BrowserLink, BrowserServices, BrowserTarget, SessionBrowser, not_connected},
     state::DialogPolicy,
-    tools::{Connect, ConnectionDone, Disconnect, OF_ALL},
+    tools::{Connect, ConnectionDone, Disconnect, OF_A_BROWSER, OF_ALL},
 };
 
 /// Path of the manager in the tree.
@@ -166,11 +166,10 @@ impl Browsers {
         let dialogs =
             DialogPolicy { accept: input.dialogs.accepts(), prompt_text: input.prompt_text };
         let known = self.kept.get(&cx.session);
-        if let Some(kept) = known {
-            if kept.shared.target != target || kept.shared.dialogs != dialogs {
-                let message = "the session has a browser already, connected otherwise";
-                return Err(ToolError::invalid(message).next("webview_disconnect closes it"));
-            }
+        let same = |kept: &Kept| kept.shared.target == target && kept.shared.dialogs == dialogs;
+        if known.is_some_and(|kept| !same(kept)) {
+            let message = "the session has a browser already, connected otherwise";
+            return Err(ToolError::invalid(message).next("webview_disconnect closes it"));
         }
         let (shared, again) = match known {
             Some(kept) => (kept.shared.clone(), true),
@@ -221,7 +220,10 @@ impl Browsers {
         let name = format!("{session}-{}", self.started);
         let policy = RestartPolicy::ENTITY;
         let address = self.children.address(&name, "browser", policy);
-        let started = self.children.start::<Browser>(&name, policy, &address, shared.clone());
+        let started = {
+            let seed = (shared.clone(), OF_A_BROWSER);
+            self.children.start::<Browser>(&name, policy, &address, seed)
+        };
         started.map_err(|fault| ToolError::internal(fault.0))?;
         self.kept.insert(session, Kept { name, address, shared: shared.clone() });
         Ok(shared)

@@ -22,7 +22,7 @@ use url::Url;
 use crate::{
     cdp::{Cdp, CdpError, CdpEvent, Frames},
     codes,
-    page::Page,
+    page::LivePage,
     proxy::Refusals,
     state::{BrowserEffect, BrowserState, DialogPolicy},
 };
@@ -139,18 +139,18 @@ impl Chrome {
     ///
     /// # Errors
     /// When its session has closed all of them.
-    pub(crate) fn page(self: &Arc<Self>) -> Option<Page> {
+    pub(crate) fn page(self: &Arc<Self>) -> Option<LivePage> {
         let state = self.state();
         let tab = state.tab()?;
         let (target, session) = (tab.target.clone(), tab.session.clone());
-        Some(Page { chrome: self.clone(), target, session })
+        Some(LivePage { chrome: self.clone(), target, session })
     }
 
     /// Has calls be about another page.
     ///
     /// # Errors
     /// `browser_element_not_found` for one that is not there.
-    pub(crate) async fn turn_to(self: &Arc<Self>, tab: &str) -> Result<Page, ToolError> {
+    pub(crate) async fn turn_to(self: &Arc<Self>, tab: &str) -> Result<LivePage, ToolError> {
         if self.state().of_target(tab).is_none() {
             let what = "page of this browser";
             return Err(ToolError::not_found(

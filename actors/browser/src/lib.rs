@@ -21,6 +21,7 @@ mod chrome;
 pub mod codes;
 mod family;
 mod keep;
+mod limits;
 mod memory;
 mod netns;
 mod options;

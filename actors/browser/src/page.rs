@@ -24,7 +24,7 @@ const MOVED_PAUSE: Duration = Duration::from_millis(20);
 
 /// A page. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Page {
+pub(crate) struct LivePage {
     pub(crate) chrome: Arc<Chrome>,
     pub(crate) target: String,
     pub(crate) session: String,
@@ -68,7 +68,7 @@ enum ScriptAnswer<T> {
     Good(T),
 }
 
-impl Page {
+impl LivePage {
     /// Makes a call about the page.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,

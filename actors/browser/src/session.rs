@@ -16,7 +16,7 @@ use hivekeep_store::{Events, NewEvent};
 use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{Options, chrome::Chrome, codes, page::Page, state::DialogPolicy};
+use crate::{Options, chrome::Chrome, codes, page::LivePage, state::DialogPolicy};
 
 /// What all browsers share.
 pub(crate) struct BrowserServices {
@@ -153,7 +153,7 @@ impl SessionBrowser {
     ///
     /// # Errors
     /// `browser_state_lost`; as [`Self::up`].
-    pub(crate) async fn page(&self) -> Result<Page, ToolError> {
+    pub(crate) async fn page(&self) -> Result<LivePage, ToolError> {
         self.told().used = Instant::now();
         if self.starting() {
             // Calls come when it is there, so that it ended since.

@@ -10,20 +10,15 @@ mod snapshot;
 mod wait;
 mod write;
 
-use hivekeep_kernel::{ToolGroup, ToolInfo, tools};
+use hivekeep_kernel::{ToolInfo, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{browser::Browser, browsers::Browsers};
-
-/// Longest time of a call about a page.
-pub(crate) const MAX_SECS: u64 = 120;
-/// Longest selector.
-pub(crate) const MAX_SELECTOR: usize = 2_000;
-
-pub(crate) fn default_secs() -> u64 {
-    30
-}
+use crate::{
+    browser::BrowserTools,
+    browsers::Browsers,
+    limits::{MAX_SECS, default_secs},
+};
 
 /// What is done about dialogs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -93,7 +88,7 @@ tools! { pub(crate) OF_ALL: "browser" for Browsers, singleton browsers;
 }
 
 /// Tools that a session's browser serves.
-pub(crate) const OF_A_BROWSER: &[&ToolGroup<Browser>] = &[
+pub(crate) const OF_A_BROWSER: BrowserTools = &[
     &navigate::FAMILY,
     &snapshot::FAMILY,
     &click::FAMILY,

@@ -128,7 +128,8 @@ impl EgressRules {
         let listed = self.allow_domains.is_empty() || below(&self.allow_domains);
         let port_fits = self.ports.is_empty() || self.ports.contains(&port);
         if !port_fits {
-            let why = format!("port {port} is not one of those that may be reached: {:?}", self.ports);
+            let why =
+                format!("port {port} is not one of those that may be reached: {:?}", self.ports);
             return Err(EgressRefusal::Target(why));
         }
         if !listed || below(&self.deny_domains) {
@@ -191,12 +192,14 @@ mod tests {
         };
         let rules = EgressRules::new(lists).expect("valid");
         assert_eq!(rules.admit_target("A.Example.Org.", 443), Ok(()));
-        for (host, port) in [("bad.example.org", 443), ("example.org", 80), ("badexample.org", 443)] {
+        for (host, port) in [("bad.example.org", 443), ("example.org", 80), ("badexample.org", 443)]
+        {
             let refused = rules.admit_target(host, port).expect_err(host);
             assert!(matches!(refused, EgressRefusal::Target(_)), "{host}: {refused}");
         }
         let open = EgressRules::default();
-        for literal in ["127.0.0.1", "::1", "169.254.169.254", "::ffff:10.0.0.1", "[::1]", "0x7f.1"] {
+        for literal in ["127.0.0.1", "::1", "169.254.169.254", "::ffff:10.0.0.1", "[::1]", "0x7f.1"]
+        {
             let refused = open.admit_target(literal, 80).expect_err(literal);
             assert!(matches!(refused, EgressRefusal::Address(_)), "{literal}: {refused}");
         }

@@ -33,7 +33,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 27] = [
+const RULES: [Rule; 28] = [
     Rule {
         name: KERNEL,
         house: &[],

@@ -26,7 +26,11 @@ pub(super) const NEEDS: [SetupNeed; 27] = [
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
     need("/usr/lib/chromium/chromium", "chromium", "browser sessions"),
     // Chromium's only need that it does not bring: a page without a font has no text.
-    need("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf", "fonts-dejavu-core", "browser sessions"),
+    need(
+        "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
+        "fonts-dejavu-core",
+        "browser sessions",
+    ),
     need("newuidmap", "uidmap", "sandboxes of a daemon that is not root"),
     need("nft", "nftables", "workspace networks"),
     need("ip", "iproute2", "workspace networks"),

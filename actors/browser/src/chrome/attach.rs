@@ -6,14 +6,14 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::Chrome;
-use crate::{cdp::CdpError, page::Page, state::Tab};
+use crate::{cdp::CdpError, page::LivePage, state::Tab};
 
 /// Size of a page's window in CSS pixels.
 pub(crate) const VIEWPORT: (u32, u32) = (1280, 800);
 
 impl Chrome {
     /// Opens an empty page.
-    pub(crate) async fn new_tab(self: &Arc<Self>) -> Result<Page, CdpError> {
+    pub(crate) async fn new_tab(self: &Arc<Self>) -> Result<LivePage, CdpError> {
         let params = json!({ "url": "about:blank", "browserContextId": self.context });
         let made: Value = self.cdp.call(None, "Target.createTarget", params).await?;
         let target = made["targetId"].as_str().unwrap_or_default().to_owned();
@@ -21,7 +21,7 @@ impl Chrome {
     }
 
     /// Attaches to a page, and takes it in when it is prepared.
-    pub(super) async fn attach(self: &Arc<Self>, target: &str) -> Result<Page, CdpError> {
+    pub(super) async fn attach(self: &Arc<Self>, target: &str) -> Result<LivePage, CdpError> {
         let params = json!({ "targetId": target, "flatten": true });
         let attached: Value = self.cdp.call(None, "Target.attachToTarget", params).await?;
         let session = attached["sessionId"].as_str().unwrap_or_default().to_owned();
@@ -58,6 +58,6 @@ impl Chrome {
             tab.url = frame["url"].as_str().unwrap_or_default().to_owned();
         }
         drop(state);
-        Ok(Page { chrome: self.clone(), target: target.to_owned(), session: session.clone() })
+        Ok(LivePage { chrome: self.clone(), target: target.to_owned(), session: session.clone() })
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Chrome;
-use crate::{codes, page::Page};
+use crate::{codes, page::LivePage};
 
 /// Time of a page that does nothing to say so, on a busy host.
 const PAGE_ANSWER: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const BROWSER_ANSWER: Duration = Duration::from_secs(5);
 impl Chrome {
     /// Says why a page gave no answer in time. A script that runs without an end is stopped; a browser
     /// that gives no answer is ended.
-    pub(crate) async fn overdue(self: &Arc<Self>, page: &Page, limit: Duration) -> ToolError {
+    pub(crate) async fn overdue(self: &Arc<Self>, page: &LivePage, limit: Duration) -> ToolError {
         let secs = limit.as_secs_f64();
         if self.answers(page).await {
             let message = format!("it was not done within {secs:.1} s; the page answers");
@@ -54,7 +54,7 @@ impl Chrome {
     }
 
     /// Stops a script that nobody waits for any more, if it keeps the page from answering.
-    pub(crate) fn unstick(self: &Arc<Self>, page: &Page) {
+    pub(crate) fn unstick(self: &Arc<Self>, page: &LivePage) {
         let (chrome, page) = (self.clone(), page.clone());
         tokio::spawn(async move {
             if !chrome.answers(&page).await {
@@ -67,7 +67,7 @@ impl Chrome {
     }
 
     /// Whether the page's scripts run to their ends.
-    pub(crate) async fn answers(&self, page: &Page) -> bool {
+    pub(crate) async fn answers(&self, page: &LivePage) -> bool {
         let params = json!({ "expression": "1", "returnByValue": true });
         let call = self.cdp.call::<Value>(Some(&page.session), "Runtime.evaluate", params);
         matches!(timeout(PAGE_ANSWER, call).await, Ok(Ok(_)))

@@ -100,8 +100,10 @@ impl OutlineWriter<'_> {
             }
             _ => {}
         }
-        let plain =
-            matches!(role.as_str(), "" | "none" | "generic" | "RootWebArea" | "LayoutTableCell");
+        let plain = matches!(
+            role.as_str(),
+            "" | "none" | "generic" | "RootWebArea" | "LabelText" | "LayoutTableCell"
+        );
         if node.ignored || (plain && name.is_empty()) {
             return self.children(node, known, depth, named);
         }
@@ -119,7 +121,7 @@ impl OutlineWriter<'_> {
             return self.tree(inner, depth + 1);
         }
         // A text field's content is its value.
-        if !matches!(role.as_str(), "textbox" | "searchbox") {
+        if !matches!(role.as_str(), "textbox" | "searchbox" | "spinbutton") {
             self.children(node, known, depth + 1, &name);
         }
     }
@@ -139,7 +141,7 @@ fn state(node: &AxNode) -> String {
     for AxProperty { name, value } in &node.properties {
         let value = value.text();
         match (name.as_str(), value.as_str()) {
-            ("disabled" | "required" | "readonly" | "focused" | "modal" | "busy", "true") => {
+            ("disabled" | "required" | "readonly" | "focused" | "modal", "true") => {
                 told.push_str(&format!(" {name}"));
             }
             ("checked" | "selected" | "expanded" | "pressed" | "level", value)

@@ -231,7 +231,7 @@ impl BrowserState {
                 let total = params["totalBytes"].as_f64().unwrap_or_default() as u64;
                 let word = text(params, "state");
                 if seen.state == "running" && word != "canceled" && seen.bytes.max(total) > most {
-                    seen.state = "too_large";
+                    seen.state = "oversized";
                     let mb = most / (1024 * 1024);
                     let why = format!("{} was not downloaded: larger than {mb} MiB", seen.name);
                     self.console.push("error", &why, &seen.url, None);

@@ -25,7 +25,7 @@ pub(crate) struct SeenDownload {
     pub(crate) name: String,
     /// URL.
     pub(crate) url: String,
-    /// `running`, `completed`, `cancelled` or `too_large`.
+    /// `running`, `completed`, `cancelled` or `oversized`.
     pub(crate) state: &'static str,
     /// Bytes received.
     pub(crate) bytes: u64,

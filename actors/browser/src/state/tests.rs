@@ -92,7 +92,7 @@ fn a_download_beyond_its_bound_is_cancelled_once() {
     assert_eq!(apply(&mut state, "Browser.downloadProgress", progress(102, "inProgress")), None);
     apply(&mut state, "Browser.downloadProgress", progress(102, "canceled"));
     let told = state.since(mark).downloads;
-    assert_eq!(told.iter().map(|it| it.state).collect::<Vec<_>>(), ["too_large"]);
+    assert_eq!(told.iter().map(|it| it.state).collect::<Vec<_>>(), ["oversized"]);
 }
 
 #[test]

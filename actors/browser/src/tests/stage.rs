@@ -37,6 +37,8 @@ impl Sent {
     }
 }
 
+type Answering = Arc<dyn Fn(&str) -> Option<Sent> + Send + Sync>;
+
 /// Server of pages on the loopback network.
 pub(super) struct Pages {
     pub(super) port: u16,
@@ -48,7 +50,8 @@ impl Pages {
     pub(super) async fn new(answer: impl Fn(&str) -> Option<Sent> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let (answer, asked) = (Arc::new(answer), Arc::<Mutex<Vec<String>>>::default());
+        let (answer, asked): (Answering, _) =
+            (Arc::new(answer), Arc::<Mutex<Vec<String>>>::default());
         let seen = asked.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -85,7 +88,7 @@ impl Pages {
 
 async fn served(
     mut stream: TcpStream,
-    answer: Arc<dyn Fn(&str) -> Option<Sent> + Send + Sync>,
+    answer: Answering,
     asked: Arc<Mutex<Vec<String>>>,
 ) -> Option<()> {
     let mut head = Vec::new();

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::{
     act::act,
     browser::Browser,
-    page::{Located, Page},
+    limits::{MAX_SECS, MAX_SELECTOR},
+    page::{LivePage, Located},
     state::Happened,
-    tools::{MAX_SECS, MAX_SELECTOR},
 };
 
 /// Left of a call's time for the click itself.
@@ -93,7 +93,7 @@ pub(crate) fn trying_ms(limit: Duration) -> u64 {
     u64::try_from(limit.saturating_sub(MARGIN).as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn click(page: Page, limit: Duration, input: Click) -> Result<Acted, ToolError> {
+async fn click(page: LivePage, limit: Duration, input: Click) -> Result<Acted, ToolError> {
     let mark = page.chrome.state().mark();
     let located = Located::parse(&input.selector);
     let args = json!({ "limit_ms": trying_ms(limit) });
@@ -108,7 +108,7 @@ async fn click(page: Page, limit: Duration, input: Click) -> Result<Acted, ToolE
 }
 
 async fn mouse(
-    page: &Page,
+    page: &LivePage,
     kind: &str,
     ClickPoint { x, y }: ClickPoint,
     button: MouseButton,
@@ -121,7 +121,7 @@ async fn mouse(
 }
 
 async fn press(
-    page: &Page,
+    page: &LivePage,
     point: ClickPoint,
     button: MouseButton,
     count: u32,

@@ -9,9 +9,9 @@ use crate::{
     act::act,
     browser::Browser,
     cdp::CdpError,
-    page::{Page, refused},
+    limits::{MAX_SECS, default_secs},
+    page::{LivePage, refused},
     state::{Happened, apply::exception},
-    tools::{MAX_SECS, default_secs},
 };
 
 const BOUNDED: &str = include_str!("../page/bounded.js");
@@ -68,7 +68,7 @@ impl Browser {
     }
 }
 
-async fn eval(page: Page, input: Eval) -> Result<Evaluated, ToolError> {
+async fn eval(page: LivePage, input: Eval) -> Result<Evaluated, ToolError> {
     let mark = page.chrome.state().mark();
     let mut answer = evaluate(&page, &input.script).await?;
     let about = exception(&answer["exceptionDetails"]);
@@ -89,7 +89,7 @@ async fn eval(page: Page, input: Eval) -> Result<Evaluated, ToolError> {
     Ok(evaluated)
 }
 
-async fn evaluate(page: &Page, script: &str) -> Result<Value, ToolError> {
+async fn evaluate(page: &LivePage, script: &str) -> Result<Value, ToolError> {
     let params = json!({
         "expression": script, "awaitPromise": true, "returnByValue": false, "userGesture": true,
         "allowUnsafeEvalBlockedByCSP": true,
@@ -110,7 +110,7 @@ struct BoundedJson {
 }
 
 /// A value of bounded size.
-async fn bounded(page: &Page, value: &Value, most: usize) -> Result<Evaluated, ToolError> {
+async fn bounded(page: &LivePage, value: &Value, most: usize) -> Result<Evaluated, ToolError> {
     let described =
         value["subtype"] == "node" || value["subtype"] == "error" || value["type"] == "function";
     let good = |result| Evaluated { success: true, result, ..Evaluated::default() };
@@ -125,10 +125,12 @@ async fn bounded(page: &Page, value: &Value, most: usize) -> Result<Evaluated, T
             let Ok(BoundedJson { text, json, cut }) = decoded else {
                 return Ok(good(value["description"].clone()));
             };
-            if json && text.len() <= most.saturating_mul(4) {
-                if let Ok(result) = serde_json::from_str(&text) {
-                    return Ok(good(result));
-                }
+            // A script of the page's may have changed what says so.
+            if json
+                && text.len() <= most.saturating_mul(4)
+                && let Ok(result) = serde_json::from_str(&text)
+            {
+                return Ok(good(result));
             }
             return Ok(Evaluated { truncated: cut, ..good(cut_at(&text, most).into()) });
         }

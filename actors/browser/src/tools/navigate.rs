@@ -14,9 +14,9 @@ use crate::{
     act::act,
     browser::Browser,
     codes,
-    page::{Page, refused},
+    limits::{MAX_SECS, default_secs},
+    page::{LivePage, refused},
     state::Happened,
-    tools::{MAX_SECS, default_secs},
 };
 
 /// Time for the first word of a download that a navigation turns out to be.
@@ -126,7 +126,7 @@ struct Answered {
     is_download: bool,
 }
 
-async fn navigate(page: Page, url: Url, input: Navigate) -> Result<Navigated, ToolError> {
+async fn navigate(page: LivePage, url: Url, input: Navigate) -> Result<Navigated, ToolError> {
     let page = match input.tab.as_deref() {
         None => page,
         Some("new") => {
@@ -175,7 +175,7 @@ async fn navigate(page: Page, url: Url, input: Navigate) -> Result<Navigated, To
     Ok(done(&page, mark, answered.loader_id))
 }
 
-fn done(page: &Page, mark: u64, loader: Option<String>) -> Navigated {
+fn done(page: &LivePage, mark: u64, loader: Option<String>) -> Navigated {
     let state = page.chrome.state();
     let status = state.of_target(&page.target).and_then(|tab| tab.status.clone());
     let status = status.filter(|(of, _)| loader.as_deref() == Some(of)).map(|(_, status)| status);

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::{
     act::act,
     browser::Browser,
-    page::Page,
-    tools::{MAX_SECS, MAX_SELECTOR},
+    limits::{MAX_SECS, MAX_SELECTOR},
+    page::LivePage,
 };
 
 /// Elements of one answer.
@@ -97,7 +97,7 @@ impl Browser {
     }
 }
 
-async fn query(page: Page, input: Query) -> Result<QueryFound, ToolError> {
+async fn query(page: LivePage, input: Query) -> Result<QueryFound, ToolError> {
     let most = if input.all { MOST } else { 1 };
     loop {
         if let Some(found) = looked_up(&page, &input.selector, most).await? {
@@ -109,7 +109,7 @@ async fn query(page: Page, input: Query) -> Result<QueryFound, ToolError> {
 }
 
 async fn looked_up(
-    page: &Page,
+    page: &LivePage,
     selector: &str,
     most: usize,
 ) -> Result<Option<QueryFound>, ToolError> {

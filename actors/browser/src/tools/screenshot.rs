@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::{
     act::act,
     browser::Browser,
-    page::{Located, Page},
-    tools::{MAX_SECS, MAX_SELECTOR, default_secs},
+    limits::{MAX_SECS, MAX_SELECTOR, default_secs},
+    page::{LivePage, Located},
 };
 
 /// Longest side of a picture in pixels; what is beyond is left out.
@@ -126,7 +126,7 @@ struct Area {
     height: f64,
 }
 
-async fn take(page: &Page, input: &Screenshot) -> Result<Pictured, ToolError> {
+async fn take(page: &LivePage, input: &Screenshot) -> Result<Pictured, ToolError> {
     let mut params = json!({ "format": input.format });
     if let Some(quality) = input.quality.filter(|_| input.format != ImageFormat::Png) {
         params["quality"] = quality.into();
@@ -179,7 +179,7 @@ fn is_of(format: ImageFormat, head: &[u8]) -> bool {
 }
 
 /// The part of the page that is wanted; `None` for what its window shows.
-async fn area(page: &Page, input: &Screenshot) -> Result<Option<Area>, ToolError> {
+async fn area(page: &LivePage, input: &Screenshot) -> Result<Option<Area>, ToolError> {
     if let Some(selector) = &input.selector {
         let located = Located::parse(selector);
         return page.on_element("place", &located, json!({})).await.map(Some);

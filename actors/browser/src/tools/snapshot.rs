@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::{
     act::act,
     browser::Browser,
+    limits::{MAX_SECS, default_secs},
     page::{
-        Page,
+        LivePage,
         outline::{AxNode, outline},
         refused,
     },
     state::Happened,
-    tools::{MAX_SECS, default_secs},
 };
 
 /// Frames of a page that are looked into.
@@ -31,7 +31,7 @@ fn default_bytes() -> usize {
 /// webview_click and webview_type. Use this to see what is there.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Snapshot {
+pub(crate) struct SnapshotPage {
     /// Id of another page; calls are about it from then on.
     #[schemars(length(max = 100))]
     pub(crate) tab: Option<String>,
@@ -66,18 +66,22 @@ pub(crate) struct PageOutline {
 }
 
 tools! { pub(crate) FAMILY: "browser" for Browser, singleton browsers;
-    webview_snapshot: Snapshot => PageOutline = Browser::snapshot {
+    webview_snapshot: SnapshotPage => PageOutline = Browser::snapshot {
         title: "Read the page", effect: Read, open_world: true,
     };
 }
 
 impl Browser {
-    fn snapshot(&mut self, cx: &CallCx, input: Snapshot) -> Result<Reply<PageOutline>, ToolError> {
+    fn snapshot(
+        &mut self,
+        cx: &CallCx,
+        input: SnapshotPage,
+    ) -> Result<Reply<PageOutline>, ToolError> {
         Ok(act(self, cx, input.timeout_secs, move |page, _| snapshot(page, input)))
     }
 }
 
-async fn snapshot(page: Page, input: Snapshot) -> Result<PageOutline, ToolError> {
+async fn snapshot(page: LivePage, input: SnapshotPage) -> Result<PageOutline, ToolError> {
     let page = match &input.tab {
         Some(tab) => page.chrome.turn_to(tab).await?,
         None => page,
@@ -125,7 +129,7 @@ struct AxTree {
     nodes: Vec<AxNode>,
 }
 
-async fn nodes(page: &Page, frame: Option<&str>) -> Result<Vec<AxNode>, ToolError> {
+async fn nodes(page: &LivePage, frame: Option<&str>) -> Result<Vec<AxNode>, ToolError> {
     let mut params = json!({});
     if let Some(frame) = frame {
         params["frameId"] = frame.into();
@@ -134,7 +138,7 @@ async fn nodes(page: &Page, frame: Option<&str>) -> Result<Vec<AxNode>, ToolErro
 }
 
 /// A frame's tree by the node that it is in; `None` for one of another process, or that is gone.
-async fn inner(page: &Page, frame: &str) -> Option<(u64, Vec<AxNode>)> {
+async fn inner(page: &LivePage, frame: &str) -> Option<(u64, Vec<AxNode>)> {
     let cdp = &page.chrome.cdp;
     let params = json!({ "frameId": frame });
     let owner = cdp.call::<Value>(Some(&page.session), "DOM.getFrameOwner", params).await;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{act::act, browser::Browser, codes, page::Page, tools::MAX_SELECTOR};
+use crate::{act::act, browser::Browser, codes, limits::MAX_SELECTOR, page::LivePage};
 
 /// Between two looks at the page.
 const LOOK: Duration = Duration::from_millis(100);
@@ -96,7 +96,7 @@ impl Browser {
     }
 }
 
-async fn wait(page: Page, input: Wait) -> Result<Waited, ToolError> {
+async fn wait(page: LivePage, input: Wait) -> Result<Waited, ToolError> {
     let (begun, limit) = (Instant::now(), Duration::from_secs(input.timeout));
     let (mut missing, mut looking) = ("the element or text", true);
     let held = async {
@@ -131,7 +131,7 @@ async fn wait(page: Page, input: Wait) -> Result<Waited, ToolError> {
 
 /// What does not hold yet.
 async fn lacking(
-    page: &Page,
+    page: &LivePage,
     input: &Wait,
     idle: &mut IdleMeter,
 ) -> Result<Option<&'static str>, ToolError> {
@@ -158,7 +158,7 @@ async fn lacking(
 struct IdleMeter(Option<(u64, Instant)>);
 
 impl IdleMeter {
-    fn is_idle(&mut self, page: &Page) -> bool {
+    fn is_idle(&mut self, page: &LivePage) -> bool {
         let state = page.chrome.state();
         let Some(tab) = state.of_target(&page.target) else { return false };
         match self.0 {

@@ -12,9 +12,9 @@ use super::click::{Acted, default_element_secs, trying_ms};
 use crate::{
     act::act,
     browser::Browser,
-    page::{Located, Page},
+    limits::{MAX_SECS, MAX_SELECTOR},
+    page::{LivePage, Located},
     process::HOME,
-    tools::{MAX_SECS, MAX_SELECTOR},
 };
 
 /// Keys that are on their way at a time.
@@ -66,7 +66,7 @@ struct Writable {
     erase: bool,
 }
 
-async fn type_text(page: Page, limit: Duration, input: TypeText) -> Result<Acted, ToolError> {
+async fn type_text(page: LivePage, limit: Duration, input: TypeText) -> Result<Acted, ToolError> {
     let mark = page.chrome.state().mark();
     let located = Located::parse(&input.selector);
     let args = json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": input.text });
@@ -91,7 +91,7 @@ async fn type_text(page: Page, limit: Duration, input: TypeText) -> Result<Acted
 }
 
 /// Writes the text into a file that Chrome sees, and gives that to the input.
-async fn upload(page: &Page, located: &Located, input: &TypeText) -> Result<(), ToolError> {
+async fn upload(page: &LivePage, located: &Located, input: &TypeText) -> Result<(), ToolError> {
     let Some(folder) = &page.chrome.folder else {
         return Err(ToolError::invalid("a browser that runs elsewhere is given no files"));
     };
@@ -153,7 +153,7 @@ impl Key {
     }
 }
 
-async fn press(page: &Page, key: &Key) -> Result<(), ToolError> {
+async fn press(page: &LivePage, key: &Key) -> Result<(), ToolError> {
     if key.inserted {
         let params = json!({ "text": key.text });
         return page.call::<Value>("Input.insertText", params).await.map(drop);
