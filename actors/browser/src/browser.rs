@@ -102,7 +102,7 @@ fn detail(shared: &SessionBrowser) -> String {
         BrowserLink::Up(chrome) => {
             let state = chrome.state();
             let url = state.tab().map(|tab| tab.url.chars().take(80).collect::<String>());
-            format!("{} pages, at {}", state.tabs.len(), url.unwrap_or_default())
+            format!("pages: {}, at {}", state.tabs.len(), url.unwrap_or_default())
         }
     }
 }
