@@ -4,6 +4,7 @@ mod approvals;
 mod artifact;
 mod audit;
 mod backup;
+mod browse;
 mod call;
 mod check;
 mod client;
@@ -62,6 +63,7 @@ enum Command {
     Daemon(daemon::Args),
     Mcp(mcp::Args),
     Call(call::Args),
+    Browse(browse::Args),
     Tools(tools::Args),
     Errors(errors::Args),
     Ps(ps::Args),
@@ -97,6 +99,7 @@ pub fn main() -> ExitCode {
         Command::Daemon(args) => daemon::run(&context, args),
         Command::Mcp(args) => mcp::run(&context, args),
         Command::Call(args) => call::run(&context, args),
+        Command::Browse(args) => browse::run(&context, &args),
         Command::Tools(args) => tools::run(args),
         Command::Errors(args) => errors::run(args),
         Command::Ps(args) => ps::run(&context, args),

@@ -51,6 +51,8 @@ macro_rules! families {
             model: hivekeep_model::ModelFamily,
             /// Artifacts: results too large for their answers, and how long they are kept.
             artifact: hivekeep_artifact::ArtifactFamily,
+            /// Browsers: a Chrome for each session that asks for one, and what its pages reach.
+            browser: hivekeep_browser::BrowserFamily,
         }
     };
 }

@@ -61,8 +61,16 @@ impl Distribution {
         }
     }
 
+    /// Whether its archive has a package. Ubuntu's Chromium is a snap, which runs in no sandbox but its own.
+    pub(crate) fn has(&self, package: &str) -> bool {
+        self.id != "ubuntu" || package != "chromium"
+    }
+
     /// The command that installs a package, named as Debian names it.
     pub(crate) fn install(&self, package: &str) -> String {
+        if !self.has(package) {
+            return format!("install the package of {package}'s makers: {} has none", self.name);
+        }
         let package = self.package(package);
         let line = format!("apt-get install {package}");
         match (self.known(), self.has_apt()) {

@@ -6,6 +6,7 @@ mod artifacts;
 mod attach;
 mod audit;
 mod backup;
+mod browser;
 mod cli;
 mod contract;
 mod daemon;

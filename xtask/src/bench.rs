@@ -6,6 +6,7 @@
 //! ever given without it.
 
 mod bare;
+mod browser;
 mod calls;
 mod client;
 mod create;
@@ -44,7 +45,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 38] = [
+const FIGURES: [&str; 40] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -83,6 +84,8 @@ const FIGURES: [&str; 38] = [
     "grep_tree",
     "listing_bytes_auto",
     "listing_bytes_all",
+    "webview_click",
+    "webview_screenshot",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -90,7 +93,7 @@ const FIGURES: [&str; 38] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 23] = [
+const GROUPS: [(&[&str], Measure); 24] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -126,6 +129,7 @@ const GROUPS: [(&[&str], Measure); 23] = [
     (&["fs_day", "fs_day_workspace"], day::measure),
     (&["grep_tree"], grep::measure),
     (&["listing_bytes_auto", "listing_bytes_all"], listing::measure),
+    (&["webview_click", "webview_screenshot"], browser::measure),
 ];
 
 #[derive(Args)]

@@ -34,6 +34,7 @@ pages! {
     "docs/guides/a-team.md"
     "docs/guides/artifacts.md"
     "docs/guides/approvals.md"
+    "docs/guides/browser.md"
     "docs/guides/container-images.md"
     "docs/guides/finding-tools.md"
     "docs/guides/http-api.md"

@@ -16,6 +16,7 @@
 pub mod collection;
 mod daemon;
 pub mod documents;
+pub mod egress;
 mod family;
 mod finding;
 pub mod host_process;

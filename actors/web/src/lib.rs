@@ -12,7 +12,6 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-mod address;
 mod client;
 pub mod codes;
 mod document;

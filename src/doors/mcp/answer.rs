@@ -1,7 +1,7 @@
 //! Conversion of a call's outcome into MCP's result.
 //!
 //! A success is structured content beside the same as compact JSON text, or an excerpt of it
-//! (`excerpt.rs`). A refusal or failure is a tool result that the model reads: message and next
+//! (`excerpt.rs`); a picture in it is a block of its own (`doors/picture.rs`). A refusal or failure is a tool result that the model reads: message and next
 //! step as text, then the whole error as JSON text. It is no structured content:
 //! the official TypeScript client holds that against the tool's output schema in
 //! errors too, and would show its user a complaint about the schema instead.

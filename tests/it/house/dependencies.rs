@@ -33,7 +33,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 27] = [
+const RULES: [Rule; 28] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -109,6 +109,7 @@ const RULES: [Rule; 27] = [
     Rule { name: TESTKIT, house: &[KERNEL, STORE, RUNTIME], others: None },
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },
+    Rule { name: "hivekeep-bare-browser", house: &[], others: None },
     Rule { name: "xtask", house: &[FIGURES, MCP_CLIENT], others: None },
 ];
 
@@ -120,14 +121,17 @@ const ACTOR: Rule =
 const ROOT: &str = "hivekeep";
 
 /// What only some may use, in what they ship.
-const ONLY_IN: [(&str, &[&str]); 7] = [
+const ONLY_IN: [(&str, &[&str]); 10] = [
     ("sled", &[STORE]),
     ("rmcp", &[ROOT, MCP_CLIENT, "hivekeep-source"]),
     ("axum", &[ROOT]),
     ("clap", &[ROOT, "xtask"]),
-    ("anyhow", &[ROOT, "xtask"]),
+    ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser"]),
     ("governor", &[ROOT, "hivekeep-team"]),
     ("postcard", &[PROTOCOL, FILE_ENGINE]),
+    ("chromiumoxide", &["hivekeep-bare-browser"]),
+    ("fast-socks5", &["hivekeep-browser"]),
+    ("tokio-tungstenite", &["hivekeep-browser"]),
 ];
 
 /// What the guest must do without: it is small, and trusted with nothing.

@@ -30,6 +30,10 @@ impl<'r> BenchPrograms<'r> {
             .into_iter()
             .flat_map(|example| ["--example", example]);
         cmd!(shell, "cargo build --profile {profile} {packages...} {examples...}").run()?;
+        if self.wants("webview_click") || self.wants("webview_screenshot") {
+            let package = "hivekeep-bare-browser";
+            cmd!(shell, "cargo build --profile {profile} --package {package}").run()?;
+        }
         self.build_daemon()
     }
 
@@ -54,6 +58,11 @@ impl<'r> BenchPrograms<'r> {
 
     pub(crate) fn hivekeep(&self) -> PathBuf {
         self.folder().join("hivekeep")
+    }
+
+    /// The baseline of browsers.
+    pub(crate) fn bare_browser(&self) -> Command {
+        Command::new(self.folder().join("bare-browser"))
     }
 
     /// A program of `examples/`.

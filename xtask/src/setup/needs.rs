@@ -19,11 +19,18 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
 }
 
 /// Debian 13's names of packages; [`Distribution::package`] knows others.
-pub(super) const NEEDS: [SetupNeed; 25] = [
+pub(super) const NEEDS: [SetupNeed; 27] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("/usr/lib/qemu/virtiofsd", "virtiofsd", "volumes of virtual machines"),
     need("bwrap", "bubblewrap", "sandboxed workspaces"),
+    need("/usr/lib/chromium/chromium", "chromium", "browser sessions"),
+    // Chromium's only need that it does not bring: a page without a font has no text.
+    need(
+        "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
+        "fonts-dejavu-core",
+        "browser sessions",
+    ),
     need("newuidmap", "uidmap", "sandboxes of a daemon that is not root"),
     need("nft", "nftables", "workspace networks"),
     need("ip", "iproute2", "workspace networks"),
@@ -55,7 +62,8 @@ pub(super) const NEEDS: [SetupNeed; 25] = [
 
 /// Needs that this machine lacks.
 pub(crate) fn missing() -> Vec<SetupNeed> {
-    NEEDS.into_iter().filter(|need| !present(need.what)).collect()
+    let here = Distribution::here();
+    NEEDS.into_iter().filter(|need| here.has(need.package) && !present(need.what)).collect()
 }
 
 /// Their packages, each once.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
-use crate::address::is_global;
+use hivekeep_runtime::egress::is_global;
 
 /// First and last address of what is not global in IPv4.
 const SPECIAL_V4: [(&str, &str); 15] = [

@@ -43,7 +43,7 @@ const NOT_GLOBAL_V6: [Ipv6Net; 4] =
 
 /// True for an address of a host in the internet. Some addresses of protocol assignments that are
 /// reachable count as not global.
-pub(crate) fn is_global(address: IpAddr) -> bool {
+pub fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !NOT_GLOBAL_V4.iter().any(|net| net.contains(&address)),
         IpAddr::V6(address) => {

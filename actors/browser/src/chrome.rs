@@ -1,0 +1,238 @@
+//! A connected Chrome: one browser context with its pages, and the pump that applies events to what is
+//! known of them.
+
+mod attach;
+mod overdue;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use hivekeep_kernel::{Layer, ToolError};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use url::Url;
+
+use crate::{
+    cdp::{Cdp, CdpError, CdpEvent, Frames},
+    codes,
+    page::LivePage,
+    proxy::Refusals,
+    state::{BrowserEffect, BrowserState, DialogPolicy},
+};
+
+/// Time for what a browser answers at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a browser is connected with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ChromeSetup {
+    pub(crate) dialogs: DialogPolicy,
+    /// Folder of a browser of ours on the host; one that runs elsewhere downloads nothing.
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) download_bytes: u64,
+    pub(crate) refusals: Refusals,
+}
+
+/// A connected Chrome. It outlives its process; calls fail then.
+pub(crate) struct Chrome {
+    pub(crate) cdp: Cdp,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) refusals: Refusals,
+    context: String,
+    state: Mutex<BrowserState>,
+    /// Changes whenever the state does.
+    changed: watch::Sender<()>,
+    /// Asks whoever keeps the process to kill it.
+    pub(crate) hung: Notify,
+    pump: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Chrome {
+    fn drop(&mut self) {
+        let pump = self.pump.get_mut().unwrap_or_else(PoisonError::into_inner);
+        pump.take().iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Chrome {
+    /// Makes a context with one empty page.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub(crate) async fn open(frames: Frames, setup: ChromeSetup) -> Result<Arc<Self>, String> {
+        let (cdp, events) = Cdp::over(frames);
+        let failed = |error: CdpError| error.to_string();
+        let made: Value = cdp
+            .call(None, "Target.createBrowserContext", json!({ "disposeOnDetach": true }))
+            .await
+            .map_err(failed)?;
+        let context = made["browserContextId"].as_str().unwrap_or_default().to_owned();
+        let state = BrowserState {
+            context: context.clone(),
+            dialogs: setup.dialogs,
+            download_bytes: setup.download_bytes,
+            download_folder: setup.folder.clone().unwrap_or_default().join("downloads"),
+            ..BrowserState::default()
+        };
+        let chrome = Arc::new(Self {
+            cdp,
+            folder: setup.folder,
+            refusals: setup.refusals,
+            context,
+            state: Mutex::new(state),
+            changed: watch::channel(()).0,
+            hung: Notify::new(),
+            pump: Mutex::default(),
+        });
+        let pump = tokio::spawn(pump(Arc::downgrade(&chrome), events));
+        *chrome.pump.lock().unwrap_or_else(PoisonError::into_inner) = Some(pump);
+        chrome.prepare().await.map_err(failed)?;
+        Ok(chrome)
+    }
+
+    async fn prepare(self: &Arc<Self>) -> Result<(), CdpError> {
+        let downloads = match &self.folder {
+            Some(_) => json!({
+                "behavior": "allowAndName", "browserContextId": self.context,
+                "downloadPath": format!("{}/downloads", crate::process::HOME), "eventsEnabled": true,
+            }),
+            None => json!({ "behavior": "deny", "browserContextId": self.context }),
+        };
+        let _set: Value = self.cdp.call(None, "Browser.setDownloadBehavior", downloads).await?;
+        let discover = json!({ "discover": true });
+        let _set: Value = self.cdp.call(None, "Target.setDiscoverTargets", discover).await?;
+        self.new_tab().await.map(drop)
+    }
+
+    /// What is known. Locked for a look or a change in memory.
+    pub(crate) fn state(&self) -> MutexGuard<'_, BrowserState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notices of changes of what is known.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Waits until what is known answers a question.
+    pub(crate) async fn until<T>(&self, mut answer: impl FnMut(&BrowserState) -> Option<T>) -> T {
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            if let Some(found) = answer(&self.state()) {
+                return found;
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The page that calls are about.
+    ///
+    /// # Errors
+    /// When its session has closed all of them.
+    pub(crate) fn page(self: &Arc<Self>) -> Option<LivePage> {
+        let state = self.state();
+        let tab = state.tab()?;
+        let (target, session) = (tab.target.clone(), tab.session.clone());
+        Some(LivePage { chrome: self.clone(), target, session })
+    }
+
+    /// Has calls be about another page.
+    ///
+    /// # Errors
+    /// `browser_element_not_found` for one that is not there.
+    pub(crate) async fn turn_to(self: &Arc<Self>, tab: &str) -> Result<LivePage, ToolError> {
+        if self.state().of_target(tab).is_none() {
+            let what = "page of this browser";
+            return Err(ToolError::not_found(
+                Layer::Actor,
+                codes::BROWSER_ELEMENT_NOT_FOUND,
+                what,
+                tab,
+            ));
+        }
+        tab.clone_into(&mut self.state().active);
+        let _shown: Result<Value, CdpError> =
+            self.cdp.call(None, "Target.activateTarget", json!({ "targetId": tab })).await;
+        self.page().ok_or_else(|| ToolError::internal("the page is gone"))
+    }
+
+    /// Closes it, in order where it answers. Its process is somebody else's to wait for.
+    pub(crate) async fn close(&self) {
+        let call = match self.folder {
+            Some(_) => self.cdp.call::<Value>(None, "Browser.close", json!({})),
+            None => {
+                let context = json!({ "browserContextId": self.context });
+                self.cdp.call(None, "Target.disposeBrowserContext", context)
+            }
+        };
+        // One that gives no answer is killed.
+        let _closed = timeout(Duration::from_secs(2), call).await;
+    }
+
+    /// Why the host of a URL was refused, if it was.
+    fn refused(&self, url: &str) -> Option<String> {
+        let host = Url::parse(url).ok()?.host_str()?.to_owned();
+        self.refusals.of(&host).map(|refusal| refusal.to_string())
+    }
+
+    fn apply(self: &Arc<Self>, event: &CdpEvent) {
+        let Ok(params) = serde_json::from_str::<Value>(event.params.get()) else { return };
+        let refused = |url: &str| self.refused(url);
+        let effect = self.state().apply(&event.method, event.session.as_deref(), &params, &refused);
+        self.changed.send_replace(());
+        let Some(effect) = effect else { return };
+        // The pump does not wait for answers, which come through it.
+        let chrome = self.clone();
+        tokio::spawn(async move {
+            if timeout(PATIENCE, chrome.perform(effect)).await.is_err() {
+                tracing::debug!("a browser did not do what an event called for in its time");
+            }
+        });
+    }
+
+    async fn perform(self: &Arc<Self>, effect: BrowserEffect) {
+        let cdp = &self.cdp;
+        // What is gone meanwhile needs nothing.
+        let _done: Result<Value, CdpError> = match effect {
+            BrowserEffect::Attach(target) => self.attach(&target).await.map(|_| Value::Null),
+            BrowserEffect::CloseTarget(target) => {
+                cdp.call(None, "Target.closeTarget", json!({ "targetId": target })).await
+            }
+            BrowserEffect::Dialog { session, accept, text } => {
+                let mut params = json!({ "accept": accept });
+                if let Some(text) = text {
+                    params["promptText"] = text.into();
+                }
+                cdp.call(Some(&session), "Page.handleJavaScriptDialog", params).await
+            }
+            BrowserEffect::RemoveDownload(guid) => {
+                if let Some(folder) = &self.folder {
+                    let _gone = tokio::fs::remove_file(folder.join("downloads").join(guid)).await;
+                }
+                return;
+            }
+            BrowserEffect::CancelDownload(guid) => {
+                let params = json!({ "guid": guid, "browserContextId": self.context });
+                cdp.call(None, "Browser.cancelDownload", params).await
+            }
+        };
+    }
+}
+
+/// Applies events until there are no more, or nobody needs them.
+async fn pump(chrome: std::sync::Weak<Chrome>, mut events: mpsc::Receiver<CdpEvent>) {
+    while let Some(event) = events.recv().await {
+        let Some(chrome) = chrome.upgrade() else { return };
+        chrome.apply(&event);
+    }
+}

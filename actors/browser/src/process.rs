@@ -1,0 +1,268 @@
+//! Chrome's processes: a sandbox of namespaces with a profile of its own, spoken to over pipes.
+//!
+//! bubblewrap's first process dies with the daemon, and with it all of Chrome. Within, Chrome has its
+//! own sandbox for each page. Nothing listens: DevTools are a pair of pipes, and the network is the
+//! listener of [`proxy`](crate::proxy) alone.
+
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use hivekeep_runtime::egress::EgressRules;
+use tokio::{
+    fs,
+    io::{AsyncRead, AsyncReadExt},
+    net::TcpListener,
+    process::{Child, Command},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use crate::{
+    carrier,
+    cdp::Frames,
+    memory,
+    netns::{self, PORT},
+    proxy::{self, Refusals},
+};
+
+/// Time for an end in order.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// How much of what Chrome wrote to its standard error last is kept.
+const STDERR_BYTES: usize = 4 * 1024;
+/// The home of a browser within its sandbox.
+pub(crate) const HOME: &str = "/srv/browser";
+
+/// What a sandbox has of the host's `/etc`: fonts, certificates and what programs are linked with.
+const ETC: [&str; 7] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/pki",
+    "/etc/ssl",
+];
+
+/// What Chrome is started with: no picture on a screen, no service of its vendor, no way around the proxy.
+const FLAGS: [&str; 19] = [
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--proxy-bypass-list=<-loopback>",
+    "--disable-quic",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-breakpad",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-popup-blocking",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--mute-audio",
+    "--no-default-browser-check",
+    "--no-first-run",
+    "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,AsyncDns",
+];
+
+/// What is started, and with which bounds.
+#[derive(Debug, Clone)]
+pub(crate) struct ChromeSpec {
+    pub(crate) program: PathBuf,
+    /// Folder of the profile and of what is down- and uploaded. Made, and removed at the end.
+    pub(crate) folder: PathBuf,
+    pub(crate) memory_mb: u64,
+    pub(crate) download_mb: u64,
+    pub(crate) rules: Arc<EgressRules>,
+}
+
+/// Chrome as it runs. Dropped, it is killed with all that it started, and its folder removed.
+pub(crate) struct ChromeProcess {
+    child: Option<Child>,
+    pid: u32,
+    folder: PathBuf,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    tasks: Vec<JoinHandle<()>>,
+    pub(crate) refusals: Refusals,
+}
+
+impl ChromeProcess {
+    /// Starts Chrome. That it runs, its first answer says.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub(crate) async fn start(spec: &ChromeSpec) -> Result<(Self, Frames), String> {
+        let folder = &spec.folder;
+        for part in ["profile", "downloads", "uploads"] {
+            let path = folder.join(part);
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).await;
+            made.map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
+        }
+        let mut command = Command::new("bwrap");
+        command
+            .args(sandbox(spec).await)
+            .arg("--")
+            .args(program(spec))
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let cannot = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => "bubblewrap (`bwrap`) is not installed".to_owned(),
+            _ => format!("it cannot be started: {error}"),
+        };
+        let slot = netns::isolate(&mut command).map_err(cannot)?;
+        let mut child = command.spawn().map_err(cannot)?;
+        let listener = slot.take().and_then(TcpListener::from_std).map_err(cannot)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err("it has no standard streams".to_owned());
+        };
+        let (tail, refusals) = (Arc::<Mutex<Vec<u8>>>::default(), Refusals::default());
+        let tasks = vec![
+            tokio::spawn(keep_tail(stderr, tail.clone())),
+            tokio::spawn(proxy::serve(listener, spec.rules.clone(), refusals.clone())),
+        ];
+        let pid = child.id().unwrap_or_default();
+        let folder = folder.clone();
+        let process = Self { child: Some(child), pid, folder, stderr: tail, tasks, refusals };
+        Ok((process, carrier::over_pipes(stdin, stdout)))
+    }
+
+    /// Folder of the browser on the host.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Waits until its processes take more memory than they may, together; answers with the amount in MiB.
+    pub(crate) async fn beyond(&self, memory_mb: u64) -> u64 {
+        memory::beyond(self.pid, memory_mb).await
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended.
+            let _killed = child.start_kill();
+        }
+    }
+
+    /// Waits for its end, which is near, and says how it ended.
+    pub(crate) async fn last_words(&mut self) -> String {
+        let Some(child) = &mut self.child else { return "it ended".to_owned() };
+        let how = match timeout(LAST_WORDS, child.wait()).await {
+            Ok(Ok(status)) => format!("its process ended ({status})"),
+            _ => "its process gives no answer".to_owned(),
+        };
+        let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let said = String::from_utf8_lossy(&tail);
+        let last =
+            said.lines().rev().find(|line| line.contains("FATAL") || line.contains("bwrap:"));
+        match last {
+            Some(last) => format!("{how}; it said: {last:.300}"),
+            None => how,
+        }
+    }
+
+    /// Ends it and removes what it left. Whoever asked it to close waits for that here.
+    pub(crate) async fn end(mut self) {
+        if let Some(child) = self.child.take() {
+            gone(child, self.folder.clone()).await;
+        }
+    }
+}
+
+impl Drop for ChromeProcess {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        let (Some(mut child), Ok(runtime)) =
+            (self.child.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let _killed = child.start_kill();
+        drop(runtime.spawn(gone(child, self.folder.clone())));
+    }
+}
+
+/// Waits for the end of a process, which is killed if it takes its time, and removes its folder.
+async fn gone(mut child: Child, folder: PathBuf) {
+    if timeout(LAST_WORDS, child.wait()).await.is_err() {
+        // Killed, it is waited for as long as it takes.
+        let _killed = child.kill().await;
+    }
+    if let Err(error) = fs::remove_dir_all(&folder).await {
+        tracing::warn!(folder = %folder.display(), %error, "a browser's folder stays");
+    }
+}
+
+/// Arguments of bubblewrap. The network namespace is there already.
+async fn sandbox(spec: &ChromeSpec) -> Vec<OsString> {
+    let folder = &spec.folder;
+    let mut args: Vec<OsString> = Vec::new();
+    let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
+    add(&["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]);
+    // Not root within, so that Chrome keeps its own sandbox.
+    add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
+    add(&["--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL", "--hostname", "browser"]);
+    add(&["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/opt/google", "/opt/google"]);
+    for (link, target) in
+        [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
+    {
+        // On a host where they are folders of their own they are bound as such.
+        match fs::symlink_metadata(link).await.map(|it| it.is_symlink()) {
+            Ok(true) => add(&["--symlink", target, link]),
+            Ok(false) => add(&["--ro-bind", link, link]),
+            Err(_) => {}
+        }
+    }
+    for path in ETC {
+        add(&["--ro-bind-try", path, path]);
+    }
+    // Memory that pages share is in it.
+    let size = (spec.memory_mb * 1024 * 1024).to_string();
+    add(&["--proc", "/proc", "--dev", "/dev", "--size", &size, "--tmpfs", "/tmp"]);
+    add(&["--setenv", "HOME", HOME, "--setenv", "PATH", "/usr/bin:/bin"]);
+    add(&["--setenv", "LANG", "C.UTF-8"]);
+    args.extend(["--bind".into(), folder.into(), HOME.into(), "--chdir".into(), HOME.into()]);
+    args
+}
+
+/// Chrome with bounds: of each process's own memory, of each file, and no core dumps.
+fn program(spec: &ChromeSpec) -> Vec<OsString> {
+    let bytes = |mb: u64| mb.saturating_mul(1024 * 1024);
+    // What DevTools pipes are is the shell's to say: descriptors 3 and 4.
+    let script = "exec 3<&0 4>&1 </dev/null >&2; exec \"$@\"";
+    let mut args: Vec<OsString> = vec!["prlimit".into(), "--core=0".into()];
+    args.push(format!("--data={}", bytes(spec.memory_mb)).into());
+    // A cache file or a profile's database may be larger than a small download.
+    args.push(format!("--fsize={}", bytes(spec.download_mb.max(256))).into());
+    args.extend(["--".into(), "/bin/sh".into(), "-c".into(), script.into(), "sh".into()]);
+    args.push(spec.program.clone().into());
+    args.extend(FLAGS.map(OsString::from));
+    args.push(format!("--user-data-dir={HOME}/profile").into());
+    args.push(format!("--proxy-server=socks5://127.0.0.1:{PORT}").into());
+    args
+}
+
+/// Reads a stream to its end and keeps the last of it.
+async fn keep_tail(mut stream: impl AsyncRead + Unpin, tail: Arc<Mutex<Vec<u8>>>) {
+    let mut chunk = [0; 1024];
+    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend_from_slice(&chunk[..read]);
+        let excess = tail.len().saturating_sub(STDERR_BYTES);
+        tail.drain(..excess);
+    }
+}

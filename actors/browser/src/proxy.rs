@@ -1,0 +1,151 @@
+//! SOCKS proxy with an egress filter: the only way of a Chrome's processes to any network.
+//!
+//! Chrome hands on names, not addresses. A name is resolved here for each connection, and connected to
+//! are only addresses that the rules allow: for pages and what they load, redirects, WebSockets and
+//! whatever else Chrome asks for.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fast_socks5::{
+    ReplyError, Socks5Command, server::Socks5ServerProtocol, util::target_addr::TargetAddr,
+};
+use hivekeep_runtime::egress::{EgressRefusal, EgressRules};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream, lookup_host},
+    sync::Semaphore,
+    task::JoinSet,
+    time::timeout,
+};
+
+/// Connections of one Chrome at a time.
+const MOST_CONNECTIONS: usize = 256;
+/// Time for a request, and for a connection to be made.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Refusals that are remembered.
+const REFUSALS: usize = 64;
+
+/// What was refused last, by host. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refusals(Arc<Mutex<RefusalLog>>);
+
+#[derive(Debug, Default)]
+struct RefusalLog {
+    known: VecDeque<(String, EgressRefusal)>,
+    /// Refusals ever.
+    count: u64,
+}
+
+impl Refusals {
+    fn note(&self, host: &str, refusal: EgressRefusal) {
+        let mut log = self.log();
+        if log.known.len() == REFUSALS {
+            log.known.pop_front();
+        }
+        log.known.push_back((host.to_ascii_lowercase(), refusal));
+        log.count += 1;
+    }
+
+    fn log(&self) -> MutexGuard<'_, RefusalLog> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refusals ever.
+    pub(crate) fn count(&self) -> u64 {
+        self.log().count
+    }
+
+    /// The latest refusal, if there was one beyond a count.
+    pub(crate) fn since(&self, count: u64) -> Option<EgressRefusal> {
+        let log = self.log();
+        log.known.back().filter(|_| log.count > count).map(|(_, refusal)| refusal.clone())
+    }
+
+    /// The latest refusal of a host.
+    pub(crate) fn of(&self, host: &str) -> Option<EgressRefusal> {
+        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+        self.log()
+            .known
+            .iter()
+            .rev()
+            .find(|(name, _)| *name == host)
+            .map(|(_, refusal)| refusal.clone())
+    }
+}
+
+/// Serves until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, rules: Arc<EgressRules>, refusals: Refusals) {
+    let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        // Those that wait for a permit are in the queue of the listener.
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let (rules, refusals) = (rules.clone(), refusals.clone());
+        connections.spawn(async move {
+            let _permit = permit;
+            // Chrome sees the end of the connection; nobody else asks.
+            let _over = carry(stream, &rules, &refusals).await;
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn carry(stream: TcpStream, rules: &EgressRules, refusals: &Refusals) -> Option<()> {
+    let asked = async {
+        let greeted = Socks5ServerProtocol::accept_no_auth(stream).await.ok()?;
+        greeted.read_command().await.ok()
+    };
+    let (request, command, target) = timeout(PATIENCE, asked).await.ok()??;
+    if !matches!(command, Socks5Command::TCPConnect) {
+        return request.reply_error(&ReplyError::CommandNotSupported).await.ok();
+    }
+    let (host, port) = match target {
+        TargetAddr::Ip(address) => (address.ip().to_string(), address.port()),
+        TargetAddr::Domain(name, port) => (name, port),
+    };
+    let mut there = match timeout(PATIENCE, reach(rules, &host, port)).await {
+        Ok(Ok(there)) => there,
+        Ok(Err(Unreached::Refused(refusal))) => {
+            refusals.note(&host, refusal);
+            return request.reply_error(&ReplyError::ConnectionNotAllowed).await.ok();
+        }
+        Ok(Err(Unreached::Failed)) | Err(_) => {
+            return request.reply_error(&ReplyError::HostUnreachable).await.ok();
+        }
+    };
+    let unspecified = SocketAddr::from(([0, 0, 0, 0], 0));
+    let mut here = request.reply_success(unspecified).await.ok()?;
+    copy_bidirectional(&mut here, &mut there).await.ok().map(drop)
+}
+
+enum Unreached {
+    Refused(EgressRefusal),
+    Failed,
+}
+
+/// A connection to the first address that the rules allow and that answers.
+async fn reach(rules: &EgressRules, host: &str, port: u16) -> Result<TcpStream, Unreached> {
+    rules.admit_target(host, port).map_err(Unreached::Refused)?;
+    let found = lookup_host((host, port)).await.map_err(|_| Unreached::Failed)?;
+    let (allowed, refused): (Vec<_>, Vec<_>) =
+        found.partition(|address| rules.allows(host, address.ip()));
+    if allowed.is_empty() && !refused.is_empty() {
+        return Err(Unreached::Refused(EgressRefusal::Address(host.to_owned())));
+    }
+    for address in allowed {
+        if let Ok(stream) = TcpStream::connect(address).await {
+            let _best_effort = stream.set_nodelay(true);
+            return Ok(stream);
+        }
+    }
+    Err(Unreached::Failed)
+}

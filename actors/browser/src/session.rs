@@ -1,0 +1,219 @@
+//! A session's browser as its actor, its calls and the manager share it. It outlives restarts of the
+//! actor: what is lost with a Chrome is told once.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use hivekeep_kernel::{
+    Layer, SessionId, ToolError,
+    ports::{ResultKeeper, SessionQuotas},
+};
+use hivekeep_runtime::egress::EgressRules;
+use hivekeep_store::{Events, NewEvent};
+use serde_json::json;
+use tokio::{sync::watch, time::Instant};
+
+use crate::{Options, chrome::Chrome, codes, page::LivePage, state::DialogPolicy};
+
+/// What all browsers share.
+pub(crate) struct BrowserServices {
+    pub(crate) options: Options,
+    pub(crate) rules: Arc<EgressRules>,
+    /// Folder of all browsers' folders.
+    pub(crate) folder: PathBuf,
+    pub(crate) events: Events,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
+    pub(crate) keeper: Option<Arc<dyn ResultKeeper>>,
+}
+
+/// Where a browser is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BrowserTarget {
+    /// A Chrome of ours.
+    Local,
+    /// One that runs elsewhere, by its address.
+    Attached(String),
+}
+
+/// State of the connection.
+#[derive(Clone)]
+pub(crate) enum BrowserLink {
+    Starting,
+    Up(Arc<Chrome>),
+    /// It could not be started or reached; why.
+    Failed(String),
+    /// It was closed in order, or was given up.
+    Closed,
+}
+
+/// A session's browser.
+pub(crate) struct SessionBrowser {
+    pub(crate) session: SessionId,
+    pub(crate) services: Arc<BrowserServices>,
+    pub(crate) target: BrowserTarget,
+    pub(crate) dialogs: DialogPolicy,
+    pub(crate) link: watch::Sender<BrowserLink>,
+    /// Calls that run.
+    calls: watch::Sender<usize>,
+    told: Mutex<Told>,
+}
+
+/// A call that runs.
+pub(crate) struct RunningCall<'a>(&'a SessionBrowser);
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        self.0.calls.send_modify(|running| *running -= 1);
+    }
+}
+
+struct Told {
+    used: Instant,
+    /// Why the Chrome before this one ended, until a call was told.
+    lost: Option<String>,
+    /// The same for calls that ran.
+    ended: String,
+}
+
+impl SessionBrowser {
+    pub(crate) fn new(
+        session: SessionId,
+        services: Arc<BrowserServices>,
+        target: BrowserTarget,
+        dialogs: DialogPolicy,
+    ) -> Arc<Self> {
+        let told = Told { used: Instant::now(), lost: None, ended: String::new() };
+        let link = watch::channel(BrowserLink::Starting).0;
+        let (calls, told) = (watch::channel(0).0, Mutex::new(told));
+        Arc::new(Self { session, services, target, dialogs, link, calls, told })
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time since a call used it.
+    pub(crate) fn idle_for(&self) -> Duration {
+        self.told().used.elapsed()
+    }
+
+    /// Takes note of a Chrome that ended out of order.
+    pub(crate) fn lose(&self, why: &str) {
+        let mut told = self.told();
+        told.lost = Some(why.to_owned());
+        why.clone_into(&mut told.ended);
+        drop(told);
+        self.publish("browser.crashed", why);
+    }
+
+    /// Publishes an event about it.
+    pub(crate) fn publish(&self, kind: &str, why: &str) {
+        let data = json!({ "session": self.session, "why": why });
+        let (kind, subject) = (kind.to_owned(), self.session.to_string());
+        let event = NewEvent { kind, subject, data };
+        let _lost_is_counted = self.services.events.publish_later(event);
+    }
+
+    /// Whether it is not there yet.
+    pub(crate) fn starting(&self) -> bool {
+        matches!(*self.link.borrow(), BrowserLink::Starting)
+    }
+
+    /// Waits for the browser, which may be starting.
+    ///
+    /// # Errors
+    /// `browser_unavailable`, `browser_not_connected`.
+    pub(crate) async fn up(&self) -> Result<Arc<Chrome>, ToolError> {
+        let mut link = self.link.subscribe();
+        let settled = link.wait_for(|link| !matches!(link, BrowserLink::Starting)).await;
+        match settled.map(|link| link.clone()) {
+            Ok(BrowserLink::Up(chrome)) => Ok(chrome),
+            Ok(BrowserLink::Failed(why)) => Err(unavailable(&why)),
+            _ => Err(not_connected()),
+        }
+    }
+
+    /// Counts a call as long as it runs.
+    pub(crate) fn running(&self) -> RunningCall<'_> {
+        self.calls.send_modify(|running| *running += 1);
+        RunningCall(self)
+    }
+
+    /// Waits until calls that a Chrome's end cut short are answered, which they are at once.
+    pub(crate) async fn answered(&self) {
+        let mut calls = self.calls.subscribe();
+        let none = calls.wait_for(|running| *running == 0);
+        let _answered = tokio::time::timeout(Duration::from_secs(5), none).await;
+    }
+
+    /// The page that a call is about. The first call after a loss is told of it instead.
+    ///
+    /// # Errors
+    /// `browser_state_lost`; as [`Self::up`].
+    pub(crate) async fn page(&self) -> Result<LivePage, ToolError> {
+        self.told().used = Instant::now();
+        if self.starting() {
+            // Calls come when it is there, so that it ended since.
+            let mut told = self.told();
+            let why = told.lost.take().unwrap_or_else(|| told.ended.clone());
+            drop(told);
+            return Err(lost(&why).retryable());
+        }
+        let chrome = self.up().await?;
+        if let Some(why) = self.told().lost.take() {
+            return Err(lost(&why));
+        }
+        if let Some(page) = chrome.page() {
+            return Ok(page);
+        }
+        // All pages were closed by their scripts.
+        chrome.new_tab().await.map_err(crate::page::refused)
+    }
+
+    /// Forgets that the page's process ended: it is loaded again.
+    pub(crate) fn revive(&self) {
+        if let BrowserLink::Up(chrome) = &*self.link.borrow() {
+            chrome.state().revive();
+        }
+    }
+
+    /// The error of a call that ran when Chrome ended. Its caller has been told of the loss by it.
+    pub(crate) async fn crashed(&self, chrome: &Arc<Chrome>) -> ToolError {
+        let mut link = self.link.subscribe();
+        let left = |link: &BrowserLink| match link {
+            BrowserLink::Up(now) => !Arc::ptr_eq(now, chrome),
+            _ => true,
+        };
+        // Whoever keeps the process finds out how it ended.
+        let settled = tokio::time::timeout(Duration::from_secs(5), link.wait_for(left)).await;
+        if matches!(settled, Ok(Ok(link)) if matches!(*link, BrowserLink::Closed)) {
+            return not_connected();
+        }
+        let mut told = self.told();
+        told.lost = None;
+        let message = format!("Chrome ended while the call ran: {}", told.ended);
+        ToolError::new(Layer::Actor, codes::BROWSER_CRASHED, message)
+            .next("a new Chrome is started; begin again with webview_navigate")
+            .detail("outcome", "unknown")
+    }
+}
+
+fn lost(why: &str) -> ToolError {
+    let message = format!("Chrome ended ({why}), and what it had is lost; there is a new one");
+    ToolError::new(Layer::Actor, codes::BROWSER_STATE_LOST, message)
+        .next("begin again with webview_navigate")
+}
+
+pub(crate) fn not_connected() -> ToolError {
+    let message = "the session has no browser";
+    ToolError::new(Layer::Actor, codes::BROWSER_NOT_CONNECTED, message)
+        .next("call webview_connect with `debug_url` \"local\"")
+}
+
+pub(crate) fn unavailable(why: &str) -> ToolError {
+    ToolError::new(Layer::Actor, codes::BROWSER_UNAVAILABLE, format!("no browser: {why}"))
+        .next("see the reason; `hivekeep check` says what the host lacks")
+}

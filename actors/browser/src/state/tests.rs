@@ -1,0 +1,125 @@
+//! Events, applied.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn state() -> BrowserState {
+    let mut state =
+        BrowserState { context: "C".to_owned(), download_bytes: 100, ..BrowserState::default() };
+    let tab = |name: &str| Tab {
+        target: name.to_owned(),
+        session: format!("s{name}"),
+        frame: format!("f{name}"),
+        ..Tab::default()
+    };
+    state.add(tab("1"));
+    state
+}
+
+fn apply(state: &mut BrowserState, method: &str, params: Value) -> Option<BrowserEffect> {
+    state.apply(method, Some("s1"), &params, &|_| None)
+}
+
+#[test]
+fn only_pages_that_our_pages_opened_are_attached_to() {
+    let mut state = state();
+    let created = |kind: &str, context: &str, opener: Option<&str>, id: &str| {
+        json!({ "targetInfo": {
+            "targetId": id, "type": kind, "browserContextId": context, "openerId": opener, "url": "u",
+        } })
+    };
+    let mut seen = |params| apply(&mut state, "Target.targetCreated", params);
+    assert_eq!(
+        seen(created("page", "C", Some("1"), "2")),
+        Some(BrowserEffect::Attach("2".to_owned()))
+    );
+    for (kind, context, opener, id) in [
+        ("page", "D", Some("1"), "3"),
+        ("page", "C", None, "4"),
+        ("worker", "C", Some("1"), "5"),
+        ("page", "C", Some("1"), "1"),
+    ] {
+        assert_eq!(seen(created(kind, context, opener, id)), None, "{kind} {context} {id}");
+    }
+    while state.tabs.len() < MAX_TABS {
+        let target = format!("t{}", state.tabs.len());
+        state.add(Tab { target, ..Tab::default() });
+    }
+    let more = apply(&mut state, "Target.targetCreated", created("page", "C", Some("1"), "9"));
+    assert_eq!(more, Some(BrowserEffect::CloseTarget("9".to_owned())));
+}
+
+#[test]
+fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
+    let mut state = state();
+    let life =
+        |name: &str, loader: &str| json!({ "frameId": "f1", "loaderId": loader, "name": name });
+    apply(&mut state, "Page.lifecycleEvent", life("load", "A"));
+    assert_eq!(state.tabs[0].loaded, ["load"]);
+    apply(&mut state, "Page.lifecycleEvent", life("init", "B"));
+    assert_eq!(state.tabs[0].loaded, [""; 0], "another document");
+    let asked = |id: &str| json!({ "requestId": id, "type": "Fetch", "request": { "method": "GET", "url": "http://a/" } });
+    for id in ["1", "2"] {
+        apply(&mut state, "Network.requestWillBeSent", asked(id));
+    }
+    apply(
+        &mut state,
+        "Network.requestWillBeSent",
+        json!({ "requestId": "3", "type": "EventSource", "request": {} }),
+    );
+    assert_eq!(state.tabs[0].busy(), 2);
+    apply(&mut state, "Network.loadingFinished", json!({ "requestId": "1" }));
+    apply(&mut state, "Network.loadingFailed", json!({ "requestId": "2", "errorText": "net::X" }));
+    assert_eq!(state.tabs[0].busy(), 0);
+    let (rows, _) = state.console.since(0);
+    assert_eq!(rows.map(|row| row.text.as_str()).collect::<Vec<_>>(), ["GET http://a/: net::X"]);
+}
+
+#[test]
+fn a_download_beyond_its_bound_is_cancelled_once() {
+    let mut state = state();
+    let mark = state.mark();
+    apply(
+        &mut state,
+        "Browser.downloadWillBegin",
+        json!({ "guid": "g", "url": "u", "suggestedFilename": "n" }),
+    );
+    let progress = |bytes: u64, word: &str| json!({ "guid": "g", "receivedBytes": bytes, "totalBytes": 0, "state": word });
+    assert_eq!(apply(&mut state, "Browser.downloadProgress", progress(100, "inProgress")), None);
+    let cancelled = apply(&mut state, "Browser.downloadProgress", progress(101, "inProgress"));
+    assert_eq!(cancelled, Some(BrowserEffect::CancelDownload("g".to_owned())));
+    assert_eq!(apply(&mut state, "Browser.downloadProgress", progress(102, "inProgress")), None);
+    apply(&mut state, "Browser.downloadProgress", progress(102, "canceled"));
+    let told = state.since(mark).downloads;
+    assert_eq!(told.iter().map(|it| it.state).collect::<Vec<_>>(), ["oversized"]);
+}
+
+#[test]
+fn nothing_that_chrome_says_breaks_it() {
+    let mut state = state();
+    for method in [
+        "Page.frameNavigated",
+        "Page.lifecycleEvent",
+        "Network.loadingFailed",
+        "Target.targetCreated",
+        "Runtime.consoleAPICalled",
+        "Runtime.exceptionThrown",
+        "Log.entryAdded",
+        "Browser.downloadProgress",
+        "Browser.downloadWillBegin",
+        "Page.javascriptDialogOpening",
+        "Fetch.x",
+        "none",
+    ] {
+        for params in [
+            json!({}),
+            json!([]),
+            json!(null),
+            json!({ "frame": 1, "args": "x", "targetInfo": [] }),
+        ] {
+            apply(&mut state, method, params);
+        }
+    }
+    assert_eq!(state.tabs.len(), 1);
+}

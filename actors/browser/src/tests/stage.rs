@@ -1,0 +1,230 @@
+//! The family as it is mounted, and a server of pages.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hivekeep_kernel::{
+    Resources, SessionId, ToolError, User,
+    ports::{Hold, LateTools, SessionQuotas, Standing},
+};
+use hivekeep_testkit::{PendingCall, Rig, RigServices};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{BrowserFamily, Options};
+
+/// For a call on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(110);
+
+/// Answer of the server: status, headers, body.
+#[derive(Clone)]
+pub(super) struct Sent(pub(super) u16, pub(super) &'static str, pub(super) Vec<u8>);
+
+impl Sent {
+    pub(super) fn html(body: &str) -> Self {
+        let page = format!("<!doctype html><title>Test page</title>{body}");
+        Self(200, "Content-Type: text/html; charset=utf-8\r\n", page.into_bytes())
+    }
+}
+
+type Answering = Arc<dyn Fn(&str) -> Option<Sent> + Send + Sync>;
+
+/// Server of pages on the loopback network.
+pub(super) struct Pages {
+    pub(super) port: u16,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Pages {
+    /// Serves by path; `None` leaves a request without an answer.
+    pub(super) async fn new(answer: impl Fn(&str) -> Option<Sent> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let (answer, asked): (Answering, _) =
+            (Arc::new(answer), Arc::<Mutex<Vec<String>>>::default());
+        let seen = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(served(stream, answer.clone(), seen.clone()));
+            }
+        });
+        Self { port, asked }
+    }
+
+    /// A server of one page.
+    pub(super) async fn one(body: &str) -> Self {
+        let sent = Sent::html(body);
+        Self::new(move |path| (path != "/favicon.ico").then(|| sent.clone())).await
+    }
+
+    /// Some pages by their paths.
+    pub(super) async fn some(pages: &[(&str, &str)]) -> Self {
+        let pages: HashMap<String, Sent> =
+            pages.iter().map(|(path, body)| ((*path).to_owned(), Sent::html(body))).collect();
+        Self::new(move |path| {
+            Some(pages.get(path).cloned().unwrap_or(Sent(404, "", b"not here".to_vec())))
+        })
+        .await
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("no panic").clone()
+    }
+}
+
+async fn served(
+    mut stream: TcpStream,
+    answer: Answering,
+    asked: Arc<Mutex<Vec<String>>>,
+) -> Option<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let path = head.split(' ').nth(1)?.to_owned();
+    asked.lock().expect("no panic").push(path.clone());
+    let Some(Sent(status, headers, body)) = answer(&path) else {
+        return std::future::pending().await;
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.ok()?;
+    stream.write_all(&body).await.ok()?;
+    stream.shutdown().await.ok()
+}
+
+/// Sessions that are all attached, until they are over.
+#[derive(Default)]
+pub(super) struct Sessions(AtomicBool);
+
+#[async_trait]
+impl SessionQuotas for Sessions {
+    async fn reserve(&self, _: SessionId, _: Resources) -> Result<(), ToolError> {
+        Ok(())
+    }
+    fn release(&self, _: SessionId, _: Resources) {}
+    fn restore(&self, _: SessionId, _: Resources) {}
+    fn hold(&self, _: SessionId) -> Hold {
+        Hold::default()
+    }
+    fn user(&self, _: SessionId) -> Option<User> {
+        Some(User::Nobody)
+    }
+    async fn standing(&self, _: SessionId) -> Standing {
+        let ended = self.0.load(SeqCst);
+        Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }
+    }
+}
+
+/// The family, with a session of a test.
+pub(super) struct Stage {
+    pub(super) rig: Rig<BrowserFamily>,
+    sessions: Arc<Sessions>,
+}
+
+/// Options by which pages reach the tests' servers.
+pub(super) fn options() -> Options {
+    Options {
+        allow_networks: vec!["127.0.0.1".to_owned()],
+        ports: Vec::new(),
+        ..Options::default()
+    }
+}
+
+impl Stage {
+    pub(super) async fn mounted(options: Options) -> Self {
+        let sessions = Arc::<Sessions>::default();
+        let services = RigServices {
+            sessions: sessions.clone(),
+            tools: Arc::new(LateTools::default()),
+            offer: Arc::new(|_| ()),
+        };
+        Self { rig: Rig::new(options, services).await, sessions }
+    }
+
+    /// With a browser.
+    pub(super) async fn connected(options: Options) -> Self {
+        assert!(
+            options.found_program().is_some() || !options.attach.is_empty(),
+            "these tests need Chromium: apt-get install chromium"
+        );
+        let stage = Self::mounted(options).await;
+        stage.good("webview_connect", json!({ "debug_url": "local", "timeout": 60 })).await;
+        stage
+    }
+
+    /// With a browser at a page.
+    pub(super) async fn at(url: &str) -> Self {
+        let stage = Self::connected(options()).await;
+        stage.go(url).await;
+        stage
+    }
+
+    pub(super) async fn go(&self, url: &str) -> Value {
+        self.good("webview_navigate", json!({ "url": url })).await
+    }
+
+    pub(super) fn begin(&self, tool: &str, args: Value) -> PendingCall {
+        self.rig.begin_as(self.rig.session, tool, args, PATIENCE)
+    }
+
+    pub(super) async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
+        self.begin(tool, args).answer().await
+    }
+
+    pub(super) async fn good(&self, tool: &str, args: Value) -> Value {
+        let answer = self.call(tool, args.clone()).await;
+        answer.unwrap_or_else(|error| panic!("{tool} {args}: {error:?}"))
+    }
+
+    pub(super) async fn refused(&self, tool: &str, args: Value) -> ToolError {
+        let answer = self.call(tool, args.clone()).await;
+        answer.map_or_else(|error| error, |good| panic!("{tool} {args}: {good}"))
+    }
+
+    /// Value of a script.
+    pub(super) async fn eval(&self, script: &str) -> Value {
+        self.good("webview_eval", json!({ "script": script })).await["result"].clone()
+    }
+
+    /// The session is over.
+    pub(super) fn end_session(&self) {
+        self.sessions.0.store(true, SeqCst);
+    }
+
+    /// Folders of browsers that there are.
+    pub(super) fn folders(&self) -> usize {
+        let folder = self.rig.daemon.folders.state.join("browsers");
+        std::fs::read_dir(folder).map_or(0, Iterator::count)
+    }
+
+    /// Pids of the first processes of browsers: bubblewrap's, by the folder that they have.
+    pub(super) fn pids(&self) -> Vec<i32> {
+        let folder = self.rig.daemon.folders.state.join("browsers");
+        let folder = folder.to_string_lossy().into_owned();
+        let all = std::fs::read_dir("/proc").expect("there").flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let ours = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.starts_with(b"bwrap\0") && String::from_utf8_lossy(&line).contains(&folder)
+        };
+        pids.filter(ours).collect()
+    }
+}

@@ -1,0 +1,174 @@
+//! `webview_type`.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::click::{Acted, default_element_secs, trying_ms};
+use crate::{
+    act::act,
+    browser::Browser,
+    limits::{MAX_SECS, MAX_SELECTOR},
+    page::{LivePage, Located},
+    process::HOME,
+};
+
+/// Keys that are on their way at a time.
+const BURST: usize = 16;
+
+/// Type text into an element by key events. Of a list (`select`) it chooses the option of that label or value;
+/// to a file input it gives the text as a file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TypeText {
+    /// Reference of webview_snapshot (`e12`), or CSS selector.
+    #[schemars(length(min = 1, max = MAX_SELECTOR))]
+    pub(crate) selector: String,
+    /// The text. Line breaks are the Enter key.
+    #[schemars(length(max = 65_536))]
+    pub(crate) text: String,
+    /// Whether what is there is removed first.
+    #[serde(default)]
+    pub(crate) clear: bool,
+    /// Whether the Enter key follows.
+    #[serde(default)]
+    pub(crate) submit: bool,
+    /// Name of the file that a file input is given.
+    #[schemars(length(min = 1, max = 100))]
+    pub(crate) file_name: Option<String>,
+    /// Time limit, 1 to 120: for the element to be there and ready, too.
+    #[schemars(range(min = 1, max = MAX_SECS))]
+    #[serde(default = "default_element_secs")]
+    pub(crate) timeout_secs: u64,
+}
+
+tools! { pub(crate) FAMILY: "browser" for Browser, singleton browsers;
+    webview_type: TypeText => Acted = Browser::type_text {
+        title: "Type text", open_world: true,
+    };
+}
+
+impl Browser {
+    fn type_text(&mut self, cx: &CallCx, input: TypeText) -> Result<Reply<Acted>, ToolError> {
+        let limit_secs = input.timeout_secs;
+        Ok(act(self, cx, limit_secs, move |page, limit| type_text(page, limit, input)))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Writable {
+    kind: String,
+    #[serde(default)]
+    erase: bool,
+}
+
+async fn type_text(page: LivePage, limit: Duration, input: TypeText) -> Result<Acted, ToolError> {
+    let mark = page.chrome.state().mark();
+    let located = Located::parse(&input.selector);
+    let args = json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": input.text });
+    let writable: Writable = page.on_element("written", &located, args).await?;
+    match writable.kind.as_str() {
+        "file" => upload(&page, &located, &input).await?,
+        "select" => {}
+        _ => {
+            if writable.erase {
+                press(&page, &Key::named("Backspace", 8)).await?;
+            }
+            let keys: Vec<_> = input.text.chars().filter(|&c| c != '\r').map(Key::of).collect();
+            for burst in keys.chunks(BURST) {
+                try_join_all(burst.iter().map(|key| press(&page, key))).await?;
+            }
+        }
+    }
+    if input.submit {
+        press(&page, &Key::of('\n')).await?;
+    }
+    Ok(Acted { success: true, url: page.url(), happened: page.since(mark) })
+}
+
+/// Writes the text into a file that Chrome sees, and gives that to the input.
+async fn upload(page: &LivePage, located: &Located, input: &TypeText) -> Result<(), ToolError> {
+    let Some(folder) = &page.chrome.folder else {
+        return Err(ToolError::invalid("a browser that runs elsewhere is given no files"));
+    };
+    let name = input.file_name.as_deref().unwrap_or("upload.txt");
+    if name.contains(['/', '\0']) || name.starts_with('.') {
+        return Err(ToolError::invalid(format!("`{name:.100}` is not a valid name of a file")));
+    }
+    let handle = page.handle(located).await?;
+    // One folder each: files of one name are two.
+    let place = format!("uploads/{}", uuid::Uuid::new_v4().simple());
+    let there = folder.join(&place);
+    let write = async {
+        tokio::fs::create_dir(&there).await?;
+        tokio::fs::write(there.join(name), &input.text).await
+    };
+    let failed = |error| ToolError::internal(format!("the file cannot be written: {error}"));
+    write.await.map_err(failed)?;
+    let files = json!({ "files": [format!("{HOME}/{place}/{name}")], "objectId": handle });
+    page.call::<Value>("DOM.setFileInputFiles", files).await.map(drop)
+}
+
+/// A key, or a character that no key has.
+struct Key {
+    key: String,
+    code: String,
+    number: u32,
+    text: Option<String>,
+    /// Put in as it is.
+    inserted: bool,
+}
+
+impl Key {
+    fn named(name: &str, number: u32) -> Self {
+        let (key, code) = (name.to_owned(), name.to_owned());
+        Self { key, code, number, text: None, inserted: false }
+    }
+
+    fn of(character: char) -> Self {
+        let text = Some(character.to_string());
+        let key = |code: String, number| Self {
+            key: character.to_string(),
+            code,
+            number,
+            text: text.clone(),
+            inserted: false,
+        };
+        match character {
+            '\n' => Self { text: Some("\r".to_owned()), ..Self::named("Enter", 13) },
+            '\t' => Self::named("Tab", 9),
+            ' ' => key("Space".to_owned(), 32),
+            letter @ ('a'..='z' | 'A'..='Z') => {
+                let upper = letter.to_ascii_uppercase();
+                key(format!("Key{upper}"), upper.into())
+            }
+            digit @ '0'..='9' => key(format!("Digit{digit}"), digit.into()),
+            ' '..='~' => key(String::new(), 0),
+            _ => Self { inserted: true, ..key(String::new(), 0) },
+        }
+    }
+}
+
+async fn press(page: &LivePage, key: &Key) -> Result<(), ToolError> {
+    if key.inserted {
+        let params = json!({ "text": key.text });
+        return page.call::<Value>("Input.insertText", params).await.map(drop);
+    }
+    let kind = if key.text.is_some() { "keyDown" } else { "rawKeyDown" };
+    let mut down = json!({
+        "type": kind, "key": key.key, "code": key.code, "windowsVirtualKeyCode": key.number,
+    });
+    let mut up = down.clone();
+    up["type"] = "keyUp".into();
+    if let Some(text) = &key.text {
+        down["text"] = text.as_str().into();
+        down["unmodifiedText"] = text.as_str().into();
+    }
+    let down = page.call::<Value>("Input.dispatchKeyEvent", down);
+    let up = page.call::<Value>("Input.dispatchKeyEvent", up);
+    futures::future::try_join(down, up).await.map(drop)
+}

@@ -1,0 +1,208 @@
+//! Egress filter: which URLs and addresses a session may reach through the host.
+//!
+//! Used twice for each connection: for the URL or the target by name, and, when the name is resolved,
+//! for each address that it stands for, so that a name cannot lead elsewhere a moment later.
+
+mod address;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use url::{Host, Url};
+
+pub use address::is_global;
+
+/// Most bytes of a URL.
+pub const MAX_URL_BYTES: usize = 2048;
+
+/// Refusal of a URL or a target, with the reason for people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EgressRefusal {
+    /// The URL is of no kind that is requested.
+    #[error("{0}")]
+    Url(String),
+    /// The operator's lists of domains or ports leave the target out.
+    #[error("{0}")]
+    Target(String),
+    /// The host has no address that may be connected to.
+    #[error("`{0}` is not an address of the public internet, or has none")]
+    Address(String),
+}
+
+/// Lists of a section of the configuration, as they are written there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EgressLists<'a> {
+    /// Domains that may be reached, each with all names below it. Empty: every domain.
+    pub allow_domains: &'a [String],
+    /// Domains that may not; they win.
+    pub deny_domains: &'a [String],
+    /// Networks, addresses and names that may be reached although they are not global.
+    pub allow_networks: &'a [String],
+    /// Ports that may be reached. Empty: every port.
+    pub ports: &'a [u16],
+}
+
+/// Rules of the configuration, parsed.
+#[derive(Debug, Default)]
+pub struct EgressRules {
+    allow_domains: Vec<String>,
+    deny_domains: Vec<String>,
+    ports: Vec<u16>,
+    networks: Vec<IpNet>,
+    /// Names of hosts whose addresses may be of any kind.
+    names: Vec<String>,
+}
+
+impl EgressRules {
+    /// Parses the lists.
+    ///
+    /// # Errors
+    /// Keys of the section with reasons.
+    pub fn new(lists: EgressLists<'_>) -> Result<Self, Vec<(&'static str, String)>> {
+        let mut rules = Self { ports: lists.ports.to_vec(), ..Self::default() };
+        let mut wrong = Vec::new();
+        for (key, domains, parsed) in [
+            ("allow_domains", lists.allow_domains, &mut rules.allow_domains),
+            ("deny_domains", lists.deny_domains, &mut rules.deny_domains),
+        ] {
+            for domain in domains {
+                match host_name(domain) {
+                    Some(name) => parsed.push(name),
+                    None => wrong.push((key, format!("`{domain}` is not a valid domain"))),
+                }
+            }
+        }
+        for network in lists.allow_networks {
+            let address = network.parse::<IpAddr>().map(IpNet::from);
+            match (network.parse::<IpNet>().or(address), host_name(network)) {
+                (Ok(net), _) => rules.networks.push(net),
+                (Err(_), Some(name)) => rules.names.push(name),
+                (Err(_), None) => wrong.push((
+                    "allow_networks",
+                    format!("`{network}` is not a valid network, address or name"),
+                )),
+            }
+        }
+        if wrong.is_empty() { Ok(rules) } else { Err(wrong) }
+    }
+
+    /// Judges a URL before it is requested. An address that a name stands for is judged when it is
+    /// resolved ([`Self::allows`]).
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn admit(&self, url: &Url) -> Result<(), EgressRefusal> {
+        let refused = |why: String| Err(EgressRefusal::Url(why));
+        if !matches!(url.scheme(), "http" | "https") {
+            return refused(format!("URLs of the scheme `{}` are not fetched", url.scheme()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return refused("the URL carries a user or a password".to_owned());
+        }
+        if url.as_str().len() > MAX_URL_BYTES {
+            return refused(format!("the URL is longer than {MAX_URL_BYTES} bytes"));
+        }
+        let Some(host) = url.host() else {
+            return refused("the URL names no host".to_owned());
+        };
+        self.admit_host(&host, url.port_or_known_default().unwrap_or_default())
+    }
+
+    /// Judges a target of a connection by its name or literal address, and its port.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn admit_target(&self, host: &str, port: u16) -> Result<(), EgressRefusal> {
+        let address = host.parse().map(|address| match address {
+            IpAddr::V4(address) => Host::Ipv4(address),
+            IpAddr::V6(address) => Host::Ipv6(address),
+        });
+        let parsed = address.or_else(|_| Host::parse(host));
+        let unnamed = |_| EgressRefusal::Url(format!("`{host:.80}` is not a valid host"));
+        self.admit_host(&parsed.map_err(unnamed)?, port)
+    }
+
+    fn admit_host<S: AsRef<str>>(&self, host: &Host<S>, port: u16) -> Result<(), EgressRefusal> {
+        let name = canonical(host);
+        let below = |domains: &[String]| domains.iter().any(|domain| is_below(&name, domain));
+        let listed = self.allow_domains.is_empty() || below(&self.allow_domains);
+        let port_fits = self.ports.is_empty() || self.ports.contains(&port);
+        if !port_fits {
+            let why =
+                format!("port {port} is not one of those that may be reached: {:?}", self.ports);
+            return Err(EgressRefusal::Target(why));
+        }
+        if !listed || below(&self.deny_domains) {
+            let why = format!("the operator's rules do not let sessions reach `{name}`");
+            return Err(EgressRefusal::Target(why));
+        }
+        let literal = match host {
+            Host::Ipv4(address) => IpAddr::V4(*address),
+            Host::Ipv6(address) => IpAddr::V6(*address),
+            Host::Domain(_) => return Ok(()),
+        };
+        match self.allows("", literal) {
+            true => Ok(()),
+            false => Err(EgressRefusal::Address(literal.to_string())),
+        }
+    }
+
+    /// True if a connection may be made to an address that `name` stands for.
+    pub fn allows(&self, name: &str, address: IpAddr) -> bool {
+        let name = name.trim_end_matches('.');
+        is_global(address)
+            || self.networks.iter().any(|net| net.contains(&address))
+            || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Name as URLs have it: in lower case and ASCII, without a dot at its end.
+fn host_name(text: &str) -> Option<String> {
+    Host::parse(text).ok().map(|host| canonical(&host)).filter(|name| !name.is_empty())
+}
+
+fn canonical<S: AsRef<str>>(host: &Host<S>) -> String {
+    let text = match host {
+        Host::Domain(name) => name.as_ref().to_ascii_lowercase(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_string(),
+    };
+    text.trim_end_matches('.').to_owned()
+}
+
+/// True for the domain itself and each name below it.
+fn is_below(host: &str, domain: &str) -> bool {
+    let rest = host.strip_suffix(domain);
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_judged_by_name_port_and_literal_address() {
+        let list = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        let (allow, deny) = (list(&["example.org"]), list(&["bad.example.org"]));
+        let lists = EgressLists {
+            allow_domains: &allow,
+            deny_domains: &deny,
+            ports: &[443],
+            ..EgressLists::default()
+        };
+        let rules = EgressRules::new(lists).expect("valid");
+        assert_eq!(rules.admit_target("A.Example.Org.", 443), Ok(()));
+        for (host, port) in [("bad.example.org", 443), ("example.org", 80), ("badexample.org", 443)]
+        {
+            let refused = rules.admit_target(host, port).expect_err(host);
+            assert!(matches!(refused, EgressRefusal::Target(_)), "{host}: {refused}");
+        }
+        let open = EgressRules::default();
+        for literal in ["127.0.0.1", "::1", "169.254.169.254", "::ffff:10.0.0.1", "[::1]", "0x7f.1"]
+        {
+            let refused = open.admit_target(literal, 80).expect_err(literal);
+            assert!(matches!(refused, EgressRefusal::Address(_)), "{literal}: {refused}");
+        }
+        assert!(matches!(open.admit_target("a b", 80), Err(EgressRefusal::Url(_))));
+    }
+}
