@@ -66,6 +66,19 @@ impl Entity for ModelsActor {
 }
 
 impl ModelsActor {
+    /// Work that only waits for a model, whose provider has a queue of its own: it keeps no other call out.
+    pub(crate) fn wait<T, F>(
+        &self,
+        cx: &CallCx,
+        work: impl FnOnce(Arc<ModelsShared>, CallCx) -> F,
+    ) -> Result<Reply<T>, ToolError>
+    where
+        F: Future<Output = Result<T, ToolError>> + Send + 'static,
+    {
+        cx.slot.give_back();
+        self.work(cx, work)
+    }
+
     /// Work beside the mailbox, dropped when the call is cancelled or its time is over.
     #[allow(clippy::unnecessary_wraps)]
     pub(crate) fn work<T, F>(

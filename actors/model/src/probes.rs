@@ -54,9 +54,9 @@ probes! {
          same colour?"
         => "3", r"\b(?:3|three)\b";
     "logic_04" "puzzles":
-        "One of three boxes holds a coin. Box A says: the coin is here. Box B says: the coin is not here. Box \
-         C says: the coin is not in A. Exactly one statement is true. Which box holds the coin?"
-        => "Box B", r"\bbox\s+B\b|\bin\s+B\b|^\W*B\W*$";
+        "A snail climbs a wall of 10 metres. Each day it climbs 3 metres, and each night it slides back by 2. On \
+         which day does it reach the top?"
+        => "On day 8", r"\b(?:8|8th|eight|eighth)\b";
     "logic_05" "sets":
         "Of 50 guests 30 drink tea, 25 drink coffee and 12 drink both. How many drink neither?"
         => "7", r"\b(?:7|seven)\b";

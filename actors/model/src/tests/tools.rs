@@ -16,6 +16,8 @@ async fn an_answer_names_who_gave_it() {
         "max_tokens": 9, "system": "Be short." });
     let answer = stage.rig.call("ml_generate", args).await.expect("answers");
     assert_eq!(answer["response"], "Paris it is");
+    let given_back = stage.rig.given_back.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(given_back, 1, "a model's time keeps no other call out");
     let who = ["backend", "model", "provider_kind", "stop"].map(|key| answer[key].clone());
     assert_eq!(who, ["p", "m", "openai-compatible", "end"].map(Value::from));
     assert_eq!(answer["usage"], json!({ "input_tokens": 11, "output_tokens": 5, "cost_usd": 0.0 }));

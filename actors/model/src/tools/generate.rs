@@ -120,7 +120,7 @@ impl ModelsActor {
         cx: &CallCx,
         input: MlGenerate,
     ) -> Result<Reply<MlAnswer>, ToolError> {
-        self.work(cx, |shared, cx| async move {
+        self.wait(cx, |shared, cx| async move {
             let name = name(input.backend.as_deref(), input.model.as_deref());
             let mut request = ModelRequest::question(cx.session, name, input.prompt, cx.deadline);
             request.system = input.system;

@@ -99,7 +99,7 @@ impl ModelsActor {
         cx: &CallCx,
         input: MlProbe,
     ) -> Result<Reply<MlProbed>, ToolError> {
-        self.work(cx, |shared, cx| async move {
+        self.wait(cx, |shared, cx| async move {
             let chosen = chosen(input.categories.as_deref())?;
             let name = input.backend.as_deref().unwrap_or("default");
             let found = shared.models.catalogue.resolve(name, ModelUse::Generate)?;

@@ -88,7 +88,7 @@ impl ModelsActor {
         cx: &CallCx,
         input: MlScore,
     ) -> Result<Reply<MlScores>, ToolError> {
-        self.work(cx, |shared, cx| async move {
+        self.wait(cx, |shared, cx| async move {
             let suites = suites(&input.suites)?;
             let mut scores = MlScores::default();
             if suites.contains("semantic") {
