@@ -56,7 +56,11 @@ fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
     let life =
         |name: &str, loader: &str| json!({ "frameId": "f1", "loaderId": loader, "name": name });
     apply(&mut state, "Page.lifecycleEvent", life("load", "A"));
-    assert_eq!(state.tabs[0].loaded, ["load"]);
+    apply(&mut state, "Page.lifecycleEvent", life("load", "A"));
+    assert_eq!(state.tabs[0].loaded, ["load"], "a page may say so without an end");
+    let long = format!("http://a/{}", "x".repeat(100_000));
+    apply(&mut state, "Page.navigatedWithinDocument", json!({ "frameId": "f1", "url": long }));
+    assert!(state.tabs[0].url.len() <= 2_048);
     apply(&mut state, "Page.lifecycleEvent", life("init", "B"));
     assert_eq!(state.tabs[0].loaded, [""; 0], "another document");
     let asked = |id: &str| json!({ "requestId": id, "type": "Fetch", "request": { "method": "GET", "url": "http://a/" } });
