@@ -65,10 +65,10 @@ impl BrowserState {
             "Target.targetCrashed" => {
                 let target = text(params, "targetId");
                 let tab = self.tabs.iter_mut().find(|tab| tab.target == target)?;
-                tab.crashed = Some(text(params, "status").to_owned());
+                tab.crash(text(params, "status"));
             }
             "Inspector.targetCrashed" => {
-                self.of_session(session)?.crashed.get_or_insert_with(|| "crashed".to_owned());
+                self.of_session(session)?.crash("crashed");
             }
             _ => {}
         }
@@ -102,7 +102,7 @@ impl BrowserState {
                 tab.frame = text(frame, "id").to_owned();
                 let fragment = short(text(frame, "urlFragment"));
                 tab.url = short(&format!("{}{fragment}", short(text(frame, "url"))));
-                tab.crashed = None;
+                (tab.crashed, tab.reviving) = (None, false);
                 tab.document(text(frame, "loaderId"));
             }
             "Page.frameStartedLoading" | "Page.frameStartedNavigating"

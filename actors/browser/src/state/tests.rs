@@ -81,6 +81,21 @@ fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
 }
 
 #[test]
+fn what_is_told_of_a_process_that_was_is_not_held_against_the_next() {
+    let mut state = state();
+    let ended = json!({ "targetId": "1", "status": "crashed" });
+    apply(&mut state, "Target.targetCrashed", ended.clone());
+    assert_eq!(state.tabs[0].crashed.as_deref(), Some("crashed"));
+    state.revive();
+    apply(&mut state, "Inspector.targetCrashed", json!({}));
+    assert_eq!(state.tabs[0].crashed, None, "the same end, told twice");
+    let frame = json!({ "frame": { "id": "f1", "loaderId": "B", "url": "http://a/" } });
+    apply(&mut state, "Page.frameNavigated", frame);
+    apply(&mut state, "Target.targetCrashed", ended);
+    assert_eq!(state.tabs[0].crashed.as_deref(), Some("crashed"), "the next one");
+}
+
+#[test]
 fn a_download_beyond_its_bound_is_cancelled_once() {
     let mut state = state();
     let mark = state.mark();
