@@ -6,7 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    net::SocketAddr,
+    net::{SocketAddr, ToSocketAddrs},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,12 +17,14 @@ use fast_socks5::{
 use hivekeep_runtime::egress::{EgressRefusal, EgressRules};
 use tokio::{
     io::copy_bidirectional,
-    net::{TcpListener, TcpStream, lookup_host},
+    net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
     time::timeout,
 };
 
+/// Look-ups of names for one Chrome at a time. One cannot be cut short, so its permit stays with it.
+const MOST_LOOKUPS: usize = 8;
 /// Connections of one Chrome at a time.
 const MOST_CONNECTIONS: usize = 256;
 /// Time for a request, and for a connection to be made.
@@ -81,6 +83,7 @@ impl Refusals {
 /// Serves until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, rules: Arc<EgressRules>, refusals: Refusals) {
     let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let lookups = Arc::new(Semaphore::new(MOST_LOOKUPS));
     let mut connections = JoinSet::new();
     loop {
         // Those that wait for a permit are in the queue of the listener.
@@ -89,17 +92,22 @@ pub(crate) async fn serve(listener: TcpListener, rules: Arc<EgressRules>, refusa
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (rules, refusals) = (rules.clone(), refusals.clone());
+        let (rules, refusals, lookups) = (rules.clone(), refusals.clone(), lookups.clone());
         connections.spawn(async move {
             let _permit = permit;
             // Chrome sees the end of the connection; nobody else asks.
-            let _over = carry(stream, &rules, &refusals).await;
+            let _over = carry(stream, &rules, &refusals, lookups).await;
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn carry(stream: TcpStream, rules: &EgressRules, refusals: &Refusals) -> Option<()> {
+async fn carry(
+    stream: TcpStream,
+    rules: &EgressRules,
+    refusals: &Refusals,
+    lookups: Arc<Semaphore>,
+) -> Option<()> {
     let asked = async {
         let greeted = Socks5ServerProtocol::accept_no_auth(stream).await.ok()?;
         greeted.read_command().await.ok()
@@ -112,7 +120,7 @@ async fn carry(stream: TcpStream, rules: &EgressRules, refusals: &Refusals) -> O
         TargetAddr::Ip(address) => (address.ip().to_string(), address.port()),
         TargetAddr::Domain(name, port) => (name, port),
     };
-    let mut there = match timeout(PATIENCE, reach(rules, &host, port)).await {
+    let mut there = match timeout(PATIENCE, reach(rules, &host, port, lookups)).await {
         Ok(Ok(there)) => there,
         Ok(Err(Unreached::Refused(refusal))) => {
             refusals.note(&host, refusal);
@@ -133,9 +141,20 @@ enum Unreached {
 }
 
 /// A connection to the first address that the rules allow and that answers.
-async fn reach(rules: &EgressRules, host: &str, port: u16) -> Result<TcpStream, Unreached> {
+async fn reach(
+    rules: &EgressRules,
+    host: &str,
+    port: u16,
+    lookups: Arc<Semaphore>,
+) -> Result<TcpStream, Unreached> {
     rules.admit_target(host, port).map_err(Unreached::Refused)?;
-    let found = lookup_host((host, port)).await.map_err(|_| Unreached::Failed)?;
+    let permit = lookups.acquire_owned().await.map_err(|_| Unreached::Failed)?;
+    let asked = host.to_owned();
+    let found = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        (asked.as_str(), port).to_socket_addrs()
+    });
+    let found = found.await.ok().and_then(Result::ok).ok_or(Unreached::Failed)?;
     let (allowed, refused): (Vec<_>, Vec<_>) =
         found.partition(|address| rules.allows(host, address.ip()));
     if allowed.is_empty() && !refused.is_empty() {

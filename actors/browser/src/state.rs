@@ -53,6 +53,8 @@ pub(crate) struct Tab {
     pub(crate) title: String,
     /// Why its process ended.
     pub(crate) crashed: Option<String>,
+    /// Whether it is being loaded again: what is still told of its old process says nothing.
+    pub(crate) reviving: bool,
     /// Document of the main frame, and how far it is loaded.
     pub(crate) loader: String,
     pub(crate) loaded: Vec<String>,
@@ -67,6 +69,13 @@ pub(crate) struct Tab {
 }
 
 impl Tab {
+    /// Takes note that its process ended.
+    fn crash(&mut self, why: &str) {
+        if !self.reviving {
+            self.crashed.get_or_insert_with(|| why.to_owned());
+        }
+    }
+
     /// Takes note of the document that the main frame has.
     fn document(&mut self, loader: &str) {
         if self.loader != loader {
@@ -111,7 +120,7 @@ impl BrowserState {
     pub(crate) fn revive(&mut self) {
         let active = self.tab().map(|tab| tab.target.clone());
         if let Some(tab) = self.tabs.iter_mut().find(|tab| Some(&tab.target) == active.as_ref()) {
-            tab.crashed = None;
+            tab.reviving |= tab.crashed.take().is_some();
         }
     }
 

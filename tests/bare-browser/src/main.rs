@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use chromiumoxide::{
     browser::{Browser, BrowserConfig},
     cdp::browser_protocol::page::CaptureScreenshotFormat,
+    handler::viewport::Viewport,
     page::ScreenshotParams,
 };
 use futures::StreamExt;
@@ -24,7 +25,7 @@ async fn main() -> Result<()> {
         .user_data_dir(folder)
         .no_sandbox()
         .new_headless_mode()
-        .window_size(1280, 800)
+        .viewport(Viewport { width: 1280, height: 800, ..Viewport::default() })
         .args(["--disable-gpu", "--disable-quic", "--disable-sync", "--hide-scrollbars"])
         .build()
         .map_err(anyhow::Error::msg)?;
@@ -44,7 +45,8 @@ async fn main() -> Result<()> {
             "screenshot" => {
                 let params = ScreenshotParams::builder().format(CaptureScreenshotFormat::Png);
                 let taken = page.screenshot(params.build()).await?;
-                anyhow::ensure!(taken.starts_with(b"\x89PNG"), "it is no picture");
+                let size = taken.get(16..24).context("a picture")?;
+                anyhow::ensure!(size == [0, 0, 5, 0, 0, 0, 3, 32], "it is not 1280 by 800");
             }
             other => bail!("`{other}` is nothing that it does"),
         }

@@ -6,11 +6,19 @@ use super::{
     BrowserEffect, BrowserState, HandledDialog, MAX_DOWNLOADS, MAX_REQUESTS, MAX_TABS, SeenDownload,
 };
 
+/// Longest URL or title that is remembered.
+const URL_CHARS: usize = 2_048;
+
 /// Why the host of a URL was refused, if it was.
 pub(crate) type RefusalOf<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
+}
+
+/// A URL or title as far as it is remembered: a page's may have any length.
+fn short(text: &str) -> String {
+    text.chars().take(URL_CHARS).collect()
 }
 
 impl BrowserState {
@@ -47,8 +55,8 @@ impl BrowserState {
             "Target.targetInfoChanged" => {
                 let target = text(info, "targetId");
                 let tab = self.tabs.iter_mut().find(|tab| tab.target == target)?;
-                tab.url = text(info, "url").to_owned();
-                tab.title = text(info, "title").to_owned();
+                tab.url = short(text(info, "url"));
+                tab.title = short(text(info, "title"));
             }
             "Target.targetDestroyed" => {
                 let target = text(params, "targetId");
@@ -57,10 +65,10 @@ impl BrowserState {
             "Target.targetCrashed" => {
                 let target = text(params, "targetId");
                 let tab = self.tabs.iter_mut().find(|tab| tab.target == target)?;
-                tab.crashed = Some(text(params, "status").to_owned());
+                tab.crash(text(params, "status"));
             }
             "Inspector.targetCrashed" => {
-                self.of_session(session)?.crashed.get_or_insert_with(|| "crashed".to_owned());
+                self.of_session(session)?.crash("crashed");
             }
             _ => {}
         }
@@ -92,8 +100,9 @@ impl BrowserState {
             "Page.frameNavigated" if params["frame"]["parentId"].is_null() => {
                 let frame = &params["frame"];
                 tab.frame = text(frame, "id").to_owned();
-                tab.url = format!("{}{}", text(frame, "url"), text(frame, "urlFragment"));
-                tab.crashed = None;
+                let fragment = short(text(frame, "urlFragment"));
+                tab.url = short(&format!("{}{fragment}", short(text(frame, "url"))));
+                (tab.crashed, tab.reviving) = (None, false);
                 tab.document(text(frame, "loaderId"));
             }
             "Page.frameStartedLoading" | "Page.frameStartedNavigating"
@@ -105,12 +114,13 @@ impl BrowserState {
                 tab.loading = false;
             }
             "Page.navigatedWithinDocument" if tab.frame == text(params, "frameId") => {
-                tab.url = text(params, "url").to_owned();
+                tab.url = short(text(params, "url"));
             }
             "Page.lifecycleEvent" if tab.frame == text(params, "frameId") => {
                 tab.document(text(params, "loaderId"));
                 let name = text(params, "name");
-                if matches!(name, "DOMContentLoaded" | "load") {
+                let known = tab.loaded.iter().any(|it| it == name);
+                if matches!(name, "DOMContentLoaded" | "load") && !known {
                     tab.loaded.push(name.to_owned());
                 }
             }

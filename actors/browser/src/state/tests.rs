@@ -56,7 +56,11 @@ fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
     let life =
         |name: &str, loader: &str| json!({ "frameId": "f1", "loaderId": loader, "name": name });
     apply(&mut state, "Page.lifecycleEvent", life("load", "A"));
-    assert_eq!(state.tabs[0].loaded, ["load"]);
+    apply(&mut state, "Page.lifecycleEvent", life("load", "A"));
+    assert_eq!(state.tabs[0].loaded, ["load"], "a page may say so without an end");
+    let long = format!("http://a/{}", "x".repeat(100_000));
+    apply(&mut state, "Page.navigatedWithinDocument", json!({ "frameId": "f1", "url": long }));
+    assert!(state.tabs[0].url.len() <= 2_048);
     apply(&mut state, "Page.lifecycleEvent", life("init", "B"));
     assert_eq!(state.tabs[0].loaded, [""; 0], "another document");
     let asked = |id: &str| json!({ "requestId": id, "type": "Fetch", "request": { "method": "GET", "url": "http://a/" } });
@@ -74,6 +78,21 @@ fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
     assert_eq!(state.tabs[0].busy(), 0);
     let (rows, _) = state.console.since(0);
     assert_eq!(rows.map(|row| row.text.as_str()).collect::<Vec<_>>(), ["GET http://a/: net::X"]);
+}
+
+#[test]
+fn what_is_told_of_a_process_that_was_is_not_held_against_the_next() {
+    let mut state = state();
+    let ended = json!({ "targetId": "1", "status": "crashed" });
+    apply(&mut state, "Target.targetCrashed", ended.clone());
+    assert_eq!(state.tabs[0].crashed.as_deref(), Some("crashed"));
+    state.revive();
+    apply(&mut state, "Inspector.targetCrashed", json!({}));
+    assert_eq!(state.tabs[0].crashed, None, "the same end, told twice");
+    let frame = json!({ "frame": { "id": "f1", "loaderId": "B", "url": "http://a/" } });
+    apply(&mut state, "Page.frameNavigated", frame);
+    apply(&mut state, "Target.targetCrashed", ended);
+    assert_eq!(state.tabs[0].crashed.as_deref(), Some("crashed"), "the next one");
 }
 
 #[test]
