@@ -21,6 +21,7 @@ mod integrate;
 mod logs;
 mod man;
 mod mcp;
+mod metrics;
 mod output;
 mod policy;
 mod ps;
@@ -75,6 +76,7 @@ enum Command {
     Logs(logs::Args),
     Events(events::Args),
     Artifact(artifact::Args),
+    Metrics(metrics::Args),
     Audit(audit::Args),
     Policy(policy::Args),
     Approvals(approvals::Args),
@@ -109,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
         Command::Artifact(args) => artifact::run(&context, args),
+        Command::Metrics(args) => metrics::run(&context, args),
         Command::Audit(args) => audit::run(&context, args),
         Command::Policy(args) => policy::run(&context, args),
         Command::Approvals(args) => approvals::run(&context, args),

@@ -38,6 +38,7 @@ pages! {
     "docs/guides/finding-tools.md"
     "docs/guides/http-api.md"
     "docs/guides/manifests.md"
+    "docs/guides/metrics.md"
     "docs/guides/places.md"
     "docs/guides/processes.md"
     "docs/guides/repositories.md"

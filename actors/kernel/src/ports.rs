@@ -4,11 +4,13 @@
 mod commands;
 mod form;
 mod git;
+mod hub;
 mod images;
 mod manifest;
 mod network;
 mod people;
 mod places;
+mod redaction;
 mod reservation;
 mod results;
 mod scripts;
@@ -32,6 +34,7 @@ pub use commands::{
 };
 pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use git::GitCredentials;
+pub use hub::{HubCounts, HubDoor, HubListener};
 pub use images::ImagePresence;
 pub use manifest::{ManifestCheck, ManifestProblem};
 pub use network::{
@@ -40,6 +43,7 @@ pub use network::{
 };
 pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
 pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
+pub use redaction::ValueRedactor;
 pub use reservation::Reservation;
 pub use results::{KeptResult, LargeResult, ResultKeeper};
 pub use scripts::{ScriptLibrary, ScriptProgram};
