@@ -22,6 +22,7 @@ mod integrate;
 mod logs;
 mod man;
 mod mcp;
+mod metrics;
 mod models;
 mod output;
 mod policy;
@@ -78,6 +79,7 @@ enum Command {
     Logs(logs::Args),
     Events(events::Args),
     Artifact(artifact::Args),
+    Metrics(metrics::Args),
     Audit(audit::Args),
     Models(models::Args),
     Policy(policy::Args),
@@ -114,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
         Command::Artifact(args) => artifact::run(&context, args),
+        Command::Metrics(args) => metrics::run(&context, args),
         Command::Audit(args) => audit::run(&context, args),
         Command::Models(args) => models::run(&context, args),
         Command::Policy(args) => policy::run(&context, args),

@@ -3,9 +3,11 @@
 
 mod announce;
 pub mod control;
+mod event_feed;
 pub mod hello;
 mod http;
 pub mod http_api;
+pub(crate) mod hub;
 pub mod incoming;
 pub mod line_splitter;
 pub mod lines;

@@ -51,6 +51,10 @@ macro_rules! families {
             model: hivekeep_model::ModelFamily,
             /// Artifacts: results too large for their answers, and how long they are kept.
             artifact: hivekeep_artifact::ArtifactFamily,
+            /// Metrics: what sessions record and count, how long it is kept, and where it is written to.
+            metrics: hivekeep_metrics::MetricsFamily,
+            /// The hub over WebSocket: where it listens, and for whom.
+            hub: hivekeep_hub::HubFamily,
             /// Browsers: a Chrome for each session that asks for one, and what its pages reach.
             browser: hivekeep_browser::BrowserFamily,
         }

@@ -7,7 +7,7 @@ use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError,
     entity::spawn_root,
-    ports::{LateTools, People, SessionToolsets, ToolPublisher},
+    ports::{LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor},
 };
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
@@ -119,6 +119,9 @@ pub enum Error {
     /// The HTTP API does not open.
     #[error(transparent)]
     HttpApi(#[from] http_api::Error),
+    /// The hub does not open.
+    #[error("hub: {0}")]
+    Hub(String),
     /// The tree ended by itself.
     #[error("the supervision tree ended: {0}; a new start recovers from the journal")]
     TreeEnded(String),
@@ -312,7 +315,8 @@ impl Tree {
         let census = Census::default();
         let places = Places::new(&census);
         let (sessions, sessions_seed) = sessions(loaded, journal, &census, &places).await?;
-        let (tools, redactor) = (LateTools::default(), redactor(config)?);
+        let (tools, redactor) = (LateTools::default(), Arc::new(redactor(config)?));
+        let values = redactor.clone();
         let daemon = Daemon {
             folders: loaded.folders.shared(),
             journal: journal.clone(),
@@ -329,6 +333,7 @@ impl Tree {
         let knowledge = SelfKnowledge::new(loaded.clone(), &own);
         let all = own.entries().map(|entry| entry.spec).collect();
         let catalogue = Arc::new(SharedCatalogue::new(own));
+        daemon.ports.offer::<dyn ValueRedactor>(values);
         daemon.ports.offer::<dyn Introspection>(Arc::new(knowledge));
         daemon.ports.offer::<dyn SessionToolsets>(Arc::new(sessions.clone()));
         daemon.ports.offer::<dyn ToolCatalogue>(Arc::new(ListedTools::new(catalogue.clone())));

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use hivekeep_kernel::ports::HubDoor;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -11,7 +12,11 @@ use super::{
     root::Places,
     socket::{self, Socket},
 };
-use crate::doors::{DaemonServices, http_api, mcp_http};
+use crate::doors::{
+    DaemonServices, http_api,
+    hub::{Hub, HubAsPort},
+    mcp_http,
+};
 
 /// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -39,6 +44,15 @@ impl Doors {
             true => Some(http_api::open(core.clone(), end.clone()).await?),
             false => None,
         };
+        let hub = Hub::new(core.clone(), inside.clone(), end.clone());
+        let hub = Arc::new(HubAsPort(Arc::new(hub)));
+        core.ports.offer::<dyn HubDoor>(hub.clone());
+        if core.config.hub.enabled {
+            let address = core.config.hub.address().map_err(Error::Hub)?;
+            let listener = hub.start(address).await;
+            let listener = listener.map_err(|error| Error::Hub(error.message))?;
+            tracing::info!(url = %listener.url, "hub");
+        }
         let path = &core.folders.socket;
         let listener =
             socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;

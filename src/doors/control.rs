@@ -5,6 +5,7 @@ mod artifacts;
 mod backup;
 mod events;
 mod messages;
+mod metrics;
 mod policy;
 mod requests;
 

@@ -110,6 +110,11 @@ impl Daemon {
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_none()
+    }
+
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         let mut ended = None;

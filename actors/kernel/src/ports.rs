@@ -4,12 +4,14 @@
 mod commands;
 mod form;
 mod git;
+mod hub;
 mod images;
 mod manifest;
 mod models;
 mod network;
 mod people;
 mod places;
+mod redaction;
 mod reservation;
 mod results;
 mod scripts;
@@ -33,6 +35,7 @@ pub use commands::{
 };
 pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
 pub use git::GitCredentials;
+pub use hub::{HubCounts, HubDoor, HubListener};
 pub use images::ImagePresence;
 pub use manifest::{ManifestCheck, ManifestProblem};
 pub use models::{
@@ -46,6 +49,7 @@ pub use network::{
 };
 pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
 pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
+pub use redaction::ValueRedactor;
 pub use reservation::Reservation;
 pub use results::{KeptResult, LargeResult, ResultKeeper};
 pub use scripts::{ScriptLibrary, ScriptProgram};

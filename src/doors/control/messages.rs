@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use hivekeep_kernel::{ArtifactId, SessionId, ToolError};
+use hivekeep_metrics::MetricsWindow;
 use hivekeep_team::Picture;
 use hivekeep_workspace::backup::Contents;
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,16 @@ pub enum ControlMethod {
     RemoveArtifact {
         /// The artifact.
         artifact: ArtifactId,
+    },
+    /// Counts of all metrics in a window: a `MetricsFound`.
+    Metrics {
+        /// The window.
+        since: MetricsWindow,
+    },
+    /// All metrics in a window, the oldest first: arrays of them, each an item.
+    MetricsExport {
+        /// The window.
+        since: MetricsWindow,
     },
     /// Events, each an item.
     Events {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, artifacts,
-    backup, events, policy,
+    backup, events, metrics, policy,
 };
 use crate::codes;
 use crate::credentials::CredentialRow;
@@ -66,6 +66,8 @@ pub(super) async fn answer(
         ControlMethod::Artifacts {} => artifacts::list(core),
         ControlMethod::Artifact { artifact } => artifacts::send(core, artifact, outlet).await,
         ControlMethod::RemoveArtifact { artifact } => artifacts::remove(core, artifact).await,
+        ControlMethod::Metrics { since } => metrics::count(core, since).await,
+        ControlMethod::MetricsExport { since } => metrics::export(core, since, outlet).await,
         ControlMethod::Events { from, follow } => events::tell(core, from, follow, outlet).await,
         // Done by the caller, once this answer is on its way.
         ControlMethod::Stop { workspaces } => {

@@ -1,6 +1,5 @@
 //! Events as they happen: server-sent events with `Last-Event-ID`, and WebSocket.
 
-mod feed;
 mod socket;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -12,6 +11,7 @@ use axum::{
 };
 use futures::{Stream, stream};
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::{
@@ -20,7 +20,10 @@ use super::{
     published::{PlainErrorBody, ToolErrorBody, ToolReason},
     state::Api,
 };
-use feed::{EventFeed, FeedItem};
+use crate::doors::{
+    event_feed::{EventFeed, EventFilter, FeedItem},
+    http::caller::HttpCaller,
+};
 pub(super) use socket::{__path_socket, socket};
 
 /// Interval of a comment that keeps an idle stream open.
@@ -55,6 +58,26 @@ impl EventsQuery {
             false => Ok(self),
         }
     }
+}
+
+/// Events that a subscriber may fall behind.
+const BEHIND: usize = 256;
+
+/// Subscribes, and takes a place among the streams of the door, which lasts as long as its guard.
+///
+/// # Errors
+/// When there are as many streams as there may be.
+fn feed(
+    api: &Api,
+    caller: &HttpCaller,
+    wanted: EventsQuery,
+) -> Result<(EventFeed, OwnedSemaphorePermit), ApiError> {
+    let place = api.streams.clone().try_acquire_owned().map_err(|_| {
+        ApiError::unavailable("too many streams at once; `http_api.max_streams` bounds them")
+    })?;
+    let EventsQuery { kind, subject, from } = wanted;
+    let filter = EventFilter { kinds: kind.into_iter().collect(), subject };
+    Ok((EventFeed::new(&api.core, caller, (from, BEHIND), filter, api.end.clone()), place))
 }
 
 /// Number of the last event that a client has, which goes before the query.
@@ -94,10 +117,10 @@ pub(super) async fn stream_events(
     if let Some(last) = last_event_id(&headers)? {
         wanted.from = Some(last.saturating_add(1));
     }
-    let feed = EventFeed::new(&api, caller, wanted.check()?)?;
-    let events = stream::unfold(feed, |mut feed| async move {
+    let feed = feed(&api, &caller, wanted.check()?)?;
+    let events = stream::unfold(feed, |(mut feed, place)| async move {
         let item = feed.next().await?;
-        Some((Ok(sent(&item)), feed))
+        Some((Ok(sent(&item)), (feed, place)))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }

@@ -19,7 +19,7 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
 }
 
 /// Debian 13's names of packages; [`Distribution::package`] knows others.
-pub(super) const NEEDS: [SetupNeed; 27] = [
+pub(super) const NEEDS: [SetupNeed; 28] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("/usr/lib/qemu/virtiofsd", "virtiofsd", "volumes of virtual machines"),
@@ -54,6 +54,7 @@ pub(super) const NEEDS: [SetupNeed; 27] = [
     need("docker-registry", "docker-registry", "the tests of container images"),
     need("openssl", "openssl", "the tests of container images"),
     need("setcap", "libcap2-bin", "the tests of container images"),
+    need("influxd", "influxdb", "the tests of metrics"),
     need("patch", "patch", "the baseline of edits in the tests"),
     need("rg", "ripgrep", "the baseline of searches in the tests and the bench"),
     // Debian takes this module out of python3; without it no environment gets its pip.

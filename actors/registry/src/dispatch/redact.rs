@@ -13,7 +13,7 @@ mod keys;
 
 use std::borrow::Cow;
 
-use hivekeep_kernel::ToolError;
+use hivekeep_kernel::{ToolError, ports::ValueRedactor};
 use regex::{Captures, Regex, RegexSet};
 use serde_json::Value;
 
@@ -112,6 +112,12 @@ impl Redactor {
         if let Cow::Owned(hidden) = self.text(text) {
             *text = hidden;
         }
+    }
+}
+
+impl ValueRedactor for Redactor {
+    fn redact(&self, value: Value) -> Value {
+        self.json(value).0
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
         extract::{QueryOf, Reader},
         state::Api,
     },
-    EventFeed, EventsQuery, KEEP_ALIVE, PlainErrorBody,
+    EventFeed, EventsQuery, KEEP_ALIVE, PlainErrorBody, feed,
 };
 
 /// Bytes of a message of a client, which has nothing to say.
@@ -43,9 +43,12 @@ pub(in super::super) async fn socket(
 ) -> Result<Response, ApiError> {
     let wanted = wanted.check()?;
     let upgrade = upgrade.map_err(|error| ApiError::plain(error.status(), error.body_text()))?;
-    let feed = EventFeed::new(&api, caller, wanted)?;
+    let (feed, place) = feed(&api, &caller, wanted)?;
     let upgrade = upgrade.max_message_size(HEARD_BYTES).max_frame_size(HEARD_BYTES);
-    Ok(upgrade.on_upgrade(move |socket| tell(socket, feed)))
+    Ok(upgrade.on_upgrade(async move |socket| {
+        tell(socket, feed).await;
+        drop(place);
+    }))
 }
 
 async fn tell(mut socket: WebSocket, mut feed: EventFeed) {

@@ -7,16 +7,19 @@ use hivekeep_kernel::{SessionId, User};
 use hivekeep_registry::SessionsHandle;
 use hivekeep_store::{JournalEvent, Seq, Subscription, SubscriptionItem};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 
-use super::{
-    super::{error::ApiError, state::Api},
-    EventsQuery,
-};
-use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
+use super::{DaemonServices, http::caller::HttpCaller};
+use crate::credentials::CredentialScope;
 
-/// Events that a subscriber may fall behind.
-const BEHIND: usize = 256;
+/// Events that are wanted; the default wants all.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EventFilter {
+    /// Kinds, of which one with a final `*` is the beginning; none wants all.
+    pub(super) kinds: Vec<String>,
+    /// What they are about.
+    pub(super) subject: Option<String>,
+}
 
 /// What a subscriber is told.
 #[derive(Debug)]
@@ -54,43 +57,37 @@ impl FeedItem {
     }
 }
 
-/// The feed. Holds a place among the streams of the door.
+/// The feed.
 pub(super) struct EventFeed {
     subscription: Subscription,
-    filter: EventsQuery,
+    filter: EventFilter,
     /// The user whose events alone are told.
     only: Option<User>,
     sessions: SessionsHandle,
     /// Done when the door closes or the credential is revoked.
     over: BoxFuture<'static, ()>,
-    _place: OwnedSemaphorePermit,
 }
 
 impl EventFeed {
-    /// Subscribes.
-    ///
-    /// # Errors
-    /// When there are as many streams as there may be.
+    /// Subscribes from an event on, or from now; the subscriber may fall `behind` so many events.
     pub(super) fn new(
-        api: &Api,
-        caller: HttpCaller,
-        filter: EventsQuery,
-    ) -> Result<Self, ApiError> {
-        let place = api.streams.clone().try_acquire_owned().map_err(|_| {
-            ApiError::unavailable("too many streams at once; `http_api.max_streams` bounds them")
-        })?;
-        let from = filter.from.map(Seq::new);
-        let subscription = api.core.journal.events().subscribe(from, BEHIND);
+        core: &DaemonServices,
+        caller: &HttpCaller,
+        (from, behind): (Option<u64>, usize),
+        filter: EventFilter,
+        end: CancellationToken,
+    ) -> Self {
+        let subscription = core.journal.events().subscribe(from.map(Seq::new), behind);
         let only = (caller.scope == CredentialScope::Session).then_some(caller.user);
-        let (credentials, end) = (api.core.credentials.clone(), api.end.clone());
+        let (credentials, user) = (core.credentials.clone(), caller.user);
         let over = async move {
             tokio::select! {
                 () = end.cancelled() => {}
-                () = credentials.revocation(caller.user) => {}
+                () = credentials.revocation(user) => {}
             }
         };
-        let sessions = api.core.sessions.clone();
-        Ok(Self { subscription, filter, only, sessions, over: over.boxed(), _place: place })
+        let sessions = core.sessions.clone();
+        Self { subscription, filter, only, sessions, over: over.boxed() }
     }
 
     /// The next event that the subscriber wants and may see; `None` at the end.
@@ -118,9 +115,10 @@ impl EventFeed {
     }
 
     fn wants(&self, event: &JournalEvent) -> bool {
-        let kind = self.filter.kind.as_deref().is_none_or(|wanted| {
-            wanted.strip_suffix('*').map_or(event.kind == wanted, |it| event.kind.starts_with(it))
-        });
+        let is = |wanted: &String| {
+            wanted.strip_suffix('*').map_or(event.kind == *wanted, |it| event.kind.starts_with(it))
+        };
+        let kind = self.filter.kinds.is_empty() || self.filter.kinds.iter().any(is);
         let subject = self.filter.subject.as_deref().is_none_or(|it| event.subject == it);
         kind && subject && self.only.is_none_or(|user| self.is_of(event, user))
     }

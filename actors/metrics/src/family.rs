@@ -1,0 +1,105 @@
+//! Metrics as a family: the service, its upkeep, the counter of events and the writer to InfluxDB.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use hivekeep_kernel::{
+    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ValueRedactor,
+};
+use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
+
+use crate::{
+    Options, codes,
+    events::EventCounter,
+    influx::{InfluxTarget, InfluxWriter},
+    ledger::{DayBounds, Ledger},
+    service::MetricsStore,
+    tools,
+    upkeep::MetricsUpkeep,
+};
+
+/// Family of the metrics tools. Offers [`MetricsStore`] to doors.
+pub struct MetricsFamily;
+
+impl Family for MetricsFamily {
+    type Options = Options;
+
+    const INSTRUCTIONS: &'static str = "\
+- metrics_record notes that something happened, metrics_query counts it by type, repository and agent.";
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        tools::FAMILY.rows.iter().map(|row| &row.0).collect()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let oldest = Ledger::first_kept(Utc::now().date_naive(), options.keep_days);
+        let bounds = DayBounds {
+            entries: options.max_records_per_day,
+            bytes: options.max_mb_per_day * 1024 * 1024,
+        };
+        let (journal, runtime) = (daemon.journal.clone(), tokio::runtime::Handle::current());
+        let load = move || {
+            let _runtime = runtime.enter();
+            Ledger::load(journal, bounds, oldest)
+        };
+        let loaded = tokio::task::spawn_blocking(load).await;
+        let (ledger, expired) =
+            loaded.map_err(|panic| ToolError::internal(format!("metrics: {panic}")))??;
+        let failed = |error: hivekeep_store::Error| ToolError::internal(error.to_string());
+        ledger.forget(&expired).await.map_err(failed)?;
+        let metrics = Arc::new(MetricsStore {
+            ledger: Arc::new(ledger),
+            options: options.clone(),
+            sessions: daemon.sessions.clone(),
+            redactor: daemon.ports.find::<dyn ValueRedactor>(),
+            redact: daemon.redact.clone(),
+            recorded: Arc::default(),
+        });
+        daemon.ports.offer(metrics.clone());
+        let address = daemon.address("metrics", RestartPolicy::ENTITY);
+        let upkeep = daemon.address("metrics-upkeep", RestartPolicy::ENTITY);
+        let mut mounted = Mounted::default()
+            .serving::<ServiceActor<MetricsStore>>(&address, metrics.clone())
+            .child::<MetricsUpkeep>(&upkeep, metrics.clone());
+        if options.daemon_events {
+            let counter = daemon.address("metrics-events", RestartPolicy::ENTITY);
+            let seed = (metrics.ledger.clone(), daemon.journal.events());
+            mounted = mounted.child::<EventCounter>(&counter, seed);
+        }
+        if let Some(target) = InfluxTarget::of(&options.influx).await? {
+            let writer = daemon.address("metrics-influx", RestartPolicy::ENTITY);
+            let seed = (metrics.clone(), Arc::new(target));
+            mounted = mounted.child::<InfluxWriter>(&writer, seed);
+        }
+        Ok(mounted)
+    }
+
+    async fn check(options: &Options, _: &Host) -> Vec<Finding> {
+        let influx = &options.influx;
+        let Some(url) = &influx.url else { return Vec::new() };
+        let mut found = Vec::new();
+        for file in
+            [&influx.token_file, &influx.password_file, &influx.ca_file].into_iter().flatten()
+        {
+            let what = format!("metrics.influx file {}", file.display());
+            found.push(match tokio::fs::metadata(file).await {
+                Ok(_) => Finding::good(what, "is there"),
+                Err(error) => {
+                    Finding::bad(what, error.to_string(), "put the credential there").optional()
+                }
+            });
+        }
+        match InfluxTarget::of(influx).await {
+            Err(error) => {
+                let remedy = "mend `metrics.influx`; the daemon does not start with it";
+                found.push(Finding::bad("metrics.influx", error.message, remedy));
+            }
+            Ok(_) => found.push(Finding::good("metrics.influx", url.clone())),
+        }
+        found
+    }
+}

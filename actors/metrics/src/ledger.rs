@@ -1,0 +1,392 @@
+//! Ledger: the days with their segments, and which of them takes the next entry.
+//!
+//! Decisions are made under one short lock; what is decided is durable when the future that a decision
+//! returns has completed. Segments that are closed and folded are kept as their heads alone, and read
+//! from the journal when a window begins within them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use chrono::{NaiveDate, TimeDelta};
+use futures::future::BoxFuture;
+use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_runtime::log::{self, Decision, Log, LogError, Sourced};
+use hivekeep_store::{Journal, StreamId};
+
+use crate::{
+    codes,
+    entry::MetricEntry,
+    segment::{Segment, SegmentHead, SegmentId, SegmentRecord},
+    tally::Tally,
+};
+
+/// A decision on its way to the disk.
+pub(crate) type Durable = BoxFuture<'static, Result<(), LogError>>;
+
+/// All that is kept.
+pub(crate) struct Ledger {
+    journal: Journal,
+    bounds: DayBounds,
+    days: Mutex<BTreeMap<NaiveDate, Day>>,
+}
+
+/// Bounds of a day.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DayBounds {
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+}
+
+impl DayBounds {
+    /// Takes room for something, if there is some.
+    fn take(self, day: &mut Day, entries: u64, bytes: u64) -> bool {
+        let fits = day.entries + entries <= self.entries && day.bytes + bytes <= self.bytes;
+        if fits {
+            day.entries += entries;
+            day.bytes += bytes;
+        }
+        fits
+    }
+}
+
+#[derive(Default)]
+struct Day {
+    /// Entries that were decided, and their size.
+    entries: u64,
+    bytes: u64,
+    slots: Vec<Slot>,
+}
+
+/// A segment: its log while something may be written to it, its head afterwards.
+struct Slot {
+    number: u32,
+    log: Option<Log<Segment>>,
+    /// As it was when the log was put away; of all but a day's last one without the tally.
+    head: SegmentHead,
+}
+
+impl Slot {
+    fn view<R>(&self, look: impl FnOnce(&SegmentHead) -> R) -> R {
+        match &self.log {
+            None => look(&self.head),
+            Some(log) => log.view(|segment| look(segment.map_or(&self.head, |it| &it.head))),
+        }
+    }
+}
+
+/// Where the next entry of a day goes.
+enum Fit {
+    Last(Log<Segment>),
+    /// Into a new segment, which begins with this tally.
+    Next(Tally),
+    Wait,
+}
+
+/// A segment as a list of all shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentRow {
+    pub(crate) id: SegmentId,
+    pub(crate) entries: u32,
+    pub(crate) bytes: u64,
+    pub(crate) sent: u32,
+    pub(crate) first_ms: Option<i64>,
+    pub(crate) last_ms: Option<i64>,
+    pub(crate) events_upto: u64,
+}
+
+pub(crate) fn stream(id: SegmentId) -> StreamId {
+    log::stream::<Segment>(id).expect("digits and dots are a name")
+}
+
+impl Ledger {
+    /// Reads what is kept from a day on, and removes what is older. Blocks; legal in a runtime.
+    ///
+    /// # Errors
+    /// When a stream cannot be read.
+    pub(crate) fn load(
+        journal: Journal,
+        bounds: DayBounds,
+        oldest: NaiveDate,
+    ) -> Result<(Self, Vec<SegmentId>), LogError> {
+        let prefix = format!("{}/", Segment::KIND);
+        let all = log::stream::<Segment>("all").expect("a name");
+        let failed = |source| LogError::Journal { stream: all.clone(), source };
+        let (mut days, mut expired) = (BTreeMap::<NaiveDate, Day>::new(), Vec::new());
+        for stream in journal.streams(&prefix).map_err(failed)? {
+            let unreadable = || LogError::Unreadable {
+                stream: stream.clone(),
+                what: "its name is no segment's".to_owned(),
+            };
+            let id = SegmentId::parse(stream.id()).ok_or_else(unreadable)?;
+            if id.date < oldest {
+                expired.push(id);
+                continue;
+            }
+            // A stream without a first record was never answered.
+            let Some(loaded) = log::load::<Segment>(&journal, &stream)? else { continue };
+            let day = days.entry(id.date).or_default();
+            let mut head = loaded.state.head.clone();
+            day.entries += u64::from(head.entries);
+            day.bytes += head.bytes;
+            if let Some(before) = day.slots.last_mut() {
+                before.head.tally = Tally::default();
+            }
+            let done = head.closed && loaded.unfolded == 0;
+            let log = (!done).then(|| Log::of(journal.clone(), stream, Some(loaded)));
+            if log.is_some() {
+                head = SegmentHead::default();
+            }
+            day.slots.push(Slot { number: id.number, log, head });
+        }
+        Ok((Self { journal, bounds, days: Mutex::new(days) }, expired))
+    }
+
+    /// Decides on an entry.
+    ///
+    /// # Errors
+    /// `metrics_day_full`, `busy`, `journal_failed`.
+    pub(crate) fn add(&self, entry: MetricEntry) -> Result<Durable, ToolError> {
+        let (date, bytes) = (entry.date(), entry.bytes());
+        let mut days = self.held();
+        let day = days.entry(date).or_default();
+        if !self.bounds.take(day, 1, bytes) {
+            let message = format!("{} records of {date} are kept, and no more", day.entries);
+            return Err(ToolError::new(Layer::Actor, codes::METRICS_DAY_FULL, message)
+                .next("record fewer, larger steps; the next day (UTC) begins empty"));
+        }
+        day.decide(&self.journal, date, SegmentRecord::Added(Box::new(entry)))
+    }
+
+    /// Decides on events of the daemon of one day; what it has no room for is only numbered.
+    ///
+    /// # Errors
+    /// `busy`, `journal_failed`.
+    pub(crate) fn fold(
+        &self,
+        date: NaiveDate,
+        mut entries: Vec<MetricEntry>,
+        upto: u64,
+    ) -> Result<Durable, ToolError> {
+        let mut days = self.held();
+        let day = days.entry(date).or_default();
+        let room = entries.iter().take_while(|it| self.bounds.take(day, 1, it.bytes())).count();
+        let uncounted = (entries.len() - room) as u64;
+        entries.truncate(room);
+        day.decide(&self.journal, date, SegmentRecord::Folded { entries, uncounted, upto })
+    }
+
+    /// Segments in their order.
+    pub(crate) fn rows(&self) -> Vec<SegmentRow> {
+        let days = self.held();
+        let all = days.iter().flat_map(|(date, day)| day.slots.iter().map(move |it| (*date, it)));
+        all.map(|(date, slot)| {
+            let id = SegmentId { date, number: slot.number };
+            slot.view(|head| {
+                let SegmentHead { entries, bytes, sent, first_ms, last_ms, events_upto, .. } =
+                    *head;
+                SegmentRow { id, entries, bytes, sent, first_ms, last_ms, events_upto }
+            })
+        })
+        .collect()
+    }
+
+    /// Tallies of the days from one on, the oldest first.
+    pub(crate) fn tallies(&self, from: NaiveDate) -> Vec<(NaiveDate, Tally)> {
+        let days = self.held();
+        let tally = |day: &Day| day.slots.last().map(|slot| slot.view(|head| head.tally.clone()));
+        days.range(from..).filter_map(|(date, day)| Some((*date, tally(day)?))).collect()
+    }
+
+    /// A segment with its entries, from memory or the journal; `None` for one that was removed.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn segment(&self, id: SegmentId) -> Result<Option<Segment>, LogError> {
+        let open = self.with_slot(id, |slot| slot.log.as_ref().map(Log::state));
+        match open {
+            None => Ok(None),
+            Some(Some(state)) => Ok(state),
+            Some(None) => {
+                let loaded = log::read::<Segment>(&self.journal, &stream(id)).await?;
+                Ok(loaded.map(|loaded| loaded.state))
+            }
+        }
+    }
+
+    /// Notes that the first so many entries of a segment are in the other database.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) async fn sent(&self, id: SegmentId, upto: u32) -> Result<(), LogError> {
+        let open = self.with_slot(id, |slot| slot.log.clone());
+        let log = match open {
+            None => return Ok(()),
+            Some(Some(log)) => log,
+            Some(None) => {
+                let log = Log::open(self.journal.clone(), stream(id)).await?;
+                self.with_slot(id, |slot| slot.log.get_or_insert(log).clone()).unwrap_or_else(
+                    // Removed meanwhile: the record below is written to nothing that is read.
+                    || Log::of(self.journal.clone(), stream(id), None),
+                )
+            }
+        };
+        log.decide::<LogError>(|segment| {
+            Ok(match segment {
+                Some(_) => Decision::record(SegmentRecord::Sent { upto }),
+                None => Decision::nothing(),
+            })
+        })?
+        .await
+    }
+
+    /// Closes segments of days before `today`, and those that another follows; puts away the logs of
+    /// closed ones that are folded.
+    ///
+    /// # Errors
+    /// When one cannot be written.
+    pub(crate) async fn tidy(&self, today: NaiveDate) -> Result<(), LogError> {
+        for (id, log, last) in self.logs() {
+            let is_closed = log.view(|it| it.is_none_or(|it| it.head.closed));
+            if !is_closed {
+                if last && id.date >= today {
+                    continue;
+                }
+                log.decide::<LogError>(|segment| {
+                    Ok(match segment.is_some_and(|it| !it.head.closed) {
+                        true => Decision::record(SegmentRecord::Closed),
+                        false => Decision::nothing(),
+                    })
+                })?
+                .await?;
+            }
+            log.idle().await;
+            self.put_away(id);
+        }
+        Ok(())
+    }
+
+    /// Forgets the log of a closed segment with nothing on its way, and keeps its head.
+    fn put_away(&self, id: SegmentId) {
+        let mut days = self.held();
+        let Some(day) = days.get_mut(&id.date) else { return };
+        let last = day.slots.len().saturating_sub(1);
+        for (at, slot) in day.slots.iter_mut().enumerate().filter(|(_, it)| it.number == id.number)
+        {
+            let Some(log) = &slot.log else { continue };
+            let heads = log.views(|decided, durable| {
+                let same = decided.map(|it| &it.head) == durable.map(|it| &it.head);
+                durable.filter(|it| same && it.head.closed).map(|it| it.head.clone())
+            });
+            if let Some(mut head) = heads {
+                if at != last {
+                    head.tally = Tally::default();
+                }
+                (slot.head, slot.log) = (head, None);
+            }
+        }
+    }
+
+    /// Takes out the days before one.
+    pub(crate) fn take_expired(&self, oldest: NaiveDate) -> Vec<SegmentRow> {
+        let gone: Vec<_> = self.rows().into_iter().filter(|row| row.id.date < oldest).collect();
+        self.held().retain(|date, _| *date >= oldest);
+        gone
+    }
+
+    /// Removes the records of segments that were taken out.
+    ///
+    /// # Errors
+    /// When the journal does not.
+    pub(crate) async fn forget(&self, ids: &[SegmentId]) -> Result<(), hivekeep_store::Error> {
+        for id in ids {
+            self.journal.forget(&stream(*id)).await?;
+        }
+        Ok(())
+    }
+
+    /// First day that is kept, today being this day.
+    pub(crate) fn first_kept(today: NaiveDate, keep_days: u32) -> NaiveDate {
+        today - TimeDelta::days(i64::from(keep_days) - 1)
+    }
+
+    fn logs(&self) -> Vec<(SegmentId, Log<Segment>, bool)> {
+        let days = self.held();
+        let mut logs = Vec::new();
+        for (date, day) in days.iter() {
+            for (at, slot) in day.slots.iter().enumerate() {
+                let id = SegmentId { date: *date, number: slot.number };
+                logs.extend(slot.log.clone().map(|log| (id, log, at + 1 == day.slots.len())));
+            }
+        }
+        logs
+    }
+
+    fn with_slot<R>(&self, id: SegmentId, change: impl FnOnce(&mut Slot) -> R) -> Option<R> {
+        let mut days = self.held();
+        let slot = days.get_mut(&id.date)?.slots.iter_mut().find(|it| it.number == id.number)?;
+        Some(change(slot))
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<NaiveDate, Day>> {
+        self.days.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Day {
+    fn decide(
+        &mut self,
+        journal: &Journal,
+        date: NaiveDate,
+        record: SegmentRecord,
+    ) -> Result<Durable, ToolError> {
+        let log = match self.fit()? {
+            Fit::Last(log) => log,
+            Fit::Next(tally) => self.begin(journal, date, tally)?,
+            Fit::Wait => {
+                return Err(ToolError::new(Layer::Actor, codes::BUSY, "the journal is behind")
+                    .retry_after(Duration::from_millis(100)));
+            }
+        };
+        log.decide::<ToolError>(|_| Ok(Decision::record(record)))
+    }
+
+    /// Finds the place of the next entry. Closes a full segment, once all of it is durable.
+    fn fit(&self) -> Result<Fit, LogError> {
+        let Some(last) = self.slots.last() else { return Ok(Fit::Next(Tally::default())) };
+        let Some(log) = &last.log else { return Ok(Fit::Next(last.head.tally.clone())) };
+        let fit = log.views(|decided, durable| {
+            let (Some(decided), settled) = (decided, durable.map(|it| &it.head)) else {
+                // Its first record could not be decided; the log says why.
+                return Fit::Last(log.clone());
+            };
+            let head = &decided.head;
+            match () {
+                () if !head.closed && !head.is_full() => Fit::Last(log.clone()),
+                () if settled == Some(head) => Fit::Next(head.tally.clone()),
+                () if head.closed || head.takes_none() => Fit::Wait,
+                () => Fit::Last(log.clone()),
+            }
+        });
+        if matches!(fit, Fit::Next(_)) && !log.view(|it| it.is_none_or(|it| it.head.closed)) {
+            log.decide_then::<LogError>(|_| Ok(Decision::record(SegmentRecord::Closed)), drop)?;
+        }
+        Ok(fit)
+    }
+
+    fn begin(
+        &mut self,
+        journal: &Journal,
+        date: NaiveDate,
+        tally: Tally,
+    ) -> Result<Log<Segment>, LogError> {
+        let number = self.slots.last().map_or(0, |slot| slot.number) + 1;
+        let log = Log::of(journal.clone(), stream(SegmentId { date, number }), None);
+        let opened = SegmentRecord::Opened { tally };
+        log.decide_then::<LogError>(|_| Ok(Decision::record(opened)), drop)?;
+        self.slots.push(Slot { number, log: Some(log.clone()), head: SegmentHead::default() });
+        Ok(log)
+    }
+}

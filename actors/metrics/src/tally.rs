@@ -1,0 +1,148 @@
+//! Tally: counts of a day, by owner, and its last entries. Pure, and bounded in names.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::entry::MetricEntry;
+
+/// Most names of one kind (types, repositories, agents) that a day counts apart for an owner.
+pub(crate) const MOST_NAMES: usize = 200;
+/// Entries that a query shows.
+pub(crate) const LATEST: usize = 10;
+
+/// Owner of entries: a user as text, or the daemon.
+pub(crate) type Owner = String;
+/// Owner of the daemon's own events.
+pub(crate) const DAEMON: &str = "daemon";
+
+/// Counts by name. A name that comes when there are as many as may be is counted in the rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameCounts {
+    pub(crate) named: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) rest: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl NameCounts {
+    /// Counts a name; an empty one is none.
+    fn add(&mut self, name: &str) {
+        if name.is_empty() {
+            return;
+        }
+        let room = self.named.len() < MOST_NAMES;
+        match self.named.get_mut(name) {
+            Some(count) => *count += 1,
+            None if room => drop(self.named.insert(name.to_owned(), 1)),
+            None => self.rest += 1,
+        }
+    }
+
+    /// Counts a name as the tally of its whole day did.
+    pub(crate) fn add_as(&mut self, name: &str, day: &Self) {
+        if name.is_empty() {
+            return;
+        }
+        match day.named.contains_key(name) {
+            true => *self.named.entry(name.to_owned()).or_default() += 1,
+            false => self.rest += 1,
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (name, count) in &other.named {
+            match self.named.get_mut(name) {
+                Some(sum) => *sum += count,
+                None => drop(self.named.insert(name.clone(), *count)),
+            }
+        }
+        self.rest += other.rest;
+    }
+}
+
+/// An entry without its data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EntryHead {
+    pub(crate) at_ms: i64,
+    pub(crate) kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) repo: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) agent_id: String,
+}
+
+impl From<&MetricEntry> for EntryHead {
+    fn from(entry: &MetricEntry) -> Self {
+        let MetricEntry { at_ms, kind, repo, agent_id, .. } = entry.clone();
+        Self { at_ms, kind, repo, agent_id }
+    }
+}
+
+/// Counts of one owner.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OwnerTally {
+    pub(crate) total: u64,
+    pub(crate) types: NameCounts,
+    pub(crate) repos: NameCounts,
+    pub(crate) agents: NameCounts,
+    /// Events of the daemon that came when the day was full.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) uncounted: u64,
+    /// The last entries, in the order in which they came.
+    pub(crate) latest: VecDeque<EntryHead>,
+}
+
+/// Counts of a day, or of a part of it from its beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Tally(pub(crate) BTreeMap<Owner, OwnerTally>);
+
+pub(crate) fn owner(entry: &MetricEntry) -> Owner {
+    entry.user.map_or_else(|| DAEMON.to_owned(), |user| user.to_string())
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, entry: &MetricEntry) {
+        let tally = self.0.entry(owner(entry)).or_default();
+        tally.total += 1;
+        tally.types.add(&entry.kind);
+        tally.repos.add(&entry.repo);
+        tally.agents.add(&entry.agent_id);
+        if tally.latest.len() == LATEST {
+            tally.latest.pop_front();
+        }
+        tally.latest.push_back(entry.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_beyond_the_bound_are_counted_in_the_rest_and_empty_ones_are_none() {
+        let mut tally = Tally::default();
+        let entry = |kind: String| MetricEntry {
+            at_ms: 1,
+            user: None,
+            kind,
+            repo: String::new(),
+            agent_id: String::new(),
+            data: Default::default(),
+        };
+        for nth in 0..MOST_NAMES + 5 {
+            tally.add(&entry(format!("t{nth}")));
+        }
+        tally.add(&entry("t0".to_owned()));
+        let own = &tally.0[DAEMON];
+        assert_eq!((own.types.named.len(), own.types.rest), (MOST_NAMES, 5));
+        assert_eq!(own.types.named["t0"], 2, "a name that is counted apart stays so");
+        assert_eq!((own.total, own.repos.named.len(), own.repos.rest), (206, 0, 0));
+        assert_eq!(own.latest.len(), LATEST);
+        assert_eq!(own.latest.back().map(|head| head.kind.as_str()), Some("t0"));
+    }
+}

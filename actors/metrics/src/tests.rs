@@ -1,0 +1,195 @@
+//! Metrics over a real journal: windows against a model, crashes, the daemon's events, InfluxDB.
+
+mod influx;
+mod windows;
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use hivekeep_kernel::{
+    SessionId, User,
+    ports::{LateTools, ValueRedactor},
+};
+use hivekeep_store::NewEvent;
+use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
+use serde_json::{Value, json};
+
+use crate::{
+    MetricsFamily, MetricsReach, MetricsStore, MetricsWindow, Options, entry::MetricEntry, query,
+};
+
+const OWNER: User = User::Uid(7);
+const OTHER: User = User::Uid(8);
+
+/// Hides what is called a secret.
+struct FakeRedactor;
+
+impl ValueRedactor for FakeRedactor {
+    fn redact(&self, mut value: Value) -> Value {
+        if let Some(secret) = value.get_mut("secret") {
+            *secret = json!("[redacted]");
+        }
+        value
+    }
+}
+
+async fn rig(options: Options) -> (Rig<MetricsFamily>, SessionId) {
+    let other = SessionId::new();
+    let services = RigServices {
+        sessions: Arc::new(FakeUsers::all(OWNER).and(other, OTHER)),
+        tools: Arc::new(LateTools::default()),
+        offer: Arc::new(|ports| ports.offer::<dyn ValueRedactor>(Arc::new(FakeRedactor))),
+    };
+    (Rig::new(options, services).await, other)
+}
+
+fn store(rig: &Rig<MetricsFamily>) -> Arc<MetricsStore> {
+    rig.daemon.ports.need::<MetricsStore>().expect("it is offered")
+}
+
+fn window(text: &str) -> MetricsWindow {
+    text.parse().expect("a window")
+}
+
+fn entry(at_ms: i64, kind: &str) -> MetricEntry {
+    let (repo, agent_id) = ("r".to_owned(), String::new());
+    let kind = kind.to_owned();
+    MetricEntry { at_ms, user: Some(OWNER), kind, repo, agent_id, data: Default::default() }
+}
+
+#[tokio::test]
+async fn what_is_recorded_is_counted_by_type_repository_and_agent_also_after_a_crash() {
+    let (mut rig, other) = rig(Options::default()).await;
+    for (kind, agent, repo) in
+        [("b", "x", "one"), ("a", "", "one"), ("b", "y", ""), ("a", "x", "two"), ("c", "x", "one")]
+    {
+        let args = json!({ "type": kind, "agent_id": agent, "repo": repo, "data": { "n": 1 } });
+        let made = rig.call("metrics_record", args).await.expect("recorded");
+        assert_eq!(made["success"], true);
+    }
+    let theirs = rig.begin_as(
+        other,
+        "metrics_record",
+        json!({ "type": "b" }),
+        std::time::Duration::from_secs(9),
+    );
+    theirs.answer().await.expect("recorded");
+    for _ in 0..2 {
+        let found = rig.call("metrics_query", json!({})).await.expect("counted");
+        assert_eq!(found["total"], 5, "another user's are not seen: {found}");
+        let rows = |rows: &[(&str, u64)]| -> Value {
+            rows.iter().map(|(key, count)| json!({ "key": key, "count": count })).collect()
+        };
+        assert_eq!(found["by_type"], rows(&[("a", 2), ("b", 2), ("c", 1)]));
+        assert_eq!(found["by_repo"], rows(&[("one", 3), ("two", 1)]));
+        assert_eq!(found["by_agent"], rows(&[("x", 3), ("y", 1)]));
+        let kinds: Vec<_> =
+            found["events"].as_array().expect("a list").iter().map(|it| &it["type"]).collect();
+        assert_eq!(kinds, ["c", "a", "b", "a", "b"], "newest first");
+        assert!(found["events"][0].get("data").is_none() && found.get("left_out").is_none());
+        let all = store(&rig).count(window("7d"), MetricsReach::All).await.expect("counted");
+        assert_eq!(all.total, 6);
+        rig = rig.crashed().await;
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_and_credentials_are_hidden() {
+    let (rig, _) =
+        rig(Options { max_data_kb: 1, max_records_per_day: 2, ..Options::default() }).await;
+    for (args, code) in [
+        (json!({ "type": " " }), "invalid_input"),
+        (json!({ "type": "a\nb" }), "invalid_input"),
+        (json!({ "type": "a", "repo": "ö".repeat(65) }), "invalid_input"),
+        (json!({ "type": "a", "data": { "x": "y".repeat(1100) } }), "invalid_input"),
+    ] {
+        let refused = rig.call("metrics_record", args.clone()).await.expect_err("refused");
+        assert_eq!(refused.code, code, "{args}");
+    }
+    for since in ["", "0d", "366d", "7w", "-1d"] {
+        let refused = rig.call("metrics_query", json!({ "since": since })).await;
+        assert_eq!(refused.expect_err(since).code, "metrics_window_invalid", "{since}");
+    }
+    let secret = json!({ "type": "a", "data": { "secret": "hunter2", "n": 1 } });
+    rig.call("metrics_record", secret).await.expect("recorded");
+    let mut export = store(&rig).export(window("1d"), MetricsReach::All);
+    let mut lines = Vec::new();
+    while let Some(part) = export.next().await.expect("exported") {
+        lines.extend(part);
+    }
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0]["data"], json!({ "secret": "[redacted]", "n": 1 }));
+    assert_eq!((&lines[0]["type"], &lines[0]["user"]), (&json!("a"), &json!("uid:7")));
+
+    rig.call("metrics_record", json!({ "type": "a" })).await.expect("the second");
+    let full = rig.call("metrics_record", json!({ "type": "a" })).await.expect_err("full");
+    assert_eq!(full.code, "metrics_day_full");
+    let again = rig.crashed().await;
+    let full = again.call("metrics_record", json!({ "type": "a" })).await.expect_err("full");
+    assert_eq!(full.code, "metrics_day_full", "as before the crash");
+}
+
+#[tokio::test]
+async fn events_of_the_daemon_are_counted_once_over_crashes() {
+    let (mut rig, _) = rig(Options { daemon_events: true, ..Options::default() }).await;
+    for round in 1..=3_u64 {
+        for nth in 0..40_u64 {
+            let kind = if nth % 4 == 0 { "workspace.created" } else { "call.finished" };
+            let event =
+                NewEvent { kind: kind.to_owned(), subject: "x".to_owned(), data: json!({}) };
+            rig.daemon.journal.events().publish(event).await.expect("published");
+        }
+        if round == 2 {
+            // Some of them may be counted by now, and some not.
+            rig = rig.crashed().await;
+        }
+        let store = store(&rig);
+        eventually("they are counted", async || {
+            let found = store.count(window("1d"), MetricsReach::All).await.expect("counted");
+            assert!(found.total <= 40 * round, "nothing twice: {found:?}");
+            found.total == 40 * round
+        })
+        .await;
+        let found = store.count(window("1d"), MetricsReach::All).await.expect("counted");
+        assert_eq!(found.by_type[0].count, 30 * round);
+        let own = rig.call("metrics_query", json!({})).await.expect("counted");
+        assert_eq!(own["total"], 0, "they are the operator's to see");
+        rig = rig.crashed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_day_is_in_segments_that_are_folded_and_expires() {
+    let (mut rig, _) = rig(Options { keep_days: 3, ..Options::default() }).await;
+    let (now, day) = (Utc::now().timestamp_millis(), 24 * 3_600_000);
+    let metrics = store(&rig);
+    for nth in 0..2_500_i64 {
+        let durable = metrics.ledger.add(entry(now - day + nth % 7, "a")).expect("decided");
+        if nth % 50 == 0 {
+            durable.await.expect("durable");
+        }
+    }
+    metrics.ledger.add(entry(now - 5 * day, "old")).expect("decided").await.expect("durable");
+    let rows = metrics.ledger.rows();
+    assert!(rows.len() >= 3 && rows.iter().all(|row| row.entries <= crate::segment::MOST_ENTRIES));
+    let count = async |rig: &Rig<MetricsFamily>| {
+        let reach = MetricsReach::User(OWNER);
+        let now = (chrono::DateTime::from_timestamp_millis(now).expect("a time"), 3);
+        query::count(&store(rig).ledger, window("2d"), &reach, now).await.expect("counted").total
+    };
+    assert_eq!(count(&rig).await, 2_500);
+    metrics.tidy().await.expect("tidied");
+    assert_eq!(metrics.ledger.rows().iter().map(|row| row.entries).sum::<u32>(), 2_500);
+    let bytes = |rig: &Rig<MetricsFamily>| {
+        let stream = crate::ledger::stream(store(rig).ledger.rows()[0].id);
+        rig.daemon.journal.replay(&stream).expect("readable")
+    };
+    let replay = bytes(&rig);
+    let (_, snapshot) = replay.snapshot.expect("it is folded");
+    assert!(replay.records.is_empty() && snapshot.len() < 50_000, "{}", snapshot.len());
+    rig = rig.crashed().await;
+    assert_eq!(count(&rig).await, 2_500);
+    assert!(store(&rig).ledger.rows().iter().all(|row| row.entries > 0));
+    let streams = rig.daemon.journal.streams("metrics/").expect("readable");
+    assert_eq!(streams.len(), store(&rig).ledger.rows().len(), "the old day is gone");
+}

@@ -1,0 +1,204 @@
+//! Publish-subscribe door over WebSocket at `/ws`: processes, events, teams and ingestions, live.
+//!
+//! ```text
+//! connection (bounds, TLS) ─▶ Host, Origin ─▶ credential ─▶ place ─▶ client ─┬─ follower of a channel
+//!                                                                            └─ follower of another
+//! ```
+//! Each subscription is a task with a position of its own, which waits for its client alone: a client that
+//! reads slowly falls behind, is told what it missed, and slows nobody.
+
+mod channel;
+mod client;
+mod follow;
+mod frame;
+mod process;
+
+use std::{
+    collections::HashMap,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use axum::{
+    Router,
+    extract::{
+        Request, State,
+        ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    },
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use hivekeep_hub::codes;
+use hivekeep_kernel::{
+    Layer, ToolError,
+    ports::{HubCounts, HubDoor, HubListener},
+};
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    DaemonServices,
+    http::{
+        bearer,
+        caller::HttpCaller,
+        hosts::AllowedHosts,
+        server::{self, ServerBounds},
+        tls,
+    },
+};
+
+/// Bytes of a message of a client.
+const HEARD_BYTES: usize = 64 * 1024;
+/// Time that a client may leave a message unread.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The hub. Listens when it is told to.
+pub(crate) struct Hub {
+    core: Arc<DaemonServices>,
+    hosts: AllowedHosts,
+    places: Arc<Semaphore>,
+    /// Channels with the number of their subscribers.
+    channels: Mutex<HashMap<String, usize>>,
+    listener: Mutex<Option<HubListener>>,
+    inside: TaskTracker,
+    end: CancellationToken,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        core: Arc<DaemonServices>,
+        inside: TaskTracker,
+        end: CancellationToken,
+    ) -> Self {
+        let options = &core.config.hub;
+        Self {
+            hosts: AllowedHosts::new(&options.allowed_hosts, &options.allowed_origins),
+            places: Arc::new(Semaphore::new(options.max_clients)),
+            channels: Mutex::default(),
+            listener: Mutex::default(),
+            core,
+            inside,
+            end,
+        }
+    }
+
+    /// Counts a subscriber of a channel for as long as the guard lives.
+    fn seat(self: &Arc<Self>, channel: &str) -> ChannelSeat {
+        *held(&self.channels).entry(channel.to_owned()).or_default() += 1;
+        ChannelSeat(self.clone(), channel.to_owned())
+    }
+
+    /// Binds the address and begins to serve.
+    fn listen(self: &Arc<Self>, address: SocketAddr) -> Result<HubListener, String> {
+        let options = &self.core.config.hub;
+        let tls = match (&options.tls_cert, &options.tls_key) {
+            (Some(cert), Some(key)) => {
+                Some(tls::acceptor(cert, key).map_err(|error| error.to_string())?)
+            }
+            _ => None,
+        };
+        let scheme = if tls.is_some() { "wss" } else { "ws" };
+        let bound = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((tokio::net::TcpListener::from_std(listener)?, address))
+        });
+        let (listener, address) = bound.map_err(|error| format!("{address}: {error}"))?;
+        let bounds = ServerBounds {
+            connections: options.max_clients.saturating_add(64),
+            header_bytes: 16 * 1024,
+            header_timeout: Duration::from_secs(15),
+            write_timeout: WRITE_TIMEOUT,
+        };
+        let router = Router::new().route("/ws", any(enter)).with_state(self.clone());
+        self.inside.spawn(server::serve(listener, tls, router, bounds, self.end.clone()));
+        Ok(HubListener { address, url: format!("{scheme}://{address}/ws"), started: true })
+    }
+}
+
+/// The hub, as the port has it.
+pub(crate) struct HubAsPort(pub(crate) Arc<Hub>);
+
+#[async_trait]
+impl HubDoor for HubAsPort {
+    async fn start(&self, address: SocketAddr) -> Result<HubListener, ToolError> {
+        let hub = &self.0;
+        let mut listener = held(&hub.listener);
+        if let Some(listener) = &*listener {
+            return Ok(HubListener { started: false, ..listener.clone() });
+        }
+        if hub.end.is_cancelled() {
+            return Err(ToolError::new(Layer::Door, codes::HUB_CANNOT_LISTEN, "the daemon stops"));
+        }
+        let started = hub.listen(address).map_err(|why| {
+            ToolError::new(Layer::Door, codes::HUB_CANNOT_LISTEN, why)
+                .next("choose another port, or end what uses it")
+        })?;
+        tracing::info!(url = %started.url, "the hub listens");
+        *listener = Some(started.clone());
+        Ok(started)
+    }
+
+    fn counts(&self) -> HubCounts {
+        let hub = &self.0;
+        let free = hub.places.available_permits();
+        let clients = hub.core.config.hub.max_clients.saturating_sub(free);
+        HubCounts { clients, channels: held(&hub.channels).len() }
+    }
+}
+
+/// A subscriber of a channel, as it is counted.
+struct ChannelSeat(Arc<Hub>, String);
+
+impl Drop for ChannelSeat {
+    fn drop(&mut self) {
+        let mut channels = held(&self.0.channels);
+        if let Some(count) = channels.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                channels.remove(&self.1);
+            }
+        }
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing between lock and unlock panics; were it so, what is held is still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets a client in, or says why not.
+async fn enter(
+    State(hub): State<Arc<Hub>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
+) -> Response {
+    let refused = |status: StatusCode, why: String| (status, format!("{why}\n")).into_response();
+    if let Err(foreign) = hub.hosts.check(request.uri(), request.headers()) {
+        return refused(StatusCode::FORBIDDEN, foreign.why().to_owned());
+    }
+    let known = bearer::of(request.headers()).and_then(|given| hub.core.credentials.find(given));
+    let Some(known) = known else {
+        let mut answer = refused(StatusCode::UNAUTHORIZED, "show a bearer credential".to_owned());
+        let challenge = HeaderValue::from_static("Bearer");
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        return answer;
+    };
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(error) => return refused(error.status(), error.body_text()),
+    };
+    let Ok(place) = hub.places.clone().try_acquire_owned() else {
+        let why = "too many clients at once; `hub.max_clients` bounds them".to_owned();
+        return refused(StatusCode::SERVICE_UNAVAILABLE, why);
+    };
+    let caller = HttpCaller::from(known);
+    let upgrade = upgrade.max_message_size(HEARD_BYTES).max_frame_size(HEARD_BYTES);
+    upgrade.on_upgrade(async move |socket| {
+        client::serve(hub, caller, socket).await;
+        drop(place);
+    })
+}

@@ -1,0 +1,188 @@
+//! The hub of a running daemon: who is let in, what channels tell, and what a slow client is told.
+
+mod socket;
+
+use serde_json::{Value, json};
+
+use crate::{
+    home::{Daemon, Home},
+    http_api::{bearer, credential},
+    wire::Wire,
+};
+use socket::{Socket, handshake};
+
+/// A daemon whose hub listens, and its clients.
+struct Stage {
+    home: Home,
+    _daemon: Daemon,
+    wire: Wire,
+    address: String,
+    operator: String,
+    worker: String,
+}
+
+impl Stage {
+    fn new(more: &[(&str, &str)]) -> Self {
+        let home = Home::new()
+            .with("HIVEKEEP_HUB__BIND", "127.0.0.1:0")
+            .with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
+        let home = more.iter().fold(home, |home, (name, value)| home.with(name, value));
+        let daemon = home.daemon();
+        let (operator, worker) =
+            (credential(&home, "ops", "operator"), credential(&home, "worker", "session"));
+        let mut wire = Wire::start(&home, &["--no-spawn"]);
+        wire.initialize();
+        let started = wire.call(1, "ws_start", json!({}));
+        let started = &started["result"]["structuredContent"];
+        assert_eq!(started["success"], true, "{started}");
+        let address = started["addr"].as_str().expect("an address").to_owned();
+        assert!(
+            started["message"]
+                .as_str()
+                .is_some_and(|it| it.contains(&format!("ws://{address}/ws")))
+        );
+        Self { home, _daemon: daemon, wire, address, operator, worker }
+    }
+
+    /// Makes calls, each of which is an event.
+    fn calls(&mut self, many: i64) {
+        for id in 0..many {
+            let answer = self.wire.call(100 + id, "workspace_list", json!({}));
+            assert_eq!(answer["result"]["isError"], false, "{answer}");
+        }
+    }
+
+    fn info(&mut self) -> (u64, u64) {
+        let info = self.wire.call(2, "ws_info", json!({}));
+        let info = &info["result"]["structuredContent"];
+        (info["clients"].as_u64().expect("clients"), info["channels"].as_u64().expect("channels"))
+    }
+}
+
+#[test]
+fn a_listener_is_started_once_and_elsewhere_by_the_operator_alone() {
+    let mut stage = Stage::new(&[]);
+    let again = stage.wire.call(3, "ws_start", json!({ "addr": ":8080" }));
+    let again = &again["result"]["structuredContent"];
+    assert_eq!(again["addr"], json!(stage.address));
+    let elsewhere = stage.wire.call(4, "ws_start", json!({ "addr": "127.0.0.1:1" }));
+    assert_eq!(elsewhere["result"]["isError"], true);
+    assert!(elsewhere.to_string().contains("hub_address_refused"), "{elsewhere}");
+    let operators = stage.home.json(&["call", "ws_start", "-a", "addr=127.0.0.1:1", "--json"]);
+    assert_eq!(operators["addr"], json!(stage.address));
+    assert!(operators["message"].as_str().is_some_and(|it| it.contains("was not opened")));
+    let all = stage.home.run(&["call", "ws_start", "-a", "addr=0.0.0.0:1"]);
+    assert!(String::from_utf8_lossy(&all.stderr).contains("hub_address_refused"), "no TLS");
+}
+
+#[test]
+fn nobody_is_let_in_without_a_credential_or_from_a_foreign_page() {
+    let stage = Stage::new(&[]);
+    let auth = bearer(&stage.operator);
+    let auth = ("Authorization", auth.as_str());
+    let status = |headers: &[(&str, &str)]| handshake(&stage.address, headers).0;
+    assert_eq!(status(&[]), 401);
+    assert_eq!(status(&[("Authorization", "Bearer wrong")]), 401);
+    assert_eq!(status(&[auth, ("Origin", "http://evil.example")]), 403);
+    assert_eq!(status(&[auth, ("Host", "evil.example")]), 403);
+    assert_eq!(status(&[auth, ("Upgrade", "none")]), 400);
+    assert_eq!(status(&[auth]), 101);
+}
+
+#[test]
+fn subscriptions_are_acknowledged_or_refused_and_replayed_from_a_cursor() {
+    let mut stage = Stage::new(&[("HIVEKEEP_HUB__MAX_CHANNELS", "3")]);
+    let mut socket = Socket::open(&stage.address, &stage.operator);
+    socket.send(&json!({ "type": "ping", "id": 1 }));
+    let pong = socket.next();
+    assert_eq!((&pong["type"], &pong["id"]), (&json!("pong"), &json!(1)));
+    socket.send(&json!({ "type": "subscribe", "id": "a", "data": "events", "kinds": ["call.*"] }));
+    let ack = socket.next();
+    assert_eq!(
+        (&ack["type"], &ack["id"], &ack["channel"]),
+        (&json!("subscribed"), &json!("a"), &json!("events"))
+    );
+    let from = ack["data"]["from"].as_u64().expect("a position");
+    assert_eq!(stage.info(), (1, 1));
+    stage.calls(3);
+    let mut seen = Vec::new();
+    while seen.len() < 4 {
+        let told = socket.next();
+        assert_eq!((&told["type"], &told["channel"]), (&json!("event"), &json!("events")));
+        assert_eq!(told["data"]["kind"], "call.finished");
+        assert!(told["cursor"].as_u64() > told["data"]["seq"].as_u64());
+        seen.push(told["data"]["seq"].clone());
+    }
+    for (frame, code) in [
+        (json!({ "type": "subscribe", "id": 5, "channel": "events" }), "hub_too_many_channels"),
+        (json!({ "type": "subscribe", "id": 5, "channel": "chat:x" }), "hub_channel_refused"),
+        (json!({ "type": "subscribe", "id": 5 }), "invalid_input"),
+        (json!({ "type": "shout", "id": 5 }), "invalid_input"),
+        (
+            json!({ "type": "subscribe", "id": 5, "channel": "team:x", "from": { "stdout": 1 } }),
+            "invalid_input",
+        ),
+    ] {
+        socket.send(&frame);
+        let refused = socket.next();
+        assert_eq!((&refused["type"], &refused["id"]), (&json!("error"), &json!(5)), "{frame}");
+        assert_eq!(refused["data"]["code"], code, "{frame}");
+    }
+    socket.text("no JSON");
+    assert_eq!(socket.next()["data"]["code"], "invalid_input");
+    let nobodys = format!("process:job_{}", "0".repeat(32));
+    socket.send(&json!({ "type": "subscribe", "id": 6, "channel": nobodys }));
+    assert_eq!(socket.next()["data"]["code"], "hub_channel_refused");
+
+    socket.send(&json!({ "type": "unsubscribe", "id": 7, "data": "events" }));
+    assert_eq!(socket.next()["type"], "unsubscribed");
+    let mut again = Socket::open(&stage.address, &stage.operator);
+    again.send(&json!({ "type": "subscribe", "channel": "events", "kinds": ["call.finished"], "from": from }));
+    assert_eq!(again.next()["data"]["from"], json!(from));
+    for seq in &seen {
+        assert_eq!(again.next()["data"]["seq"], *seq, "the same again");
+    }
+    drop((socket, again));
+    crate::home::wait_until("they are gone", || stage.info() == (0, 0));
+}
+
+#[test]
+fn a_session_sees_its_own_events_alone_until_its_credential_is_revoked() {
+    let mut stage = Stage::new(&[]);
+    let mut socket = Socket::open(&stage.address, &stage.worker);
+    socket.send(&json!({ "type": "subscribe", "id": 1, "channel": "team:team_x" }));
+    assert_eq!(socket.next()["data"]["code"], "hub_channel_refused");
+    socket.send(&json!({ "type": "subscribe", "id": 2, "channel": "events", "from": 1 }));
+    assert_eq!(socket.next()["type"], "subscribed");
+    stage.calls(5);
+    socket.send(&json!({ "type": "ping", "id": 3 }));
+    assert_eq!(socket.next()["type"], "pong", "nothing of another's before it");
+    stage.home.ok(&["credential", "revoke", "worker"]);
+    assert_eq!(socket.until_closed(), Vec::<Value>::new());
+}
+
+#[test]
+fn a_slow_client_is_told_what_it_missed_and_slows_nobody() {
+    let mut stage = Stage::new(&[("HIVEKEEP_HUB__MAX_BEHIND", "8")]);
+    let mut slow = Socket::open_small(&stage.address, &stage.operator);
+    slow.send(&json!({ "type": "subscribe", "channel": "events", "kinds": ["call.finished"] }));
+    assert_eq!(slow.next()["type"], "subscribed");
+    // Far more than lies between the two: it reads none of them meanwhile.
+    stage.calls(1_500);
+    slow.widen();
+    let (mut last, mut missed) = (None::<u64>, 0);
+    while missed == 0 {
+        let told = slow.next();
+        match told["type"].as_str() {
+            Some("event") => last = told["data"]["seq"].as_u64(),
+            Some("missed") => {
+                let number = |key: &str| told["data"][key].as_u64().expect("a number");
+                assert!(last.is_none_or(|last| number("first") > last), "{told}");
+                missed = number("last");
+            }
+            _ => panic!("{told}"),
+        }
+    }
+    let next = slow.next();
+    assert!(next["data"]["seq"].as_u64() > Some(missed), "and on behind the gap: {next}");
+}
