@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
         .no_sandbox()
         .new_headless_mode()
         .viewport(Viewport { width: 1280, height: 800, ..Viewport::default() })
-        .args(["--disable-gpu", "--disable-quic", "--disable-sync", "--hide-scrollbars"])
+        .args(["disable-gpu", "disable-quic", "disable-sync", "hide-scrollbars"])
         .build()
         .map_err(anyhow::Error::msg)?;
     let (mut browser, mut handler) = Browser::launch(config).await?;

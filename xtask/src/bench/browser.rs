@@ -2,12 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::bare::Ended;
 use super::client::StdioClient;
 use super::figure::{Figure, Target, median};
 use super::{house::BenchDaemon, kit::BenchPrograms};
@@ -85,12 +84,19 @@ fn page() -> Result<String> {
     Ok(url)
 }
 
-/// chromiumoxide alone.
+/// chromiumoxide alone. It closes its Chrome when its input ends, and would leave it if it were killed.
 struct BareBrowser {
-    input: ChildStdin,
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    _process: Ended,
+    child: Child,
     _folder: xshell::TempDir,
+}
+
+impl Drop for BareBrowser {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ended = self.child.wait();
+    }
 }
 
 impl BareBrowser {
@@ -105,7 +111,7 @@ impl BareBrowser {
             .context("start the bare browser")?;
         let input = child.stdin.take().context("a piped child has an input")?;
         let output = BufReader::new(child.stdout.take().context("a piped child has an output")?);
-        let mut bare = Self { input, output, _process: Ended(child), _folder: folder };
+        let mut bare = Self { input: Some(input), output, child, _folder: folder };
         let said = bare.line()?;
         ensure!(said == "ready", "the bare browser says `{said}`");
         Ok(bare)
@@ -119,7 +125,7 @@ impl BareBrowser {
 
     /// Does it, and returns how many microseconds it took.
     fn does(&mut self, word: &str) -> Result<f64> {
-        writeln!(self.input, "{word}")?;
+        writeln!(self.input.as_mut().context("it runs")?, "{word}")?;
         self.line()?.parse().context("the bare browser ended")
     }
 }
