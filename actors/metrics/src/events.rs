@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     entry::{MOST_NAME_BYTES, MetricEntry},
-    ledger::Ledger,
+    ledger::MetricsLedger,
 };
 
 /// Events in a batch.
@@ -31,7 +31,7 @@ pub(crate) struct EventCounter;
 
 impl Entity for EventCounter {
     type Msg = ();
-    type Seed = (Arc<Ledger>, Events);
+    type Seed = (Arc<MetricsLedger>, Events);
 
     async fn start((ledger, events): Self::Seed, me: Context<()>) -> Result<Self, Fault> {
         let _detached = me.workers.clone().spawn(async move {
@@ -52,7 +52,7 @@ impl Entity for EventCounter {
 }
 
 /// Counts from the position on, until it cannot.
-async fn count(ledger: &Ledger, events: &Events) -> Result<(), ToolError> {
+async fn count(ledger: &MetricsLedger, events: &Events) -> Result<(), ToolError> {
     let upto = ledger.rows().iter().map(|row| row.events_upto).max().unwrap_or(0);
     let mut subscription = events.subscribe(Some(Seq::new(upto + 1)), BEHIND);
     let failed = |error: hivekeep_store::Error| ToolError::internal(error.to_string());
@@ -72,7 +72,10 @@ async fn count(ledger: &Ledger, events: &Events) -> Result<(), ToolError> {
 }
 
 /// Writes a batch: the events of each day at once, those of one day before those of the next.
-async fn fold(ledger: &Ledger, batch: &mut Vec<(u64, MetricEntry)>) -> Result<(), ToolError> {
+async fn fold(
+    ledger: &MetricsLedger,
+    batch: &mut Vec<(u64, MetricEntry)>,
+) -> Result<(), ToolError> {
     for day in std::mem::take(batch).chunk_by(|(_, a), (_, b)| a.date() == b.date()) {
         let Some((upto, last)) = day.last() else { continue };
         let entries = day.iter().map(|(_, entry)| entry.clone()).collect();

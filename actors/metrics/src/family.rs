@@ -12,7 +12,7 @@ use crate::{
     Options, codes,
     events::EventCounter,
     influx::{InfluxTarget, InfluxWriter},
-    ledger::{DayBounds, Ledger},
+    ledger::{DayBounds, MetricsLedger},
     service::MetricsStore,
     tools,
     upkeep::MetricsUpkeep,
@@ -36,7 +36,7 @@ impl Family for MetricsFamily {
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        let oldest = Ledger::first_kept(Utc::now().date_naive(), options.keep_days);
+        let oldest = MetricsLedger::first_kept(Utc::now().date_naive(), options.keep_days);
         let bounds = DayBounds {
             entries: options.max_records_per_day,
             bytes: options.max_mb_per_day * 1024 * 1024,
@@ -44,7 +44,7 @@ impl Family for MetricsFamily {
         let (journal, runtime) = (daemon.journal.clone(), tokio::runtime::Handle::current());
         let load = move || {
             let _runtime = runtime.enter();
-            Ledger::load(journal, bounds, oldest)
+            MetricsLedger::load(journal, bounds, oldest)
         };
         let loaded = tokio::task::spawn_blocking(load).await;
         let (ledger, expired) =

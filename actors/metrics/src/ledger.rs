@@ -19,15 +19,15 @@ use hivekeep_store::{Journal, StreamId};
 use crate::{
     codes,
     entry::MetricEntry,
-    segment::{Segment, SegmentHead, SegmentId, SegmentRecord},
-    tally::Tally,
+    segment::{MetricSegment, SegmentHead, SegmentId, SegmentRecord},
+    tally::DayTally,
 };
 
 /// A decision on its way to the disk.
 pub(crate) type Durable = BoxFuture<'static, Result<(), LogError>>;
 
 /// All that is kept.
-pub(crate) struct Ledger {
+pub(crate) struct MetricsLedger {
     journal: Journal,
     bounds: DayBounds,
     days: Mutex<BTreeMap<NaiveDate, Day>>,
@@ -63,7 +63,7 @@ struct Day {
 /// A segment: its log while something may be written to it, its head afterwards.
 struct Slot {
     number: u32,
-    log: Option<Log<Segment>>,
+    log: Option<Log<MetricSegment>>,
     /// As it was when the log was put away; of all but a day's last one without the tally.
     head: SegmentHead,
 }
@@ -79,9 +79,9 @@ impl Slot {
 
 /// Where the next entry of a day goes.
 enum Fit {
-    Last(Log<Segment>),
+    Last(Log<MetricSegment>),
     /// Into a new segment, which begins with this tally.
-    Next(Tally),
+    Next(DayTally),
     Wait,
 }
 
@@ -98,10 +98,10 @@ pub(crate) struct SegmentRow {
 }
 
 pub(crate) fn stream(id: SegmentId) -> StreamId {
-    log::stream::<Segment>(id).expect("digits and dots are a name")
+    log::stream::<MetricSegment>(id).expect("digits and dots are a name")
 }
 
-impl Ledger {
+impl MetricsLedger {
     /// Reads what is kept from a day on, and removes what is older. Blocks; legal in a runtime.
     ///
     /// # Errors
@@ -111,8 +111,8 @@ impl Ledger {
         bounds: DayBounds,
         oldest: NaiveDate,
     ) -> Result<(Self, Vec<SegmentId>), LogError> {
-        let prefix = format!("{}/", Segment::KIND);
-        let all = log::stream::<Segment>("all").expect("a name");
+        let prefix = format!("{}/", MetricSegment::KIND);
+        let all = log::stream::<MetricSegment>("all").expect("a name");
         let failed = |source| LogError::Journal { stream: all.clone(), source };
         let (mut days, mut expired) = (BTreeMap::<NaiveDate, Day>::new(), Vec::new());
         for stream in journal.streams(&prefix).map_err(failed)? {
@@ -126,13 +126,13 @@ impl Ledger {
                 continue;
             }
             // A stream without a first record was never answered.
-            let Some(loaded) = log::load::<Segment>(&journal, &stream)? else { continue };
+            let Some(loaded) = log::load::<MetricSegment>(&journal, &stream)? else { continue };
             let day = days.entry(id.date).or_default();
             let mut head = loaded.state.head.clone();
             day.entries += u64::from(head.entries);
             day.bytes += head.bytes;
             if let Some(before) = day.slots.last_mut() {
-                before.head.tally = Tally::default();
+                before.head.tally = DayTally::default();
             }
             let done = head.closed && loaded.unfolded == 0;
             let log = (!done).then(|| Log::of(journal.clone(), stream, Some(loaded)));
@@ -194,7 +194,7 @@ impl Ledger {
     }
 
     /// Tallies of the days from one on, the oldest first.
-    pub(crate) fn tallies(&self, from: NaiveDate) -> Vec<(NaiveDate, Tally)> {
+    pub(crate) fn tallies(&self, from: NaiveDate) -> Vec<(NaiveDate, DayTally)> {
         let days = self.held();
         let tally = |day: &Day| day.slots.last().map(|slot| slot.view(|head| head.tally.clone()));
         days.range(from..).filter_map(|(date, day)| Some((*date, tally(day)?))).collect()
@@ -204,13 +204,13 @@ impl Ledger {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn segment(&self, id: SegmentId) -> Result<Option<Segment>, LogError> {
+    pub(crate) async fn segment(&self, id: SegmentId) -> Result<Option<MetricSegment>, LogError> {
         let open = self.with_slot(id, |slot| slot.log.as_ref().map(Log::state));
         match open {
             None => Ok(None),
             Some(Some(state)) => Ok(state),
             Some(None) => {
-                let loaded = log::read::<Segment>(&self.journal, &stream(id)).await?;
+                let loaded = log::read::<MetricSegment>(&self.journal, &stream(id)).await?;
                 Ok(loaded.map(|loaded| loaded.state))
             }
         }
@@ -282,7 +282,7 @@ impl Ledger {
             });
             if let Some(mut head) = heads {
                 if at != last {
-                    head.tally = Tally::default();
+                    head.tally = DayTally::default();
                 }
                 (slot.head, slot.log) = (head, None);
             }
@@ -312,7 +312,7 @@ impl Ledger {
         today - TimeDelta::days(i64::from(keep_days) - 1)
     }
 
-    fn logs(&self) -> Vec<(SegmentId, Log<Segment>, bool)> {
+    fn logs(&self) -> Vec<(SegmentId, Log<MetricSegment>, bool)> {
         let days = self.held();
         let mut logs = Vec::new();
         for (date, day) in days.iter() {
@@ -355,7 +355,7 @@ impl Day {
 
     /// Finds the place of the next entry. Closes a full segment, once all of it is durable.
     fn fit(&self) -> Result<Fit, LogError> {
-        let Some(last) = self.slots.last() else { return Ok(Fit::Next(Tally::default())) };
+        let Some(last) = self.slots.last() else { return Ok(Fit::Next(DayTally::default())) };
         let Some(log) = &last.log else { return Ok(Fit::Next(last.head.tally.clone())) };
         let fit = log.views(|decided, durable| {
             let (Some(decided), settled) = (decided, durable.map(|it| &it.head)) else {
@@ -380,8 +380,8 @@ impl Day {
         &mut self,
         journal: &Journal,
         date: NaiveDate,
-        tally: Tally,
-    ) -> Result<Log<Segment>, LogError> {
+        tally: DayTally,
+    ) -> Result<Log<MetricSegment>, LogError> {
         let number = self.slots.last().map_or(0, |slot| slot.number) + 1;
         let log = Log::of(journal.clone(), stream(SegmentId { date, number }), None);
         let opened = SegmentRecord::Opened { tally };

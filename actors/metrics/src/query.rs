@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     entry::time,
-    ledger::{Ledger, SegmentRow},
+    ledger::{MetricsLedger, SegmentRow},
     service::MetricsReach,
-    tally::{EntryHead, LATEST, NameCounts, OwnerTally, Tally, owner},
+    tally::{DayTally, EntryHead, LATEST, NameCounts, OwnerTally, owner},
     window::MetricsWindow,
 };
 
@@ -82,7 +82,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn day(&mut self, tally: &Tally, reach: &MetricsReach, from_ms: i64) {
+    fn day(&mut self, tally: &DayTally, reach: &MetricsReach, from_ms: i64) {
         for tally in tally.0.iter().filter(|(owner, _)| reach.sees(owner)).map(|(_, it)| it) {
             self.all.total += tally.total;
             self.all.uncounted += tally.uncounted;
@@ -142,7 +142,7 @@ fn rows(kind: &str, counts: NameCounts, left_out: &mut Vec<NamesLeftOut>) -> Vec
 /// # Errors
 /// When a segment cannot be read.
 pub(crate) async fn count(
-    ledger: &Arc<Ledger>,
+    ledger: &Arc<MetricsLedger>,
     window: MetricsWindow,
     reach: &MetricsReach,
     (now, keep_days): (DateTime<Utc>, u32),
@@ -159,16 +159,16 @@ pub(crate) async fn count(
         part(ledger, &rows, (&tally, reach, from_ms), &mut sum).await?;
     }
     tallies.iter().for_each(|(_, tally)| sum.day(tally, reach, from_ms));
-    let kept = Ledger::first_kept(now.date_naive(), keep_days);
+    let kept = MetricsLedger::first_kept(now.date_naive(), keep_days);
     let kept = (kept > first).then(|| kept.and_time(NaiveTime::MIN).and_utc());
     Ok(sum.found(kept))
 }
 
 /// Counts the entries of the day in which the window begins, one by one.
 async fn part(
-    ledger: &Arc<Ledger>,
+    ledger: &Arc<MetricsLedger>,
     rows: &[SegmentRow],
-    (day, reach, from_ms): (&Tally, &MetricsReach, i64),
+    (day, reach, from_ms): (&DayTally, &MetricsReach, i64),
     sum: &mut Sum,
 ) -> Result<(), ToolError> {
     for row in rows.iter().filter(|row| row.last_ms.is_some_and(|at| at >= from_ms)) {

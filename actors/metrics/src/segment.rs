@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     entry::MetricEntry,
-    tally::{DAEMON, Tally},
+    tally::{DAEMON, DayTally},
 };
 
 /// Entries at which a segment is closed.
@@ -54,7 +54,7 @@ impl std::fmt::Display for SegmentId {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SegmentHead {
     /// Counts of the day up to the end of this segment.
-    pub(crate) tally: Tally,
+    pub(crate) tally: DayTally,
     pub(crate) entries: u32,
     /// Size of the entries as JSON.
     pub(crate) bytes: u64,
@@ -91,7 +91,7 @@ impl SegmentHead {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SegmentRecord {
     /// The segment begins, with the day's tally so far.
-    Opened { tally: Tally },
+    Opened { tally: DayTally },
     /// A session recorded something.
     Added(Box<MetricEntry>),
     /// Events of the daemon were counted, up to this one, but for some that the day had no room for.
@@ -104,7 +104,7 @@ pub(crate) enum SegmentRecord {
 
 /// State of a segment.
 #[derive(Debug, Clone)]
-pub(crate) struct Segment {
+pub(crate) struct MetricSegment {
     pub(crate) head: SegmentHead,
     /// Entries of the snapshot: lines of JSON, compressed.
     packed: Option<Arc<[u8]>>,
@@ -112,7 +112,7 @@ pub(crate) struct Segment {
     recent: Vec<MetricEntry>,
 }
 
-impl Segment {
+impl MetricSegment {
     /// All entries, in their order. Unpacks them.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Segment {
     }
 }
 
-impl Sourced for Segment {
+impl Sourced for MetricSegment {
     const KIND: &'static str = "metrics";
     const PIECE_BYTES: Option<usize> = Some(PIECE_BYTES);
     type Record = SegmentRecord;

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::{
     MetricsFound, MetricsWindow, Options,
     entry::MetricEntry,
-    ledger::Ledger,
+    ledger::MetricsLedger,
     query,
     segment::SegmentId,
     tools::{self, MetricRecorded, QueryMetrics, RecordMetric},
@@ -34,7 +34,7 @@ pub enum MetricsReach {
 
 /// Metrics as tools and doors have them. Shared; outlives restarts of the actor.
 pub struct MetricsStore {
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<MetricsLedger>,
     pub(crate) options: Options,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) redactor: Option<Arc<dyn ValueRedactor>>,
@@ -127,7 +127,7 @@ impl MetricsStore {
 
 /// Records on their way out. One segment is in memory at a time.
 pub struct MetricsExport {
-    ledger: Arc<Ledger>,
+    ledger: Arc<MetricsLedger>,
     waiting: VecDeque<SegmentId>,
     from_ms: i64,
     reach: MetricsReach,

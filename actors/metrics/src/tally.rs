@@ -12,7 +12,7 @@ pub(crate) const MOST_NAMES: usize = 200;
 pub(crate) const LATEST: usize = 10;
 
 /// Owner of entries: a user as text, or the daemon.
-pub(crate) type Owner = String;
+pub(crate) type MetricOwner = String;
 /// Owner of the daemon's own events.
 pub(crate) const DAEMON: &str = "daemon";
 
@@ -99,13 +99,13 @@ pub(crate) struct OwnerTally {
 /// Counts of a day, or of a part of it from its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Tally(pub(crate) BTreeMap<Owner, OwnerTally>);
+pub(crate) struct DayTally(pub(crate) BTreeMap<MetricOwner, OwnerTally>);
 
-pub(crate) fn owner(entry: &MetricEntry) -> Owner {
+pub(crate) fn owner(entry: &MetricEntry) -> MetricOwner {
     entry.user.map_or_else(|| DAEMON.to_owned(), |user| user.to_string())
 }
 
-impl Tally {
+impl DayTally {
     pub(crate) fn add(&mut self, entry: &MetricEntry) {
         let tally = self.0.entry(owner(entry)).or_default();
         tally.total += 1;
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn names_beyond_the_bound_are_counted_in_the_rest_and_empty_ones_are_none() {
-        let mut tally = Tally::default();
+        let mut tally = DayTally::default();
         let entry = |kind: String| MetricEntry {
             at_ms: 1,
             user: None,

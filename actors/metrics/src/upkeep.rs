@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use chrono::Utc;
 use hivekeep_kernel::{Context, Entity, Fault, ToolError};
 
-use crate::{ledger::Ledger, segment::SegmentId, service::MetricsStore};
+use crate::{ledger::MetricsLedger, segment::SegmentId, service::MetricsStore};
 
 /// How often it looks.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ impl MetricsStore {
     pub(crate) async fn tidy(&self) -> Result<(), ToolError> {
         let today = Utc::now().date_naive();
         self.ledger.tidy(today).await?;
-        let gone = self.ledger.take_expired(Ledger::first_kept(today, self.options.keep_days));
+        let gone =
+            self.ledger.take_expired(MetricsLedger::first_kept(today, self.options.keep_days));
         if self.options.influx.url.is_some() {
             let unsent: u64 = gone.iter().map(|row| u64::from(row.entries - row.sent)).sum();
             if unsent > 0 {

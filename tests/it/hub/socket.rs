@@ -121,6 +121,16 @@ impl Socket {
         self.message().expect("it goes on")
     }
 
+    /// The next message that is not an event.
+    pub(super) fn next_but_events(&mut self) -> Value {
+        loop {
+            let told = self.next();
+            if told["type"] != "event" {
+                return told;
+            }
+        }
+    }
+
     /// What is still said until the other side closes it.
     pub(super) fn until_closed(mut self) -> Vec<Value> {
         std::iter::from_fn(|| self.message()).collect()

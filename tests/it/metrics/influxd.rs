@@ -94,7 +94,8 @@ impl Influxd {
         let text = self.query_in("SELECT count(value) FROM hivekeep");
         let at = text.find("\"values\":[[").map_or(0, |at| at + 11);
         let count = text[at..].split(',').nth(1).unwrap_or_default();
-        count.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+        let digits: String = count.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or(0)
     }
 }
 

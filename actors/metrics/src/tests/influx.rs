@@ -102,12 +102,12 @@ async fn everything_is_there_once_although_the_server_fails_and_the_daemon_crash
     }
     let points = || shared.0.lock().expect("no panic").points.len();
     eventually("all are there", async || points() == 3 * 39).await;
-    let written = shared.0.lock().expect("no panic");
-    assert!(written.queries.iter().all(|it| it == "org=my+org&bucket=b&precision=ns"));
-    assert!(
-        written.points.keys().all(|(series, _)| series.starts_with("hivekeep,repo=a\\ b,type=k"))
-    );
-    drop(written);
+    {
+        let written = shared.0.lock().expect("no panic");
+        assert!(written.queries.iter().all(|it| it == "org=my+org&bucket=b&precision=ns"));
+        let series = r"hivekeep,repo=a\ b,type=k";
+        assert!(written.points.keys().all(|(it, _)| it.starts_with(series)));
+    }
     let sent = || super::store(&rig).ledger.rows().iter().all(|row| row.sent == row.entries);
     eventually("the position is kept", async || sent()).await;
     assert_eq!(points(), 3 * 39, "nothing twice");

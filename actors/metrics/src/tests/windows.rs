@@ -10,7 +10,7 @@ use super::{OTHER, OWNER, window};
 use crate::{
     MetricsReach,
     entry::MetricEntry,
-    ledger::{DayBounds, Ledger},
+    ledger::{DayBounds, MetricsLedger},
     query,
 };
 
@@ -34,13 +34,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-async fn open(folder: &std::path::Path) -> (Journal, Arc<Ledger>) {
+async fn open(folder: &std::path::Path) -> (Journal, Arc<MetricsLedger>) {
     let options = StoreOptions::at(folder);
     let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await;
     let (journal, _) = opened.expect("no panic").expect("it opens");
     let bounds = DayBounds { entries: 1 << 20, bytes: 1 << 30 };
     let oldest = now().date_naive() - TimeDelta::days(400);
-    let (ledger, _) = Ledger::load(journal.clone(), bounds, oldest).expect("it loads");
+    let (ledger, _) = MetricsLedger::load(journal.clone(), bounds, oldest).expect("it loads");
     (journal, Arc::new(ledger))
 }
 
@@ -48,7 +48,7 @@ fn now() -> DateTime<Utc> {
     DateTime::from_timestamp_millis(NOW_MS).expect("a time")
 }
 
-async fn check(ledger: &Arc<Ledger>, model: &[MetricEntry]) {
+async fn check(ledger: &Arc<MetricsLedger>, model: &[MetricEntry]) {
     for since in ["1m", "59m", "7h", "1d", "25h", "2d", "71h", "5d", "365d"] {
         let from = (now() - window(since).length()).timestamp_millis();
         for reach in [MetricsReach::All, MetricsReach::User(OWNER), MetricsReach::User(OTHER)] {
