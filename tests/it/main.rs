@@ -15,6 +15,7 @@ mod home;
 mod house;
 mod http;
 mod http_api;
+mod knowledge;
 mod mcp;
 mod models;
 mod pictures;
