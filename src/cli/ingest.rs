@@ -50,10 +50,14 @@ pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailur
         folder.file_name().map(|name| name.to_string_lossy().into_owned())
     };
     let collection = args.collection.clone().or_else(name);
-    let collection = collection.ok_or_else(|| CommandFailure::Usage("name a --collection".to_owned()))?;
-    let input = object(json!({ "path": path, "place": place, "collection": collection, "recreate": args.recreate }));
+    let collection =
+        collection.ok_or_else(|| CommandFailure::Usage("name a --collection".to_owned()))?;
+    let input = object(
+        json!({ "path": path, "place": place, "collection": collection, "recreate": args.recreate }),
+    );
     let bar = Bar::new();
-    let wanted = ControlMethod::Call { tool: "rag_ingest".to_owned(), args: input, timeout_ms: None };
+    let wanted =
+        ControlMethod::Call { tool: "rag_ingest".to_owned(), args: input, timeout_ms: None };
     let outcome = context.client()?.ask(wanted, |item| {
         if let Ok(update) = serde_json::from_value::<ProgressUpdate>(item) {
             bar.show(&update);

@@ -1,5 +1,7 @@
 //! Ingestions of a daemon, driven from outside: the command line, an embedding server that counts, kills.
 
+mod real;
+
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Read, Write},
@@ -57,14 +59,25 @@ fn serve(mut stream: TcpStream, given: &Mutex<HashMap<String, u32>>) {
             return;
         }
         let asked: Value = serde_json::from_slice(&body).expect("JSON");
-        let texts: Vec<_> = asked["input"].as_array().expect("texts").iter().map(|it| it.as_str().expect("a text")).collect();
+        let texts: Vec<_> = asked["input"]
+            .as_array()
+            .expect("texts")
+            .iter()
+            .map(|it| it.as_str().expect("a text"))
+            .collect();
         let mut all = given.lock().expect("not poisoned");
         texts.iter().for_each(|text| *all.entry((*text).to_owned()).or_default() += 1);
         drop(all);
-        let vectors = texts.iter().enumerate().map(|(index, text)| json!({ "index": index, "embedding": vector(text) }));
+        let vectors = texts
+            .iter()
+            .enumerate()
+            .map(|(index, text)| json!({ "index": index, "embedding": vector(text) }));
         let answer = json!({ "data": vectors.collect::<Vec<_>>(), "usage": { "prompt_tokens": 1, "total_tokens": 1 } });
         let answer = answer.to_string();
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", answer.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            answer.len()
+        );
         if stream.write_all(format!("{head}{answer}").as_bytes()).is_err() {
             return;
         }
@@ -127,7 +140,11 @@ fn a_folder_is_ingested_and_asked_from_the_command_line() {
     assert_eq!(listed["collections"][0]["points_count"], 1, "{listed}");
     assert_eq!(listed["collections"][0]["model"], "count/e");
     let outside = home.run(&["ingest", "/"]);
-    assert!(!outside.status.success() && show(&outside).contains("session.places"), "{}", show(&outside));
+    assert!(
+        !outside.status.success() && show(&outside).contains("session.places"),
+        "{}",
+        show(&outside)
+    );
 }
 
 #[test]
@@ -136,7 +153,11 @@ fn without_an_embedder_the_keys_are_named_at_once() {
     let folder = home.path("docs");
     std::fs::create_dir_all(&folder).expect("made");
     std::fs::write(folder.join("a.md"), "text").expect("writes");
-    std::fs::write(home.path("config.toml"), format!("[session.places.docs]\nfolder = {folder:?}\n")).expect("writes");
+    std::fs::write(
+        home.path("config.toml"),
+        format!("[session.places.docs]\nfolder = {folder:?}\n"),
+    )
+    .expect("writes");
     let _daemon = home.daemon();
     let refused = home.run(&["ingest", folder.to_str().expect("UTF-8")]);
     let told = show(&refused);
@@ -158,9 +179,14 @@ fn an_ingestion_goes_on_after_each_kill() {
     let counter = Counter::start();
     let mut home = home(&counter);
     for at in 0..files {
-        write(&home, &format!("{}/{at}.md", at % 20), &format!("# File {at}\n\nIts number is {at}, and no other's.\n"));
+        write(
+            &home,
+            &format!("{}/{at}.md", at % 20),
+            &format!("# File {at}\n\nIts number is {at}, and no other's.\n"),
+        );
     }
-    let args = ["call", "rag_ingest", "--json", r#"{"path": ".", "place": "docs", "collection": "all"}"#];
+    let args =
+        ["call", "rag_ingest", "--json", r#"{"path": ".", "place": "docs", "collection": "all"}"#];
     for cut in 0..cuts {
         // At a vector that is not written, a batch that is, or a beginning; each time a little later.
         let (point, skip) = match cut % 4 {

@@ -18,7 +18,8 @@ const OTHERWISE: &str = "documentation";
 pub(crate) fn category(path: &str) -> &'static str {
     let path = path.to_lowercase();
     let words: Vec<_> = path.split(|c: char| !c.is_alphanumeric()).collect();
-    let has = |wanted: &&str| words.iter().any(|word| word.strip_suffix('s').unwrap_or(word) == *wanted);
+    let has =
+        |wanted: &&str| words.iter().any(|word| word.strip_suffix('s').unwrap_or(word) == *wanted);
     let fits = |(name, wanted): &&(&str, &[&str])| match *name {
         // Both words together.
         "ui-component" => wanted.iter().all(has),

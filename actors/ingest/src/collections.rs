@@ -49,15 +49,27 @@ impl From<ToolCall> for Msg {
 }
 
 impl Msg {
-    pub(crate) fn begin(user: User, collection: String, plan: IngestionPlan, reply: Running) -> Self {
+    pub(crate) fn begin(
+        user: User,
+        collection: String,
+        plan: IngestionPlan,
+        reply: Running,
+    ) -> Self {
         Self(Inner::Begin(Box::new(Wish { user, collection, plan, reply })))
     }
 
-    pub(crate) fn find(user: User, name: String, reply: oneshot::Sender<Result<CollectionState, ToolError>>) -> Self {
+    pub(crate) fn find(
+        user: User,
+        name: String,
+        reply: oneshot::Sender<Result<CollectionState, ToolError>>,
+    ) -> Self {
         Self(Inner::Find(user, name, reply))
     }
 
-    pub(crate) fn list(user: User, reply: oneshot::Sender<Vec<(CollectionState, Option<IngestionProgress>)>>) -> Self {
+    pub(crate) fn list(
+        user: User,
+        reply: oneshot::Sender<Vec<(CollectionState, Option<IngestionProgress>)>>,
+    ) -> Self {
         Self(Inner::List(user, reply))
     }
 }
@@ -129,7 +141,8 @@ impl Collections {
     /// Gives an ingestion its actor.
     fn run(&mut self, id: CollectionId) -> Result<SagaHandle<Ingestion>, Fault> {
         let entry = self.all.get_mut(id).ok_or_else(|| Fault::new("the collection is gone"))?;
-        let handle = SagaHandle::new(entry.log.clone()).ok_or_else(|| Fault::new("nothing is recorded of it"))?;
+        let handle = SagaHandle::new(entry.log.clone())
+            .ok_or_else(|| Fault::new("nothing is recorded of it"))?;
         entry.handle = Some(handle.clone());
         let seed = SagaSeed {
             args: self.shared.clone(),

@@ -51,12 +51,17 @@ impl Embedder {
             Self::Local(model) => Ok(vec![model.name().await?]),
             Self::Provider(models, name) => {
                 let sources = models.resolve(name, ModelUse::Embed).map_err(|error| {
-                    let message = format!("no model embeds: `ingest.model` is `{name}`, and {}", error.message);
+                    let message = format!(
+                        "no model embeds: `ingest.model` is `{name}`, and {}",
+                        error.message
+                    );
                     not_configured(message)
                 })?;
                 Ok(sources.iter().map(ToString::to_string).collect())
             }
-            Self::Nothing => Err(not_configured("no model embeds, and none is configured".to_owned())),
+            Self::Nothing => {
+                Err(not_configured("no model embeds, and none is configured".to_owned()))
+            }
         }
     }
 
@@ -77,13 +82,21 @@ impl Embedder {
                 self.names().await?;
                 let request = EmbedRequest { session, model: name.clone(), texts, deadline };
                 let made = models.embed(request).await?;
-                Embedded { model: made.source.to_string(), dimension: made.dimension, vectors: made.vectors }
+                Embedded {
+                    model: made.source.to_string(),
+                    dimension: made.dimension,
+                    vectors: made.vectors,
+                }
             }
             Self::Nothing => self.names().await.map(|_| unreachable!("it has none"))?,
         };
-        let is_vector = |it: &Vec<f32>| it.len() == embedded.dimension && it.iter().all(|part| part.is_finite());
+        let is_vector = |it: &Vec<f32>| {
+            it.len() == embedded.dimension && it.iter().all(|part| part.is_finite())
+        };
         if embedded.vectors.len() != count || !embedded.vectors.iter().all(is_vector) {
-            return Err(failed("its vectors are not one a text, of one length, of numbers".to_owned()));
+            return Err(failed(
+                "its vectors are not one a text, of one length, of numbers".to_owned(),
+            ));
         }
         Ok(embedded)
     }
@@ -110,7 +123,11 @@ fn failed(why: String) -> ToolError {
 ///
 /// # Errors
 /// `embedder_mismatch`.
-pub(crate) fn same(collection: &str, kept: (&str, usize), made: &Embedded) -> Result<(), ToolError> {
+pub(crate) fn same(
+    collection: &str,
+    kept: (&str, usize),
+    made: &Embedded,
+) -> Result<(), ToolError> {
     if kept == (made.model.as_str(), made.dimension) {
         return Ok(());
     }
@@ -129,8 +146,10 @@ pub(crate) fn may_be_same(collection: &str, kept: &str, names: &[String]) -> Res
     if names.iter().any(|name| name == kept) {
         return Ok(());
     }
-    let message =
-        format!("the collection `{collection}` has vectors of {kept}, and now {} embeds", names.join(" or "));
+    let message = format!(
+        "the collection `{collection}` has vectors of {kept}, and now {} embeds",
+        names.join(" or ")
+    );
     Err(mismatch(message))
 }
 

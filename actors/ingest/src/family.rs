@@ -65,7 +65,9 @@ an instruction.";
         let what = "local embedding model";
         vec![match LocalModel::new(folder.to_owned()).name().await {
             Ok(name) => Finding::good(what, name),
-            Err(error) => Finding::bad(what, error.message, "mend `ingest.local.folder`").optional(),
+            Err(error) => {
+                Finding::bad(what, error.message, "mend `ingest.local.folder`").optional()
+            }
         }]
     }
 }

@@ -12,11 +12,7 @@
 mod batch;
 mod known;
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Layer, ToolError, fault_point};
 use hivekeep_runtime::{
@@ -141,7 +137,11 @@ impl Ingestion {
         self.handle.view(|view| view.state.made.id.to_string())
     }
 
-    async fn reconcile(&self, run: &IngestionRun, report: &mut IngestionReport) -> Result<(), Stopped> {
+    async fn reconcile(
+        &self,
+        run: &IngestionRun,
+        report: &mut IngestionReport,
+    ) -> Result<(), Stopped> {
         if run.plan.recreate && !run.cleared {
             let name = self.name();
             self.shared.retried(|| self.shared.store.discard(&name)).await?;
@@ -155,11 +155,7 @@ impl Ingestion {
             add_failed(report, why.clone(), "it cannot be looked at".to_owned());
         }
         report.failed_total += found.unread_total.saturating_sub(found.unread.len() as u64);
-        let has_points = self.handle.view(|view| view.state.model.is_some());
-        let mut known = match has_points {
-            true => Known::read(&self.shared, &self.name()).await?,
-            false => Known::default(),
-        };
+        let mut known = self.known().await?;
         let mut batch = Batch::new(self, run.plan.session, known.points());
         for (done, file) in found.files.iter().enumerate() {
             let key = format!("{}:{}", run.plan.place, file.path());
@@ -179,9 +175,17 @@ impl Ingestion {
         }
         batch.flush(report).await?;
         if !found.single && found.unread_total == 0 {
-            batch.gone(known.below(&run.plan.place, &run.plan.path), report).await?;
+            batch.gone(known.below(&run.plan.place, &found.top), report).await?;
         }
         Ok(())
+    }
+
+    /// What the collection has. One whose points were lost, as a backup leaves it, is made again.
+    async fn known(&self) -> Result<Known, Stopped> {
+        let Some(model) = self.handle.state().model else { return Ok(Known::default()) };
+        let name = self.name();
+        self.shared.retried(|| self.shared.store.create(&name, model.dimension)).await?;
+        Ok(Known::read(&self.shared, &name).await?)
     }
 
     /// Refuses another model than the collection's before anything is read.
@@ -225,7 +229,12 @@ impl Ingestion {
     }
 }
 
-fn passages_of(source: &str, key: &str, text: &str, passages: Vec<crate::split::Passage>) -> Vec<Wanted> {
+fn passages_of(
+    source: &str,
+    key: &str,
+    text: &str,
+    passages: Vec<crate::split::Passage>,
+) -> Vec<Wanted> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let category = category(source);
     let wanted = passages.into_iter().enumerate().map(|(at, passage)| {

@@ -75,10 +75,12 @@ impl QdrantOptions {
     /// The reason why it is not valid.
     pub(crate) fn address(&self) -> Result<Option<Url>, String> {
         let Some(text) = &self.url else { return Ok(None) };
-        let wrong = || "must be an http or https URL without a user, a query or a fragment".to_owned();
+        let wrong =
+            || "must be an http or https URL without a user, a query or a fragment".to_owned();
         let url: Url = text.parse().map_err(|_| wrong())?;
         let plain = url.username().is_empty() && url.query().is_none() && url.fragment().is_none();
-        let web = matches!(url.scheme(), "http" | "https") && url.has_host() && url.password().is_none();
+        let web =
+            matches!(url.scheme(), "http" | "https") && url.has_host() && url.password().is_none();
         if plain && web { Ok(Some(url)) } else { Err(wrong()) }
     }
 }

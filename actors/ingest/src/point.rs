@@ -65,7 +65,8 @@ impl Whereabouts {
 
 impl From<&Payload> for Whereabouts {
     fn from(payload: &Payload) -> Self {
-        let Payload { text: _, file, source, section, category, chunk_index, line } = payload.clone();
+        let Payload { text: _, file, source, section, category, chunk_index, line } =
+            payload.clone();
         Self { file, source, section, category, chunk_index, line }
     }
 }
@@ -135,7 +136,8 @@ mod tests {
     fn an_id_is_of_content_and_place() {
         let id = PointId::of("a.md", "text", 0);
         assert_eq!(id, PointId::of("a.md", "text", 0));
-        let others = [("b.md", "text", 0), ("a.md", "texts", 0), ("a.md", "text", 1), ("a.mdt", "ext", 0)];
+        let others =
+            [("b.md", "text", 0), ("a.md", "texts", 0), ("a.md", "text", 1), ("a.mdt", "ext", 0)];
         assert!(others.iter().all(|(source, text, nth)| PointId::of(source, text, *nth) != id));
     }
 

@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use hivekeep_file_engine::{
-    FileError, FileErrorKind, FileOperation, FileOutcome, FileRoot, GlobFiles, LookAt, LookedAt, PlacePath,
-    read_bytes, run,
+    FileError, FileErrorKind, FileOperation, FileOutcome, FileRoot, GlobFiles, LookAt, LookedAt,
+    PlacePath, ResolvePath, read_bytes, run,
 };
 use hivekeep_kernel::{Layer, ToolError, ports::PlaceFolder};
 
@@ -32,6 +32,8 @@ impl SourceFile {
 /// Files that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FoundFiles {
+    /// Path of the folder or file from the place's root, without links.
+    pub(crate) top: String,
     pub(crate) files: Vec<SourceFile>,
     /// True if one file was given.
     pub(crate) single: bool,
@@ -69,30 +71,45 @@ impl SourcePlace {
     ///
     /// # Errors
     /// `ingestion_path_refused`; `ingestion_too_large` for more than `most`; `nothing_to_ingest`.
-    pub(crate) fn find(&self, path: &str, most: usize, stop: &(dyn Fn() -> bool + Sync)) -> Result<FoundFiles, ToolError> {
+    pub(crate) fn find(
+        &self,
+        path: &str,
+        most: usize,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<FoundFiles, ToolError> {
         let parsed = PlacePath::parse(path).map_err(refused)?;
-        match self.look(path)? {
-            LookedAt::Nothing => {
-                let error = FileError::new(FileErrorKind::NotFound, format!("there is nothing at `{parsed}`"));
-                return Err(refused(error));
-            }
-            LookedAt::File => {
-                let shown = parsed.to_string();
-                let files = vec![SourceFile { source: shown.clone(), path: shown }];
-                return Ok(FoundFiles { files, single: true, ..FoundFiles::default() });
-            }
-            LookedAt::Folder => {}
+        if self.look(path)? == LookedAt::Nothing {
+            let error =
+                FileError::new(FileErrorKind::NotFound, format!("there is nothing at `{parsed}`"));
+            return Err(refused(error));
         }
-        let all = GlobFiles { path: path.to_owned(), pattern: "*".to_owned(), gitignore: true, limit: usize::MAX };
-        let FileOutcome::GlobFiles(found) = run(&self.0, &FileOperation::from(all), stop).map_err(refused)? else {
+        let top = self.resolve(path)?;
+        if top.split('/').any(|name| name == "..") {
+            let why = format!("`{parsed}` ends in `..`: name the folder itself");
+            return Err(refused(FileError::new(FileErrorKind::InvalidPath, why)));
+        }
+        if self.look(&top)? == LookedAt::File {
+            let files = vec![SourceFile { source: parsed.to_string(), path: top.clone() }];
+            return Ok(FoundFiles { top, files, single: true, ..FoundFiles::default() });
+        }
+        let all = GlobFiles {
+            path: top.clone(),
+            pattern: "*".to_owned(),
+            gitignore: true,
+            limit: usize::MAX,
+        };
+        let FileOutcome::GlobFiles(found) =
+            run(&self.0, &FileOperation::from(all), stop).map_err(refused)?
+        else {
             return Err(ToolError::internal("an outcome of another operation"));
         };
-        let top = parsed.to_string();
         let mut files: Vec<_> = found.paths.iter().filter_map(|path| source(&top, path)).collect();
         if found.total > found.paths.len() as u64 || files.len() > most {
             let message = format!("`{parsed}` has {} files, {most} are allowed", found.total);
             return Err(ToolError::new(Layer::Actor, codes::INGESTION_TOO_LARGE, message)
-                .next("ingest a smaller folder, or ask the operator for a higher `ingest.max_files`")
+                .next(
+                    "ingest a smaller folder, or ask the operator for a higher `ingest.max_files`",
+                )
                 .detail("files", found.total));
         }
         files.sort_by(|one, other| one.source.cmp(&other.source));
@@ -101,13 +118,28 @@ impl SourcePlace {
             return Err(ToolError::new(Layer::Actor, codes::NOTHING_TO_INGEST, message)
                 .next("fs.glob lists what is there"));
         }
-        Ok(FoundFiles { files, single: false, unread: found.unread.named, unread_total: found.unread.total })
+        Ok(FoundFiles {
+            top,
+            files,
+            single: false,
+            unread: found.unread.named,
+            unread_total: found.unread.total,
+        })
     }
 
     fn look(&self, path: &str) -> Result<LookedAt, ToolError> {
         let look = FileOperation::from(LookAt { path: path.to_owned() });
         match run(&self.0, &look, &|| false).map_err(refused)? {
             FileOutcome::LookAt(looked) => Ok(looked),
+            _ => Err(ToolError::internal("an outcome of another operation")),
+        }
+    }
+
+    /// The path without links and dots, so that a file has one name.
+    fn resolve(&self, path: &str) -> Result<String, ToolError> {
+        let resolve = FileOperation::from(ResolvePath { path: path.to_owned() });
+        match run(&self.0, &resolve, &|| false).map_err(refused)? {
+            FileOutcome::ResolvePath(resolved) => Ok(resolved.path),
             _ => Err(ToolError::internal("an outcome of another operation")),
         }
     }
@@ -143,7 +175,9 @@ fn contents(source: &str, bytes: Vec<u8>) -> Result<FileContents, String> {
     if extension == "pdf" {
         return Err("PDF is not read".to_owned());
     }
-    let Ok(text) = String::from_utf8(bytes) else { return Ok(FileContents::NoText("it is not UTF-8 text")) };
+    let Ok(text) = String::from_utf8(bytes) else {
+        return Ok(FileContents::NoText("it is not UTF-8 text"));
+    };
     if text.contains('\0') {
         return Ok(FileContents::NoText("it is not text"));
     }
@@ -176,7 +210,8 @@ mod tests {
     use super::*;
 
     fn place(folder: &Path) -> SourcePlace {
-        SourcePlace::open(&PlaceFolder { folder: folder.to_owned(), read_only: true }).expect("it opens")
+        SourcePlace::open(&PlaceFolder { folder: folder.to_owned(), read_only: true })
+            .expect("it opens")
     }
 
     #[test]
@@ -186,7 +221,13 @@ mod tests {
         fs::write(outside.path().join("secret"), "s").expect("writes");
         let at = |name: &str| folder.path().join(name);
         fs::create_dir_all(at("docs/deep")).expect("made");
-        for (name, text) in [(".gitignore", "*.tmp\n"), ("docs/a.md", "a"), ("docs/deep/b.rs", "b"), ("docs/c.tmp", "c"), ("docs/.env", "K=1")] {
+        for (name, text) in [
+            (".gitignore", "*.tmp\n"),
+            ("docs/a.md", "a"),
+            ("docs/deep/b.rs", "b"),
+            ("docs/c.tmp", "c"),
+            ("docs/.env", "K=1"),
+        ] {
             fs::write(at(name), text).expect("writes");
         }
         symlink(outside.path().join("secret"), at("docs/link.md")).expect("links");
@@ -199,7 +240,9 @@ mod tests {
         assert!(place.read(link, 100).is_err(), "it leads out");
         let all = place.find(".", 10, &|| false).expect("found");
         assert_eq!(all.files.len(), 3);
-        for (path, code) in [("nothing", "ingestion_path_refused"), ("../x", "ingestion_path_refused")] {
+        for (path, code) in
+            [("nothing", "ingestion_path_refused"), ("../x", "ingestion_path_refused")]
+        {
             assert_eq!(place.find(path, 10, &|| false).expect_err(path).code, code);
         }
         assert_eq!(place.find(".", 2, &|| false).expect_err("many").code, "ingestion_too_large");
@@ -210,8 +253,14 @@ mod tests {
     #[test]
     fn contents_have_their_form_and_their_limits() {
         let read = |name: &str, bytes: &[u8]| contents(name, bytes.to_vec());
-        assert_eq!(read("a.md", b"x\r\ny"), Ok(FileContents::Text("x\ny".to_owned(), TextForm::Markdown)));
-        assert_eq!(read("a.HTML", b"<p>x"), Ok(FileContents::Text("x".to_owned(), TextForm::Markdown)));
+        assert_eq!(
+            read("a.md", b"x\r\ny"),
+            Ok(FileContents::Text("x\ny".to_owned(), TextForm::Markdown))
+        );
+        assert_eq!(
+            read("a.HTML", b"<p>x"),
+            Ok(FileContents::Text("x".to_owned(), TextForm::Markdown))
+        );
         assert!(matches!(read("a.rs", b"fn"), Ok(FileContents::Text(_, TextForm::Code))));
         assert!(matches!(read("a", b"\xff"), Ok(FileContents::NoText(_))));
         assert!(matches!(read("a", b"x\0"), Ok(FileContents::NoText(_))));

@@ -83,7 +83,8 @@ pub(crate) async fn search(
     };
     let mut hits = fused(&dense, sparse, wish.mode);
     // Those that only their words found have a similarity too.
-    let unknown: Vec<_> = hits.iter().filter(|(_, hit)| hit.similarity.is_none()).map(|(id, _)| *id).collect();
+    let unknown: Vec<_> =
+        hits.iter().filter(|(_, hit)| hit.similarity.is_none()).map(|(id, _)| *id).collect();
     if wish.mode == SearchMode::Hybrid && !unknown.is_empty() {
         let among = PointFilter { among: Some(unknown), ..PointFilter::default() };
         for found in ask(SearchVector::Dense(wish.dense.clone()), among).await? {
@@ -96,7 +97,11 @@ pub(crate) async fn search(
 }
 
 /// Joins two lists, best first: in each, a passage brings the reciprocal of its rank.
-fn fused(dense: &[FoundPoint], sparse: Vec<FoundPoint>, mode: SearchMode) -> BTreeMap<PointId, Hit> {
+fn fused(
+    dense: &[FoundPoint],
+    sparse: Vec<FoundPoint>,
+    mode: SearchMode,
+) -> BTreeMap<PointId, Hit> {
     let mut hits = BTreeMap::<PointId, Hit>::new();
     let share = |rank: usize| 1.0 / (RANK_OFFSET + rank as f32 + 1.0);
     for (rank, found) in dense.iter().enumerate() {
@@ -106,7 +111,8 @@ fn fused(dense: &[FoundPoint], sparse: Vec<FoundPoint>, mode: SearchMode) -> BTr
     }
     for (rank, FoundPoint { id, score, payload }) in sparse.into_iter().enumerate() {
         let share = if mode == SearchMode::Hybrid { share(rank) } else { score };
-        let hit = hits.entry(id).or_insert(Hit { payload, score: 0.0, similarity: None, bm25: None });
+        let hit =
+            hits.entry(id).or_insert(Hit { payload, score: 0.0, similarity: None, bm25: None });
         hit.bm25 = Some(score);
         hit.score += share;
     }
@@ -118,7 +124,8 @@ fn chosen(hits: BTreeMap<PointId, Hit>, wish: &Wish<'_>) -> Hits {
         SearchMode::Bm25 => hit.bm25,
         SearchMode::Hybrid | SearchMode::Vector => hit.similarity,
     };
-    let passes = |hit: &Hit| wish.min_score.is_none_or(|least| judged(hit).is_some_and(|it| it >= least));
+    let passes =
+        |hit: &Hit| wish.min_score.is_none_or(|least| judged(hit).is_some_and(|it| it >= least));
     let (mut shown, left): (Vec<_>, Vec<_>) = hits.into_values().partition(passes);
     shown.sort_by(|one, other| other.score.total_cmp(&one.score));
     let beyond = shown.len().saturating_sub(wish.top_k);
@@ -134,10 +141,16 @@ pub(crate) fn context(hits: &[Hit]) -> String {
     }
     let document = |Hit { payload, .. }: &Hit| {
         let [source, section, category, text] =
-            [&payload.source, &payload.section, &payload.category, &payload.text].map(|it| escaped(it));
-        format!("<document source=\"{source}\" section=\"{section}\" category=\"{category}\">\n{text}\n</document>\n")
+            [&payload.source, &payload.section, &payload.category, &payload.text]
+                .map(|it| escaped(it));
+        format!(
+            "<document source=\"{source}\" section=\"{section}\" category=\"{category}\">\n{text}\n</document>\n"
+        )
     };
-    format!("<retrieved_context>\n{}</retrieved_context>", hits.iter().map(document).collect::<String>())
+    format!(
+        "<retrieved_context>\n{}</retrieved_context>",
+        hits.iter().map(document).collect::<String>()
+    )
 }
 
 fn escaped(text: &str) -> String {
@@ -176,7 +189,12 @@ mod tests {
         hits.shown.iter().map(|hit| hit.payload.text.as_str()).collect()
     }
 
-    fn wish(terms: &SparseVector, mode: SearchMode, top_k: usize, min_score: Option<f32>) -> Wish<'_> {
+    fn wish(
+        terms: &SparseVector,
+        mode: SearchMode,
+        top_k: usize,
+        min_score: Option<f32>,
+    ) -> Wish<'_> {
         Wish { mode, dense: Vec::new(), terms, filter: PointFilter::default(), top_k, min_score }
     }
 

@@ -50,7 +50,7 @@ pub(crate) fn split(text: &str, form: TextForm, size: PassageSize) -> Vec<Passag
     let mut packed: Vec<Packed> = Vec::new();
     for block in &blocks {
         for unit in break_up::units(text, block, size.bytes) {
-            pack(&mut packed, block, unit, size.bytes);
+            pack(text, &mut packed, block, unit, size.bytes);
         }
     }
     let (mut passages, mut line, mut counted) = (Vec::<Passage>::new(), 1, 0);
@@ -62,7 +62,8 @@ pub(crate) fn split(text: &str, form: TextForm, size: PassageSize) -> Vec<Passag
             continue;
         }
         let before = at.checked_sub(1).map(|at| &packed[at]).filter(|it| it.section == *section);
-        let start = before.map_or(own.start, |it| overlap(text, it.own.clone(), size.overlap_chars));
+        let start =
+            before.map_or(own.start, |it| overlap(text, it.own.clone(), size.overlap_chars));
         passages.push(Passage {
             shown: start..own.end,
             own: own.clone(),
@@ -73,7 +74,8 @@ pub(crate) fn split(text: &str, form: TextForm, size: PassageSize) -> Vec<Passag
     passages
 }
 
-fn pack(packed: &mut Vec<Packed>, block: &Block, unit: Range<usize>, bytes: usize) {
+fn pack(text: &str, packed: &mut Vec<Packed>, block: &Block, unit: Range<usize>, bytes: usize) {
+    let bare = block.heading || text[unit.clone()].trim().is_empty();
     if let Some(last) = packed.last_mut() {
         let length = unit.end - last.own.start;
         let joins = match last.bare {
@@ -83,11 +85,11 @@ fn pack(packed: &mut Vec<Packed>, block: &Block, unit: Range<usize>, bytes: usiz
         if joins {
             last.own.end = unit.end;
             last.section = block.section;
-            last.bare &= block.heading;
+            last.bare &= bare;
             return;
         }
     }
-    packed.push(Packed { own: unit, section: block.section, bare: block.heading });
+    packed.push(Packed { own: unit, section: block.section, bare });
 }
 
 /// Where the last characters of a passage begin, at a word.

@@ -164,5 +164,6 @@ impl SagaState for CollectionState {
 
 /// The stream of a collection.
 pub(crate) fn stream(id: CollectionId) -> StreamId {
-    hivekeep_runtime::log::stream::<CollectionState>(id).expect("an id has only letters, digits and `_`")
+    hivekeep_runtime::log::stream::<CollectionState>(id)
+        .expect("an id has only letters, digits and `_`")
 }

@@ -13,10 +13,13 @@ const ORDINARY_TERMS: f32 = 70.0;
 /// Longest word that is a term; longer ones are data.
 const MAX_TERM_CHARS: usize = 64;
 /// Words that tell nothing of a text.
-const STOP_WORDS: [&str; 44] = [
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "do", "does", "for", "from", "has", "have",
-    "how", "i", "if", "in", "into", "is", "it", "its", "not", "of", "on", "or", "so", "that", "the", "their",
-    "then", "there", "these", "this", "to", "was", "what", "when", "which", "will", "with", "you",
+const STOP_WORDS: [&str; 69] = [
+    "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "could", "do",
+    "does", "for", "from", "happen", "happens", "has", "have", "how", "i", "if", "in", "into",
+    "is", "it", "its", "may", "me", "might", "must", "my", "no", "not", "of", "on", "or", "should",
+    "so", "some", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this",
+    "to", "too", "very", "was", "were", "what", "when", "where", "which", "who", "why", "will",
+    "with", "would", "yes", "you", "your",
 ];
 
 /// Splits text into stemmed words; names in code are split into theirs, and kept whole too.

@@ -4,7 +4,10 @@ use chrono::Utc;
 use hivekeep_kernel::{Layer, ToolError, User, fault_point};
 use hivekeep_runtime::log::{Decision, LogError};
 
-use super::{Collections, Inner, Msg, Running, member::{CollectionEntry, key}};
+use super::{
+    Collections, Inner, Msg, Running,
+    member::{CollectionEntry, key},
+};
 use crate::{
     codes,
     point::CollectionId,
@@ -57,7 +60,8 @@ impl Collections {
         let (owned, most) = (self.list(wish.user).len(), self.shared.options.max_collections);
         let running = self.running();
         if owned >= most {
-            let message = format!("you have {owned} collections, as many as `ingest.max_collections` allows");
+            let message =
+                format!("you have {owned} collections, as many as `ingest.max_collections` allows");
             let error = ToolError::new(Layer::Actor, codes::TOO_MANY_COLLECTIONS, message)
                 .next("ingest into a collection that is there");
             return drop(wish.reply.send(Err(error)));
@@ -69,7 +73,8 @@ impl Collections {
         let made = Made { id, owner: wish.user, name: wish.collection.clone(), at: Utc::now() };
         let log = self.shared.logs.begin(stream(id));
         // Nobody has the name: it was looked for just now.
-        let _inserted = self.all.insert(id, CollectionEntry::new(key(wish.user, &wish.collection), log));
+        let _inserted =
+            self.all.insert(id, CollectionEntry::new(key(wish.user, &wish.collection), log));
         self.write(id, Some(made), wish);
     }
 
@@ -94,7 +99,12 @@ impl Collections {
         });
     }
 
-    pub(super) fn begun(&mut self, id: CollectionId, outcome: Result<(), ToolError>, reply: Running) {
+    pub(super) fn begun(
+        &mut self,
+        id: CollectionId,
+        outcome: Result<(), ToolError>,
+        reply: Running,
+    ) {
         let Some(entry) = self.all.get_mut(id) else { return };
         entry.beginning = false;
         let answer = match outcome {
@@ -113,7 +123,8 @@ impl Collections {
     /// Number of ingestions that run or begin.
     fn running(&self) -> usize {
         let runs = |entry: &CollectionEntry| {
-            entry.beginning || entry.log.view(|state| state.is_some_and(|state| state.run.is_some()))
+            entry.beginning
+                || entry.log.view(|state| state.is_some_and(|state| state.run.is_some()))
         };
         self.all.iter().filter(|(_, entry)| runs(entry)).count()
     }
@@ -127,7 +138,9 @@ fn same(one: &IngestionPlan, other: &IngestionPlan) -> bool {
 fn busy(collection: &str) -> ToolError {
     let message = format!("another ingestion writes the collection `{collection}`");
     ToolError::new(Layer::Actor, codes::INGESTION_RUNNING, message)
-        .next("repeat the call when it is over; rag_collections with show_stats shows how far it is")
+        .next(
+            "repeat the call when it is over; rag_collections with show_stats shows how far it is",
+        )
         .retryable()
 }
 

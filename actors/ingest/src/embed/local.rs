@@ -58,7 +58,8 @@ fn load(folder: &std::path::Path) -> Result<Loaded, String> {
     let shown = folder.display();
     let weights = folder.join("model.safetensors");
     for name in ["tokenizer.json", "config.json", "model.safetensors"] {
-        let metadata = fs::metadata(folder.join(name)).map_err(|error| format!("{shown}/{name}: {error}"))?;
+        let metadata =
+            fs::metadata(folder.join(name)).map_err(|error| format!("{shown}/{name}: {error}"))?;
         if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
             return Err(format!("{shown}/{name} is no file, or too large"));
         }
@@ -69,7 +70,8 @@ fn load(folder: &std::path::Path) -> Result<Loaded, String> {
         Ok(hash.finalize().to_hex())
     });
     let hash = hash.map_err(|error| format!("{}: {error}", weights.display()))?;
-    let model = StaticModel::from_pretrained(folder, None, None, None).map_err(|error| format!("{shown}: {error:#}"))?;
+    let model = StaticModel::from_pretrained(folder, None, None, None)
+        .map_err(|error| format!("{shown}: {error:#}"))?;
     let base = folder.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
     Ok(Loaded { name: format!("local/{base}@{}", &hash[..8]), model })
 }

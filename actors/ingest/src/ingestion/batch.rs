@@ -84,7 +84,11 @@ impl<'i> Batch<'i> {
     }
 
     /// Removes what is of files that are gone.
-    pub(super) async fn gone(&mut self, points: Vec<PointId>, report: &mut IngestionReport) -> Result<(), Stopped> {
+    pub(super) async fn gone(
+        &mut self,
+        points: Vec<PointId>,
+        report: &mut IngestionReport,
+    ) -> Result<(), Stopped> {
         for points in points.chunks(REMOVED_AT_A_TIME) {
             self.write(Change { removed: points.to_vec(), ..Change::default() }).await?;
             report.removed += points.len() as u64;
@@ -102,7 +106,8 @@ impl<'i> Batch<'i> {
         let (shared, handle) = (&self.ingestion.shared, &self.ingestion.handle);
         let texts: Vec<_> = new.iter().map(|wanted| wanted.embedded.clone()).collect();
         let deadline = Instant::now() + EMBED_LIMIT;
-        let made = shared.retried(|| shared.embedder.embed(self.session, texts.clone(), deadline)).await?;
+        let made =
+            shared.retried(|| shared.embedder.embed(self.session, texts.clone(), deadline)).await?;
         fault_point!("ingest.after_embed");
         let state = handle.state();
         match &state.model {

@@ -20,7 +20,10 @@ pub(super) struct Known(BTreeMap<String, KnownFile>);
 
 impl Known {
     /// Reads the collection page by page.
-    pub(super) async fn read(shared: &IngestShared, collection: &str) -> Result<Self, StoreFailure> {
+    pub(super) async fn read(
+        shared: &IngestShared,
+        collection: &str,
+    ) -> Result<Self, StoreFailure> {
         let (mut files, mut from) = (BTreeMap::<String, KnownFile>::new(), None);
         loop {
             let page = shared.retried(|| shared.store.page(collection, from, PAGE)).await?;
@@ -52,9 +55,8 @@ impl Known {
 
     /// Passages of the files below a folder that were neither taken nor kept.
     pub(super) fn below(self, place: &str, path: &str) -> Vec<PointId> {
-        let path = path.trim_matches('/').trim_start_matches("./");
         let top = match path {
-            "" | "." => format!("{place}:"),
+            "." => format!("{place}:"),
             path => format!("{place}:{path}/"),
         };
         let gone = self.0.into_iter().filter(|(file, _)| file.starts_with(&top));

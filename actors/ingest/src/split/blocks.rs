@@ -89,7 +89,9 @@ impl Scan {
         let body = line.trim();
         let mark = fence(body).filter(|_| indent < 4);
         if let Some((letter, length)) = self.fence {
-            let ends = |(own, long, rest): (char, usize, &str)| own == letter && long >= length && rest.is_empty();
+            let ends = |(own, long, rest): (char, usize, &str)| {
+                own == letter && long >= length && rest.is_empty()
+            };
             if mark.is_some_and(ends) {
                 self.close(at + line.len(), false);
                 (self.fence, self.verbatim) = (None, false);

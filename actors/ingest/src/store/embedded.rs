@@ -20,7 +20,9 @@ use std::{
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 
-use super::{Change, FoundPoint, PointFilter, PointPage, PointStore, SearchVector, StoreFailure, StoredState};
+use super::{
+    Change, FoundPoint, PointFilter, PointPage, PointStore, SearchVector, StoreFailure, StoredState,
+};
 use crate::point::PointId;
 use file::ChangeFile;
 use index::PointIndex;
@@ -110,10 +112,16 @@ impl Shared {
     }
 
     /// Changes a collection that is there.
-    fn write<T>(&self, collection: &str, change: impl FnOnce(&mut Loaded) -> Answer<T>) -> Answer<T> {
+    fn write<T>(
+        &self,
+        collection: &str,
+        change: impl FnOnce(&mut Loaded) -> Answer<T>,
+    ) -> Answer<T> {
         let slot = self.slot(collection);
         if !self.load(collection, &slot)? {
-            return Err(StoreFailure::lasting(format!("the collection `{collection}` is not there")));
+            return Err(StoreFailure::lasting(format!(
+                "the collection `{collection}` is not there"
+            )));
         }
         let mut held = slot.loaded.write().unwrap_or_else(PoisonError::into_inner);
         let Some(loaded) = &mut *held else {
@@ -153,7 +161,8 @@ impl Shared {
     /// Drops the collections that were used longest ago, as far as memory is too full, but for one.
     fn make_room(&self, but_for: &str) {
         let mut open = lock(&self.open);
-        let mut all: Vec<_> = open.slots.iter().map(|(name, slot)| (*lock(&slot.used), name.clone())).collect();
+        let mut all: Vec<_> =
+            open.slots.iter().map(|(name, slot)| (*lock(&slot.used), name.clone())).collect();
         all.sort_by_key(|(used, _)| used.at);
         let mut bytes: usize = all.iter().map(|(used, _)| used.bytes).sum();
         for (used, name) in all {
@@ -183,7 +192,8 @@ impl PointStore for EmbeddedStore {
             match known == Some(dimension) {
                 true => Ok(()),
                 false => {
-                    let message = format!("`{collection}` has vectors of {known:?}, not {dimension}");
+                    let message =
+                        format!("`{collection}` has vectors of {known:?}, not {dimension}");
                     Err(StoreFailure::lasting(message))
                 }
             }
@@ -204,7 +214,9 @@ impl PointStore for EmbeddedStore {
     }
 
     async fn state(&self, collection: &str) -> Answer<Option<StoredState>> {
-        let points = self.blocking(collection, |shared, collection| shared.read(collection, PointIndex::len)).await?;
+        let points = self
+            .blocking(collection, |shared, collection| shared.read(collection, PointIndex::len))
+            .await?;
         Ok(points.map(|points| StoredState { points: points as u64, status: "green".to_owned() }))
     }
 
@@ -223,7 +235,12 @@ impl PointStore for EmbeddedStore {
         .await
     }
 
-    async fn page(&self, collection: &str, from: Option<PointId>, limit: usize) -> Answer<PointPage> {
+    async fn page(
+        &self,
+        collection: &str,
+        from: Option<PointId>,
+        limit: usize,
+    ) -> Answer<PointPage> {
         let page = self.blocking(collection, move |shared, collection| {
             shared.read(collection, |index| index.page(from, limit))
         });
@@ -238,7 +255,9 @@ impl PointStore for EmbeddedStore {
         limit: usize,
     ) -> Answer<Vec<FoundPoint>> {
         let found = self.blocking(collection, move |shared, collection| {
-            shared.read(collection, |index| index.search(&vector, &filter, limit)).map(Option::transpose)?
+            shared
+                .read(collection, |index| index.search(&vector, &filter, limit))
+                .map(Option::transpose)?
         });
         Ok(found.await?.unwrap_or_default())
     }

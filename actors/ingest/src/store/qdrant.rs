@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::{Change, FoundPoint, PointFilter, PointPage, PointStore, SearchVector, StoreFailure, StoredState};
+use super::{
+    Change, FoundPoint, PointFilter, PointPage, PointStore, SearchVector, StoreFailure, StoredState,
+};
 use crate::{
     options::QdrantOptions,
     point::{Point, PointId, Whereabouts},
@@ -47,20 +49,25 @@ impl QdrantServer {
     /// Sends a request; `None` where the server has no such thing.
     async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Answer<Option<Value>> {
         let build = async || {
-            let builder = client_builder(self.ca_file.as_deref()).await.map_err(StoreFailure::lasting)?;
+            let builder =
+                client_builder(self.ca_file.as_deref()).await.map_err(StoreFailure::lasting)?;
             builder.build().map_err(|error| StoreFailure::lasting(error.to_string()))
         };
         let client = self.client.get_or_try_init(build).await?;
         let root = self.url.as_str().trim_end_matches('/');
         let mut request = client.request(method, format!("{root}/{path}")).timeout(self.limit);
         if let Some(file) = &self.key_file {
-            let key = read_secret(file).await.map_err(|why| StoreFailure::lasting(format!("`key_file`: {why}")))?;
+            let key = read_secret(file)
+                .await
+                .map_err(|why| StoreFailure::lasting(format!("`key_file`: {why}")))?;
             request = request.header("api-key", key);
         }
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_string());
         }
-        let passing = |error: reqwest::Error| StoreFailure::passing(format!("the Qdrant server: {}", error.without_url()));
+        let passing = |error: reqwest::Error| {
+            StoreFailure::passing(format!("the Qdrant server: {}", error.without_url()))
+        };
         let mut response = request.send().await.map_err(passing)?;
         let (status, mut bytes) = (response.status(), Vec::new());
         while let Some(piece) = response.chunk().await.map_err(passing)? {
@@ -85,7 +92,8 @@ impl QdrantServer {
 
     async fn ask(&self, method: Method, path: &str, body: Value) -> Answer<Value> {
         let answer = self.send(method, path, Some(body)).await?;
-        answer.ok_or_else(|| StoreFailure::lasting("the Qdrant server does not have the collection"))
+        answer
+            .ok_or_else(|| StoreFailure::lasting("the Qdrant server does not have the collection"))
     }
 }
 
@@ -100,12 +108,15 @@ impl PointStore for QdrantServer {
             let size = &known["config"]["params"]["vectors"][DENSE]["size"];
             return match size.as_u64() == Some(dimension as u64) {
                 true => Ok(()),
-                false => Err(StoreFailure::lasting(format!("`{collection}` has vectors of {size}, not {dimension}"))),
+                false => Err(StoreFailure::lasting(format!(
+                    "`{collection}` has vectors of {size}, not {dimension}"
+                ))),
             };
         }
         let vectors = json!({ DENSE: { "size": dimension, "distance": "Cosine" } });
         let sparse = json!({ SPARSE: { "modifier": "idf" } });
-        self.ask(Method::PUT, &path, json!({ "vectors": vectors, "sparse_vectors": sparse })).await?;
+        self.ask(Method::PUT, &path, json!({ "vectors": vectors, "sparse_vectors": sparse }))
+            .await?;
         for field in ["source", "category"] {
             let index = json!({ "field_name": field, "field_schema": "keyword" });
             self.ask(Method::PUT, &format!("{path}/index?wait=true"), index).await?;
@@ -120,8 +131,11 @@ impl PointStore for QdrantServer {
     async fn state(&self, collection: &str) -> Answer<Option<StoredState>> {
         let path = format!("collections/{collection}");
         let Some(known) = self.send(Method::GET, &path, None).await? else { return Ok(None) };
-        let counted = self.ask(Method::POST, &format!("{path}/points/count"), json!({ "exact": true })).await?;
-        let status: String = known["status"].as_str().unwrap_or("unknown").chars().take(20).collect();
+        let counted = self
+            .ask(Method::POST, &format!("{path}/points/count"), json!({ "exact": true }))
+            .await?;
+        let status: String =
+            known["status"].as_str().unwrap_or("unknown").chars().take(20).collect();
         Ok(Some(StoredState { points: counted["count"].as_u64().unwrap_or_default(), status }))
     }
 
@@ -153,7 +167,8 @@ impl PointStore for QdrantServer {
     ) -> Answer<PointPage> {
         let path = format!("collections/{collection}/points/scroll");
         let fields = json!({ "include": Whereabouts::FIELDS });
-        let body = json!({ "offset": from, "limit": limit, "with_payload": fields, "with_vector": false });
+        let body =
+            json!({ "offset": from, "limit": limit, "with_payload": fields, "with_vector": false });
         let mut page = self.ask(Method::POST, &path, body).await?;
         let row = |row: &mut Value| Ok((read(row["id"].take())?, read(row["payload"].take())?));
         let rows = page["points"].as_array_mut().into_iter().flatten().map(row);
@@ -195,13 +210,17 @@ fn point(Point { id, dense, sparse, payload }: Point) -> Value {
 
 fn conditions(filter: PointFilter) -> Vec<Value> {
     let PointFilter { source, category, among } = filter;
-    let is = |key: &str, value: Option<String>| value.map(|it| json!({ "key": key, "match": { "value": it } }));
+    let is = |key: &str, value: Option<String>| {
+        value.map(|it| json!({ "key": key, "match": { "value": it } }))
+    };
     let among = among.map(|ids| json!({ "has_id": ids }));
     [is("source", source), is("category", category), among].into_iter().flatten().collect()
 }
 
 /// Reads a part of an answer.
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> Answer<T> {
-    let wrong = |error| StoreFailure::lasting(format!("the Qdrant server's answer makes no sense: {error}"));
+    let wrong = |error| {
+        StoreFailure::lasting(format!("the Qdrant server's answer makes no sense: {error}"))
+    };
     serde_json::from_value(value).map_err(wrong)
 }

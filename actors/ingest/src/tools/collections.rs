@@ -85,7 +85,8 @@ impl Collections {
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let all = manager.ask(PATIENCE, |reply| Msg::list(user, reply)).await?;
-            let rows = stream::iter(all).map(|(state, live)| row(&shared, state, live, input.show_stats));
+            let rows =
+                stream::iter(all).map(|(state, live)| row(&shared, state, live, input.show_stats));
             let rows = async { Ok(rows.buffered(AT_A_TIME).collect::<Vec<_>>().await) };
             Ok(ListedCollections { collections: cx.guard(rows).await? })
         }))

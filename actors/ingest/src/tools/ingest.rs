@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::default_collection;
 use crate::{
-    codes, embed,
+    codes,
     collections::{Collections, Msg},
+    embed,
     ingestion::Ingestion,
     reading::SourcePlace,
     state::{FailedFile, IngestionPlan, IngestionReport},
@@ -84,19 +85,28 @@ pub struct FailedSource {
 }
 
 impl Collections {
-    pub(super) fn on_ingest(&mut self, cx: &CallCx, input: RagIngest) -> Result<Reply<Ingested>, ToolError> {
+    pub(super) fn on_ingest(
+        &mut self,
+        cx: &CallCx,
+        input: RagIngest,
+    ) -> Result<Reply<Ingested>, ToolError> {
         let user = self.shared.user(cx.session)?;
         check_name(&input.collection)?;
         let (place, folder) = self.shared.place(input.place.as_deref())?;
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let names = shared.embedder.names().await?;
-            let found = manager.ask(PATIENCE, |reply| Msg::find(user, input.collection.clone(), reply)).await?;
-            if let Some(kept) = found.ok().filter(|_| !input.recreate).and_then(|state| state.model) {
+            let found = manager
+                .ask(PATIENCE, |reply| Msg::find(user, input.collection.clone(), reply))
+                .await?;
+            if let Some(kept) = found.ok().filter(|_| !input.recreate).and_then(|state| state.model)
+            {
                 embed::may_be_same(&input.collection, &kept.model, &names)?;
             }
             let (path, most) = (input.path.clone(), shared.options.max_files);
-            let looked = spawn_blocking(move || SourcePlace::open(&folder)?.find(&path, most, &|| false).map(drop));
+            let looked = spawn_blocking(move || {
+                SourcePlace::open(&folder)?.find(&path, most, &|| false).map(drop)
+            });
             looked.await.map_err(|panic| ToolError::internal(panic.to_string()))??;
             let plan = IngestionPlan {
                 session: cx.session,
@@ -122,7 +132,9 @@ fn check_name(name: &str) -> Result<(), ToolError> {
     match (1..=64).contains(&name.len()) && name.chars().all(legal) {
         true => Ok(()),
         false => {
-            let why = format!("`{name:.80}` is not a valid collection: 1 to 64 of letters, digits, `_`, `-` and `.`");
+            let why = format!(
+                "`{name:.80}` is not a valid collection: 1 to 64 of letters, digits, `_`, `-` and `.`"
+            );
             Err(ToolError::invalid(why))
         }
     }
@@ -158,7 +170,8 @@ async fn follow(
             if now != told && live.files_total > 0 {
                 told = now;
                 let message = format!(
-                    "{} of {} files, {} passages embedded", live.files_done, live.files_total, live.embedded
+                    "{} of {} files, {} passages embedded",
+                    live.files_done, live.files_total, live.embedded
                 );
                 cx.progress.report(live.files_done as f64, Some(live.files_total as f64), message);
             }
@@ -199,13 +212,24 @@ fn ended(report: &IngestionReport) -> Result<IngestionReport, ToolError> {
 }
 
 fn answer(place: String, input: RagIngest, report: IngestionReport) -> Ingested {
-    let IngestionReport { files, chunks, embedded, removed, skipped, failed, failed_total, error: _ } = report;
-    let failures = if failed_total > 0 { format!(", {failed_total} files failed") } else { String::new() };
+    let IngestionReport {
+        files,
+        chunks,
+        embedded,
+        removed,
+        skipped,
+        failed,
+        failed_total,
+        error: _,
+    } = report;
+    let failures =
+        if failed_total > 0 { format!(", {failed_total} files failed") } else { String::new() };
     let message = format!(
         "{files} files, {chunks} passages: {embedded} embedded, {} unchanged, {removed} removed{failures}",
         chunks.saturating_sub(embedded)
     );
-    let failed = failed.into_iter().map(|FailedFile { path, why }| FailedSource { path, why }).collect();
+    let failed =
+        failed.into_iter().map(|FailedFile { path, why }| FailedSource { path, why }).collect();
     Ingested {
         success: true,
         path: input.path,

@@ -101,7 +101,11 @@ pub struct LeftOut {
 }
 
 impl Collections {
-    pub(super) fn on_query(&mut self, cx: &CallCx, input: RagQuery) -> Result<Reply<RagAnswer>, ToolError> {
+    pub(super) fn on_query(
+        &mut self,
+        cx: &CallCx,
+        input: RagQuery,
+    ) -> Result<Reply<RagAnswer>, ToolError> {
         let user = self.shared.user(cx.session)?;
         if input.question.trim().is_empty() {
             return Err(ToolError::invalid("the question is empty"));
@@ -109,7 +113,8 @@ impl Collections {
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let work = async {
-                let found = manager.ask(PATIENCE, |reply| Msg::find(user, input.collection.clone(), reply));
+                let found =
+                    manager.ask(PATIENCE, |reply| Msg::find(user, input.collection.clone(), reply));
                 let state = found.await??;
                 let Some(model) = state.model else { return Ok(answer(input, Hits::default())) };
                 let mut dense = Vec::new();

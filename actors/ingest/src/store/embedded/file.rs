@@ -58,13 +58,15 @@ impl ChangeFile {
         };
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io)?;
-        let damaged = |what: &str| StoreFailure::lasting(format!("{} is damaged: {what}", path.display()));
+        let damaged =
+            |what: &str| StoreFailure::lasting(format!("{} is damaged: {what}", path.display()));
         let header = bytes.get(..HEADER_BYTES as usize).filter(|header| header.starts_with(&MAGIC));
         let header = header.ok_or_else(|| damaged("it has no header"))?;
         let dimension = number(&header[MAGIC.len()..]);
         let (mut at, mut changes, mut touched) = (HEADER_BYTES as usize, Vec::new(), 0);
         while let Some((body, next)) = frame(&bytes, at) {
-            let change: Change = postcard::from_bytes(body).map_err(|error| damaged(&error.to_string()))?;
+            let change: Change =
+                postcard::from_bytes(body).map_err(|error| damaged(&error.to_string()))?;
             touched += size(&change);
             changes.push(change);
             at = next;
@@ -92,7 +94,11 @@ impl ChangeFile {
     }
 
     /// Rewrites the file if most of what it has is of points that are gone.
-    pub(super) fn compact(&mut self, live: usize, points: impl FnOnce() -> Vec<Point>) -> Answer<()> {
+    pub(super) fn compact(
+        &mut self,
+        live: usize,
+        points: impl FnOnce() -> Vec<Point>,
+    ) -> Answer<()> {
         if self.touched < LEAST_CHANGES || self.touched < 3 * live {
             return Ok(());
         }
@@ -151,7 +157,8 @@ fn sync(folder: &Path) -> Answer<()> {
 }
 
 fn framed(change: &Change) -> Answer<Vec<u8>> {
-    let body = postcard::to_stdvec(change).map_err(|error| StoreFailure::lasting(error.to_string()))?;
+    let body =
+        postcard::to_stdvec(change).map_err(|error| StoreFailure::lasting(error.to_string()))?;
     if body.len() > MAX_FRAME_BYTES {
         return Err(StoreFailure::lasting("a change is too large for the file"));
     }
@@ -170,7 +177,8 @@ fn frame(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
 
 /// Whether what does not read is the last write: it ends where its frame says or before, or is a hole.
 fn is_torn(tail: &[u8]) -> bool {
-    let says = tail.get(..4).map_or(usize::MAX, |length| number(length).saturating_add(FRAME_BYTES));
+    let says =
+        tail.get(..4).map_or(usize::MAX, |length| number(length).saturating_add(FRAME_BYTES));
     says >= tail.len() || tail.iter().all(|byte| *byte == 0)
 }
 
@@ -183,7 +191,10 @@ fn size(change: &Change) -> usize {
 }
 
 fn failed(path: &Path, error: &io::Error) -> StoreFailure {
-    StoreFailure { message: format!("{}: {error}", path.display()), passing: error.kind() == io::ErrorKind::StorageFull }
+    StoreFailure {
+        message: format!("{}: {error}", path.display()),
+        passing: error.kind() == io::ErrorKind::StorageFull,
+    }
 }
 
 #[cfg(test)]

@@ -71,11 +71,15 @@ impl PointIndex {
     /// Refuses a change that cannot be applied.
     pub(super) fn check(&self, change: &Change) -> Result<(), StoreFailure> {
         let fits = |point: &Point| {
-            point.dense.len() == self.dimension && point.sparse.indices.len() == point.sparse.values.len()
+            point.dense.len() == self.dimension
+                && point.sparse.indices.len() == point.sparse.values.len()
         };
         match change.upserted.iter().all(fits) {
             true => Ok(()),
-            false => Err(StoreFailure::lasting(format!("a vector does not have {} parts", self.dimension))),
+            false => Err(StoreFailure::lasting(format!(
+                "a vector does not have {} parts",
+                self.dimension
+            ))),
         }
     }
 
@@ -134,7 +138,12 @@ impl PointIndex {
         let point = |at: &usize| {
             let slot = self.slots[*at].as_ref()?;
             let dense = self.row(*at).to_vec();
-            Some(Point { id: slot.id, dense, sparse: slot.sparse.clone(), payload: slot.payload.clone() })
+            Some(Point {
+                id: slot.id,
+                dense,
+                sparse: slot.sparse.clone(),
+                payload: slot.payload.clone(),
+            })
         };
         self.by_id.values().filter_map(point).collect()
     }
@@ -159,10 +168,14 @@ impl PointIndex {
         filter: &PointFilter,
         limit: usize,
     ) -> Result<Vec<FoundPoint>, StoreFailure> {
-        let among: Option<BTreeSet<_>> = filter.among.as_ref().map(|ids| ids.iter().copied().collect());
+        let among: Option<BTreeSet<_>> =
+            filter.among.as_ref().map(|ids| ids.iter().copied().collect());
         let fits = |slot: &Slot| {
             filter.source.as_ref().is_none_or(|source| *source == slot.payload.source)
-                && filter.category.as_ref().is_none_or(|category| *category == slot.payload.category)
+                && filter
+                    .category
+                    .as_ref()
+                    .is_none_or(|category| *category == slot.payload.category)
                 && among.as_ref().is_none_or(|among| among.contains(&slot.id))
         };
         let mut scored = match vector {
@@ -181,13 +194,19 @@ impl PointIndex {
         Ok(scored.into_iter().filter_map(found).collect())
     }
 
-    fn nearest(&self, vector: &[f32], fits: impl Fn(&Slot) -> bool) -> Result<Vec<(f32, usize)>, StoreFailure> {
+    fn nearest(
+        &self,
+        vector: &[f32],
+        fits: impl Fn(&Slot) -> bool,
+    ) -> Result<Vec<(f32, usize)>, StoreFailure> {
         if vector.len() != self.dimension {
-            let message = format!("the vectors have {} parts, not {}", self.dimension, vector.len());
+            let message =
+                format!("the vectors have {} parts, not {}", self.dimension, vector.len());
             return Err(StoreFailure::lasting(message));
         }
         let wanted = unit(vector.to_vec());
-        let all = self.slots.iter().enumerate().filter(|(_, slot)| slot.as_ref().is_some_and(&fits));
+        let all =
+            self.slots.iter().enumerate().filter(|(_, slot)| slot.as_ref().is_some_and(&fits));
         Ok(all.map(|(at, _)| (dot(&wanted, self.row(at)), at)).collect())
     }
 
