@@ -1,12 +1,10 @@
 //! `hivekeep ask`.
 
+use hivekeep_model::codes;
 use serde_json::{Value, json};
 
 use super::{CliContext, CommandFailure, client::Client, ingest::object, output};
 use crate::doors::{control::ControlMethod, plain};
-
-/// Code of a daemon without a model that answers.
-const NO_MODEL: &str = "llm_not_configured";
 
 /// Ask a collection a question: a model answers from its passages, or, where none is configured, they are shown.
 #[derive(Debug, clap::Args)]
@@ -61,7 +59,7 @@ fn answer(
     );
     match call(client, "ml_generate", json!({ "prompt": prompt, "temperature": 0.0 })) {
         Ok(answer) => Ok(Some(answer)),
-        Err(CommandFailure::Tool(error)) if error.code == NO_MODEL => Ok(None),
+        Err(CommandFailure::Tool(error)) if error.is(codes::LLM_NOT_CONFIGURED) => Ok(None),
         Err(error) => Err(error),
     }
 }

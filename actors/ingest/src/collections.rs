@@ -18,7 +18,7 @@ use crate::{
     refuse::no_collection,
     shared::IngestShared,
     state::{CollectionState, IngestionPlan, stream},
-    tools::FAMILY,
+    tools::FAMILIES,
 };
 use begin::Wish;
 use member::{CollectionEntry, key};
@@ -111,7 +111,7 @@ impl Entity for Collections {
         match message {
             Inner::Tool(call) => {
                 let workers = self.me.workers.clone();
-                serve::serve(self, &[&FAMILY], &workers, *call);
+                serve::serve(self, FAMILIES, &workers, *call);
             }
             Inner::Begin(wish) => self.begin(*wish),
             Inner::Begun(id, outcome, reply) => self.begun(id, outcome, reply),

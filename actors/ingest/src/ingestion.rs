@@ -24,8 +24,8 @@ use tokio::task::spawn_blocking;
 use crate::{
     category::category,
     codes, embed,
-    point::{Payload, PointId},
-    reading::{FileContents, FoundFiles, SourceFile, SourcePlace},
+    point::{PassagePayload, PointId},
+    reading::{FoundFiles, SourceFile, SourcePlace, SourceText},
     shared::IngestShared,
     split::{PassageSize, split},
     state::{CollectionState, FailedFile, IngestionReport, IngestionRun, Record},
@@ -129,7 +129,7 @@ struct Wanted {
     id: PointId,
     /// Text whose vector it has.
     embedded: String,
-    payload: Payload,
+    payload: PassagePayload,
 }
 
 impl Ingestion {
@@ -219,11 +219,11 @@ impl Ingestion {
         let size = PassageSize { bytes: options.chunk_bytes, overlap_chars: options.overlap_chars };
         let max_bytes = options.max_file_kb as u64 * 1024;
         let read = spawn_blocking(move || match place.read(&file, max_bytes)? {
-            FileContents::Text(text, form) => {
+            SourceText::Text(text, form) => {
                 let passages = split(&text, form, size);
                 Ok(passages_of(&file.source, &key, &text, passages))
             }
-            FileContents::NoText(_) => Ok(Vec::new()),
+            SourceText::NoText(_) => Ok(Vec::new()),
         });
         read.await.unwrap_or_else(|panic| Err(format!("it cannot be split: {panic}")))
     }
@@ -246,7 +246,7 @@ fn passages_of(
         let nth = seen.entry(embedded.clone()).or_default();
         let id = PointId::of(key, &embedded, *nth);
         *nth += 1;
-        let payload = Payload {
+        let payload = PassagePayload {
             text: text.to_owned(),
             file: key.to_owned(),
             source: source.to_owned(),

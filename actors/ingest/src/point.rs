@@ -33,7 +33,7 @@ pub(crate) struct SparseVector {
 
 /// What is kept of a passage beside its vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Payload {
+pub(crate) struct PassagePayload {
     pub(crate) text: String,
     /// File, as `PLACE:PATH`.
     pub(crate) file: String,
@@ -63,9 +63,9 @@ impl Whereabouts {
         ["file", "source", "section", "category", "chunk_index", "line"];
 }
 
-impl From<&Payload> for Whereabouts {
-    fn from(payload: &Payload) -> Self {
-        let Payload { text: _, file, source, section, category, chunk_index, line } =
+impl From<&PassagePayload> for Whereabouts {
+    fn from(payload: &PassagePayload) -> Self {
+        let PassagePayload { text: _, file, source, section, category, chunk_index, line } =
             payload.clone();
         Self { file, source, section, category, chunk_index, line }
     }
@@ -77,7 +77,7 @@ pub(crate) struct Point {
     pub(crate) id: PointId,
     pub(crate) dense: Vec<f32>,
     pub(crate) sparse: SparseVector,
-    pub(crate) payload: Payload,
+    pub(crate) payload: PassagePayload,
 }
 
 /// Id of a collection.

@@ -44,7 +44,7 @@ pub(crate) struct FoundFiles {
 
 /// Contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum FileContents {
+pub(crate) enum SourceText {
     Text(String, TextForm),
     /// Why it has no text: it is no failure.
     NoText(&'static str),
@@ -148,7 +148,7 @@ impl SourcePlace {
     ///
     /// # Errors
     /// The reason, for people.
-    pub(crate) fn read(&self, file: &SourceFile, max_bytes: u64) -> Result<FileContents, String> {
+    pub(crate) fn read(&self, file: &SourceFile, max_bytes: u64) -> Result<SourceText, String> {
         let path = PlacePath::parse(&file.path).map_err(|error| error.message)?;
         let range = read_bytes(&self.0, &path, 0, max_bytes + 1).map_err(|error| error.message)?;
         if range.bytes.len() as u64 > max_bytes {
@@ -169,32 +169,32 @@ fn source(top: &str, path: &str) -> Option<SourceFile> {
 }
 
 /// Reads bytes by the name of their file.
-fn contents(source: &str, bytes: Vec<u8>) -> Result<FileContents, String> {
+fn contents(source: &str, bytes: Vec<u8>) -> Result<SourceText, String> {
     let extension = Path::new(source).extension().map(|it| it.to_string_lossy().to_lowercase());
     let extension = extension.as_deref().unwrap_or_default();
     if extension == "pdf" {
         return Err("PDF is not read".to_owned());
     }
     let Ok(text) = String::from_utf8(bytes) else {
-        return Ok(FileContents::NoText("it is not UTF-8 text"));
+        return Ok(SourceText::NoText("it is not UTF-8 text"));
     };
     if text.contains('\0') {
-        return Ok(FileContents::NoText("it is not text"));
+        return Ok(SourceText::NoText("it is not text"));
     }
     if text.trim().is_empty() {
-        return Ok(FileContents::NoText("it is blank"));
+        return Ok(SourceText::NoText("it is blank"));
     }
     let text = match text.contains('\r') {
         true => text.replace("\r\n", "\n"),
         false => text,
     };
     Ok(match extension {
-        "html" | "htm" | "xhtml" => FileContents::Text(html::text(&text), TextForm::Markdown),
-        "md" | "markdown" | "mdx" => FileContents::Text(text, TextForm::Markdown),
+        "html" | "htm" | "xhtml" => SourceText::Text(html::text(&text), TextForm::Markdown),
+        "md" | "markdown" | "mdx" => SourceText::Text(text, TextForm::Markdown),
         "" | "txt" | "text" | "log" | "csv" | "tsv" | "rst" | "adoc" | "org" | "json" | "lock" => {
-            FileContents::Text(text, TextForm::Plain)
+            SourceText::Text(text, TextForm::Plain)
         }
-        _ => FileContents::Text(text, TextForm::Code),
+        _ => SourceText::Text(text, TextForm::Code),
     })
 }
 
@@ -255,16 +255,16 @@ mod tests {
         let read = |name: &str, bytes: &[u8]| contents(name, bytes.to_vec());
         assert_eq!(
             read("a.md", b"x\r\ny"),
-            Ok(FileContents::Text("x\ny".to_owned(), TextForm::Markdown))
+            Ok(SourceText::Text("x\ny".to_owned(), TextForm::Markdown))
         );
         assert_eq!(
             read("a.HTML", b"<p>x"),
-            Ok(FileContents::Text("x".to_owned(), TextForm::Markdown))
+            Ok(SourceText::Text("x".to_owned(), TextForm::Markdown))
         );
-        assert!(matches!(read("a.rs", b"fn"), Ok(FileContents::Text(_, TextForm::Code))));
-        assert!(matches!(read("a", b"\xff"), Ok(FileContents::NoText(_))));
-        assert!(matches!(read("a", b"x\0"), Ok(FileContents::NoText(_))));
-        assert!(matches!(read("a.md", b" \n"), Ok(FileContents::NoText(_))));
+        assert!(matches!(read("a.rs", b"fn"), Ok(SourceText::Text(_, TextForm::Code))));
+        assert!(matches!(read("a", b"\xff"), Ok(SourceText::NoText(_))));
+        assert!(matches!(read("a", b"x\0"), Ok(SourceText::NoText(_))));
+        assert!(matches!(read("a.md", b" \n"), Ok(SourceText::NoText(_))));
         assert!(read("a.pdf", b"%PDF").is_err());
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    point::{Payload, PointId, SparseVector},
+    point::{PassagePayload, PointId, SparseVector},
     store::{FoundPoint, PointFilter, PointStore, SearchVector, StoreFailure},
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct Wish<'w> {
 /// Passage that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Hit {
-    pub(crate) payload: Payload,
+    pub(crate) payload: PassagePayload,
     /// What the order is by.
     pub(crate) score: f32,
     pub(crate) similarity: Option<f32>,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn found(name: &str, score: f32) -> FoundPoint {
-        let payload = Payload {
+        let payload = PassagePayload {
             text: name.to_owned(),
             file: String::new(),
             source: name.to_owned(),

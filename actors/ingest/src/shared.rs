@@ -40,18 +40,18 @@ pub(crate) struct IngestShared {
 }
 
 /// Error that may pass.
-pub(crate) trait Passing {
+pub(crate) trait MayPass {
     /// True if the same may succeed later.
     fn may_pass(&self) -> bool;
 }
 
-impl Passing for StoreFailure {
+impl MayPass for StoreFailure {
     fn may_pass(&self) -> bool {
         self.passing
     }
 }
 
-impl Passing for ToolError {
+impl MayPass for ToolError {
     fn may_pass(&self) -> bool {
         self.retryable
     }
@@ -59,7 +59,7 @@ impl Passing for ToolError {
 
 impl IngestShared {
     /// Does what may be done twice, again while its error may pass.
-    pub(crate) async fn retried<T, E: Passing, F>(&self, work: impl Fn() -> F) -> Result<T, E>
+    pub(crate) async fn retried<T, E: MayPass, F>(&self, work: impl Fn() -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
     {

@@ -12,7 +12,7 @@ use hivekeep_kernel::{Layer, ToolError};
 
 use crate::{
     codes,
-    point::{Payload, Point, PointId, SparseVector, Whereabouts},
+    point::{PassagePayload, Point, PointId, SparseVector, Whereabouts},
 };
 
 /// Failure of a store.
@@ -46,16 +46,16 @@ impl From<StoreFailure> for ToolError {
 
 /// Change of a collection, made in this order.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Change {
+pub(crate) struct PointChange {
     /// Points to insert, in place of those of their ids.
     pub(crate) upserted: Vec<Point>,
     /// Payloads to exchange; the vectors stay.
-    pub(crate) moved: Vec<(PointId, Payload)>,
+    pub(crate) moved: Vec<(PointId, PassagePayload)>,
     /// Points to remove; one that is not there is none.
     pub(crate) removed: Vec<PointId>,
 }
 
-impl Change {
+impl PointChange {
     pub(crate) fn is_empty(&self) -> bool {
         self.upserted.is_empty() && self.moved.is_empty() && self.removed.is_empty()
     }
@@ -83,7 +83,7 @@ pub(crate) enum SearchVector {
 pub(crate) struct FoundPoint {
     pub(crate) id: PointId,
     pub(crate) score: f32,
-    pub(crate) payload: Payload,
+    pub(crate) payload: PassagePayload,
 }
 
 /// Page of the points of a collection.
@@ -115,7 +115,7 @@ pub(crate) trait PointStore: Send + Sync {
     async fn state(&self, collection: &str) -> Result<Option<StoredState>, StoreFailure>;
 
     /// Makes a change, durable when it is answered.
-    async fn change(&self, collection: &str, change: Change) -> Result<(), StoreFailure>;
+    async fn change(&self, collection: &str, change: PointChange) -> Result<(), StoreFailure>;
 
     /// Points in order of their ids from one on, at most so many.
     async fn page(

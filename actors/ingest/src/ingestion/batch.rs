@@ -10,7 +10,7 @@ use crate::{
     point::{Point, PointId, Whereabouts},
     shared::EMBED_LIMIT,
     state::{Record, VectorModel},
-    store::Change,
+    store::PointChange,
     terms,
 };
 
@@ -25,14 +25,14 @@ pub(super) struct Batch<'i> {
     /// Passages to embed.
     new: Vec<Wanted>,
     /// Other changes, in one with the next batch that is written.
-    change: Change,
+    change: PointChange,
     /// Points of the collection when all of it is written.
     points: usize,
 }
 
 impl<'i> Batch<'i> {
     pub(super) fn new(ingestion: &'i Ingestion, session: SessionId, points: usize) -> Self {
-        Self { ingestion, session, new: Vec::new(), change: Change::default(), points }
+        Self { ingestion, session, new: Vec::new(), change: PointChange::default(), points }
     }
 
     /// Adds what is different in a file: its old passages go with the last of its new ones, or after them.
@@ -90,13 +90,13 @@ impl<'i> Batch<'i> {
         report: &mut IngestionReport,
     ) -> Result<(), Stopped> {
         for points in points.chunks(REMOVED_AT_A_TIME) {
-            self.write(Change { removed: points.to_vec(), ..Change::default() }).await?;
+            self.write(PointChange { removed: points.to_vec(), ..PointChange::default() }).await?;
             report.removed += points.len() as u64;
         }
         Ok(())
     }
 
-    async fn write(&self, change: Change) -> Result<(), Stopped> {
+    async fn write(&self, change: PointChange) -> Result<(), Stopped> {
         let (shared, name) = (&self.ingestion.shared, self.ingestion.name());
         shared.retried(|| shared.store.change(&name, change.clone())).await?;
         Ok(())

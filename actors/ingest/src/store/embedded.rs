@@ -21,7 +21,8 @@ use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 
 use super::{
-    Change, FoundPoint, PointFilter, PointPage, PointStore, SearchVector, StoreFailure, StoredState,
+    FoundPoint, PointChange, PointFilter, PointPage, PointStore, SearchVector, StoreFailure,
+    StoredState,
 };
 use crate::point::PointId;
 use file::ChangeFile;
@@ -220,7 +221,7 @@ impl PointStore for EmbeddedStore {
         Ok(points.map(|points| StoredState { points: points as u64, status: "green".to_owned() }))
     }
 
-    async fn change(&self, collection: &str, change: Change) -> Answer<()> {
+    async fn change(&self, collection: &str, change: PointChange) -> Answer<()> {
         if change.is_empty() {
             return Ok(());
         }

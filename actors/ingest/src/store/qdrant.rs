@@ -10,7 +10,8 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{
-    Change, FoundPoint, PointFilter, PointPage, PointStore, SearchVector, StoreFailure, StoredState,
+    FoundPoint, PointChange, PointFilter, PointPage, PointStore, SearchVector, StoreFailure,
+    StoredState,
 };
 use crate::{
     options::QdrantOptions,
@@ -139,8 +140,8 @@ impl PointStore for QdrantServer {
         Ok(Some(StoredState { points: counted["count"].as_u64().unwrap_or_default(), status }))
     }
 
-    async fn change(&self, collection: &str, change: Change) -> Answer<()> {
-        let Change { upserted, moved, removed } = change;
+    async fn change(&self, collection: &str, change: PointChange) -> Answer<()> {
+        let PointChange { upserted, moved, removed } = change;
         let mut operations = Vec::new();
         if !upserted.is_empty() {
             let points: Vec<_> = upserted.into_iter().map(point).collect();

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc};
 use super::fake::{KEY, qdrant};
 use crate::{
     options::QdrantOptions,
-    point::{Payload, Point, PointId},
+    point::{PassagePayload, Point, PointId},
     store::{
-        Change, FoundPoint, PointFilter, PointStore, SearchVector, embedded::EmbeddedStore,
+        FoundPoint, PointChange, PointFilter, PointStore, SearchVector, embedded::EmbeddedStore,
         qdrant::QdrantServer,
     },
     terms,
@@ -35,7 +35,7 @@ fn point(rng: &mut fastrand::Rng, nth: u32) -> Point {
         id: PointId::of(&source, &text, nth),
         dense: (0..PARTS).map(|_| rng.f32() - 0.5).collect(),
         sparse: terms::weights(&text),
-        payload: Payload {
+        payload: PassagePayload {
             text,
             file: format!("docs:{source}"),
             source,
@@ -106,24 +106,24 @@ async fn an_index_of_ours_and_a_server_agree() {
     let mut rng = fastrand::Rng::with_seed(7);
     let mut points: Vec<_> = (0..120).map(|nth| point(&mut rng, nth)).collect();
     let mut changes = vec![
-        Change { upserted: points[..60].to_vec(), ..Change::default() },
-        Change {
+        PointChange { upserted: points[..60].to_vec(), ..PointChange::default() },
+        PointChange {
             upserted: points[60..].to_vec(),
             removed: points[..10].iter().map(|it| it.id).collect(),
-            ..Change::default()
+            ..PointChange::default()
         },
     ];
     let moved = points[20..30].iter_mut().map(|it| {
         it.payload.line += 100;
         (it.id, it.payload.clone())
     });
-    changes.push(Change { moved: moved.collect(), ..Change::default() });
+    changes.push(PointChange { moved: moved.collect(), ..PointChange::default() });
     // Inserted again with another vector; and one that is not there.
     points[40].dense[0] = 9.0;
-    changes.push(Change {
+    changes.push(PointChange {
         upserted: vec![points[40].clone()],
         removed: vec![points[0].id],
-        ..Change::default()
+        ..PointChange::default()
     });
     for change in changes {
         for store in stores {
@@ -132,7 +132,7 @@ async fn an_index_of_ours_and_a_server_agree() {
     }
     let wrong = Point { dense: vec![1.0], ..points[50].clone() };
     for store in stores {
-        let wrong = Change { upserted: vec![wrong.clone()], ..Change::default() };
+        let wrong = PointChange { upserted: vec![wrong.clone()], ..PointChange::default() };
         assert!(store.change(NAME, wrong).await.is_err());
         assert_eq!(store.state(NAME).await.expect("answers").expect("there").points, 110);
     }
@@ -200,7 +200,7 @@ async fn a_file_is_rewritten_when_most_of_it_is_gone_and_memory_is_given_up() {
     let mut largest = 0;
     for round in 0..35 {
         for name in ["one", "two"] {
-            let change = Change { upserted: points.clone(), ..Change::default() };
+            let change = PointChange { upserted: points.clone(), ..PointChange::default() };
             store.change(name, change).await.expect("changed");
         }
         largest = largest.max(size("one"));

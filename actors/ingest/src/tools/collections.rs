@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{CallCx, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Collections that the store is asked for at a time.
 const AT_A_TIME: usize = 8;
 
-/// Lists your collections of ingested documents.
+/// List your collections of ingested documents.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RagCollections {
@@ -73,6 +73,13 @@ pub struct RunningIngestion {
     pub files_total: usize,
     /// Passages that were embedded.
     pub embedded: u64,
+}
+
+tools! {
+    pub FAMILY: "rag" for Collections, singleton collections;
+    rag_collections: RagCollections => ListedCollections = Collections::on_collections {
+        title: "List collections", effect: Read,
+    };
 }
 
 impl Collections {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, codes as common};
+use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, codes as common, tools};
 use hivekeep_runtime::saga::SagaHandle;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,12 +20,14 @@ use crate::{
     state::{FailedFile, IngestionPlan, IngestionReport},
 };
 
+/// Time of an ingestion's call; the ingestion goes on behind it.
+const INGEST_SECS: u64 = 3_600;
 /// Time limit of questions that only decide.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Margin before the call's deadline: the answer that says how to continue has to arrive.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Ingests a file or a folder of a place into a collection, to be asked with rag_query. Markdown, text, source
+/// Ingest a file or a folder of a place into a collection, to be asked with rag_query. Markdown, text, source
 /// code and HTML are read. Repeating it brings the collection up to date: only what has changed is embedded,
 /// and what is of edited or removed files goes. Cancelling the call stops it; after its time limit it goes on,
 /// and the same call follows it.
@@ -82,6 +84,13 @@ pub struct FailedSource {
     pub path: String,
     /// Why.
     pub why: String,
+}
+
+tools! {
+    pub FAMILY: "rag" for Collections, singleton collections;
+    rag_ingest: RagIngest => Ingested = Collections::on_ingest {
+        title: "Ingest a folder", risk: Risk::Medium, timeout_secs: INGEST_SECS, told_by: Some("rag_collections"),
+    };
 }
 
 impl Collections {

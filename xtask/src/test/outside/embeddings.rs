@@ -24,7 +24,7 @@ pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
 
 /// Folder of the model.
 fn model(repo: &Repo) -> Result<PathBuf> {
-    let python = models::python(repo, "embeddings")?;
+    let (shell, python) = (Shell::new()?, models::python(repo, "embeddings")?);
     let find = "import sysconfig; print(sysconfig.get_path('purelib') + '/static_model/model')";
-    Ok(PathBuf::from(cmd!(Shell::new()?, "{python} -c {find}").quiet().read()?))
+    Ok(PathBuf::from(cmd!(shell, "{python} -c {find}").quiet().read()?))
 }

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::super::{Change, StoreFailure};
+use super::super::{PointChange, StoreFailure};
 use crate::point::Point;
 
 /// First bytes of the file, with its version.
@@ -48,7 +48,7 @@ impl ChangeFile {
     }
 
     /// Opens a collection's file, with its dimension and its changes; `None` if there is none.
-    pub(super) fn open(folder: &Path) -> Answer<Option<(Self, usize, Vec<Change>)>> {
+    pub(super) fn open(folder: &Path) -> Answer<Option<(Self, usize, Vec<PointChange>)>> {
         let path = folder.join(NAME);
         let io = |error: io::Error| failed(&path, &error);
         let mut file = match OpenOptions::new().read(true).write(true).open(&path) {
@@ -65,7 +65,7 @@ impl ChangeFile {
         let dimension = number(&header[MAGIC.len()..]);
         let (mut at, mut changes, mut touched) = (HEADER_BYTES as usize, Vec::new(), 0);
         while let Some((body, next)) = frame(&bytes, at) {
-            let change: Change =
+            let change: PointChange =
                 postcard::from_bytes(body).map_err(|error| damaged(&error.to_string()))?;
             touched += size(&change);
             changes.push(change);
@@ -83,7 +83,7 @@ impl ChangeFile {
     }
 
     /// Appends a change, durable when this returns.
-    pub(super) fn append(&mut self, change: &Change) -> Answer<()> {
+    pub(super) fn append(&mut self, change: &PointChange) -> Answer<()> {
         let frame = framed(change)?;
         let io = |error: io::Error| failed(&self.folder, &error);
         self.file.seek(SeekFrom::Start(self.end)).map_err(io)?;
@@ -104,7 +104,10 @@ impl ChangeFile {
         }
         let mut rewrite = Rewrite::begin(&self.folder, self.dimension)?;
         for points in points().chunks(POINTS_A_FRAME) {
-            rewrite.write(&framed(&Change { upserted: points.to_vec(), ..Change::default() })?)?;
+            rewrite.write(&framed(&PointChange {
+                upserted: points.to_vec(),
+                ..PointChange::default()
+            })?)?;
         }
         rewrite.finish(&self.folder)?;
         (self.file, self.end, self.touched) = (rewrite.file, rewrite.end, live);
@@ -156,7 +159,7 @@ fn sync(folder: &Path) -> Answer<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| failed(folder, &error))
 }
 
-fn framed(change: &Change) -> Answer<Vec<u8>> {
+fn framed(change: &PointChange) -> Answer<Vec<u8>> {
     let body =
         postcard::to_stdvec(change).map_err(|error| StoreFailure::lasting(error.to_string()))?;
     if body.len() > MAX_FRAME_BYTES {
@@ -186,7 +189,7 @@ fn number(bytes: &[u8]) -> usize {
     bytes.try_into().map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
 }
 
-fn size(change: &Change) -> usize {
+fn size(change: &PointChange) -> usize {
     change.upserted.len() + change.moved.len() + change.removed.len()
 }
 
@@ -202,8 +205,8 @@ mod tests {
     use super::*;
     use crate::point::PointId;
 
-    fn removal(nth: u32) -> Change {
-        Change { removed: vec![PointId::of("f", "t", nth)], ..Change::default() }
+    fn removal(nth: u32) -> PointChange {
+        PointChange { removed: vec![PointId::of("f", "t", nth)], ..PointChange::default() }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use super::super::{Change, FoundPoint, PointFilter, PointPage, SearchVector, StoreFailure};
-use crate::point::{Payload, Point, PointId, SparseVector, Whereabouts};
+use super::super::{FoundPoint, PointChange, PointFilter, PointPage, SearchVector, StoreFailure};
+use crate::point::{PassagePayload, Point, PointId, SparseVector, Whereabouts};
 
 /// Memory of a point beside its vectors and texts, about.
 const POINT_BYTES: usize = 400;
@@ -29,13 +29,13 @@ pub(super) struct PointIndex {
 
 struct Slot {
     id: PointId,
-    payload: Payload,
+    payload: PassagePayload,
     sparse: SparseVector,
 }
 
 impl Slot {
     fn bytes(&self, dimension: usize) -> usize {
-        let Payload { text, file, source, section, category, .. } = &self.payload;
+        let PassagePayload { text, file, source, section, category, .. } = &self.payload;
         let texts = text.len() + file.len() + source.len() + section.len() + category.len();
         // A term is in the point and in its posting.
         POINT_BYTES + texts + 4 * dimension + 24 * self.sparse.indices.len()
@@ -69,7 +69,7 @@ impl PointIndex {
     }
 
     /// Refuses a change that cannot be applied.
-    pub(super) fn check(&self, change: &Change) -> Result<(), StoreFailure> {
+    pub(super) fn check(&self, change: &PointChange) -> Result<(), StoreFailure> {
         let fits = |point: &Point| {
             point.dense.len() == self.dimension
                 && point.sparse.indices.len() == point.sparse.values.len()
@@ -83,9 +83,9 @@ impl PointIndex {
         }
     }
 
-    pub(super) fn apply(&mut self, change: Change) -> Result<(), StoreFailure> {
+    pub(super) fn apply(&mut self, change: PointChange) -> Result<(), StoreFailure> {
         self.check(&change)?;
-        let Change { upserted, moved, removed } = change;
+        let PointChange { upserted, moved, removed } = change;
         for point in upserted {
             self.remove(point.id);
             self.insert(point);
