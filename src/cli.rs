@@ -2,6 +2,7 @@
 
 mod approvals;
 mod artifact;
+mod ask;
 mod audit;
 mod backup;
 mod browse;
@@ -18,6 +19,7 @@ mod events;
 mod failure;
 mod hook;
 mod image;
+mod ingest;
 mod integrate;
 mod logs;
 mod man;
@@ -65,6 +67,8 @@ enum Command {
     Mcp(mcp::Args),
     Call(call::Args),
     Browse(browse::Args),
+    Ingest(ingest::Args),
+    Ask(ask::Args),
     Tools(tools::Args),
     Errors(errors::Args),
     Ps(ps::Args),
@@ -102,6 +106,8 @@ pub fn main() -> ExitCode {
         Command::Mcp(args) => mcp::run(&context, args),
         Command::Call(args) => call::run(&context, args),
         Command::Browse(args) => browse::run(&context, &args),
+        Command::Ingest(args) => ingest::run(&context, &args),
+        Command::Ask(args) => ask::run(&context, &args),
         Command::Tools(args) => tools::run(args),
         Command::Errors(args) => errors::run(args),
         Command::Ps(args) => ps::run(&context, args),

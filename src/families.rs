@@ -49,6 +49,8 @@ macro_rules! families {
             source: hivekeep_source::SourceFamily,
             /// Language models: providers, aliases and budgets.
             model: hivekeep_model::ModelFamily,
+            /// Ingestions of folders into collections, and retrieval from them.
+            ingest: hivekeep_ingest::IngestFamily,
             /// Artifacts: results too large for their answers, and how long they are kept.
             artifact: hivekeep_artifact::ArtifactFamily,
             /// Metrics: what sessions record and count, how long it is kept, and where it is written to.

@@ -168,10 +168,10 @@ fn readable(value: &Value, depth: usize) -> String {
 }
 
 /// Progress on standard error, when a terminal is there.
-struct Bar(ProgressBar);
+pub(super) struct Bar(ProgressBar);
 
 impl Bar {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let bar = match io::stderr().is_terminal() {
             true => ProgressBar::new_spinner(),
             false => ProgressBar::hidden(),
@@ -180,7 +180,7 @@ impl Bar {
         Self(bar)
     }
 
-    fn show(&self, update: &ProgressUpdate) {
+    pub(super) fn show(&self, update: &ProgressUpdate) {
         match update.total {
             Some(total) if total > 0.0 => {
                 let style = ProgressStyle::with_template("{bar:30} {percent}% {msg}")
@@ -194,7 +194,7 @@ impl Bar {
         self.0.set_message(plain::line(&update.message).into_owned());
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.0.finish_and_clear();
     }
 }

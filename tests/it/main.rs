@@ -16,6 +16,7 @@ mod house;
 mod http;
 mod http_api;
 mod hub;
+mod knowledge;
 mod mcp;
 mod metrics;
 mod models;

@@ -38,6 +38,7 @@ pages! {
     "docs/guides/container-images.md"
     "docs/guides/finding-tools.md"
     "docs/guides/http-api.md"
+    "docs/guides/knowledge.md"
     "docs/guides/manifests.md"
     "docs/guides/metrics.md"
     "docs/guides/models.md"

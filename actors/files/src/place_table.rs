@@ -99,6 +99,10 @@ impl PlaceFolders for PlacesHandle {
         let folder = self.0.folders.get(name).ok_or_else(|| self.0.unknown(name))?;
         Ok(folder.place_folder())
     }
+
+    fn default_place(&self) -> &str {
+        &self.0.default
+    }
 }
 
 #[async_trait]

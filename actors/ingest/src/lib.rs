@@ -1,0 +1,37 @@
+//! Ingestions and retrieval: collections of passages, written by supervised ingestions and asked by hybrid search.
+//!
+//! ```text
+//!  rag_ingest ─▶ collections ─▶ ingestion* (a saga): files ─▶ passages ─▶ batches ─▶ embedder ─▶ store
+//!  rag_query  ─▶      └────────────────── question ─▶ embedder, terms ─▶ store ─▶ ranks fused
+//! ```
+//! A collection has an event-sourced log and at most one ingestion at a time. An ingestion is a reconciliation
+//! of what the files say with what the store has, by ids of content and place, so it can be cut anywhere and
+//! goes on without doing twice what is durable. The store is an exact index in files of the daemon, or a
+//! Qdrant server by URL, behind one interface. Files, models and servers are not trusted: all is bounded.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod category;
+pub mod codes;
+mod collections;
+mod embed;
+mod family;
+mod html;
+mod ingestion;
+mod options;
+mod point;
+mod reading;
+mod refuse;
+mod search;
+mod shared;
+mod split;
+mod state;
+mod store;
+mod terms;
+mod tools;
+
+pub use family::IngestFamily;
+pub use options::{LocalOptions, Options, QdrantOptions};
+
+#[cfg(test)]
+mod tests;

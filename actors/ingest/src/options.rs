@@ -1,0 +1,140 @@
+//! Section `[ingest]`.
+
+use std::path::PathBuf;
+
+use hivekeep_runtime::FamilyOptions;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// Ingestions of folders, and retrieval from what they wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Model that embeds, as `model.alias` or `NAME/MODEL`, unless `ingest.local.folder` is set.
+    pub model: String,
+    /// Model in the daemon itself.
+    pub local: LocalOptions,
+    /// Qdrant server. Without a `url` collections are files of the daemon.
+    pub qdrant: QdrantOptions,
+    /// Size of a passage in bytes.
+    pub chunk_bytes: usize,
+    /// Characters of the passage before that are repeated.
+    pub overlap_chars: usize,
+    /// Most files of an ingestion.
+    pub max_files: usize,
+    /// Largest file; larger ones are told as failed.
+    pub max_file_kb: usize,
+    /// Most passages of a collection.
+    pub max_chunks: usize,
+    /// Most collections of a user.
+    pub max_collections: usize,
+    /// Ingestions that run at a time.
+    pub max_running: usize,
+    /// Memory of the collections that are files of the daemon; those used least are read anew when needed.
+    pub memory_mb: usize,
+}
+
+/// Embedding model in the daemon.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalOptions {
+    /// Folder with a static model in model2vec's format: `tokenizer.json`, `model.safetensors`, `config.json`.
+    /// Nothing is downloaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+}
+
+/// Qdrant server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct QdrantOptions {
+    /// REST address, as `http://localhost:6333`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// File with the API key, read for each request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+    /// File with more authorities (PEM).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// Time of a request.
+    pub timeout_secs: u64,
+}
+
+impl Default for QdrantOptions {
+    fn default() -> Self {
+        Self { url: None, key_file: None, ca_file: None, timeout_secs: 30 }
+    }
+}
+
+impl QdrantOptions {
+    /// Address of the server, if there is one.
+    ///
+    /// # Errors
+    /// The reason why it is not valid.
+    pub(crate) fn address(&self) -> Result<Option<Url>, String> {
+        let Some(text) = &self.url else { return Ok(None) };
+        let wrong =
+            || "must be an http or https URL without a user, a query or a fragment".to_owned();
+        let url: Url = text.parse().map_err(|_| wrong())?;
+        let plain = url.username().is_empty() && url.query().is_none() && url.fragment().is_none();
+        let web =
+            matches!(url.scheme(), "http" | "https") && url.has_host() && url.password().is_none();
+        if plain && web { Ok(Some(url)) } else { Err(wrong()) }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            model: "embed".to_owned(),
+            local: LocalOptions::default(),
+            qdrant: QdrantOptions::default(),
+            chunk_bytes: 500,
+            overlap_chars: 50,
+            max_files: 10_000,
+            max_file_kb: 1_024,
+            max_chunks: 200_000,
+            max_collections: 64,
+            max_running: 4,
+            memory_mb: 512,
+        }
+    }
+}
+
+impl FamilyOptions for Options {
+    fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        let mut within = |key, value: usize, least: usize, most: usize| {
+            if !(least..=most).contains(&value) {
+                wrong.push((key, format!("must be between {least} and {most}")));
+            }
+        };
+        within("chunk_bytes", self.chunk_bytes, 100, 8_000);
+        within("overlap_chars", self.overlap_chars, 0, self.chunk_bytes / 2);
+        within("max_files", self.max_files, 1, 100_000);
+        within("max_file_kb", self.max_file_kb, 1, 16_384);
+        within("max_chunks", self.max_chunks, 1, 1_000_000);
+        within("max_collections", self.max_collections, 1, 10_000);
+        within("max_running", self.max_running, 1, 64);
+        within("memory_mb", self.memory_mb, 16, 65_536);
+        if self.model.is_empty() {
+            wrong.push(("model", "must not be empty".to_owned()));
+        }
+        if let Err(why) = self.qdrant.address() {
+            wrong.push(("qdrant", format!("url: {why}")));
+        }
+        if !(1..=600).contains(&self.qdrant.timeout_secs) {
+            wrong.push(("qdrant", "timeout_secs: must be between 1 and 600".to_owned()));
+        }
+        let files = [&self.qdrant.key_file, &self.qdrant.ca_file];
+        if files.into_iter().flatten().any(|path| !path.is_absolute()) {
+            wrong.push(("qdrant", "a file must be an absolute path".to_owned()));
+        }
+        if self.local.folder.as_ref().is_some_and(|path| !path.is_absolute()) {
+            wrong.push(("local", "folder: must be an absolute path".to_owned()));
+        }
+        wrong
+    }
+}

@@ -1,0 +1,114 @@
+//! What the actors of this crate share; it outlives their restarts.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use hivekeep_kernel::{
+    Census, Layer, ToolError, User,
+    ports::{PlaceFolder, PlaceFolders, SessionQuotas},
+};
+use hivekeep_runtime::log::LogSet;
+use hivekeep_store::{Events, Journal, NewEvent};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Options, codes,
+    embed::Embedder,
+    ingestion::FIRST_PAUSE,
+    state::{CollectionState, IngestionPlan, IngestionReport, Made},
+    store::{PointStore, StoreFailure},
+};
+
+/// Time of a batch's embeddings.
+pub(crate) const EMBED_LIMIT: Duration = Duration::from_secs(300);
+/// Attempts at what may pass.
+const ATTEMPTS: u32 = 5;
+
+/// See the module.
+pub(crate) struct IngestShared {
+    pub(crate) options: Options,
+    pub(crate) journal: Journal,
+    pub(crate) events: Events,
+    pub(crate) sessions: Arc<dyn SessionQuotas>,
+    pub(crate) census: Census,
+    pub(crate) closing: CancellationToken,
+    pub(crate) places: Option<Arc<dyn PlaceFolders>>,
+    pub(crate) embedder: Embedder,
+    pub(crate) store: Arc<dyn PointStore>,
+    /// Logs of collections, which go on writing when their actors end.
+    pub(crate) logs: LogSet<CollectionState>,
+}
+
+/// Error that may pass.
+pub(crate) trait MayPass {
+    /// True if the same may succeed later.
+    fn may_pass(&self) -> bool;
+}
+
+impl MayPass for StoreFailure {
+    fn may_pass(&self) -> bool {
+        self.passing
+    }
+}
+
+impl MayPass for ToolError {
+    fn may_pass(&self) -> bool {
+        self.retryable
+    }
+}
+
+impl IngestShared {
+    /// Does what may be done twice, again while its error may pass.
+    pub(crate) async fn retried<T, E: MayPass, F>(&self, work: impl Fn() -> F) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..ATTEMPTS {
+            match work().await {
+                Err(error) if error.may_pass() => tokio::time::sleep(pause).await,
+                outcome => return outcome,
+            }
+            pause *= 2;
+        }
+        work().await
+    }
+
+    /// User of a call.
+    pub(crate) fn user(&self, session: hivekeep_kernel::SessionId) -> Result<User, ToolError> {
+        self.sessions.user(session).ok_or_else(|| ToolError::internal("the session is over"))
+    }
+
+    /// Folder of a place, or of the default one, with its name.
+    ///
+    /// # Errors
+    /// `ingestion_place_refused`.
+    pub(crate) fn place(&self, name: Option<&str>) -> Result<(String, PlaceFolder), ToolError> {
+        let refused = |why: String| {
+            ToolError::new(Layer::Actor, codes::INGESTION_PLACE_REFUSED, why)
+                .next("name a folder of `session.places` in `place`, or ask the operator for one")
+        };
+        let Some(places) = &self.places else {
+            return Err(refused("this daemon has no places".to_owned()));
+        };
+        let name = name.unwrap_or_else(|| places.default_place());
+        let folder = places.folder(name).map_err(|error| {
+            let shown: String = name.chars().take(80).collect();
+            let known = error.next_step.unwrap_or_default();
+            refused(format!("the place `{shown}` is no folder of the host; {known}"))
+        })?;
+        Ok((name.to_owned(), folder))
+    }
+
+    /// Publishes the end of an ingestion.
+    pub(crate) fn tell(&self, made: &Made, plan: &IngestionPlan, report: &IngestionReport) {
+        let data = json!({
+            "collection": made.name, "place": plan.place, "path": plan.path, "files": report.files,
+            "chunks": report.chunks, "embedded": report.embedded, "removed": report.removed,
+            "failed": report.failed_total, "error": report.error.as_ref().map(|error| &error.code),
+        });
+        let kind = if report.error.is_none() { "ingestion.finished" } else { "ingestion.stopped" };
+        let event = NewEvent { kind: kind.to_owned(), subject: made.id.to_string(), data };
+        let _lost_is_counted = self.events.publish_later(event);
+    }
+}

@@ -1,0 +1,169 @@
+//! Event-sourced state of a collection: whose it is, which model made its vectors, and the ingestion that runs.
+//!
+//! ```text
+//! made ─▶ idle ─▶ begun ─▶ (cleared) ─▶ (model) ─▶ ended ─▶ idle
+//!                   └─▶ cancelled ────────────────▶ ended
+//! ```
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_runtime::{log::Sourced, saga::SagaState};
+use hivekeep_store::StreamId;
+use serde::{Deserialize, Serialize};
+
+use crate::point::CollectionId;
+
+/// Records after which a stream is folded.
+const FOLD_EVERY: usize = 32;
+
+/// What makes a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) id: CollectionId,
+    pub(crate) owner: User,
+    pub(crate) name: String,
+    pub(crate) at: DateTime<Utc>,
+}
+
+/// What an ingestion is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IngestionPlan {
+    pub(crate) session: SessionId,
+    /// Name of the place.
+    pub(crate) place: String,
+    /// Path in it.
+    pub(crate) path: String,
+    pub(crate) recreate: bool,
+    pub(crate) at: DateTime<Utc>,
+}
+
+/// File that was not ingested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FailedFile {
+    pub(crate) path: String,
+    pub(crate) why: String,
+}
+
+/// What became of an ingestion.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct IngestionReport {
+    /// Files that are in the collection.
+    pub(crate) files: u64,
+    /// Passages of those files.
+    pub(crate) chunks: u64,
+    /// Passages whose vectors were made now.
+    pub(crate) embedded: u64,
+    /// Passages that were removed.
+    pub(crate) removed: u64,
+    /// Files without text.
+    pub(crate) skipped: u64,
+    /// First ones of those that failed.
+    pub(crate) failed: Vec<FailedFile>,
+    pub(crate) failed_total: u64,
+    /// Why it stopped before its end; none if it came to it.
+    pub(crate) error: Option<ToolError>,
+}
+
+/// Ingestion that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct IngestionRun {
+    pub(crate) plan: IngestionPlan,
+    /// The collection was emptied, where that was asked for.
+    pub(crate) cleared: bool,
+    pub(crate) cancelled: bool,
+}
+
+/// Model of a collection's vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VectorModel {
+    pub(crate) model: String,
+    pub(crate) dimension: usize,
+}
+
+/// Record of a collection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Record {
+    /// There is a collection.
+    Made(Made),
+    /// An ingestion begins.
+    Begun(IngestionPlan),
+    /// The collection is empty now.
+    Cleared,
+    /// Vectors of this model are about to be written.
+    Model(VectorModel),
+    /// The ingestion is to stop.
+    Cancelled,
+    /// The ingestion has ended.
+    Ended(IngestionReport),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CollectionState {
+    pub(crate) made: Made,
+    pub(crate) model: Option<VectorModel>,
+    pub(crate) run: Option<IngestionRun>,
+    /// The last ingestion that ended.
+    pub(crate) last: Option<IngestionReport>,
+}
+
+impl Sourced for CollectionState {
+    const KIND: &'static str = "knowledge";
+    const FOLD_EVERY: usize = FOLD_EVERY;
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        match record {
+            Record::Made(made) => Ok(Self { made, model: None, run: None, last: None }),
+            other => Err(other),
+        }
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        match (record, &mut self.run) {
+            (Record::Begun(plan), run @ None) => {
+                *run = Some(IngestionRun { plan, cleared: false, cancelled: false });
+            }
+            (Record::Cleared, Some(run)) => {
+                run.cleared = true;
+                self.model = None;
+            }
+            (Record::Model(model), Some(_)) if self.model.is_none() => self.model = Some(model),
+            (Record::Cancelled, Some(run)) if !run.cancelled => run.cancelled = true,
+            (Record::Ended(report), run @ Some(_)) => {
+                *run = None;
+                self.last = Some(report);
+            }
+            (other, _) => return Err(other),
+        }
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(snapshot).map_err(|error| error.to_string())
+    }
+}
+
+impl SagaState for CollectionState {
+    fn holds(&self) -> Option<SessionId> {
+        self.run.as_ref().map(|run| run.plan.session)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.cancelled)
+    }
+
+    fn cancellation(&self) -> Option<Record> {
+        self.run.as_ref().filter(|run| !run.cancelled).map(|_| Record::Cancelled)
+    }
+}
+
+/// The stream of a collection.
+pub(crate) fn stream(id: CollectionId) -> StreamId {
+    hivekeep_runtime::log::stream::<CollectionState>(id)
+        .expect("an id has only letters, digits and `_`")
+}

@@ -1,0 +1,152 @@
+//! The tool `rag_collections`.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    collections::{Collections, Msg},
+    ingestion::IngestionProgress,
+    shared::IngestShared,
+    state::CollectionState,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Collections that the store is asked for at a time.
+const AT_A_TIME: usize = 8;
+
+/// List your collections of ingested documents.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RagCollections {
+    /// Also count their passages, and tell of ingestions.
+    #[serde(default)]
+    pub show_stats: bool,
+}
+
+/// Collections of the user.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListedCollections {
+    /// By name.
+    pub collections: Vec<ListedCollection>,
+}
+
+/// Collection.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ListedCollection {
+    /// Name.
+    pub name: String,
+    /// Model of its vectors; none before the first is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Length of its vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dimension: Option<usize>,
+    /// Passages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub points_count: Option<u64>,
+    /// `green` if it can be searched; `empty`; `unavailable` with `error`, or what the Qdrant server says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Why its store does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Ingestion that runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<RunningIngestion>,
+    /// What stopped the last ingestion before its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<ToolError>,
+}
+
+/// Ingestion that runs.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RunningIngestion {
+    /// Place and path, as `PLACE:PATH`.
+    pub path: String,
+    /// Files that are done.
+    pub files_done: usize,
+    /// All files; 0 until they are found.
+    pub files_total: usize,
+    /// Passages that were embedded.
+    pub embedded: u64,
+}
+
+tools! {
+    pub FAMILY: "rag" for Collections, singleton collections;
+    rag_collections: RagCollections => ListedCollections = Collections::on_collections {
+        title: "List collections", effect: Read,
+    };
+}
+
+impl Collections {
+    pub(super) fn on_collections(
+        &mut self,
+        cx: &CallCx,
+        input: RagCollections,
+    ) -> Result<Reply<ListedCollections>, ToolError> {
+        let user = self.shared.user(cx.session)?;
+        let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
+        Ok(Reply::later(async move {
+            let all = manager.ask(PATIENCE, |reply| Msg::list(user, reply)).await?;
+            let rows =
+                stream::iter(all).map(|(state, live)| row(&shared, state, live, input.show_stats));
+            let rows = async { Ok(rows.buffered(AT_A_TIME).collect::<Vec<_>>().await) };
+            Ok(ListedCollections { collections: cx.guard(rows).await? })
+        }))
+    }
+}
+
+async fn row(
+    shared: &IngestShared,
+    state: CollectionState,
+    live: Option<IngestionProgress>,
+    stats: bool,
+) -> ListedCollection {
+    let (model, dimension) = match state.model {
+        Some(made) => (Some(made.model), Some(made.dimension)),
+        None => (None, None),
+    };
+    let mut row = ListedCollection {
+        name: state.made.name.clone(),
+        model,
+        dimension,
+        points_count: None,
+        status: None,
+        error: None,
+        running: None,
+        last_error: None,
+    };
+    if !stats {
+        return row;
+    }
+    let status = match shared.store.state(&state.made.id.to_string()).await {
+        Ok(Some(stored)) => {
+            row.points_count = Some(stored.points);
+            stored.status
+        }
+        Ok(None) => {
+            row.points_count = Some(0);
+            "empty".to_owned()
+        }
+        Err(failure) => {
+            row.error = Some(failure.message);
+            "unavailable".to_owned()
+        }
+    };
+    row.status = Some(status);
+    row.running = state.run.map(|run| {
+        let live = live.unwrap_or_default();
+        RunningIngestion {
+            path: format!("{}:{}", run.plan.place, run.plan.path),
+            files_done: live.files_done,
+            files_total: live.files_total,
+            embedded: live.embedded,
+        }
+    });
+    row.last_error = state.last.and_then(|last| last.error);
+    row
+}

@@ -1,0 +1,232 @@
+//! Ingestions of a daemon, driven from outside: the command line, an embedding server that counts, kills.
+
+mod real;
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::process::ExitStatusExt,
+    process::Stdio,
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+
+use crate::home::{Home, show, wait_until};
+
+/// Passages that are embedded at a time.
+const BATCH: u32 = 64;
+
+/// Embedding server that counts how often it was given each text.
+struct Counter {
+    url: String,
+    given: Arc<Mutex<HashMap<String, u32>>>,
+}
+
+impl Counter {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
+        let given = Arc::<Mutex<HashMap<String, u32>>>::default();
+        let seen = given.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let seen = seen.clone();
+                std::thread::spawn(move || serve(stream, &seen));
+            }
+        });
+        Self { url, given }
+    }
+
+    fn given(&self) -> HashMap<String, u32> {
+        self.given.lock().expect("not poisoned").clone()
+    }
+}
+
+fn serve(mut stream: TcpStream, given: &Mutex<HashMap<String, u32>>) {
+    let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+    loop {
+        let (mut length, mut line) = (0, String::new());
+        while reader.read_line(&mut line).unwrap_or_default() > 0 && line != "\r\n" {
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a number");
+            }
+            line.clear();
+        }
+        let mut body = vec![0; length];
+        if length == 0 || reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let asked: Value = serde_json::from_slice(&body).expect("JSON");
+        let texts: Vec<_> = asked["input"]
+            .as_array()
+            .expect("texts")
+            .iter()
+            .map(|it| it.as_str().expect("a text"))
+            .collect();
+        let mut all = given.lock().expect("not poisoned");
+        texts.iter().for_each(|text| *all.entry((*text).to_owned()).or_default() += 1);
+        drop(all);
+        let vectors = texts
+            .iter()
+            .enumerate()
+            .map(|(index, text)| json!({ "index": index, "embedding": vector(text) }));
+        let answer = json!({ "data": vectors.collect::<Vec<_>>(), "usage": { "prompt_tokens": 1, "total_tokens": 1 } });
+        let answer = answer.to_string();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            answer.len()
+        );
+        if stream.write_all(format!("{head}{answer}").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Vector of a text: a direction for each letter that it has.
+fn vector(text: &str) -> Vec<f32> {
+    let mut vector = vec![0.01; 26];
+    for letter in text.bytes().filter(u8::is_ascii_lowercase) {
+        vector[usize::from(letter - b'a')] += 1.0;
+    }
+    vector
+}
+
+/// A home whose place `docs` has this folder, and whose embeddings the counter makes.
+fn home(counter: &Counter) -> Home {
+    let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
+    let folder = home.path("docs");
+    std::fs::create_dir_all(&folder).expect("made");
+    let config = format!(
+        "[session.places.docs]\nfolder = {folder:?}\nread_only = true\n\
+         [model.provider.count]\nkind = \"openai-compatible\"\nendpoint = {:?}\n\
+         models = {{ e = {{ purpose = \"embed\" }} }}\n\
+         [model.alias.embed]\nmodels = [\"count/e\"]\n",
+        counter.url
+    );
+    std::fs::write(home.path("config.toml"), config).expect("writes");
+    home
+}
+
+fn write(home: &Home, name: &str, text: &str) {
+    let path = home.path("docs").join(name);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    std::fs::write(path, text).expect("writes");
+}
+
+#[test]
+fn a_folder_is_ingested_and_asked_from_the_command_line() {
+    let counter = Counter::start();
+    let home = home(&counter);
+    write(&home, "journal.md", "# Journal\n\nThe journal is compacted beside itself.\n");
+    write(&home, "web.md", "# Web\n\nPages are fetched by the host.\n");
+    let _daemon = home.daemon();
+    let folder = home.path("docs");
+    let folder = folder.to_str().expect("UTF-8");
+    let told = home.ok(&["ingest", folder]);
+    assert!(told.contains("docs: 2 files, 2 passages: 2 embedded"), "{told}");
+    let told = home.ok(&["ask", "docs", "How is the journal compacted?", "-n", "1"]);
+    assert!(told.starts_with("journal.md:1  Journal") && told.contains("beside itself"), "{told}");
+    // An edit costs the edit, and leaves nothing of before.
+    write(&home, "web.md", "# Web\n\nSearches go through providers.\n");
+    let told = home.ok(&["ingest", folder]);
+    assert!(told.contains("1 embedded, 1 unchanged, 1 removed"), "{told}");
+    let found = home.json(&["ask", "docs", "pages fetched by the host", "--json"])["found"].clone();
+    assert!(!found.to_string().contains("are fetched by"), "{found}");
+    std::fs::remove_file(home.path("docs/web.md")).expect("removed");
+    home.ok(&["ingest", folder]);
+    let listed = home.json(&["call", "rag_collections", "--json", r#"{"show_stats": true}"#]);
+    assert_eq!(listed["collections"][0]["points_count"], 1, "{listed}");
+    assert_eq!(listed["collections"][0]["model"], "count/e");
+    let outside = home.run(&["ingest", "/"]);
+    assert!(
+        !outside.status.success() && show(&outside).contains("session.places"),
+        "{}",
+        show(&outside)
+    );
+}
+
+#[test]
+fn without_an_embedder_the_keys_are_named_at_once() {
+    let home = Home::new();
+    let folder = home.path("docs");
+    std::fs::create_dir_all(&folder).expect("made");
+    std::fs::write(folder.join("a.md"), "text").expect("writes");
+    std::fs::write(
+        home.path("config.toml"),
+        format!("[session.places.docs]\nfolder = {folder:?}\n"),
+    )
+    .expect("writes");
+    let _daemon = home.daemon();
+    let refused = home.run(&["ingest", folder.to_str().expect("UTF-8")]);
+    let told = show(&refused);
+    assert!(!refused.status.success() && told.contains("embedder_not_configured"), "{told}");
+    assert!(told.contains("model.alias.embed") && told.contains("ingest.local.folder"), "{told}");
+}
+
+/// The daemon is killed at many points of one ingestion: nothing is lost or there twice, and no vector is made
+/// twice but those of the batch in flight.
+#[test]
+#[allow(clippy::print_stdout)]
+fn an_ingestion_goes_on_after_each_kill() {
+    if !cfg!(feature = "failpoints") {
+        println!("SKIPPED: this build has no failpoints");
+        return;
+    }
+    let full = std::env::var_os("TEST_HIVEKEEP_INGEST_FILES").is_some();
+    let (files, cuts) = if full { (2_000, 20) } else { (300, 4) };
+    let counter = Counter::start();
+    let mut home = home(&counter);
+    for at in 0..files {
+        write(
+            &home,
+            &format!("{}/{at}.md", at % 20),
+            &format!("# File {at}\n\nIts number is {at}, and no other's.\n"),
+        );
+    }
+    let args =
+        ["call", "rag_ingest", "--json", r#"{"path": ".", "place": "docs", "collection": "all"}"#];
+    for cut in 0..cuts {
+        // At a vector that is not written, a batch that is, or a beginning; each time a little later.
+        let (point, skip) = match cut % 4 {
+            0 => ("ingest.after_embed", cut % 3),
+            1 => ("ingest.after_write", cut % 2),
+            2 => ("ingest.after_embed", 0),
+            _ => ("ingest.after_write", 0),
+        };
+        home = home.with("FAILPOINTS", &format!("{point}={skip}*off->return(kill)"));
+        if cut == 0 {
+            let mut daemon = home.daemon();
+            let cut_off = home.run(&args);
+            assert!(!cut_off.status.success(), "cut {cut}: {}", show(&cut_off));
+            daemon.wait();
+            continue;
+        }
+        // It goes on by itself, and may be dead before it serves.
+        let mut daemon = home.command(&["daemon"]).stderr(Stdio::null()).spawn().expect("it runs");
+        let mut status = None;
+        wait_until("the daemon is killed", || {
+            status = daemon.try_wait().expect("a child");
+            status.is_some()
+        });
+        assert_eq!(status.and_then(|status| status.signal()), Some(9), "cut {cut}");
+    }
+    home = home.with("FAILPOINTS", "");
+    let _daemon = home.daemon();
+    let done = home.json(&args);
+    assert_eq!((&done["files"], &done["chunks"]), (&json!(files), &json!(files)), "{done}");
+    let listed = home.json(&["call", "rag_collections", "--json", r#"{"show_stats": true}"#]);
+    assert_eq!(listed["collections"][0]["points_count"], files, "{listed}");
+    let given = counter.given();
+    assert_eq!(given.len(), files as usize, "each passage was embedded");
+    let again: u32 = given.values().map(|times| times - 1).sum();
+    // Each kill costs the batch in flight.
+    let most = cuts * BATCH;
+    assert!(again <= most, "{again} vectors were made again, {most} may be");
+    println!("{cuts} kills: {again} of {} vectors were made again", given.len());
+    // Nothing is left to do.
+    let before = counter.given();
+    assert_eq!(home.json(&args)["embedded"], 0);
+    assert_eq!(counter.given(), before);
+}
