@@ -38,7 +38,7 @@ const WORDS: [&str; 25] = [
 const SAID: [&str; 4] = ["path", "paths", "folder", "directory"];
 
 /// Parameters that look like paths and are tried by no call, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 16] = [
+const EXCEPTIONS: [(&str, &str, &str); 19] = [
     ("fs.edit", "target_content", "a text that is replaced"),
     ("fs.multi_edit", "edits[].target_content", "a text that is replaced"),
     ("fs.grep", "pattern", "a regular expression over lines"),
@@ -50,9 +50,12 @@ const EXCEPTIONS: [(&str, &str, &str); 16] = [
     ("swarm_run", "tasks[].workdir", "a folder of a fork, as `workdir` of exec"),
     ("swarm_run", "vault_context[].query", "read as `path` of vault"),
     ("zaru.mode", "target_mode", "a name of a mode"),
+    ("rag_ingest", "path", "beneath the place's handle; actors/ingest tries others and links"),
+    ("rag_ingest", "place", "a name of a place"),
+    ("rag_query", "source", "compared with what results name"),
     ("ml_status", "influx_url", "one of `model.status.influx_urls`, or refused"),
     ("webview_connect", "debug_url", "`local`, or one of `browser.attach`, or refused"),
-    ("webview_navigate", "url", "http and https, by the egress filter; actors/browser tries others"),
+    ("webview_navigate", "url", "by the egress filter; actors/browser tries others"),
     ("webview_type", "file_name", "a name that the page is told; nothing of the host is read"),
     ("webview_wait", "url", "compared with the address of the page"),
 ];
