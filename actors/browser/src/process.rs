@@ -2,7 +2,7 @@
 //!
 //! bubblewrap's first process dies with the daemon, and with it all of Chrome. Within, Chrome has its
 //! own sandbox for each page. Nothing listens: DevTools are a pair of pipes, and the network is the
-//! listener of [`proxy`](crate::proxy) alone.
+//! listener of [`crate::proxy`] alone.
 
 use std::{
     ffi::OsString,
