@@ -91,7 +91,25 @@ impl Hub {
         ChannelSeat(self.clone(), channel.to_owned())
     }
 
-    /// Binds the address and begins to serve.
+    /// The listener that is there, or a new one. Blocks.
+    fn opened(self: &Arc<Self>, address: SocketAddr) -> Result<HubListener, ToolError> {
+        let mut listener = held(&self.listener);
+        if let Some(listener) = &*listener {
+            return Ok(HubListener { started: false, ..listener.clone() });
+        }
+        let cannot = |why: String| ToolError::new(Layer::Door, codes::HUB_CANNOT_LISTEN, why);
+        if self.end.is_cancelled() {
+            return Err(cannot("the daemon stops".to_owned()));
+        }
+        let started = self
+            .listen(address)
+            .map_err(|why| cannot(why).next("choose another port, or end what uses it"))?;
+        tracing::info!(url = %started.url, "the hub listens");
+        *listener = Some(started.clone());
+        Ok(started)
+    }
+
+    /// Binds the address and begins to serve. Blocks; legal in a runtime.
     fn listen(self: &Arc<Self>, address: SocketAddr) -> Result<HubListener, String> {
         let options = &self.core.config.hub;
         let tls = match (&options.tls_cert, &options.tls_key) {
@@ -125,21 +143,9 @@ pub(crate) struct HubAsPort(pub(crate) Arc<Hub>);
 #[async_trait]
 impl HubDoor for HubAsPort {
     async fn start(&self, address: SocketAddr) -> Result<HubListener, ToolError> {
-        let hub = &self.0;
-        let mut listener = held(&hub.listener);
-        if let Some(listener) = &*listener {
-            return Ok(HubListener { started: false, ..listener.clone() });
-        }
-        if hub.end.is_cancelled() {
-            return Err(ToolError::new(Layer::Door, codes::HUB_CANNOT_LISTEN, "the daemon stops"));
-        }
-        let started = hub.listen(address).map_err(|why| {
-            ToolError::new(Layer::Door, codes::HUB_CANNOT_LISTEN, why)
-                .next("choose another port, or end what uses it")
-        })?;
-        tracing::info!(url = %started.url, "the hub listens");
-        *listener = Some(started.clone());
-        Ok(started)
+        let hub = self.0.clone();
+        let opened = tokio::task::spawn_blocking(move || hub.opened(address)).await;
+        opened.unwrap_or_else(|panic| Err(ToolError::internal(format!("the hub: {panic}"))))
     }
 
     fn counts(&self) -> HubCounts {

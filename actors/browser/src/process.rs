@@ -9,14 +9,16 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
-use hivekeep_runtime::egress::EgressRules;
+use hivekeep_runtime::{
+    egress::EgressRules,
+    host_process::{StderrTail, beside_usr},
+};
 use tokio::{
     fs,
-    io::{AsyncRead, AsyncReadExt},
     net::TcpListener,
     process::{Child, Command},
     task::JoinHandle,
@@ -33,8 +35,6 @@ use crate::{
 
 /// Time for an end in order.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How much of what Chrome wrote to its standard error last is kept.
-const STDERR_BYTES: usize = 4 * 1024;
 /// The home of a browser within its sandbox.
 pub(crate) const HOME: &str = "/srv/browser";
 
@@ -88,8 +88,8 @@ pub(crate) struct ChromeProcess {
     child: Option<Child>,
     pid: u32,
     folder: PathBuf,
-    stderr: Arc<Mutex<Vec<u8>>>,
-    tasks: Vec<JoinHandle<()>>,
+    stderr: StderrTail,
+    proxy: JoinHandle<()>,
     pub(crate) refusals: Refusals,
 }
 
@@ -129,14 +129,11 @@ impl ChromeProcess {
         else {
             return Err("it has no standard streams".to_owned());
         };
-        let (tail, refusals) = (Arc::<Mutex<Vec<u8>>>::default(), Refusals::default());
-        let tasks = vec![
-            tokio::spawn(keep_tail(stderr, tail.clone())),
-            tokio::spawn(proxy::serve(listener, spec.rules.clone(), refusals.clone())),
-        ];
+        let (stderr, refusals) = (StderrTail::of(stderr), Refusals::default());
+        let proxy = tokio::spawn(proxy::serve(listener, spec.rules.clone(), refusals.clone()));
         let pid = child.id().unwrap_or_default();
         let folder = folder.clone();
-        let process = Self { child: Some(child), pid, folder, stderr: tail, tasks, refusals };
+        let process = Self { child: Some(child), pid, folder, stderr, proxy, refusals };
         Ok((process, carrier::over_pipes(stdin, stdout)))
     }
 
@@ -165,8 +162,7 @@ impl ChromeProcess {
             Ok(Ok(status)) => format!("its process ended ({status})"),
             _ => "its process gives no answer".to_owned(),
         };
-        let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let said = String::from_utf8_lossy(&tail);
+        let said = self.stderr.said();
         let last =
             said.lines().rev().find(|line| line.contains("FATAL") || line.contains("bwrap:"));
         match last {
@@ -185,7 +181,7 @@ impl ChromeProcess {
 
 impl Drop for ChromeProcess {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.proxy.abort();
         let (Some(mut child), Ok(runtime)) =
             (self.child.take(), tokio::runtime::Handle::try_current())
         else {
@@ -217,16 +213,8 @@ async fn sandbox(spec: &ChromeSpec) -> Vec<OsString> {
     add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
     add(&["--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL", "--hostname", "browser"]);
     add(&["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/opt/google", "/opt/google"]);
-    for (link, target) in
-        [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
-    {
-        // On a host where they are folders of their own they are bound as such.
-        match fs::symlink_metadata(link).await.map(|it| it.is_symlink()) {
-            Ok(true) => add(&["--symlink", target, link]),
-            Ok(false) => add(&["--ro-bind", link, link]),
-            Err(_) => {}
-        }
-    }
+    args.extend(beside_usr().await);
+    let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
     for path in ETC {
         add(&["--ro-bind-try", path, path]);
     }
@@ -254,15 +242,4 @@ fn program(spec: &ChromeSpec) -> Vec<OsString> {
     args.push(format!("--user-data-dir={HOME}/profile").into());
     args.push(format!("--proxy-server=socks5://127.0.0.1:{PORT}").into());
     args
-}
-
-/// Reads a stream to its end and keeps the last of it.
-async fn keep_tail(mut stream: impl AsyncRead + Unpin, tail: Arc<Mutex<Vec<u8>>>) {
-    let mut chunk = [0; 1024];
-    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.extend_from_slice(&chunk[..read]);
-        let excess = tail.len().saturating_sub(STDERR_BYTES);
-        tail.drain(..excess);
-    }
 }

@@ -1,7 +1,7 @@
 //! Ingestion: a durable saga that makes a collection be what its files say.
 //!
 //! ```text
-//! emptied? ─▶ what the collection has ─▶ each file: read, split ─▶ batch of what is new: embedded ─▶ written
+//! files found ─▶ emptied? ─▶ what the collection has ─▶ each file: read, split ─▶ batch of what is new: embedded ─▶ written
 //!                                                                                                      │
 //!                                               what is of files that are gone: removed ◀──────────────┘
 //! ```
@@ -142,13 +142,15 @@ impl Ingestion {
         run: &IngestionRun,
         report: &mut IngestionReport,
     ) -> Result<(), Stopped> {
+        // A path or a model that is not there empties nothing.
+        let names = self.shared.embedder.names().await?;
+        let (place, found) = self.find(run).await?;
         if run.plan.recreate && !run.cleared {
             let name = self.name();
             self.shared.retried(|| self.shared.store.discard(&name)).await?;
             self.handle.record(Record::Cleared).await?;
         }
-        self.check_model().await?;
-        let (place, found) = self.find(run).await?;
+        self.check_model(&names)?;
         let place = Arc::new(place);
         self.handle.update(|live| live.files_total = found.files.len());
         for why in &found.unread {
@@ -188,11 +190,10 @@ impl Ingestion {
         Ok(Known::read(&self.shared, &name).await?)
     }
 
-    /// Refuses another model than the collection's before anything is read.
-    async fn check_model(&self) -> Result<(), ToolError> {
-        let names = self.shared.embedder.names().await?;
+    /// Refuses another model than the collection's before anything is embedded.
+    fn check_model(&self, names: &[String]) -> Result<(), ToolError> {
         let state = self.handle.state();
-        state.model.map_or(Ok(()), |kept| embed::may_be_same(&state.made.name, &kept.model, &names))
+        state.model.map_or(Ok(()), |kept| embed::may_be_same(&state.made.name, &kept.model, names))
     }
 
     async fn find(&self, run: &IngestionRun) -> Result<(SourcePlace, FoundFiles), ToolError> {

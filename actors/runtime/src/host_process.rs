@@ -69,19 +69,8 @@ impl HostSandbox<'_> {
         }
         add(&[os("--cap-drop"), os("ALL"), os("--hostname"), os(self.hostname)]);
         add(&[os("--ro-bind"), os("/usr"), os("/usr")]);
-        for (link, target) in [
-            ("/bin", "usr/bin"),
-            ("/sbin", "usr/sbin"),
-            ("/lib", "usr/lib"),
-            ("/lib64", "usr/lib64"),
-        ] {
-            // On a host where they are folders of their own they are bound as such.
-            match tokio::fs::symlink_metadata(link).await.map(|it| it.is_symlink()) {
-                Ok(true) => add(&[os("--symlink"), os(target), os(link)]),
-                Ok(false) => add(&[os("--ro-bind"), os(link), os(link)]),
-                Err(_) => {}
-            }
-        }
+        args.extend(beside_usr().await);
+        let mut add = |parts: &[&OsStr]| args.extend(parts.iter().map(|&part| part.to_owned()));
         for path in ETC {
             add(&[os("--ro-bind-try"), os(path), os(path)]);
         }
@@ -97,6 +86,22 @@ impl HostSandbox<'_> {
         }
         args
     }
+}
+
+/// Arguments of `bwrap` for the folders beside `/usr` that programs are found in, as the host has them.
+pub async fn beside_usr() -> Vec<OsString> {
+    let mut args = Vec::new();
+    for (link, target) in
+        [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
+    {
+        // On a host where they are folders of their own they are bound as such.
+        match tokio::fs::symlink_metadata(link).await.map(|it| it.is_symlink()) {
+            Ok(true) => args.extend(["--symlink", target, link].map(OsString::from)),
+            Ok(false) => args.extend(["--ro-bind", link, link].map(OsString::from)),
+            Err(_) => {}
+        }
+    }
+    args
 }
 
 /// Arguments of `bwrap` for a program in the daemon's own surroundings, which still dies with the daemon.
@@ -140,9 +145,8 @@ impl StderrTail {
             Ok(Ok(status)) => format!("its process ended ({status})"),
             _ => "its process gives no answer".to_owned(),
         };
-        let tail = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let said = String::from_utf8_lossy(&tail);
-        let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let said: String =
+            self.said().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         match said.trim() {
             "" => how,
             said => {
@@ -150,6 +154,12 @@ impl StderrTail {
                 format!("{how}; it said last: {}", &said[from..])
             }
         }
+    }
+
+    /// What it said last, as it stands.
+    pub fn said(&self) -> String {
+        let tail = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&tail).into_owned()
     }
 }
 

@@ -4,11 +4,9 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use reqwest::{Client, ClientBuilder, redirect::Policy};
-use tokio_rustls::rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::pem::PemObject};
+
+pub use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// Time for a connection with its handshake.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -29,19 +27,55 @@ pub async fn client_builder(ca_file: Option<&Path>) -> Result<ClientBuilder, Str
 }
 
 fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+    let wrong = |why: String| format!("`ca_file`: {why}");
+    let more = ca_file.map(authorities).transpose().map_err(wrong)?;
+    trusting(more.unwrap_or_default())
+}
+
+/// Certificates (PEM) of a file, at least one. Blocks.
+///
+/// # Errors
+/// The reason, for people.
+pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err("it has no certificate".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// TLS that trusts the host's authorities and these. Blocks.
+///
+/// # Errors
+/// The reason, for people: one of them is not an authority's certificate.
+pub fn trusting(more: Vec<CertificateDer<'static>>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = ca_file {
-        let wrong = |why: String| format!("`ca_file`: {why}");
-        let read =
-            CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        for certificate in read.map_err(|error| wrong(error.to_string()))? {
-            roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-        }
+    for certificate in more {
+        roots.add(certificate).map_err(|error| error.to_string())?;
     }
     let provider = Arc::new(ring::default_provider());
     let versions =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| format!("TLS: {error}"))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_without_certificates_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ca.pem");
+        for text in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            std::fs::write(&file, text).expect("writes");
+            let refused = client_builder(Some(&file)).await.expect_err("refused");
+            assert!(!refused.is_empty(), "{text}");
+        }
+        assert!(client_builder(Some(&folder.path().join("none"))).await.is_err());
+        assert!(client_builder(None).await.is_ok());
+    }
 }

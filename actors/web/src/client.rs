@@ -4,12 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{ErrorCode, Layer, ToolError};
+use hivekeep_runtime::http::{self, CertificateDer};
 use reqwest::{Client, ClientBuilder, Proxy, Response, dns::Resolve, redirect::Policy};
-use tokio_rustls::rustls::{
-    self, ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use tokio_rustls::rustls;
 
 use crate::{
     Options, codes,
@@ -50,8 +47,9 @@ fn build(options: &Options, resolver: Arc<dyn Resolve>) -> Result<Client, ToolEr
     let wrong = |error: reqwest::Error| {
         ToolError::internal(format!("the HTTP client: {}", innermost(&error.without_url())))
     };
+    let tls = http::trusting(authorities(options)?).map_err(|why| ca_file_refused(&why))?;
     let mut builder: ClientBuilder = Client::builder()
-        .tls_backend_preconfigured(tls(options)?)
+        .tls_backend_preconfigured(tls)
         .dns_resolver(resolver)
         .redirect(Policy::none())
         .no_proxy()
@@ -67,32 +65,13 @@ fn build(options: &Options, resolver: Arc<dyn Resolve>) -> Result<Client, ToolEr
     builder.build().map_err(wrong)
 }
 
-/// Trust in the host's authorities and those of the configuration.
-fn tls(options: &Options) -> Result<ClientConfig, ToolError> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    for certificate in authorities(options)? {
-        roots.add(certificate).map_err(|error| ca_file_refused(&error.to_string()))?;
-    }
-    let provider = Arc::new(ring::default_provider());
-    let versions =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = versions.map_err(|error| ToolError::internal(format!("TLS: {error}")))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
 /// Certificates of `web.ca_file`.
 ///
 /// # Errors
 /// `web_ca_file_refused`.
 pub(crate) fn authorities(options: &Options) -> Result<Vec<CertificateDer<'static>>, ToolError> {
     let Some(path) = &options.ca_file else { return Ok(Vec::new()) };
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(ca_file_refused("it has no certificate")),
-        Err(error) => Err(ca_file_refused(&error.to_string())),
-    }
+    http::authorities(path).map_err(|why| ca_file_refused(&why))
 }
 
 fn ca_file_refused(why: &str) -> ToolError {

@@ -115,12 +115,16 @@ impl HubClient {
         let most = self.hub.core.config.hub.max_channels;
         let followed = self.channels.get(name).is_some_and(|task| !task.is_finished());
         if followed || self.channels.len() >= most {
-            let why = match followed {
-                true => "the channel is followed already".to_owned(),
-                false => format!("{most} channels are followed, and no more may be"),
+            let (code, why) = match followed {
+                true => (codes::HUB_CHANNEL_REFUSED, "the channel is followed already".to_owned()),
+                false => {
+                    let why = format!("{most} channels are followed, and no more may be");
+                    (codes::HUB_TOO_MANY_CHANNELS, why)
+                }
             };
-            return Err(ToolError::new(Layer::Door, codes::HUB_TOO_MANY_CHANNELS, why)
-                .next("unsubscribe from a channel first"));
+            return Err(
+                ToolError::new(Layer::Door, code, why).next("unsubscribe from a channel first")
+            );
         }
         let follower = Follower {
             seat: self.hub.clone(),

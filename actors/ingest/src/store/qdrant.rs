@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use async_trait::async_trait;
 use hivekeep_runtime::{http::client_builder, read_secret};
 use reqwest::{Client, Method};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use url::Url;
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     options::QdrantOptions,
-    point::{Point, PointId, Whereabouts},
+    point::{PassagePayload, Point, PointId, Whereabouts},
 };
 
 /// Largest answer of the server.
@@ -77,9 +78,13 @@ impl QdrantServer {
             }
             bytes.extend_from_slice(&piece);
         }
-        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let mut answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         if status.is_success() {
-            return Ok(Some(answer["result"].clone()));
+            // A proxy's page of welcome is no answer.
+            return match answer["status"] == "ok" {
+                true => Ok(Some(answer["result"].take())),
+                false => Err(senseless("it does not say that it is well")),
+            };
         }
         if status.as_u16() == 404 {
             return Ok(None);
@@ -137,7 +142,8 @@ impl PointStore for QdrantServer {
             .await?;
         let status: String =
             known["status"].as_str().unwrap_or("unknown").chars().take(20).collect();
-        Ok(Some(StoredState { points: counted["count"].as_u64().unwrap_or_default(), status }))
+        let points = counted["count"].as_u64().ok_or_else(|| senseless("it counts nothing"))?;
+        Ok(Some(StoredState { points, status }))
     }
 
     async fn change(&self, collection: &str, change: PointChange) -> Answer<()> {
@@ -157,7 +163,12 @@ impl PointStore for QdrantServer {
             return Ok(());
         }
         let path = format!("collections/{collection}/points/batch?wait=true");
-        self.ask(Method::POST, &path, json!({ "operations": operations })).await.map(drop)
+        let done = self.ask(Method::POST, &path, json!({ "operations": operations })).await?;
+        let all = done.as_array().map(Vec::as_slice).unwrap_or_default();
+        match !all.is_empty() && all.iter().all(|one| one["status"] == "completed") {
+            true => Ok(()),
+            false => Err(senseless("an operation is not completed")),
+        }
     }
 
     async fn page(
@@ -170,11 +181,9 @@ impl PointStore for QdrantServer {
         let fields = json!({ "include": Whereabouts::FIELDS });
         let body =
             json!({ "offset": from, "limit": limit, "with_payload": fields, "with_vector": false });
-        let mut page = self.ask(Method::POST, &path, body).await?;
-        let row = |row: &mut Value| Ok((read(row["id"].take())?, read(row["payload"].take())?));
-        let rows = page["points"].as_array_mut().into_iter().flatten().map(row);
-        let rows = rows.collect::<Answer<_>>()?;
-        Ok(PointPage { rows, next: read(page["next_page_offset"].take())? })
+        let page: ScrollAnswer = read(self.ask(Method::POST, &path, body).await?)?;
+        let rows = page.points.into_iter().map(|row| (row.id, row.payload)).collect();
+        Ok(PointPage { rows, next: page.next_page_offset })
     }
 
     async fn search(
@@ -193,15 +202,9 @@ impl PointStore for QdrantServer {
             "query": query, "using": using, "filter": { "must": conditions(filter) },
             "limit": limit, "with_payload": true,
         });
-        let mut found = self.ask(Method::POST, &path, body).await?;
-        let row = |row: &mut Value| {
-            Ok(FoundPoint {
-                id: read(row["id"].take())?,
-                score: read(row["score"].take())?,
-                payload: read(row["payload"].take())?,
-            })
-        };
-        found["points"].as_array_mut().into_iter().flatten().map(row).collect()
+        let found: QueryAnswer = read(self.ask(Method::POST, &path, body).await?)?;
+        let row = |QueryRow { id, score, payload }| FoundPoint { id, score, payload };
+        Ok(found.points.into_iter().map(row).collect())
     }
 }
 
@@ -218,10 +221,35 @@ fn conditions(filter: PointFilter) -> Vec<Value> {
     [is("source", source), is("category", category), among].into_iter().flatten().collect()
 }
 
+#[derive(Deserialize)]
+struct ScrollAnswer {
+    points: Vec<ScrollRow>,
+    next_page_offset: Option<PointId>,
+}
+
+#[derive(Deserialize)]
+struct ScrollRow {
+    id: PointId,
+    payload: Whereabouts,
+}
+
+#[derive(Deserialize)]
+struct QueryAnswer {
+    points: Vec<QueryRow>,
+}
+
+#[derive(Deserialize)]
+struct QueryRow {
+    id: PointId,
+    score: f32,
+    payload: PassagePayload,
+}
+
 /// Reads a part of an answer.
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> Answer<T> {
-    let wrong = |error| {
-        StoreFailure::lasting(format!("the Qdrant server's answer makes no sense: {error}"))
-    };
-    serde_json::from_value(value).map_err(wrong)
+    serde_json::from_value(value).map_err(|error| senseless(&error.to_string()))
+}
+
+fn senseless(why: &str) -> StoreFailure {
+    StoreFailure::lasting(format!("the Qdrant server's answer makes no sense: {why}"))
 }

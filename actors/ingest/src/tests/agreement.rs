@@ -216,3 +216,34 @@ async fn a_file_is_rewritten_when_most_of_it_is_gone_and_memory_is_given_up() {
     let with_disk = points.iter().filter(|it| it.payload.text.contains("disk")).count();
     assert_eq!(found.expect("searched").len(), with_disk);
 }
+
+/// A server that answers everything with success and this body.
+async fn answering(body: &'static str) -> String {
+    let router = axum::Router::new().fallback(move || async move { body });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+#[tokio::test]
+async fn success_that_says_nothing_is_no_success() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key");
+    std::fs::write(&key, KEY).expect("writes");
+    let points = vec![point(&mut fastrand::Rng::with_seed(1), 0)];
+    for body in [
+        "<html>Welcome</html>",
+        "{}",
+        r#"{"status":"ok"}"#,
+        r#"{"status":"ok","result":[{"status":"acknowledged"}]}"#,
+    ] {
+        let store = server(&answering(body).await, &key);
+        let change = PointChange { upserted: points.clone(), ..PointChange::default() };
+        assert!(store.change(NAME, change).await.is_err(), "{body}");
+        assert!(store.page(NAME, None, 10).await.is_err(), "{body}");
+        assert!(store.state(NAME).await.is_err(), "{body}");
+        let wanted = SearchVector::Dense(vec![1.0; PARTS]);
+        assert!(store.search(NAME, wanted, PointFilter::default(), 3).await.is_err(), "{body}");
+    }
+}

@@ -65,6 +65,16 @@ async fn a_folder_removes_what_is_below_it_alone_and_a_single_file_makes_its_col
 }
 
 #[tokio::test]
+async fn an_ingestion_anew_that_finds_nothing_empties_nothing() {
+    let stage = Stage::new(Options::default()).await;
+    stage.write("a.md", "alpha\n");
+    stage.ingest(json!({})).await.expect("ingests");
+    let wrong = json!({ "path": "no such folder", "recreate": true });
+    assert_eq!(code(stage.ingest(wrong).await), "ingestion_path_refused");
+    assert_eq!(stage.listed().await["points_count"], 1);
+}
+
+#[tokio::test]
 async fn a_file_that_fails_is_named_and_keeps_what_it_has() {
     let stage = Stage::new(Options { max_file_kb: 1, ..Options::default() }).await;
     stage.write("a.md", "alpha\n");

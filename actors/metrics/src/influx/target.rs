@@ -1,14 +1,10 @@
 //! Target of writes: a server of 1.x or 2.x, over HTTP.
 
-use std::{error::Error, path::Path, path::PathBuf, sync::Arc, time::Duration};
+use std::{error::Error, path::PathBuf, time::Duration};
 
 use hivekeep_kernel::ToolError;
-use reqwest::{Client, RequestBuilder, StatusCode, redirect::Policy};
-use tokio_rustls::rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use hivekeep_runtime::{http::client_builder, read_secret};
+use reqwest::{Client, RequestBuilder, StatusCode};
 use url::Url;
 
 use crate::InfluxOptions;
@@ -50,13 +46,9 @@ impl InfluxTarget {
     pub(crate) async fn of(options: &InfluxOptions) -> Result<Option<Self>, ToolError> {
         let Some(base) = &options.url else { return Ok(None) };
         let wrong = |why: String| ToolError::internal(format!("metrics.influx: {why}"));
-        let ca_file = options.ca_file.clone();
-        let tls = tokio::task::spawn_blocking(move || tls(ca_file.as_deref())).await;
-        let tls = tls.map_err(|error| wrong(error.to_string()))?.map_err(wrong)?;
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .redirect(Policy::none())
-            .no_proxy()
+        let client = client_builder(options.ca_file.as_deref())
+            .await
+            .map_err(wrong)?
             .timeout(Duration::from_secs(options.timeout_secs))
             .build()
             .map_err(|error| wrong(chain(&error)))?;
@@ -111,39 +103,16 @@ impl InfluxTarget {
     }
 
     async fn authorized(&self, request: RequestBuilder) -> Result<RequestBuilder, String> {
-        let read = async |file: &Path| {
-            let text = tokio::fs::read_to_string(file).await;
-            let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
-            Ok::<_, String>(text.trim().to_owned())
-        };
         Ok(match &self.credential {
             Credential::None => request,
             Credential::Token(file) => {
-                request.header("authorization", format!("Token {}", read(file).await?))
+                request.header("authorization", format!("Token {}", read_secret(file).await?))
             }
             Credential::Password { user, file } => {
-                request.basic_auth(user, Some(read(file).await?))
+                request.basic_auth(user, Some(read_secret(file).await?))
             }
         })
     }
-}
-
-fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = ca_file {
-        let wrong = |why: String| format!("`ca_file`: {why}");
-        let read =
-            CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        for certificate in read.map_err(|error| wrong(error.to_string()))? {
-            roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-        }
-    }
-    let provider = Arc::new(ring::default_provider());
-    let versions =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = versions.map_err(|error| format!("TLS: {error}"))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// An error with its causes.
