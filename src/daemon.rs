@@ -21,6 +21,7 @@ mod people;
 mod root;
 mod shutdown;
 mod socket;
+mod span_fields;
 
 pub use boot::{Error, StopMode, run};
 pub use folders::FolderError;

@@ -15,6 +15,7 @@ use logroller::{LogRollerBuilder, Rotation, RotationSize};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
+use super::span_fields::SpanFields;
 use crate::config::{LOG_FILE, LoadedConfig};
 
 /// Lines that may wait for the disk; one more is dropped and counted.
@@ -66,6 +67,7 @@ pub(super) fn start(loaded: &LoadedConfig) -> Result<Logging, LoggingError> {
         .flatten_event(true)
         .with_current_span(true)
         .with_span_list(false)
+        .fmt_fields(SpanFields)
         .with_writer(writer)
         .with_filter(filter());
     let to_people = (io::stderr().is_terminal() || std::env::var_os("JOURNAL_STREAM").is_some())

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     client::SourceConnection,
-    codes,
+    codes, http,
     link::{Published, SourceShared},
 };
 
@@ -46,12 +46,13 @@ async fn made(
     })?;
     let connection = cx.guard(shared.connection(cx)).await?;
     reply.begin();
-    let answer = send(&connection, cx, &published, args).await?;
+    let answer = send(shared, &connection, cx, &published, args).await?;
     judge(shared, &published, answer)
 }
 
 /// Sends the request; the server is told when nobody waits any more.
 async fn send(
+    shared: &SourceShared,
     connection: &SourceConnection,
     cx: &CallCx,
     published: &Published,
@@ -67,10 +68,11 @@ async fn send(
     // A server that does not read keeps its pipe full.
     let sent = async {
         let sent = connection.peer.send_cancellable_request(request, options).await;
-        sent.map_err(|error| failed(&error))
+        sent.map_err(|error| failed(shared, &error))
     };
-    let doubt = |_: &ToolError| connection.traffic.doubted.notify_one();
-    let mut handle = cx.guard(sent).await.inspect_err(doubt)?;
+    // Has it asked now whether it is still there.
+    let doubt = || connection.traffic.doubted.notify_one();
+    let mut handle = cx.guard(sent).await.inspect_err(|_| doubt())?;
     let _counted = connection.traffic.begin(handle.progress_token.clone(), cx.progress.clone());
     let (answer, why) = tokio::select! {
         biased;
@@ -79,8 +81,7 @@ async fn send(
         () = tokio::time::sleep_until(cx.deadline) => (None, ToolError::deadline(Layer::Actor, 0)),
     };
     let Some(answer) = answer else {
-        // Whether it is still there is asked now.
-        connection.traffic.doubted.notify_one();
+        doubt();
         // A server that is gone needs not be told.
         let told = handle.cancel(Some("nobody waits for it any more".to_owned()));
         let _told = tokio::time::timeout(TELLING, told).await;
@@ -89,7 +90,12 @@ async fn send(
     match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
         Ok(ServerResult::CallToolResult(result)) => Ok(result),
         Ok(_) => Err(refused("it answers with something that is no result of a tool")),
-        Err(error) => Err(failed(&error)),
+        Err(error) => {
+            if !matches!(error, ServiceError::McpError(_)) {
+                doubt();
+            }
+            Err(failed(shared, &error))
+        }
     }
 }
 
@@ -137,7 +143,11 @@ fn refused(why: &str) -> ToolError {
         .detail("outcome", "unknown")
 }
 
-fn failed(error: &ServiceError) -> ToolError {
+fn failed(shared: &SourceShared, error: &ServiceError) -> ToolError {
+    let has_token = shared.options.token_file.is_some();
+    if let Some(state) = http::refusal(error, has_token) {
+        return shared.down(&state);
+    }
     match error {
         ServiceError::McpError(data) => {
             let message =

@@ -110,10 +110,7 @@ impl Opened {
             }
             (Err(error), None) => return Err(http::state_of(&error, has_token)),
         };
-        let tools = match list(service.peer()).await {
-            Ok(tools) => tools,
-            Err(why) => return Err(SourceState::Unreachable(why)),
-        };
+        let tools = list(service.peer()).await.map_err(|error| error.state(has_token))?;
         shared.publish(tools).await;
         let (peer, traffic) = (service.peer().clone(), traffic);
         let connection = SourceConnection { peer, traffic: traffic.clone() };
@@ -174,7 +171,7 @@ fn list_pause(lists: u32) -> Duration {
 async fn list_again(shared: &Arc<SourceShared>, peer: &Peer<RoleClient>) {
     let why = match timeout(LIST_LIMIT, list(peer)).await {
         Ok(Ok(tools)) => return shared.publish(tools).await,
-        Ok(Err(why)) => why,
+        Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {} s", LIST_LIMIT.as_secs()),
     };
     tracing::warn!(source = %shared.name, why, "the list of a source stays");
@@ -192,24 +189,41 @@ async fn lives(peer: &Peer<RoleClient>, limit: Duration) -> bool {
     matches!(asked.await_response().await, Ok(_) | Err(ServiceError::McpError(_)))
 }
 
+/// The reason why there is no list.
+#[derive(Debug, thiserror::Error)]
+enum ListError {
+    #[error("its tools cannot be listed: {0:.300}")]
+    Failed(ServiceError),
+    #[error("it lists more than {MAX_TOOLS} tools")]
+    Long,
+    #[error("its list has more than {MAX_PAGES} pages")]
+    Paged,
+}
+
+impl ListError {
+    fn state(&self, has_token: bool) -> SourceState {
+        let refusal = match self {
+            Self::Failed(error) => http::refusal(error, has_token),
+            Self::Long | Self::Paged => None,
+        };
+        refusal.unwrap_or_else(|| SourceState::Unreachable(self.to_string()))
+    }
+}
+
 /// All pages of a server's list.
-///
-/// # Errors
-/// The reason, for people.
-async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, String> {
+async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, ListError> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let wanted = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = peer.list_tools(Some(wanted)).await;
-        let page = page.map_err(|error| format!("its tools cannot be listed: {error:.300}"))?;
+        let page = peer.list_tools(Some(wanted)).await.map_err(ListError::Failed)?;
         tools.extend(page.tools);
         if tools.len() > MAX_TOOLS {
-            return Err(format!("it lists more than {MAX_TOOLS} tools"));
+            return Err(ListError::Long);
         }
         match page.next_cursor {
             None => return Ok(tools),
             next => cursor = next,
         }
     }
-    Err(format!("its list has more than {MAX_PAGES} pages"))
+    Err(ListError::Paged)
 }

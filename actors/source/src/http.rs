@@ -6,9 +6,12 @@ use hivekeep_kernel::ports::SourceState;
 use hivekeep_runtime::{http, read_secret};
 use reqwest::{Client, StatusCode};
 use rmcp::{
-    service::ClientInitializeError,
+    service::{ClientInitializeError, ServiceError},
     transport::{
-        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+        StreamableHttpClientTransport,
+        streamable_http_client::{
+            AuthRequiredError, InsufficientScopeError, StreamableHttpClientTransportConfig,
+        },
     },
 };
 
@@ -32,16 +35,27 @@ pub(crate) async fn transport(shared: &SourceShared, url: &str) -> Result<HttpTr
 
 /// What a handshake that failed says of the source.
 pub(crate) fn state_of(error: &ClientInitializeError, has_token: bool) -> SourceState {
-    let challenge = error.auth_challenge();
-    if challenge.is_none() && !unauthorized(error) {
-        return SourceState::Unreachable(handshake(error));
-    }
+    let challenge = error.auth_challenge().map(str::to_owned).or_else(|| match error {
+        ClientInitializeError::TransportError { error, .. } => challenge(error.error.as_ref()),
+        _ => None,
+    });
     match challenge {
-        _ if !has_token => SourceState::AuthRequired,
-        Some(challenge) if challenge.to_ascii_lowercase().contains("expired") => {
-            SourceState::AuthExpired
-        }
-        _ => SourceState::AuthInvalid,
+        Some(challenge) => refused(&challenge, has_token),
+        None => SourceState::Unreachable(handshake(error)),
+    }
+}
+
+/// State of a source that does not let a request in; `None` for a request that failed otherwise.
+pub(crate) fn refusal(error: &ServiceError, has_token: bool) -> Option<SourceState> {
+    let ServiceError::TransportSend(error) = error else { return None };
+    Some(refused(&challenge(error.error.as_ref())?, has_token))
+}
+
+fn refused(challenge: &str, has_token: bool) -> SourceState {
+    match has_token {
+        false => SourceState::AuthRequired,
+        true if challenge.to_ascii_lowercase().contains("expired") => SourceState::AuthExpired,
+        true => SourceState::AuthInvalid,
     }
 }
 
@@ -50,18 +64,23 @@ pub(crate) fn handshake(error: &ClientInitializeError) -> String {
     format!("the handshake failed: {:.300}", chain(error))
 }
 
-/// True when the server answered 401 or 403 without a challenge.
-fn unauthorized(error: &ClientInitializeError) -> bool {
-    let ClientInitializeError::TransportError { error, .. } = error else { return false };
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error.error.as_ref());
+/// The challenge of a server that answered 401 or 403; empty where it gave none.
+fn challenge(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut cause = Some(error);
     while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<AuthRequiredError>() {
+            return Some(error.www_authenticate_header.clone());
+        }
+        if let Some(error) = error.downcast_ref::<InsufficientScopeError>() {
+            return Some(error.www_authenticate_header.clone());
+        }
         let status = error.downcast_ref::<reqwest::Error>().and_then(reqwest::Error::status);
         if matches!(status, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) {
-            return true;
+            return Some(String::new());
         }
         cause = error.source();
     }
-    false
+    None
 }
 
 /// An error with its causes.

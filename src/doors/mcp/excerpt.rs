@@ -17,10 +17,16 @@ const EXCERPT_BYTES: usize = 48 * 1024;
 
 /// The result as text: whole where it is short, or where nobody reads the structured content.
 pub(in crate::doors) fn text(value: &Value, structured_is_read: bool) -> String {
-    if !structured_is_read || fits(value, WHOLE_BYTES).is_some() {
-        return value.to_string();
+    let long = structured_is_read.then(|| if_long(value)).flatten();
+    long.unwrap_or_else(|| value.to_string())
+}
+
+/// The excerpt of a value that is long.
+pub(in crate::doors) fn if_long(value: &Value) -> Option<String> {
+    match fits(value, WHOLE_BYTES) {
+        Some(_) => None,
+        None => Some(shown(value, &mut { EXCERPT_BYTES }).to_string()),
     }
-    shown(value, &mut { EXCERPT_BYTES }).to_string()
 }
 
 /// The rest of `room` after the value's JSON, or a little less; `None` if it does not fit. Looks at

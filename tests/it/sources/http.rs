@@ -11,6 +11,10 @@ use super::{error, quick, wait_for};
 use crate::wire::Wire;
 
 const TOKEN: &str = "a-token-of-the-test";
+/// Lets a client shake hands, and list nothing.
+const HALF: &str = "half-a-token";
+/// Lets a client list, and call nothing.
+const LOOK: &str = "a-token-to-look";
 
 /// A server that takes one bearer token. It answers until the test ends.
 fn guarded() -> String {
@@ -62,7 +66,11 @@ fn answer(post: bool, token: &str, message: &Value) -> (&'static str, String, St
     let challenge = |why: &str| {
         ("401 Unauthorized", format!("www-authenticate: Bearer{why}\r\n"), String::new())
     };
+    let method = message["method"].as_str();
     match token {
+        HALF if method == Some("tools/list") => return challenge(""),
+        LOOK if method == Some("tools/call") => return challenge(" error=\"insufficient_scope\""),
+        HALF | LOOK => {}
         "" => return challenge(""),
         "over" => {
             return challenge(" error=\"invalid_token\", error_description=\"The token expired\"");
@@ -74,7 +82,7 @@ fn answer(post: bool, token: &str, message: &Value) -> (&'static str, String, St
         let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
         ("200 OK", String::new(), body.to_string())
     };
-    match message["method"].as_str() {
+    match method {
         _ if !post => ("405 Method Not Allowed", String::new(), String::new()),
         Some("initialize") => ok(json!({
             "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
@@ -115,6 +123,8 @@ fn a_credential_is_read_from_its_file_and_each_refusal_has_its_own_state() {
     wait_for(&home, "auth_invalid");
     std::fs::write(&file, "over\n").expect("writes");
     wait_for(&home, "auth_expired");
+    std::fs::write(&file, HALF).expect("writes");
+    wait_for(&home, "auth_invalid");
     // It is read again at each try.
     std::fs::write(&file, format!("{TOKEN}\n")).expect("writes");
     let row = wait_for(&home, "ready");
@@ -149,6 +159,12 @@ fn a_call_to_a_source_that_lets_nobody_in_says_who_has_to_do_what() {
     wait_for(&home, "auth_invalid");
     let mut wire = Wire::mcp(&home);
     let refused = error(&wire.call(1, "mcp__odd__hello", json!({})));
+    assert_eq!(refused["code"], "source_auth_failed", "{refused}");
+    assert_eq!(refused["details"]["outcome"], "nothing_done");
+    // One that is let in for less than a call.
+    std::fs::write(home.path("token"), LOOK).expect("writes");
+    wait_for(&home, "ready");
+    let refused = error(&wire.call(2, "mcp__odd__hello", json!({})));
     assert_eq!(refused["code"], "source_auth_failed", "{refused}");
     assert_eq!(refused["details"]["outcome"], "nothing_done");
 }

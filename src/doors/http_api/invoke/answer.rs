@@ -1,6 +1,9 @@
 //! Conversion of a call's outcome into an answer, with the events of the call.
 
-use axum::Json;
+use axum::{
+    http::header,
+    response::{IntoResponse, Response},
+};
 use chrono::Utc;
 use hivekeep_kernel::{Effect, Layer, SessionId, ToolError, ports::WaitingSummary};
 use hivekeep_policy::input_digest;
@@ -107,17 +110,20 @@ impl Beside {
     }
 }
 
-/// The answer to a call that succeeded.
+/// The answer to a call that succeeded. `json` is the result's, which is made once.
 pub(super) fn success(
     note: CallNote,
     result: ResultForm,
-    (bytes, result_digest): (usize, String),
+    json: String,
     beside: Beside,
     body: &InvokeBody,
-) -> Json<ToolInvokeResponse> {
+) -> Response {
+    let (bytes, result_digest) = (json.len(), digest::of_result(&json));
     let (content, structured) = match result {
         ResultForm::Blocks(result) => foreign::parts(result),
-        ResultForm::Json(result) => (vec![text(excerpt::text(&result, true))], Some(result)),
+        ResultForm::Json(result) => {
+            (vec![text(excerpt::if_long(&result).unwrap_or(json))], Some(result))
+        }
     };
     let (content, metadata) = beside.with(content, body);
     let completed = ToolEventPayload {
@@ -126,7 +132,7 @@ pub(super) fn success(
         ..note.ended(ToolEventKind::CallCompleted)
     };
     let duration_ms = note.duration_ms;
-    Json(ToolInvokeResponse {
+    written(&ToolInvokeResponse {
         tool_id: note.common.tool_id.clone(),
         status: "completed",
         result: ToolResultPayload {
@@ -144,6 +150,18 @@ pub(super) fn success(
         duration_ms,
         events: vec![note.common, completed],
     })
+}
+
+/// An answer as it is sent, for which as much room is made at once as it likely takes.
+pub(super) fn written(answer: &ToolInvokeResponse) -> Response {
+    /// All but the result.
+    const BESIDE_BYTES: usize = 2_048;
+    // It is there twice: as JSON and, escaped, as text.
+    let result = answer.result.structured.as_ref().map_or(0, |_| answer.result.bytes);
+    let mut bytes = Vec::with_capacity(BESIDE_BYTES + 5 * result / 2);
+    // Strings, numbers and JSON values serialise, and a vector takes all.
+    let _written = serde_json::to_writer(&mut bytes, answer);
+    ([(header::CONTENT_TYPE, "application/json")], bytes).into_response()
 }
 
 /// The answer to a call that was refused or failed. Its events are in the details.

@@ -1,14 +1,14 @@
 //! Claim check of the published contract: a result too large for its answer is a success that is truncated,
 //! with a preview and where the whole is.
 
-use axum::Json;
+use axum::response::Response;
 use hivekeep_artifact::artifact_id;
 use hivekeep_kernel::{Layer, ToolError};
 use serde_json::{Value, json};
 
 use super::{
     InvokeBody,
-    answer::{Beside, CallNote, text},
+    answer::{Beside, CallNote, text, written},
 };
 use crate::{
     codes,
@@ -56,12 +56,7 @@ impl LargeAnswer {
     }
 
     /// The answer.
-    pub(super) fn answer(
-        self,
-        note: CallNote,
-        beside: Beside,
-        body: &InvokeBody,
-    ) -> Json<ToolInvokeResponse> {
+    pub(super) fn answer(self, note: CallNote, beside: Beside, body: &InvokeBody) -> Response {
         let tool_id = note.common.tool_id.clone();
         let size = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         let (content, mut metadata) = beside.with(vec![text(self.told)], body);
@@ -76,7 +71,7 @@ impl LargeAnswer {
         };
         let cut = ToolEventPayload { kind: ToolEventKind::ResultTruncated, ..completed.clone() };
         let duration_ms = note.duration_ms;
-        Json(ToolInvokeResponse {
+        written(&ToolInvokeResponse {
             result: ToolResultPayload {
                 content,
                 structured: None,

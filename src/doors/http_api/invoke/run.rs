@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        digest,
         error::ApiError,
         idempotency::{BODY_BYTES, Begun, KeptOutcome, KeptRun},
         scope::CallScope,
@@ -108,11 +107,11 @@ impl ToolRun {
         let from_source = outcome.from_source;
         let large = outcome.result.as_ref().err().and_then(LargeAnswer::of);
         let answer = match (large, outcome.result) {
-            (Some(large), Err(_)) => Ok(large.answer(note, beside, &self.body).into_response()),
+            (Some(large), Err(_)) => Ok(large.answer(note, beside, &self.body)),
             (_, Ok(result)) => {
-                let digest = digest::of_result(&result);
+                let json = result.to_string();
                 let result = ResultForm::of(result, from_source, self.tool.content);
-                Ok(success(note, result, digest, beside, &self.body).into_response())
+                Ok(success(note, result, json, beside, &self.body))
             }
             (None, Err(error)) => Err(failure(note, error, &tool_id(self.tool))),
         };
