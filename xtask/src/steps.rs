@@ -35,18 +35,44 @@ impl Steps {
 
     /// Runs a step. An error is a failed step; the next ones still run.
     pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<StepOutcome>) {
-        if !self.only.is_empty() && !self.only.iter().any(|wanted| wanted == name) {
-            return;
+        if self.wants(name) {
+            println!("\n== {name}");
+            let (outcome, took) = timed(step);
+            self.ended(name, outcome, took);
         }
-        println!("\n== {name}");
-        let began = Instant::now();
-        let outcome = step().unwrap_or_else(|error| StepOutcome::Failed(format!("{error:#}")));
+    }
+
+    /// Runs a step that mostly waits beside others, which print while it runs.
+    pub(crate) fn run_beside(
+        &mut self,
+        name: &'static str,
+        step: impl FnOnce() -> Result<StepOutcome> + Send,
+        others: impl FnOnce(&mut Self),
+    ) {
+        if !self.wants(name) {
+            return others(self);
+        }
+        println!("\n== {name}, beside the next");
+        std::thread::scope(|scope| {
+            let beside = scope.spawn(|| timed(step));
+            others(self);
+            let panicked = |_| (StepOutcome::Failed("it panicked".to_owned()), Duration::ZERO);
+            let (outcome, took) = beside.join().unwrap_or_else(panicked);
+            self.ended(name, outcome, took);
+        });
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
+    }
+
+    fn ended(&mut self, name: &'static str, outcome: StepOutcome, took: Duration) {
         match &outcome {
             StepOutcome::Passed(_) => {}
             StepOutcome::Failed(why) => println!("FAILED: {name}: {why}"),
             StepOutcome::Skipped(why) => println!("skipped: {name}: {why}"),
         }
-        self.rows.push((name, outcome, began.elapsed()));
+        self.rows.push((name, outcome, took));
     }
 
     /// True when a step failed, or was skipped for another that failed.
@@ -78,6 +104,12 @@ impl Steps {
     }
 }
 
+fn timed(step: impl FnOnce() -> Result<StepOutcome>) -> (StepOutcome, Duration) {
+    let began = Instant::now();
+    let outcome = step().unwrap_or_else(|error| StepOutcome::Failed(format!("{error:#}")));
+    (outcome, began.elapsed())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +129,12 @@ mod tests {
         one.run("format", || anyhow::bail!("not wanted"));
         one.run("tests", || Ok(StepOutcome::Passed(String::new())));
         assert_eq!((one.failures(), one.table().lines().count()), (0, 1));
+        let mut both = Steps::default();
+        let waits = || anyhow::bail!("it waited");
+        both.run_beside("waits", waits, |steps| steps.run("works", || Ok(passed(""))));
+        assert!(both.failed("waits") && !both.failed("works"));
+        one.run_beside("waits", waits, |steps| steps.run("tests", || Ok(passed(""))));
+        assert_eq!((one.failures(), one.table().lines().count()), (0, 2));
         assert!(rows[2].contains("skipped") && rows[2].ends_with("not asked for"));
     }
 }

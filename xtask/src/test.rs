@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ conformance ─ inspector
-//! ─ openapi ─ sources ─ models ─ embeddings ─ clients ─ setup ─ docs ─ soak ─ family ─ fuzz
+//! ─ openapi ─ sources ─ models ─ embeddings ─ clients ─ docs ─ setup and soak ─ family ─ fuzz
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product.
@@ -84,17 +84,16 @@ impl Test {
         if self.filter.is_none() {
             steps.run("contract", || contract::check(repo, built));
             outside::steps(repo, &mut steps, built, &scope);
-            steps.run("setup", || roots::check(repo));
             steps.run("docs", || match built {
                 true => docs::check(repo).map(|()| passed("generated pages are fresh")),
                 false => Ok(StepOutcome::Skipped("build failed".to_owned())),
             });
-            steps.run("soak", || {
-                ensure!(built && scope.images, "guest, build or image failed");
-                let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 5 });
-                let time = Duration::from_secs(60 * minutes);
-                soak::check(repo, time, scope.vms)
-            });
+            // Both take minutes, and the first mostly waits for archives.
+            steps.run_beside(
+                "setup",
+                || roots::check(&repo.target),
+                |steps| steps.run("soak", || self.soak(repo, built && scope.images, scope.vms)),
+            );
             steps.run("family", || {
                 ensure!(built, "guest or build failed");
                 family::check(repo)
@@ -103,6 +102,14 @@ impl Test {
             steps.run("fuzz", || fuzz::check(repo, fuzz_secs, &[]));
         }
         finish(&steps, tally.unwrap_or_default())
+    }
+}
+
+impl Test {
+    fn soak(&self, repo: &Repo, ready: bool, vms: bool) -> Result<StepOutcome> {
+        ensure!(ready, "guest, build or image failed");
+        let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 5 });
+        soak::check(repo, Duration::from_secs(60 * minutes), vms)
     }
 }
 

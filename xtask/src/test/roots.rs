@@ -22,20 +22,19 @@ use anyhow::{Context, Result, ensure};
 
 use self::archive::Archive;
 use self::root::{Root, User};
-use crate::repo::Repo;
 use crate::setup::needs::program;
 use crate::steps::{StepOutcome, passed};
 
 const PROVEN: &str = "Debian 12 and 13 with nothing, Debian 12 with a qemu-utils from elsewhere; \
     not tried: Ubuntu 24.04, whose archive is no source of this machine";
 
-/// Sets up three machines, two at a time.
-pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
+/// Sets up three machines below cargo's target folder, two at a time.
+pub(super) fn check(target: &Path) -> Result<StepOutcome> {
     let archive = match lacking().map_or_else(Archive::of_this_machine, |why| Ok(Err(why)))? {
         Ok(archive) => archive,
         Err(why) => return Ok(StepOutcome::Skipped(why)),
     };
-    let folder = repo.target.join("roots");
+    let folder = target.join("roots");
     fs::create_dir_all(&folder)?;
     let (twelve, thirteen) = thread::scope(|scope| {
         let thirteen = scope.spawn(|| thirteen(&folder, &archive));
