@@ -89,9 +89,10 @@ impl Test {
                 false => Ok(StepOutcome::Skipped("build failed".to_owned())),
             });
             // Both take minutes, and the first mostly waits for archives.
+            let target = repo.target.as_path();
             steps.run_beside(
                 "setup",
-                || roots::check(&repo.target),
+                || roots::check(target),
                 |steps| steps.run("soak", || self.soak(repo, built && scope.images, scope.vms)),
             );
             steps.run("family", || {
