@@ -1,7 +1,10 @@
 //! Manager of all collections: their states, one ingestion at a time for each, and the tools.
 
 mod begin;
+mod delete;
 mod member;
+mod read;
+mod share;
 
 use std::sync::Arc;
 
@@ -13,19 +16,22 @@ use hivekeep_runtime::{
 use tokio::sync::oneshot;
 
 use crate::{
-    ingestion::{Ingestion, IngestionProgress},
+    ingestion::Ingestion,
     point::CollectionId,
-    refuse::no_collection,
     shared::IngestShared,
     state::{CollectionState, IngestionPlan, stream},
     tools::FAMILIES,
 };
 use begin::Wish;
 use member::{CollectionEntry, key};
+pub(crate) use read::{Reader, SeenCollection};
+pub(crate) use share::Sharing;
 
 /// Messages of the manager.
 pub struct Msg(Inner);
 
+/// Reply to whoever removes a collection.
+type Removal = oneshot::Sender<Result<(), ToolError>>;
 /// Reply with the ingestion that runs from now on.
 type Running = oneshot::Sender<Result<SagaHandle<Ingestion>, ToolError>>;
 
@@ -36,10 +42,18 @@ enum Inner {
     Begin(Box<Wish>),
     /// The beginning is durable, or is not.
     Begun(CollectionId, Result<(), ToolError>, Running),
+    /// Remove a user's collection.
+    Delete(User, String, Removal),
+    /// Everything of it is gone, or what keeps it.
+    Removed(CollectionId, Result<(), ToolError>, Option<Removal>),
+    /// Let workspaces read a user's collection, or no longer.
+    Share(User, String, Sharing, Removal),
     /// State of a user's collection.
     Find(User, String, oneshot::Sender<Result<CollectionState, ToolError>>),
-    /// States of all collections of a user.
-    List(User, oneshot::Sender<Vec<(CollectionState, Option<IngestionProgress>)>>),
+    /// State of a collection that a session may read, by its name or id.
+    Read(Reader, String, oneshot::Sender<Result<CollectionState, ToolError>>),
+    /// All collections that a session may read.
+    List(Reader, oneshot::Sender<Vec<SeenCollection>>),
 }
 
 impl From<ToolCall> for Msg {
@@ -53,9 +67,14 @@ impl Msg {
         user: User,
         collection: String,
         plan: IngestionPlan,
+        end_watch: bool,
         reply: Running,
     ) -> Self {
-        Self(Inner::Begin(Box::new(Wish { user, collection, plan, reply })))
+        Self(Inner::Begin(Box::new(Wish { user, collection, plan, end_watch, reply })))
+    }
+
+    pub(crate) fn delete(user: User, name: String, reply: Removal) -> Self {
+        Self(Inner::Delete(user, name, reply))
     }
 
     pub(crate) fn find(
@@ -66,11 +85,20 @@ impl Msg {
         Self(Inner::Find(user, name, reply))
     }
 
-    pub(crate) fn list(
-        user: User,
-        reply: oneshot::Sender<Vec<(CollectionState, Option<IngestionProgress>)>>,
+    pub(crate) fn share(user: User, name: String, sharing: Sharing, reply: Removal) -> Self {
+        Self(Inner::Share(user, name, sharing, reply))
+    }
+
+    pub(crate) fn read(
+        reader: Reader,
+        name: String,
+        reply: oneshot::Sender<Result<CollectionState, ToolError>>,
     ) -> Self {
-        Self(Inner::List(user, reply))
+        Self(Inner::Read(reader, name, reply))
+    }
+
+    pub(crate) fn list(reader: Reader, reply: oneshot::Sender<Vec<SeenCollection>>) -> Self {
+        Self(Inner::List(reader, reply))
     }
 }
 
@@ -100,7 +128,9 @@ impl Entity for Collections {
             let entry = CollectionEntry::new(key(made.owner, &made.name), log);
             // A name was given once.
             let _inserted = manager.all.insert(id, entry);
-            if loaded.state.run.is_some() {
+            if loaded.state.deleted {
+                manager.remove(id, None);
+            } else if loaded.state.run.is_some() {
                 manager.run(id)?;
             }
         }
@@ -115,9 +145,13 @@ impl Entity for Collections {
             }
             Inner::Begin(wish) => self.begin(*wish),
             Inner::Begun(id, outcome, reply) => self.begun(id, outcome, reply),
+            Inner::Delete(user, name, reply) => self.delete(user, &name, reply),
+            Inner::Removed(id, outcome, reply) => self.removed(id, outcome, reply),
             // Whoever asked may have gone; so below.
             Inner::Find(user, name, reply) => drop(reply.send(self.find(user, &name))),
-            Inner::List(user, reply) => drop(reply.send(self.list(user))),
+            Inner::Read(reader, name, reply) => drop(reply.send(self.readable(reader, &name))),
+            Inner::List(reader, reply) => drop(reply.send(self.list(reader))),
+            Inner::Share(user, name, sharing, reply) => self.share(user, &name, sharing, reply),
         }
         Ok(())
     }
@@ -130,7 +164,11 @@ impl Entity for Collections {
             return Ok(());
         }
         entry.handle = None;
-        if let Some(wish) = entry.waiting.take() {
+        let (removal, wish) = (entry.removal.take(), entry.waiting.take());
+        if let Some(reply) = removal {
+            self.remove(id, Some(reply));
+        }
+        if let Some(wish) = wish {
             self.begin(*wish);
         }
         Ok(())
@@ -152,20 +190,5 @@ impl Collections {
         };
         self.all.start(id, seed).inspect_err(|Fault(reason)| handle.give_up(reason))?;
         Ok(handle)
-    }
-
-    fn find(&self, user: User, name: &str) -> Result<CollectionState, ToolError> {
-        let entry = self.all.find_name(&key(user, name)).map(|(_, entry)| entry);
-        entry.and_then(|entry| entry.log.state()).ok_or_else(|| no_collection(name))
-    }
-
-    fn list(&self, user: User) -> Vec<(CollectionState, Option<IngestionProgress>)> {
-        let all = self.all.iter().filter_map(|(_, entry)| {
-            let state = entry.log.state().filter(|state| state.made.owner == user)?;
-            Some((state, entry.handle.as_ref().map(|handle| handle.view(|view| view.live.clone()))))
-        });
-        let mut all: Vec<_> = all.collect();
-        all.sort_by(|(one, _), (other, _)| one.made.name.cmp(&other.made.name));
-        all
     }
 }

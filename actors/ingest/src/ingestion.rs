@@ -7,34 +7,42 @@
 //! ```
 //! It is a reconciliation: passages have ids by content and place, so a run compares what should be there with
 //! what is, and embeds the difference alone. That is also how it goes on after a crash: what was written
-//! before is found, and nothing but the batch in flight is embedded again.
+//! before is found, and nothing but the batch in flight is embedded again. One that watches begins again from
+//! the files whenever they change, until it is cancelled.
 
 mod batch;
 mod known;
+mod watch;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Layer, ToolError, fault_point};
+use hivekeep_kernel::{CallCx, Layer, ToolError, codes as common, fault_point};
 use hivekeep_runtime::{
     log::LogError,
     saga::{Saga, SagaHandle},
 };
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::Instant};
 
 use crate::{
     category::category,
     codes, embed,
     point::{PassagePayload, PointId},
-    reading::{FoundFiles, SourceFile, SourcePlace, SourceText},
+    reading::{FoundFiles, ReadFailure, SourceFile, SourcePlace, SourceText},
     shared::IngestShared,
-    split::{PassageSize, split},
+    split::{PassageSize, TextForm, split},
     state::{CollectionState, FailedFile, IngestionReport, IngestionRun, Record},
 };
 use batch::Batch;
 use known::Known;
+use watch::Watcher;
 
 /// Files that failed and are named.
 const MOST_NAMED: usize = 20;
+/// Time to find the place of what is watched.
+const LOCATE_LIMIT: Duration = Duration::from_secs(30);
+/// Time for workspaces to be taken up, and between two looks.
+const TAKE_UP_LIMIT: Duration = Duration::from_secs(60);
+const TAKE_UP_PAUSE: Duration = Duration::from_millis(500);
 /// Longest reason of a file.
 const MAX_WHY_CHARS: usize = 300;
 
@@ -44,6 +52,8 @@ pub(crate) struct IngestionProgress {
     pub(crate) files_total: usize,
     pub(crate) files_done: usize,
     pub(crate) embedded: u64,
+    /// How changes are noticed, while it waits for some.
+    pub(crate) waits: Option<String>,
 }
 
 /// The one step of an ingestion.
@@ -79,23 +89,46 @@ impl Saga for Ingestion {
     }
 
     async fn step(&self, _: Reconcile) -> Result<(), LogError> {
-        let state = self.handle.state();
-        let Some(run) = state.run.clone() else { return Ok(()) };
-        let mut report = IngestionReport::default();
-        let work = self.reconcile(&run, &mut report);
-        let outcome = match self.handle.cancelled().run_until_cancelled(work).await {
-            Some(outcome) => outcome,
-            None => Err(Stopped::Tool(ToolError::cancelled())),
-        };
-        match outcome {
-            Ok(()) => {}
-            Err(Stopped::Tool(error)) => report.error = Some(error),
-            Err(Stopped::Log(error)) => return Err(error),
+        loop {
+            let state = self.handle.state();
+            let Some(run) = state.run.clone() else { return Ok(()) };
+            // It sees what changes while the round runs.
+            let watcher = self.watcher(&run).await;
+            let report = self.round(&run).await?;
+            fault_point!("ingest.before_end");
+            let stays = run.plan.watch
+                && !self.handle.cancelled().is_cancelled()
+                && report.error.as_ref().is_none_or(|error| run.watching && !is_over(error));
+            if !stays {
+                self.shared.tell(&state.made, &run.plan, &report);
+                return self.handle.record(Record::Ended(report)).await;
+            }
+            if !run.watching || state.last.as_ref().is_none_or(|last| is_news(&report, last)) {
+                self.shared.tell(&state.made, &run.plan, &report);
+                self.handle.record(Record::Round(report)).await?;
+            }
+            fault_point!("ingest.after_round");
+            if !self.changed(watcher).await {
+                let last = self.handle.state().last.unwrap_or_default();
+                return self.handle.record(Record::Ended(last)).await;
+            }
         }
-        fault_point!("ingest.before_end");
-        self.shared.tell(&state.made, &run.plan, &report);
-        self.handle.record(Record::Ended(report)).await
     }
+}
+
+/// Whether a round has done anything, or has another outcome than the last that had.
+fn is_news(report: &IngestionReport, last: &IngestionReport) -> bool {
+    let outcome = |report: &IngestionReport| {
+        let error = report.error.as_ref().map(|error| error.code.clone());
+        (report.files, report.chunks, report.skipped, report.failed.clone(), error)
+    };
+    report.embedded + report.removed > 0 || outcome(report) != outcome(last)
+}
+
+/// Whether what is watched is gone for good, or another's.
+fn is_over(error: &ToolError) -> bool {
+    error.is(common::WORKSPACE_NOT_FOUND)
+        || ["place_unknown", "not_owner", "volume_not_found"].contains(&&*error.code)
 }
 
 /// Why an ingestion stopped before its end.
@@ -137,6 +170,48 @@ impl Ingestion {
         self.handle.view(|view| view.state.made.id.to_string())
     }
 
+    /// Makes the collection be what the files say now. Cancellation ends it.
+    async fn round(&self, run: &IngestionRun) -> Result<IngestionReport, LogError> {
+        let mut report = IngestionReport::default();
+        let work = async {
+            // Never closed.
+            let _permit = self.shared.rounds.acquire().await.ok();
+            self.reconcile(run, &mut report).await
+        };
+        let outcome = match self.handle.cancelled().run_until_cancelled(work).await {
+            Some(outcome) => outcome,
+            None => Err(Stopped::Tool(ToolError::cancelled())),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Stopped::Tool(error)) => report.error = Some(error),
+            Err(Stopped::Log(error)) => return Err(error),
+        }
+        Ok(report)
+    }
+
+    /// What tells of changes, if that is wanted.
+    async fn watcher(&self, run: &IngestionRun) -> Option<Watcher> {
+        if !run.plan.watch {
+            return None;
+        }
+        let (span, stop) = (tracing::Span::current(), self.handle.cancelled().clone());
+        let cx = CallCx::internal(run.plan.session, LOCATE_LIMIT, stop, span);
+        let folder = match self.shared.places().ok() {
+            Some(places) => places.locate(&cx, Some(&run.plan.place)).await.ok(),
+            None => None,
+        };
+        let folder = folder.and_then(|place| place.folder);
+        Some(Watcher::begin(folder, &run.plan.path, &self.shared.options).await)
+    }
+
+    /// Waits until there may be something new; false when it is cancelled.
+    async fn changed(&self, watcher: Option<Watcher>) -> bool {
+        let Some(watcher) = watcher else { return false };
+        self.handle.update(|live| live.waits = Some(watcher.told()));
+        self.handle.cancelled().run_until_cancelled(watcher.changed()).await.is_some()
+    }
+
     async fn reconcile(
         &self,
         run: &IngestionRun,
@@ -151,8 +226,9 @@ impl Ingestion {
             self.handle.record(Record::Cleared).await?;
         }
         self.check_model(&names)?;
-        let place = Arc::new(place);
-        self.handle.update(|live| live.files_total = found.files.len());
+        self.handle.update(|live| {
+            *live = IngestionProgress { files_total: found.files.len(), ..Default::default() };
+        });
         for why in &found.unread {
             add_failed(report, why.clone(), "it cannot be looked at".to_owned());
         }
@@ -162,7 +238,8 @@ impl Ingestion {
         for (done, file) in found.files.iter().enumerate() {
             let key = format!("{}:{}", run.plan.place, file.path());
             match self.passages(&place, file, &key).await {
-                Err(why) => {
+                Err(ReadFailure::Place(error)) => return Err(error.into()),
+                Err(ReadFailure::File(why)) => {
                     known.keep(&key);
                     add_failed(report, file.source.clone(), why);
                 }
@@ -196,53 +273,75 @@ impl Ingestion {
         state.model.map_or(Ok(()), |kept| embed::may_be_same(&state.made.name, &kept.model, names))
     }
 
+    /// The place, without a look at it.
+    fn place(&self, run: &IngestionRun) -> Result<SourcePlace, ToolError> {
+        Ok(SourcePlace {
+            files: self.shared.places()?,
+            session: run.plan.session,
+            id: run.plan.place.clone(),
+            stop: self.handle.cancelled().clone(),
+        })
+    }
+
     async fn find(&self, run: &IngestionRun) -> Result<(SourcePlace, FoundFiles), ToolError> {
-        let (_, folder) = self.shared.place(Some(&run.plan.place))?;
-        let (path, most) = (run.plan.path.clone(), self.shared.options.max_files);
-        let stop = self.handle.cancelled().clone();
-        let found = spawn_blocking(move || {
-            let place = SourcePlace::open(&folder)?;
-            let found = place.find(&path, most, &|| stop.is_cancelled())?;
-            Ok((place, found))
-        });
-        found.await.unwrap_or_else(|panic| Err(ToolError::internal(format!("a walk: {panic}"))))
+        let place = self.place(run)?;
+        let patience = Instant::now() + TAKE_UP_LIMIT;
+        loop {
+            match place.find(&run.plan.path, self.shared.options.max_files).await {
+                // A daemon that has just begun may not have taken up its workspaces yet.
+                Err(error) if place.may_come(&error) && Instant::now() < patience => {
+                    tokio::time::sleep(TAKE_UP_PAUSE).await;
+                }
+                found => return Ok((place, found?)),
+            }
+        }
     }
 
     /// Passages of a file. Blocking work is done beside.
     async fn passages(
         &self,
-        place: &Arc<SourcePlace>,
+        place: &SourcePlace,
         file: &SourceFile,
         key: &str,
-    ) -> Result<Vec<Wanted>, String> {
-        let (place, file, key) = (place.clone(), file.clone(), key.to_owned());
-        let options = &self.shared.options;
+    ) -> Result<Vec<Wanted>, ReadFailure> {
+        let (shared, options) = (&self.shared, &self.shared.options);
+        let text = place.read(file, shared.file_limits(), &shared.pdfs).await?;
+        let (source, key) = (file.source.clone(), key.to_owned());
         let size = PassageSize { bytes: options.chunk_bytes, overlap_chars: options.overlap_chars };
-        let max_bytes = options.max_file_kb as u64 * 1024;
-        let read = spawn_blocking(move || match place.read(&file, max_bytes)? {
+        let read = spawn_blocking(move || match text {
             SourceText::Text(text, form) => {
-                let passages = split(&text, form, size);
-                Ok(passages_of(&file.source, &key, &text, passages))
+                passages_of(&source, &key, &[(String::new(), text)], form, size)
             }
-            SourceText::NoText(_) => Ok(Vec::new()),
+            SourceText::Pages(pages) => {
+                let named =
+                    pages.into_iter().zip(1..).map(|(page, nr)| (format!("page {nr}"), page));
+                passages_of(&source, &key, &named.collect::<Vec<_>>(), TextForm::Plain, size)
+            }
+            SourceText::NoText(_) => Vec::new(),
         });
-        read.await.unwrap_or_else(|panic| Err(format!("it cannot be split: {panic}")))
+        read.await.map_err(|panic| ReadFailure::File(format!("it cannot be split: {panic}")))
     }
 }
 
+/// Passages of the parts of a file, each with what its sections begin with.
 fn passages_of(
     source: &str,
     key: &str,
-    text: &str,
-    passages: Vec<crate::split::Passage>,
+    parts: &[(String, String)],
+    form: TextForm,
+    size: PassageSize,
 ) -> Vec<Wanted> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let category = category(source);
-    let wanted = passages.into_iter().enumerate().map(|(at, passage)| {
+    let passages = parts.iter().flat_map(|(name, text)| {
+        split(text, form, size).into_iter().map(move |passage| (name, text, passage))
+    });
+    let wanted = passages.enumerate().map(|(at, (name, text, passage))| {
         let text = text[passage.shown].trim();
-        let embedded = match passage.section.is_empty() {
+        let section = if name.is_empty() { passage.section } else { name.clone() };
+        let embedded = match section.is_empty() {
             true => format!("{source}\n{text}"),
-            false => format!("{source}\n{}\n{text}", passage.section),
+            false => format!("{source}\n{section}\n{text}"),
         };
         let nth = seen.entry(embedded.clone()).or_default();
         let id = PointId::of(key, &embedded, *nth);
@@ -251,7 +350,7 @@ fn passages_of(
             text: text.to_owned(),
             file: key.to_owned(),
             source: source.to_owned(),
-            section: passage.section,
+            section,
             category: category.to_owned(),
             chunk_index: u32::try_from(at).unwrap_or(u32::MAX),
             line: passage.line,

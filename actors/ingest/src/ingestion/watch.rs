@@ -1,0 +1,158 @@
+//! Watcher of files: the kernel's notices for a folder of the host, and looks from time to time elsewhere.
+//!
+//! A notice says only that something is new, so they need no queue: any number of them is one. What is new the
+//! next round finds by itself, as it finds what a lost notice would have said.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::{sync::Notify, task::spawn_blocking, time::timeout};
+
+use crate::Options;
+
+/// Time without a change that ends a burst of them.
+const QUIET: Duration = Duration::from_millis(300);
+/// Longest burst that is waited for.
+const LONGEST_BURST: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub(super) struct Watcher {
+    notices: Option<Notices>,
+    /// Time after which files are looked at all the same.
+    interval: Duration,
+    /// Why there are no notices.
+    why: String,
+}
+
+struct Notices {
+    new: Arc<Notify>,
+    /// Ends them when it is dropped.
+    _watcher: RecommendedWatcher,
+}
+
+impl Watcher {
+    /// Watches a path in a folder of the host; in another place, or where the kernel has no more notices to give,
+    /// it looks from time to time.
+    pub(super) async fn begin(folder: Option<PathBuf>, path: &str, options: &Options) -> Self {
+        let polled = |why: String| Self {
+            notices: None,
+            interval: Duration::from_secs(options.poll_secs),
+            why,
+        };
+        let Some(folder) = folder else { return polled(String::new()) };
+        let path = folder.join(path.trim_start_matches('/'));
+        match spawn_blocking(move || Notices::begin(&path)).await {
+            Ok(Ok(notices)) => Self {
+                notices: Some(notices),
+                interval: Duration::from_secs(options.full_pass_secs),
+                why: String::new(),
+            },
+            Ok(Err(error)) => polled(format!(": {error}")),
+            Err(panic) => polled(format!(": {panic}")),
+        }
+    }
+
+    /// How changes are noticed, for people.
+    pub(super) fn told(&self) -> String {
+        let secs = self.interval.as_secs();
+        match &self.notices {
+            Some(_) => format!("at once, and by a look every {secs} s"),
+            None => format!("by a look every {secs} s{}", self.why),
+        }
+    }
+
+    /// Waits until something may be new, and a burst of changes is over.
+    pub(super) async fn changed(&self) {
+        let Some(Notices { new, .. }) = &self.notices else {
+            return tokio::time::sleep(self.interval).await;
+        };
+        if timeout(self.interval, new.notified()).await.is_err() {
+            return;
+        }
+        let burst = async { while timeout(QUIET, new.notified()).await.is_ok() {} };
+        let _long_enough = timeout(LONGEST_BURST, burst).await;
+    }
+}
+
+impl Notices {
+    /// Blocks: it walks the folder.
+    fn begin(path: &Path) -> notify::Result<Self> {
+        // A file is exchanged by editors: its folder tells of that.
+        let (folder, mode) = match path.is_dir() {
+            true => (path, RecursiveMode::Recursive),
+            false => (path.parent().unwrap_or(path), RecursiveMode::NonRecursive),
+        };
+        let new = Arc::new(Notify::new());
+        let (noticed, root) = (new.clone(), folder.to_owned());
+        let tell = move |event: notify::Result<Event>| {
+            // What went wrong may have been a change.
+            if event.as_ref().map_or(true, |event| is_change(&root, event)) {
+                noticed.notify_one();
+            }
+        };
+        let config = Config::default().with_follow_symlinks(false);
+        let mut watcher = RecommendedWatcher::new(tell, config)?;
+        watcher.watch(folder, mode)?;
+        Ok(Self { new, _watcher: watcher })
+    }
+}
+
+/// Whether an event may be of a file that is ingested: not of one that is only read, and of no hidden one.
+fn is_change(root: &Path, event: &Event) -> bool {
+    let hidden = |path: &PathBuf| {
+        let below = path.strip_prefix(root).unwrap_or(path);
+        below.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"."))
+            && !below.ends_with(".gitignore")
+    };
+    match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
+        EventKind::Access(_) => return false,
+        _ => {}
+    }
+    event.paths.is_empty() || !event.paths.iter().all(hidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn changes_are_noticed_and_reading_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("deep/a.md");
+        std::fs::create_dir(folder.path().join("deep")).expect("made");
+        std::fs::write(&file, "a").expect("writes");
+        let begin = async |path: &str| {
+            Watcher::begin(Some(folder.path().to_owned()), path, &Options::default()).await
+        };
+        let watcher = begin(".").await;
+        std::fs::write(&file, "b").expect("writes");
+        watcher.changed().await;
+        // Another folder is watched as soon as it is there, and a file by the folder that it is in.
+        let single = begin("deep/a.md").await;
+        std::fs::write(folder.path().join("deep/.new"), "c").expect("writes");
+        std::fs::rename(folder.path().join("deep/.new"), &file).expect("renamed");
+        watcher.changed().await;
+        single.changed().await;
+        assert!(watcher.told().starts_with("at once"), "{}", watcher.told());
+        let away = Watcher::begin(None, ".", &Options::default()).await;
+        assert_eq!(away.told(), "by a look every 30 s");
+    }
+
+    #[test]
+    fn what_is_read_or_hidden_is_no_change() {
+        let root = Path::new("/r");
+        let event = |kind, path: &str| Event::new(kind).add_path(root.join(path));
+        let modify = EventKind::Modify(notify::event::ModifyKind::Any);
+        assert!(is_change(root, &event(modify, "a/b.md")));
+        assert!(is_change(root, &event(modify, "a/.gitignore")));
+        assert!(!is_change(root, &event(modify, ".git/index")));
+        assert!(!is_change(root, &event(EventKind::Access(AccessKind::Read), "a/b.md")));
+        assert!(is_change(root, &Event::new(EventKind::Other)), "of nobody knows what");
+    }
+}
