@@ -12,34 +12,37 @@
 
 mod batch;
 mod known;
+mod passages;
 mod watch;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use hivekeep_kernel::{CallCx, Layer, ToolError, codes as common, fault_point};
+use hivekeep_kernel::{Layer, ToolError, fault_point};
 use hivekeep_runtime::{
     log::LogError,
     saga::{Saga, SagaHandle},
 };
-use tokio::{task::spawn_blocking, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
-    category::category,
     codes, embed,
-    point::{PassagePayload, PointId},
-    reading::{FoundFiles, ReadFailure, SourceFile, SourcePlace, SourceText},
+    reading::{FoundFiles, ReadFailure, SourcePlace},
     shared::IngestShared,
-    split::{PassageSize, TextForm, split},
     state::{CollectionState, FailedFile, IngestionReport, IngestionRun, Record},
 };
 use batch::Batch;
 use known::Known;
-use watch::Watcher;
+use passages::Wanted;
+use watch::{is_news, is_over};
 
 /// Files that failed and are named.
 const MOST_NAMED: usize = 20;
-/// Time to find the place of what is watched.
-const LOCATE_LIMIT: Duration = Duration::from_secs(30);
 /// Time for workspaces to be taken up, and between two looks.
 const TAKE_UP_LIMIT: Duration = Duration::from_secs(60);
 const TAKE_UP_PAUSE: Duration = Duration::from_millis(500);
@@ -64,6 +67,8 @@ pub(crate) struct Reconcile;
 pub(crate) struct Ingestion {
     shared: Arc<IngestShared>,
     handle: SagaHandle<Self>,
+    /// The place was there, so it is not waited for any more.
+    located: AtomicBool,
 }
 
 impl Saga for Ingestion {
@@ -73,7 +78,7 @@ impl Saga for Ingestion {
     type Args = Arc<IngestShared>;
 
     fn resume(shared: Arc<IngestShared>, handle: SagaHandle<Self>) -> Self {
-        Self { shared, handle }
+        Self { shared, handle, located: AtomicBool::new(false) }
     }
 
     fn due(state: &CollectionState, _: &[Reconcile]) -> Vec<Reconcile> {
@@ -116,21 +121,6 @@ impl Saga for Ingestion {
     }
 }
 
-/// Whether a round has done anything, or has another outcome than the last that had.
-fn is_news(report: &IngestionReport, last: &IngestionReport) -> bool {
-    let outcome = |report: &IngestionReport| {
-        let error = report.error.as_ref().map(|error| error.code.clone());
-        (report.files, report.chunks, report.skipped, report.failed.clone(), error)
-    };
-    report.embedded + report.removed > 0 || outcome(report) != outcome(last)
-}
-
-/// Whether what is watched is gone for good, or another's.
-fn is_over(error: &ToolError) -> bool {
-    error.is(common::WORKSPACE_NOT_FOUND)
-        || ["place_unknown", "not_owner", "volume_not_found"].contains(&&*error.code)
-}
-
 /// Why an ingestion stopped before its end.
 enum Stopped {
     /// It is recorded.
@@ -157,14 +147,6 @@ impl From<crate::store::StoreFailure> for Stopped {
     }
 }
 
-/// Passage as it should be in the collection.
-struct Wanted {
-    id: PointId,
-    /// Text whose vector it has.
-    embedded: String,
-    payload: PassagePayload,
-}
-
 impl Ingestion {
     fn name(&self) -> String {
         self.handle.view(|view| view.state.made.id.to_string())
@@ -188,28 +170,6 @@ impl Ingestion {
             Err(Stopped::Log(error)) => return Err(error),
         }
         Ok(report)
-    }
-
-    /// What tells of changes, if that is wanted.
-    async fn watcher(&self, run: &IngestionRun) -> Option<Watcher> {
-        if !run.plan.watch {
-            return None;
-        }
-        let (span, stop) = (tracing::Span::current(), self.handle.cancelled().clone());
-        let cx = CallCx::internal(run.plan.session, LOCATE_LIMIT, stop, span);
-        let folder = match self.shared.places().ok() {
-            Some(places) => places.locate(&cx, Some(&run.plan.place)).await.ok(),
-            None => None,
-        };
-        let folder = folder.and_then(|place| place.folder);
-        Some(Watcher::begin(folder, &run.plan.path, &self.shared.options).await)
-    }
-
-    /// Waits until there may be something new; false when it is cancelled.
-    async fn changed(&self, watcher: Option<Watcher>) -> bool {
-        let Some(watcher) = watcher else { return false };
-        self.handle.update(|live| live.waits = Some(watcher.told()));
-        self.handle.cancelled().run_until_cancelled(watcher.changed()).await.is_some()
     }
 
     async fn reconcile(
@@ -289,75 +249,20 @@ impl Ingestion {
         loop {
             match place.find(&run.plan.path, self.shared.options.max_files).await {
                 // A daemon that has just begun may not have taken up its workspaces yet.
-                Err(error) if place.may_come(&error) && Instant::now() < patience => {
+                Err(error)
+                    if !self.located.load(Relaxed)
+                        && place.may_come(&error)
+                        && Instant::now() < patience =>
+                {
                     tokio::time::sleep(TAKE_UP_PAUSE).await;
                 }
-                found => return Ok((place, found?)),
+                found => {
+                    self.located.store(true, Relaxed);
+                    return Ok((place, found?));
+                }
             }
         }
     }
-
-    /// Passages of a file. Blocking work is done beside.
-    async fn passages(
-        &self,
-        place: &SourcePlace,
-        file: &SourceFile,
-        key: &str,
-    ) -> Result<Vec<Wanted>, ReadFailure> {
-        let (shared, options) = (&self.shared, &self.shared.options);
-        let text = place.read(file, shared.file_limits(), &shared.pdfs).await?;
-        let (source, key) = (file.source.clone(), key.to_owned());
-        let size = PassageSize { bytes: options.chunk_bytes, overlap_chars: options.overlap_chars };
-        let read = spawn_blocking(move || match text {
-            SourceText::Text(text, form) => {
-                passages_of(&source, &key, &[(String::new(), text)], form, size)
-            }
-            SourceText::Pages(pages) => {
-                let named =
-                    pages.into_iter().zip(1..).map(|(page, nr)| (format!("page {nr}"), page));
-                passages_of(&source, &key, &named.collect::<Vec<_>>(), TextForm::Plain, size)
-            }
-            SourceText::NoText(_) => Vec::new(),
-        });
-        read.await.map_err(|panic| ReadFailure::File(format!("it cannot be split: {panic}")))
-    }
-}
-
-/// Passages of the parts of a file, each with what its sections begin with.
-fn passages_of(
-    source: &str,
-    key: &str,
-    parts: &[(String, String)],
-    form: TextForm,
-    size: PassageSize,
-) -> Vec<Wanted> {
-    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    let category = category(source);
-    let passages = parts.iter().flat_map(|(name, text)| {
-        split(text, form, size).into_iter().map(move |passage| (name, text, passage))
-    });
-    let wanted = passages.enumerate().map(|(at, (name, text, passage))| {
-        let text = text[passage.shown].trim();
-        let section = if name.is_empty() { passage.section } else { name.clone() };
-        let embedded = match section.is_empty() {
-            true => format!("{source}\n{text}"),
-            false => format!("{source}\n{section}\n{text}"),
-        };
-        let nth = seen.entry(embedded.clone()).or_default();
-        let id = PointId::of(key, &embedded, *nth);
-        *nth += 1;
-        let payload = PassagePayload {
-            text: text.to_owned(),
-            file: key.to_owned(),
-            source: source.to_owned(),
-            section,
-            category: category.to_owned(),
-            chunk_index: u32::try_from(at).unwrap_or(u32::MAX),
-            line: passage.line,
-        };
-        Wanted { id, embedded, payload }
-    });
-    wanted.collect()
 }
 
 fn add_failed(report: &mut IngestionReport, path: String, why: String) {

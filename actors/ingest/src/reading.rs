@@ -17,6 +17,9 @@ use crate::{codes, html, pdf::PdfReader, split::TextForm};
 
 /// Time of an operation in a place.
 const OPERATION_LIMIT: Duration = Duration::from_secs(120);
+/// What a guest without the operation that reads bytes is told as.
+const OLD_GUEST: &str =
+    "the workspace's guest is of an older daemon and reads no PDF: start it anew";
 /// Bytes of a file that are read at a time.
 const PIECE_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -202,8 +205,12 @@ impl SourcePlace {
         let mut bytes = Vec::new();
         loop {
             let offset = bytes.len() as u64;
+            let read = ReadBytes { path: path.to_owned(), offset, limit: PIECE_BYTES };
             let piece =
-                self.ask(ReadBytes { path: path.to_owned(), offset, limit: PIECE_BYTES }).await?;
+                self.ask(read).await.map_err(|error| match error.is(common::INVALID_INPUT) {
+                    true => ReadFailure::File(OLD_GUEST.to_owned()),
+                    false => error.into(),
+                })?;
             if piece.size_bytes > most || offset + piece.bytes.len() as u64 > most {
                 return Err(too_large(piece.size_bytes, most));
             }

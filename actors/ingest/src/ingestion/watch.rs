@@ -9,14 +9,23 @@ use std::{
     time::Duration,
 };
 
-use notify::event::{AccessKind, AccessMode};
-use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use hivekeep_kernel::{CallCx, ToolError, codes as common};
+use notify::{
+    Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
+    event::{AccessKind, AccessMode},
+};
 use tokio::{sync::Notify, task::spawn_blocking, time::timeout};
 
-use crate::Options;
+use super::Ingestion;
+use crate::{
+    Options,
+    state::{IngestionReport, IngestionRun},
+};
 
 /// Time without a change that ends a burst of them.
 const QUIET: Duration = Duration::from_millis(300);
+/// Time to find the place of what is watched.
+const LOCATE_LIMIT: Duration = Duration::from_secs(30);
 /// Longest burst that is waited for.
 const LONGEST_BURST: Duration = Duration::from_secs(5);
 
@@ -77,6 +86,45 @@ impl Watcher {
         let burst = async { while timeout(QUIET, new.notified()).await.is_ok() {} };
         let _long_enough = timeout(LONGEST_BURST, burst).await;
     }
+}
+
+impl Ingestion {
+    /// What tells of changes, if that is wanted.
+    pub(super) async fn watcher(&self, run: &IngestionRun) -> Option<Watcher> {
+        if !run.plan.watch {
+            return None;
+        }
+        let (span, stop) = (tracing::Span::current(), self.handle.cancelled().clone());
+        let cx = CallCx::internal(run.plan.session, LOCATE_LIMIT, stop, span);
+        let folder = match self.shared.places().ok() {
+            Some(places) => places.locate(&cx, Some(&run.plan.place)).await.ok(),
+            None => None,
+        };
+        let folder = folder.and_then(|place| place.folder);
+        Some(Watcher::begin(folder, &run.plan.path, &self.shared.options).await)
+    }
+
+    /// Waits until there may be something new; false when it is cancelled.
+    pub(super) async fn changed(&self, watcher: Option<Watcher>) -> bool {
+        let Some(watcher) = watcher else { return false };
+        self.handle.update(|live| live.waits = Some(watcher.told()));
+        self.handle.cancelled().run_until_cancelled(watcher.changed()).await.is_some()
+    }
+}
+
+/// Whether a round has done anything, or has another outcome than the last that had.
+pub(super) fn is_news(report: &IngestionReport, last: &IngestionReport) -> bool {
+    let outcome = |report: &IngestionReport| {
+        let error = report.error.as_ref().map(|error| error.code.clone());
+        (report.files, report.chunks, report.skipped, report.failed.clone(), error)
+    };
+    report.embedded + report.removed > 0 || outcome(report) != outcome(last)
+}
+
+/// Whether what is watched is gone for good, or another's.
+pub(super) fn is_over(error: &ToolError) -> bool {
+    error.is(common::WORKSPACE_NOT_FOUND)
+        || ["place_unknown", "not_owner", "volume_not_found"].contains(&&*error.code)
 }
 
 impl Notices {
