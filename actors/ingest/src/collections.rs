@@ -18,13 +18,13 @@ use tokio::sync::oneshot;
 use crate::{
     ingestion::Ingestion,
     point::CollectionId,
-    shared::IngestShared,
+    shared::{IngestShared, Reader},
     state::{CollectionState, IngestionPlan, stream},
     tools::FAMILIES,
 };
 use begin::Wish;
 use member::{CollectionEntry, key};
-pub(crate) use read::{Reader, SeenCollection};
+pub(crate) use read::SeenCollection;
 pub(crate) use share::Sharing;
 
 /// Messages of the manager.
@@ -159,17 +159,27 @@ impl Entity for Collections {
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         let Some((id, ended)) = self.all.handle_end(end)? else { return Ok(()) };
         let Some(entry) = self.all.get_mut(id) else { return Ok(()) };
-        if let (collection::MemberEnd::GivenUp(reason), Some(handle)) = (&ended, &entry.handle) {
-            handle.give_up(reason);
-            return Ok(());
-        }
-        entry.handle = None;
         let (removal, wish) = (entry.removal.take(), entry.waiting.take());
+        let given_up = match (ended, &entry.handle) {
+            (collection::MemberEnd::GivenUp(reason), Some(handle)) => {
+                handle.give_up(&reason);
+                Some(reason)
+            }
+            _ => {
+                entry.handle = None;
+                None
+            }
+        };
         if let Some(reply) = removal {
             self.remove(id, Some(reply));
         }
-        if let Some(wish) = wish {
-            self.begin(*wish);
+        match (wish, given_up) {
+            (Some(wish), None) => self.begin(*wish),
+            (Some(wish), Some(reason)) => {
+                let message = format!("the ingestion before it was given up: {reason}");
+                drop(wish.reply.send(Err(ToolError::internal(message))));
+            }
+            (None, _) => {}
         }
         Ok(())
     }

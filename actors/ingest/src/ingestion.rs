@@ -17,7 +17,7 @@ mod watch;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -38,7 +38,7 @@ use crate::{
 };
 use batch::Batch;
 use known::Known;
-use passages::Wanted;
+use passages::{FilePassages, SeenPdfs, Wanted};
 use watch::{is_news, is_over};
 
 /// Files that failed and are named.
@@ -69,6 +69,8 @@ pub(crate) struct Ingestion {
     handle: SagaHandle<Self>,
     /// The place was there, so it is not waited for any more.
     located: AtomicBool,
+    /// Never locked across an await.
+    seen: Mutex<SeenPdfs>,
 }
 
 impl Saga for Ingestion {
@@ -78,7 +80,7 @@ impl Saga for Ingestion {
     type Args = Arc<IngestShared>;
 
     fn resume(shared: Arc<IngestShared>, handle: SagaHandle<Self>) -> Self {
-        Self { shared, handle, located: AtomicBool::new(false) }
+        Self { shared, handle, located: AtomicBool::new(false), seen: Mutex::default() }
     }
 
     fn due(state: &CollectionState, _: &[Reconcile]) -> Vec<Reconcile> {
@@ -194,6 +196,7 @@ impl Ingestion {
         }
         report.failed_total += found.unread_total.saturating_sub(found.unread.len() as u64);
         let mut known = self.known().await?;
+        self.seen().begin();
         let mut batch = Batch::new(self, run.plan.session, known.points());
         for (done, file) in found.files.iter().enumerate() {
             let key = format!("{}:{}", run.plan.place, file.path());
@@ -203,7 +206,12 @@ impl Ingestion {
                     known.keep(&key);
                     add_failed(report, file.source.clone(), why);
                 }
-                Ok(wanted) => {
+                Ok(FilePassages::Same(passages)) => {
+                    known.keep(&key);
+                    report.files += u64::from(passages > 0);
+                    report.chunks += passages;
+                }
+                Ok(FilePassages::Wanted(wanted)) => {
                     report.skipped += u64::from(wanted.is_empty());
                     report.files += u64::from(!wanted.is_empty());
                     report.chunks += wanted.len() as u64;
@@ -213,6 +221,7 @@ impl Ingestion {
             self.handle.update(|live| live.files_done = done + 1);
         }
         batch.flush(report).await?;
+        self.seen().end();
         if !found.single && found.unread_total == 0 {
             batch.gone(known.below(&run.plan.place, &found.top), report).await?;
         }
@@ -258,7 +267,11 @@ impl Ingestion {
                 }
                 found => {
                     self.located.store(true, Relaxed);
-                    return Ok((place, found?));
+                    let found = found?;
+                    // What is watched may lose its last file.
+                    let found =
+                        if run.watching { found } else { found.not_none(&run.plan.path)? };
+                    return Ok((place, found));
                 }
             }
         }

@@ -22,7 +22,7 @@ pub use child::{PdfLimits, read_pdf};
 /// Command of the program that makes it read a PDF.
 pub const READ_PDF: &str = "read-pdf";
 /// Home of the process in its sandbox.
-const HOME: &str = "/home/reader";
+const HOME: &str = "/reader";
 
 /// Reads PDFs.
 #[derive(Debug, Clone)]
@@ -38,12 +38,6 @@ impl PdfReader {
     /// A reader that is this program, with a folder for its home.
     pub(crate) fn new(home: PathBuf, limits: PdfLimits) -> Self {
         Self { program: std::env::current_exe().ok(), home, limits }
-    }
-
-    /// A reader that fails.
-    #[cfg(test)]
-    pub(crate) fn absent() -> Self {
-        Self { program: None, home: PathBuf::new(), limits: PdfLimits::default() }
     }
 
     /// Texts of the pages of a PDF.

@@ -13,7 +13,7 @@ use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, codes as common, port
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use crate::{codes, html, pdf::PdfReader, split::TextForm};
+use crate::{codes, html, split::TextForm};
 
 /// Time of an operation in a place.
 const OPERATION_LIMIT: Duration = Duration::from_secs(120);
@@ -52,12 +52,27 @@ pub(crate) struct FoundFiles {
     pub(crate) unread_total: u64,
 }
 
+impl FoundFiles {
+    /// Refuses to ingest nothing.
+    ///
+    /// # Errors
+    /// `nothing_to_ingest`.
+    pub(crate) fn not_none(self, path: &str) -> Result<Self, ToolError> {
+        if !self.files.is_empty() {
+            return Ok(self);
+        }
+        let message = format!("`{path}` has no files that are not hidden or ignored");
+        Err(ToolError::new(Layer::Actor, codes::NOTHING_TO_INGEST, message)
+            .next("fs.glob lists what is there"))
+    }
+}
+
 /// Contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SourceText {
     Text(String, TextForm),
-    /// Of a PDF, a text for each page.
-    Pages(Vec<String>),
+    /// A PDF, as it is.
+    Pdf(Vec<u8>),
     /// Why it has no text: it is no failure.
     NoText(&'static str),
 }
@@ -98,7 +113,7 @@ pub(crate) struct SourcePlace {
 impl SourcePlace {
     /// Whether the place may be one that is not there yet.
     pub(crate) fn may_come(&self, error: &ToolError) -> bool {
-        self.id.starts_with("ws_") && error.code == "place_unknown"
+        self.id.starts_with("ws_") && error.is(common::PLACE_UNKNOWN)
     }
 
     async fn ask<O: Operation>(&self, operation: O) -> Result<O::Outcome, ToolError> {
@@ -115,8 +130,7 @@ impl SourcePlace {
     /// Finds the files of a path, in order of their paths.
     ///
     /// # Errors
-    /// `ingestion_path_refused`; `ingestion_too_large` for more than `most`; `nothing_to_ingest`; those of the
-    /// place.
+    /// `ingestion_path_refused`; `ingestion_too_large` for more than `most`; those of the place.
     pub(crate) async fn find(&self, path: &str, most: usize) -> Result<FoundFiles, ToolError> {
         if self.look(path).await? == LookedAt::Nothing {
             let error =
@@ -152,11 +166,6 @@ impl SourcePlace {
                 .detail("files", found.total));
         }
         files.sort_by(|one, other| one.source.cmp(&other.source));
-        if files.is_empty() {
-            let message = format!("`{path}` has no files that are not hidden or ignored");
-            return Err(ToolError::new(Layer::Actor, codes::NOTHING_TO_INGEST, message)
-                .next("fs.glob lists what is there"));
-        }
         Ok(FoundFiles {
             top,
             files,
@@ -178,12 +187,9 @@ impl SourcePlace {
         &self,
         file: &SourceFile,
         limits: FileLimits,
-        pdfs: &PdfReader,
     ) -> Result<SourceText, ReadFailure> {
         if extension(&file.source) == "pdf" {
-            let bytes = self.bytes(&file.path, limits.pdf_bytes).await?;
-            let pages = pdfs.read(bytes).await.map_err(ReadFailure::File)?;
-            return Ok(SourceText::Pages(pages));
+            return Ok(SourceText::Pdf(self.bytes(&file.path, limits.pdf_bytes).await?));
         }
         let most = limits.text_bytes;
         let read = ReadText { path: file.path.clone(), offset: 0, limit: most + 1 };
@@ -261,17 +267,19 @@ fn contents(source: &str, text: String) -> SourceText {
     }
 }
 
-/// Whether an error is of one path, whatever else the place holds. Three codes are those of the file tools.
+/// Whether an error is of one path, whatever else the place holds.
 fn is_of_path(error: &ToolError) -> bool {
-    let shared = [
+    error.is_any(&[
         common::INVALID_PATH,
+        common::OUTSIDE_PLACE,
         common::NOT_FOUND,
         common::PERMISSION_DENIED,
         common::NOT_A_DIRECTORY,
         common::IS_A_DIRECTORY,
+        common::NOT_A_FILE,
         common::TOO_LARGE,
-    ];
-    error.is_any(&shared) || ["outside_place", "not_a_file", "file_failed"].contains(&&*error.code)
+        common::FILE_FAILED,
+    ])
 }
 
 fn path_refused(message: String) -> ToolError {
@@ -325,7 +333,7 @@ mod tests {
         // The ignore file is above the folder that is walked.
         assert_eq!(sources, ["a.md", "c.tmp", "deep/b.rs", "link.md"]);
         let link = found.files.iter().find(|file| file.source == "link.md").expect("there");
-        let read = place.read(link, LIMITS, &PdfReader::absent()).await;
+        let read = place.read(link, LIMITS).await;
         assert!(matches!(read, Err(ReadFailure::File(_))), "it leads out: {read:?}");
         let all = place.find(".", 10).await.expect("found");
         assert_eq!(all.files.len(), 3);
@@ -347,7 +355,7 @@ mod tests {
         let read = async |name: &str, bytes: &[u8]| {
             fs::write(folder.path().join(name), bytes).expect("writes");
             let file = SourceFile { source: name.to_owned(), path: name.to_owned() };
-            place.read(&file, LIMITS, &PdfReader::absent()).await
+            place.read(&file, LIMITS).await
         };
         let text = |text: &str, form| Some(SourceText::Text(text.to_owned(), form));
         assert_eq!(read("a.md", b"x\r\ny").await.ok(), text("x\ny", TextForm::Markdown));
@@ -356,7 +364,11 @@ mod tests {
         for (name, bytes) in [("a", &b"\xff"[..]), ("a", b"x\0"), ("a.md", b" \n")] {
             assert!(matches!(read(name, bytes).await, Ok(SourceText::NoText(_))), "{bytes:?}");
         }
-        for (name, size) in [("a.md", 101), ("a.pdf", 101), ("a.pdf", 3)] {
+        assert_eq!(
+            read("a.pdf", b"%PDF\xff").await.ok(),
+            Some(SourceText::Pdf(b"%PDF\xff".to_vec()))
+        );
+        for (name, size) in [("a.md", 101), ("a.pdf", 101)] {
             let failed = read(name, &vec![b'x'; size]).await;
             assert!(matches!(failed, Err(ReadFailure::File(_))), "{name} of {size}: {failed:?}");
         }

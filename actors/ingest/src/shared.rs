@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Options,
-    collections::Reader,
     embed::Embedder,
     ingestion::FIRST_PAUSE,
     pdf::PdfReader,
@@ -46,6 +45,13 @@ pub(crate) struct IngestShared {
     pub(crate) store: Arc<dyn PointStore>,
     /// Logs of collections, which go on writing when their actors end.
     pub(crate) logs: LogSet<CollectionState>,
+}
+
+/// Whoever wants to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    pub(crate) user: User,
+    pub(crate) session: SessionId,
 }
 
 /// Error that may pass.

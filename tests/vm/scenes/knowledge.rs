@@ -41,14 +41,18 @@ pub fn every_workspace_of_a_session_is_ingested(mut house: House, counter: &Coun
         "w",
         "mkdir -p /workspace/docs/deep && cd /workspace/docs && echo walrus > a.md && \
          echo heron > deep/b.txt && head -c 4096 /dev/urandom > c.bin && echo hidden > .secret && \
-         ln -s /etc/hostname link.md",
+         ln -s /etc/hostname link.md && echo %PDF > bad.pdf",
     );
+    let plain = include_str!("../../it/knowledge/plain.pdf");
+    house.call("fs.write", json!({ "place": "w", "path": "docs/plain.pdf", "content": plain }));
     let done = house.call("rag_ingest", ingest("w", "docs", json!({})));
     assert_eq!(
         (&done["place"], &done["files"], &done["failed_count"]),
-        (&json!("w"), &json!(3), &json!(0)),
+        (&json!("w"), &json!(4), &json!(1)),
         "{done}"
     );
+    assert!(done["failed"][0]["why"].as_str().is_some_and(|why| why.contains("PDF")), "{done}");
+    assert_eq!(with_word(&house, "pelican"), ["plain.pdf"]);
     assert_eq!(with_word(&house, "walrus"), ["a.md"]);
     assert_eq!(with_word(&house, "heron"), ["deep/b.txt"]);
     assert!(with_word(&house, "hidden").is_empty());

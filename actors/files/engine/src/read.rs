@@ -148,3 +148,32 @@ pub(crate) fn text(root: &FileRoot, asked: &ReadText) -> Result<TextRange, FileE
         size_bytes,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileOperation, FileOutcome, run};
+
+    #[test]
+    fn bytes_come_in_ranges_whatever_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("f"), b"a\0\xffb").expect("writes");
+        let root = FileRoot::folder(folder.path()).expect("opened");
+        let read = |offset, limit| {
+            let asked = ReadBytes { path: "f".to_owned(), offset, limit };
+            let operation = FileOperation::from(asked);
+            let outcome = run(&root, &operation, &|| false).expect("read");
+            assert!(operation.accepts(&outcome));
+            match outcome {
+                FileOutcome::ReadBytes(range) => (range.bytes, range.size_bytes),
+                _ => panic!("another outcome"),
+            }
+        };
+        assert_eq!(read(0, 3), (b"a\0\xff".to_vec(), 4));
+        assert_eq!(read(3, 9), (b"b".to_vec(), 4));
+        assert_eq!(read(9, 9), (Vec::new(), 4));
+        let asked = ReadBytes { path: "f".to_owned(), offset: 0, limit: 2 };
+        let more = ByteRange { bytes: vec![0; 3], size_bytes: 4 };
+        assert!(!FileOperation::from(asked).accepts(&FileOutcome::ReadBytes(more)));
+    }
+}

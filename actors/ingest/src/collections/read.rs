@@ -1,6 +1,6 @@
 //! Who may read which collections: a user's sessions its own, and whoever owns a workspace what was given to it.
 
-use hivekeep_kernel::{Layer, SessionId, ToolError, User};
+use hivekeep_kernel::{Layer, ToolError, User};
 
 use super::{
     Collections,
@@ -8,15 +8,8 @@ use super::{
 };
 use crate::{
     codes, ingestion::IngestionProgress, point::CollectionId, refuse::no_collection,
-    state::CollectionState,
+    shared::Reader, state::CollectionState,
 };
-
-/// Whoever wants to read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader {
-    pub(crate) user: User,
-    pub(crate) session: SessionId,
-}
 
 /// Collection as a reader sees it.
 pub(crate) struct SeenCollection {

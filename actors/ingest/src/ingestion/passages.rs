@@ -1,7 +1,11 @@
 //! Passages of a file, as they should be in the collection.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{MutexGuard, PoisonError},
+};
 
+use blake3::Hash;
 use tokio::task::spawn_blocking;
 
 use super::Ingestion;
@@ -20,6 +24,40 @@ pub(super) struct Wanted {
     pub(super) payload: PassagePayload,
 }
 
+/// What is said of a file.
+pub(super) enum FilePassages {
+    /// What it should be.
+    Wanted(Vec<Wanted>),
+    /// As it was at the last round, so many passages.
+    Same(u64),
+}
+
+/// PDFs of the last round that came to its end, with the numbers of their passages: to read one is a process.
+#[derive(Default)]
+pub(super) struct SeenPdfs {
+    last: HashMap<String, (Hash, u64)>,
+    now: HashMap<String, (Hash, u64)>,
+}
+
+impl SeenPdfs {
+    /// Number of passages of a PDF that is as it was.
+    fn same(&mut self, key: &str, hash: Hash) -> Option<u64> {
+        let (_, passages) = *self.last.get(key).filter(|(seen, _)| *seen == hash)?;
+        self.now.insert(key.to_owned(), (hash, passages));
+        Some(passages)
+    }
+
+    /// Begins a round.
+    pub(super) fn begin(&mut self) {
+        self.now.clear();
+    }
+
+    /// Everything of the round is written.
+    pub(super) fn end(&mut self) {
+        self.last = std::mem::take(&mut self.now);
+    }
+}
+
 impl Ingestion {
     /// Passages of a file. Blocking work is done beside.
     pub(super) async fn passages(
@@ -27,23 +65,36 @@ impl Ingestion {
         place: &SourcePlace,
         file: &SourceFile,
         key: &str,
-    ) -> Result<Vec<Wanted>, ReadFailure> {
+    ) -> Result<FilePassages, ReadFailure> {
         let (shared, options) = (&self.shared, &self.shared.options);
-        let text = place.read(file, shared.file_limits(), &shared.pdfs).await?;
-        let (source, key) = (file.source.clone(), key.to_owned());
+        let (parts, form, hash) = match place.read(file, shared.file_limits()).await? {
+            SourceText::NoText(_) => return Ok(FilePassages::Wanted(Vec::new())),
+            SourceText::Text(text, form) => (vec![(String::new(), text)], form, None),
+            SourceText::Pdf(bytes) => {
+                let hash = blake3::hash(&bytes);
+                if let Some(passages) = self.seen().same(key, hash) {
+                    return Ok(FilePassages::Same(passages));
+                }
+                let pages = shared.pdfs.read(bytes).await.map_err(ReadFailure::File)?;
+                let named = pages.into_iter().zip(1..);
+                let named = named.map(|(page, number)| (format!("page {number}"), page));
+                (named.collect(), TextForm::Plain, Some(hash))
+            }
+        };
+        let (source, of) = (file.source.clone(), key.to_owned());
         let size = PassageSize { bytes: options.chunk_bytes, overlap_chars: options.overlap_chars };
-        let read = spawn_blocking(move || match text {
-            SourceText::Text(text, form) => {
-                passages_of(&source, &key, &[(String::new(), text)], form, size)
-            }
-            SourceText::Pages(pages) => {
-                let named =
-                    pages.into_iter().zip(1..).map(|(page, nr)| (format!("page {nr}"), page));
-                passages_of(&source, &key, &named.collect::<Vec<_>>(), TextForm::Plain, size)
-            }
-            SourceText::NoText(_) => Vec::new(),
-        });
-        read.await.map_err(|panic| ReadFailure::File(format!("it cannot be split: {panic}")))
+        let split = spawn_blocking(move || passages_of(&source, &of, &parts, form, size));
+        let wanted = split
+            .await
+            .map_err(|panic| ReadFailure::File(format!("it cannot be split: {panic}")))?;
+        if let Some(hash) = hash {
+            self.seen().now.insert(key.to_owned(), (hash, wanted.len() as u64));
+        }
+        Ok(FilePassages::Wanted(wanted))
+    }
+
+    pub(super) fn seen(&self) -> MutexGuard<'_, SeenPdfs> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,4 +133,29 @@ fn passages_of(
         Wanted { id, embedded, payload }
     });
     wanted.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pdf_is_seen_when_its_round_has_come_to_its_end() {
+        let (one, other) = (blake3::hash(b"one"), blake3::hash(b"other"));
+        let mut seen = SeenPdfs::default();
+        let read = |seen: &mut SeenPdfs, hash| seen.now.insert("a.pdf".to_owned(), (hash, 3));
+        seen.begin();
+        read(&mut seen, one);
+        // That round was cut off.
+        seen.begin();
+        assert_eq!(seen.same("a.pdf", one), None);
+        read(&mut seen, one);
+        seen.end();
+        for _ in 0..2 {
+            seen.begin();
+            assert_eq!((seen.same("b.pdf", one), seen.same("a.pdf", one)), (None, Some(3)));
+            seen.end();
+        }
+        assert_eq!(seen.same("a.pdf", other), None, "it was edited");
+    }
 }

@@ -123,8 +123,12 @@ pub(super) fn is_news(report: &IngestionReport, last: &IngestionReport) -> bool 
 
 /// Whether what is watched is gone for good, or another's.
 pub(super) fn is_over(error: &ToolError) -> bool {
-    error.is(common::WORKSPACE_NOT_FOUND)
-        || ["place_unknown", "not_owner", "volume_not_found"].contains(&&*error.code)
+    error.is_any(&[
+        common::PLACE_UNKNOWN,
+        common::NOT_OWNER,
+        common::WORKSPACE_NOT_FOUND,
+        common::VOLUME_NOT_FOUND,
+    ])
 }
 
 impl Notices {

@@ -53,6 +53,12 @@ async fn an_edit_a_removal_and_a_new_file_are_in_the_answers_also_after_a_crash(
         stage.with_words("addedtwo").await == ["new/moved.md"]
     })
     .await;
+    // The last file may go, and its folder is not the place.
+    for name in ["edited.md", "new/one.md", "new/moved.md"] {
+        stage.remove(name);
+    }
+    eventually("nothing is left", async || stage.listed().await["points_count"] == 0).await;
+    assert_eq!(stage.listed().await["running"]["watching"], true);
     // Each text was embedded once.
     let given = stage.model.given.lock().expect("not poisoned").clone();
     assert!(given.values().all(|times| *times == 1), "{given:?}");

@@ -127,7 +127,8 @@ impl Collections {
                 id: located.id.clone(),
                 stop: cx.cancel.clone(),
             };
-            cx.guard(place.find(&input.path, shared.options.max_files)).await?;
+            let found = cx.guard(place.find(&input.path, shared.options.max_files)).await?;
+            found.not_none(&input.path)?;
             let plan = IngestionPlan {
                 session: cx.session,
                 place: located.id,
