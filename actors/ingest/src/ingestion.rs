@@ -200,7 +200,7 @@ impl Ingestion {
         let mut batch = Batch::new(self, run.plan.session, known.points());
         for (done, file) in found.files.iter().enumerate() {
             let key = format!("{}:{}", run.plan.place, file.path());
-            match self.passages(&place, file, &key).await {
+            match self.passages(&place, file, &key, known.count(&key)).await {
                 Err(ReadFailure::Place(error)) => return Err(error.into()),
                 Err(ReadFailure::File(why)) => {
                     known.keep(&key);

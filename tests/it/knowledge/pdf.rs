@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{Counter, home};
-use crate::home::Home;
+use crate::home::{Home, wait_until};
 
 const CATALOG: &str = "<< /Type /Catalog /Pages 2 0 R >>";
 const PAGES: &str = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>";
@@ -108,4 +108,19 @@ fn a_printed_pdf_is_asked_and_hostile_ones_are_failures_by_name() {
     );
     let again = home.json(&["call", "rag_ingest", "--json", &args]);
     assert_eq!((&again["embedded"], &again["removed"]), (&json!(1), &json!(1)), "{again}");
+    // While it is watched, what has not changed stays without being read again.
+    for (name, _) in &hostile {
+        std::fs::remove_file(home.path("docs").join(name)).expect("removed");
+    }
+    let args = json!({ "path": ".", "place": "docs", "collection": "docs", "watch": true });
+    let watched = home.json(&["call", "rag_ingest", "--json", &args.to_string()]);
+    put(&home, "late.md", "a late walrus\n");
+    wait_until("the new file is found", || ask("walrus")["source"] == "late.md");
+    let listed = home.json(&["call", "rag_collections", "--json", r#"{"show_stats": true}"#]);
+    let points = watched["chunks"].as_u64().expect("a number") + 1;
+    assert_eq!(listed["collections"][0]["points_count"], points, "{listed}");
+    assert_eq!(ask("egret")["source"], "plain.pdf");
+    put(&home, "plain.pdf", pdf(&[CATALOG, PAGES, PAGE, &text, FONT]));
+    wait_until("the edit is found", || ask("heron")["source"] == "plain.pdf");
+    assert!(ask("egret").is_null());
 }

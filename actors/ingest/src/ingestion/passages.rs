@@ -40,9 +40,10 @@ pub(super) struct SeenPdfs {
 }
 
 impl SeenPdfs {
-    /// Number of passages of a PDF that is as it was.
-    fn same(&mut self, key: &str, hash: Hash) -> Option<u64> {
-        let (_, passages) = *self.last.get(key).filter(|(seen, _)| *seen == hash)?;
+    /// Number of passages of a PDF that is as it was, and whose passages are all kept.
+    fn same(&mut self, key: &str, hash: Hash, kept: usize) -> Option<u64> {
+        let passages = kept as u64;
+        self.last.get(key).filter(|seen| **seen == (hash, passages))?;
         self.now.insert(key.to_owned(), (hash, passages));
         Some(passages)
     }
@@ -59,12 +60,13 @@ impl SeenPdfs {
 }
 
 impl Ingestion {
-    /// Passages of a file. Blocking work is done beside.
+    /// Passages of a file of which the collection keeps so many. Blocking work is done beside.
     pub(super) async fn passages(
         &self,
         place: &SourcePlace,
         file: &SourceFile,
         key: &str,
+        kept: usize,
     ) -> Result<FilePassages, ReadFailure> {
         let (shared, options) = (&self.shared, &self.shared.options);
         let (parts, form, hash) = match place.read(file, shared.file_limits()).await? {
@@ -72,7 +74,7 @@ impl Ingestion {
             SourceText::Text(text, form) => (vec![(String::new(), text)], form, None),
             SourceText::Pdf(bytes) => {
                 let hash = blake3::hash(&bytes);
-                if let Some(passages) = self.seen().same(key, hash) {
+                if let Some(passages) = self.seen().same(key, hash, kept) {
                     return Ok(FilePassages::Same(passages));
                 }
                 let pages = shared.pdfs.read(bytes).await.map_err(ReadFailure::File)?;
@@ -148,14 +150,15 @@ mod tests {
         read(&mut seen, one);
         // That round was cut off.
         seen.begin();
-        assert_eq!(seen.same("a.pdf", one), None);
+        assert_eq!(seen.same("a.pdf", one, 3), None);
         read(&mut seen, one);
         seen.end();
         for _ in 0..2 {
             seen.begin();
-            assert_eq!((seen.same("b.pdf", one), seen.same("a.pdf", one)), (None, Some(3)));
+            assert_eq!((seen.same("b.pdf", one, 3), seen.same("a.pdf", one, 3)), (None, Some(3)));
             seen.end();
         }
-        assert_eq!(seen.same("a.pdf", other), None, "it was edited");
+        assert_eq!(seen.same("a.pdf", other, 3), None, "it was edited");
+        assert_eq!(seen.same("a.pdf", one, 2), None, "a passage was lost");
     }
 }

@@ -194,6 +194,9 @@ mod tests {
         assert!(watcher.told().starts_with("at once"), "{}", watcher.told());
         let away = Watcher::begin(None, ".", &Options::default()).await;
         assert_eq!(away.told(), "by a look every 30 s");
+        // Where the kernel gives no notices, it says why.
+        let refused = begin("nothing/of/it").await.told();
+        assert!(refused.starts_with("by a look every 30 s: "), "{refused}");
     }
 
     #[test]
