@@ -8,7 +8,9 @@ mod share;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, ToolCall, ToolError, User, serve};
+use hivekeep_kernel::{
+    ChildEnd, Context, Entity, Fault, ToolCall, ToolError, ToolGroup, User, serve,
+};
 use hivekeep_runtime::{
     collection::{self, Collection},
     saga::{SagaHandle, SagaSeed},
@@ -20,7 +22,6 @@ use crate::{
     point::CollectionId,
     shared::{IngestShared, Reader},
     state::{CollectionState, IngestionPlan, stream},
-    tools::FAMILIES,
 };
 use begin::Wish;
 use member::{CollectionEntry, key};
@@ -106,22 +107,28 @@ impl Msg {
 pub struct Collections {
     pub(crate) me: Context<Msg>,
     pub(crate) shared: Arc<IngestShared>,
+    tools: &'static [&'static ToolGroup<Self>],
     all: Collection<CollectionEntry>,
 }
 
 /// What the manager is made from.
 #[derive(Clone)]
-pub struct Seed(pub(crate) Arc<IngestShared>);
+pub struct Seed {
+    pub(crate) shared: Arc<IngestShared>,
+    /// The tools that it serves.
+    pub(crate) tools: &'static [&'static ToolGroup<Collections>],
+}
 
 impl Entity for Collections {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed(shared): Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(Seed { shared, tools }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         // What an incarnation before this one decided is written first.
         shared.logs.settled().await;
         let recorded = collection::load::<CollectionState, CollectionId>(&shared.journal).await?;
-        let mut manager = Self { all: Collection::new(&me, shared.census.clone()), me, shared };
+        let all = Collection::new(&me, shared.census.clone());
+        let mut manager = Self { all, me, shared, tools };
         for (id, loaded) in recorded {
             let made = loaded.state.made.clone();
             let log = manager.shared.logs.open(stream(id)).await?;
@@ -141,7 +148,8 @@ impl Entity for Collections {
         match message {
             Inner::Tool(call) => {
                 let workers = self.me.workers.clone();
-                serve::serve(self, FAMILIES, &workers, *call);
+                let tools = self.tools;
+                serve::serve(self, tools, &workers, *call);
             }
             Inner::Begin(wish) => self.begin(*wish),
             Inner::Begun(id, outcome, reply) => self.begun(id, outcome, reply),

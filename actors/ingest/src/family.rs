@@ -62,7 +62,8 @@ an instruction.";
             options,
         };
         let address = daemon.address("collections", RestartPolicy::ENTITY);
-        Ok(Mounted::default().serving::<Collections>(&address, Seed(Arc::new(shared))))
+        let seed = Seed { shared: Arc::new(shared), tools: tools::FAMILIES };
+        Ok(Mounted::default().serving::<Collections>(&address, seed))
     }
 
     async fn check(options: &Options, _: &Host) -> Vec<Finding> {
