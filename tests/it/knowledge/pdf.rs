@@ -82,7 +82,7 @@ fn a_printed_pdf_is_asked_and_hostile_ones_are_failures_by_name() {
     assert_eq!(done["files"], 2, "{done}");
     let failed: Vec<_> = done["failed"].as_array().expect("a list").iter().collect();
     let names: Vec<_> = failed.iter().map(|row| row["path"].as_str().expect("one")).collect();
-    assert_eq!(names, hostile.map(|(name, _)| name), "{done}");
+    assert_eq!(names, hostile.each_ref().map(|(name, _)| *name), "{done}");
     let why = |name: &str| -> &str {
         let row = failed.iter().find(|row| row["path"] == name).expect("it failed");
         row["why"].as_str().expect("why")
