@@ -27,7 +27,7 @@ fn pdf(objects: &[&str]) -> String {
     let (begin, size) = (file.len(), objects.len() + 1);
     write!(file, "xref\n0 {size}\n0000000000 65535 f \n").expect("written");
     for offset in at {
-        write!(file, "{offset:010} 00000 n \n").expect("written");
+        writeln!(file, "{offset:010} 00000 n ").expect("written");
     }
     write!(file, "trailer\n<< /Size {size} /Root 1 0 R >>\nstartxref\n{begin}\n%%EOF\n")
         .expect("written");
