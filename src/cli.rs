@@ -30,6 +30,7 @@ mod output;
 mod policy;
 mod ps;
 mod reach;
+mod read_pdf;
 mod restore;
 mod sessions;
 mod status;
@@ -94,6 +95,8 @@ enum Command {
     Hook(hook::Args),
     Completions(completions::Args),
     Man(man::Args),
+    #[command(name = hivekeep_ingest::READ_PDF, hide = true)]
+    ReadPdf(read_pdf::Args),
 }
 
 /// Parses the command line and does what it says.
@@ -133,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::Hook(args) => hook::run(&context, args),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),
+        Command::ReadPdf(args) => read_pdf::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

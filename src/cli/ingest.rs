@@ -21,6 +21,7 @@ Examples:
   hivekeep ingest docs
   hivekeep ingest docs --collection handbook --recreate
   hivekeep ingest notes/2026 --place notes    # a path in a place
+  hivekeep ingest docs --watch                # and what changes from now on
 
 Exit code 1 when it did not come to its end, 5 when no daemon runs.")]
 pub struct Args {
@@ -32,9 +33,12 @@ pub struct Args {
     /// Empty the collection first.
     #[arg(long)]
     recreate: bool,
-    /// The place, by its name in `session.places`.
+    /// The place: a name in `session.places`, or `volume:LABEL`.
     #[arg(long)]
     place: Option<String>,
+    /// Stay, and ingest what changes, until `--watch=false`.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    watch: Option<bool>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -53,7 +57,7 @@ pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailur
     let collection =
         collection.ok_or_else(|| CommandFailure::Usage("name a --collection".to_owned()))?;
     let input = object(
-        json!({ "path": path, "place": place, "collection": collection, "recreate": args.recreate }),
+        json!({ "path": path, "place": place, "collection": collection, "recreate": args.recreate, "watch": args.watch }),
     );
     let bar = Bar::new();
     let wanted =

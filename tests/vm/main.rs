@@ -5,6 +5,8 @@
 //! `SKIPPED:` and why.
 #![allow(clippy::print_stdout)]
 
+#[path = "../it/knowledge/counter.rs"]
+mod counter;
 mod door;
 mod house;
 mod https;
@@ -13,6 +15,18 @@ mod loopback;
 mod names;
 mod owners;
 mod scenes;
+
+/// Configuration of daemons whose embeddings a counter makes.
+fn knowledge_config(counter: &counter::Counter) -> String {
+    format!("{}[ingest]\npoll_secs = 1\n", counter.config())
+}
+
+fn ingested_from(kind: house::Kind) {
+    let counter = counter::Counter::start();
+    if let Some(house) = house::House::open_with(kind, &knowledge_config(&counter)) {
+        scenes::knowledge::every_workspace_of_a_session_is_ingested(house, &counter);
+    }
+}
 
 /// Tests on namespaces: hundreds of crashes in the time of a few boots.
 mod sandbox {
@@ -29,6 +43,20 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox resources: a_workspace_is_read_by_uri_by_its_owner);
     crate::scenes::scenes!(@ Sandbox tasks: a_command_outlives_its_client_and_is_told_by_the_next_daemon);
     crate::scenes::scenes!(@ Sandbox escapes: no_path_leads_out_of_a_sandbox);
+
+    #[test]
+    fn every_workspace_of_a_session_is_ingested() {
+        crate::ingested_from(Sandbox);
+    }
+
+    #[test]
+    fn a_volume_is_ingested() {
+        let counter = crate::counter::Counter::start();
+        let config = crate::knowledge_config(&counter);
+        if let Some(house) = volumes_and(&config) {
+            crate::scenes::knowledge::a_volume_is_ingested(house, &counter);
+        }
+    }
 
     #[test]
     fn volumes_outlive_workspaces_and_daemons() {
@@ -105,13 +133,17 @@ mod sandbox {
     }
 
     fn volumes() -> Option<House> {
+        volumes_and("")
+    }
+
+    fn volumes_and(config: &str) -> Option<House> {
         if !rustix::process::geteuid().is_root()
             || !std::path::Path::new("/dev/loop-control").exists()
         {
             println!("SKIPPED: volumes need root and loop devices");
             return None;
         }
-        House::open_with(Sandbox, crate::scenes::volumes::CONFIG)
+        House::open_with(Sandbox, &format!("{}\n{config}", crate::scenes::volumes::CONFIG))
     }
 
     #[test]
@@ -218,6 +250,11 @@ mod vm {
     use crate::house::{House, Kind::Vm};
     crate::scenes::scenes!(Vm);
     crate::scenes::snapshot_scenes!();
+
+    #[test]
+    fn every_workspace_of_a_session_is_ingested() {
+        crate::ingested_from(Vm);
+    }
 
     #[test]
     fn volumes_are_shared_and_outlive_machines() {

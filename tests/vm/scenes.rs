@@ -12,6 +12,7 @@ pub mod http_api;
 pub mod image;
 pub mod jobs;
 pub mod kept;
+pub mod knowledge;
 pub mod life;
 pub mod merge;
 pub mod merge_git;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ conformance ─ inspector
-//! ─ openapi ─ sources ─ models ─ embeddings ─ clients ─ docs ─ setup and soak ─ family ─ fuzz
+//! ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ clients ─ docs ─ setup and soak ─ family ─ fuzz
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product.

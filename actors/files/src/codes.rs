@@ -3,25 +3,10 @@
 pub(crate) use hivekeep_kernel::codes::*;
 
 hivekeep_kernel::codes! {
-    /// There is no place of this name.
-    PLACE_UNKNOWN = "place_unknown" {
-        cause: "The operator has not opened such a folder to sessions, and no workspace has this id or name.",
-        next: "The message names the places there are; `session.places` in the configuration opens others.",
-    }
     /// The place may be read only.
     PLACE_READ_ONLY = "place_read_only" {
         cause: "`read_only` is set for it, which is the default.",
         next: "Write elsewhere, or set `read_only = false` for the place in the configuration.",
-    }
-    /// The path leads out of its place.
-    OUTSIDE_PLACE = "outside_place" {
-        cause: "It has more `..` than folders, or passes a link that leads elsewhere.",
-        next: "Name a path below the place's root.",
-    }
-    /// The path is neither a file nor a folder.
-    NOT_A_FILE = "not_a_file" {
-        cause: "It is a device, a pipe or a socket.",
-        next: "Name a file.",
     }
     /// Something has the path already.
     FILE_EXISTS = "file_exists" {
@@ -52,10 +37,5 @@ hivekeep_kernel::codes! {
     MANIFEST_REFUSED = "manifest_refused" {
         cause: "Its YAML or its fields are wrong; `details.problems` names lines and columns.",
         next: "Mend the text and repeat the call; the file is as it was.",
-    }
-    /// The operating system failed to do it.
-    FILE_FAILED = "file_failed" {
-        cause: "The message names the error of the operating system.",
-        next: "Look at the folder of the place on the host, or at the path in the workspace.",
     }
 }

@@ -51,10 +51,25 @@ hivekeep_kernel::codes! {
         cause: "It does not exist, leads out of its place, or is no file and no folder.",
         next: "Check the path; `fs.list` shows what is there.",
     }
-    /// The place is not one that can be ingested from.
-    INGESTION_PLACE_REFUSED = "ingestion_place_refused" {
-        cause: "Only folders of the host that the operator opened in `session.places` are read.",
-        next: "Name such a place in `place`, or ask the operator for one.",
+    /// As many collections are watched as may be.
+    TOO_MANY_WATCHED = "too_many_watched" {
+        cause: "`ingest.max_watched` is reached.",
+        next: "End the watching of another with `watch` false, or ingest without `watch`.",
+    }
+    /// Several collections have this name.
+    COLLECTION_AMBIGUOUS = "collection_ambiguous" {
+        cause: "Several users gave a collection of this name to workspaces of yours.",
+        next: "Name it by its id; `rag_collections` shows it.",
+    }
+    /// The collection is given to as many workspaces as may be.
+    TOO_MANY_READERS = "too_many_readers" {
+        cause: "A collection can be given to 256 workspaces at a time.",
+        next: "Take it back from workspaces that are gone.",
+    }
+    /// The collection is being removed.
+    COLLECTION_DELETING = "collection_deleting" {
+        cause: "It was deleted, and its passages are not gone yet.",
+        next: "Repeat the call; `rag_delete` says what keeps them.",
     }
     /// The ingestion stopped before its end.
     INGESTION_FAILED = "ingestion_failed" {

@@ -1,11 +1,16 @@
 //! Manager of all collections: their states, one ingestion at a time for each, and the tools.
 
 mod begin;
+mod delete;
 mod member;
+mod read;
+mod share;
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, ToolCall, ToolError, User, serve};
+use hivekeep_kernel::{
+    ChildEnd, Context, Entity, Fault, ToolCall, ToolError, ToolGroup, User, serve,
+};
 use hivekeep_runtime::{
     collection::{self, Collection},
     saga::{SagaHandle, SagaSeed},
@@ -13,19 +18,21 @@ use hivekeep_runtime::{
 use tokio::sync::oneshot;
 
 use crate::{
-    ingestion::{Ingestion, IngestionProgress},
+    ingestion::Ingestion,
     point::CollectionId,
-    refuse::no_collection,
-    shared::IngestShared,
+    shared::{IngestShared, Reader},
     state::{CollectionState, IngestionPlan, stream},
-    tools::FAMILIES,
 };
 use begin::Wish;
 use member::{CollectionEntry, key};
+pub(crate) use read::SeenCollection;
+pub(crate) use share::Sharing;
 
 /// Messages of the manager.
 pub struct Msg(Inner);
 
+/// Reply to whoever removes a collection.
+type Removal = oneshot::Sender<Result<(), ToolError>>;
 /// Reply with the ingestion that runs from now on.
 type Running = oneshot::Sender<Result<SagaHandle<Ingestion>, ToolError>>;
 
@@ -36,10 +43,18 @@ enum Inner {
     Begin(Box<Wish>),
     /// The beginning is durable, or is not.
     Begun(CollectionId, Result<(), ToolError>, Running),
+    /// Remove a user's collection.
+    Delete(User, String, Removal),
+    /// Everything of it is gone, or what keeps it.
+    Removed(CollectionId, Result<(), ToolError>, Option<Removal>),
+    /// Let workspaces read a user's collection, or no longer.
+    Share(User, String, Sharing, Removal),
     /// State of a user's collection.
     Find(User, String, oneshot::Sender<Result<CollectionState, ToolError>>),
-    /// States of all collections of a user.
-    List(User, oneshot::Sender<Vec<(CollectionState, Option<IngestionProgress>)>>),
+    /// State of a collection that a session may read, by its name or id.
+    Read(Reader, String, oneshot::Sender<Result<CollectionState, ToolError>>),
+    /// All collections that a session may read.
+    List(Reader, oneshot::Sender<Vec<SeenCollection>>),
 }
 
 impl From<ToolCall> for Msg {
@@ -53,9 +68,14 @@ impl Msg {
         user: User,
         collection: String,
         plan: IngestionPlan,
+        end_watch: bool,
         reply: Running,
     ) -> Self {
-        Self(Inner::Begin(Box::new(Wish { user, collection, plan, reply })))
+        Self(Inner::Begin(Box::new(Wish { user, collection, plan, end_watch, reply })))
+    }
+
+    pub(crate) fn delete(user: User, name: String, reply: Removal) -> Self {
+        Self(Inner::Delete(user, name, reply))
     }
 
     pub(crate) fn find(
@@ -66,11 +86,20 @@ impl Msg {
         Self(Inner::Find(user, name, reply))
     }
 
-    pub(crate) fn list(
-        user: User,
-        reply: oneshot::Sender<Vec<(CollectionState, Option<IngestionProgress>)>>,
+    pub(crate) fn share(user: User, name: String, sharing: Sharing, reply: Removal) -> Self {
+        Self(Inner::Share(user, name, sharing, reply))
+    }
+
+    pub(crate) fn read(
+        reader: Reader,
+        name: String,
+        reply: oneshot::Sender<Result<CollectionState, ToolError>>,
     ) -> Self {
-        Self(Inner::List(user, reply))
+        Self(Inner::Read(reader, name, reply))
+    }
+
+    pub(crate) fn list(reader: Reader, reply: oneshot::Sender<Vec<SeenCollection>>) -> Self {
+        Self(Inner::List(reader, reply))
     }
 }
 
@@ -78,29 +107,37 @@ impl Msg {
 pub struct Collections {
     pub(crate) me: Context<Msg>,
     pub(crate) shared: Arc<IngestShared>,
+    tools: &'static [&'static ToolGroup<Self>],
     all: Collection<CollectionEntry>,
 }
 
 /// What the manager is made from.
 #[derive(Clone)]
-pub struct Seed(pub(crate) Arc<IngestShared>);
+pub struct Seed {
+    pub(crate) shared: Arc<IngestShared>,
+    /// The tools that it serves.
+    pub(crate) tools: &'static [&'static ToolGroup<Collections>],
+}
 
 impl Entity for Collections {
     type Msg = Msg;
     type Seed = Seed;
 
-    async fn start(Seed(shared): Seed, me: Context<Msg>) -> Result<Self, Fault> {
+    async fn start(Seed { shared, tools }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
         // What an incarnation before this one decided is written first.
         shared.logs.settled().await;
         let recorded = collection::load::<CollectionState, CollectionId>(&shared.journal).await?;
-        let mut manager = Self { all: Collection::new(&me, shared.census.clone()), me, shared };
+        let all = Collection::new(&me, shared.census.clone());
+        let mut manager = Self { all, me, shared, tools };
         for (id, loaded) in recorded {
             let made = loaded.state.made.clone();
             let log = manager.shared.logs.open(stream(id)).await?;
             let entry = CollectionEntry::new(key(made.owner, &made.name), log);
             // A name was given once.
             let _inserted = manager.all.insert(id, entry);
-            if loaded.state.run.is_some() {
+            if loaded.state.deleted {
+                manager.remove(id, None);
+            } else if loaded.state.run.is_some() {
                 manager.run(id)?;
             }
         }
@@ -111,13 +148,18 @@ impl Entity for Collections {
         match message {
             Inner::Tool(call) => {
                 let workers = self.me.workers.clone();
-                serve::serve(self, FAMILIES, &workers, *call);
+                let tools = self.tools;
+                serve::serve(self, tools, &workers, *call);
             }
             Inner::Begin(wish) => self.begin(*wish),
             Inner::Begun(id, outcome, reply) => self.begun(id, outcome, reply),
+            Inner::Delete(user, name, reply) => self.delete(user, &name, reply),
+            Inner::Removed(id, outcome, reply) => self.removed(id, outcome, reply),
             // Whoever asked may have gone; so below.
             Inner::Find(user, name, reply) => drop(reply.send(self.find(user, &name))),
-            Inner::List(user, reply) => drop(reply.send(self.list(user))),
+            Inner::Read(reader, name, reply) => drop(reply.send(self.readable(reader, &name))),
+            Inner::List(reader, reply) => drop(reply.send(self.list(reader))),
+            Inner::Share(user, name, sharing, reply) => self.share(user, &name, sharing, reply),
         }
         Ok(())
     }
@@ -125,13 +167,27 @@ impl Entity for Collections {
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         let Some((id, ended)) = self.all.handle_end(end)? else { return Ok(()) };
         let Some(entry) = self.all.get_mut(id) else { return Ok(()) };
-        if let (collection::MemberEnd::GivenUp(reason), Some(handle)) = (&ended, &entry.handle) {
-            handle.give_up(reason);
-            return Ok(());
+        let (removal, wish) = (entry.removal.take(), entry.waiting.take());
+        let given_up = match (ended, &entry.handle) {
+            (collection::MemberEnd::GivenUp(reason), Some(handle)) => {
+                handle.give_up(&reason);
+                Some(reason)
+            }
+            _ => {
+                entry.handle = None;
+                None
+            }
+        };
+        if let Some(reply) = removal {
+            self.remove(id, Some(reply));
         }
-        entry.handle = None;
-        if let Some(wish) = entry.waiting.take() {
-            self.begin(*wish);
+        match (wish, given_up) {
+            (Some(wish), None) => self.begin(*wish),
+            (Some(wish), Some(reason)) => {
+                let message = format!("the ingestion before it was given up: {reason}");
+                drop(wish.reply.send(Err(ToolError::internal(message))));
+            }
+            (None, _) => {}
         }
         Ok(())
     }
@@ -152,20 +208,5 @@ impl Collections {
         };
         self.all.start(id, seed).inspect_err(|Fault(reason)| handle.give_up(reason))?;
         Ok(handle)
-    }
-
-    fn find(&self, user: User, name: &str) -> Result<CollectionState, ToolError> {
-        let entry = self.all.find_name(&key(user, name)).map(|(_, entry)| entry);
-        entry.and_then(|entry| entry.log.state()).ok_or_else(|| no_collection(name))
-    }
-
-    fn list(&self, user: User) -> Vec<(CollectionState, Option<IngestionProgress>)> {
-        let all = self.all.iter().filter_map(|(_, entry)| {
-            let state = entry.log.state().filter(|state| state.made.owner == user)?;
-            Some((state, entry.handle.as_ref().map(|handle| handle.view(|view| view.live.clone()))))
-        });
-        let mut all: Vec<_> = all.collect();
-        all.sort_by(|(one, _), (other, _)| one.made.name.cmp(&other.made.name));
-        all
     }
 }

@@ -4,20 +4,22 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     ErrorCode, RestartPolicy, ToolError, ToolInfo,
-    ports::{Models, PlaceFolders},
+    ports::{Models, PlaceFiles, WorkspaceFiles},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, log::LogSet};
+use tokio::sync::Semaphore;
 
 use crate::{
     Options, codes,
     collections::{Collections, Seed},
     embed::{Embedder, LocalModel},
+    pdf::{PdfLimits, PdfReader},
     shared::IngestShared,
     store::{PointStore, embedded::EmbeddedStore, qdrant::QdrantServer},
     tools,
 };
 
-/// Family of the tools `rag_*`. Uses the ports [`Models`] and [`PlaceFolders`].
+/// Family of the tools `rag_*`. Uses the ports [`Models`], [`PlaceFiles`] and [`WorkspaceFiles`].
 pub struct IngestFamily;
 
 impl Family for IngestFamily {
@@ -51,13 +53,17 @@ an instruction.";
             sessions: daemon.sessions.clone(),
             census: daemon.census.clone(),
             closing: daemon.closing.clone(),
-            places: daemon.ports.find::<dyn PlaceFolders>(),
+            places: daemon.ports.find::<dyn PlaceFiles>(),
+            workspaces: daemon.ports.find::<dyn WorkspaceFiles>(),
+            pdfs: PdfReader::new(daemon.folders.run.join("pdf"), PdfLimits::default()),
+            rounds: Semaphore::new(options.max_running),
             logs: LogSet::new(daemon.journal.clone()),
             store,
             options,
         };
         let address = daemon.address("collections", RestartPolicy::ENTITY);
-        Ok(Mounted::default().serving::<Collections>(&address, Seed(Arc::new(shared))))
+        let seed = Seed { shared: Arc::new(shared), tools: tools::FAMILIES };
+        Ok(Mounted::default().serving::<Collections>(&address, seed))
     }
 
     async fn check(options: &Options, _: &Host) -> Vec<Finding> {

@@ -7,34 +7,45 @@
 //! ```
 //! It is a reconciliation: passages have ids by content and place, so a run compares what should be there with
 //! what is, and embeds the difference alone. That is also how it goes on after a crash: what was written
-//! before is found, and nothing but the batch in flight is embedded again.
+//! before is found, and nothing but the batch in flight is embedded again. One that watches begins again from
+//! the files whenever they change, until it is cancelled.
 
 mod batch;
 mod known;
+mod passages;
+mod watch;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use hivekeep_kernel::{Layer, ToolError, fault_point};
 use hivekeep_runtime::{
     log::LogError,
     saga::{Saga, SagaHandle},
 };
-use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use crate::{
-    category::category,
     codes, embed,
-    point::{PassagePayload, PointId},
-    reading::{FoundFiles, SourceFile, SourcePlace, SourceText},
+    reading::{FoundFiles, ReadFailure, SourcePlace},
     shared::IngestShared,
-    split::{PassageSize, split},
     state::{CollectionState, FailedFile, IngestionReport, IngestionRun, Record},
 };
 use batch::Batch;
 use known::Known;
+use passages::{FilePassages, SeenPdfs, Wanted};
+use watch::{is_news, is_over};
 
 /// Files that failed and are named.
 const MOST_NAMED: usize = 20;
+/// Time for workspaces to be taken up, and between two looks.
+const TAKE_UP_LIMIT: Duration = Duration::from_secs(60);
+const TAKE_UP_PAUSE: Duration = Duration::from_millis(500);
 /// Longest reason of a file.
 const MAX_WHY_CHARS: usize = 300;
 
@@ -44,6 +55,8 @@ pub(crate) struct IngestionProgress {
     pub(crate) files_total: usize,
     pub(crate) files_done: usize,
     pub(crate) embedded: u64,
+    /// How changes are noticed, while it waits for some.
+    pub(crate) waits: Option<String>,
 }
 
 /// The one step of an ingestion.
@@ -54,6 +67,10 @@ pub(crate) struct Reconcile;
 pub(crate) struct Ingestion {
     shared: Arc<IngestShared>,
     handle: SagaHandle<Self>,
+    /// The place was there, so it is not waited for any more.
+    located: AtomicBool,
+    /// Never locked across an await.
+    seen: Mutex<SeenPdfs>,
 }
 
 impl Saga for Ingestion {
@@ -63,7 +80,7 @@ impl Saga for Ingestion {
     type Args = Arc<IngestShared>;
 
     fn resume(shared: Arc<IngestShared>, handle: SagaHandle<Self>) -> Self {
-        Self { shared, handle }
+        Self { shared, handle, located: AtomicBool::new(false), seen: Mutex::default() }
     }
 
     fn due(state: &CollectionState, _: &[Reconcile]) -> Vec<Reconcile> {
@@ -79,22 +96,30 @@ impl Saga for Ingestion {
     }
 
     async fn step(&self, _: Reconcile) -> Result<(), LogError> {
-        let state = self.handle.state();
-        let Some(run) = state.run.clone() else { return Ok(()) };
-        let mut report = IngestionReport::default();
-        let work = self.reconcile(&run, &mut report);
-        let outcome = match self.handle.cancelled().run_until_cancelled(work).await {
-            Some(outcome) => outcome,
-            None => Err(Stopped::Tool(ToolError::cancelled())),
-        };
-        match outcome {
-            Ok(()) => {}
-            Err(Stopped::Tool(error)) => report.error = Some(error),
-            Err(Stopped::Log(error)) => return Err(error),
+        loop {
+            let state = self.handle.state();
+            let Some(run) = state.run.clone() else { return Ok(()) };
+            // It sees what changes while the round runs.
+            let watcher = self.watcher(&run).await;
+            let report = self.round(&run).await?;
+            fault_point!("ingest.before_end");
+            let stays = run.plan.watch
+                && !self.handle.cancelled().is_cancelled()
+                && report.error.as_ref().is_none_or(|error| run.watching && !is_over(error));
+            if !stays {
+                self.shared.tell(&state.made, &run.plan, &report);
+                return self.handle.record(Record::Ended(report)).await;
+            }
+            if !run.watching || state.last.as_ref().is_none_or(|last| is_news(&report, last)) {
+                self.shared.tell(&state.made, &run.plan, &report);
+                self.handle.record(Record::Round(report)).await?;
+            }
+            fault_point!("ingest.after_round");
+            if !self.changed(watcher).await {
+                let last = self.handle.state().last.unwrap_or_default();
+                return self.handle.record(Record::Ended(last)).await;
+            }
         }
-        fault_point!("ingest.before_end");
-        self.shared.tell(&state.made, &run.plan, &report);
-        self.handle.record(Record::Ended(report)).await
     }
 }
 
@@ -124,17 +149,29 @@ impl From<crate::store::StoreFailure> for Stopped {
     }
 }
 
-/// Passage as it should be in the collection.
-struct Wanted {
-    id: PointId,
-    /// Text whose vector it has.
-    embedded: String,
-    payload: PassagePayload,
-}
-
 impl Ingestion {
     fn name(&self) -> String {
         self.handle.view(|view| view.state.made.id.to_string())
+    }
+
+    /// Makes the collection be what the files say now. Cancellation ends it.
+    async fn round(&self, run: &IngestionRun) -> Result<IngestionReport, LogError> {
+        let mut report = IngestionReport::default();
+        let work = async {
+            // Never closed.
+            let _permit = self.shared.rounds.acquire().await.ok();
+            self.reconcile(run, &mut report).await
+        };
+        let outcome = match self.handle.cancelled().run_until_cancelled(work).await {
+            Some(outcome) => outcome,
+            None => Err(Stopped::Tool(ToolError::cancelled())),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Stopped::Tool(error)) => report.error = Some(error),
+            Err(Stopped::Log(error)) => return Err(error),
+        }
+        Ok(report)
     }
 
     async fn reconcile(
@@ -151,22 +188,30 @@ impl Ingestion {
             self.handle.record(Record::Cleared).await?;
         }
         self.check_model(&names)?;
-        let place = Arc::new(place);
-        self.handle.update(|live| live.files_total = found.files.len());
+        self.handle.update(|live| {
+            *live = IngestionProgress { files_total: found.files.len(), ..Default::default() };
+        });
         for why in &found.unread {
             add_failed(report, why.clone(), "it cannot be looked at".to_owned());
         }
         report.failed_total += found.unread_total.saturating_sub(found.unread.len() as u64);
         let mut known = self.known().await?;
+        self.seen().begin();
         let mut batch = Batch::new(self, run.plan.session, known.points());
         for (done, file) in found.files.iter().enumerate() {
             let key = format!("{}:{}", run.plan.place, file.path());
-            match self.passages(&place, file, &key).await {
-                Err(why) => {
+            match self.passages(&place, file, &key, known.count(&key)).await {
+                Err(ReadFailure::Place(error)) => return Err(error.into()),
+                Err(ReadFailure::File(why)) => {
                     known.keep(&key);
                     add_failed(report, file.source.clone(), why);
                 }
-                Ok(wanted) => {
+                Ok(FilePassages::Same(passages)) => {
+                    known.keep(&key);
+                    report.files += u64::from(passages > 0);
+                    report.chunks += passages;
+                }
+                Ok(FilePassages::Wanted(wanted)) => {
                     report.skipped += u64::from(wanted.is_empty());
                     report.files += u64::from(!wanted.is_empty());
                     report.chunks += wanted.len() as u64;
@@ -176,6 +221,7 @@ impl Ingestion {
             self.handle.update(|live| live.files_done = done + 1);
         }
         batch.flush(report).await?;
+        self.seen().end();
         if !found.single && found.unread_total == 0 {
             batch.gone(known.below(&run.plan.place, &found.top), report).await?;
         }
@@ -196,69 +242,40 @@ impl Ingestion {
         state.model.map_or(Ok(()), |kept| embed::may_be_same(&state.made.name, &kept.model, names))
     }
 
+    /// The place, without a look at it.
+    fn place(&self, run: &IngestionRun) -> Result<SourcePlace, ToolError> {
+        Ok(SourcePlace {
+            files: self.shared.places()?,
+            session: run.plan.session,
+            id: run.plan.place.clone(),
+            stop: self.handle.cancelled().clone(),
+        })
+    }
+
     async fn find(&self, run: &IngestionRun) -> Result<(SourcePlace, FoundFiles), ToolError> {
-        let (_, folder) = self.shared.place(Some(&run.plan.place))?;
-        let (path, most) = (run.plan.path.clone(), self.shared.options.max_files);
-        let stop = self.handle.cancelled().clone();
-        let found = spawn_blocking(move || {
-            let place = SourcePlace::open(&folder)?;
-            let found = place.find(&path, most, &|| stop.is_cancelled())?;
-            Ok((place, found))
-        });
-        found.await.unwrap_or_else(|panic| Err(ToolError::internal(format!("a walk: {panic}"))))
-    }
-
-    /// Passages of a file. Blocking work is done beside.
-    async fn passages(
-        &self,
-        place: &Arc<SourcePlace>,
-        file: &SourceFile,
-        key: &str,
-    ) -> Result<Vec<Wanted>, String> {
-        let (place, file, key) = (place.clone(), file.clone(), key.to_owned());
-        let options = &self.shared.options;
-        let size = PassageSize { bytes: options.chunk_bytes, overlap_chars: options.overlap_chars };
-        let max_bytes = options.max_file_kb as u64 * 1024;
-        let read = spawn_blocking(move || match place.read(&file, max_bytes)? {
-            SourceText::Text(text, form) => {
-                let passages = split(&text, form, size);
-                Ok(passages_of(&file.source, &key, &text, passages))
+        let place = self.place(run)?;
+        let patience = Instant::now() + TAKE_UP_LIMIT;
+        loop {
+            match place.find(&run.plan.path, self.shared.options.max_files).await {
+                // A daemon that has just begun may not have taken up its workspaces yet.
+                Err(error)
+                    if !self.located.load(Relaxed)
+                        && place.may_come(&error)
+                        && Instant::now() < patience =>
+                {
+                    tokio::time::sleep(TAKE_UP_PAUSE).await;
+                }
+                found => {
+                    self.located.store(true, Relaxed);
+                    let found = found?;
+                    // What is watched may lose its last file.
+                    let found =
+                        if run.watching { found } else { found.not_none(&run.plan.path)? };
+                    return Ok((place, found));
+                }
             }
-            SourceText::NoText(_) => Ok(Vec::new()),
-        });
-        read.await.unwrap_or_else(|panic| Err(format!("it cannot be split: {panic}")))
+        }
     }
-}
-
-fn passages_of(
-    source: &str,
-    key: &str,
-    text: &str,
-    passages: Vec<crate::split::Passage>,
-) -> Vec<Wanted> {
-    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    let category = category(source);
-    let wanted = passages.into_iter().enumerate().map(|(at, passage)| {
-        let text = text[passage.shown].trim();
-        let embedded = match passage.section.is_empty() {
-            true => format!("{source}\n{text}"),
-            false => format!("{source}\n{}\n{text}", passage.section),
-        };
-        let nth = seen.entry(embedded.clone()).or_default();
-        let id = PointId::of(key, &embedded, *nth);
-        *nth += 1;
-        let payload = PassagePayload {
-            text: text.to_owned(),
-            file: key.to_owned(),
-            source: source.to_owned(),
-            section: passage.section,
-            category: category.to_owned(),
-            chunk_index: u32::try_from(at).unwrap_or(u32::MAX),
-            line: passage.line,
-        };
-        Wanted { id, embedded, payload }
-    });
-    wanted.collect()
 }
 
 fn add_failed(report: &mut IngestionReport, path: String, why: String) {

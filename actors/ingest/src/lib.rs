@@ -6,7 +6,7 @@
 //! ```
 //! A collection has an event-sourced log and at most one ingestion at a time. An ingestion is a reconciliation
 //! of what the files say with what the store has, by ids of content and place, so it can be cut anywhere and
-//! goes on without doing twice what is durable. The store is an exact index in files of the daemon, or a
+//! goes on without doing twice what is durable; one that watches reconciles again when its files change. The store is an exact index in files of the daemon, or a
 //! Qdrant server by URL, behind one interface. Files, models and servers are not trusted: all is bounded.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod family;
 mod html;
 mod ingestion;
 mod options;
+mod pdf;
 mod point;
 mod reading;
 mod refuse;
@@ -32,6 +33,7 @@ mod tools;
 
 pub use family::IngestFamily;
 pub use options::{LocalOptions, Options, QdrantOptions};
+pub use pdf::{PdfLimits, READ_PDF, read_pdf};
 
 #[cfg(test)]
 mod tests;

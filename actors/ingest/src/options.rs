@@ -25,12 +25,21 @@ pub struct Options {
     pub max_files: usize,
     /// Largest file; larger ones are told as failed.
     pub max_file_kb: usize,
+    /// Largest PDF.
+    pub max_pdf_kb: usize,
     /// Most passages of a collection.
     pub max_chunks: usize,
     /// Most collections of a user.
     pub max_collections: usize,
     /// Ingestions that run at a time.
     pub max_running: usize,
+    /// Collections that are watched at a time.
+    pub max_watched: usize,
+    /// Time between two looks at what is watched in a volume or a workspace, and at a folder of the host that
+    /// tells of no changes.
+    pub poll_secs: u64,
+    /// Time between two looks at a watched folder of the host that tells of its changes: in case one was missed.
+    pub full_pass_secs: u64,
     /// Memory of the collections that are files of the daemon; those used least are read anew when needed.
     pub memory_mb: usize,
 }
@@ -95,9 +104,13 @@ impl Default for Options {
             overlap_chars: 50,
             max_files: 10_000,
             max_file_kb: 1_024,
+            max_pdf_kb: 20_480,
             max_chunks: 200_000,
             max_collections: 64,
             max_running: 4,
+            max_watched: 16,
+            poll_secs: 30,
+            full_pass_secs: 900,
             memory_mb: 512,
         }
     }
@@ -115,10 +128,18 @@ impl FamilyOptions for Options {
         within("overlap_chars", self.overlap_chars, 0, self.chunk_bytes / 2);
         within("max_files", self.max_files, 1, 100_000);
         within("max_file_kb", self.max_file_kb, 1, 16_384);
+        within("max_pdf_kb", self.max_pdf_kb, 1, 65_536);
+        within("max_watched", self.max_watched, 0, 256);
         within("max_chunks", self.max_chunks, 1, 1_000_000);
         within("max_collections", self.max_collections, 1, 10_000);
         within("max_running", self.max_running, 1, 64);
         within("memory_mb", self.memory_mb, 16, 65_536);
+        for (key, secs) in [("poll_secs", self.poll_secs), ("full_pass_secs", self.full_pass_secs)]
+        {
+            if !(1..=86_400).contains(&secs) {
+                wrong.push((key, "must be between 1 and 86400".to_owned()));
+            }
+        }
         if self.model.is_empty() {
             wrong.push(("model", "must not be empty".to_owned()));
         }

@@ -1,17 +1,27 @@
 //! Files of an ingestion: found below a folder or given alone, and read as text of a known form.
 //!
-//! Everything is opened beneath the handle of the place, so neither a path nor a link leads out of it. What
-//! `.gitignore` files exclude is left out, and what is hidden.
+//! All goes through the file engine of the place, a folder of the host, a volume or a guest, so neither a path
+//! nor a link leads out of it. What `.gitignore` files exclude is left out, and what is hidden.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc, time::Duration};
 
 use hivekeep_file_engine::{
-    FileError, FileErrorKind, FileOperation, FileOutcome, FileRoot, GlobFiles, LookAt, LookedAt,
-    PlacePath, ResolvePath, read_bytes, run,
+    FileError, FileErrorKind, FileOperation, FileOutcome, GlobFiles, LookAt, LookedAt, Operation,
+    PlacePath, ReadBytes, ReadText, ResolvePath, decode, encode,
 };
-use hivekeep_kernel::{Layer, ToolError, ports::PlaceFolder};
+use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, codes as common, ports::PlaceFiles};
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
 use crate::{codes, html, split::TextForm};
+
+/// Time of an operation in a place.
+const OPERATION_LIMIT: Duration = Duration::from_secs(120);
+/// What a guest without the operation that reads bytes is told as.
+const OLD_GUEST: &str =
+    "the workspace's guest is of an older daemon and reads no PDF: start it anew";
+/// Bytes of a file that are read at a time.
+const PIECE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// File of an ingestion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,54 +52,101 @@ pub(crate) struct FoundFiles {
     pub(crate) unread_total: u64,
 }
 
+impl FoundFiles {
+    /// Refuses to ingest nothing.
+    ///
+    /// # Errors
+    /// `nothing_to_ingest`.
+    pub(crate) fn not_none(self, path: &str) -> Result<Self, ToolError> {
+        if !self.files.is_empty() {
+            return Ok(self);
+        }
+        let message = format!("`{path}` has no files that are not hidden or ignored");
+        Err(ToolError::new(Layer::Actor, codes::NOTHING_TO_INGEST, message)
+            .next("fs.glob lists what is there"))
+    }
+}
+
 /// Contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SourceText {
     Text(String, TextForm),
+    /// A PDF, as it is.
+    Pdf(Vec<u8>),
     /// Why it has no text: it is no failure.
     NoText(&'static str),
 }
 
-/// Place whose files are read.
-pub(crate) struct SourcePlace(FileRoot);
+/// Largest files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileLimits {
+    pub(crate) text_bytes: u64,
+    pub(crate) pdf_bytes: u64,
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub(crate) enum ReadFailure {
+    /// The file's own; others can be read.
+    File(String),
+    /// The place's.
+    Place(ToolError),
+}
+
+impl From<ToolError> for ReadFailure {
+    fn from(error: ToolError) -> Self {
+        if is_of_path(&error) { Self::File(error.message) } else { Self::Place(error) }
+    }
+}
+
+/// Place whose files are read on a session's behalf. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SourcePlace {
+    pub(crate) files: Arc<dyn PlaceFiles>,
+    pub(crate) session: SessionId,
+    /// Lasting name.
+    pub(crate) id: String,
+    /// Ends what is asked of the place.
+    pub(crate) stop: CancellationToken,
+}
 
 impl SourcePlace {
-    /// Opens the folder of a place. Blocks.
-    ///
-    /// # Errors
-    /// `ingestion_place_refused`.
-    pub(crate) fn open(place: &PlaceFolder) -> Result<Self, ToolError> {
-        let opened = FileRoot::folder(&place.folder).map_err(|error| {
-            let message = format!("the folder of the place cannot be opened: {error}");
-            ToolError::new(Layer::Actor, codes::INGESTION_PLACE_REFUSED, message)
-                .next("ask the operator to make it")
-        });
-        opened.map(Self)
+    /// Whether the place may be one that is not there yet.
+    pub(crate) fn may_come(&self, error: &ToolError) -> bool {
+        self.id.starts_with("ws_") && error.is(common::PLACE_UNKNOWN)
     }
 
-    /// Finds the files of a path, in order of their paths. Blocks.
+    async fn ask<O: Operation>(&self, operation: O) -> Result<O::Outcome, ToolError> {
+        let span = tracing::info_span!("ingest", place = %self.id);
+        let cx = CallCx::internal(self.session, OPERATION_LIMIT, self.stop.clone(), span);
+        let wrong = |why: String| ToolError::internal(format!("a file operation: {why}"));
+        let operation: FileOperation = operation.into();
+        let encoded = encode(&operation).map_err(|error| wrong(error.message))?;
+        let outcome: FileOutcome =
+            decode(&self.files.run(&cx, &self.id, encoded).await?).map_err(wrong)?;
+        O::outcome_of(outcome).ok_or_else(|| wrong("an outcome of another".to_owned()))
+    }
+
+    /// Finds the files of a path, in order of their paths.
     ///
     /// # Errors
-    /// `ingestion_path_refused`; `ingestion_too_large` for more than `most`; `nothing_to_ingest`.
-    pub(crate) fn find(
-        &self,
-        path: &str,
-        most: usize,
-        stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<FoundFiles, ToolError> {
-        let parsed = PlacePath::parse(path).map_err(refused)?;
-        if self.look(path)? == LookedAt::Nothing {
+    /// `ingestion_path_refused`; `ingestion_too_large` for more than `most`; those of the place.
+    pub(crate) async fn find(&self, path: &str, most: usize) -> Result<FoundFiles, ToolError> {
+        if self.look(path).await? == LookedAt::Nothing {
             let error =
-                FileError::new(FileErrorKind::NotFound, format!("there is nothing at `{parsed}`"));
-            return Err(refused(error));
+                FileError::new(FileErrorKind::NotFound, format!("there is nothing at `{path}`"));
+            return Err(path_refused(error.message));
         }
-        let top = self.resolve(path)?;
+        let resolved = self.ask(ResolvePath { path: path.to_owned() }).await;
+        let top = resolved.map_err(refused)?.path;
         if top.split('/').any(|name| name == "..") {
-            let why = format!("`{parsed}` ends in `..`: name the folder itself");
-            return Err(refused(FileError::new(FileErrorKind::InvalidPath, why)));
+            return Err(path_refused(format!("`{path}` ends in `..`: name the folder itself")));
         }
-        if self.look(&top)? == LookedAt::File {
-            let files = vec![SourceFile { source: parsed.to_string(), path: top.clone() }];
+        if self.look(&top).await? == LookedAt::File {
+            // A guest's paths are absolute, and are shown so.
+            let given = PlacePath::parse(path).ok().filter(|_| !top.starts_with('/'));
+            let source = given.map_or_else(|| top.clone(), |path| path.to_string());
+            let files = vec![SourceFile { source, path: top.clone() }];
             return Ok(FoundFiles { top, files, single: true, ..FoundFiles::default() });
         }
         let all = GlobFiles {
@@ -98,14 +155,10 @@ impl SourcePlace {
             gitignore: true,
             limit: usize::MAX,
         };
-        let FileOutcome::GlobFiles(found) =
-            run(&self.0, &FileOperation::from(all), stop).map_err(refused)?
-        else {
-            return Err(ToolError::internal("an outcome of another operation"));
-        };
+        let found = self.ask(all).await.map_err(refused)?;
         let mut files: Vec<_> = found.paths.iter().filter_map(|path| source(&top, path)).collect();
         if found.total > found.paths.len() as u64 || files.len() > most {
-            let message = format!("`{parsed}` has {} files, {most} are allowed", found.total);
+            let message = format!("`{path}` has {} files, {most} are allowed", found.total);
             return Err(ToolError::new(Layer::Actor, codes::INGESTION_TOO_LARGE, message)
                 .next(
                     "ingest a smaller folder, or ask the operator for a higher `ingest.max_files`",
@@ -113,11 +166,6 @@ impl SourcePlace {
                 .detail("files", found.total));
         }
         files.sort_by(|one, other| one.source.cmp(&other.source));
-        if files.is_empty() {
-            let message = format!("`{parsed}` has no files that are not hidden or ignored");
-            return Err(ToolError::new(Layer::Actor, codes::NOTHING_TO_INGEST, message)
-                .next("fs.glob lists what is there"));
-        }
         Ok(FoundFiles {
             top,
             files,
@@ -127,35 +175,61 @@ impl SourcePlace {
         })
     }
 
-    fn look(&self, path: &str) -> Result<LookedAt, ToolError> {
-        let look = FileOperation::from(LookAt { path: path.to_owned() });
-        match run(&self.0, &look, &|| false).map_err(refused)? {
-            FileOutcome::LookAt(looked) => Ok(looked),
-            _ => Err(ToolError::internal("an outcome of another operation")),
-        }
+    async fn look(&self, path: &str) -> Result<LookedAt, ToolError> {
+        self.ask(LookAt { path: path.to_owned() }).await.map_err(refused)
     }
 
-    /// The path without links and dots, so that a file has one name.
-    fn resolve(&self, path: &str) -> Result<String, ToolError> {
-        let resolve = FileOperation::from(ResolvePath { path: path.to_owned() });
-        match run(&self.0, &resolve, &|| false).map_err(refused)? {
-            FileOutcome::ResolvePath(resolved) => Ok(resolved.path),
-            _ => Err(ToolError::internal("an outcome of another operation")),
-        }
-    }
-
-    /// Reads a file of at most `max_bytes`. Blocks.
+    /// Reads a file.
     ///
     /// # Errors
-    /// The reason, for people.
-    pub(crate) fn read(&self, file: &SourceFile, max_bytes: u64) -> Result<SourceText, String> {
-        let path = PlacePath::parse(&file.path).map_err(|error| error.message)?;
-        let range = read_bytes(&self.0, &path, 0, max_bytes + 1).map_err(|error| error.message)?;
-        if range.bytes.len() as u64 > max_bytes {
-            return Err(format!("it has {} bytes, {max_bytes} are allowed", range.size_bytes));
+    /// The reason, for people; or what is wrong with the place.
+    pub(crate) async fn read(
+        &self,
+        file: &SourceFile,
+        limits: FileLimits,
+    ) -> Result<SourceText, ReadFailure> {
+        if extension(&file.source) == "pdf" {
+            return Ok(SourceText::Pdf(self.bytes(&file.path, limits.pdf_bytes).await?));
         }
-        contents(&file.source, range.bytes)
+        let most = limits.text_bytes;
+        let read = ReadText { path: file.path.clone(), offset: 0, limit: most + 1 };
+        let text = match self.ask(read).await {
+            Ok(read) if read.size_bytes > most => return Err(too_large(read.size_bytes, most)),
+            Ok(read) => read.text,
+            Err(error) if error.is(common::NOT_UTF8) => {
+                return Ok(SourceText::NoText("it is not UTF-8 text"));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let source = file.source.clone();
+        let read = spawn_blocking(move || contents(&source, text));
+        read.await.map_err(|panic| ReadFailure::File(format!("it cannot be read: {panic}")))
     }
+
+    /// Bytes of a whole file of at most `most`.
+    async fn bytes(&self, path: &str, most: u64) -> Result<Vec<u8>, ReadFailure> {
+        let mut bytes = Vec::new();
+        loop {
+            let offset = bytes.len() as u64;
+            let read = ReadBytes { path: path.to_owned(), offset, limit: PIECE_BYTES };
+            let piece =
+                self.ask(read).await.map_err(|error| match error.is(common::INVALID_INPUT) {
+                    true => ReadFailure::File(OLD_GUEST.to_owned()),
+                    false => error.into(),
+                })?;
+            if piece.size_bytes > most || offset + piece.bytes.len() as u64 > most {
+                return Err(too_large(piece.size_bytes, most));
+            }
+            if piece.bytes.is_empty() {
+                return Ok(bytes);
+            }
+            bytes.extend_from_slice(&piece.bytes);
+        }
+    }
+}
+
+fn too_large(size_bytes: u64, most: u64) -> ReadFailure {
+    ReadFailure::File(format!("it has {size_bytes} bytes, {most} are allowed"))
 }
 
 /// File of a path that a walk showed; `None` for what is hidden below the folder.
@@ -168,39 +242,54 @@ fn source(top: &str, path: &str) -> Option<SourceFile> {
     (!hidden).then(|| SourceFile { source: below.to_owned(), path: path.to_owned() })
 }
 
-/// Reads bytes by the name of their file.
-fn contents(source: &str, bytes: Vec<u8>) -> Result<SourceText, String> {
-    let extension = Path::new(source).extension().map(|it| it.to_string_lossy().to_lowercase());
-    let extension = extension.as_deref().unwrap_or_default();
-    if extension == "pdf" {
-        return Err("PDF is not read".to_owned());
-    }
-    let Ok(text) = String::from_utf8(bytes) else {
-        return Ok(SourceText::NoText("it is not UTF-8 text"));
-    };
-    if text.contains('\0') {
-        return Ok(SourceText::NoText("it is not text"));
-    }
+/// Extension of a file's name in lower case, or nothing.
+fn extension(source: &str) -> String {
+    let extension = Path::new(source).extension();
+    extension.map(|it| it.to_string_lossy().to_lowercase()).unwrap_or_default()
+}
+
+/// Form of a text by the name of its file.
+fn contents(source: &str, text: String) -> SourceText {
     if text.trim().is_empty() {
-        return Ok(SourceText::NoText("it is blank"));
+        return SourceText::NoText("it is blank");
     }
     let text = match text.contains('\r') {
         true => text.replace("\r\n", "\n"),
         false => text,
     };
-    Ok(match extension {
+    match extension(source).as_str() {
         "html" | "htm" | "xhtml" => SourceText::Text(html::text(&text), TextForm::Markdown),
         "md" | "markdown" | "mdx" => SourceText::Text(text, TextForm::Markdown),
         "" | "txt" | "text" | "log" | "csv" | "tsv" | "rst" | "adoc" | "org" | "json" | "lock" => {
             SourceText::Text(text, TextForm::Plain)
         }
         _ => SourceText::Text(text, TextForm::Code),
-    })
+    }
 }
 
-fn refused(error: FileError) -> ToolError {
-    ToolError::new(Layer::Actor, codes::INGESTION_PATH_REFUSED, error.message)
+/// Whether an error is of one path, whatever else the place holds.
+fn is_of_path(error: &ToolError) -> bool {
+    error.is_any(&[
+        common::INVALID_PATH,
+        common::OUTSIDE_PLACE,
+        common::NOT_FOUND,
+        common::PERMISSION_DENIED,
+        common::NOT_A_DIRECTORY,
+        common::IS_A_DIRECTORY,
+        common::NOT_A_FILE,
+        common::TOO_LARGE,
+        common::FILE_FAILED,
+    ])
+}
+
+fn path_refused(message: String) -> ToolError {
+    ToolError::new(Layer::Actor, codes::INGESTION_PATH_REFUSED, message)
         .next("fs.list shows what the place holds")
+}
+
+/// Refuses a path; what is wrong with its place is told as it is.
+fn refused(error: ToolError) -> ToolError {
+    if is_of_path(&error) { path_refused(error.message) } else { error }
 }
 
 #[cfg(test)]
@@ -208,14 +297,21 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
+    use crate::tests::places::FolderPlaces;
 
     fn place(folder: &Path) -> SourcePlace {
-        SourcePlace::open(&PlaceFolder { folder: folder.to_owned(), read_only: true })
-            .expect("it opens")
+        SourcePlace {
+            files: Arc::new(FolderPlaces::of("docs", folder)),
+            session: SessionId::new(),
+            id: "docs".to_owned(),
+            stop: CancellationToken::new(),
+        }
     }
 
-    #[test]
-    fn what_is_hidden_ignored_or_outside_is_not_read() {
+    const LIMITS: FileLimits = FileLimits { text_bytes: 100, pdf_bytes: 100 };
+
+    #[tokio::test]
+    async fn what_is_hidden_ignored_or_outside_is_not_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let outside = tempfile::tempdir().expect("another");
         fs::write(outside.path().join("secret"), "s").expect("writes");
@@ -232,39 +328,49 @@ mod tests {
         }
         symlink(outside.path().join("secret"), at("docs/link.md")).expect("links");
         let place = place(folder.path());
-        let found = place.find("docs", 10, &|| false).expect("found");
+        let found = place.find("docs", 10).await.expect("found");
         let sources: Vec<_> = found.files.iter().map(|file| file.source.as_str()).collect();
         // The ignore file is above the folder that is walked.
         assert_eq!(sources, ["a.md", "c.tmp", "deep/b.rs", "link.md"]);
         let link = found.files.iter().find(|file| file.source == "link.md").expect("there");
-        assert!(place.read(link, 100).is_err(), "it leads out");
-        let all = place.find(".", 10, &|| false).expect("found");
+        let read = place.read(link, LIMITS).await;
+        assert!(matches!(read, Err(ReadFailure::File(_))), "it leads out: {read:?}");
+        let all = place.find(".", 10).await.expect("found");
         assert_eq!(all.files.len(), 3);
-        for (path, code) in
-            [("nothing", "ingestion_path_refused"), ("../x", "ingestion_path_refused")]
-        {
-            assert_eq!(place.find(path, 10, &|| false).expect_err(path).code, code);
+        for path in ["nothing", "../x"] {
+            let refused = place.find(path, 10).await.expect_err(path);
+            assert_eq!(refused.code, "ingestion_path_refused");
         }
-        assert_eq!(place.find(".", 2, &|| false).expect_err("many").code, "ingestion_too_large");
-        let single = place.find("docs/a.md", 10, &|| false).expect("found");
+        assert_eq!(place.find(".", 2).await.expect_err("many").code, "ingestion_too_large");
+        let single = place.find("docs/a.md", 10).await.expect("found");
         assert!(single.single && single.files[0].source == "docs/a.md");
+        let elsewhere = SourcePlace { id: "other".to_owned(), ..place };
+        assert_eq!(elsewhere.find(".", 10).await.expect_err("no place").code, "place_unknown");
     }
 
-    #[test]
-    fn contents_have_their_form_and_their_limits() {
-        let read = |name: &str, bytes: &[u8]| contents(name, bytes.to_vec());
+    #[tokio::test]
+    async fn contents_have_their_form_and_their_limits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = place(folder.path());
+        let read = async |name: &str, bytes: &[u8]| {
+            fs::write(folder.path().join(name), bytes).expect("writes");
+            let file = SourceFile { source: name.to_owned(), path: name.to_owned() };
+            place.read(&file, LIMITS).await
+        };
+        let text = |text: &str, form| Some(SourceText::Text(text.to_owned(), form));
+        assert_eq!(read("a.md", b"x\r\ny").await.ok(), text("x\ny", TextForm::Markdown));
+        assert_eq!(read("a.HTML", b"<p>x").await.ok(), text("x", TextForm::Markdown));
+        assert_eq!(read("a.rs", b"fn").await.ok(), text("fn", TextForm::Code));
+        for (name, bytes) in [("a", &b"\xff"[..]), ("a", b"x\0"), ("a.md", b" \n")] {
+            assert!(matches!(read(name, bytes).await, Ok(SourceText::NoText(_))), "{bytes:?}");
+        }
         assert_eq!(
-            read("a.md", b"x\r\ny"),
-            Ok(SourceText::Text("x\ny".to_owned(), TextForm::Markdown))
+            read("a.pdf", b"%PDF\xff").await.ok(),
+            Some(SourceText::Pdf(b"%PDF\xff".to_vec()))
         );
-        assert_eq!(
-            read("a.HTML", b"<p>x"),
-            Ok(SourceText::Text("x".to_owned(), TextForm::Markdown))
-        );
-        assert!(matches!(read("a.rs", b"fn"), Ok(SourceText::Text(_, TextForm::Code))));
-        assert!(matches!(read("a", b"\xff"), Ok(SourceText::NoText(_))));
-        assert!(matches!(read("a", b"x\0"), Ok(SourceText::NoText(_))));
-        assert!(matches!(read("a.md", b" \n"), Ok(SourceText::NoText(_))));
-        assert!(read("a.pdf", b"%PDF").is_err());
+        for (name, size) in [("a.md", 101), ("a.pdf", 101)] {
+            let failed = read(name, &vec![b'x'; size]).await;
+            assert!(matches!(failed, Err(ReadFailure::File(_))), "{name} of {size}: {failed:?}");
+        }
     }
 }

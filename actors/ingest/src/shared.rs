@@ -3,18 +3,21 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Census, Layer, ToolError, User,
-    ports::{PlaceFolder, PlaceFolders, SessionQuotas},
+    Census, SessionId, ToolError, User,
+    ports::{PlaceFiles, SessionQuotas, WorkspaceFiles},
 };
 use hivekeep_runtime::log::LogSet;
 use hivekeep_store::{Events, Journal, NewEvent};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Options, codes,
+    Options,
     embed::Embedder,
     ingestion::FIRST_PAUSE,
+    pdf::PdfReader,
+    reading::FileLimits,
     state::{CollectionState, IngestionPlan, IngestionReport, Made},
     store::{PointStore, StoreFailure},
 };
@@ -32,11 +35,23 @@ pub(crate) struct IngestShared {
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) census: Census,
     pub(crate) closing: CancellationToken,
-    pub(crate) places: Option<Arc<dyn PlaceFolders>>,
+    pub(crate) places: Option<Arc<dyn PlaceFiles>>,
+    /// Says whose the workspaces are that collections were given to.
+    pub(crate) workspaces: Option<Arc<dyn WorkspaceFiles>>,
+    pub(crate) pdfs: PdfReader,
+    /// Permits of rounds that run.
+    pub(crate) rounds: Semaphore,
     pub(crate) embedder: Embedder,
     pub(crate) store: Arc<dyn PointStore>,
     /// Logs of collections, which go on writing when their actors end.
     pub(crate) logs: LogSet<CollectionState>,
+}
+
+/// Whoever wants to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    pub(crate) user: User,
+    pub(crate) session: SessionId,
 }
 
 /// Error that may pass.
@@ -75,29 +90,27 @@ impl IngestShared {
     }
 
     /// User of a call.
-    pub(crate) fn user(&self, session: hivekeep_kernel::SessionId) -> Result<User, ToolError> {
+    pub(crate) fn user(&self, session: SessionId) -> Result<User, ToolError> {
         self.sessions.user(session).ok_or_else(|| ToolError::internal("the session is over"))
     }
 
-    /// Folder of a place, or of the default one, with its name.
+    /// Whoever reads by a call.
+    pub(crate) fn reader(&self, session: SessionId) -> Result<Reader, ToolError> {
+        Ok(Reader { user: self.user(session)?, session })
+    }
+
+    /// Files of places.
     ///
     /// # Errors
-    /// `ingestion_place_refused`.
-    pub(crate) fn place(&self, name: Option<&str>) -> Result<(String, PlaceFolder), ToolError> {
-        let refused = |why: String| {
-            ToolError::new(Layer::Actor, codes::INGESTION_PLACE_REFUSED, why)
-                .next("name a folder of `session.places` in `place`, or ask the operator for one")
-        };
-        let Some(places) = &self.places else {
-            return Err(refused("this daemon has no places".to_owned()));
-        };
-        let name = name.unwrap_or_else(|| places.default_place());
-        let folder = places.folder(name).map_err(|error| {
-            let shown: String = name.chars().take(80).collect();
-            let known = error.next_step.unwrap_or_default();
-            refused(format!("the place `{shown}` is no folder of the host; {known}"))
-        })?;
-        Ok((name.to_owned(), folder))
+    /// `internal`: this daemon has no places.
+    pub(crate) fn places(&self) -> Result<Arc<dyn PlaceFiles>, ToolError> {
+        self.places.clone().ok_or_else(|| ToolError::internal("this daemon has no places"))
+    }
+
+    /// Largest files.
+    pub(crate) fn file_limits(&self) -> FileLimits {
+        let Options { max_file_kb, max_pdf_kb, .. } = self.options;
+        FileLimits { text_bytes: max_file_kb as u64 * 1024, pdf_bytes: max_pdf_kb as u64 * 1024 }
     }
 
     /// Publishes the end of an ingestion.

@@ -1,12 +1,15 @@
 //! Event-sourced state of a collection: whose it is, which model made its vectors, and the ingestion that runs.
 //!
 //! ```text
-//! made ─▶ idle ─▶ begun ─▶ (cleared) ─▶ (model) ─▶ ended ─▶ idle
+//! made ─▶ idle ─▶ begun ─▶ (cleared) ─▶ (model) ─▶ ended ─▶ idle ─▶ deleted ─▶ no stream
+//!                   ├─▶ (round)*, while it watches ─▶ ended
 //!                   └─▶ cancelled ────────────────▶ ended
 //! ```
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_kernel::{SessionId, ToolError, User, WorkspaceId};
 use hivekeep_runtime::{log::Sourced, saga::SagaState};
 use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
@@ -29,11 +32,14 @@ pub(crate) struct Made {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IngestionPlan {
     pub(crate) session: SessionId,
-    /// Name of the place.
+    /// Lasting name of the place.
     pub(crate) place: String,
     /// Path in it.
     pub(crate) path: String,
     pub(crate) recreate: bool,
+    /// It stays, and ingests what changes.
+    #[serde(default)]
+    pub(crate) watch: bool,
     pub(crate) at: DateTime<Utc>,
 }
 
@@ -71,6 +77,9 @@ pub(crate) struct IngestionRun {
     /// The collection was emptied, where that was asked for.
     pub(crate) cleared: bool,
     pub(crate) cancelled: bool,
+    /// A first round of one that watches has ended.
+    #[serde(default)]
+    pub(crate) watching: bool,
 }
 
 /// Model of a collection's vectors.
@@ -95,6 +104,14 @@ pub(crate) enum Record {
     Cancelled,
     /// The ingestion has ended.
     Ended(IngestionReport),
+    /// A round has ended, and the ingestion watches on.
+    Round(IngestionReport),
+    /// Sessions that own these workspaces may read it.
+    Shared(Vec<WorkspaceId>),
+    /// They may not any more.
+    TakenBack(Vec<WorkspaceId>),
+    /// The collection is to be removed with everything in it.
+    Deleted,
 }
 
 /// See the module.
@@ -105,6 +122,12 @@ pub(crate) struct CollectionState {
     pub(crate) run: Option<IngestionRun>,
     /// The last ingestion that ended.
     pub(crate) last: Option<IngestionReport>,
+    /// It is being removed.
+    #[serde(default)]
+    pub(crate) deleted: bool,
+    /// Workspaces whose owners may read it.
+    #[serde(default)]
+    pub(crate) readers: BTreeSet<WorkspaceId>,
 }
 
 impl Sourced for CollectionState {
@@ -114,15 +137,19 @@ impl Sourced for CollectionState {
 
     fn begin(record: Record) -> Result<Self, Record> {
         match record {
-            Record::Made(made) => Ok(Self { made, model: None, run: None, last: None }),
+            Record::Made(made) => {
+                let (deleted, readers) = (false, BTreeSet::new());
+                Ok(Self { made, model: None, run: None, last: None, deleted, readers })
+            }
             other => Err(other),
         }
     }
 
     fn apply(&mut self, record: Record) -> Result<(), Record> {
         match (record, &mut self.run) {
-            (Record::Begun(plan), run @ None) => {
-                *run = Some(IngestionRun { plan, cleared: false, cancelled: false });
+            (Record::Begun(plan), run @ None) if !self.deleted => {
+                let (cleared, cancelled, watching) = (false, false, false);
+                *run = Some(IngestionRun { plan, cleared, cancelled, watching });
             }
             (Record::Cleared, Some(run)) => {
                 run.cleared = true;
@@ -134,6 +161,15 @@ impl Sourced for CollectionState {
                 *run = None;
                 self.last = Some(report);
             }
+            (Record::Round(report), Some(run)) if run.plan.watch => {
+                run.watching = true;
+                self.last = Some(report);
+            }
+            (Record::Shared(readers), _) => self.readers.extend(readers),
+            (Record::TakenBack(readers), _) => {
+                self.readers.retain(|reader| !readers.contains(reader));
+            }
+            (Record::Deleted, _) if !self.deleted => self.deleted = true,
             (other, _) => return Err(other),
         }
         Ok(())

@@ -196,4 +196,29 @@ crate::codes! {
         cause: "Special characters are not escaped, or the pattern grows too large when compiled.",
         next: "Mend the pattern; `vault` searches for plain text without `regex`.",
     }
+    /// There is no place of this name.
+    PLACE_UNKNOWN = "place_unknown" {
+        cause: "The operator has not opened such a folder to sessions, and no workspace has this id or name.",
+        next: "The message names the places there are; `session.places` in the configuration opens others.",
+    }
+    /// The path leads out of its place.
+    OUTSIDE_PLACE = "outside_place" {
+        cause: "It has more `..` than folders, or passes a link that leads elsewhere.",
+        next: "Name a path below the place's root.",
+    }
+    /// The path is neither a file nor a folder.
+    NOT_A_FILE = "not_a_file" {
+        cause: "It is a device, a pipe or a socket.",
+        next: "Name a file.",
+    }
+    /// The operating system failed to do it.
+    FILE_FAILED = "file_failed" {
+        cause: "The message names the error of the operating system.",
+        next: "Look at the folder of the place on the host, or at the path in the workspace.",
+    }
+    /// There is no such volume.
+    VOLUME_NOT_FOUND = "volume_not_found" {
+        cause: "The id or label is wrong, the volume was deleted or has expired, or it is another user's.",
+        next: "`aegis.volume.list` shows yours.",
+    }
 }

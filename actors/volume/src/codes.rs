@@ -3,11 +3,6 @@
 pub(crate) use hivekeep_kernel::codes::*;
 
 hivekeep_kernel::codes! {
-    /// There is no such volume.
-    VOLUME_NOT_FOUND = "volume_not_found" {
-        cause: "The id or label is wrong, the volume was deleted or has expired, or it is another user's.",
-        next: "`aegis.volume.list` shows yours.",
-    }
     /// The volume is mounted into workspaces.
     VOLUME_IN_USE = "volume_in_use" {
         cause: "Workspaces have it in their `volumes`, whether they run or not.",

@@ -126,11 +126,13 @@ const ACTOR: Rule =
 const ROOT: &str = "hivekeep";
 
 /// What only some may use, in what they ship.
-const ONLY_IN: [(&str, &[&str]); 11] = [
+const ONLY_IN: [(&str, &[&str]); 13] = [
     ("sled", &[STORE]),
     ("rmcp", &[ROOT, MCP_CLIENT, "hivekeep-source"]),
     ("axum", &[ROOT]),
     ("model2vec-rs", &["hivekeep-ingest"]),
+    ("notify", &["hivekeep-ingest"]),
+    ("pdf-extract", &["hivekeep-ingest"]),
     ("clap", &[ROOT, "xtask"]),
     ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser"]),
     ("governor", &[ROOT, "hivekeep-team"]),

@@ -1,6 +1,6 @@
 //! hivekeep judged by programs that others wrote: the official conformance suite, the official
 //! inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a
-//! real language model, and a real embedding model.
+//! real language model, a real embedding model, and Qdrant's own client.
 
 mod clients;
 mod conformance;
@@ -8,6 +8,7 @@ mod embeddings;
 mod inspector;
 mod models;
 mod openapi;
+mod qdrant;
 mod server;
 mod sources;
 mod tools;
@@ -37,6 +38,10 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
     });
     steps.run("embeddings", || match built {
         true => embeddings::check(repo),
+        false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+    });
+    steps.run("qdrant", || match built {
+        true => qdrant::check(repo),
         false => Ok(StepOutcome::Skipped("build failed".to_owned())),
     });
     steps.run("clients", || with(&|tools| clients::check(repo, tools, scope)));

@@ -71,8 +71,19 @@ pub(crate) fn not_text(path: &PlacePath, size_bytes: u64) -> FileError {
     FileError { size_bytes: Some(size_bytes), ..error }
 }
 
+/// Reads a range of bytes, whatever they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadBytes {
+    /// File.
+    pub path: String,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes, at most 16 MiB.
+    pub limit: u64,
+}
+
 /// Range of bytes of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
     /// Bytes.
     pub bytes: Vec<u8>,
@@ -96,6 +107,13 @@ pub fn read_bytes(
     file.seek(SeekFrom::Start(offset.min(size_bytes))).map_err(io)?;
     file.take(limit).read_to_end(&mut bytes).map_err(io)?;
     Ok(ByteRange { bytes, size_bytes })
+}
+
+/// # Errors
+/// As [`read_bytes`].
+pub(crate) fn bytes(root: &FileRoot, asked: &ReadBytes) -> Result<ByteRange, FileError> {
+    let path = root.path(&asked.path)?;
+    read_bytes(root, &path, asked.offset, asked.limit.min(MAX_EDIT_BYTES))
 }
 
 /// # Errors
@@ -129,4 +147,33 @@ pub(crate) fn text(root: &FileRoot, asked: &ReadText) -> Result<TextRange, FileE
         offset: first,
         size_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileOperation, FileOutcome, run};
+
+    #[test]
+    fn bytes_come_in_ranges_whatever_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("f"), b"a\0\xffb").expect("writes");
+        let root = FileRoot::folder(folder.path()).expect("opened");
+        let read = |offset, limit| {
+            let asked = ReadBytes { path: "f".to_owned(), offset, limit };
+            let operation = FileOperation::from(asked);
+            let outcome = run(&root, &operation, &|| false).expect("read");
+            assert!(operation.accepts(&outcome));
+            match outcome {
+                FileOutcome::ReadBytes(range) => (range.bytes, range.size_bytes),
+                _ => panic!("another outcome"),
+            }
+        };
+        assert_eq!(read(0, 3), (b"a\0\xff".to_vec(), 4));
+        assert_eq!(read(3, 9), (b"b".to_vec(), 4));
+        assert_eq!(read(9, 9), (Vec::new(), 4));
+        let asked = ReadBytes { path: "f".to_owned(), offset: 0, limit: 2 };
+        let more = ByteRange { bytes: vec![0; 3], size_bytes: 4 };
+        assert!(!FileOperation::from(asked).accepts(&FileOutcome::ReadBytes(more)));
+    }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use hivekeep_file_engine::{
     FileError, FileErrorKind, FileOperation, FileOutcome, FolderPage, FoundLines, FoundPaths,
-    ListEntry, TextRange, Unread, encode,
+    ListEntry, LookAt, LookedAt, TextRange, Unread, decode, encode,
 };
 use hivekeep_kernel::{
     Progress, SessionId,
-    ports::{Places, WorkspaceReadiness},
+    ports::{PlaceFiles, Places, WorkspaceReadiness},
 };
 use hivekeep_testkit::context;
 use serde_json::json;
@@ -145,4 +145,28 @@ async fn a_taken_name_of_a_workspace_is_no_folder() {
     std::fs::write(stage.work("f"), "of the host").expect("written");
     let read = stage.good("read", json!({ "place": "work", "path": "f" })).await;
     assert_eq!(read["content"], "of the host", "what the operator names comes first");
+}
+
+#[tokio::test]
+async fn other_families_reach_files_by_a_lasting_name_and_no_other_sessions() {
+    let stage = without_folders().await;
+    let files = stage.daemon().ports.need::<dyn PlaceFiles>().expect("offered");
+    let context =
+        |session| context(session, "rag_ingest", Duration::from_secs(60), Progress::default());
+    let (own, other) = (context(stage.session()), context(SessionId::new()));
+    stage.machines.put("w", Some(stage.session()), WorkspaceReadiness::Ready);
+    let located = files.locate(&own, Some("w")).await.expect("found");
+    assert!(located.id.starts_with("ws_") && located.name == "w" && located.folder.is_none());
+    let session = files.locate(&own, None).await.expect("made");
+    assert!(session.id.starts_with("ws_") && session.id != located.id, "{session:?}");
+    let look = encode(&FileOperation::from(LookAt { path: ".".to_owned() })).expect("it fits");
+    let looked = files.run(&own, &located.id, look.clone()).await.expect("looked");
+    let outcome: FileOutcome = decode(&looked).expect("an outcome");
+    assert_eq!(outcome, FileOutcome::LookAt(LookedAt::Folder));
+    for refused in [
+        files.locate(&other, Some("w")).await.expect_err("another's").code,
+        files.run(&other, &located.id, look).await.expect_err("another's").code,
+    ] {
+        assert_eq!(refused, "not_owner");
+    }
 }

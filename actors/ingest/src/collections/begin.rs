@@ -2,7 +2,10 @@
 
 use chrono::Utc;
 use hivekeep_kernel::{Layer, ToolError, User, fault_point};
-use hivekeep_runtime::log::{Decision, LogError};
+use hivekeep_runtime::{
+    log::{Decision, LogError},
+    saga::SagaHandle,
+};
 
 use super::{
     Collections, Inner, Msg, Running,
@@ -10,6 +13,7 @@ use super::{
 };
 use crate::{
     codes,
+    ingestion::Ingestion,
     point::CollectionId,
     state::{IngestionPlan, Made, Record, stream},
 };
@@ -19,6 +23,8 @@ pub(super) struct Wish {
     pub(super) user: User,
     pub(super) collection: String,
     pub(super) plan: IngestionPlan,
+    /// It takes the place of one that watches.
+    pub(super) end_watch: bool,
     pub(super) reply: Running,
 }
 
@@ -36,29 +42,64 @@ impl Collections {
 
     /// In a collection that is there.
     fn begin_in(&mut self, id: CollectionId, wish: Wish) {
-        let running = self.running();
+        let room = self.room(&wish.plan);
         let Some(entry) = self.all.get_mut(id) else { return };
         let state = entry.log.state();
         let run = state.as_ref().and_then(|state| state.run.as_ref());
-        match (&entry.handle, run) {
+        let free = entry.waiting.is_none() && entry.removal.is_none() && !entry.beginning;
+        let refused = match (&entry.handle, run) {
+            _ if state.as_ref().is_some_and(|state| state.deleted) => {
+                Err(deleting(&wish.collection))
+            }
             // It has ended, and its actor is about to.
-            (Some(_), None) if entry.waiting.is_none() && !entry.beginning => {
+            (Some(_), None) if free => {
                 entry.waiting = Some(Box::new(wish));
+                return;
             }
-            (Some(handle), Some(run)) if same(&run.plan, &wish.plan) => {
-                drop(wish.reply.send(Ok(handle.clone())));
+            (Some(handle), Some(run)) if same(&run.plan, &wish.plan) => Ok(handle.clone()),
+            (Some(handle), Some(run)) if run.plan.watch && wish.end_watch && free => {
+                let handle = handle.clone();
+                if handle.view(|view| view.given_up.is_none()) {
+                    entry.waiting = Some(Box::new(wish));
+                    return self.cancel(handle);
+                }
+                Ok(handle)
             }
-            (None, None) if !entry.beginning => match running < self.shared.options.max_running {
-                true => self.write(id, None, wish),
-                false => drop(wish.reply.send(Err(too_many_running(running)))),
+            (Some(_), Some(run)) if run.plan.watch => Err(watched(&wish.collection)),
+            (None, None) if free => match room {
+                Ok(()) => return self.write(id, None, wish),
+                Err(error) => Err(error),
             },
-            _ => drop(wish.reply.send(Err(busy(&wish.collection)))),
+            _ => Err(busy(&wish.collection)),
+        };
+        drop(wish.reply.send(refused));
+    }
+
+    /// Cancels an ingestion; its actor's end says when that is done.
+    pub(super) fn cancel(&self, handle: SagaHandle<Ingestion>) {
+        let _detached = self.me.workers.spawn(async move {
+            // A journal that fails ends the daemon.
+            let _ended = handle.cancel().await;
+        });
+    }
+
+    /// Whether one more ingestion may run.
+    fn room(&self, plan: &IngestionPlan) -> Result<(), ToolError> {
+        let options = &self.shared.options;
+        match plan.watch {
+            true => {
+                let watched = self.running(true);
+                if watched < options.max_watched { Ok(()) } else { Err(too_many_watched(watched)) }
+            }
+            false => {
+                let running = self.running(false);
+                if running < options.max_running { Ok(()) } else { Err(too_many_running(running)) }
+            }
         }
     }
 
     fn begin_new(&mut self, wish: Wish) {
-        let (owned, most) = (self.list(wish.user).len(), self.shared.options.max_collections);
-        let running = self.running();
+        let (owned, most) = (self.owned(wish.user), self.shared.options.max_collections);
         if owned >= most {
             let message =
                 format!("you have {owned} collections, as many as `ingest.max_collections` allows");
@@ -66,8 +107,8 @@ impl Collections {
                 .next("ingest into a collection that is there");
             return drop(wish.reply.send(Err(error)));
         }
-        if running >= self.shared.options.max_running {
-            return drop(wish.reply.send(Err(too_many_running(running))));
+        if let Err(error) = self.room(&wish.plan) {
+            return drop(wish.reply.send(Err(error)));
         }
         let id = CollectionId::new();
         let made = Made { id, owner: wish.user, name: wish.collection.clone(), at: Utc::now() };
@@ -80,6 +121,7 @@ impl Collections {
 
     fn write(&mut self, id: CollectionId, made: Option<Made>, Wish { plan, reply, .. }: Wish) {
         let Some(entry) = self.all.get_mut(id) else { return };
+        entry.watches = plan.watch;
         let begun = Decision::record(Record::Begun(plan.clone()));
         let decision = match made {
             Some(made) => Decision::record(Record::Made(made)).and(Record::Begun(plan)),
@@ -120,11 +162,13 @@ impl Collections {
         drop(reply.send(answer));
     }
 
-    /// Number of ingestions that run or begin.
-    fn running(&self) -> usize {
+    /// Number of ingestions that run or begin: of those that watch, or of the others.
+    fn running(&self, watch: bool) -> usize {
         let runs = |entry: &CollectionEntry| {
-            entry.beginning
-                || entry.log.view(|state| state.is_some_and(|state| state.run.is_some()))
+            let run = entry
+                .log
+                .view(|state| state.and_then(|state| state.run.as_ref()).map(|run| run.plan.watch));
+            run == Some(watch) || (run.is_none() && entry.beginning && entry.watches == watch)
         };
         self.all.iter().filter(|(_, entry)| runs(entry)).count()
     }
@@ -132,7 +176,30 @@ impl Collections {
 
 /// Whether two ingestions do the same.
 fn same(one: &IngestionPlan, other: &IngestionPlan) -> bool {
-    (&one.place, &one.path, one.recreate) == (&other.place, &other.path, other.recreate)
+    let key = |plan: &IngestionPlan| (plan.place.clone(), plan.path.clone(), plan.watch);
+    // What is watched was made anew once.
+    key(one) == key(other) && (one.recreate == other.recreate || (one.watch && !other.recreate))
+}
+
+fn watched(collection: &str) -> ToolError {
+    let message =
+        format!("the collection `{collection}` is watched: what changes is ingested by itself");
+    ToolError::new(Layer::Actor, codes::INGESTION_RUNNING, message)
+        .next("rag_ingest with `watch` false ends the watching, and ingests")
+}
+
+fn deleting(collection: &str) -> ToolError {
+    let message = format!("the collection `{collection}` is being removed");
+    ToolError::new(Layer::Actor, codes::COLLECTION_DELETING, message)
+        .next("repeat the call when it is gone; rag_delete says what keeps it")
+        .retryable()
+}
+
+fn too_many_watched(watched: usize) -> ToolError {
+    let message =
+        format!("{watched} collections are watched, as many as `ingest.max_watched` allows");
+    ToolError::new(Layer::Actor, codes::TOO_MANY_WATCHED, message)
+        .next("end the watching of one by rag_ingest with `watch` false")
 }
 
 fn busy(collection: &str) -> ToolError {

@@ -7,7 +7,7 @@ use hivekeep_runtime::{
     saga::{SagaActor, SagaHandle},
 };
 
-use super::begin::Wish;
+use super::{Removal, begin::Wish};
 use crate::{ingestion::Ingestion, point::CollectionId, state::CollectionState};
 
 /// A collection as its manager has it.
@@ -17,15 +17,27 @@ pub(super) struct CollectionEntry {
     pub(super) log: Log<CollectionState>,
     /// The ingestion that runs or has just ended.
     pub(super) handle: Option<SagaHandle<Ingestion>>,
-    /// The beginning of an ingestion is being written.
+    /// The beginning of an ingestion, or the removal of all, is being written.
     pub(super) beginning: bool,
+    /// What begins is to watch.
+    pub(super) watches: bool,
+    /// Whoever removes it when the ingestion has ended.
+    pub(super) removal: Option<Removal>,
     /// One that begins when the actor of the one before has ended.
     pub(super) waiting: Option<Box<Wish>>,
 }
 
 impl CollectionEntry {
     pub(super) fn new(key: String, log: Log<CollectionState>) -> Self {
-        Self { key, log, handle: None, beginning: false, waiting: None }
+        Self {
+            key,
+            log,
+            handle: None,
+            beginning: false,
+            watches: false,
+            removal: None,
+            waiting: None,
+        }
     }
 }
 

@@ -43,6 +43,11 @@ impl Known {
         self.0.values().map(BTreeMap::len).sum()
     }
 
+    /// Number of a file's passages.
+    pub(super) fn count(&self, file: &str) -> usize {
+        self.0.get(file).map_or(0, BTreeMap::len)
+    }
+
     /// Passages of a file that is ingested.
     pub(super) fn take(&mut self, file: &str) -> KnownFile {
         self.0.remove(file).unwrap_or_default()

@@ -1,6 +1,8 @@
 //! The two stores side by side: the same changes, pages and searches, the same answers.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, process::Stdio, sync::Arc};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::fake::{KEY, qdrant};
 use crate::{
@@ -90,10 +92,35 @@ async fn pages(store: &dyn PointStore) -> Vec<(PointId, crate::point::Whereabout
 
 #[tokio::test]
 async fn an_index_of_ours_and_a_server_agree() {
+    agree(&qdrant().await).await;
+}
+
+/// The same with the engine and the request models of Qdrant's own client as the judge of both.
+#[tokio::test]
+#[allow(clippy::print_stdout)]
+async fn an_index_of_ours_and_qdrants_own_client_agree() {
+    let Some(python) = std::env::var_os("TEST_HIVEKEEP_QDRANT_PYTHON") else {
+        println!("SKIPPED: TEST_HIVEKEEP_QDRANT_PYTHON names no Python with qdrant-client");
+        return;
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/qdrant_server.py");
+    let mut judge = tokio::process::Command::new(python)
+        .args([script, KEY])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it runs");
+    let mut said = BufReader::new(judge.stdout.take().expect("a pipe")).lines();
+    let url = said.next_line().await.expect("it is read").expect("it says its URL");
+    agree(&url).await;
+}
+
+async fn agree(url: &str) {
     let home = tempfile::tempdir().expect("a folder");
     let key_file = home.path().join("key");
     std::fs::write(&key_file, format!("{KEY}\n")).expect("writes");
-    let remote = server(&qdrant().await, &key_file);
+    let remote = server(url, &key_file);
     let local = EmbeddedStore::new(home.path().join("points"), 1 << 30);
     let stores: [&dyn PointStore; 2] = [&local, &remote];
     for store in stores {

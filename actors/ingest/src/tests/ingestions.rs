@@ -103,7 +103,7 @@ async fn refusals_name_what_to_do() {
         Stage::new(Options { max_chunks: 3, max_collections: 1, ..Options::default() }).await;
     assert_eq!(code(stage.ingest(json!({})).await), "nothing_to_ingest");
     assert_eq!(code(stage.ingest(json!({ "path": "../x" })).await), "ingestion_path_refused");
-    assert_eq!(code(stage.ingest(json!({ "place": "session" })).await), "ingestion_place_refused");
+    assert_eq!(code(stage.ingest(json!({ "place": "session" })).await), "place_unknown");
     assert_eq!(code(stage.ingest(json!({ "collection": "a b" })).await), "invalid_input");
     assert_eq!(code(stage.ask(json!({ "question": "x" })).await), "collection_not_found");
     stage.write("a.md", "alpha\n");

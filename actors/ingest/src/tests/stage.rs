@@ -1,37 +1,31 @@
 //! A rig of the family with a folder as its place.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use hivekeep_kernel::{
-    ToolError, User,
-    ports::{LateTools, Models, PlaceFolder, PlaceFolders},
+    SessionId, ToolError, User,
+    ports::{LateTools, Models, PlaceFiles, WorkspaceFiles},
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::fake::CountingModel;
+use super::{
+    fake::CountingModel,
+    places::{FolderPlaces, Owners},
+};
 use crate::{IngestFamily, Options};
-
-struct OnePlace(PathBuf);
-
-impl PlaceFolders for OnePlace {
-    fn folder(&self, name: &str) -> Result<PlaceFolder, ToolError> {
-        match name {
-            "docs" => Ok(PlaceFolder { folder: self.0.clone(), read_only: true }),
-            _ => Err(ToolError::internal("unknown").next("there is `docs`")),
-        }
-    }
-
-    fn default_place(&self) -> &str {
-        "docs"
-    }
-}
 
 /// A family that runs.
 pub(super) struct Stage {
     pub(super) rig: Rig<IngestFamily>,
     pub(super) model: Arc<CountingModel>,
+    pub(super) owners: Arc<Owners>,
     folder: Arc<TempDir>,
 }
 
@@ -41,18 +35,28 @@ impl Stage {
     }
 
     pub(super) async fn of_users(options: Options, users: FakeUsers) -> Self {
+        Self::of_places(options, users, FolderPlaces::of).await
+    }
+
+    pub(super) async fn of_places(
+        options: Options,
+        users: FakeUsers,
+        places: fn(&'static str, &Path) -> FolderPlaces,
+    ) -> Self {
         let (model, folder) =
             (Arc::<CountingModel>::default(), Arc::new(TempDir::new().expect("a folder")));
-        let (offered, place) = (model.clone(), folder.path().to_owned());
+        let owners = Arc::<Owners>::default();
+        let (offered, place, known) = (model.clone(), folder.path().to_owned(), owners.clone());
         let services = RigServices {
             sessions: Arc::new(users),
             tools: Arc::new(LateTools::default()),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn Models>(offered.clone());
-                ports.offer::<dyn PlaceFolders>(Arc::new(OnePlace(place.clone())));
+                ports.offer::<dyn WorkspaceFiles>(known.clone());
+                ports.offer::<dyn PlaceFiles>(Arc::new(places("docs", &place)));
             }),
         };
-        Self { rig: Rig::new(options, services).await, model, folder }
+        Self { rig: Rig::new(options, services).await, model, owners, folder }
     }
 
     pub(super) fn write(&self, name: &str, text: &str) {
@@ -71,8 +75,8 @@ impl Stage {
     }
 
     pub(super) async fn crashed(self) -> Self {
-        let Self { rig, model, folder } = self;
-        Self { rig: rig.crashed().await, model, folder }
+        let Self { rig, model, owners, folder } = self;
+        Self { rig: rig.crashed().await, model, owners, folder }
     }
 
     pub(super) async fn ingest(&self, more: Value) -> Result<Value, ToolError> {
@@ -81,15 +85,33 @@ impl Stage {
         self.rig.call("rag_ingest", input).await
     }
 
+    /// Calls a tool as another session.
+    pub(super) async fn call_as(
+        &self,
+        session: SessionId,
+        tool: &'static str,
+        input: Value,
+    ) -> Result<Value, ToolError> {
+        self.rig.begin_as(session, tool, input, Duration::from_secs(60)).answer().await
+    }
+
     pub(super) async fn ask(&self, more: Value) -> Result<Value, ToolError> {
         self.rig.call("rag_query", more).await
     }
 
-    /// The one collection, with its state.
+    /// The first collection, with its state.
     pub(super) async fn listed(&self) -> Value {
         let listed =
             self.rig.call("rag_collections", json!({ "show_stats": true })).await.expect("lists");
         listed["collections"][0].clone()
+    }
+
+    /// Sources with words of a question, by name.
+    pub(super) async fn with_words(&self, words: &str) -> Vec<String> {
+        let found = self.ask(json!({ "question": words, "mode": "bm25" })).await.expect("asked");
+        let mut found: Vec<_> = sources(&found).into_iter().map(str::to_owned).collect();
+        found.sort();
+        found
     }
 }
 

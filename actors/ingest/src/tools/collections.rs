@@ -3,22 +3,20 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
+use hivekeep_kernel::{CallCx, Reply, ToolError, WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    collections::{Collections, Msg},
-    ingestion::IngestionProgress,
+    collections::{Collections, Msg, SeenCollection},
     shared::IngestShared,
-    state::CollectionState,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Collections that the store is asked for at a time.
 const AT_A_TIME: usize = 8;
 
-/// List your collections of ingested documents.
+/// List your collections of ingested documents, and those that were given to workspaces of yours.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RagCollections {
@@ -27,10 +25,10 @@ pub struct RagCollections {
     pub show_stats: bool,
 }
 
-/// Collections of the user.
+/// Collections that can be asked.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListedCollections {
-    /// By name.
+    /// Your own by name, then those of others.
     pub collections: Vec<ListedCollection>,
 }
 
@@ -48,7 +46,7 @@ pub struct ListedCollection {
     /// Passages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub points_count: Option<u64>,
-    /// `green` if it can be searched; `empty`; `unavailable` with `error`, or what the Qdrant server says.
+    /// `green` if it can be searched; `empty`; `deleting`; `unavailable` with `error`, or what the Qdrant server says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// Why its store does not answer.
@@ -60,6 +58,15 @@ pub struct ListedCollection {
     /// What stopped the last ingestion before its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<ToolError>,
+    /// User whose it is, of one that was given to a workspace of yours to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_by: Option<String>,
+    /// Id of one that was given, in case its name is not enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Workspaces that yours is given to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_to: Vec<WorkspaceId>,
 }
 
 /// Ingestion that runs.
@@ -73,6 +80,11 @@ pub struct RunningIngestion {
     pub files_total: usize,
     /// Passages that were embedded.
     pub embedded: u64,
+    /// True if it stays and ingests what changes.
+    pub watching: bool,
+    /// How it notices changes, while it waits for some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
 }
 
 tools! {
@@ -88,12 +100,11 @@ impl Collections {
         cx: &CallCx,
         input: RagCollections,
     ) -> Result<Reply<ListedCollections>, ToolError> {
-        let user = self.shared.user(cx.session)?;
+        let reader = self.shared.reader(cx.session)?;
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
-            let all = manager.ask(PATIENCE, |reply| Msg::list(user, reply)).await?;
-            let rows =
-                stream::iter(all).map(|(state, live)| row(&shared, state, live, input.show_stats));
+            let all = manager.ask(PATIENCE, |reply| Msg::list(reader, reply)).await?;
+            let rows = stream::iter(all).map(|seen| row(&shared, seen, input.show_stats));
             let rows = async { Ok(rows.buffered(AT_A_TIME).collect::<Vec<_>>().await) };
             Ok(ListedCollections { collections: cx.guard(rows).await? })
         }))
@@ -102,8 +113,7 @@ impl Collections {
 
 async fn row(
     shared: &IngestShared,
-    state: CollectionState,
-    live: Option<IngestionProgress>,
+    SeenCollection { state, live, given }: SeenCollection,
     stats: bool,
 ) -> ListedCollection {
     let (model, dimension) = match state.model {
@@ -119,8 +129,18 @@ async fn row(
         error: None,
         running: None,
         last_error: None,
+        given_by: given.then(|| state.made.owner.to_string()),
+        id: given.then(|| state.made.id.to_string()),
+        given_to: match given {
+            true => Vec::new(),
+            false => state.readers.into_iter().collect(),
+        },
     };
     if !stats {
+        return row;
+    }
+    if state.deleted {
+        row.status = Some("deleting".to_owned());
         return row;
     }
     let status = match shared.store.state(&state.made.id.to_string()).await {
@@ -138,13 +158,15 @@ async fn row(
         }
     };
     row.status = Some(status);
-    row.running = state.run.map(|run| {
+    row.running = state.run.filter(|_| !given).map(|run| {
         let live = live.unwrap_or_default();
         RunningIngestion {
             path: format!("{}:{}", run.plan.place, run.plan.path),
             files_done: live.files_done,
             files_total: live.files_total,
             embedded: live.embedded,
+            watching: run.plan.watch,
+            waits: live.waits,
         }
     });
     row.last_error = state.last.and_then(|last| last.error);

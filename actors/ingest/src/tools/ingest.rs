@@ -7,7 +7,7 @@ use hivekeep_kernel::{CallCx, Layer, Reply, ToolError, codes as common, tools};
 use hivekeep_runtime::saga::SagaHandle;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::{task::spawn_blocking, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::default_collection;
@@ -24,13 +24,15 @@ use crate::{
 const INGEST_SECS: u64 = 3_600;
 /// Time limit of questions that only decide.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for one that watches to end, before another begins.
+const WATCH_ENDS: Duration = Duration::from_secs(60);
 /// Margin before the call's deadline: the answer that says how to continue has to arrive.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// Ingest a file or a folder of a place into a collection, to be asked with rag_query. Markdown, text, source
-/// code and HTML are read. Repeating it brings the collection up to date: only what has changed is embedded,
-/// and what is of edited or removed files goes. Cancelling the call stops it; after its time limit it goes on,
-/// and the same call follows it.
+/// code, HTML and PDF are read. Repeating it brings the collection up to date: only what has changed is
+/// embedded, and what is of edited or removed files goes. Cancelling the call stops it; after its time limit it
+/// goes on, and the same call follows it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RagIngest {
@@ -44,8 +46,12 @@ pub struct RagIngest {
     /// Empty the collection first.
     #[serde(default)]
     pub recreate: bool,
-    /// Folder of the host that the operator opened, by the name of its place.
+    /// Place that the path is in, as for the file tools: `session`, a workspace, `volume:LABEL`, or a folder of
+    /// the host that the operator opened. Default: that of the file tools.
+    #[schemars(length(min = 1, max = 256))]
     pub place: Option<String>,
+    /// True: stay, and ingest what changes, until a call with false ends that. It outlives the daemon.
+    pub watch: Option<bool>,
 }
 
 /// What became of an ingestion.
@@ -75,6 +81,8 @@ pub struct Ingested {
     pub failed: Vec<FailedSource>,
     /// Number of all files that failed.
     pub failed_count: u64,
+    /// True if it stays and ingests what changes.
+    pub watching: bool,
 }
 
 /// File that failed.
@@ -101,7 +109,7 @@ impl Collections {
     ) -> Result<Reply<Ingested>, ToolError> {
         let user = self.shared.user(cx.session)?;
         check_name(&input.collection)?;
-        let (place, folder) = self.shared.place(input.place.as_deref())?;
+        let places = self.shared.places()?;
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let names = shared.embedder.names().await?;
@@ -112,24 +120,30 @@ impl Collections {
             {
                 embed::may_be_same(&input.collection, &kept.model, &names)?;
             }
-            let (path, most) = (input.path.clone(), shared.options.max_files);
-            let looked = spawn_blocking(move || {
-                SourcePlace::open(&folder)?.find(&path, most, &|| false).map(drop)
-            });
-            looked.await.map_err(|panic| ToolError::internal(panic.to_string()))??;
+            let located = places.locate(&cx, input.place.as_deref()).await?;
+            let place = SourcePlace {
+                files: places,
+                session: cx.session,
+                id: located.id.clone(),
+                stop: cx.cancel.clone(),
+            };
+            let found = cx.guard(place.find(&input.path, shared.options.max_files)).await?;
+            found.not_none(&input.path)?;
             let plan = IngestionPlan {
                 session: cx.session,
-                place: place.clone(),
+                place: located.id,
                 path: input.path.clone(),
                 recreate: input.recreate,
+                watch: input.watch == Some(true),
                 at: Utc::now(),
             };
-            let asked = |reply| Msg::begin(user, input.collection.clone(), plan, reply);
-            let handle = manager.ask(PATIENCE, asked).await??;
+            let end_watch = input.watch == Some(false);
+            let asked = |reply| Msg::begin(user, input.collection.clone(), plan, end_watch, reply);
+            let handle = manager.ask(WATCH_ENDS, asked).await??;
             // From here on it only waits, and there are no more of its kind than ingestions that run.
             cx.slot.give_back();
             let report = follow(&input.collection, &cx, &shared.closing, &handle).await?;
-            Ok(answer(place, input, report))
+            Ok(answer(located.name, input, report, handle.state().run.is_some()))
         }))
     }
 }
@@ -167,7 +181,8 @@ async fn follow(
     loop {
         {
             let view = view.borrow_and_update();
-            if let (None, Some(report)) = (&view.state.run, &view.state.last) {
+            let run = view.state.run.as_ref();
+            if let (true, Some(report)) = (run.is_none_or(|run| run.watching), &view.state.last) {
                 return ended(report);
             }
             if let Some(why) = &view.given_up {
@@ -220,7 +235,7 @@ fn ended(report: &IngestionReport) -> Result<IngestionReport, ToolError> {
     }
 }
 
-fn answer(place: String, input: RagIngest, report: IngestionReport) -> Ingested {
+fn answer(place: String, input: RagIngest, report: IngestionReport, watching: bool) -> Ingested {
     let IngestionReport {
         files,
         chunks,
@@ -252,5 +267,6 @@ fn answer(place: String, input: RagIngest, report: IngestionReport) -> Ingested 
         skipped,
         failed,
         failed_count: failed_total,
+        watching,
     }
 }

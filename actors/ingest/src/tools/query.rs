@@ -25,7 +25,7 @@ pub struct RagQuery {
     /// Question in ordinary words.
     #[schemars(length(min = 1, max = 4000))]
     pub question: String,
-    /// Collection.
+    /// Collection: yours, or one that was given to a workspace of yours, by name or id.
     #[serde(default = "default_collection")]
     pub collection: String,
     /// Most passages.
@@ -113,15 +113,15 @@ impl Collections {
         cx: &CallCx,
         input: RagQuery,
     ) -> Result<Reply<RagAnswer>, ToolError> {
-        let user = self.shared.user(cx.session)?;
+        let reader = self.shared.reader(cx.session)?;
         if input.question.trim().is_empty() {
             return Err(ToolError::invalid("the question is empty"));
         }
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let work = async {
-                let found =
-                    manager.ask(PATIENCE, |reply| Msg::find(user, input.collection.clone(), reply));
+                let name = input.collection.clone();
+                let found = manager.ask(PATIENCE, |reply| Msg::read(reader, name, reply));
                 let state = found.await??;
                 let Some(model) = state.model else { return Ok(answer(input, Hits::default())) };
                 let mut dense = Vec::new();

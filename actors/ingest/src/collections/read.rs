@@ -1,0 +1,100 @@
+//! Who may read which collections: a user's sessions its own, and whoever owns a workspace what was given to it.
+
+use hivekeep_kernel::{Layer, ToolError, User};
+
+use super::{
+    Collections,
+    member::{CollectionEntry, key},
+};
+use crate::{
+    codes, ingestion::IngestionProgress, point::CollectionId, refuse::no_collection,
+    shared::Reader, state::CollectionState,
+};
+
+/// Collection as a reader sees it.
+pub(crate) struct SeenCollection {
+    pub(crate) state: CollectionState,
+    /// Of the ingestion that runs.
+    pub(crate) live: Option<IngestionProgress>,
+    /// Another user's, given to a workspace of the session.
+    pub(crate) given: bool,
+}
+
+impl Collections {
+    /// The user's own collection.
+    ///
+    /// # Errors
+    /// `collection_not_found`.
+    pub(super) fn find(&self, user: User, name: &str) -> Result<CollectionState, ToolError> {
+        let entry = self.all.find_name(&key(user, name)).map(|(_, entry)| entry);
+        let state = entry.and_then(|entry| entry.log.state()).filter(|state| !state.deleted);
+        state.ok_or_else(|| no_collection(name))
+    }
+
+    /// The reader's own collection of a name, or else one that was given, by its name or id.
+    ///
+    /// # Errors
+    /// `collection_not_found`; `collection_ambiguous`.
+    pub(super) fn readable(&self, by: Reader, name: &str) -> Result<CollectionState, ToolError> {
+        if let Ok(own) = self.find(by.user, name) {
+            return Ok(own);
+        }
+        let is =
+            |state: &CollectionState| state.made.name == name || state.made.id.to_string() == name;
+        let mut given = self.given(by).map(|(_, state)| state).filter(is);
+        match (given.next(), given.next()) {
+            (Some(state), None) => Ok(state),
+            (Some(_), Some(_)) => {
+                let message = format!("several users gave you a collection `{name}`");
+                Err(ToolError::new(Layer::Actor, codes::COLLECTION_AMBIGUOUS, message)
+                    .next("name it by its id; rag_collections shows it"))
+            }
+            (None, _) => Err(no_collection(name)),
+        }
+    }
+
+    /// Number of a user's collections.
+    pub(super) fn owned(&self, user: User) -> usize {
+        let owns = |entry: &CollectionEntry| {
+            entry.log.view(|state| state.is_some_and(|state| state.made.owner == user))
+        };
+        self.all.iter().filter(|(_, entry)| owns(entry)).count()
+    }
+
+    /// All that a reader may read: its own by name, then those that were given.
+    pub(super) fn list(&self, by: Reader) -> Vec<SeenCollection> {
+        let live = |entry: &CollectionEntry| {
+            entry.handle.as_ref().map(|handle| handle.view(|view| view.live.clone()))
+        };
+        let own = self.all.iter().filter_map(|(_, entry)| {
+            let state = entry.log.state().filter(|state| state.made.owner == by.user)?;
+            Some(SeenCollection { state, live: live(entry), given: false })
+        });
+        let given = self.given(by).map(|(id, state)| {
+            let live = self.all.get(id).and_then(live);
+            SeenCollection { state, live, given: true }
+        });
+        let mut all: Vec<_> = own.chain(given).collect();
+        all.sort_by_key(|seen| (seen.given, seen.state.made.name.clone()));
+        all
+    }
+
+    /// Collections of others that were given to workspaces of the reader's session.
+    fn given(&self, by: Reader) -> impl Iterator<Item = (CollectionId, CollectionState)> + '_ {
+        let files = self.shared.workspaces.as_ref();
+        let owns = move |state: &CollectionState| {
+            state.readers.iter().any(|reader| {
+                let found = files.and_then(|files| files.find(&reader.to_string()));
+                found.is_some_and(|found| found.owner == Some(by.session))
+            })
+        };
+        self.all.iter().filter_map(move |(id, entry)| {
+            let shared = |state: &&CollectionState| {
+                !state.deleted && state.made.owner != by.user && !state.readers.is_empty()
+            };
+            // Most are not shared, and are not copied.
+            let state = entry.log.view(|state| state.filter(shared).cloned())?;
+            owns(&state).then_some((id, state))
+        })
+    }
+}

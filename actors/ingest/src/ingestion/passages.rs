@@ -1,0 +1,164 @@
+//! Passages of a file, as they should be in the collection.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{MutexGuard, PoisonError},
+};
+
+use blake3::Hash;
+use tokio::task::spawn_blocking;
+
+use super::Ingestion;
+use crate::{
+    category::category,
+    point::{PassagePayload, PointId},
+    reading::{ReadFailure, SourceFile, SourcePlace, SourceText},
+    split::{PassageSize, TextForm, split},
+};
+
+/// Passage as it should be in the collection.
+pub(super) struct Wanted {
+    pub(super) id: PointId,
+    /// Text whose vector it has.
+    pub(super) embedded: String,
+    pub(super) payload: PassagePayload,
+}
+
+/// What is said of a file.
+pub(super) enum FilePassages {
+    /// What it should be.
+    Wanted(Vec<Wanted>),
+    /// As it was at the last round, so many passages.
+    Same(u64),
+}
+
+/// PDFs of the last round that came to its end, with the numbers of their passages: to read one is a process.
+#[derive(Default)]
+pub(super) struct SeenPdfs {
+    last: HashMap<String, (Hash, u64)>,
+    now: HashMap<String, (Hash, u64)>,
+}
+
+impl SeenPdfs {
+    /// Number of passages of a PDF that is as it was, and whose passages are all kept.
+    fn same(&mut self, key: &str, hash: Hash, kept: usize) -> Option<u64> {
+        let passages = kept as u64;
+        self.last.get(key).filter(|seen| **seen == (hash, passages))?;
+        self.now.insert(key.to_owned(), (hash, passages));
+        Some(passages)
+    }
+
+    /// Begins a round.
+    pub(super) fn begin(&mut self) {
+        self.now.clear();
+    }
+
+    /// Everything of the round is written.
+    pub(super) fn end(&mut self) {
+        self.last = std::mem::take(&mut self.now);
+    }
+}
+
+impl Ingestion {
+    /// Passages of a file of which the collection keeps so many. Blocking work is done beside.
+    pub(super) async fn passages(
+        &self,
+        place: &SourcePlace,
+        file: &SourceFile,
+        key: &str,
+        kept: usize,
+    ) -> Result<FilePassages, ReadFailure> {
+        let (shared, options) = (&self.shared, &self.shared.options);
+        let (parts, form, hash) = match place.read(file, shared.file_limits()).await? {
+            SourceText::NoText(_) => return Ok(FilePassages::Wanted(Vec::new())),
+            SourceText::Text(text, form) => (vec![(String::new(), text)], form, None),
+            SourceText::Pdf(bytes) => {
+                let hash = blake3::hash(&bytes);
+                if let Some(passages) = self.seen().same(key, hash, kept) {
+                    return Ok(FilePassages::Same(passages));
+                }
+                let pages = shared.pdfs.read(bytes).await.map_err(ReadFailure::File)?;
+                let named = pages.into_iter().zip(1..);
+                let named = named.map(|(page, number)| (format!("page {number}"), page));
+                (named.collect(), TextForm::Plain, Some(hash))
+            }
+        };
+        let (source, of) = (file.source.clone(), key.to_owned());
+        let size = PassageSize { bytes: options.chunk_bytes, overlap_chars: options.overlap_chars };
+        let split = spawn_blocking(move || passages_of(&source, &of, &parts, form, size));
+        let wanted = split
+            .await
+            .map_err(|panic| ReadFailure::File(format!("it cannot be split: {panic}")))?;
+        if let Some(hash) = hash {
+            self.seen().now.insert(key.to_owned(), (hash, wanted.len() as u64));
+        }
+        Ok(FilePassages::Wanted(wanted))
+    }
+
+    pub(super) fn seen(&self) -> MutexGuard<'_, SeenPdfs> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Passages of the parts of a file, each with what its sections begin with.
+fn passages_of(
+    source: &str,
+    key: &str,
+    parts: &[(String, String)],
+    form: TextForm,
+    size: PassageSize,
+) -> Vec<Wanted> {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let category = category(source);
+    let passages = parts.iter().flat_map(|(name, text)| {
+        split(text, form, size).into_iter().map(move |passage| (name, text, passage))
+    });
+    let wanted = passages.enumerate().map(|(at, (name, text, passage))| {
+        let text = text[passage.shown].trim();
+        let section = if name.is_empty() { passage.section } else { name.clone() };
+        let embedded = match section.is_empty() {
+            true => format!("{source}\n{text}"),
+            false => format!("{source}\n{section}\n{text}"),
+        };
+        let nth = seen.entry(embedded.clone()).or_default();
+        let id = PointId::of(key, &embedded, *nth);
+        *nth += 1;
+        let payload = PassagePayload {
+            text: text.to_owned(),
+            file: key.to_owned(),
+            source: source.to_owned(),
+            section,
+            category: category.to_owned(),
+            chunk_index: u32::try_from(at).unwrap_or(u32::MAX),
+            line: passage.line,
+        };
+        Wanted { id, embedded, payload }
+    });
+    wanted.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pdf_is_seen_when_its_round_has_come_to_its_end() {
+        let (one, other) = (blake3::hash(b"one"), blake3::hash(b"other"));
+        let mut seen = SeenPdfs::default();
+        let read = |seen: &mut SeenPdfs, hash| seen.now.insert("a.pdf".to_owned(), (hash, 3));
+        seen.begin();
+        read(&mut seen, one);
+        // That round was cut off.
+        seen.begin();
+        assert_eq!(seen.same("a.pdf", one, 3), None);
+        read(&mut seen, one);
+        seen.end();
+        for _ in 0..2 {
+            seen.begin();
+            assert_eq!((seen.same("b.pdf", one, 3), seen.same("a.pdf", one, 3)), (None, Some(3)));
+            seen.end();
+        }
+        assert_eq!(seen.same("a.pdf", other, 3), None, "it was edited");
+        assert_eq!(seen.same("a.pdf", one, 2), None, "a passage was lost");
+    }
+}
