@@ -31,7 +31,8 @@ mod terms;
 mod tools;
 
 pub use family::IngestFamily;
-pub use options::{LocalOptions, Options, QdrantOptions};
+pub use options::{FusionOptions, LocalOptions, Options, QdrantOptions};
+pub use search::Fusion;
 
 #[cfg(test)]
 mod tests;
