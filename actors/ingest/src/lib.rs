@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod bare;
 mod category;
 pub mod codes;
 mod collections;
@@ -30,9 +31,10 @@ mod store;
 mod terms;
 mod tools;
 
+pub use bare::BareCollection;
 pub use family::IngestFamily;
 pub use options::{FusionOptions, LocalOptions, Options, QdrantOptions};
-pub use search::Fusion;
+pub use search::{Fusion, SearchMode};
 
 #[cfg(test)]
 mod tests;

@@ -25,10 +25,18 @@ impl<'r> BenchPrograms<'r> {
     pub(crate) fn build(&self) -> Result<()> {
         let shell = &self.repo.shell;
         let profile = self.profile();
-        let packages = ["--package", "hivekeep", "--package", "hivekeep-store"];
-        let examples = ["bare_mcp_server", "bare_http_server", "journal_bench"]
+        let packages = ["hivekeep", "hivekeep-store", "hivekeep-ingest", "hivekeep-metrics"]
             .into_iter()
-            .flat_map(|example| ["--example", example]);
+            .flat_map(|package| ["--package", package]);
+        let examples = [
+            "bare_mcp_server",
+            "bare_http_server",
+            "journal_bench",
+            "bare_engine",
+            "year_of_metrics",
+        ]
+        .into_iter()
+        .flat_map(|example| ["--example", example]);
         cmd!(shell, "cargo build --profile {profile} {packages...} {examples...}").run()?;
         if self.wants("webview_click") || self.wants("webview_screenshot") {
             let package = "hivekeep-bare-browser";

@@ -30,7 +30,7 @@ use crate::LocalOptions;
 
 /// Largest file of a model.
 const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
-/// Texts of a slice.
+/// Texts of a slice of an encoder; a static model is done with a batch before a thread has begun.
 const SLICE: usize = 8;
 
 /// Model in a folder.
@@ -49,7 +49,7 @@ struct Loaded {
 
 enum Encoder {
     Static(StaticModel),
-    Bert(BertEncoder),
+    Bert(Box<BertEncoder>),
 }
 
 impl Encoder {
@@ -86,7 +86,11 @@ impl LocalModel {
         Ok(self.loaded().await?.name.clone())
     }
 
-    pub(super) async fn embed(
+    /// Vectors of texts, in their order.
+    ///
+    /// # Errors
+    /// `embedder_failed`, `deadline_exceeded`.
+    pub(crate) async fn embed(
         &self,
         texts: Vec<String>,
         deadline: Instant,
@@ -94,7 +98,11 @@ impl LocalModel {
         let loaded = self.loaded().await?;
         let over = CancellationToken::new();
         let _dropped_with_the_call = over.clone().drop_guard();
-        let texts: Vec<Vec<String>> = texts.chunks(SLICE).map(<[_]>::to_vec).collect();
+        let slice = match &*loaded.encoder {
+            Encoder::Static(_) => texts.len().max(1),
+            Encoder::Bert(_) => SLICE,
+        };
+        let texts: Vec<Vec<String>> = texts.chunks(slice).map(<[_]>::to_vec).collect();
         let slices = texts.into_iter().map(|texts| EncodedSlice {
             texts,
             encoder: loaded.encoder.clone(),
@@ -162,7 +170,7 @@ fn load(configured: &Path) -> Result<Loaded, String> {
     let (encoder, dimension) = if bert::is_bert(folder)? {
         let model = BertEncoder::load(folder)?;
         let dimension = model.dimension();
-        (Encoder::Bert(model), dimension)
+        (Encoder::Bert(Box::new(model)), dimension)
     } else {
         let model = StaticModel::from_pretrained(folder, None, None, None)
             .map_err(|error| format!("{shown}: {error:#}"))?;

@@ -173,3 +173,29 @@ async fn a_hubs_cache_is_read_at_its_revision() {
     fs::write(cache.path().join("refs/main"), "../../etc").expect("writes");
     assert_eq!(made(cache.path(), &["a"]).await.expect_err("outside").code, "embedder_failed");
 }
+
+/// The folder of all-MiniLM-L6-v2; `cargo xtask test --only embeddings` brings it.
+#[tokio::test]
+#[allow(clippy::print_stdout)]
+async fn a_real_encoder_says_what_is_known_of_it() {
+    let Some(folder) = std::env::var_os("TEST_HIVEKEEP_MINILM") else {
+        println!("SKIPPED: TEST_HIVEKEEP_MINILM names no model");
+        return;
+    };
+    let sentences = [
+        "The virtual machine failed to boot.",
+        "The VM did not start up.",
+        "I like strawberry ice cream.",
+    ];
+    let Embedded { dimension, vectors, .. } =
+        made(Path::new(&folder), &sentences).await.expect("embeds");
+    let similar = |one: usize, other: usize| -> f32 {
+        vectors[one].iter().zip(&vectors[other]).map(|(one, other)| one * other).sum()
+    };
+    // As PyTorch has it.
+    let known = [(0, 1, 0.7484), (0, 2, -0.0015), (1, 2, -0.0842)];
+    for (one, other, wanted) in known {
+        assert!((similar(one, other) - wanted).abs() < 1e-3, "{}", similar(one, other));
+    }
+    assert_eq!(dimension, 384);
+}
