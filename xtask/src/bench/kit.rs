@@ -25,19 +25,23 @@ impl<'r> BenchPrograms<'r> {
     pub(crate) fn build(&self) -> Result<()> {
         let shell = &self.repo.shell;
         let profile = self.profile();
-        let packages = ["hivekeep", "hivekeep-store", "hivekeep-ingest", "hivekeep-metrics"]
+        let packages = ["--package", "hivekeep", "--package", "hivekeep-store"];
+        let examples = ["bare_mcp_server", "bare_http_server", "journal_bench"]
             .into_iter()
-            .flat_map(|package| ["--package", package]);
-        let examples = [
-            "bare_mcp_server",
-            "bare_http_server",
-            "journal_bench",
-            "bare_engine",
-            "year_of_metrics",
-        ]
-        .into_iter()
-        .flat_map(|example| ["--example", example]);
+            .flat_map(|example| ["--example", example]);
         cmd!(shell, "cargo build --profile {profile} {packages...} {examples...}").run()?;
+        for (figure, package, example) in [
+            ("rag_query_100k", "hivekeep-ingest", "bare_engine"),
+            ("metrics_query", "hivekeep-metrics", "year_of_metrics"),
+        ] {
+            if self.wants(figure) {
+                cmd!(
+                    shell,
+                    "cargo build --profile {profile} --package {package} --example {example}"
+                )
+                .run()?;
+            }
+        }
         if self.wants("webview_click") || self.wants("webview_screenshot") {
             let package = "hivekeep-bare-browser";
             cmd!(shell, "cargo build --profile {profile} --package {package}").run()?;
