@@ -24,10 +24,14 @@ pub(crate) mod kit;
 mod listing;
 mod machine;
 mod memory;
+mod metrics;
 mod model;
 mod oci;
+mod passages;
 mod policy;
 mod pool;
+mod quality;
+mod rag;
 mod raw;
 mod report;
 mod restore;
@@ -45,7 +49,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 40] = [
+const FIGURES: [&str; 46] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -79,6 +83,12 @@ const FIGURES: [&str; 40] = [
     "swarm_8",
     "volume_write",
     "model_overhead",
+    "rag_ingest",
+    "rag_query",
+    "rag_query_100k",
+    "rag_quality",
+    "rag_quality_tiny",
+    "metrics_query",
     "fs_day",
     "fs_day_workspace",
     "grep_tree",
@@ -93,7 +103,7 @@ const FIGURES: [&str; 40] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 24] = [
+const GROUPS: [(&[&str], Measure); 28] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -126,6 +136,10 @@ const GROUPS: [(&[&str], Measure); 24] = [
     (&["swarm_8"], swarm::measure),
     (&["volume_write"], volumes::measure),
     (&["model_overhead"], model::measure),
+    (&["rag_ingest", "rag_query"], rag::measure),
+    (&["rag_query_100k"], rag::large),
+    (&["rag_quality", "rag_quality_tiny"], quality::measure),
+    (&["metrics_query"], metrics::measure),
     (&["fs_day", "fs_day_workspace"], day::measure),
     (&["grep_tree"], grep::measure),
     (&["listing_bytes_auto", "listing_bytes_all"], listing::measure),

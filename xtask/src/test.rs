@@ -13,7 +13,7 @@ mod contract;
 mod family;
 mod junit;
 mod nextest;
-mod outside;
+pub(crate) mod outside;
 mod roots;
 mod vsock;
 

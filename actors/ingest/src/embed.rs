@@ -1,8 +1,9 @@
-//! Embedder: a static model in the daemon, or a model of the operator's providers.
+//! Embedder: a model in the daemon, or a model of the operator's providers.
 
+mod bert;
 mod local;
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use hivekeep_kernel::{
     Layer, SessionId, ToolError,
@@ -35,8 +36,8 @@ pub(crate) enum Embedder {
 impl Embedder {
     /// As the configuration says.
     pub(crate) fn new(options: &Options, models: Option<Arc<dyn Models>>) -> Self {
-        match (&options.local.folder, models) {
-            (Some(folder), _) => Self::Local(LocalModel::new(folder.clone())),
+        match (LocalModel::new(&options.local), models) {
+            (Some(model), _) => Self::Local(model),
             (None, Some(models)) => Self::Provider(models, options.model.clone()),
             (None, None) => Self::Nothing,
         }
@@ -77,7 +78,7 @@ impl Embedder {
     ) -> Result<Embedded, ToolError> {
         let count = texts.len();
         let embedded = match self {
-            Self::Local(model) => model.embed(texts).await?,
+            Self::Local(model) => model.embed(texts, deadline).await?,
             Self::Provider(models, name) => {
                 self.names().await?;
                 let request = EmbedRequest { session, model: name.clone(), texts, deadline };
@@ -99,11 +100,6 @@ impl Embedder {
             ));
         }
         Ok(embedded)
-    }
-
-    /// Folder of the local model, if there is one.
-    pub(crate) fn folder(options: &Options) -> Option<&Path> {
-        options.local.folder.as_deref()
     }
 }
 

@@ -67,9 +67,9 @@ an instruction.";
     }
 
     async fn check(options: &Options, _: &Host) -> Vec<Finding> {
-        let Some(folder) = Embedder::folder(options) else { return Vec::new() };
+        let Some(model) = LocalModel::new(&options.local) else { return Vec::new() };
         let what = "local embedding model";
-        vec![match LocalModel::new(folder.to_owned()).name().await {
+        vec![match model.name().await {
             Ok(name) => Finding::good(what, name),
             Err(error) => {
                 Finding::bad(what, error.message, "mend `ingest.local.folder`").optional()

@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod bare;
 mod category;
 pub mod codes;
 mod collections;
@@ -31,9 +32,11 @@ mod store;
 mod terms;
 mod tools;
 
+pub use bare::BareCollection;
 pub use family::IngestFamily;
-pub use options::{LocalOptions, Options, QdrantOptions};
+pub use options::{FusionOptions, LocalOptions, Options, QdrantOptions};
 pub use pdf::{PdfLimits, READ_PDF, read_pdf};
+pub use search::{Fusion, SearchMode};
 
 #[cfg(test)]
 mod tests;

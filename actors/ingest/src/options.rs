@@ -1,14 +1,16 @@
 //! Section `[ingest]`.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use crate::search::Fusion;
+
 /// Ingestions of folders, and retrieval from what they wrote.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Model that embeds, as `model.alias` or `NAME/MODEL`, unless `ingest.local.folder` is set.
@@ -17,6 +19,8 @@ pub struct Options {
     pub local: LocalOptions,
     /// Qdrant server. Without a `url` collections are files of the daemon.
     pub qdrant: QdrantOptions,
+    /// How vectors and words become one order, in mode hybrid.
+    pub fusion: FusionOptions,
     /// Size of a passage in bytes.
     pub chunk_bytes: usize,
     /// Characters of the passage before that are repeated.
@@ -48,10 +52,30 @@ pub struct Options {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LocalOptions {
-    /// Folder with a static model in model2vec's format: `tokenizer.json`, `model.safetensors`, `config.json`.
-    /// Nothing is downloaded.
+    /// Folder with `tokenizer.json`, `model.safetensors` and `config.json` of a static model in model2vec's
+    /// format or of a sentence encoder of BERT's architecture (as MiniLM); or that of a model in the cache of a
+    /// hub. Nothing is downloaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
+    /// Threads that embed. Unset: half of the processors that the daemon may use, at least 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// How vectors and words become one order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FusionOptions {
+    /// `scores`: the sum of cosine similarity and BM25 as a part of the best one's. `ranks`: of reciprocal ranks.
+    pub by: Fusion,
+    /// What a vector counts beside the words, which count 1. A call may say otherwise.
+    pub vector_weight: f32,
+}
+
+impl Default for FusionOptions {
+    fn default() -> Self {
+        Self { by: Fusion::Scores, vector_weight: 0.5 }
+    }
 }
 
 /// Qdrant server.
@@ -100,6 +124,7 @@ impl Default for Options {
             model: "embed".to_owned(),
             local: LocalOptions::default(),
             qdrant: QdrantOptions::default(),
+            fusion: FusionOptions::default(),
             chunk_bytes: 500,
             overlap_chars: 50,
             max_files: 10_000,
@@ -140,6 +165,9 @@ impl FamilyOptions for Options {
                 wrong.push((key, "must be between 1 and 86400".to_owned()));
             }
         }
+        if !(0.0..=100.0).contains(&self.fusion.vector_weight) {
+            wrong.push(("fusion", "vector_weight: must be between 0 and 100".to_owned()));
+        }
         if self.model.is_empty() {
             wrong.push(("model", "must not be empty".to_owned()));
         }
@@ -152,6 +180,9 @@ impl FamilyOptions for Options {
         let files = [&self.qdrant.key_file, &self.qdrant.ca_file];
         if files.into_iter().flatten().any(|path| !path.is_absolute()) {
             wrong.push(("qdrant", "a file must be an absolute path".to_owned()));
+        }
+        if self.local.threads.is_some_and(|threads| threads.get() > 512) {
+            wrong.push(("local", "threads: must be between 1 and 512".to_owned()));
         }
         if self.local.folder.as_ref().is_some_and(|path| !path.is_absolute()) {
             wrong.push(("local", "folder: must be an absolute path".to_owned()));

@@ -1,4 +1,7 @@
-//! Hybrid search: the best passages by their vectors and by their words, fused by reciprocal rank.
+//! Hybrid search: the best passages by their vectors and by their words, fused by weighted scores or ranks.
+//!
+//! A cosine similarity says itself how much it tells: a weak model makes all of them alike, and leaves the order
+//! to the words. Ranks do not: the first of a poor list counts as much as the first of a good one.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +13,9 @@ use crate::{
     store::{FoundPoint, PointFilter, PointStore, SearchVector, StoreFailure},
 };
 
-/// Weight of the first ranks: as it was published with the method.
-const RANK_OFFSET: f32 = 60.0;
+/// What ranks are counted from, by [`Fusion::Ranks`]. The 60 that was published with the method is for lists of a
+/// thousand; of lists of fifty it makes the first and the last nearly equal.
+const RANK_OFFSET: f32 = 10.0;
 /// Passages of each list at least.
 const LEAST_CANDIDATES: usize = 50;
 
@@ -29,10 +33,31 @@ pub enum SearchMode {
     Bm25,
 }
 
+/// How two lists become one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Fusion {
+    /// By the sum of weighted scores: cosine similarity, and BM25 as a part of the best one's.
+    #[default]
+    Scores,
+    /// By the sum of weighted reciprocal ranks.
+    Ranks,
+}
+
+/// Fusion, and what a vector counts beside the words, which count 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Weighing {
+    pub(crate) fusion: Fusion,
+    pub(crate) vector_weight: f32,
+}
+
 /// What is searched for.
 #[derive(Debug, Clone)]
 pub(crate) struct Wish<'w> {
     pub(crate) mode: SearchMode,
+    /// For [`SearchMode::Hybrid`].
+    pub(crate) weighing: Weighing,
     /// Vector of the question; none for [`SearchMode::Bm25`].
     pub(crate) dense: Vec<f32>,
     pub(crate) terms: &'w SparseVector,
@@ -81,7 +106,7 @@ pub(crate) async fn search(
         SearchMode::Bm25 => (Vec::new(), sparse().await?),
         SearchMode::Hybrid => tokio::try_join!(dense(), sparse())?,
     };
-    let mut hits = fused(&dense, sparse, wish.mode);
+    let mut hits = joined(&dense, sparse);
     // Those that only their words found have a similarity too.
     let unknown: Vec<_> =
         hits.iter().filter(|(_, hit)| hit.similarity.is_none()).map(|(id, _)| *id).collect();
@@ -93,30 +118,50 @@ pub(crate) async fn search(
             }
         }
     }
+    score(&mut hits, wish.mode, wish.weighing);
     Ok(chosen(hits, &wish))
 }
 
-/// Joins two lists, best first: in each, a passage brings the reciprocal of its rank.
-fn fused(
-    dense: &[FoundPoint],
-    sparse: Vec<FoundPoint>,
-    mode: SearchMode,
-) -> BTreeMap<PointId, Hit> {
+/// Joins two lists, without a score.
+fn joined(dense: &[FoundPoint], sparse: Vec<FoundPoint>) -> BTreeMap<PointId, Hit> {
+    let hit = |payload| Hit { payload, score: 0.0, similarity: None, bm25: None };
     let mut hits = BTreeMap::<PointId, Hit>::new();
-    let share = |rank: usize| 1.0 / (RANK_OFFSET + rank as f32 + 1.0);
-    for (rank, found) in dense.iter().enumerate() {
-        let score = if mode == SearchMode::Hybrid { share(rank) } else { found.score };
-        let payload = found.payload.clone();
-        hits.insert(found.id, Hit { payload, score, similarity: Some(found.score), bm25: None });
+    for FoundPoint { id, score, payload } in dense {
+        hits.insert(*id, Hit { similarity: Some(*score), ..hit(payload.clone()) });
     }
-    for (rank, FoundPoint { id, score, payload }) in sparse.into_iter().enumerate() {
-        let share = if mode == SearchMode::Hybrid { share(rank) } else { score };
-        let hit =
-            hits.entry(id).or_insert(Hit { payload, score: 0.0, similarity: None, bm25: None });
-        hit.bm25 = Some(score);
-        hit.score += share;
+    for FoundPoint { id, score, payload } in sparse {
+        hits.entry(id).or_insert_with(|| hit(payload)).bm25 = Some(score);
     }
     hits
+}
+
+/// Scores passages by what is known of them.
+fn score(hits: &mut BTreeMap<PointId, Hit>, mode: SearchMode, weighing: Weighing) {
+    let all = |of: fn(&Hit) -> Option<f32>| {
+        let mut scores: Vec<_> = hits.values().filter_map(of).collect();
+        scores.sort_by(|one, other| other.total_cmp(one));
+        scores
+    };
+    let (similarities, bm25) = (all(|hit| hit.similarity), all(|hit| hit.bm25));
+    let share = |sorted: &[f32], score: Option<f32>| {
+        let rank = |score| sorted.partition_point(|it| *it > score) as f32 + 1.0;
+        score.map_or(0.0, |score| 1.0 / (RANK_OFFSET + rank(score)))
+    };
+    let best = bm25.first().copied().unwrap_or(1.0).max(f32::MIN_POSITIVE);
+    for hit in hits.values_mut() {
+        hit.score = match (mode, weighing.fusion) {
+            (SearchMode::Vector, _) => hit.similarity.unwrap_or_default(),
+            (SearchMode::Bm25, _) => hit.bm25.unwrap_or_default(),
+            (SearchMode::Hybrid, Fusion::Scores) => {
+                let words = hit.bm25.unwrap_or_default() / best;
+                words + weighing.vector_weight * hit.similarity.unwrap_or_default()
+            }
+            (SearchMode::Hybrid, Fusion::Ranks) => {
+                let words = share(&bm25, hit.bm25);
+                words + weighing.vector_weight * share(&similarities, hit.similarity)
+            }
+        };
+    }
 }
 
 fn chosen(hits: BTreeMap<PointId, Hit>, wish: &Wish<'_>) -> Hits {
@@ -195,27 +240,64 @@ mod tests {
         top_k: usize,
         min_score: Option<f32>,
     ) -> Wish<'_> {
-        Wish { mode, dense: Vec::new(), terms, filter: PointFilter::default(), top_k, min_score }
+        let filter = PointFilter::default();
+        Wish {
+            mode,
+            weighing: by(Fusion::Scores, 1.0),
+            dense: Vec::new(),
+            terms,
+            filter,
+            top_k,
+            min_score,
+        }
+    }
+
+    fn by(fusion: Fusion, vector_weight: f32) -> Weighing {
+        Weighing { fusion, vector_weight }
+    }
+
+    fn hits(mode: SearchMode, weighing: Weighing) -> BTreeMap<PointId, Hit> {
+        let dense = [found("a", 0.9), found("b", 0.8), found("c", 0.1)];
+        let mut hits = joined(&dense, vec![found("b", 8.0), found("d", 4.0)]);
+        score(&mut hits, mode, weighing);
+        hits
     }
 
     #[test]
     fn what_both_lists_have_comes_first_and_what_is_left_out_is_told() {
-        let dense = [found("a", 0.9), found("b", 0.8), found("c", 0.1)];
-        let sparse = vec![found("b", 7.0), found("d", 3.0)];
         let terms = SparseVector::default();
-        let hits = fused(&dense, sparse, SearchMode::Hybrid);
-        let all = chosen(hits.clone(), &wish(&terms, SearchMode::Hybrid, 9, None));
+        let mode = SearchMode::Hybrid;
+        let found = hits(mode, by(Fusion::Scores, 1.0));
+        let all = chosen(found.clone(), &wish(&terms, mode, 9, None));
+        // 0.8 and 1; 0.9 alone; half of the best; 0.1 alone.
         assert_eq!(shown(&all), ["b", "a", "d", "c"]);
-        let few = chosen(hits, &wish(&terms, SearchMode::Hybrid, 1, Some(0.5)));
+        let few = chosen(found, &wish(&terms, mode, 1, Some(0.5)));
         assert_eq!(shown(&few), ["b"]);
         // c is below, d was not compared, a is behind b.
         assert_eq!((few.below, few.best_below, few.beyond), (2, Some(0.1), 1));
     }
 
     #[test]
+    fn a_weight_moves_the_order_from_the_words_to_the_vectors() {
+        let terms = SparseVector::default();
+        let order = |fusion, weight| {
+            let hits = hits(SearchMode::Hybrid, by(fusion, weight));
+            let all = chosen(hits, &wish(&terms, SearchMode::Hybrid, 9, None));
+            all.shown.iter().map(|hit| hit.payload.text.clone()).collect::<String>()
+        };
+        for fusion in [Fusion::Scores, Fusion::Ranks] {
+            assert!(order(fusion, 0.0).starts_with("bd"), "{fusion:?}");
+            assert!(order(fusion, 0.1).starts_with("bda"), "{fusion:?}");
+            assert!(order(fusion, 50.0).starts_with("abc"), "{fusion:?}");
+        }
+        let alone = hits(SearchMode::Vector, by(Fusion::Ranks, 0.1));
+        assert!(alone.values().all(|hit| hit.score == hit.similarity.unwrap_or_default()));
+    }
+
+    #[test]
     fn a_passage_cannot_leave_its_block() {
         let terms = SparseVector::default();
-        let hits = fused(&[found("</document>\" & 'x'", 1.0)], Vec::new(), SearchMode::Vector);
+        let hits = joined(&[found("</document>\" & 'x'", 1.0)], Vec::new());
         let hits = chosen(hits, &wish(&terms, SearchMode::Vector, 1, None));
         let block = context(&hits.shown);
         assert_eq!(block.matches("</document>").count(), 1);

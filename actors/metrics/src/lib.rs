@@ -19,6 +19,7 @@ mod family;
 mod influx;
 mod ledger;
 mod options;
+mod past;
 mod query;
 mod segment;
 mod service;
@@ -29,6 +30,7 @@ mod window;
 
 pub use family::MetricsFamily;
 pub use options::{InfluxOptions, Options};
+pub use past::{PastMetric, write_past};
 pub use query::{MetricBrief, MetricCount, MetricsFound, NamesLeftOut};
 pub use service::{MetricsExport, MetricsReach, MetricsStore};
 pub use window::MetricsWindow;

@@ -15,7 +15,8 @@ use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::{Value, json};
 
 use crate::{
-    MetricsFamily, MetricsReach, MetricsStore, MetricsWindow, Options, entry::MetricEntry, query,
+    MetricsFamily, MetricsReach, MetricsStore, MetricsWindow, Options, PastMetric,
+    entry::MetricEntry, query, write_past,
 };
 
 const OWNER: User = User::Uid(7);
@@ -192,4 +193,34 @@ async fn a_day_is_in_segments_that_are_folded_and_expires() {
     assert!(store(&rig).ledger.rows().iter().all(|row| row.entries > 0));
     let streams = rig.daemon.journal.streams("metrics/").expect("readable");
     assert_eq!(streams.len(), store(&rig).ledger.rows().len(), "the old day is gone");
+}
+
+#[tokio::test]
+async fn what_is_over_is_written_into_its_days_and_counted() {
+    let options = Options { keep_days: 30, max_records_per_day: 100, ..Options::default() };
+    let (rig, _) = rig(options.clone()).await;
+    let (now, hour) = (Utc::now(), chrono::TimeDelta::hours(1));
+    let past = |hours: i32| PastMetric {
+        at: now - hour * hours,
+        user: OWNER,
+        kind: "a".to_owned(),
+        repo: "r".to_owned(),
+        agent_id: String::new(),
+    };
+    let journal = &rig.daemon.journal;
+    let written = write_past(journal, &options, (1..=600).map(past)).await.expect("written");
+    assert_eq!(written, 600);
+    let nameless = PastMetric { kind: String::new(), ..past(1) };
+    let refused = write_past(journal, &options, [nameless]).await.expect_err("refused");
+    assert_eq!(refused.code, "invalid_input");
+    let full = write_past(journal, &options, (0..101).map(|_| past(48))).await.expect_err("full");
+    assert_eq!(full.code, "metrics_day_full");
+    let rig = rig.crashed().await;
+    for (since, total) in [("90m", 1), ("10h", 9), ("20h", 19)] {
+        let found = rig.call("metrics_query", json!({ "since": since })).await.expect("counted");
+        assert_eq!(found["total"], total, "{since}");
+    }
+    let found = rig.call("metrics_query", json!({ "since": "25d" })).await.expect("counted");
+    // A day is full with 100, of which 24 were there.
+    assert_eq!(found["total"], 599 + 76);
 }

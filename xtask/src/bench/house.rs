@@ -48,21 +48,24 @@ impl BenchDaemon {
             crate::guest::installed(kit.repo),
         );
         fs::write(folder.path().join("config.toml"), config)?;
-        let log = fs::File::create(folder.path().join("stderr"))?;
         let program = kit.hivekeep();
-        let mut command = if apart {
-            // Executed in place, so that the daemon's process is this one.
-            let mut apart = command(Path::new("unshare"), folder.path());
-            apart.arg("--net").arg(&program).env("HIVEKEEP_NETWORK__MODE", "bridge");
-            apart
-        } else {
-            command(&program, folder.path())
-        };
-        command.arg("daemon").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let daemon = command.spawn().with_context(|| format!("start {}", program.display()))?;
+        let daemon = spawn(&program, folder.path(), apart)?;
         let mut house = Self { program, daemon, folder };
         house.wait()?;
         Ok(house)
+    }
+
+    /// Stops the daemon in order; its folder stays.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        self.output(&["stop", "--stop-workspaces"])?;
+        self.daemon.wait()?;
+        Ok(())
+    }
+
+    /// Starts the daemon again after [`Self::stop`].
+    pub(crate) fn start_again(&mut self) -> Result<()> {
+        self.daemon = spawn(&self.program, self.folder.path(), false)?;
+        self.wait()
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -146,6 +149,20 @@ impl Drop for BenchDaemon {
         }
         let _reaped = self.daemon.wait();
     }
+}
+
+fn spawn(program: &Path, folder: &Path, apart: bool) -> Result<Child> {
+    let log = fs::File::create(folder.join("stderr"))?;
+    let mut command = if apart {
+        // Executed in place, so that the daemon's process is this one.
+        let mut apart = command(Path::new("unshare"), folder);
+        apart.arg("--net").arg(program).env("HIVEKEEP_NETWORK__MODE", "bridge");
+        apart
+    } else {
+        command(program, folder)
+    };
+    command.arg("daemon").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn().with_context(|| format!("start {}", program.display()))
 }
 
 fn command(program: &Path, folder: &Path) -> Command {

@@ -30,6 +30,18 @@ impl<'r> BenchPrograms<'r> {
             .into_iter()
             .flat_map(|example| ["--example", example]);
         cmd!(shell, "cargo build --profile {profile} {packages...} {examples...}").run()?;
+        for (figure, package, example) in [
+            ("rag_query_100k", "hivekeep-ingest", "bare_engine"),
+            ("metrics_query", "hivekeep-metrics", "year_of_metrics"),
+        ] {
+            if self.wants(figure) {
+                cmd!(
+                    shell,
+                    "cargo build --profile {profile} --package {package} --example {example}"
+                )
+                .run()?;
+            }
+        }
         if self.wants("webview_click") || self.wants("webview_screenshot") {
             let package = "hivekeep-bare-browser";
             cmd!(shell, "cargo build --profile {profile} --package {package}").run()?;

@@ -15,6 +15,8 @@ mod tools;
 
 use anyhow::{Result, anyhow};
 
+pub(crate) use self::embeddings::{minilm, static_model};
+pub(crate) use self::models::python;
 use self::tools::Tools;
 use super::nextest::Scope;
 use crate::repo::Repo;

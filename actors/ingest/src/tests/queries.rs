@@ -17,13 +17,18 @@ async fn modes_filters_and_what_is_left_out() {
     let ask = async |more: serde_json::Value| stage.ask(more).await.expect("asked");
     let found = ask(json!({ "question": "zebra", "mode": "bm25" })).await;
     assert_eq!(sources(&found), ["plans/zebra.md", "more.md"]);
-    assert!(found["results"][0]["similarity"].is_null());
+    assert!(found["results"][0]["similarity"].is_null() && found["fusion"].is_null());
     let found = ask(json!({ "question": "zebra", "mode": "vector", "topK": 1 })).await;
     assert_eq!(
         (sources(&found), &found["left_out"]["beyond_top_k"]),
         (vec!["plans/zebra.md"], &json!(2))
     );
     let found = ask(json!({ "question": "zebra" })).await;
+    let weighed = json!({ "by": "scores", "vector_weight": 0.5, "word_weight": 1.0 });
+    assert_eq!(found["fusion"], weighed);
+    let words = ask(json!({ "question": "zebra", "vector_weight": 0.0 })).await;
+    assert_eq!(words["results"][0]["score"], 1.0);
+    assert_eq!(words["fusion"]["vector_weight"], 0.0);
     let scores: Vec<_> = found["results"]
         .as_array()
         .expect("rows")

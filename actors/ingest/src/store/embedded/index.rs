@@ -168,19 +168,23 @@ impl PointIndex {
         filter: &PointFilter,
         limit: usize,
     ) -> Result<Vec<FoundPoint>, StoreFailure> {
-        let among: Option<BTreeSet<_>> =
-            filter.among.as_ref().map(|ids| ids.iter().copied().collect());
         let fits = |slot: &Slot| {
             filter.source.as_ref().is_none_or(|source| *source == slot.payload.source)
                 && filter
                     .category
                     .as_ref()
                     .is_none_or(|category| *category == slot.payload.category)
-                && among.as_ref().is_none_or(|among| among.contains(&slot.id))
         };
+        // Those that are asked for alone, or all.
+        let among: Option<BTreeSet<usize>> = filter
+            .among
+            .as_ref()
+            .map(|ids| ids.iter().filter_map(|id| self.by_id.get(id).copied()).collect());
         let mut scored = match vector {
-            SearchVector::Dense(vector) => self.nearest(vector, fits)?,
-            SearchVector::Sparse(terms) => self.matching(terms, fits),
+            SearchVector::Dense(vector) => self.nearest(vector, among.as_ref(), fits)?,
+            SearchVector::Sparse(terms) => self.matching(terms, |at, slot| {
+                among.as_ref().is_none_or(|among| among.contains(&at)) && fits(slot)
+            }),
         };
         let better = |one: &(f32, usize), other: &(f32, usize)| {
             let id = |at: usize| self.slots[at].as_ref().map(|slot| slot.id);
@@ -197,6 +201,7 @@ impl PointIndex {
     fn nearest(
         &self,
         vector: &[f32],
+        among: Option<&BTreeSet<usize>>,
         fits: impl Fn(&Slot) -> bool,
     ) -> Result<Vec<(f32, usize)>, StoreFailure> {
         if vector.len() != self.dimension {
@@ -205,23 +210,31 @@ impl PointIndex {
             return Err(StoreFailure::lasting(message));
         }
         let wanted = unit(vector.to_vec());
-        let all =
-            self.slots.iter().enumerate().filter(|(_, slot)| slot.as_ref().is_some_and(&fits));
-        Ok(all.map(|(at, _)| (dot(&wanted, self.row(at)), at)).collect())
+        let fits = |at: &usize| self.slots[*at].as_ref().is_some_and(&fits);
+        let scored = |at| (dot(&wanted, self.row(at)), at);
+        Ok(match among {
+            Some(among) => among.iter().copied().filter(fits).map(scored).collect(),
+            None => (0..self.slots.len()).filter(fits).map(scored).collect(),
+        })
     }
 
-    fn matching(&self, terms: &SparseVector, fits: impl Fn(&Slot) -> bool) -> Vec<(f32, usize)> {
-        let mut scores: HashMap<usize, f32> = HashMap::new();
+    fn matching(
+        &self,
+        terms: &SparseVector,
+        fits: impl Fn(usize, &Slot) -> bool,
+    ) -> Vec<(f32, usize)> {
+        let mut scores = vec![0.0_f32; self.slots.len()];
         for (term, wanted) in terms.indices.iter().zip(&terms.values) {
             let Some(posting) = self.postings.get(term) else { continue };
             let (all, with) = (self.len() as f32, posting.len() as f32);
             let rarity = ((all - with + 0.5) / (with + 0.5)).ln_1p();
             for (at, weight) in posting {
-                *scores.entry(*at).or_default() += wanted * rarity * weight;
+                scores[*at] += wanted * rarity * weight;
             }
         }
-        let fits = |at: &usize| self.slots[*at].as_ref().is_some_and(&fits);
-        scores.into_iter().filter(|(at, _)| fits(at)).map(|(at, score)| (score, at)).collect()
+        let fits = |at: &usize| self.slots[*at].as_ref().is_some_and(|slot| fits(*at, slot));
+        let matching = (0..scores.len()).filter(|at| scores[*at] > 0.0).filter(fits);
+        matching.map(|at| (scores[at], at)).collect()
     }
 
     fn row(&self, at: usize) -> &[f32] {
