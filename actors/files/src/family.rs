@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_kernel::{
     ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
-    ports::{PlaceFolders, Places, VolumeFiles, WorkspaceFiles},
+    ports::{PlaceFiles, PlaceFolders, Places, VolumeFiles, WorkspaceFiles},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, ToolClient};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`], uses [`VolumeFiles`];
-/// offers [`Places`] and [`PlaceFolders`].
+/// offers [`Places`], [`PlaceFolders`] and [`PlaceFiles`].
 pub struct FilesFamily;
 
 impl Family for FilesFamily {
@@ -47,6 +47,7 @@ opened. Results name it.";
         let places = Arc::new(PlaceTable::new(&options, &daemon.room, own, volumes));
         daemon.ports.offer::<dyn Places>(Arc::new(PlacesHandle(places.clone())));
         daemon.ports.offer::<dyn PlaceFolders>(Arc::new(PlacesHandle(places.clone())));
+        daemon.ports.offer::<dyn PlaceFiles>(Arc::new(PlacesHandle(places.clone())));
         let files = Arc::new(Files::new(places, options.dag_folder, daemon.ports.clone()));
         Ok(Mounted::default().serving::<ServiceActor<Files>>(&address, files))
     }

@@ -1,6 +1,8 @@
 //! Place as an interface: where operations on files run. A folder of the host, a workspace and a volume are
 //! the implementations.
 
+use std::path::Path;
+
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, Operation};
 use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
@@ -35,6 +37,17 @@ pub(crate) enum CommandHost {
 pub(crate) trait FilePlace: Send + Sync {
     /// Name, as results tell it.
     fn name(&self) -> &str;
+
+    /// Name by which the same place is found whenever.
+    ///
+    /// # Errors
+    /// Those of what is not there.
+    fn lasting(&self, cx: &CallCx) -> Result<String, ToolError>;
+
+    /// Folder of the host that it is.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
 
     /// A path as results tell it.
     ///

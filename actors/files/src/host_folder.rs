@@ -1,7 +1,7 @@
 //! Folder of the host as a place: opened once and kept as a handle.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
@@ -99,6 +99,14 @@ impl Folder {
 impl FilePlace for HostFolder {
     fn name(&self) -> &str {
         &self.folder.name
+    }
+
+    fn lasting(&self, _: &CallCx) -> Result<String, ToolError> {
+        Ok(self.folder.name.clone())
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.folder.path)
     }
 
     fn shown(&self, path: &str) -> Result<String, FileError> {

@@ -3,10 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use hivekeep_file_engine::WriteText;
+use hivekeep_file_engine::{WriteText, decode, encode};
 use hivekeep_kernel::{
     CallCx, Layer, ToolError,
-    ports::{FoundWorkspace, PlaceFolder, PlaceFolders, PlaceWorkspace, Places, VolumeFiles},
+    ports::{
+        FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace,
+        Places, VolumeFiles,
+    },
 };
 
 use crate::{
@@ -14,6 +17,7 @@ use crate::{
     file_place::{CommandHost, FilePlace},
     host_folder::HostFolder,
     options::SESSION_PLACE,
+    refuse::refused,
     session_workspace::{MOUNTED_AT, SessionWorkspaces, own},
     volume_place::{VOLUME_PREFIX, VolumePlace},
     workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
@@ -134,5 +138,26 @@ impl Places for PlacesHandle {
         let files = self.0.of_workspace(place.place.clone(), place.workspace);
         let write = WriteText { path: path.to_owned(), content: text, mode: Some(0o755) };
         cx.guard(files.ask(cx, write)).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl PlaceFiles for PlacesHandle {
+    async fn locate(&self, cx: &CallCx, place: Option<&str>) -> Result<LocatedPlace, ToolError> {
+        let place = cx.guard(self.0.find(cx, place)).await?;
+        let folder = place.folder().map(Into::into);
+        Ok(LocatedPlace { id: place.lasting(cx)?, name: place.name().to_owned(), folder })
+    }
+
+    async fn run(
+        &self,
+        cx: &CallCx,
+        place: &str,
+        operation: Vec<u8>,
+    ) -> Result<Vec<u8>, ToolError> {
+        let operation = decode(&operation)
+            .map_err(|why| ToolError::internal(format!("no operation: {why}")))?;
+        let work = async { self.0.find(cx, Some(place)).await?.run(cx, operation).await };
+        encode(&cx.guard(work).await?).map_err(refused)
     }
 }

@@ -34,6 +34,11 @@ impl FilePlace for VolumePlace {
         &self.name
     }
 
+    fn lasting(&self, cx: &CallCx) -> Result<String, ToolError> {
+        let id = self.volumes.find(cx.session, self.volume())?;
+        Ok(format!("{VOLUME_PREFIX}{id}"))
+    }
+
     fn shown(&self, path: &str) -> Result<String, FileError> {
         Ok(PlacePath::parse(path)?.to_string())
     }

@@ -28,6 +28,10 @@ impl FilePlace for WorkspacePlace {
         &self.name
     }
 
+    fn lasting(&self, _: &CallCx) -> Result<String, ToolError> {
+        Ok(self.id.to_string())
+    }
+
     fn shown(&self, path: &str) -> Result<String, FileError> {
         Ok(PlacePath::in_system(WORKSPACE_ROOT, path)?.to_string())
     }

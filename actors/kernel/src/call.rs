@@ -63,6 +63,31 @@ pub struct CallCx {
 }
 
 impl CallCx {
+    /// Context of work that goes on without a call, on a session's behalf.
+    pub fn internal(
+        session: SessionId,
+        limit: std::time::Duration,
+        cancel: CancellationToken,
+        span: tracing::Span,
+    ) -> Self {
+        Self {
+            id: CallId::new(),
+            session,
+            tool: "internal",
+            door: Door::Internal,
+            view: Arc::default(),
+            deadline: Instant::now() + limit,
+            cancel,
+            progress: Progress::default(),
+            receipt: Receipt::default(),
+            slot: AdmissionPermit::default(),
+            reserved: None,
+            trace: None,
+            client: None,
+            span,
+        }
+    }
+
     /// Time left before the deadline.
     pub fn remaining(&self) -> std::time::Duration {
         self.deadline.saturating_duration_since(Instant::now())

@@ -48,7 +48,7 @@ pub use network::{
     NetworkMode, NetworkView, NetworkWish, ReachPolicy, ReachRules, Transport,
 };
 pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
-pub use places::{PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
+pub use places::{LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
 pub use redaction::ValueRedactor;
 pub use reservation::Reservation;
 pub use results::{KeptResult, LargeResult, ResultKeeper};

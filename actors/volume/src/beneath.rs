@@ -2,8 +2,9 @@
 //! through the port [`VolumeFiles`], for whoever else offers file tools.
 
 use async_trait::async_trait;
+use chrono::Utc;
 use hivekeep_file_engine::{FileOperation, FileRoot, PlacePath, decode, encode, run};
-use hivekeep_kernel::{CallCx, ToolError, ports::VolumeFiles};
+use hivekeep_kernel::{CallCx, SessionId, ToolError, VolumeId, ports::VolumeFiles};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -42,6 +43,11 @@ impl VolumeService {
 
 #[async_trait]
 impl VolumeFiles for VolumeService {
+    fn find(&self, session: SessionId, volume: &str) -> Result<VolumeId, ToolError> {
+        let owner = self.owner(session)?;
+        Ok(self.held().usable(owner, volume, Utc::now())?.0)
+    }
+
     async fn run(
         &self,
         cx: &CallCx,

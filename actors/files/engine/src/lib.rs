@@ -48,7 +48,7 @@ pub use list::{FolderPage, ListEntry, ListNames, ListedFolder, list_folder};
 pub use look::{LookAt, LookedAt};
 pub use operation::{FileEffect, FileOperation, FileOutcome, Operation, run};
 pub use place_path::PlacePath;
-pub use read::{ByteRange, ReadText, TextRange, read_bytes};
+pub use read::{ByteRange, ReadBytes, ReadText, TextRange, read_bytes};
 pub use remove::{PathRemoved, RemovePath};
 pub use rename::{RenamePath, Renamed};
 pub use resolve::{ResolvePath, ResolvedPath};

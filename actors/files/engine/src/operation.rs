@@ -114,6 +114,8 @@ operations! {
     GlobFiles => FoundPaths, Reads, |root, asked, stop| glob::glob(root, asked, stop);
     /// Where a path leads.
     ResolvePath => ResolvedPath, Reads, |root, asked, stop| resolve::resolve(root, asked);
+    /// A range of bytes of any content.
+    ReadBytes => ByteRange, Reads, |root, asked, stop| read::bytes(root, asked);
 }
 
 impl FileOperation {
@@ -135,6 +137,9 @@ impl FileOperation {
             (Self::ReadText(asked), FileOutcome::ReadText(read)) => {
                 read.text.len() as u64 <= asked.limit.max(8)
                     && read.next_offset.checked_sub(read.offset) == Some(read.text.len() as u64)
+            }
+            (Self::ReadBytes(asked), FileOutcome::ReadBytes(read)) => {
+                read.bytes.len() as u64 <= asked.limit.min(read.size_bytes)
             }
             (Self::ReadLines(asked), FileOutcome::ReadLines(read)) => {
                 read.lines.len() as u64 <= asked.limit
@@ -161,6 +166,7 @@ impl FileOperation {
         const NAME_BYTES: u64 = 800;
         let content = match self {
             Self::ReadText(asked) => asked.limit.min(MAX_EDIT_BYTES + 1),
+            Self::ReadBytes(asked) => asked.limit.min(MAX_EDIT_BYTES),
             Self::ReadLines(_) => 2 * lines::MAX_TEXT_BYTES as u64,
             Self::EditPreview(_) => MAX_EDIT_BYTES,
             Self::ListNames(asked) => asked.limit as u64 * NAME_BYTES,

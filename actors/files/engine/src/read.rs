@@ -71,8 +71,19 @@ pub(crate) fn not_text(path: &PlacePath, size_bytes: u64) -> FileError {
     FileError { size_bytes: Some(size_bytes), ..error }
 }
 
+/// Reads a range of bytes, whatever they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadBytes {
+    /// File.
+    pub path: String,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes, at most 16 MiB.
+    pub limit: u64,
+}
+
 /// Range of bytes of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
     /// Bytes.
     pub bytes: Vec<u8>,
@@ -96,6 +107,13 @@ pub fn read_bytes(
     file.seek(SeekFrom::Start(offset.min(size_bytes))).map_err(io)?;
     file.take(limit).read_to_end(&mut bytes).map_err(io)?;
     Ok(ByteRange { bytes, size_bytes })
+}
+
+/// # Errors
+/// As [`read_bytes`].
+pub(crate) fn bytes(root: &FileRoot, asked: &ReadBytes) -> Result<ByteRange, FileError> {
+    let path = root.path(&asked.path)?;
+    read_bytes(root, &path, asked.offset, asked.limit.min(MAX_EDIT_BYTES))
 }
 
 /// # Errors

@@ -1,4 +1,4 @@
-//! Place port: where the commands of a session run when its call names no workspace.
+//! Place ports: where the commands of a session run when its call names no workspace, and its files.
 
 use std::path::PathBuf;
 
@@ -67,4 +67,36 @@ pub trait Places: Send + Sync {
         path: &str,
         text: String,
     ) -> Result<(), ToolError>;
+}
+
+/// Place that a session may work in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocatedPlace {
+    /// Lasting name, by which the same place is found whenever: of a folder its name, of a workspace and of a
+    /// volume (`volume:ID`) its id.
+    pub id: String,
+    /// Name, as results tell it.
+    pub name: String,
+    /// Folder of the host, where it is one: its changes can be watched.
+    pub folder: Option<PathBuf>,
+}
+
+/// Files of all kinds of places. Operations and their outcomes travel encoded: only the file engine on both
+/// ends reads them.
+#[async_trait]
+pub trait PlaceFiles: Send + Sync {
+    /// Finds a place of the caller's session; `None` is its default place. The session's own workspace is made,
+    /// or started, when it is not there.
+    ///
+    /// # Errors
+    /// `place_unknown`; `not_owner`; `volume_not_found`; those of making a workspace.
+    async fn locate(&self, cx: &CallCx, place: Option<&str>) -> Result<LocatedPlace, ToolError>;
+
+    /// Runs an encoded operation in a place; returns the encoded outcome, which is one of that operation and
+    /// within its limits. Whoever drops the future does not want a search any more.
+    ///
+    /// # Errors
+    /// Those of [`Self::locate`], of the operation, and of a guest that is away.
+    async fn run(&self, cx: &CallCx, place: &str, operation: Vec<u8>)
+    -> Result<Vec<u8>, ToolError>;
 }

@@ -5,11 +5,17 @@
 
 use async_trait::async_trait;
 
-use crate::{CallCx, ToolError};
+use crate::{CallCx, SessionId, ToolError, VolumeId};
 
 /// Files of volumes.
 #[async_trait]
 pub trait VolumeFiles: Send + Sync {
+    /// Finds a volume of the session's user by its id or label.
+    ///
+    /// # Errors
+    /// `volume_not_found`.
+    fn find(&self, session: SessionId, volume: &str) -> Result<VolumeId, ToolError>;
+
     /// Runs an encoded operation in a volume of the session's user, by its id or label; returns the encoded
     /// outcome. The volume is mounted for it where it is not. Whoever drops the future does not want a
     /// search any more; a change is made whole or not at all.

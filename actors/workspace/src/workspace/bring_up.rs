@@ -176,22 +176,8 @@ async fn set_volumes(
 /// A context for work that no client asked for.
 pub(super) fn internal_cx(workspace: &WorkspaceHandle) -> CallCx {
     let patience = Duration::from_secs(workspace.shared.options.boot_timeout_secs * 2);
-    CallCx {
-        id: hivekeep_kernel::CallId::new(),
-        session: hivekeep_kernel::SessionId::new(),
-        tool: "internal",
-        door: hivekeep_kernel::Door::Internal,
-        view: Default::default(),
-        deadline: tokio::time::Instant::now() + patience,
-        cancel: Default::default(),
-        progress: Default::default(),
-        receipt: Default::default(),
-        slot: Default::default(),
-        reserved: None,
-        trace: None,
-        client: None,
-        span: tracing::info_span!("recover", workspace = %workspace.id),
-    }
+    let span = tracing::info_span!("recover", workspace = %workspace.id);
+    CallCx::internal(hivekeep_kernel::SessionId::new(), patience, Default::default(), span)
 }
 
 pub(super) async fn settle(workspace: &WorkspaceHandle, phase: Phase, reason: Option<String>) {
