@@ -105,13 +105,17 @@ mod sandbox {
     }
 
     fn volumes() -> Option<House> {
+        volumes_and("")
+    }
+
+    fn volumes_and(more: &str) -> Option<House> {
         if !rustix::process::geteuid().is_root()
             || !std::path::Path::new("/dev/loop-control").exists()
         {
             println!("SKIPPED: volumes need root and loop devices");
             return None;
         }
-        House::open_with(Sandbox, crate::scenes::volumes::CONFIG)
+        House::open_with(Sandbox, &format!("{}{more}", crate::scenes::volumes::CONFIG))
     }
 
     #[test]
@@ -128,6 +132,30 @@ mod sandbox {
         use crate::scenes::http_api;
         if let Some(house) = House::open_with(Sandbox, http_api::CONFIG) {
             http_api::a_workspace_is_its_owners_and_its_secrets_are_written_nowhere(house);
+        }
+    }
+
+    #[test]
+    fn a_process_is_followed_while_it_lives() {
+        use crate::scenes::hub;
+        if let Some(house) = House::open_with(Sandbox, hub::CONFIG) {
+            hub::a_process_is_followed_while_it_lives(house);
+        }
+    }
+
+    #[test]
+    fn a_team_is_followed_by_the_session_that_operates_it() {
+        use crate::scenes::hub;
+        if let Some(house) = House::open_with(Sandbox, hub::CONFIG) {
+            hub::a_team_is_followed_by_the_session_that_operates_it(house);
+        }
+    }
+
+    #[test]
+    fn a_browser_downloads_into_a_workspace_and_a_volume() {
+        use crate::scenes::browser;
+        if let Some(house) = volumes_and(browser::CONFIG) {
+            browser::a_browser_downloads_into_a_workspace_and_a_volume(house);
         }
     }
 

@@ -86,4 +86,9 @@ hivekeep_kernel::codes! {
         cause: "It is not visible, disabled, moving, takes no text, or covered by another one, which the message names.",
         next: "Do what makes it ready, such as closing what covers it.",
     }
+    /// The file input is not given what it was to be given.
+    BROWSER_UPLOAD_REFUSED = "browser_upload_refused" {
+        cause: "The element takes no files or only one, a path names no file, or the browser has been given 256 MiB already.",
+        next: "Look at the element with `webview_query`; a new browser begins anew.",
+    }
 }

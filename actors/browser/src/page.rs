@@ -202,9 +202,9 @@ impl LivePage {
         Ok(Some(answer["result"].clone()))
     }
 
-    /// What happened since a mark.
+    /// What the answer of a call that began at a mark has to tell.
     pub(crate) fn since(&self, mark: u64) -> Happened {
-        self.chrome.state().since(mark)
+        self.chrome.state().tell(mark)
     }
 
     /// URL that the page has.
