@@ -219,7 +219,10 @@ fn what_becomes_of_ingestions_is_told_to_whose_they_are() {
         let told = all.next();
         assert_eq!(told["channel"], "ingestions");
         let data = &told["data"];
-        assert_eq!((&data["kind"], &data["data"]["collection"]), (&json!("ingestion.finished"), &json!(collection)));
+        assert_eq!(
+            (&data["kind"], &data["data"]["collection"]),
+            (&json!("ingestion.finished"), &json!(collection))
+        );
         assert_eq!(data["data"]["chunks"], 1, "{told}");
     }
     let told = one.next();

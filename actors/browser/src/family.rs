@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ToolError, ToolInfo, ports::{PlaceFiles, ResultKeeper}};
+use hivekeep_kernel::{
+    ErrorCode, RestartPolicy, ToolError, ToolInfo,
+    ports::{PlaceFiles, ResultKeeper},
+};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{

@@ -4,14 +4,7 @@
 //! own sandbox for each page. Nothing listens: DevTools are a pair of pipes, and the network is the
 //! listener of [`crate::proxy`] alone.
 
-use std::{
-    ffi::OsString,
-    io,
-    path::PathBuf,
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use hivekeep_runtime::host_process::{StderrTail, beside_usr};
 use tokio::{

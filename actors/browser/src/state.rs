@@ -91,8 +91,7 @@ impl Tab {
     }
 
     fn end(&self) -> BrowserEffect {
-        let (target, url, crashed) =
-            (self.target.clone(), self.url.clone(), self.crashed.clone());
+        let (target, url, crashed) = (self.target.clone(), self.url.clone(), self.crashed.clone());
         BrowserEffect::TellPage(PageEnd { target, url, crashed })
     }
 

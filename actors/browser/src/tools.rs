@@ -55,7 +55,7 @@ pub(crate) struct Connect {
     /// Text for prompts, where dialogs are accepted.
     #[schemars(length(max = 1_000))]
     pub(crate) prompt_text: Option<String>,
-    /// Place whose folder `downloads` gets what pages download, and that uploads come from. Default: the session's.
+    /// Place that downloads go to, and uploads come from. Default: the session's.
     #[schemars(length(min = 1, max = 200))]
     pub(crate) place: Option<String>,
 }

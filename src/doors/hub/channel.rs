@@ -71,9 +71,17 @@ mod tests {
         ] {
             assert_eq!(HubChannel::parse(&name), Ok(channel), "{name}");
         }
-        for name in
-            ["", "event", "events:x", "team", "team:", "team:a b", "process:x", "chat:x", "ingestion:"]
-        {
+        for name in [
+            "",
+            "event",
+            "events:x",
+            "team",
+            "team:",
+            "team:a b",
+            "process:x",
+            "chat:x",
+            "ingestion:",
+        ] {
             let refused = HubChannel::parse(name).expect_err(name);
             assert_eq!(refused.code, "hub_channel_refused", "{name}");
         }

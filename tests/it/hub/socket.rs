@@ -18,10 +18,7 @@ pub(super) struct Socket {
 }
 
 /// Asks for a WebSocket; the status, and what follows its head.
-pub(super) fn handshake(
-    address: &str,
-    headers: &[(&str, &str)],
-) -> (u16, BufReader<TcpStream>) {
+pub(super) fn handshake(address: &str, headers: &[(&str, &str)]) -> (u16, BufReader<TcpStream>) {
     let stream = TcpStream::connect(address).expect("connects");
     shake(stream, address, headers)
 }

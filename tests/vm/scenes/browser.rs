@@ -63,7 +63,8 @@ fn upload(house: &House, url: &str, path: &Value) -> Value {
     house.call("webview_navigate", json!({ "url": url }));
     let give = json!({ "selector": "input", "text": "", "files": [path] });
     house.call("webview_type", give);
-    let script = "return [...new Uint8Array(await document.querySelector('input').files[0].arrayBuffer())]";
+    let script =
+        "return [...new Uint8Array(await document.querySelector('input').files[0].arrayBuffer())]";
     house.call("webview_eval", json!({ "script": script }))["result"].clone()
 }
 
@@ -78,7 +79,8 @@ pub fn a_browser_downloads_into_a_workspace_and_a_volume(house: House) {
         assert_eq!((&saved["place"], &saved["path"]), (&json!(name), &json!("downloads/data.bin")));
         assert_eq!(upload(&house, &url, &saved["path"]), json!(DATA), "{name}");
         house.call("webview_disconnect", json!({}));
-        let seen = house.call("file_exists", json!({ "path": "downloads/data.bin", "place": name }));
+        let seen =
+            house.call("file_exists", json!({ "path": "downloads/data.bin", "place": name }));
         assert_eq!(seen["exists"], true, "{name}: {seen}");
     }
     house.call("aegis.volume.delete", json!({ "volume_id": "kept" }));

@@ -85,8 +85,7 @@ pub fn a_team_is_followed_by_the_session_that_operates_it(house: House) {
     let address = hub(&house);
     let (worker, stranger) = (Caller::new(&house, "worker"), Caller::new(&house, "stranger"));
     let roles = json!([{ "name": "a", "role": "hand" }, { "name": "b", "role": "hand" }]);
-    let made =
-        worker.ok("team", &json!({ "action": "create", "name": "crew", "roles": roles }));
+    let made = worker.ok("team", &json!({ "action": "create", "name": "crew", "roles": roles }));
     let id = made["team_id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
     let channel = format!("team:{id}");
     let mut mine = Socket::open(&address, &worker.credential);

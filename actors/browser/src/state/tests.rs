@@ -143,7 +143,8 @@ fn what_happens_between_calls_is_told_by_the_next_answer_and_once() {
     let dialog = || json!({ "type": "alert", "message": "hi" });
     apply(&mut state, "Page.javascriptDialogOpening", dialog());
     let mark = state.mark();
-    let completed = json!({ "guid": "g", "receivedBytes": 3, "totalBytes": 3, "state": "completed" });
+    let completed =
+        json!({ "guid": "g", "receivedBytes": 3, "totalBytes": 3, "state": "completed" });
     let begun = json!({ "guid": "g", "url": "u", "suggestedFilename": "n" });
     apply(&mut state, "Browser.downloadWillBegin", begun);
     let effect = apply(&mut state, "Browser.downloadProgress", completed);

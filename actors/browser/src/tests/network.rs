@@ -127,7 +127,8 @@ async fn a_name_that_changes_its_address_leads_nowhere_else() {
     let port = secret.port;
     // The same port, so that the page's own origin is what it asks for.
     let good = Pages::at(&format!("127.0.0.2:{port}"), |_| Some(Sent::html("<p>good"))).await;
-    for inside in ["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0"] {
+    for inside in ["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0"]
+    {
         let names = Rebinding::of(&[&["127.0.0.2"], &[inside]]);
         let rules = Options { allow_networks: vec!["127.0.0.2".to_owned()], ..options() };
         let stage = Stage::with_names(rules, names).await;

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::stage::{Pages, Sent, Stage, options};
 use crate::Options;
 
-const ATTACHED: &str =
-    "Content-Type: application/octet-stream\r\nContent-Disposition: attachment; filename=data.bin\r\n";
+const ATTACHED: &str = "Content-Type: application/octet-stream\r\nContent-Disposition: attachment; filename=data.bin\r\n";
 const HOSTILE: &str = "Content-Type: application/octet-stream\r\n\
     Content-Disposition: attachment; filename=\"../../../../tmp/evil\\..\\x.txt\"\r\n";
-const CLIMBING: &str = "<a id=blob download='../../../escaped.txt' href='data:text/plain,mine'>blob</a>";
+const CLIMBING: &str =
+    "<a id=blob download='../../../escaped.txt' href='data:text/plain,mine'>blob</a>";
 
 async fn pages() -> Pages {
     Pages::new(|path| match path {

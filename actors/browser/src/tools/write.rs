@@ -123,7 +123,10 @@ async fn upload(
     let handle = page.handle(located).await?;
     let several = "((_, el) => el.multiple)";
     if input.files.len() > 1
-        && page.run(several, json!({}), Some(&handle), true).await?.is_some_and(|it| it["value"] != true)
+        && page
+            .run(several, json!({}), Some(&handle), true)
+            .await?
+            .is_some_and(|it| it["value"] != true)
     {
         return Err(refused("the input takes only one file"));
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::{
-    FileError, FileErrorKind, FileRoot, PlacePath,
+    FileError, FileErrorKind, FileRoot,
     error::failed,
     folders::{make_all, sync},
     write::Draft,

@@ -12,7 +12,8 @@ use std::{
 
 use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, linkat, openat, renameat_with,
+    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, linkat, openat,
+    renameat_with,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -20,12 +20,8 @@ async fn ask<O: Operation>(
     operation: O,
 ) -> Result<O::Outcome, ToolError> {
     let files = stage.daemon().ports.need::<dyn PlaceFiles>().expect("offered");
-    let cx: CallCx = context(
-        stage.session(),
-        "webview_connect",
-        Duration::from_secs(60),
-        Progress::default(),
-    );
+    let cx: CallCx =
+        context(stage.session(), "webview_connect", Duration::from_secs(60), Progress::default());
     let at = files.locate(&cx, place).await?;
     let operation: FileOperation = operation.into();
     let answer = files.run(&cx, &at.id, encode(&operation).expect("it fits")).await?;
