@@ -21,7 +21,7 @@ use crate::{
     folder::BrowserFolder,
     memory,
     netns::{self, PORT},
-    proxy::{self, Egress, Refusals},
+    proxy::{self, BrowserEgress, Refusals},
 };
 
 /// Time for an end in order.
@@ -71,7 +71,7 @@ pub(crate) struct ChromeSpec {
     pub(crate) folder: PathBuf,
     pub(crate) memory_mb: u64,
     pub(crate) download_mb: u64,
-    pub(crate) egress: Egress,
+    pub(crate) egress: BrowserEgress,
 }
 
 /// Chrome as it runs. Dropped, it is killed with all that it started, and its folder removed.

@@ -50,7 +50,7 @@ impl HostNames for SystemNames {
 
 /// What decides where connections go.
 #[derive(Clone)]
-pub(crate) struct Egress {
+pub(crate) struct BrowserEgress {
     pub(crate) rules: Arc<EgressRules>,
     pub(crate) names: Arc<dyn HostNames>,
 }
@@ -104,7 +104,7 @@ impl Refusals {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, egress: Egress, refusals: Refusals) {
+pub(crate) async fn serve(listener: TcpListener, egress: BrowserEgress, refusals: Refusals) {
     let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let lookups = Arc::new(Semaphore::new(MOST_LOOKUPS));
     let mut connections = JoinSet::new();
@@ -127,7 +127,7 @@ pub(crate) async fn serve(listener: TcpListener, egress: Egress, refusals: Refus
 
 async fn carry(
     stream: TcpStream,
-    egress: &Egress,
+    egress: &BrowserEgress,
     refusals: &Refusals,
     lookups: Arc<Semaphore>,
 ) -> Option<()> {
@@ -166,7 +166,7 @@ enum Unreached {
 /// A connection to the first address that the rules allow and that answers. What is judged is what is connected
 /// to: the name is looked up once.
 async fn reach(
-    Egress { rules, names }: &Egress,
+    BrowserEgress { rules, names }: &BrowserEgress,
     host: &str,
     port: u16,
     lookups: Arc<Semaphore>,

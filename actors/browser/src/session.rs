@@ -16,14 +16,14 @@ use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    Options, chrome::Chrome, codes, page::LivePage, place::BrowserPlace, proxy::Egress,
+    Options, chrome::Chrome, codes, page::LivePage, place::BrowserPlace, proxy::BrowserEgress,
     state::DialogPolicy,
 };
 
 /// What all browsers share.
 pub(crate) struct BrowserServices {
     pub(crate) options: Options,
-    pub(crate) egress: Egress,
+    pub(crate) egress: BrowserEgress,
     /// Folder of all browsers' folders.
     pub(crate) folder: PathBuf,
     pub(crate) events: Events,

@@ -1,18 +1,20 @@
 //! `webview_type`.
 
+mod upload;
+
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use hivekeep_kernel::{CallCx, Layer, ToolError, serve::Reply, tools};
+use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::upload::{refused, upload};
 use super::click::{Acted, default_element_secs, trying_ms};
 use crate::{
     act::act,
     browser::Browser,
-    codes,
     limits::{MAX_SECS, MAX_SELECTOR},
     page::{LivePage, Located},
 };
@@ -104,49 +106,6 @@ async fn type_text(
         press(&page, &Key::of('\n')).await?;
     }
     Ok(Acted { success: true, url: page.url(), happened: page.since(mark) })
-}
-
-/// Puts files of the place, or the text, where Chrome reads them, and gives them to the input.
-async fn upload(
-    page: &LivePage,
-    cx: &CallCx,
-    located: &Located,
-    input: &TypeText,
-) -> Result<(), ToolError> {
-    let Some(folder) = page.chrome.folder.clone() else {
-        return Err(refused("a browser that runs elsewhere is given no files"));
-    };
-    let name = input.file_name.as_deref().unwrap_or("upload.txt");
-    if name.contains(['/', '\0']) || name.starts_with('.') {
-        return Err(ToolError::invalid(format!("`{name:.100}` is not a valid name of a file")));
-    }
-    let handle = page.handle(located).await?;
-    let several = "((_, el) => el.multiple)";
-    if input.files.len() > 1
-        && page
-            .run(several, json!({}), Some(&handle), true)
-            .await?
-            .is_some_and(|it| it["value"] != true)
-    {
-        return Err(refused("the input takes only one file"));
-    }
-    let contents = match input.files.is_empty() {
-        true => vec![(name.to_owned(), input.text.clone().into_bytes())],
-        false => page.chrome.place.get(cx, &input.files).await?,
-    };
-    let put = tokio::task::spawn_blocking(move || {
-        let each = contents.into_iter();
-        each.map(|(name, content)| folder.put_upload(&name, &content)).collect()
-    });
-    let put: std::io::Result<Vec<String>> =
-        put.await.map_err(|panic| ToolError::internal(format!("an upload: {panic}")))?;
-    let files = put.map_err(|error| refused(&format!("the file is not given: {error}")))?;
-    let files = json!({ "files": files, "objectId": handle });
-    page.call::<Value>("DOM.setFileInputFiles", files).await.map(drop)
-}
-
-fn refused(why: &str) -> ToolError {
-    ToolError::new(Layer::Actor, codes::BROWSER_UPLOAD_REFUSED, why)
 }
 
 /// A key, or a character that no key has.

@@ -1,0 +1,54 @@
+//! Files that a file input is given: of the browser's place, or the text as one.
+
+use hivekeep_kernel::{CallCx, Layer, ToolError};
+use serde_json::{Value, json};
+
+use super::TypeText;
+use crate::{
+    codes,
+    page::{LivePage, Located},
+};
+
+/// Puts files of the place, or the text, where Chrome reads them, and gives them to the input.
+pub(super) async fn upload(
+    page: &LivePage,
+    cx: &CallCx,
+    located: &Located,
+    input: &TypeText,
+) -> Result<(), ToolError> {
+    let Some(folder) = page.chrome.folder.clone() else {
+        return Err(refused("a browser that runs elsewhere is given no files"));
+    };
+    let name = input.file_name.as_deref().unwrap_or("upload.txt");
+    if name.contains(['/', '\0']) || name.starts_with('.') {
+        return Err(ToolError::invalid(format!("`{name:.100}` is not a valid name of a file")));
+    }
+    let handle = page.handle(located).await?;
+    let several = "((_, el) => el.multiple)";
+    if input.files.len() > 1
+        && page
+            .run(several, json!({}), Some(&handle), true)
+            .await?
+            .is_some_and(|it| it["value"] != true)
+    {
+        return Err(refused("the input takes only one file"));
+    }
+    let contents = match input.files.is_empty() {
+        true => vec![(name.to_owned(), input.text.clone().into_bytes())],
+        false => page.chrome.place.get(cx, &input.files).await?,
+    };
+    let put = tokio::task::spawn_blocking(move || {
+        let each = contents.into_iter();
+        each.map(|(name, content)| folder.put_upload(&name, &content)).collect()
+    });
+    let put: std::io::Result<Vec<String>> =
+        put.await.map_err(|panic| ToolError::internal(format!("an upload: {panic}")))?;
+    let files = put.map_err(|error| refused(&format!("the file is not given: {error}")))?;
+    let files = json!({ "files": files, "objectId": handle });
+    page.call::<Value>("DOM.setFileInputFiles", files).await.map(drop)
+}
+
+/// The element is not given what it was to be given.
+pub(super) fn refused(why: &str) -> ToolError {
+    ToolError::new(Layer::Actor, codes::BROWSER_UPLOAD_REFUSED, why)
+}
