@@ -33,6 +33,7 @@ mod proxy;
 mod session;
 mod state;
 mod tools;
+mod upload;
 
 pub use family::BrowserFamily;
 pub use options::{AttachOptions, Options};

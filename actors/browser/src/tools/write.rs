@@ -1,7 +1,5 @@
 //! `webview_type`.
 
-mod upload;
-
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -10,13 +8,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::upload::{refused, upload};
 use super::click::{Acted, default_element_secs, trying_ms};
 use crate::{
     act::act,
     browser::Browser,
     limits::{MAX_SECS, MAX_SELECTOR},
     page::{LivePage, Located},
+    upload::{UploadWish, refused, upload},
 };
 
 /// Keys that are on their way at a time.
@@ -89,7 +87,11 @@ async fn type_text(
     let args = json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": input.text });
     let writable: Writable = page.on_element("written", &located, args).await?;
     match writable.kind.as_str() {
-        "file" => upload(&page, cx, &located, &input).await?,
+        "file" => {
+            let name = input.file_name.as_deref().unwrap_or("upload.txt");
+            let wish = UploadWish { files: &input.files, name, text: &input.text };
+            upload(&page, cx, &located, wish).await?;
+        }
         _ if !input.files.is_empty() => return Err(refused("the element takes no files")),
         "select" => {}
         _ => {

@@ -3,29 +3,39 @@
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use serde_json::{Value, json};
 
-use super::TypeText;
 use crate::{
     codes,
     page::{LivePage, Located},
 };
 
+/// What a file input is to be given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UploadWish<'a> {
+    /// Paths in the place.
+    pub(crate) files: &'a [String],
+    /// Without them, a file of this name.
+    pub(crate) name: &'a str,
+    /// Its content.
+    pub(crate) text: &'a str,
+}
+
 /// Puts files of the place, or the text, where Chrome reads them, and gives them to the input.
-pub(super) async fn upload(
+pub(crate) async fn upload(
     page: &LivePage,
     cx: &CallCx,
     located: &Located,
-    input: &TypeText,
+    wish: UploadWish<'_>,
 ) -> Result<(), ToolError> {
     let Some(folder) = page.chrome.folder.clone() else {
         return Err(refused("a browser that runs elsewhere is given no files"));
     };
-    let name = input.file_name.as_deref().unwrap_or("upload.txt");
+    let UploadWish { files, name, text } = wish;
     if name.contains(['/', '\0']) || name.starts_with('.') {
         return Err(ToolError::invalid(format!("`{name:.100}` is not a valid name of a file")));
     }
     let handle = page.handle(located).await?;
     let several = "((_, el) => el.multiple)";
-    if input.files.len() > 1
+    if files.len() > 1
         && page
             .run(several, json!({}), Some(&handle), true)
             .await?
@@ -33,9 +43,9 @@ pub(super) async fn upload(
     {
         return Err(refused("the input takes only one file"));
     }
-    let contents = match input.files.is_empty() {
-        true => vec![(name.to_owned(), input.text.clone().into_bytes())],
-        false => page.chrome.place.get(cx, &input.files).await?,
+    let contents = match files.is_empty() {
+        true => vec![(name.to_owned(), text.as_bytes().to_vec())],
+        false => page.chrome.place.get(cx, files).await?,
     };
     let put = tokio::task::spawn_blocking(move || {
         let each = contents.into_iter();
@@ -49,6 +59,6 @@ pub(super) async fn upload(
 }
 
 /// The element is not given what it was to be given.
-pub(super) fn refused(why: &str) -> ToolError {
+pub(crate) fn refused(why: &str) -> ToolError {
     ToolError::new(Layer::Actor, codes::BROWSER_UPLOAD_REFUSED, why)
 }
