@@ -52,7 +52,7 @@ pub(crate) struct Chrome {
     pub(crate) folder: Option<Arc<BrowserFolder>>,
     pub(crate) place: Arc<BrowserPlace>,
     pub(crate) refusals: Refusals,
-    /// Downloads on their way into the place; one at a time has its content in memory.
+    /// Downloads on their way into the place, one after the other.
     saves: TaskTracker,
     saving: tokio::sync::Mutex<()>,
     context: String,

@@ -6,9 +6,13 @@ use hivekeep_file_engine::{
     ByteRange, FileOperation, FilePut, MAX_CONTENT_BYTES, Operation, PutFile, ReadBytes, decode,
     encode,
 };
-use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, ports::PlaceFiles};
+use hivekeep_kernel::{
+    CallCx, Layer, SessionId, ToolError,
+    ports::{LocatedPlace, PlaceFiles},
+};
 use hivekeep_store::{Events, NewEvent};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -16,6 +20,8 @@ use crate::{
     state::{PageEnd, SavedFile, SeenDownload},
 };
 
+/// Files that are carried at a time, of all browsers.
+pub(crate) const CARRIERS: usize = 2;
 /// Folder of a place that downloads go to.
 const FOLDER: &str = "downloads";
 /// Time for a download to get into the place, whose workspace may have to be made first.
@@ -35,41 +41,56 @@ pub(crate) struct BrowserPlace {
     /// `None` in a daemon without places.
     pub(crate) files: Option<Arc<dyn PlaceFiles>>,
     pub(crate) events: Events,
+    /// Permits of files that are carried, of all browsers: each is in memory.
+    pub(crate) carriers: Arc<Semaphore>,
+}
+
+fn internal(why: &str) -> ToolError {
+    ToolError::internal(format!("files of a place: {why}"))
 }
 
 impl BrowserPlace {
-    /// Runs an operation in the place, for its outcome and the place's name.
+    fn files(&self) -> Result<&dyn PlaceFiles, ToolError> {
+        self.files.as_deref().ok_or_else(|| internal("this daemon has none"))
+    }
+
+    /// Where it is. A session's own workspace is made for it.
+    async fn locate(&self, cx: &CallCx) -> Result<LocatedPlace, ToolError> {
+        self.files()?.locate(cx, self.place.as_deref()).await
+    }
+
+    /// Runs an operation in it.
     async fn ask<O: Operation>(
         &self,
         cx: &CallCx,
+        at: &LocatedPlace,
         operation: O,
-    ) -> Result<(O::Outcome, String), ToolError> {
-        let internal = |why: &str| ToolError::internal(format!("files of a place: {why}"));
-        let files = self.files.as_deref().ok_or_else(|| internal("this daemon has none"))?;
-        let at = files.locate(cx, self.place.as_deref()).await?;
+    ) -> Result<O::Outcome, ToolError> {
         let operation: FileOperation = operation.into();
         let encoded = encode(&operation).map_err(|error| internal(&error.to_string()))?;
-        let answer = files.run(cx, &at.id, encoded).await?;
+        let answer = self.files()?.run(cx, &at.id, encoded).await?;
         let outcome = decode(&answer).map_err(|why| internal(&why))?;
-        let outcome = O::outcome_of(outcome).ok_or_else(|| internal("another's outcome"))?;
-        Ok((outcome, at.name))
+        O::outcome_of(outcome).ok_or_else(|| internal("another's outcome"))
     }
 
-    /// Puts a download into the place, under the name that it suggests as far as that is one.
+    /// Puts a download into the place, under the name that it suggests as far as that is one. `read` is begun when
+    /// the place is there and few others are carried.
     ///
     /// # Errors
-    /// Those of the place.
+    /// Those of the place, and of `read`.
     pub(crate) async fn put(
         &self,
         suggested: &str,
-        content: Vec<u8>,
+        read: impl Future<Output = Result<Vec<u8>, ToolError>>,
     ) -> Result<SavedFile, ToolError> {
         let span = tracing::info_span!("download", session = %self.session);
         let cx = CallCx::internal(self.session, SAVING, CancellationToken::new(), span);
-        let path = format!("{FOLDER}/{}", file_name(suggested));
-        let (FilePut { name }, place) =
-            self.ask(&cx, PutFile { path, content: content.into() }).await?;
-        Ok(SavedFile { place, path: format!("{FOLDER}/{name}") })
+        let at = self.locate(&cx).await?;
+        // Never closed.
+        let _permit = self.carriers.acquire().await;
+        let (path, content) = (format!("{FOLDER}/{}", file_name(suggested)), read.await?.into());
+        let FilePut { name } = self.ask(&cx, &at, PutFile { path, content }).await?;
+        Ok(SavedFile { place: at.name, path: format!("{FOLDER}/{name}") })
     }
 
     /// Reads files for an upload, with the name of each; all together have at most what one may have.
@@ -86,6 +107,8 @@ impl BrowserPlace {
             ToolError::new(Layer::Actor, codes::BROWSER_UPLOAD_REFUSED, message)
         };
         let (mut left, mut read) = (MAX_CONTENT_BYTES, Vec::new());
+        let at = self.locate(cx).await?;
+        let _permit = self.carriers.acquire().await;
         for path in paths {
             let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
             if matches!(name, "" | "." | "..") {
@@ -95,7 +118,7 @@ impl BrowserPlace {
             loop {
                 let (offset, limit) = (content.len() as u64, PIECE_BYTES);
                 let piece = ReadBytes { path: path.clone(), offset, limit };
-                let ByteRange { bytes, size_bytes } = self.ask(cx, piece).await?.0;
+                let ByteRange { bytes, size_bytes } = self.ask(cx, &at, piece).await?;
                 if size_bytes > left || offset + bytes.len() as u64 > left {
                     let mb = MAX_CONTENT_BYTES / (1024 * 1024);
                     return Err(refused(path, &format!("makes more than {mb} MiB")));

@@ -13,7 +13,10 @@ use hivekeep_kernel::{
 };
 use hivekeep_store::Events;
 use serde_json::json;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 
 use crate::{
     Options, chrome::Chrome, codes, page::LivePage, place::BrowserPlace, proxy::BrowserEgress,
@@ -30,6 +33,8 @@ pub(crate) struct BrowserServices {
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) keeper: Option<Arc<dyn ResultKeeper>>,
     pub(crate) files: Option<Arc<dyn PlaceFiles>>,
+    /// Permits of files that are carried between places and browsers.
+    pub(crate) carriers: Arc<Semaphore>,
 }
 
 /// Where a browser is.
@@ -91,7 +96,8 @@ impl SessionBrowser {
         place: Option<String>,
     ) -> Arc<Self> {
         let (files, events) = (services.files.clone(), services.events.clone());
-        let place = Arc::new(BrowserPlace { session, place, files, events });
+        let carriers = services.carriers.clone();
+        let place = Arc::new(BrowserPlace { session, place, files, events, carriers });
         let told = Told { used: Instant::now(), lost: None, ended: String::new() };
         let link = watch::channel(BrowserLink::Starting).0;
         let (calls, told) = (watch::channel(0).0, Mutex::new(told));

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::fault_point;
+use hivekeep_kernel::ToolError;
 use tokio::time::timeout;
 
 use super::Chrome;
@@ -11,7 +11,6 @@ use crate::{place::SAVING, state::SavedFile};
 impl Chrome {
     /// Puts a download that is complete into the place, and tells what became of it.
     pub(super) async fn save_download(self: &Arc<Self>, guid: &str) {
-        fault_point!("browser.before_save");
         let saved = match timeout(SAVING, self.saved(guid)).await {
             Ok(saved) => saved,
             Err(_) => Err(format!("the place gave no answer within {} s", SAVING.as_secs())),
@@ -29,10 +28,12 @@ impl Chrome {
             return Err("it is gone".to_owned());
         };
         let (most, guid) = (self.state().download_bytes, guid.to_owned());
-        let read = tokio::task::spawn_blocking(move || folder.read_download(&guid, most)).await;
-        let read = read.map_err(|panic| panic.to_string())?;
-        let content = read.map_err(|error| error.to_string())?;
-        self.place.put(&seen.name, content).await.map_err(|error| format!("{error:.500}"))
+        let read = async move {
+            let read = tokio::task::spawn_blocking(move || folder.read_download(&guid, most));
+            let read = read.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
+            read.map_err(|error| ToolError::internal(format!("what Chrome downloaded: {error}")))
+        };
+        self.place.put(&seen.name, read).await.map_err(|error| format!("{error:.500}"))
     }
 
     pub(super) async fn remove_download(&self, guid: &str) {
