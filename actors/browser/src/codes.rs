@@ -83,7 +83,7 @@ hivekeep_kernel::codes! {
     }
     /// The element cannot be acted on.
     BROWSER_ELEMENT_NOT_READY = "browser_element_not_ready" {
-        cause: "It is not visible, disabled, moving, takes no text, or covered by another one, which the message names.",
+        cause: "It is not visible, disabled, moving, takes no text, in a frame of another origin, or covered by another one, which the message names.",
         next: "Do what makes it ready, such as closing what covers it.",
     }
     /// The file input is not given what it was to be given.

@@ -155,8 +155,15 @@ impl LivePage {
         let cdp = &self.chrome.cdp;
         match cdp.call::<Value>(Some(&self.session), "DOM.resolveNode", params).await {
             Ok(found) => Ok(found["object"]["objectId"].as_str().map(str::to_owned)),
-            // It is of another document.
-            Err(CdpError::Refused(_)) => Ok(None),
+            // It is of another document: of one that went away, or of a frame that ours does not reach.
+            Err(CdpError::Refused(_)) => {
+                let node = json!({ "backendNodeId": node });
+                match cdp.call::<Value>(Some(&self.session), "DOM.describeNode", node).await {
+                    Ok(_) => Err(foreign()),
+                    Err(CdpError::Refused(_)) => Ok(None),
+                    Err(error) => Err(refused(error)),
+                }
+            }
             Err(error) => Err(refused(error)),
         }
     }
@@ -234,6 +241,13 @@ pub(crate) fn refused(error: CdpError) -> ToolError {
         }
         CdpError::Malformed(why) => ToolError::internal(format!("Chrome: {why:.300}")),
     }
+}
+
+fn foreign() -> ToolError {
+    let message = "the element is in a frame of another origin, which is read and not acted on";
+    ToolError::new(Layer::Actor, codes::BROWSER_ELEMENT_NOT_READY, message)
+        .next("load the frame's own URL with webview_navigate")
+        .detail("why", "foreign")
 }
 
 fn gone() -> ToolError {
