@@ -13,7 +13,11 @@ impl Chrome {
     pub(super) async fn save_download(self: &Arc<Self>, guid: &str) {
         let saved = match timeout(SAVING, self.saved(guid)).await {
             Ok(saved) => saved,
-            Err(_) => Err(format!("the place gave no answer within {} s", SAVING.as_secs())),
+            // What was begun is made whole or not at all, and nobody here learns which.
+            Err(_) => Err(format!(
+                "the place gave no answer within {} s; it may be there all the same",
+                SAVING.as_secs()
+            )),
         };
         self.remove_download(guid).await;
         self.state().download_saved(guid, saved);
