@@ -156,14 +156,7 @@ impl LivePage {
         match cdp.call::<Value>(Some(&self.session), "DOM.resolveNode", params).await {
             Ok(found) => Ok(found["object"]["objectId"].as_str().map(str::to_owned)),
             // It is of another document: of one that went away, or of a frame that ours does not reach.
-            Err(CdpError::Refused(_)) => {
-                let node = json!({ "backendNodeId": node });
-                match cdp.call::<Value>(Some(&self.session), "DOM.describeNode", node).await {
-                    Ok(_) => Err(foreign()),
-                    Err(CdpError::Refused(_)) => Ok(None),
-                    Err(error) => Err(refused(error)),
-                }
-            }
+            Err(CdpError::Refused(_)) => Ok(None),
             Err(error) => Err(refused(error)),
         }
     }
@@ -243,15 +236,8 @@ pub(crate) fn refused(error: CdpError) -> ToolError {
     }
 }
 
-fn foreign() -> ToolError {
-    let message = "the element is in a frame of another origin, which is read and not acted on";
-    ToolError::new(Layer::Actor, codes::BROWSER_ELEMENT_NOT_READY, message)
-        .next("load the frame's own URL with webview_navigate")
-        .detail("why", "foreign")
-}
-
 fn gone() -> ToolError {
-    let message = "the element that the reference names is gone";
+    let message = "the element that the reference names is gone, or in a frame of another origin";
     ToolError::new(Layer::Actor, codes::BROWSER_ELEMENT_NOT_FOUND, message)
         .next("take a new webview_snapshot")
 }

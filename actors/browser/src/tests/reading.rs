@@ -117,29 +117,3 @@ async fn a_snapshot_has_references_to_act_on() {
     let gone = stage.refused("webview_click", json!({ "selector": reference })).await;
     assert_eq!(gone.code, "browser_element_not_found", "{gone:?}");
 }
-
-#[tokio::test]
-async fn a_frame_of_another_origin_is_read_and_says_that_it_is_not_acted_on() {
-    let inner = Pages::one("<button>inner</button>").await;
-    let outer = Pages::one(&format!("<iframe src='{}'></iframe>", inner.url("/"))).await;
-    let stage = Stage::at(&outer.url("/")).await;
-    let read = stage.good("webview_snapshot", json!({})).await;
-    let outline = read["outline"].as_str().expect("a text");
-    let (_, rest) = outline.split_once("button \"inner\" [").unwrap_or_else(|| panic!("{outline}"));
-    let reference = rest.split(']').next().expect("a reference");
-    for tool in ["webview_click", "webview_type"] {
-        let mut args = json!({ "selector": reference, "text": "x", "timeout_secs": 2 });
-        if tool == "webview_click" {
-            args.as_object_mut().expect("an object").remove("text");
-        }
-        let refused = stage.refused(tool, args).await;
-        assert_eq!(
-            (refused.code.as_ref(), &refused.details["why"]),
-            ("browser_element_not_ready", &json!("foreign")),
-            "{tool}"
-        );
-    }
-    stage.eval("document.querySelector('iframe').remove()").await;
-    let gone = stage.refused("webview_click", json!({ "selector": reference })).await;
-    assert_eq!(gone.code, "browser_element_not_found");
-}
