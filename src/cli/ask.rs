@@ -3,7 +3,7 @@
 use hivekeep_model::codes;
 use serde_json::{Value, json};
 
-use super::{CliContext, CommandFailure, client::Client, ingest::object, output};
+use super::{CliContext, CommandFailure, call::Bar, client::Client, ingest::object, output};
 use crate::doors::{control::ControlMethod, plain};
 
 /// Ask a collection a question: a model answers from its passages, or, where none is configured, they are shown.
@@ -34,15 +34,31 @@ pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailur
     let mut client = context.client()?;
     let input =
         json!({ "collection": args.collection, "question": args.question, "topK": args.limit });
-    let found = call(&mut client, "rag_query", input)?;
-    let answer = match args.passages || found["context"] == "" {
-        true => None,
-        false => answer(&mut client, &found, &args.question)?,
-    };
+    let bar = Bar::new();
+    let outcome = asked(&mut client, input, args, &bar);
+    bar.clear();
+    let (found, answer) = outcome?;
     if args.json {
         return Ok(output::json(&json!({ "answer": answer, "found": found }))?);
     }
     Ok(output::text(&picture(&found, answer.as_ref()))?)
+}
+
+/// What is found, and what a model makes of it.
+fn asked(
+    client: &mut Client,
+    input: Value,
+    args: &Args,
+    bar: &Bar,
+) -> Result<(Value, Option<Value>), CommandFailure> {
+    bar.say("searching");
+    let found = call(client, "rag_query", input)?;
+    if args.passages || found["context"] == "" {
+        return Ok((found, None));
+    }
+    bar.say("the model reads the passages");
+    let answer = answer(client, &found, &args.question)?;
+    Ok((found, answer))
 }
 
 /// Answer of the default model; `None` where none is configured.

@@ -8,7 +8,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
-use super::{CliContext, CommandFailure, client::Client, output};
+use super::{CliContext, CommandFailure, call::Bar, client::Client, output};
 use crate::doors::{control::ControlMethod, plain};
 
 /// Load a page in a browser of the daemon's, and print its outline or take its picture.
@@ -19,7 +19,8 @@ use crate::doors::{control::ControlMethod, plain};
 Examples:
   hivekeep browse https://example.org/
   hivekeep browse https://example.org/ --screenshot page.png --full-page
-  hivekeep browse http://127.0.0.1:8000/ --keep    # needs `browser.allow_networks` and `browser.ports`
+  hivekeep browse https://example.org/report.pdf    # a download goes into the place of your session
+  hivekeep browse http://127.0.0.1:8000/ --keep     # needs `browser.allow_networks` and `browser.ports`
 
 Exit code 1 when the page was not loaded, 5 when no daemon runs.")]
 pub struct Args {
@@ -41,13 +42,28 @@ pub struct Args {
 
 pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailure> {
     let format = args.screenshot.as_deref().map(format_of).transpose()?;
-    let mut client = context.client()?;
-    let connected = call(&mut client, "webview_connect", json!({ "debug_url": "local" }))?;
-    let shown = show(&mut client, args, format);
+    let (mut client, bar) = (context.client()?, Bar::new());
+    let outcome = browsed(&mut client, args, format, &bar);
+    bar.clear();
+    Ok(output::painted(&outcome?)?)
+}
+
+/// What there is to show, by a browser that is closed again unless it was there before.
+fn browsed(
+    client: &mut Client,
+    args: &Args,
+    format: Option<&'static str>,
+    bar: &Bar,
+) -> Result<String, CommandFailure> {
+    bar.say("starting a browser");
+    let connected = call(client, "webview_connect", json!({ "debug_url": "local" }))?;
+    bar.say("loading the page");
+    let shown = show(client, args, format);
     if connected["started"] == true && !args.keep {
-        let closed = call(&mut client, "webview_disconnect", json!({}));
-        shown?;
-        return closed.map(drop);
+        bar.say("closing the browser");
+        let closed = call(client, "webview_disconnect", json!({}));
+        let shown = shown?;
+        return closed.map(|_| shown);
     }
     shown
 }
@@ -56,7 +72,7 @@ fn show(
     client: &mut Client,
     args: &Args,
     format: Option<&'static str>,
-) -> Result<(), CommandFailure> {
+) -> Result<String, CommandFailure> {
     // One that has none, as its page crashed or its Chrome is a new one, has nothing old.
     let seen = errors_since(client, &json!(0)).map_or(json!(0), |read| read["next"].clone());
     let loaded = call(client, "webview_navigate", json!({ "url": args.url }))?;
@@ -71,7 +87,8 @@ fn show(
     }
     if args.json {
         let all = json!({ "loaded": loaded, "page": read, "errors": errors["messages"] });
-        return Ok(output::json(&all)?);
+        let text = serde_json::to_string_pretty(&all).map_err(std::io::Error::from)?;
+        return Ok(format!("{}\n", plain::json(&text)));
     }
     let text = |value: &Value| plain::lines(value.as_str().unwrap_or_default()).into_owned();
     let status = loaded["status"].as_u64().map(|status| format!(" ({status})"));
@@ -82,7 +99,15 @@ fn show(
     for error in errors["messages"].as_array().into_iter().flatten() {
         told.push_str(&format!("{}: {}\n", text(&error["type"]), text(&error["text"])));
     }
-    Ok(output::text(&told)?)
+    let downloads = [&loaded, &read].map(|from| from["downloads"].as_array());
+    for seen in downloads.into_iter().flatten().flatten() {
+        let (name, state) = (text(&seen["name"]), text(&seen["state"]));
+        let path = seen["path"]
+            .as_str()
+            .map(|path| format!(": {path} in the place {}", text(&seen["place"])));
+        told.push_str(&format!("download {name} {state}{}\n", path.unwrap_or_default()));
+    }
+    Ok(told)
 }
 
 /// What failed in the page; of a browser that was kept only what is new.

@@ -194,6 +194,11 @@ impl Bar {
         self.0.set_message(plain::line(&update.message).into_owned());
     }
 
+    /// Says what is waited for.
+    pub(super) fn say(&self, what: &'static str) {
+        self.0.set_message(what);
+    }
+
     pub(super) fn clear(&self) {
         self.0.finish_and_clear();
     }

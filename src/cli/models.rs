@@ -3,7 +3,7 @@
 use hivekeep_kernel::ToolError;
 use serde_json::{Map, Value};
 
-use super::{CliContext, CommandFailure, output};
+use super::{CliContext, CommandFailure, call::Bar, output};
 use crate::doors::control::ControlMethod;
 
 /// Show the language models: providers and their health, aliases, and what is spent.
@@ -23,7 +23,12 @@ pub struct Args {
 pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure> {
     let tool = "ml_backends".to_owned();
     let wanted = ControlMethod::Call { tool, args: Map::new(), timeout_ms: None };
-    let listed = context.client()?.get(wanted)?;
+    let mut client = context.client()?;
+    let bar = Bar::new();
+    bar.say("asking the providers what they have");
+    let listed = client.get(wanted);
+    bar.clear();
+    let listed = listed?;
     match args.json {
         true => output::json(&listed)?,
         false => output::text(&picture(&listed)?)?,

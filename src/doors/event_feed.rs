@@ -17,7 +17,9 @@ use crate::credentials::CredentialScope;
 pub(super) struct EventFilter {
     /// Kinds, of which one with a final `*` is the beginning; none wants all.
     pub(super) kinds: Vec<String>,
-    /// What they are about.
+    /// What all their kinds begin with.
+    pub(super) within: Option<&'static str>,
+    /// What they are about: its id, or the name of a collection.
     pub(super) subject: Option<String>,
 }
 
@@ -119,8 +121,10 @@ impl EventFeed {
             wanted.strip_suffix('*').map_or(event.kind == *wanted, |it| event.kind.starts_with(it))
         };
         let kind = self.filter.kinds.is_empty() || self.filter.kinds.iter().any(is);
-        let subject = self.filter.subject.as_deref().is_none_or(|it| event.subject == it);
-        kind && subject && self.only.is_none_or(|user| self.is_of(event, user))
+        let within = self.filter.within.is_none_or(|it| event.kind.starts_with(it));
+        let about = |it: &str| event.subject == it || event.data["collection"] == it;
+        let subject = self.filter.subject.as_deref().is_none_or(about);
+        kind && within && subject && self.only.is_none_or(|user| self.is_of(event, user))
     }
 
     /// True for an event about one of the user's sessions, or of one.

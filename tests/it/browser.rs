@@ -24,21 +24,26 @@ fn home() -> Home {
     home
 }
 
-/// URL of a server of one page.
+const PAGE: &str = "<!doctype html><title>A page</title><h1>Hello</h1>\
+                    <button onclick='console.error(\"clicked\")'>Press</button>";
+
+/// URL of a server of one page, and of a file that is downloaded.
 fn page() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", listener.local_addr().expect("bound"));
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { continue };
-            // Whatever it asks for; a request of a test has no more than this.
-            let _asked = stream.read(&mut [0; 4096]);
-            let body = "<!doctype html><title>A page</title><h1>Hello</h1>\
-                        <button onclick='console.error(\"clicked\")'>Press</button>";
+            // Whatever else it asks for; a request of a test has no more than this.
+            let mut asked = [0; 4096];
+            let read = stream.read(&mut asked).unwrap_or_default();
+            let (kind, body) = match asked[..read].starts_with(b"GET /report") {
+                true => ("text/csv\r\nContent-Disposition: attachment", "a,b\n1,2\n"),
+                false => ("text/html", PAGE),
+            };
             let length = body.len();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n"
-            );
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n");
             // It may have left.
             let _sent =
                 stream.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes());
@@ -114,4 +119,27 @@ fn a_person_looks_at_a_page() {
     home.ok(&["call", "webview_click", "--arg", "selector=button"]);
     let console = home.json(&["call", "webview_console", "--json"]);
     assert_eq!(console["messages"][0]["text"], "clicked", "{console}");
+}
+
+#[test]
+fn a_download_goes_into_the_place() {
+    let (home, url) = (home(), page());
+    let place = home.path("work");
+    std::fs::create_dir(&place).expect("made");
+    let config = std::fs::read_to_string(home.path("config.toml")).expect("read");
+    let more = format!("[session.places.work]\nfolder = {place:?}\nread_only = false\n");
+    std::fs::write(home.path("config.toml"), config + &more).expect("written");
+    let _daemon = home.daemon();
+    let url = format!("{url}report.csv");
+    for name in ["report.csv", "report-1.csv"] {
+        let told = home.ok(&["browse", &url]);
+        let line = format!("download report.csv saved: downloads/{name} in the place work\n");
+        assert!(told.contains(&line), "{told}");
+        let content = std::fs::read_to_string(place.join("downloads").join(name));
+        assert_eq!(content.expect("it is there"), "a,b\n1,2\n");
+    }
+    assert_eq!(processes(&home), 0);
+    let events = home.ok(&["events", "--json"]);
+    let saved = events.lines().filter(|line| line.contains("browser.download"));
+    assert_eq!(saved.filter(|line| line.contains("\"saved\"")).count(), 2, "{events}");
 }

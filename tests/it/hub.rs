@@ -1,12 +1,13 @@
 //! The hub of a running daemon: who is let in, what channels tell, and what a slow client is told.
 
+mod embedder;
 mod socket;
 
 use serde_json::{Value, json};
 
 use crate::{
     home::{Daemon, Home},
-    http_api::{bearer, credential},
+    http_api::{Api, bearer, credential, opened},
     wire::Wire,
 };
 use socket::{Socket, handshake};
@@ -23,10 +24,12 @@ struct Stage {
 
 impl Stage {
     fn new(more: &[(&str, &str)]) -> Self {
-        let home = Home::new()
-            .with("HIVEKEEP_HUB__BIND", "127.0.0.1:0")
-            .with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
-        let home = more.iter().fold(home, |home, (name, value)| home.with(name, value));
+        let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
+        Self::of(more.iter().fold(home, |home, (name, value)| home.with(name, value)))
+    }
+
+    fn of(home: Home) -> Self {
+        let home = home.with("HIVEKEEP_HUB__BIND", "127.0.0.1:0");
         let daemon = home.daemon();
         let (operator, worker) =
             (credential(&home, "ops", "operator"), credential(&home, "worker", "session"));
@@ -150,10 +153,9 @@ fn subscriptions_are_acknowledged_or_refused_and_replayed_from_a_cursor() {
 fn a_session_sees_its_own_events_alone_until_its_credential_is_revoked() {
     let mut stage = Stage::new(&[]);
     let mut socket = Socket::open(&stage.address, &stage.worker);
-    socket.send(&json!({ "type": "subscribe", "id": 1, "channel": "team:team_x" }));
-    assert_eq!(socket.next()["data"]["code"], "hub_channel_refused");
-    socket.send(&json!({ "type": "subscribe", "id": 2, "channel": "events", "from": 1 }));
-    assert_eq!(socket.next()["type"], "subscribed");
+    for channel in ["events", "ingestions", "team:team_x"] {
+        socket.follow(channel, &json!(1));
+    }
     stage.calls(5);
     socket.send(&json!({ "type": "ping", "id": 3 }));
     assert_eq!(socket.next()["type"], "pong", "nothing of another's before it");
@@ -185,4 +187,59 @@ fn a_slow_client_is_told_what_it_missed_and_slows_nobody() {
     }
     let next = slow.next();
     assert!(next["data"]["seq"].as_u64() > Some(missed), "and on behind the gap: {next}");
+}
+
+#[test]
+fn what_becomes_of_ingestions_is_told_to_whose_they_are() {
+    let embedder = embedder::start();
+    let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
+    std::fs::create_dir(home.path("notes")).expect("made");
+    std::fs::write(home.path("notes/a.md"), "# One\n\nA passage.\n").expect("written");
+    let config = format!(
+        "[session.places.notes]\nfolder = {:?}\nread_only = true\n\
+         [model.provider.same]\nkind = \"openai-compatible\"\nendpoint = {embedder:?}\n\
+         models = {{ e = {{ purpose = \"embed\" }} }}\n\
+         [model.alias.embed]\nmodels = [\"same/e\"]\n",
+        home.path("notes")
+    );
+    std::fs::write(home.path("config.toml"), config).expect("written");
+    let mut stage = Stage::of(opened(home));
+    let mut all = Socket::open(&stage.address, &stage.operator);
+    all.follow("ingestions", &Value::Null);
+    let mut one = Socket::open(&stage.address, &stage.operator);
+    one.follow("ingestion:notes", &Value::Null);
+    let mut worker = Socket::open(&stage.address, &stage.worker);
+    worker.follow("ingestions", &Value::Null);
+    let ingest = |collection: &str| json!({ "path": ".", "collection": collection });
+    for (id, collection) in [(10, "other"), (11, "notes")] {
+        let answer = stage.wire.call(id, "rag_ingest", ingest(collection));
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+    for collection in ["other", "notes"] {
+        let told = all.next();
+        assert_eq!(told["channel"], "ingestions");
+        let data = &told["data"];
+        assert_eq!(
+            (&data["kind"], &data["data"]["collection"]),
+            (&json!("ingestion.finished"), &json!(collection))
+        );
+        assert_eq!(data["data"]["chunks"], 1, "{told}");
+    }
+    let told = one.next();
+    assert_eq!(told["data"]["data"]["collection"], "notes", "the other one's are not told");
+    let mut again = Socket::open(&stage.address, &stage.operator);
+    again.follow("ingestion:notes", &json!(1));
+    assert_eq!(again.next()["data"]["seq"], told["data"]["seq"], "from a cursor");
+    // One of its own is the first that a session is told.
+    let mut api = Api {
+        home: stage.home,
+        daemon: None,
+        address: String::new(),
+        operator: stage.operator,
+        session: stage.worker,
+        reader: String::new(),
+    };
+    api.find();
+    api.invoke(&api.session, "rag_ingest", &json!({ "input": ingest("mine") })).of(200);
+    assert_eq!(worker.next()["data"]["data"]["collection"], "mine");
 }

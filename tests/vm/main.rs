@@ -164,6 +164,30 @@ mod sandbox {
     }
 
     #[test]
+    fn a_process_is_followed_while_it_lives() {
+        use crate::scenes::hub;
+        if let Some(house) = House::open_with(Sandbox, hub::CONFIG) {
+            hub::a_process_is_followed_while_it_lives(house);
+        }
+    }
+
+    #[test]
+    fn a_team_is_followed_by_the_session_that_operates_it() {
+        use crate::scenes::hub;
+        if let Some(house) = House::open_with(Sandbox, hub::CONFIG) {
+            hub::a_team_is_followed_by_the_session_that_operates_it(house);
+        }
+    }
+
+    #[test]
+    fn a_browser_downloads_into_a_workspace_and_a_volume() {
+        use crate::scenes::browser;
+        if let Some(house) = volumes_and(browser::CONFIG) {
+            browser::a_browser_downloads_into_a_workspace_and_a_volume(house);
+        }
+    }
+
+    #[test]
     fn a_crashed_machine_restarts_by_policy() {
         if let Some(house) = House::open_with(Sandbox, "restart_crashed = true") {
             crate::scenes::life::a_crashed_machine_restarts_by_policy(house);

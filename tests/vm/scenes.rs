@@ -1,6 +1,7 @@
 //! What has to hold, whatever the isolation.
 
 pub mod attack;
+pub mod browser;
 pub mod crash;
 pub mod disks;
 pub mod escapes;
@@ -9,6 +10,7 @@ pub mod files;
 pub mod git;
 pub mod host;
 pub mod http_api;
+pub mod hub;
 pub mod image;
 pub mod jobs;
 pub mod kept;

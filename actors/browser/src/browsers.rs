@@ -166,14 +166,18 @@ impl Browsers {
         let dialogs =
             DialogPolicy { accept: input.dialogs.accepts(), prompt_text: input.prompt_text };
         let known = self.kept.get(&cx.session);
-        let same = |kept: &Kept| kept.shared.target == target && kept.shared.dialogs == dialogs;
+        let same = |Kept { shared, .. }: &Kept| {
+            shared.target == target
+                && shared.dialogs == dialogs
+                && shared.place.place == input.place
+        };
         if known.is_some_and(|kept| !same(kept)) {
             let message = "the session has a browser already, connected otherwise";
             return Err(ToolError::invalid(message).next("webview_disconnect closes it"));
         }
         let (shared, again) = match known {
             Some(kept) => (kept.shared.clone(), true),
-            None => (self.begin(cx.session, target, dialogs)?, false),
+            None => (self.begin(cx.session, target, dialogs, input.place)?, false),
         };
         let (cx, limit) = (cx.clone(), Duration::from_secs(input.timeout));
         Ok(Reply::later(async move {
@@ -206,6 +210,7 @@ impl Browsers {
         session: SessionId,
         target: BrowserTarget,
         dialogs: DialogPolicy,
+        place: Option<String>,
     ) -> Result<Arc<SessionBrowser>, ToolError> {
         let most = self.services.options.max_browsers;
         // Those that close have their processes still.
@@ -215,7 +220,7 @@ impl Browsers {
                 .next("close one with webview_disconnect, or try later")
                 .retryable());
         }
-        let shared = SessionBrowser::new(session, self.services.clone(), target, dialogs);
+        let shared = SessionBrowser::new(session, self.services.clone(), target, dialogs, place);
         self.started += 1;
         let name = format!("{session}-{}", self.started);
         let policy = RestartPolicy::ENTITY;

@@ -2,11 +2,14 @@
 //! known of them.
 
 mod attach;
+mod downloads;
 mod overdue;
 
 use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -17,12 +20,15 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
+use tokio_util::task::TaskTracker;
 use url::Url;
 
 use crate::{
     cdp::{Cdp, CdpError, CdpEvent, Frames},
     codes,
+    folder::BrowserFolder,
     page::LivePage,
+    place::BrowserPlace,
     proxy::Refusals,
     state::{BrowserEffect, BrowserState, DialogPolicy},
 };
@@ -31,11 +37,11 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a browser is connected with.
-#[derive(Debug, Clone, Default)]
 pub(crate) struct ChromeSetup {
     pub(crate) dialogs: DialogPolicy,
-    /// Folder of a browser of ours on the host; one that runs elsewhere downloads nothing.
-    pub(crate) folder: Option<PathBuf>,
+    pub(crate) place: Arc<BrowserPlace>,
+    /// Folder of a browser of ours; one that runs elsewhere downloads nothing.
+    pub(crate) folder: Option<Arc<BrowserFolder>>,
     pub(crate) download_bytes: u64,
     pub(crate) refusals: Refusals,
 }
@@ -43,12 +49,18 @@ pub(crate) struct ChromeSetup {
 /// A connected Chrome. It outlives its process; calls fail then.
 pub(crate) struct Chrome {
     pub(crate) cdp: Cdp,
-    pub(crate) folder: Option<PathBuf>,
+    pub(crate) folder: Option<Arc<BrowserFolder>>,
+    pub(crate) place: Arc<BrowserPlace>,
     pub(crate) refusals: Refusals,
+    /// Downloads on their way into the place, one after the other.
+    saves: TaskTracker,
+    saving: tokio::sync::Mutex<()>,
     context: String,
     state: Mutex<BrowserState>,
     /// Changes whenever the state does.
     changed: watch::Sender<()>,
+    /// Whether it is closed in order: ends of its pages are nothing to tell then.
+    closing: AtomicBool,
     /// Asks whoever keeps the process to kill it.
     pub(crate) hung: Notify,
     pump: Mutex<Option<JoinHandle<()>>>,
@@ -78,16 +90,19 @@ impl Chrome {
             context: context.clone(),
             dialogs: setup.dialogs,
             download_bytes: setup.download_bytes,
-            download_folder: setup.folder.clone().unwrap_or_default().join("downloads"),
             ..BrowserState::default()
         };
         let chrome = Arc::new(Self {
             cdp,
             folder: setup.folder,
+            place: setup.place,
+            saves: TaskTracker::new(),
+            saving: tokio::sync::Mutex::default(),
             refusals: setup.refusals,
             context,
             state: Mutex::new(state),
             changed: watch::channel(()).0,
+            closing: AtomicBool::new(false),
             hung: Notify::new(),
             pump: Mutex::default(),
         });
@@ -101,7 +116,7 @@ impl Chrome {
         let downloads = match &self.folder {
             Some(_) => json!({
                 "behavior": "allowAndName", "browserContextId": self.context,
-                "downloadPath": format!("{}/downloads", crate::process::HOME), "eventsEnabled": true,
+                "downloadPath": BrowserFolder::downloads(), "eventsEnabled": true,
             }),
             None => json!({ "behavior": "deny", "browserContextId": self.context }),
         };
@@ -168,6 +183,7 @@ impl Chrome {
 
     /// Closes it, in order where it answers. Its process is somebody else's to wait for.
     pub(crate) async fn close(&self) {
+        self.closing.store(true, Relaxed);
         let call = match self.folder {
             Some(_) => self.cdp.call::<Value>(None, "Browser.close", json!({})),
             None => {
@@ -193,6 +209,10 @@ impl Chrome {
         let Some(effect) = effect else { return };
         // The pump does not wait for answers, which come through it.
         let chrome = self.clone();
+        if let BrowserEffect::SaveDownload(guid) = effect {
+            self.saves.spawn(async move { chrome.save_download(&guid).await });
+            return;
+        }
         tokio::spawn(async move {
             if timeout(PATIENCE, chrome.perform(effect)).await.is_err() {
                 tracing::debug!("a browser did not do what an event called for in its time");
@@ -215,13 +235,19 @@ impl Chrome {
                 }
                 cdp.call(Some(&session), "Page.handleJavaScriptDialog", params).await
             }
-            BrowserEffect::RemoveDownload(guid) => {
-                if let Some(folder) = &self.folder {
-                    let _gone = tokio::fs::remove_file(folder.join("downloads").join(guid)).await;
+            BrowserEffect::SaveDownload(guid) | BrowserEffect::RemoveDownload(guid) => {
+                self.remove_download(&guid).await;
+                return self.tell_download(&guid);
+            }
+            BrowserEffect::TellDownload(guid) => return self.tell_download(&guid),
+            BrowserEffect::TellPage(end) => {
+                if !self.closing.load(Relaxed) {
+                    self.place.tell_page(&end);
                 }
                 return;
             }
             BrowserEffect::CancelDownload(guid) => {
+                self.tell_download(&guid);
                 let params = json!({ "guid": guid, "browserContextId": self.context });
                 cdp.call(None, "Browser.cancelDownload", params).await
             }

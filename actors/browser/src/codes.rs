@@ -78,12 +78,17 @@ hivekeep_kernel::codes! {
     }
     /// No element is there to act on.
     BROWSER_ELEMENT_NOT_FOUND = "browser_element_not_found" {
-        cause: "Nothing matches the selector in the page, its open shadow roots and its frames of the same origin, or the reference is of an element that is gone.",
+        cause: "Nothing matches the selector in the page, its open shadow roots and its frames of the same origin, or the reference is of an element that is gone, or in a frame of another origin.",
         next: "Look at the page with `webview_snapshot`; wait for the element with `webview_wait`.",
     }
     /// The element cannot be acted on.
     BROWSER_ELEMENT_NOT_READY = "browser_element_not_ready" {
         cause: "It is not visible, disabled, moving, takes no text, or covered by another one, which the message names.",
         next: "Do what makes it ready, such as closing what covers it.",
+    }
+    /// The file input is not given what it was to be given.
+    BROWSER_UPLOAD_REFUSED = "browser_upload_refused" {
+        cause: "The element takes no files or only one, a path names no file, or the browser has been given 256 MiB already.",
+        next: "Look at the element with `webview_query`; a new browser begins anew.",
     }
 }

@@ -10,11 +10,15 @@ use crate::{
     carrier,
     chrome::{Chrome, ChromeSetup},
     process::{ChromeProcess, ChromeSpec},
+    proxy::Refusals,
     session::{BrowserLink, BrowserTarget, SessionBrowser},
 };
 
 /// Time for Chrome's start on a busy host.
 const START: Duration = Duration::from_secs(30);
+
+/// Time of downloads that are complete to be saved when it is closed.
+const SAVING_AT_END: Duration = Duration::from_secs(5);
 
 /// How a Chrome ended.
 #[derive(Debug)]
@@ -63,6 +67,7 @@ pub(crate) async fn keep(browser: Arc<SessionBrowser>, closing: CancellationToke
         }
     };
     let Some(why) = why else {
+        chrome.settle_downloads(SAVING_AT_END).await;
         chrome.close().await;
         if let Some(process) = process {
             process.end().await;
@@ -93,7 +98,13 @@ async fn beyond(process: Option<&ChromeProcess>, memory_mb: u64) -> u64 {
 async fn open(browser: &SessionBrowser) -> Result<(Option<ChromeProcess>, Arc<Chrome>), String> {
     let services = &browser.services;
     let options = &services.options;
-    let mut setup = ChromeSetup { dialogs: browser.dialogs.clone(), ..ChromeSetup::default() };
+    let mut setup = ChromeSetup {
+        dialogs: browser.dialogs.clone(),
+        place: browser.place.clone(),
+        folder: None,
+        download_bytes: 0,
+        refusals: Refusals::default(),
+    };
     let (process, frames) = match &browser.target {
         BrowserTarget::Attached(url) => (None, carrier::over_socket(url).await?),
         BrowserTarget::Local => {
@@ -104,10 +115,10 @@ async fn open(browser: &SessionBrowser) -> Result<(Option<ChromeProcess>, Arc<Ch
                 folder: services.folder.join(name),
                 memory_mb: options.memory_mb,
                 download_mb: options.download_mb,
-                rules: services.rules.clone(),
+                egress: services.egress.clone(),
             };
             let (process, frames) = ChromeProcess::start(&spec).await?;
-            setup.folder = Some(process.folder().to_owned());
+            setup.folder = Some(process.folder.clone());
             setup.download_bytes = options.download_mb * 1024 * 1024;
             setup.refusals = process.refusals.clone();
             (Some(process), frames)

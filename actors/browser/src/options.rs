@@ -48,7 +48,7 @@ pub struct Options {
     pub max_browsers: usize,
     /// Minutes after which a browser that no call used is closed.
     pub idle_minutes: u64,
-    /// Largest download in MiB; a larger one is cancelled.
+    /// Largest download in MiB, 32 at most; a larger one is cancelled.
     pub download_mb: u64,
     /// Browsers that run elsewhere and that sessions may attach to: `[browser.attach.NAME]` with `url`.
     /// Their pages reach what that browser reaches.
@@ -75,7 +75,7 @@ impl Default for Options {
             memory_mb: 2048,
             max_browsers: 4,
             idle_minutes: 30,
-            download_mb: 64,
+            download_mb: 32,
             attach: BTreeMap::new(),
         }
     }
@@ -115,7 +115,7 @@ impl FamilyOptions for Options {
             ("memory_mb", self.memory_mb, 256, 65_536),
             ("max_browsers", self.max_browsers as u64, 1, 64),
             ("idle_minutes", self.idle_minutes, 1, 1_440),
-            ("download_mb", self.download_mb, 1, 1_024),
+            ("download_mb", self.download_mb, 1, 32),
         ] {
             if !(least..=most).contains(&value) {
                 wrong.push((key, format!("must be between {least} and {most}")));

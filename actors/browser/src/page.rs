@@ -155,7 +155,7 @@ impl LivePage {
         let cdp = &self.chrome.cdp;
         match cdp.call::<Value>(Some(&self.session), "DOM.resolveNode", params).await {
             Ok(found) => Ok(found["object"]["objectId"].as_str().map(str::to_owned)),
-            // It is of another document.
+            // It is of another document: of one that went away, or of a frame that ours does not reach.
             Err(CdpError::Refused(_)) => Ok(None),
             Err(error) => Err(refused(error)),
         }
@@ -202,9 +202,9 @@ impl LivePage {
         Ok(Some(answer["result"].clone()))
     }
 
-    /// What happened since a mark.
+    /// What the answer of a call that began at a mark has to tell.
     pub(crate) fn since(&self, mark: u64) -> Happened {
-        self.chrome.state().since(mark)
+        self.chrome.state().tell(mark)
     }
 
     /// URL that the page has.
@@ -237,7 +237,7 @@ pub(crate) fn refused(error: CdpError) -> ToolError {
 }
 
 fn gone() -> ToolError {
-    let message = "the element that the reference names is gone";
+    let message = "the element that the reference names is gone, or in a frame of another origin";
     ToolError::new(Layer::Actor, codes::BROWSER_ELEMENT_NOT_FOUND, message)
         .next("take a new webview_snapshot")
 }

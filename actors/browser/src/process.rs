@@ -4,19 +4,9 @@
 //! own sandbox for each page. Nothing listens: DevTools are a pair of pipes, and the network is the
 //! listener of [`crate::proxy`] alone.
 
-use std::{
-    ffi::OsString,
-    io,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
-use hivekeep_runtime::{
-    egress::EgressRules,
-    host_process::{StderrTail, beside_usr},
-};
+use hivekeep_runtime::host_process::{StderrTail, beside_usr};
 use tokio::{
     fs,
     net::TcpListener,
@@ -28,9 +18,10 @@ use tokio::{
 use crate::{
     carrier,
     cdp::Frames,
+    folder::BrowserFolder,
     memory,
     netns::{self, PORT},
-    proxy::{self, Refusals},
+    proxy::{self, BrowserEgress, Refusals},
 };
 
 /// Time for an end in order.
@@ -73,21 +64,21 @@ const FLAGS: [&str; 19] = [
 ];
 
 /// What is started, and with which bounds.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct ChromeSpec {
     pub(crate) program: PathBuf,
     /// Folder of the profile and of what is down- and uploaded. Made, and removed at the end.
     pub(crate) folder: PathBuf,
     pub(crate) memory_mb: u64,
     pub(crate) download_mb: u64,
-    pub(crate) rules: Arc<EgressRules>,
+    pub(crate) egress: BrowserEgress,
 }
 
 /// Chrome as it runs. Dropped, it is killed with all that it started, and its folder removed.
 pub(crate) struct ChromeProcess {
     child: Option<Child>,
     pid: u32,
-    folder: PathBuf,
+    pub(crate) folder: Arc<BrowserFolder>,
     stderr: StderrTail,
     proxy: JoinHandle<()>,
     pub(crate) refusals: Refusals,
@@ -99,12 +90,10 @@ impl ChromeProcess {
     /// # Errors
     /// The reason, for people.
     pub(crate) async fn start(spec: &ChromeSpec) -> Result<(Self, Frames), String> {
-        let folder = &spec.folder;
-        for part in ["profile", "downloads", "uploads"] {
-            let path = folder.join(part);
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).await;
-            made.map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
-        }
+        let (path, shown) = (spec.folder.clone(), spec.folder.display());
+        let made = tokio::task::spawn_blocking(move || BrowserFolder::make(path)).await;
+        let made = made.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+        let files = made.map_err(|error| format!("{shown} cannot be made: {error}"))?;
         let mut command = Command::new("bwrap");
         command
             .args(sandbox(spec).await)
@@ -130,16 +119,11 @@ impl ChromeProcess {
             return Err("it has no standard streams".to_owned());
         };
         let (stderr, refusals) = (StderrTail::of(stderr), Refusals::default());
-        let proxy = tokio::spawn(proxy::serve(listener, spec.rules.clone(), refusals.clone()));
+        let proxy = tokio::spawn(proxy::serve(listener, spec.egress.clone(), refusals.clone()));
         let pid = child.id().unwrap_or_default();
-        let folder = folder.clone();
+        let folder = Arc::new(files);
         let process = Self { child: Some(child), pid, folder, stderr, proxy, refusals };
         Ok((process, carrier::over_pipes(stdin, stdout)))
-    }
-
-    /// Folder of the browser on the host.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Waits until its processes take more memory than they may, together; answers with the amount in MiB.
@@ -174,7 +158,7 @@ impl ChromeProcess {
     /// Ends it and removes what it left. Whoever asked it to close waits for that here.
     pub(crate) async fn end(mut self) {
         if let Some(child) = self.child.take() {
-            gone(child, self.folder.clone()).await;
+            gone(child, self.folder.path().to_owned()).await;
         }
     }
 }
@@ -188,7 +172,7 @@ impl Drop for ChromeProcess {
             return;
         };
         let _killed = child.start_kill();
-        drop(runtime.spawn(gone(child, self.folder.clone())));
+        drop(runtime.spawn(gone(child, self.folder.path().to_owned())));
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::{
     collections::VecDeque,
+    io,
     net::{SocketAddr, ToSocketAddrs},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -31,6 +32,28 @@ const MOST_CONNECTIONS: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Refusals that are remembered.
 const REFUSALS: usize = 64;
+
+/// Look-up of names.
+pub(crate) trait HostNames: Send + Sync {
+    /// Addresses that a name has now. Blocks.
+    fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
+}
+
+/// The host's own.
+pub(crate) struct SystemNames;
+
+impl HostNames for SystemNames {
+    fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok((host, port).to_socket_addrs()?.collect())
+    }
+}
+
+/// What decides where connections go.
+#[derive(Clone)]
+pub(crate) struct BrowserEgress {
+    pub(crate) rules: Arc<EgressRules>,
+    pub(crate) names: Arc<dyn HostNames>,
+}
 
 /// What was refused last, by host. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +104,7 @@ impl Refusals {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, rules: Arc<EgressRules>, refusals: Refusals) {
+pub(crate) async fn serve(listener: TcpListener, egress: BrowserEgress, refusals: Refusals) {
     let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let lookups = Arc::new(Semaphore::new(MOST_LOOKUPS));
     let mut connections = JoinSet::new();
@@ -92,11 +115,11 @@ pub(crate) async fn serve(listener: TcpListener, rules: Arc<EgressRules>, refusa
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (rules, refusals, lookups) = (rules.clone(), refusals.clone(), lookups.clone());
+        let (egress, refusals, lookups) = (egress.clone(), refusals.clone(), lookups.clone());
         connections.spawn(async move {
             let _permit = permit;
             // Chrome sees the end of the connection; nobody else asks.
-            let _over = carry(stream, &rules, &refusals, lookups).await;
+            let _over = carry(stream, &egress, &refusals, lookups).await;
         });
         while connections.try_join_next().is_some() {}
     }
@@ -104,7 +127,7 @@ pub(crate) async fn serve(listener: TcpListener, rules: Arc<EgressRules>, refusa
 
 async fn carry(
     stream: TcpStream,
-    rules: &EgressRules,
+    egress: &BrowserEgress,
     refusals: &Refusals,
     lookups: Arc<Semaphore>,
 ) -> Option<()> {
@@ -120,7 +143,7 @@ async fn carry(
         TargetAddr::Ip(address) => (address.ip().to_string(), address.port()),
         TargetAddr::Domain(name, port) => (name, port),
     };
-    let mut there = match timeout(PATIENCE, reach(rules, &host, port, lookups)).await {
+    let mut there = match timeout(PATIENCE, reach(egress, &host, port, lookups)).await {
         Ok(Ok(there)) => there,
         Ok(Err(Unreached::Refused(refusal))) => {
             refusals.note(&host, refusal);
@@ -140,23 +163,24 @@ enum Unreached {
     Failed,
 }
 
-/// A connection to the first address that the rules allow and that answers.
+/// A connection to the first address that the rules allow and that answers. What is judged is what is connected
+/// to: the name is looked up once.
 async fn reach(
-    rules: &EgressRules,
+    BrowserEgress { rules, names }: &BrowserEgress,
     host: &str,
     port: u16,
     lookups: Arc<Semaphore>,
 ) -> Result<TcpStream, Unreached> {
     rules.admit_target(host, port).map_err(Unreached::Refused)?;
     let permit = lookups.acquire_owned().await.map_err(|_| Unreached::Failed)?;
-    let asked = host.to_owned();
+    let (asked, names) = (host.to_owned(), names.clone());
     let found = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        (asked.as_str(), port).to_socket_addrs()
+        names.look_up(&asked, port)
     });
     let found = found.await.ok().and_then(Result::ok).ok_or(Unreached::Failed)?;
     let (allowed, refused): (Vec<_>, Vec<_>) =
-        found.partition(|address| rules.allows(host, address.ip()));
+        found.into_iter().partition(|address| rules.allows(host, address.ip()));
     if allowed.is_empty() && !refused.is_empty() {
         return Err(Unreached::Refused(EgressRefusal::Address(host.to_owned())));
     }

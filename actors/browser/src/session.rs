@@ -9,24 +9,32 @@ use std::{
 
 use hivekeep_kernel::{
     Layer, SessionId, ToolError,
-    ports::{ResultKeeper, SessionQuotas},
+    ports::{PlaceFiles, ResultKeeper, SessionQuotas},
 };
-use hivekeep_runtime::egress::EgressRules;
-use hivekeep_store::{Events, NewEvent};
+use hivekeep_store::Events;
 use serde_json::json;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 
-use crate::{Options, chrome::Chrome, codes, page::LivePage, state::DialogPolicy};
+use crate::{
+    Options, chrome::Chrome, codes, page::LivePage, place::BrowserPlace, proxy::BrowserEgress,
+    state::DialogPolicy,
+};
 
 /// What all browsers share.
 pub(crate) struct BrowserServices {
     pub(crate) options: Options,
-    pub(crate) rules: Arc<EgressRules>,
+    pub(crate) egress: BrowserEgress,
     /// Folder of all browsers' folders.
     pub(crate) folder: PathBuf,
     pub(crate) events: Events,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) keeper: Option<Arc<dyn ResultKeeper>>,
+    pub(crate) files: Option<Arc<dyn PlaceFiles>>,
+    /// Permits of files that are carried between places and browsers.
+    pub(crate) carriers: Arc<Semaphore>,
 }
 
 /// Where a browser is.
@@ -55,6 +63,7 @@ pub(crate) struct SessionBrowser {
     pub(crate) services: Arc<BrowserServices>,
     pub(crate) target: BrowserTarget,
     pub(crate) dialogs: DialogPolicy,
+    pub(crate) place: Arc<BrowserPlace>,
     pub(crate) link: watch::Sender<BrowserLink>,
     /// Calls that run.
     calls: watch::Sender<usize>,
@@ -84,11 +93,15 @@ impl SessionBrowser {
         services: Arc<BrowserServices>,
         target: BrowserTarget,
         dialogs: DialogPolicy,
+        place: Option<String>,
     ) -> Arc<Self> {
+        let (files, events) = (services.files.clone(), services.events.clone());
+        let carriers = services.carriers.clone();
+        let place = Arc::new(BrowserPlace { session, place, files, events, carriers });
         let told = Told { used: Instant::now(), lost: None, ended: String::new() };
         let link = watch::channel(BrowserLink::Starting).0;
         let (calls, told) = (watch::channel(0).0, Mutex::new(told));
-        Arc::new(Self { session, services, target, dialogs, link, calls, told })
+        Arc::new(Self { session, services, target, dialogs, place, link, calls, told })
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -111,10 +124,7 @@ impl SessionBrowser {
 
     /// Publishes an event about it.
     pub(crate) fn publish(&self, kind: &str, why: &str) {
-        let data = json!({ "session": self.session, "why": why });
-        let (kind, subject) = (kind.to_owned(), self.session.to_string());
-        let event = NewEvent { kind, subject, data };
-        let _lost_is_counted = self.services.events.publish_later(event);
+        self.place.publish(kind, json!({ "why": why }));
     }
 
     /// Whether it is not there yet.

@@ -3,22 +3,19 @@
 
 pub(crate) mod apply;
 mod console;
+mod downloads;
 mod happened;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::PathBuf,
-};
+use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use console::{ConsoleEntry, ConsoleLog};
-pub(crate) use happened::{HandledDialog, Happened, OpenTab, SeenDownload};
+pub(crate) use downloads::{SavedFile, SeenDownload};
+pub(crate) use happened::{HandledDialog, Happened, OpenTab};
 
 /// Pages of a browser at a time; one more is closed.
 pub(crate) const MAX_TABS: usize = 12;
 /// Requests of a page that are known to run.
 const MAX_REQUESTS: usize = 2_000;
-/// Downloads that are remembered.
-const MAX_DOWNLOADS: usize = 50;
 
 /// What is done about a dialog of a page, which stands still until then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,6 +37,21 @@ pub(crate) enum BrowserEffect {
     CancelDownload(String),
     /// Remove what a download brought.
     RemoveDownload(String),
+    /// Put what a download brought into the session's place.
+    SaveDownload(String),
+    /// Publish what became of a download.
+    TellDownload(String),
+    /// Publish what became of a page.
+    TellPage(PageEnd),
+}
+
+/// End of a page, or of its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PageEnd {
+    pub(crate) target: String,
+    pub(crate) url: String,
+    /// Why its process ended; `None` for a page that was closed.
+    pub(crate) crashed: Option<String>,
 }
 
 /// A page.
@@ -69,11 +81,18 @@ pub(crate) struct Tab {
 }
 
 impl Tab {
-    /// Takes note that its process ended.
-    fn crash(&mut self, why: &str) {
-        if !self.reviving {
-            self.crashed.get_or_insert_with(|| why.to_owned());
+    /// Takes note that its process ended, once.
+    fn crash(&mut self, why: &str) -> Option<BrowserEffect> {
+        if self.reviving || self.crashed.is_some() {
+            return None;
         }
+        self.crashed = Some(why.to_owned());
+        Some(self.end())
+    }
+
+    fn end(&self) -> BrowserEffect {
+        let (target, url, crashed) = (self.target.clone(), self.url.clone(), self.crashed.clone());
+        BrowserEffect::TellPage(PageEnd { target, url, crashed })
     }
 
     /// Takes note of the document that the main frame has.
@@ -104,9 +123,9 @@ pub(crate) struct BrowserState {
     pub(crate) context: String,
     /// Largest download.
     pub(crate) download_bytes: u64,
-    /// Folder of downloads on the host.
-    pub(crate) download_folder: PathBuf,
     pub(crate) happened: happened::HappenedLog,
+    /// Where what no answer has told yet begins in it.
+    pub(crate) told: u64,
     pub(crate) downloads: BTreeMap<String, SeenDownload>,
 }
 
@@ -146,9 +165,21 @@ impl BrowserState {
         self.happened.end()
     }
 
-    /// What happened since a mark, and which pages there are where it is more than one.
-    pub(crate) fn since(&self, mark: u64) -> Happened {
-        let (dialogs, guids) = self.happened.since(mark);
+    /// Whether something became of a download since a mark.
+    pub(crate) fn downloads_since(&self, mark: u64) -> bool {
+        !self.happened.since(mark).1.is_empty()
+    }
+
+    /// Whether no download is on its way.
+    pub(crate) fn downloads_are_over(&self) -> bool {
+        self.downloads.values().all(|seen| seen.state.is_final())
+    }
+
+    /// What an answer has to tell: what happened since its mark, and before it that no answer told yet; and
+    /// which pages there are where it is more than one.
+    pub(crate) fn tell(&mut self, mark: u64) -> Happened {
+        let (dialogs, guids) = self.happened.since(mark.min(self.told));
+        self.told = self.happened.end();
         let downloads = guids.iter().filter_map(|guid| self.downloads.get(guid)).cloned();
         let row = |tab: &Tab| OpenTab {
             tab: tab.target.clone(),

@@ -3,8 +3,10 @@
 mod acting;
 mod attached;
 mod ends;
+mod kills;
 mod network;
 mod pages;
 mod reading;
 mod stage;
+mod transfers;
 mod waiting;

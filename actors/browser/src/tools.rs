@@ -55,9 +55,12 @@ pub(crate) struct Connect {
     /// Text for prompts, where dialogs are accepted.
     #[schemars(length(max = 1_000))]
     pub(crate) prompt_text: Option<String>,
+    /// Place that downloads go to, and uploads come from. Default: the session's.
+    #[schemars(length(min = 1, max = 200))]
+    pub(crate) place: Option<String>,
 }
 
-/// Close your session's browser with its pages, cookies and downloads.
+/// Close your session's browser with its pages and cookies. Downloads stay in their place.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Disconnect {}

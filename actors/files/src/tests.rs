@@ -1,6 +1,7 @@
 //! The file tools over folders of the host, and over workspaces whose guests are the test's.
 
 mod changes;
+mod contents;
 mod differential;
 mod escapes;
 mod machines;

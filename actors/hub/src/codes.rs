@@ -15,8 +15,8 @@ hivekeep_kernel::codes! {
     }
     /// The channel is none, or is not for this credential.
     HUB_CHANNEL_REFUSED = "hub_channel_refused" {
-        cause: "The name is not one of `events`, `process:ID`, `team:ID` and `ingestion:ID`; or the credential is of scope session, which follows its own processes and events alone.",
-        next: "Name another channel, or use a credential of scope operator or read-only.",
+        cause: "The name is not one of `events`, `process:ID`, `team:ID`, `ingestions` and `ingestion:COLLECTION`; it is followed already; or the process is of another user's session.",
+        next: "Name another channel; `process_list` shows a session's processes.",
     }
     /// The client is subscribed already, or to as many channels as it may be.
     HUB_TOO_MANY_CHANNELS = "hub_too_many_channels" {

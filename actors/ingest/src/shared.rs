@@ -116,7 +116,7 @@ impl IngestShared {
     /// Publishes the end of an ingestion.
     pub(crate) fn tell(&self, made: &Made, plan: &IngestionPlan, report: &IngestionReport) {
         let data = json!({
-            "collection": made.name, "place": plan.place, "path": plan.path, "files": report.files,
+            "session": plan.session, "collection": made.name, "place": plan.place, "path": plan.path, "files": report.files,
             "chunks": report.chunks, "embedded": report.embedded, "removed": report.removed,
             "failed": report.failed_total, "error": report.error.as_ref().map(|error| &error.code),
         });

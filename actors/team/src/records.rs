@@ -119,9 +119,10 @@ impl State {
         }
     }
 
-    /// An event of the team's.
+    /// An event of the team's, for the session that operates it.
     pub(crate) fn event(&self, kind: &str, mut data: Value) -> NewEvent {
         data["name"] = json!(self.plan.name);
+        data["session"] = json!(self.owner);
         NewEvent { kind: kind.to_owned(), subject: self.plan.id.to_string(), data }
     }
 

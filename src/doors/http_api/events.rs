@@ -76,7 +76,8 @@ fn feed(
         ApiError::unavailable("too many streams at once; `http_api.max_streams` bounds them")
     })?;
     let EventsQuery { kind, subject, from } = wanted;
-    let filter = EventFilter { kinds: kind.into_iter().collect(), subject };
+    let filter =
+        EventFilter { kinds: kind.into_iter().collect(), subject, ..EventFilter::default() };
     Ok((EventFeed::new(&api.core, caller, (from, BEHIND), filter, api.end.clone()), place))
 }
 

@@ -1,9 +1,7 @@
-//! Channels: what a client can follow, and who may.
+//! Channels: what a client can follow. What of it a client may see its scope says, event by event.
 
 use hivekeep_hub::codes;
 use hivekeep_kernel::{JobId, Layer, ToolError};
-
-use crate::{credentials::CredentialScope, doors::http::caller::HttpCaller};
 
 /// A channel by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,21 +10,24 @@ pub(super) enum HubChannel {
     Process(JobId),
     /// `events`: all events, or those of some kinds.
     Events,
-    /// `team:ID`, `ingestion:ID`: events about one thing.
-    Subject(String),
+    /// `team:ID`: what happens in a team and in its members' inboxes.
+    Team(String),
+    /// `ingestions`: what becomes of all ingestions; or of one collection's, by its id or name.
+    Ingestions(Option<String>),
 }
 
 impl HubChannel {
-    /// Reads a channel's name, for a caller that may follow it.
+    /// Reads a channel's name.
     ///
     /// # Errors
     /// `hub_channel_refused`.
-    pub(super) fn parse(name: &str, caller: &HttpCaller) -> Result<Self, ToolError> {
+    pub(super) fn parse(name: &str) -> Result<Self, ToolError> {
         let refused = |why: &str| {
             let shown: String = name.chars().take(80).collect();
             let message = format!("channel `{shown}`: {why}");
-            ToolError::new(Layer::Door, codes::HUB_CHANNEL_REFUSED, message)
-                .next("follow `events`, `process:ID`, `team:ID` or `ingestion:ID`")
+            ToolError::new(Layer::Door, codes::HUB_CHANNEL_REFUSED, message).next(
+                "follow `events`, `process:ID`, `team:ID`, `ingestions` or `ingestion:COLLECTION`",
+            )
         };
         let good = |id: &str| {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -34,15 +35,22 @@ impl HubChannel {
         };
         match name.split_once(':') {
             None if name == "events" => Ok(Self::Events),
+            None if name == "ingestions" => Ok(Self::Ingestions(None)),
             Some(("process", id)) => {
                 id.parse().map(Self::Process).map_err(|_| refused("is not a valid process"))
             }
-            // Their events name no session, so nothing says whose they are.
-            Some(("team" | "ingestion", id)) if good(id) => match caller.scope {
-                CredentialScope::Session => Err(refused("needs scope operator or read-only")),
-                _ => Ok(Self::Subject(id.to_owned())),
-            },
+            Some(("team", id)) if good(id) => Ok(Self::Team(id.to_owned())),
+            Some(("ingestion", id)) if good(id) => Ok(Self::Ingestions(Some(id.to_owned()))),
             _ => Err(refused("is not a valid channel")),
+        }
+    }
+
+    /// Of a channel of events: what their kinds begin with, and what they are about.
+    pub(super) fn events(self) -> (Option<&'static str>, Option<String>) {
+        match self {
+            Self::Process(_) | Self::Events => (None, None),
+            Self::Team(id) => (None, Some(id)),
+            Self::Ingestions(collection) => (Some("ingestion."), collection),
         }
     }
 }
@@ -52,27 +60,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_channel_is_one_of_four_kinds_and_a_session_follows_its_own() {
-        let caller = HttpCaller::bearer();
-        let operator = HttpCaller { scope: CredentialScope::Operator, ..caller.clone() };
-        assert_eq!(HubChannel::parse("events", &caller), Ok(HubChannel::Events));
+    fn a_channel_is_one_of_the_known_kinds() {
         let job = JobId::new();
-        let process = format!("process:{job}");
-        assert_eq!(HubChannel::parse(&process, &caller), Ok(HubChannel::Process(job)));
-        let team = HubChannel::Subject("team_1".to_owned());
-        assert_eq!(HubChannel::parse("team:team_1", &operator), Ok(team));
-        for (name, caller) in [
-            ("team:team_1", &caller),
-            ("ingestion:x", &caller),
-            ("", &operator),
-            ("event", &operator),
-            ("events:x", &operator),
-            ("team:", &operator),
-            ("team:a b", &operator),
-            ("process:x", &operator),
-            ("chat:x", &operator),
+        for (name, channel) in [
+            ("events".to_owned(), HubChannel::Events),
+            (format!("process:{job}"), HubChannel::Process(job)),
+            ("team:team_1".to_owned(), HubChannel::Team("team_1".to_owned())),
+            ("ingestions".to_owned(), HubChannel::Ingestions(None)),
+            ("ingestion:docs".to_owned(), HubChannel::Ingestions(Some("docs".to_owned()))),
         ] {
-            let refused = HubChannel::parse(name, caller).expect_err(name);
+            assert_eq!(HubChannel::parse(&name), Ok(channel), "{name}");
+        }
+        for name in [
+            "",
+            "event",
+            "events:x",
+            "team",
+            "team:",
+            "team:a b",
+            "process:x",
+            "chat:x",
+            "ingestion:",
+        ] {
+            let refused = HubChannel::parse(name).expect_err(name);
             assert_eq!(refused.code, "hub_channel_refused", "{name}");
         }
     }

@@ -111,7 +111,7 @@ impl HubClient {
     }
 
     fn subscribe(&mut self, name: &str, frame: HeardFrame) -> Result<(), ToolError> {
-        let channel = HubChannel::parse(name, &self.caller)?;
+        let channel = HubChannel::parse(name)?;
         let most = self.hub.core.config.hub.max_channels;
         let followed = self.channels.get(name).is_some_and(|task| !task.is_finished());
         if followed || self.channels.len() >= most {
@@ -167,8 +167,7 @@ impl Follower {
     async fn run(self, channel: HubChannel) -> String {
         let followed = match channel {
             HubChannel::Process(id) => process::follow(&self, id).await,
-            HubChannel::Events => follow::events(&self, None).await,
-            HubChannel::Subject(subject) => follow::events(&self, Some(subject)).await,
+            channel => follow::events(&self, channel).await,
         };
         if let Err(error) = followed {
             let refusal = ToldFrame::error(&self.frame.id, Some(&self.name), &error);

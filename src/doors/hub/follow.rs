@@ -4,6 +4,7 @@ use hivekeep_kernel::ToolError;
 use serde_json::json;
 
 use super::{
+    channel::HubChannel,
     client::Follower,
     frame::{FollowFrom, ToldFrame},
 };
@@ -13,7 +14,7 @@ use crate::doors::event_feed::{EventFeed, EventFilter, FeedItem};
 ///
 /// # Errors
 /// `invalid_input` for another kind of position.
-pub(super) async fn events(this: &Follower, subject: Option<String>) -> Result<(), ToolError> {
+pub(super) async fn events(this: &Follower, channel: HubChannel) -> Result<(), ToolError> {
     let core = &this.seat.core;
     let from = match &this.frame.from {
         None => core.journal.events().last().get() + 1,
@@ -22,7 +23,8 @@ pub(super) async fn events(this: &Follower, subject: Option<String>) -> Result<(
             return Err(ToolError::invalid("`from` is not the number of an event"));
         }
     };
-    let filter = EventFilter { kinds: this.frame.kinds.clone(), subject };
+    let (within, subject) = channel.events();
+    let filter = EventFilter { kinds: this.frame.kinds.clone(), within, subject };
     let position = (Some(from), core.config.hub.max_behind);
     let mut feed = EventFeed::new(core, &this.caller, position, filter, this.seat.end.clone());
     let _seat = this.seat.seat(&this.name);

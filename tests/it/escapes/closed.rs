@@ -38,7 +38,7 @@ const WORDS: [&str; 25] = [
 const SAID: [&str; 4] = ["path", "paths", "folder", "directory"];
 
 /// Parameters that look like paths and are tried by no call, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 19] = [
+const EXCEPTIONS: [(&str, &str, &str); 20] = [
     ("fs.edit", "target_content", "a text that is replaced"),
     ("fs.multi_edit", "edits[].target_content", "a text that is replaced"),
     ("fs.grep", "pattern", "a regular expression over lines"),
@@ -56,6 +56,7 @@ const EXCEPTIONS: [(&str, &str, &str); 19] = [
     ("ml_status", "influx_url", "one of `model.status.influx_urls`, or refused"),
     ("webview_connect", "debug_url", "`local`, or one of `browser.attach`, or refused"),
     ("webview_navigate", "url", "by the egress filter; actors/browser tries others"),
+    ("webview_type", "files[]", "beneath the place's handle; actors/files tries others and links"),
     ("webview_type", "file_name", "a name that the page is told; nothing of the host is read"),
     ("webview_wait", "url", "compared with the address of the page"),
 ];

@@ -33,7 +33,7 @@ const TESTKIT: &str = "hivekeep-testkit";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 29] = [
+const RULES: [Rule; 30] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -91,6 +91,11 @@ const RULES: [Rule; 29] = [
     },
     Rule {
         name: "hivekeep-ingest",
+        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, TESTKIT],
+        others: None,
+    },
+    Rule {
+        name: "hivekeep-browser",
         house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, TESTKIT],
         others: None,
     },

@@ -2,27 +2,23 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufReader, Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 
-use crate::{
-    home::PATIENCE,
-    http_api::{bearer, head},
-};
+/// Time for what a test awaits.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(super) struct Socket {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
 }
 
-/// Asks for a WebSocket; the status, and what follows.
-pub(super) fn handshake(
-    address: &str,
-    headers: &[(&str, &str)],
-) -> (u16, BTreeMap<String, String>, BufReader<TcpStream>) {
+/// Asks for a WebSocket; the status, and what follows its head.
+pub(super) fn handshake(address: &str, headers: &[(&str, &str)]) -> (u16, BufReader<TcpStream>) {
     let stream = TcpStream::connect(address).expect("connects");
     shake(stream, address, headers)
 }
@@ -31,7 +27,7 @@ fn shake(
     mut stream: TcpStream,
     address: &str,
     headers: &[(&str, &str)],
-) -> (u16, BTreeMap<String, String>, BufReader<TcpStream>) {
+) -> (u16, BufReader<TcpStream>) {
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let mut all = BTreeMap::from([
         ("Host", address),
@@ -43,7 +39,14 @@ fn shake(
     all.extend(headers.iter().copied());
     let lines: String = all.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     stream.write_all(format!("GET /ws HTTP/1.1\r\n{lines}\r\n").as_bytes()).expect("writes");
-    head(stream)
+    let (mut reader, mut line) = (BufReader::new(stream), String::new());
+    reader.read_line(&mut line).expect("a status line");
+    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    while line.trim_end() != "" {
+        line.clear();
+        reader.read_line(&mut line).expect("a header");
+    }
+    (status, reader)
 }
 
 impl Socket {
@@ -59,9 +62,9 @@ impl Socket {
     }
 
     fn over(stream: TcpStream, address: &str, token: &str) -> Self {
-        let auth = bearer(token);
+        let auth = format!("Bearer {token}");
         let sending = stream.try_clone().expect("a second handle");
-        let (status, _, reader) = shake(stream, address, &[("Authorization", &auth)]);
+        let (status, reader) = shake(stream, address, &[("Authorization", &auth)]);
         assert_eq!(status, 101);
         Self { stream: sending, reader }
     }
@@ -119,6 +122,15 @@ impl Socket {
 
     pub(super) fn next(&mut self) -> Value {
         self.message().expect("it goes on")
+    }
+
+    /// Subscribes to a channel, which is acknowledged.
+    pub(super) fn follow(&mut self, channel: &str, from: &Value) -> Value {
+        self.send(&json!({ "type": "subscribe", "id": channel, "channel": channel, "from": from }));
+        let told = self.next_but_events();
+        let acknowledged = (&told["type"], &told["id"]) == (&json!("subscribed"), &json!(channel));
+        assert!(acknowledged, "{told}");
+        told["data"]["from"].clone()
     }
 
     /// The next message that is not an event.

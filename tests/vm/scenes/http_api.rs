@@ -17,24 +17,30 @@ pub const CONFIG: &str =
 const KEY: &str = "Zq7-env-9vT2mWt4e8RbYc1x";
 const TOKEN: &str = "Hh3-git-5kP8nLs6d1QwUa9z";
 
+/// A new credential.
+pub fn credential(house: &House, name: &str, scope: &str) -> String {
+    run(house, &["credential", "create", name, "--scope", scope]).trim().to_owned()
+}
+
+fn run(house: &House, args: &[&str]) -> String {
+    let output = house.command().args(args).output().expect("the program runs");
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
 /// Somebody with a credential.
-struct Caller {
+pub struct Caller {
     address: String,
-    credential: String,
+    pub credential: String,
 }
 
 impl Caller {
-    fn new(house: &House, name: &str) -> Self {
-        let run = |args: &[&str]| {
-            let output = house.command().args(args).output().expect("the program runs");
-            assert!(output.status.success(), "{args:?}: {output:?}");
-            String::from_utf8(output.stdout).expect("UTF-8")
-        };
-        let status: Value = serde_json::from_str(&run(&["status", "--json"])).expect("JSON");
+    pub fn new(house: &House, name: &str) -> Self {
+        let status = run(house, &["status", "--json"]);
+        let status: Value = serde_json::from_str(&status).expect("JSON");
         let url = status["http_api"].as_str().expect("the door is open");
         let address = url.trim_start_matches("http://").trim_end_matches("/api").to_owned();
-        let credential = run(&["credential", "create", name, "--scope", "session"]);
-        Self { address, credential: credential.trim().to_owned() }
+        Self { address, credential: credential(house, name, "session") }
     }
 
     /// Calls a tool; status and body.
@@ -55,7 +61,7 @@ impl Caller {
         (status, serde_json::from_str(body).expect("JSON"))
     }
 
-    fn ok(&self, tool: &str, input: &Value) -> Value {
+    pub fn ok(&self, tool: &str, input: &Value) -> Value {
         let (status, body) = self.call(tool, input, None);
         assert_eq!(status, 200, "{tool}: {body}");
         body["result"]["structured"].clone()

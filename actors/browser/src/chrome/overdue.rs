@@ -47,6 +47,8 @@ impl Chrome {
             self.cdp.call::<Value>(Some(&page.session), "Runtime.terminateExecution", json!({}));
         let _stopped = timeout(PAGE_ANSWER, stop).await;
         let again = self.answers(page).await;
+        let data = json!({ "tab": page.target, "url": page.url(), "page_answers_again": again });
+        self.place.publish("browser.page_hung", data);
         let message = format!("a script of the page runs without an end, for {secs:.1} s at least");
         ToolError::new(Layer::Actor, codes::BROWSER_PAGE_HUNG, message)
             .next("webview_navigate loads it again, or another page")

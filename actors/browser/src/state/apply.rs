@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::{
-    BrowserEffect, BrowserState, HandledDialog, MAX_DOWNLOADS, MAX_REQUESTS, MAX_TABS, SeenDownload,
-};
+use super::{BrowserEffect, BrowserState, HandledDialog, MAX_REQUESTS, MAX_TABS};
 
 /// Longest URL or title that is remembered.
 const URL_CHARS: usize = 2_048;
@@ -12,7 +10,7 @@ const URL_CHARS: usize = 2_048;
 /// Why the host of a URL was refused, if it was.
 pub(crate) type RefusalOf<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+pub(super) fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
 }
 
@@ -60,15 +58,16 @@ impl BrowserState {
             }
             "Target.targetDestroyed" => {
                 let target = text(params, "targetId");
-                self.tabs.retain(|tab| tab.target != target);
+                let at = self.tabs.iter().position(|tab| tab.target == target)?;
+                return Some(self.tabs.remove(at).end());
             }
             "Target.targetCrashed" => {
                 let target = text(params, "targetId");
                 let tab = self.tabs.iter_mut().find(|tab| tab.target == target)?;
-                tab.crash(text(params, "status"));
+                return tab.crash(text(params, "status"));
             }
             "Inspector.targetCrashed" => {
-                self.of_session(session)?.crash("crashed");
+                return self.of_session(session)?.crash("crashed");
             }
             _ => {}
         }
@@ -216,54 +215,6 @@ impl BrowserState {
             }
             _ => {}
         }
-    }
-
-    fn download(&mut self, method: &str, params: &Value) -> Option<BrowserEffect> {
-        let guid = text(params, "guid").to_owned();
-        match method {
-            "Browser.downloadWillBegin" => {
-                if self.downloads.len() >= MAX_DOWNLOADS {
-                    return Some(BrowserEffect::CancelDownload(guid));
-                }
-                let download = SeenDownload {
-                    name: text(params, "suggestedFilename").chars().take(200).collect(),
-                    url: text(params, "url").chars().take(500).collect(),
-                    state: "running",
-                    ..SeenDownload::default()
-                };
-                self.happened.download(&guid);
-                self.downloads.insert(guid, download);
-            }
-            "Browser.downloadProgress" => {
-                let (most, folder) = (self.download_bytes, self.download_folder.clone());
-                let seen = self.downloads.get_mut(&guid)?;
-                seen.bytes = params["receivedBytes"].as_f64().unwrap_or_default() as u64;
-                let total = params["totalBytes"].as_f64().unwrap_or_default() as u64;
-                let word = text(params, "state");
-                if seen.state == "running" && word != "canceled" && seen.bytes.max(total) > most {
-                    seen.state = "oversized";
-                    let mb = most / (1024 * 1024);
-                    let why = format!("{} was not downloaded: larger than {mb} MiB", seen.name);
-                    self.console.push("error", &why, &seen.url, None);
-                    self.happened.download(&guid);
-                    return Some(match word {
-                        "completed" => BrowserEffect::RemoveDownload(guid),
-                        _ => BrowserEffect::CancelDownload(guid),
-                    });
-                }
-                match (word, seen.state) {
-                    ("completed", "running") => {
-                        seen.state = "completed";
-                        seen.path = Some(folder.join(&guid).to_string_lossy().into_owned());
-                    }
-                    ("canceled", "running") => seen.state = "cancelled",
-                    _ => return None,
-                }
-                self.happened.download(&guid);
-            }
-            _ => {}
-        }
-        None
     }
 }
 

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::SeenDownload;
+
 const MAX_ENTRIES: usize = 100;
 
 /// A dialog that was answered.
@@ -16,22 +18,6 @@ pub(crate) struct HandledDialog {
     pub(crate) message: String,
     /// Whether it was accepted.
     pub(crate) accepted: bool,
-}
-
-/// A download.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct SeenDownload {
-    /// Name that the server suggests.
-    pub(crate) name: String,
-    /// URL.
-    pub(crate) url: String,
-    /// `running`, `completed`, `cancelled` or `oversized`.
-    pub(crate) state: &'static str,
-    /// Bytes received.
-    pub(crate) bytes: u64,
-    /// File on the daemon's host, there until the browser is closed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path: Option<String>,
 }
 
 /// A page of the browser.
@@ -50,10 +36,10 @@ pub(crate) struct OpenTab {
 /// What happened beside the call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Happened {
-    /// Dialogs that opened, answered as `webview_connect` was told.
+    /// Dialogs that opened since the last answer, answered as `webview_connect` was told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) dialogs: Vec<HandledDialog>,
-    /// Downloads that began or ended.
+    /// Downloads of which something became since the last answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) downloads: Vec<SeenDownload>,
     /// Pages, where there is more than one.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::{downloads::DownloadState, *};
 
 fn state() -> BrowserState {
     let mut state =
@@ -84,7 +84,9 @@ fn a_document_is_loaded_by_its_own_events_and_its_requests_are_counted() {
 fn what_is_told_of_a_process_that_was_is_not_held_against_the_next() {
     let mut state = state();
     let ended = json!({ "targetId": "1", "status": "crashed" });
-    apply(&mut state, "Target.targetCrashed", ended.clone());
+    let told = apply(&mut state, "Target.targetCrashed", ended.clone());
+    assert!(matches!(told, Some(BrowserEffect::TellPage(end)) if end.crashed.is_some()));
+    assert_eq!(apply(&mut state, "Inspector.targetCrashed", json!({})), None, "told once");
     assert_eq!(state.tabs[0].crashed.as_deref(), Some("crashed"));
     state.revive();
     apply(&mut state, "Inspector.targetCrashed", json!({}));
@@ -110,8 +112,52 @@ fn a_download_beyond_its_bound_is_cancelled_once() {
     assert_eq!(cancelled, Some(BrowserEffect::CancelDownload("g".to_owned())));
     assert_eq!(apply(&mut state, "Browser.downloadProgress", progress(102, "inProgress")), None);
     apply(&mut state, "Browser.downloadProgress", progress(102, "canceled"));
-    let told = state.since(mark).downloads;
-    assert_eq!(told.iter().map(|it| it.state).collect::<Vec<_>>(), ["oversized"]);
+    let told = state.tell(mark).downloads;
+    let states: Vec<_> = told.iter().map(|it| it.state).collect();
+    assert_eq!(states, [DownloadState::Oversized]);
+}
+
+#[test]
+fn downloads_are_bounded_in_number_and_named_by_plain_ids() {
+    let mut state = state();
+    let begin = |state: &mut BrowserState, guid: &str| {
+        let begun = json!({ "guid": guid, "url": "u", "suggestedFilename": "n" });
+        apply(state, "Browser.downloadWillBegin", begun)
+    };
+    for guid in ["../x", "/etc/passwd", "", "a b", &"x".repeat(65)] {
+        assert_eq!(begin(&mut state, guid), None);
+    }
+    assert!(state.downloads.is_empty());
+    for number in 0..downloads::MAX_DOWNLOADS {
+        assert_eq!(begin(&mut state, &format!("g{number}")), None);
+    }
+    let more = begin(&mut state, "more");
+    assert_eq!(more, Some(BrowserEffect::CancelDownload("more".to_owned())));
+    let (rows, _) = state.console.since(0);
+    assert!(rows.last().is_some_and(|row| row.text.contains("as many as may")));
+}
+
+#[test]
+fn what_happens_between_calls_is_told_by_the_next_answer_and_once() {
+    let mut state = state();
+    let dialog = || json!({ "type": "alert", "message": "hi" });
+    apply(&mut state, "Page.javascriptDialogOpening", dialog());
+    let mark = state.mark();
+    let completed =
+        json!({ "guid": "g", "receivedBytes": 3, "totalBytes": 3, "state": "completed" });
+    let begun = json!({ "guid": "g", "url": "u", "suggestedFilename": "n" });
+    apply(&mut state, "Browser.downloadWillBegin", begun);
+    let effect = apply(&mut state, "Browser.downloadProgress", completed);
+    assert_eq!(effect, Some(BrowserEffect::SaveDownload("g".to_owned())));
+    let told = state.tell(mark);
+    assert_eq!((told.dialogs.len(), told.downloads[0].state), (1, DownloadState::Saving));
+    let mark = state.mark();
+    assert_eq!(state.tell(mark), Happened::default(), "once");
+    assert!(!state.downloads_are_over());
+    state.download_saved("g", Err("no room".to_owned()));
+    let told = state.tell(mark);
+    assert_eq!(told.downloads[0].why.as_deref(), Some("no room"));
+    assert!(state.downloads_are_over());
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use hivekeep_testkit::eventually;
 use serde_json::{Value, json};
 
-use super::stage::{Pages, Sent, Stage, options};
-use crate::Options;
+use super::stage::{Pages, Stage};
 
 #[tokio::test]
 async fn clicks_are_a_persons() {
@@ -165,38 +164,4 @@ async fn pages_that_pages_open_are_pages_of_the_session() {
         })
     })
     .await;
-}
-
-#[tokio::test]
-async fn downloads_are_told_and_bounded() {
-    let pages = Pages::new(|path| {
-        let attached = "Content-Type: application/octet-stream\r\nContent-Disposition: attachment; filename=data.bin\r\n";
-        match path {
-            "/small" => Some(Sent(200, attached, vec![7; 1000])),
-            "/large" => Some(Sent(200, attached, vec![7; 2 * 1024 * 1024])),
-            _ => Some(Sent::html("<a href=/small>small</a> <a id=large href=/large>large</a>")),
-        }
-    })
-    .await;
-    let stage = Stage::connected(Options { download_mb: 1, ..options() }).await;
-    stage.go(&pages.url("/")).await;
-    let told = stage.go(&pages.url("/small")).await;
-    assert_eq!(told["downloads"][0]["name"], "data.bin", "{told}");
-    stage.good("webview_click", json!({ "selector": "#large" })).await;
-    eventually("the large one is stopped", async || {
-        let console = stage.good("webview_console", json!({ "level": "error" })).await;
-        console.to_string().contains("larger than 1 MiB")
-    })
-    .await;
-    let folder = stage.rig.daemon.folders.state.join("browsers");
-    let file = |path: &Value| std::fs::read(path.as_str().expect("a path")).expect("a file");
-    let mut seen = Value::Null;
-    eventually("both are over", async || {
-        let read = stage.good("webview_navigate", json!({ "url": pages.url("/small") })).await;
-        seen = read["downloads"][0].clone();
-        seen["state"] == "completed"
-    })
-    .await;
-    assert!(seen["path"].as_str().expect("a path").starts_with(&*folder.to_string_lossy()));
-    assert_eq!(file(&seen["path"]), vec![7; 1000]);
 }

@@ -1,47 +1,13 @@
 //! Ends out of order: of Chrome, of a page, of the actor, of the daemon.
 
 use hivekeep_testkit::eventually;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::stage::{Pages, Stage, options};
+use super::{
+    kills::{kill, stop},
+    stage::{Pages, Stage, options},
+};
 use crate::Options;
-
-fn kill(stage: &Stage) {
-    for pid in stage.pids() {
-        let pid = Pid::from_raw(pid).expect("a pid");
-        // The one may have taken the other with it.
-        let _ = kill_process(pid, Signal::KILL);
-    }
-}
-
-#[tokio::test]
-async fn chrome_killed_at_each_verb_is_told_and_started_again() {
-    let pages = Pages::new(|path| match path {
-        "/never" => None,
-        _ => Some(super::stage::Sent::html("<input id=in><button disabled>x</button>")),
-    })
-    .await;
-    let stage = Stage::at(&pages.url("/")).await;
-    let (busy, disabled) = ("new Promise(() => {})", "button");
-    let verbs = [
-        ("webview_eval", json!({ "script": busy })),
-        ("webview_navigate", json!({ "url": pages.url("/never") })),
-        ("webview_click", json!({ "selector": disabled, "timeout_secs": 60 })),
-        ("webview_wait", json!({ "selector": "#none" })),
-    ];
-    for (tool, args) in verbs {
-        let call = stage.begin(tool, args);
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        kill(&stage);
-        let error = call.answer().await.expect_err(tool);
-        assert_eq!(error.code, "browser_crashed", "{tool}: {error:?}");
-        assert_eq!(error.details["outcome"], "unknown", "{tool}");
-        // Whoever heard of it by its own call is not told again; the new one is there.
-        stage.go(&pages.url("/")).await;
-    }
-    assert_eq!(stage.folders(), 1, "what the others had is removed");
-}
 
 #[tokio::test]
 async fn calls_after_an_end_are_told_once_what_is_lost() {
@@ -74,14 +40,17 @@ async fn calls_after_an_end_are_told_once_what_is_lost() {
 
 #[tokio::test]
 async fn a_page_that_takes_too_much_memory_ends_and_the_browser_goes_on() {
-    let pages = Pages::one("<p>page").await;
+    let eats = "<script>const all = []; while (true) all.push(new Array(1e6).fill(Math.random()))</script>";
+    let pages = Pages::some(&[("/", "<p>page"), ("/eats", eats)]).await;
     let stage = Stage::at(&pages.url("/")).await;
-    let eats = "const all = []; while (true) all.push(new Array(1e6).fill(Math.random()))";
-    let error = stage.refused("webview_eval", json!({ "script": eats, "timeout_secs": 100 })).await;
+    let eats = json!({ "url": pages.url("/eats"), "timeout_secs": 100 });
+    let error = stage.refused("webview_navigate", eats).await;
     assert!(
         ["browser_page_crashed", "browser_crashed"].contains(&error.code.as_ref()),
         "{error:?}"
     );
+    let kind = error.code.replacen('_', ".", 1);
+    eventually("an event says so", async || stage.events(&kind).await.len() == 1).await;
     if error.code == "browser_page_crashed" {
         let again = stage.refused("webview_eval", json!({ "script": "1" })).await;
         assert_eq!(again.code, "browser_page_crashed");
@@ -124,10 +93,7 @@ async fn a_browser_that_takes_too_much_memory_is_ended() {
 #[tokio::test]
 async fn a_browser_that_hangs_is_ended() {
     let stage = Stage::connected(options()).await;
-    // All of its processes but the first, which would not be seen to hang.
-    for pid in stage.pids() {
-        stop_below(pid);
-    }
+    stop(&stage);
     let args = json!({ "script": "1", "timeout_secs": 1 });
     let error = stage.refused("webview_eval", args).await;
     assert_eq!(error.code, "browser_crashed", "{error:?}");
@@ -135,19 +101,6 @@ async fn a_browser_that_hangs_is_ended() {
         stage.call("webview_eval", json!({ "script": "1" })).await.is_ok_and(|it| it["result"] == 1)
     })
     .await;
-}
-
-fn stop_below(pid: i32) {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    for child in children.unwrap_or_default().split_whitespace() {
-        let child: i32 = child.parse().expect("a pid");
-        let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        if !line.starts_with(b"bwrap") {
-            // It may have ended.
-            let _ = kill_process(Pid::from_raw(child).expect("a pid"), Signal::STOP);
-        }
-        stop_below(child);
-    }
 }
 
 #[tokio::test]

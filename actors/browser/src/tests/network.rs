@@ -1,9 +1,16 @@
 //! What pages reach: by the operator's rules, whatever they ask for.
 
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex},
+};
+
 use serde_json::{Value, json};
 
 use super::stage::{Pages, Sent, Stage, options};
-use crate::Options;
+use crate::{Options, proxy::HostNames};
 
 async fn code(stage: &Stage, url: &str) -> String {
     stage.refused("webview_navigate", json!({ "url": url })).await.code.into_owned()
@@ -90,4 +97,64 @@ async fn a_page_sees_nothing_of_the_host() {
     assert!(opened.is_null() || opened == "about:blank" || opened == "", "{opened}");
     let console = stage.good("webview_console", json!({})).await.to_string();
     assert!(console.contains("Not allowed to load local resource"), "{console}");
+}
+
+/// Resolver whose answers change; the last one stays.
+struct Rebinding(Mutex<VecDeque<Vec<IpAddr>>>);
+
+impl Rebinding {
+    fn of(answers: &[&[&str]]) -> Arc<Self> {
+        let parse = |all: &&[&str]| all.iter().map(|it| it.parse().expect("an address")).collect();
+        Arc::new(Self(Mutex::new(answers.iter().map(parse).collect())))
+    }
+}
+
+impl HostNames for Rebinding {
+    fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        assert_eq!(host, "rebinds.example");
+        let mut answers = self.0.lock().expect("no panic");
+        let now = match answers.len() {
+            1 => answers[0].clone(),
+            _ => answers.pop_front().expect("one is left"),
+        };
+        Ok(now.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_changes_its_address_leads_nowhere_else() {
+    let secret = Pages::one("secret").await;
+    let port = secret.port;
+    // The same port, so that the page's own origin is what it asks for.
+    let good = Pages::at(&format!("127.0.0.2:{port}"), |_| Some(Sent::html("<p>good"))).await;
+    for inside in ["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0"]
+    {
+        let names = Rebinding::of(&[&["127.0.0.2"], &[inside]]);
+        let rules = Options { allow_networks: vec!["127.0.0.2".to_owned()], ..options() };
+        let stage = Stage::with_names(rules, names).await;
+        stage.connect().await;
+        let url = format!("http://rebinds.example:{port}/");
+        assert_eq!(stage.go(&url).await["status"], 200, "{inside}");
+        let script = "return (await fetch('/secret').then(it => it.text(), it => 'refused'))";
+        assert_eq!(stage.eval(script).await, "refused", "{inside}");
+        assert_eq!(code(&stage, &url).await, "browser_address_refused", "{inside}");
+        stage.good("webview_disconnect", json!({})).await;
+    }
+    assert_eq!(secret.asked(), [""; 0], "nothing came");
+    assert!(good.asked().len() >= 6);
+}
+
+#[tokio::test]
+async fn of_several_addresses_only_those_that_are_allowed_are_reached() {
+    let secret = Pages::one("secret").await;
+    let port = secret.port;
+    let good = Pages::at(&format!("127.0.0.2:{port}"), |_| Some(Sent::html("<p>good"))).await;
+    let names = Rebinding::of(&[&["127.0.0.1", "169.254.169.254", "127.0.0.2", "10.0.0.1"]]);
+    let rules = Options { allow_networks: vec!["127.0.0.2".to_owned()], ..options() };
+    let stage = Stage::with_names(rules, names).await;
+    stage.connect().await;
+    stage.go(&format!("http://rebinds.example:{port}/")).await;
+    assert_eq!(stage.eval("document.querySelector('p').innerText").await, "good");
+    assert_eq!(secret.asked(), [""; 0]);
+    assert!(!good.asked().is_empty());
 }

@@ -1,7 +1,7 @@
 //! The family as it is mounted, and a server of pages.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -10,18 +10,24 @@ use std::{
 };
 
 use async_trait::async_trait;
+use hivekeep_file_engine::{FileEffect, FileOperation, FileRoot, decode, encode, run};
 use hivekeep_kernel::{
-    Resources, SessionId, ToolError, User,
-    ports::{Hold, LateTools, SessionQuotas, Standing},
+    CallCx, Resources, SessionId, ToolError, User,
+    ports::{Hold, LateTools, LocatedPlace, PlaceFiles, SessionQuotas, Standing},
 };
+use hivekeep_store::Seq;
 use hivekeep_testkit::{PendingCall, Rig, RigServices};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 
-use crate::{BrowserFamily, Options};
+use crate::{
+    BrowserFamily, Options,
+    proxy::{HostNames, SystemNames},
+};
 
 /// For a call on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(110);
@@ -48,7 +54,15 @@ pub(super) struct Pages {
 impl Pages {
     /// Serves by path; `None` leaves a request without an answer.
     pub(super) async fn new(answer: impl Fn(&str) -> Option<Sent> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::at("127.0.0.1:0", answer).await
+    }
+
+    /// At an address.
+    pub(super) async fn at(
+        address: &str,
+        answer: impl Fn(&str) -> Option<Sent> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let (answer, asked): (Answering, _) =
             (Arc::new(answer), Arc::<Mutex<Vec<String>>>::default());
@@ -133,10 +147,56 @@ impl SessionQuotas for Sessions {
     }
 }
 
+/// A place: a folder of the test's.
+pub(super) struct FolderPlace {
+    pub(super) folder: TempDir,
+    /// Whether it refuses what it is given.
+    pub(super) full: AtomicBool,
+}
+
+impl Default for FolderPlace {
+    fn default() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        Self { folder, full: AtomicBool::new(false) }
+    }
+}
+
+impl FolderPlace {
+    /// Files in its folder of downloads, by their names.
+    pub(super) fn downloads(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(self.folder.path().join("downloads")).into_iter().flatten();
+        let file = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().into_string().expect("UTF-8");
+            (name, std::fs::read(entry.path()).expect("a file"))
+        };
+        entries.map(|entry| file(entry.expect("an entry"))).collect()
+    }
+}
+
+#[async_trait]
+impl PlaceFiles for FolderPlace {
+    async fn locate(&self, _: &CallCx, place: Option<&str>) -> Result<LocatedPlace, ToolError> {
+        let name = place.unwrap_or("work").to_owned();
+        Ok(LocatedPlace { id: name.clone(), name, folder: None })
+    }
+
+    async fn run(&self, _: &CallCx, _: &str, operation: Vec<u8>) -> Result<Vec<u8>, ToolError> {
+        let operation: FileOperation = decode(&operation).expect("an operation");
+        if self.full.load(SeqCst) && operation.effect() == FileEffect::Writes {
+            return Err(ToolError::invalid("the place is full"));
+        }
+        let root = FileRoot::folder(self.folder.path()).expect("opened");
+        let outcome = run(&root, &operation, &|| false);
+        let outcome = outcome.map_err(|error| ToolError::invalid(error.to_string()))?;
+        Ok(encode(&outcome).expect("it fits"))
+    }
+}
+
 /// The family, with a session of a test.
 pub(super) struct Stage {
     pub(super) rig: Rig<BrowserFamily>,
     sessions: Arc<Sessions>,
+    pub(super) place: Arc<FolderPlace>,
 }
 
 /// Options by which pages reach the tests' servers.
@@ -150,24 +210,45 @@ pub(super) fn options() -> Options {
 
 impl Stage {
     pub(super) async fn mounted(options: Options) -> Self {
-        let sessions = Arc::<Sessions>::default();
-        let services = RigServices {
-            sessions: sessions.clone(),
-            tools: Arc::new(LateTools::default()),
-            offer: Arc::new(|_| ()),
-        };
-        Self { rig: Rig::new(options, services).await, sessions }
+        Self::with_names(options, Arc::new(SystemNames)).await
     }
 
-    /// With a browser.
-    pub(super) async fn connected(options: Options) -> Self {
+    /// Where names have the addresses of the test.
+    pub(super) async fn with_names(options: Options, names: Arc<dyn HostNames>) -> Self {
         assert!(
             options.found_program().is_some() || !options.attach.is_empty(),
             "these tests need Chromium: apt-get install chromium"
         );
+        let (sessions, place) = (Arc::<Sessions>::default(), Arc::<FolderPlace>::default());
+        let offered = place.clone();
+        let services = RigServices {
+            sessions: sessions.clone(),
+            tools: Arc::new(LateTools::default()),
+            offer: Arc::new(move |ports| {
+                ports.offer::<dyn PlaceFiles>(offered.clone());
+                ports.offer::<dyn HostNames>(names.clone());
+            }),
+        };
+        Self { rig: Rig::new(options, services).await, sessions, place }
+    }
+
+    /// With a browser.
+    pub(super) async fn connected(options: Options) -> Self {
         let stage = Self::mounted(options).await;
-        stage.good("webview_connect", json!({ "debug_url": "local", "timeout": 60 })).await;
+        stage.connect().await;
         stage
+    }
+
+    pub(super) async fn connect(&self) -> Value {
+        self.good("webview_connect", json!({ "debug_url": "local", "timeout": 60 })).await
+    }
+
+    /// Events of a kind that were published, as their data.
+    pub(super) async fn events(&self, kind: &str) -> Vec<Value> {
+        let events = self.rig.daemon.journal.events();
+        let read = tokio::task::spawn_blocking(move || events.read(Seq::FIRST, 10_000));
+        let page = read.await.expect("no panic").expect("they are read");
+        page.events.into_iter().filter(|it| it.kind == kind).map(|it| it.data).collect()
     }
 
     /// With a browser at a page.

@@ -21,6 +21,8 @@ use crate::{
 
 /// Time for the first word of a download that a navigation turns out to be.
 const DOWNLOAD_BEGINS: Duration = Duration::from_secs(2);
+/// Time for its end, which is waited for.
+const DOWNLOAD_ENDS: Duration = Duration::from_secs(10);
 
 /// How far a page is loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -77,7 +79,7 @@ tools! { pub(crate) FAMILY: "browser" for Browser, singleton browsers;
 
 impl Browser {
     fn navigate(&mut self, cx: &CallCx, input: Navigate) -> Result<Reply<Navigated>, ToolError> {
-        let url = admitted(&self.shared.services.rules, &input.url)?;
+        let url = admitted(&self.shared.services.egress.rules, &input.url)?;
         self.shared.revive();
         let limit_secs = input.timeout_secs;
         Ok(act(self, cx, limit_secs, move |page, _| navigate(page, url, input)))
@@ -140,9 +142,13 @@ async fn navigate(page: LivePage, url: Url, input: Navigate) -> Result<Navigated
     let before = chrome.state().of_target(&page.target).map(|tab| tab.loader.clone());
     let answered: Answered = page.call("Page.navigate", json!({ "url": url.as_str() })).await?;
     if answered.is_download {
-        let begun = chrome.until(|state| (!state.since(mark).downloads.is_empty()).then_some(()));
+        let begun = chrome.until(|state| state.downloads_since(mark).then_some(()));
         // One that is refused never begins.
-        let _begun = timeout(DOWNLOAD_BEGINS, begun).await;
+        if timeout(DOWNLOAD_BEGINS, begun).await.is_ok() {
+            let over = chrome.until(|state| state.downloads_are_over().then_some(()));
+            // A longer one is told by the answers to come.
+            let _over = timeout(DOWNLOAD_ENDS, over).await;
+        }
         return Ok(done(&page, mark, None));
     }
     if let Some(why) = answered.error_text {

@@ -14,14 +14,14 @@ use crate::{
     browser::Browser,
     limits::{MAX_SECS, MAX_SELECTOR},
     page::{LivePage, Located},
-    process::HOME,
+    upload::{UploadWish, refused, upload},
 };
 
 /// Keys that are on their way at a time.
 const BURST: usize = 16;
 
 /// Type text into an element by key events. Of a list (`select`) it chooses the option of that label or value;
-/// to a file input it gives the text as a file.
+/// to a file input it gives files, or the text as one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TypeText {
@@ -37,7 +37,12 @@ pub(crate) struct TypeText {
     /// Whether the Enter key follows.
     #[serde(default)]
     pub(crate) submit: bool,
-    /// Name of the file that a file input is given.
+    /// Paths of files in the browser's place for a file input, instead of the text, which is empty then. 10 at
+    /// most, and 32 MiB together.
+    #[schemars(length(max = 10), inner(length(min = 1, max = 4096)))]
+    #[serde(default)]
+    pub(crate) files: Vec<String>,
+    /// Name of the file that a text is for a file input.
     #[schemars(length(min = 1, max = 100))]
     pub(crate) file_name: Option<String>,
     /// Time limit, 1 to 120: for the element to be there and ready, too.
@@ -54,8 +59,10 @@ tools! { pub(crate) FAMILY: "browser" for Browser, singleton browsers;
 
 impl Browser {
     fn type_text(&mut self, cx: &CallCx, input: TypeText) -> Result<Reply<Acted>, ToolError> {
-        let limit_secs = input.timeout_secs;
-        Ok(act(self, cx, limit_secs, move |page, limit| type_text(page, limit, input)))
+        let (limit_secs, cx_of_files) = (input.timeout_secs, cx.clone());
+        Ok(act(self, cx, limit_secs, move |page, limit| async move {
+            type_text(page, &cx_of_files, limit, input).await
+        }))
     }
 }
 
@@ -66,13 +73,26 @@ struct Writable {
     erase: bool,
 }
 
-async fn type_text(page: LivePage, limit: Duration, input: TypeText) -> Result<Acted, ToolError> {
+async fn type_text(
+    page: LivePage,
+    cx: &CallCx,
+    limit: Duration,
+    input: TypeText,
+) -> Result<Acted, ToolError> {
+    if !input.files.is_empty() && !input.text.is_empty() {
+        return Err(ToolError::invalid("`text` has to be empty where `files` are given"));
+    }
     let mark = page.chrome.state().mark();
     let located = Located::parse(&input.selector);
     let args = json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": input.text });
     let writable: Writable = page.on_element("written", &located, args).await?;
     match writable.kind.as_str() {
-        "file" => upload(&page, &located, &input).await?,
+        "file" => {
+            let name = input.file_name.as_deref().unwrap_or("upload.txt");
+            let wish = UploadWish { files: &input.files, name, text: &input.text };
+            upload(&page, cx, &located, wish).await?;
+        }
+        _ if !input.files.is_empty() => return Err(refused("the element takes no files")),
         "select" => {}
         _ => {
             if writable.erase {
@@ -88,29 +108,6 @@ async fn type_text(page: LivePage, limit: Duration, input: TypeText) -> Result<A
         press(&page, &Key::of('\n')).await?;
     }
     Ok(Acted { success: true, url: page.url(), happened: page.since(mark) })
-}
-
-/// Writes the text into a file that Chrome sees, and gives that to the input.
-async fn upload(page: &LivePage, located: &Located, input: &TypeText) -> Result<(), ToolError> {
-    let Some(folder) = &page.chrome.folder else {
-        return Err(ToolError::invalid("a browser that runs elsewhere is given no files"));
-    };
-    let name = input.file_name.as_deref().unwrap_or("upload.txt");
-    if name.contains(['/', '\0']) || name.starts_with('.') {
-        return Err(ToolError::invalid(format!("`{name:.100}` is not a valid name of a file")));
-    }
-    let handle = page.handle(located).await?;
-    // One folder each: files of one name are two.
-    let place = format!("uploads/{}", uuid::Uuid::new_v4().simple());
-    let there = folder.join(&place);
-    let write = async {
-        tokio::fs::create_dir(&there).await?;
-        tokio::fs::write(there.join(name), &input.text).await
-    };
-    let failed = |error| ToolError::internal(format!("the file cannot be written: {error}"));
-    write.await.map_err(failed)?;
-    let files = json!({ "files": [format!("{HOME}/{place}/{name}")], "objectId": handle });
-    page.call::<Value>("DOM.setFileInputFiles", files).await.map(drop)
 }
 
 /// A key, or a character that no key has.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod content;
 mod edit;
 mod error;
 mod first_shown;
@@ -36,6 +37,7 @@ mod work_queue;
 mod write;
 
 pub use codec::{MAX_ENCODED_BYTES, decode, encode};
+pub use content::{FilePut, MAX_CONTENT_BYTES, PutFile};
 pub use edit::{
     EditFileText, EditOutcome, EditPreview, EditedText, MAX_EDIT_BYTES, Occurrences, TextEdit,
 };

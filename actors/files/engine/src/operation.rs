@@ -116,6 +116,8 @@ operations! {
     ResolvePath => ResolvedPath, Reads, |root, asked, stop| resolve::resolve(root, asked);
     /// A range of bytes of any content.
     ReadBytes => ByteRange, Reads, |root, asked, stop| read::bytes(root, asked);
+    /// A file that was not there.
+    PutFile => FilePut, Writes, |root, asked, stop| content::put(root, asked);
 }
 
 impl FileOperation {
@@ -156,6 +158,7 @@ impl FileOperation {
             (Self::EditPreview(_), FileOutcome::EditPreview(edited)) => {
                 edited.text.len() as u64 <= MAX_EDIT_BYTES
             }
+            (Self::PutFile(asked), FileOutcome::PutFile(put)) => put.is_of(asked),
             _ => self.is_kind_of(outcome),
         }
     }

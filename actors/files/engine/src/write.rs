@@ -11,7 +11,10 @@ use std::{
 };
 
 use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, linkat, openat};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, linkat, openat,
+    renameat_with,
+};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -219,7 +222,7 @@ fn keep(file: &File, before: &Metadata) -> io::Result<()> {
 
 /// File that is written before it is put in its place. It has no name until it is complete, so a crash
 /// leaves nothing; where the file system cannot make such files, it has one of its own.
-struct Draft<'f> {
+pub(crate) struct Draft<'f> {
     file: File,
     folder: &'f Dir,
     /// Name that is to be removed again.
@@ -227,7 +230,7 @@ struct Draft<'f> {
 }
 
 impl<'f> Draft<'f> {
-    fn new(folder: &'f Dir) -> io::Result<Self> {
+    pub(crate) fn new(folder: &'f Dir) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match openat(folder, ".", flags, Mode::from_raw_mode(0o600)) {
             Ok(file) => {
@@ -245,12 +248,38 @@ impl<'f> Draft<'f> {
         }
     }
 
+    /// Writes the content of a file that is new, and syncs it.
+    pub(crate) fn fill(&mut self, root: &FileRoot, content: &[u8]) -> io::Result<()> {
+        self.file.write_all(content)?;
+        root.give(&self.file)?;
+        fchmod(&self.file, Mode::from_raw_mode(0o644))?;
+        self.file.sync_all()
+    }
+
+    /// Gives the complete file a name that nothing has; false if something has it.
+    pub(crate) fn publish_as_new(&mut self, folder: &Dir, name: &str) -> io::Result<bool> {
+        let published = match &self.name {
+            None => linkat(CWD, self.of_process(), folder, name, AtFlags::SYMLINK_FOLLOW),
+            Some(draft) => renameat_with(folder, draft, folder, name, RenameFlags::NOREPLACE),
+        };
+        match published {
+            Err(Errno::EXIST) => return Ok(false),
+            published => published?,
+        }
+        self.name = None;
+        Ok(true)
+    }
+
+    /// The file without a name, as this process has it.
+    fn of_process(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
     /// Moves the complete file over `name`.
     fn publish(&mut self, folder: &Dir, name: &str) -> io::Result<()> {
         if self.name.is_none() {
             let draft = draft_name();
-            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            linkat(CWD, path, folder, &draft, AtFlags::SYMLINK_FOLLOW)?;
+            linkat(CWD, self.of_process(), folder, &draft, AtFlags::SYMLINK_FOLLOW)?;
             self.name = Some(draft);
         }
         if let Some(draft) = &self.name {

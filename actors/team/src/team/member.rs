@@ -489,6 +489,7 @@ impl LiveMember {
     /// An event of this member's.
     fn event(&self, kind: &str, mut data: Value) -> NewEvent {
         data["member"] = json!(self.name);
+        data["session"] = json!(self.team.views(|team, _| team.map(|team| team.owner)));
         NewEvent { kind: kind.to_owned(), subject: self.id.to_string(), data }
     }
 }

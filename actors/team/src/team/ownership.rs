@@ -134,7 +134,8 @@ impl TeamActor {
             self.log.decide(|state| match state {
                 Some(state) if state.owner == by => Ok(Decision::nothing()),
                 Some(state) if state.owner == from => {
-                    let event = state.event("team.adopted", json!({ "by": by, "from": from }));
+                    let adopted = State { owner: by, ..state.clone() };
+                    let event = adopted.event("team.adopted", json!({ "by": by, "from": from }));
                     Ok(Decision::record(Record::Owned { by }).event(event))
                 }
                 _ => Err(refuse::not_owner(name)),

@@ -79,6 +79,36 @@ async fn a_team_is_taken_only_from_whoever_had_it_when_that_was_looked_at() {
 }
 
 #[tokio::test]
+async fn each_event_names_the_session_that_operates_the_team_then() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a", "b"]).await;
+    stage.say("a", "b", "1").await;
+    let (team, heir) = (stage.team("crew").await, SessionId::new());
+    own(&team, heir, stage.session).await.expect("it has it");
+    let said =
+        json!({ "action": "message", "name": "crew", "agent": "a", "to": "b", "content": "2" });
+    stage.begin_as(heir, said).answer().await.expect("said");
+    let mut events = stage.journal.events().subscribe(Some(hivekeep_store::Seq::FIRST), 64);
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        if let hivekeep_store::SubscriptionItem::Event(event) = events.next().await.expect("runs")
+            && ["team.created", "message.put", "team.adopted"].contains(&event.kind.as_str())
+        {
+            told.push((event.kind.clone(), event.data["session"].clone()));
+        }
+    }
+    let of = |kind: &str, session: SessionId| (kind.to_owned(), json!(session));
+    let (before, after) = (stage.session, heir);
+    let expected = [
+        of("team.created", before),
+        of("message.put", before),
+        of("team.adopted", after),
+        of("message.put", after),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
 async fn a_team_that_is_being_made_is_not_taken_over() {
     let stage = Stage::new().await;
     stage.fake.with(|world| world.slow = Duration::from_millis(300));
