@@ -1,7 +1,8 @@
 //! Retrieval from this repository's documentation with real embedding models: what is found of 157 questions.
 //!
 //! `TEST_HIVEKEEP_STATIC_MODEL` and `TEST_HIVEKEEP_MINILM` name the models' folders; `cargo xtask test --only
-//! embeddings` brings both.
+//! embeddings` brings both. An encoder takes minutes for all documents in a development build: it is asked about the
+//! guides, and with `TEST_HIVEKEEP_QUALITY=all`, as in a nightly run, about all.
 
 use std::path::Path;
 
@@ -14,6 +15,9 @@ use crate::{home::Home, wire::Wire};
 const LOOKED_AT: usize = 10;
 /// Passages that recall looks at.
 const RECALLED: usize = 5;
+/// What an encoder finds at least in the guides alone.
+const GUIDES: [(&str, [f64; 2]); 3] =
+    [("vector", [0.73, 0.5]), ("bm25", [0.69, 0.58]), ("hybrid", [0.73, 0.58])];
 /// Words in a row that a question may have of its document.
 const MOST_COPIED: usize = 5;
 
@@ -76,18 +80,23 @@ fn each_question_has_its_answer_in_its_document() {
 #[test]
 fn a_tiny_static_model_is_found_with() {
     let least = [("vector", [0.10, 0.06]), ("bm25", [0.54, 0.36]), ("hybrid", [0.55, 0.36])];
-    find_with("TEST_HIVEKEEP_STATIC_MODEL", least);
+    find_with("TEST_HIVEKEEP_STATIC_MODEL", ".", least);
 }
 
 #[test]
 fn minilm_is_found_with() {
-    let least = [("vector", [0.43, 0.29]), ("bm25", [0.54, 0.36]), ("hybrid", [0.58, 0.39])];
-    find_with("TEST_HIVEKEEP_MINILM", least);
+    let all = std::env::var_os("TEST_HIVEKEEP_QUALITY").is_some_and(|wanted| wanted == "all");
+    let (part, least) = match all {
+        true => (".", [("vector", [0.43, 0.29]), ("bm25", [0.54, 0.36]), ("hybrid", [0.58, 0.39])]),
+        false => ("guides", GUIDES),
+    };
+    find_with("TEST_HIVEKEEP_MINILM", part, least);
 }
 
-/// Asks all questions in the three modes. `least` has recall and mean reciprocal rank of each.
+/// Asks the questions about a part of the documents in the three modes. `least` has recall and mean reciprocal
+/// rank of each.
 #[allow(clippy::print_stdout)]
-fn find_with(variable: &str, least: [(&str, [f64; 2]); 3]) {
+fn find_with(variable: &str, part: &str, least: [(&str, [f64; 2]); 3]) {
     let Some(model) = std::env::var_os(variable) else {
         println!("SKIPPED: {variable} names no model");
         return;
@@ -100,9 +109,10 @@ fn find_with(variable: &str, least: [(&str, [f64; 2]); 3]) {
     );
     std::fs::write(home.path("config.toml"), config).expect("writes");
     let _daemon = home.daemon();
-    println!("{}", home.ok(&["ingest", docs().to_str().expect("UTF-8")]).trim());
+    let made = ["ingest", part, "--place", "docs", "--collection", "docs"];
+    println!("{}", home.ok(&made).trim());
     let mut wire = Wire::mcp(&home);
-    let found = least.map(|(mode, _)| ask_all(&mut wire, mode));
+    let found = least.map(|(mode, _)| ask_all(&mut wire, mode, part));
     for ((mode, _), Quality { recall, reciprocal_rank }) in least.iter().zip(found) {
         println!("{variable} {mode}: recall@{RECALLED} {recall:.3}, MRR {reciprocal_rank:.3}");
     }
@@ -110,11 +120,20 @@ fn find_with(variable: &str, least: [(&str, [f64; 2]); 3]) {
         assert!(quality.at_least(least), "{mode}: {quality:?}");
     }
     let [_, words, both] = found;
-    assert!(both.at_least([words.recall, words.reciprocal_rank]), "{both:?} beside {words:?}");
+    // Of the few about a part, one place of one answer moves the ranks.
+    let rank = if part == "." { words.reciprocal_rank } else { 0.0 };
+    assert!(both.at_least([words.recall, rank]), "{both:?} beside {words:?}");
 }
 
-fn ask_all(wire: &mut Wire, mode: &str) -> Quality {
-    let all = questions();
+fn ask_all(wire: &mut Wire, mode: &str, part: &str) -> Quality {
+    // A source is told from the folder that was ingested.
+    let below = |source: String| match part {
+        "." => Some(source),
+        part => Some(source.strip_prefix(part)?.trim_start_matches('/').to_owned()),
+    };
+    let asked = questions().into_iter();
+    let all: Vec<_> =
+        asked.filter_map(|it| Some(Question { source: below(it.source)?, ..it })).collect();
     let (mut recalled, mut reciprocal) = (0.0, 0.0);
     for (id, question) in (1..).zip(&all) {
         let asked = json!({

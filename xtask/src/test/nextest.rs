@@ -31,11 +31,12 @@ pub(super) struct Scope<'a> {
 }
 
 /// How much each test does whose amount can be chosen.
-const NIGHTLY: [(&str, &str); 4] = [
+pub(super) const NIGHTLY: [(&str, &str); 5] = [
     ("TEST_HIVEKEEP_POWER_CUTS", "200"),
     ("TEST_HIVEKEEP_FILE_CASES", "10000"),
     ("TEST_HIVEKEEP_AUDIT_CALLS", "100000"),
     ("TEST_HIVEKEEP_SOFTWARE", "1"),
+    ("TEST_HIVEKEEP_QUALITY", "all"),
 ];
 
 /// Runs the tests.

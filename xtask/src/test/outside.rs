@@ -39,7 +39,7 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
         false => Ok(StepOutcome::Skipped("build failed".to_owned())),
     });
     steps.run("embeddings", || match built {
-        true => embeddings::check(repo),
+        true => embeddings::check(repo, scope.nightly),
         false => Ok(StepOutcome::Skipped("build failed".to_owned())),
     });
     steps.run("qdrant", || match built {
