@@ -1,7 +1,7 @@
 //! Formatter of a span's fields: JSON, written as it comes.
 //!
 //! Each call has a span, and `tracing-subscriber`'s own formatter of JSON makes a tree of a span's
-//! fields before it writes them, which was a thirtieth of a call.
+//! fields before it writes them.
 
 use std::{
     fmt::{self, Debug},

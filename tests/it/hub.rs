@@ -1,6 +1,5 @@
 //! The hub of a running daemon: who is let in, what channels tell, and what a slow client is told.
 
-mod embedder;
 mod socket;
 
 use serde_json::{Value, json};
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     home::{Daemon, Home},
     http_api::{Api, bearer, credential, opened},
+    knowledge::counter::Counter,
     wire::Wire,
 };
 use socket::{Socket, handshake};
@@ -191,16 +191,15 @@ fn a_slow_client_is_told_what_it_missed_and_slows_nobody() {
 
 #[test]
 fn what_becomes_of_ingestions_is_told_to_whose_they_are() {
-    let embedder = embedder::start();
+    let embedder = Counter::start();
     let home = Home::new().with("HIVEKEEP_REGISTRY__RATE__ENABLED", "false");
     std::fs::create_dir(home.path("notes")).expect("made");
     std::fs::write(home.path("notes/a.md"), "# One\n\nA passage.\n").expect("written");
     let config = format!(
         "[session.places.notes]\nfolder = {:?}\nread_only = true\n\
-         [model.provider.same]\nkind = \"openai-compatible\"\nendpoint = {embedder:?}\n\
-         models = {{ e = {{ purpose = \"embed\" }} }}\n\
-         [model.alias.embed]\nmodels = [\"same/e\"]\n",
-        home.path("notes")
+         {}",
+        home.path("notes"),
+        embedder.config()
     );
     std::fs::write(home.path("config.toml"), config).expect("written");
     let mut stage = Stage::of(opened(home));

@@ -1,6 +1,6 @@
 //! Ingestions of a daemon, driven from outside: the command line, an embedding server that counts, kills.
 
-mod counter;
+pub(crate) mod counter;
 mod kept;
 mod pdf;
 mod real;

@@ -16,7 +16,7 @@ use std::{
 use hivekeep_kernel::{Layer, ToolError};
 use serde_json::{Value, json};
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, Semaphore, mpsc, watch},
     task::JoinHandle,
     time::timeout,
 };
@@ -54,7 +54,7 @@ pub(crate) struct Chrome {
     pub(crate) refusals: Refusals,
     /// Downloads on their way into the place, one after the other.
     saves: TaskTracker,
-    saving: tokio::sync::Mutex<()>,
+    saving: Semaphore,
     context: String,
     state: Mutex<BrowserState>,
     /// Changes whenever the state does.
@@ -97,7 +97,7 @@ impl Chrome {
             folder: setup.folder,
             place: setup.place,
             saves: TaskTracker::new(),
-            saving: tokio::sync::Mutex::default(),
+            saving: Semaphore::new(1),
             refusals: setup.refusals,
             context,
             state: Mutex::new(state),

@@ -11,6 +11,8 @@ use crate::{place::SAVING, state::SavedFile};
 impl Chrome {
     /// Puts a download that is complete into the place, and tells what became of it.
     pub(super) async fn save_download(self: &Arc<Self>, guid: &str) {
+        // Never closed. Its turn is not part of the time that the place has.
+        let _turn = self.saving.acquire().await;
         let saved = match timeout(SAVING, self.saved(guid)).await {
             Ok(saved) => saved,
             // What was begun is made whole or not at all, and nobody here learns which.
@@ -26,7 +28,6 @@ impl Chrome {
     }
 
     async fn saved(&self, guid: &str) -> Result<SavedFile, String> {
-        let _one_at_a_time = self.saving.lock().await;
         let seen = self.state().downloads.get(guid).cloned();
         let (Some(seen), Some(folder)) = (seen, self.folder.clone()) else {
             return Err("it is gone".to_owned());
