@@ -45,15 +45,23 @@ struct Notices {
 }
 
 impl Watcher {
-    /// Watches a path in a folder of the host; in another place, or where the kernel has no more notices to give,
-    /// it looks from time to time.
-    pub(super) async fn begin(folder: Option<PathBuf>, path: &str, options: &Options) -> Self {
+    /// Watches a path in a folder of the host; in another place, in one that was not found, or where the kernel
+    /// has no more notices to give, it looks from time to time.
+    pub(super) async fn begin(
+        folder: Result<Option<PathBuf>, ToolError>,
+        path: &str,
+        options: &Options,
+    ) -> Self {
         let polled = |why: String| Self {
             notices: None,
             interval: Duration::from_secs(options.poll_secs),
             why,
         };
-        let Some(folder) = folder else { return polled(String::new()) };
+        let folder = match folder {
+            Ok(Some(folder)) => folder,
+            Ok(None) => return polled(String::new()),
+            Err(error) => return polled(format!(": {}", error.message)),
+        };
         let path = folder.join(path.trim_start_matches('/'));
         match spawn_blocking(move || Notices::begin(&path)).await {
             Ok(Ok(notices)) => Self {
@@ -96,11 +104,10 @@ impl Ingestion {
         }
         let (span, stop) = (tracing::Span::current(), self.handle.cancelled().clone());
         let cx = CallCx::internal(run.plan.session, LOCATE_LIMIT, stop, span);
-        let folder = match self.shared.places().ok() {
-            Some(places) => places.locate(&cx, Some(&run.plan.place)).await.ok(),
-            None => None,
+        let folder = match self.shared.places() {
+            Ok(places) => places.locate(&cx, Some(&run.plan.place)).await.map(|place| place.folder),
+            Err(error) => Err(error),
         };
-        let folder = folder.and_then(|place| place.folder);
         Some(Watcher::begin(folder, &run.plan.path, &self.shared.options).await)
     }
 
@@ -180,7 +187,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("deep")).expect("made");
         std::fs::write(&file, "a").expect("writes");
         let begin = async |path: &str| {
-            Watcher::begin(Some(folder.path().to_owned()), path, &Options::default()).await
+            Watcher::begin(Ok(Some(folder.path().to_owned())), path, &Options::default()).await
         };
         let watcher = begin(".").await;
         std::fs::write(&file, "b").expect("writes");
@@ -192,8 +199,15 @@ mod tests {
         watcher.changed().await;
         single.changed().await;
         assert!(watcher.told().starts_with("at once"), "{}", watcher.told());
-        let away = Watcher::begin(None, ".", &Options::default()).await;
+        let away = Watcher::begin(Ok(None), ".", &Options::default()).await;
         assert_eq!(away.told(), "by a look every 30 s");
+        let lost = ToolError::new(
+            hivekeep_kernel::Layer::Actor,
+            &common::WORKSPACE_STATE,
+            "box is asleep",
+        );
+        let lost = Watcher::begin(Err(lost), ".", &Options::default()).await;
+        assert_eq!(lost.told(), "by a look every 30 s: box is asleep");
         // Where the kernel gives no notices, it says why.
         let refused = begin("nothing/of/it").await.told();
         assert!(refused.starts_with("by a look every 30 s: "), "{refused}");
