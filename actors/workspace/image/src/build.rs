@@ -1,5 +1,6 @@
 //! Image build: decides what of an image is out of date and rebuilds it.
 
+mod account;
 mod apt;
 mod base;
 mod debian;

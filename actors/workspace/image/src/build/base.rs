@@ -1,4 +1,4 @@
-//! Builder of the `base` root filesystem: busybox for everything a shell expects, git with what it
+//! Builder of the `base` root filesystem: busybox for everything a shell expects, bash, git with what it
 //! needs to reach http and https servers, the C library for programs people bring along. No package
 //! manager, no perl.
 
@@ -14,15 +14,24 @@ use super::apt::Apt;
 use super::full::Workshop;
 use super::run::run;
 use super::staged::Staged;
-use super::{elf, etc, trust};
+use super::{account, elf, etc, trust};
 use crate::tree::Owners;
 use crate::{Error, Package, Result};
 
 /// Packages taken without their dependencies: git's need perl for what is left out. The
 /// dependencies of libcurl, which git depends on under a name that differs per suite, are taken
 /// too.
-pub(super) const PACKAGES: [&str; 7] =
-    ["busybox-static", trust::PACKAGE, "git", "libc6", "libgcc-s1", "libpcre2-8-0", "zlib1g"];
+pub(super) const PACKAGES: [&str; 9] = [
+    "bash",
+    "busybox-static",
+    trust::PACKAGE,
+    "git",
+    "libc6",
+    "libgcc-s1",
+    "libpcre2-8-0",
+    "libtinfo6",
+    "zlib1g",
+];
 const CURL: &str = "libcurl";
 
 const LIBRARY_FOLDER: &str = "usr/lib/x86_64-linux-gnu";
@@ -65,23 +74,26 @@ pub(super) async fn make(
     let tree = shop.work.join("tree");
     let target = tree.clone();
     let suite = shop.suite;
-    let packages = shop
+    let (owners, packages) = shop
         .store
         .blocking(move |_| {
             let tree = Tree(target);
             etc::folders(&tree.0)?;
             tree.copy_libraries(&staged)?;
             tree.copy_git(&staged)?;
+            tree.copy_bash(&staged)?;
             tree.copy(&staged.find("busybox-static", "usr/bin/busybox")?, "usr/bin/busybox")?;
             tree.link_applets(&applets)?;
             etc::base_files(&tree.0, suite)?;
             let trusted = trust::bundle(&staged.find(trust::PACKAGE, trust::CERTIFICATES)?)?;
             tree.write(trust::BUNDLE, &trusted)?;
             tree.check_libraries()?;
-            Ok(staged.used())
+            let mut owners = HashMap::new();
+            account::add(&tree.0, &mut owners)?;
+            Ok((owners, staged.used()))
         })
         .await?;
-    Ok((tree, Owners::for_builder(HashMap::new()), packages))
+    Ok((tree, Owners::for_builder(owners), packages))
 }
 
 /// Downloads and unpacks the packages that files are taken from.
@@ -180,6 +192,12 @@ impl Tree {
             self.copy(&staged.find("git", &path)?, &path)?;
         }
         Ok(())
+    }
+
+    fn copy_bash(&self, staged: &Staged) -> Result<()> {
+        let bash = staged.find("bash", "usr/bin/bash")?;
+        self.copy(&bash, "usr/bin/bash")?;
+        self.copy_needed(staged, &bash)
     }
 
     /// Makes the links of busybox. `list` is the output of `busybox --list-full`: one path per

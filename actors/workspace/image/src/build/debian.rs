@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::full::Workshop;
 use super::run::{run, tool};
-use super::{apt, etc};
+use super::{account, apt, etc};
 use crate::tree::Owners;
 use crate::{Error, FileOwner, Package, Result};
 
@@ -31,8 +31,9 @@ pub(super) async fn make(shop: &Workshop<'_>) -> Result<(PathBuf, Owners, Vec<Pa
     let (owners, packages) = shop
         .store
         .blocking(move |_| {
-            let owners = unpack(&archive, &target)?;
+            let mut owners = unpack(&archive, &target)?;
             etc::debian_files(&target)?;
+            account::add(&target, &mut owners)?;
             for name in etc::EXPECTED_COMMANDS {
                 if target.join("usr/bin").join(name).symlink_metadata().is_err() {
                     return Err(Error::Rootfs {

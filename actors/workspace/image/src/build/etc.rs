@@ -80,7 +80,7 @@ pub(super) fn base_files(tree: &Path, suite: Suite) -> Result<()> {
             0o644,
             "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nexport LANG=C.UTF-8\n",
         ),
-        ("shells", 0o644, "/bin/sh\n"),
+        ("shells", 0o644, "/bin/sh\n/bin/bash\n"),
         ("machine-id", 0o644, ""),
     ];
     for (name, mode, text) in files {
@@ -122,7 +122,8 @@ pub(super) fn parent_folders(file: &Path) -> Result<()> {
     set_mode(folder, 0o755)
 }
 
-fn folder(path: &Path, mode: u32) -> Result<()> {
+/// Makes a folder with its permissions; one that is there gets them.
+pub(super) fn folder(path: &Path, mode: u32) -> Result<()> {
     if !path.is_dir() {
         fs::create_dir(path).map_err(Error::io("create", path))?;
     }
