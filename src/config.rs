@@ -10,6 +10,8 @@
 //! crate stops at the first error and knows no lines.)
 
 mod daemon;
+mod doors;
+mod e2b;
 mod env;
 mod file;
 mod folders;
@@ -28,6 +30,8 @@ use serde::{Deserialize, Serialize};
 use crate::families::families;
 
 pub use daemon::DaemonOptions;
+pub use doors::DoorsOptions;
+pub use e2b::E2bOptions;
 pub use folders::DaemonFolders;
 pub(crate) use folders::LOG_FILE;
 pub use http_api::HttpApiOptions;
@@ -49,6 +53,8 @@ macro_rules! config {
             pub mcp_http: McpHttpOptions,
             /// The HTTP API.
             pub http_api: HttpApiOptions,
+            /// Doors that other systems' clients know.
+            pub doors: DoorsOptions,
             /// The journal.
             pub store: hivekeep_store::Options,
             /// The audit log: each tool call, by whom, and what became of it.

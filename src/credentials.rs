@@ -23,7 +23,7 @@ use crate::codes;
 use records::{Kept, Keyring, Record};
 
 /// First characters of every credential, by which scanners for leaked secrets know one.
-const PREFIX: &str = "hivekeep_";
+pub(crate) const PREFIX: &str = "hivekeep_";
 /// Random bytes of a credential.
 const RANDOM_BYTES: usize = 32;
 /// Credentials at once. Each is looked at with each request.

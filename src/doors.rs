@@ -3,6 +3,7 @@
 
 mod announce;
 pub mod control;
+pub mod e2b;
 mod event_feed;
 pub mod hello;
 mod http;

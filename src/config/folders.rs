@@ -94,6 +94,11 @@ impl DaemonFolders {
         self.run.join("audit")
     }
 
+    /// Secret that the access tokens of E2B's sandboxes are made from.
+    pub fn e2b_secret(&self) -> PathBuf {
+        self.state.join("e2b-secret")
+    }
+
     /// The journal.
     pub fn journal(&self) -> PathBuf {
         self.state.join("journal")

@@ -74,15 +74,7 @@ impl HttpApiOptions {
     /// # Errors
     /// When `bind` is not an address, or one that others reach and there is no TLS.
     pub fn address(&self) -> Result<SocketAddr, String> {
-        let address: SocketAddr = self
-            .bind
-            .parse()
-            .map_err(|_| format!("`{}` is not a valid address:port", self.bind))?;
-        if !address.ip().is_loopback() && self.tls_cert.is_none() {
-            let why = "is not a loopback address: set `tls_cert` and `tls_key`";
-            return Err(format!("{} {why}", address.ip()));
-        }
-        Ok(address)
+        listen_address(&self.bind, self.tls_cert.is_some())
     }
 
     /// Settings that cannot work, as key and reason.
@@ -122,6 +114,17 @@ impl HttpApiOptions {
         }
         wrong
     }
+}
+
+/// Address of a door, of which others than loopback ones need TLS.
+pub(super) fn listen_address(bind: &str, has_tls: bool) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        bind.parse().map_err(|_| format!("`{bind}` is not a valid address:port"))?;
+    if !address.ip().is_loopback() && !has_tls {
+        let why = "is not a loopback address: set `tls_cert` and `tls_key`";
+        return Err(format!("{} {why}", address.ip()));
+    }
+    Ok(address)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ use crate::{
     config::{Config, LoadedConfig},
     credentials::Credentials,
     doors::{
-        DaemonServices, StopOrder, http_api,
+        DaemonServices, StopOrder, e2b, http_api,
         incoming::MessageRoom,
         mcp::{PROMPTS, ToolListing},
         mcp_http, usual_view,
@@ -119,6 +119,9 @@ pub enum Error {
     /// The HTTP API does not open.
     #[error(transparent)]
     HttpApi(#[from] http_api::Error),
+    /// The door for E2B's SDKs does not open.
+    #[error(transparent)]
+    E2b(#[from] e2b::Error),
     /// The hub does not open.
     #[error("hub: {0}")]
     Hub(String),
@@ -448,6 +451,7 @@ impl Tree {
             connections: Default::default(),
             http: Default::default(),
             http_api: Default::default(),
+            e2b: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
             everything: ArcSwap::from_pointee(everything),

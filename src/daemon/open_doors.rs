@@ -13,7 +13,7 @@ use super::{
     socket::{self, Socket},
 };
 use crate::doors::{
-    DaemonServices, http_api,
+    DaemonServices, e2b, http_api,
     hub::{Hub, HubAsPort},
     mcp_http,
 };
@@ -42,6 +42,10 @@ impl Doors {
         };
         let api = match core.config.http_api.enabled {
             true => Some(http_api::open(core.clone(), end.clone()).await?),
+            false => None,
+        };
+        let e2b = match core.config.doors.e2b.enabled {
+            true => Some(e2b::open(core.clone(), end.clone()).await?),
             false => None,
         };
         let hub = Hub::new(core.clone(), inside.clone(), end.clone());
@@ -76,6 +80,11 @@ impl Doors {
         if let Some(door) = api {
             tracing::info!(url = %door.url, "HTTP API");
             let _set_once = core.http_api.set(door.url.clone());
+            inside.spawn(door.serve());
+        }
+        if let Some(door) = e2b {
+            tracing::info!(url = %door.url, "E2B");
+            let _set_once = core.e2b.set(door.url.clone());
             inside.spawn(door.serve());
         }
         let beat = end.clone();

@@ -88,6 +88,8 @@ pub struct DaemonServices {
     pub http: OnceLock<SocketAddr>,
     /// URL of the HTTP API, once it is open.
     pub http_api: OnceLock<String>,
+    /// URL of the door for E2B's SDKs, once it is open.
+    pub e2b: OnceLock<String>,
     /// One permit: backups are made one at a time.
     pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.

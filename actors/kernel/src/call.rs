@@ -23,6 +23,8 @@ pub enum Door {
     McpHttp,
     /// The HTTP API.
     HttpApi,
+    /// What E2B's SDKs speak.
+    E2b,
     /// The command line.
     Cli,
     /// The daemon itself.

@@ -208,6 +208,9 @@ pub struct DaemonStatus {
     /// URL of the HTTP API, when it is open.
     #[serde(default)]
     pub http_api: Option<String>,
+    /// URL of the door for E2B's SDKs, when it is open.
+    #[serde(default)]
+    pub e2b: Option<String>,
     /// Tools in the catalogue.
     pub tools: usize,
     /// Connections to the socket now.

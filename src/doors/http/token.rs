@@ -96,6 +96,11 @@ impl BearerToken {
         Ok(Self(token))
     }
 
+    /// Key for one purpose, from which neither the token nor the key of another purpose can be told.
+    pub fn key_for(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, self.0.as_bytes())
+    }
+
     /// Compares with a given token. Takes as long for a near miss as for a wild guess.
     pub fn is(&self, given: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(given).into()

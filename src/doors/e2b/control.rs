@@ -1,0 +1,137 @@
+//! Control plane: sandboxes made, listed, prolonged, paused, forked and removed, by the tools of workspaces.
+
+mod create;
+mod fork;
+mod lifetime;
+mod list;
+mod network;
+mod pause;
+mod sandbox;
+mod snapshots;
+mod template;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{FromRequest, Path, Request, State},
+    http::StatusCode,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    error::E2bError,
+    state::{E2b, Owner},
+};
+use sandbox::Sandbox;
+
+pub(super) use create::create;
+pub(super) use fork::fork;
+pub(super) use lifetime::{refresh, set_timeout};
+pub(super) use list::{list, list_v2};
+pub(super) use network::update_network;
+pub(super) use pause::{connect, pause, resume};
+pub(super) use snapshots::{create_snapshot, delete_template, list_snapshots};
+
+/// Body of a request; one that is empty is as an empty object.
+pub(super) struct BodyOf<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for BodyOf<T> {
+    type Rejection = E2bError;
+    async fn from_request(request: Request, state: &S) -> Result<Self, E2bError> {
+        let body = Bytes::from_request(request, state).await;
+        let body = body.map_err(|error| E2bError::invalid(error.body_text()))?;
+        let body = if body.trim_ascii().is_empty() { &b"{}"[..] } else { &body };
+        let parsed = serde_json::from_slice(body);
+        parsed
+            .map(Self)
+            .map_err(|error| E2bError::invalid(format!("the body is not valid: {error}")))
+    }
+}
+
+impl E2b {
+    /// What is known of a sandbox.
+    ///
+    /// # Errors
+    /// For one that is none of the owner's.
+    pub(super) async fn sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
+        let asked = json!({ "workspace_id": id });
+        let found: Sandbox = self.ask(owner, "workspace_info", asked).await.map_err(of(id))?;
+        match found.is_there() && found.owned {
+            true => Ok(found),
+            false => Err(not_found(id)),
+        }
+    }
+
+    /// Names of an owner's sandboxes.
+    pub(super) async fn names(&self, owner: &Owner) -> Result<Vec<String>, E2bError> {
+        let sandboxes = self.sandboxes(owner).await?;
+        Ok(sandboxes.into_iter().map(|sandbox| sandbox.name).collect())
+    }
+
+    /// Names of an owner's sandboxes, and of those that were killed and are kept for their snapshots.
+    async fn all_names(&self, owner: &Owner) -> Result<Vec<String>, E2bError> {
+        let all = self.workspaces(owner).await?;
+        Ok(all.into_iter().map(|sandbox| sandbox.name).collect())
+    }
+
+    /// An owner's sandboxes, the oldest first.
+    async fn sandboxes(&self, owner: &Owner) -> Result<Vec<Sandbox>, E2bError> {
+        let all = self.workspaces(owner).await?;
+        Ok(all.into_iter().filter(Sandbox::is_there).collect())
+    }
+
+    async fn workspaces(&self, owner: &Owner) -> Result<Vec<Sandbox>, E2bError> {
+        #[derive(Deserialize)]
+        struct Listed {
+            workspaces: Vec<Sandbox>,
+        }
+        let Listed { workspaces } = self.ask(owner, "workspace_list", json!({})).await?;
+        Ok(workspaces.into_iter().filter(|it| it.owned).collect())
+    }
+}
+
+fn not_found(id: &str) -> E2bError {
+    E2bError::no_sandbox(id).of_control()
+}
+
+/// On this plane a sandbox that is gone is not found.
+fn of(id: &str) -> impl Fn(E2bError) -> E2bError {
+    let none = not_found(id);
+    move |error| match error.kind {
+        super::error::Kind::Gone => none.clone(),
+        _ => error,
+    }
+}
+
+/// `GET /sandboxes/{id}`.
+pub(super) async fn info(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, E2bError> {
+    let sandbox = e2b.sandbox(&owner, &id).await?;
+    Ok(Json(e2b.detail(&owner, &sandbox)))
+}
+
+/// `DELETE /sandboxes/{id}`. One that has snapshots is kept for them, stopped and out of sight.
+pub(super) async fn kill(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Path(id): Path<String>,
+) -> Result<StatusCode, E2bError> {
+    let sandbox = e2b.sandbox(&owner, &id).await?;
+    match snapshots::kept(&sandbox.snapshots).is_empty() {
+        true => {
+            let asked = json!({ "workspace_id": sandbox.name });
+            e2b.call(&owner, "workspace_destroy", asked)
+                .await
+                .map_err(E2bError::from)
+                .map_err(of(&id))?;
+        }
+        false => e2b.put_away(&owner, &sandbox).await?,
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,235 @@
+//! Creation of a sandbox, from an image or a snapshot.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    BodyOf,
+    network::NetworkConfig,
+    sandbox::{AUTO_RESUME, METADATA, Sandbox, TEMPLATE},
+    template::Template,
+};
+use crate::doors::e2b::{
+    error::{E2bError, Kind},
+    state::{E2b, Owner},
+};
+
+/// Longest key of a request that is repeated.
+const KEY_CHARS: usize = 200;
+
+/// What a sandbox shall be.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in super::super) struct NewSandbox {
+    #[serde(rename = "templateID")]
+    template: String,
+    timeout: Option<u64>,
+    metadata: Option<BTreeMap<String, String>>,
+    env_vars: Option<BTreeMap<String, String>>,
+    auto_pause: Option<bool>,
+    auto_pause_memory: Option<bool>,
+    auto_resume: Option<AutoResume>,
+    #[serde(rename = "allow_internet_access")]
+    allow_internet: Option<bool>,
+    network: Option<NetworkConfig>,
+    /// Here each sandbox has a token, whatever is asked for.
+    #[serde(rename = "secure")]
+    _secure: Option<bool>,
+    #[serde(flatten)]
+    other: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct AutoResume {
+    #[serde(default)]
+    enabled: bool,
+}
+
+impl NewSandbox {
+    fn check(&self) -> Result<(), E2bError> {
+        let has = |value: &Value| match value {
+            Value::Null => false,
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(members) => !members.is_empty(),
+            _ => true,
+        };
+        match self.other.iter().find(|(_, value)| has(value)) {
+            Some((name, _)) => {
+                Err(E2bError::invalid(format!("`{name}` is not supported by this server")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn at_end(&self) -> &'static str {
+        match (self.auto_pause, self.auto_pause_memory) {
+            (Some(true), Some(false)) => "stop",
+            (Some(true), _) => "pause",
+            _ => "destroy",
+        }
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        let metadata = self.metadata.iter().flatten();
+        let mut labels: BTreeMap<_, _> =
+            metadata.map(|(name, value)| (format!("{METADATA}{name}"), value.clone())).collect();
+        labels.insert(TEMPLATE.to_owned(), self.template.clone());
+        if self.auto_resume.is_some_and(|auto| auto.enabled) {
+            labels.insert(AUTO_RESUME.to_owned(), "true".to_owned());
+        }
+        labels
+    }
+}
+
+/// Name of a new sandbox: a label of a host. The same for a request that is repeated with its key.
+pub(super) fn new_name(owner: &Owner, key: Option<&str>) -> Result<String, E2bError> {
+    /// 80 bits, in hexadecimal.
+    const CHARS: usize = 20;
+    let hash = match key {
+        Some(key) => blake3::hash(format!("{}\0{key}", owner.credential).as_bytes()),
+        None => {
+            let mut random = [0; 32];
+            let failed = |error: getrandom::Error| E2bError::new(Kind::Internal, error.to_string());
+            getrandom::fill(&mut random).map_err(failed)?;
+            blake3::hash(&random)
+        }
+    };
+    Ok(format!("i{}", &hash.to_hex()[..CHARS]))
+}
+
+impl E2b {
+    /// Seconds that a sandbox may live.
+    pub(super) fn lifetime(&self, asked: Option<u64>) -> Result<u64, E2bError> {
+        let secs = asked.unwrap_or(self.options.lifetime_secs);
+        let most = self.options.max_lifetime_secs;
+        match secs <= most {
+            true => Ok(secs),
+            false => {
+                Err(E2bError::invalid(format!("Timeout cannot be greater than {most} seconds")))
+            }
+        }
+    }
+
+    async fn make(
+        &self,
+        owner: &Owner,
+        name: &str,
+        wanted: &NewSandbox,
+    ) -> Result<Value, E2bError> {
+        let mut asked = json!({
+            "lifetime_secs": self.lifetime(wanted.timeout)?.max(1), "at_end": wanted.at_end(),
+            "labels": wanted.labels(),
+        });
+        let reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
+        if let Some(allow) = reach.allow_internet {
+            asked["allow_internet"] = allow.into();
+        }
+        let made = match self.template(owner, &wanted.template).await? {
+            Template::Image(image) => {
+                asked["name"] = name.into();
+                asked["base_image"] = image.into();
+                if let Some(isolation) = self.options.isolation {
+                    asked["isolation"] = json!(isolation);
+                }
+                self.call(owner, "workspace_create", asked).await
+            }
+            Template::Snapshot { sandbox, snapshot } => {
+                asked["new_name"] = name.into();
+                asked["workspace_id"] = sandbox.into();
+                asked["snapshot_name"] = snapshot.into();
+                self.call(owner, "workspace_fork", asked).await
+            }
+        };
+        made.map_err(|error| {
+            let error = E2bError::from(error).of_control();
+            match error.kind {
+                Kind::NotFound => {
+                    let why =
+                        format!("template '{}' not found: {}", wanted.template, error.message);
+                    E2bError::new(Kind::NotFound, why)
+                }
+                _ => error,
+            }
+        })?;
+        let vars = wanted.env_vars.iter().flatten().count();
+        if vars > 0 {
+            let asked = json!({ "workspace_id": name, "vars": wanted.env_vars });
+            self.call(owner, "set_env", asked).await?;
+        }
+        if let Some(allow) = reach.egress_allow {
+            let asked = json!({ "workspace_id": name, "egress_allow": allow });
+            self.call(owner, "network_policy", asked).await?;
+        }
+        Ok(self.reached(owner, name, &wanted.template))
+    }
+}
+
+async fn created(
+    e2b: &E2b,
+    owner: &Owner,
+    headers: &HeaderMap,
+    wanted: NewSandbox,
+) -> Result<(StatusCode, Json<Value>), E2bError> {
+    wanted.check()?;
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    if key.is_some_and(|key| key.len() > KEY_CHARS) {
+        return Err(E2bError::invalid("`Idempotency-Key` is too long"));
+    }
+    let name = new_name(owner, key)?;
+    match e2b.make(owner, &name, &wanted).await {
+        Ok(made) => Ok((StatusCode::CREATED, Json(made))),
+        // The request was made before, with the same key.
+        Err(error) if error.kind == Kind::AlreadyExists && key.is_some() => {
+            let there: Sandbox = e2b.sandbox(owner, &name).await?;
+            Ok((StatusCode::CREATED, Json(e2b.reached(owner, &name, there.template()))))
+        }
+        Err(error) => {
+            // Nothing is left of one that is not whole; where it was never made, there is nothing to remove.
+            let _nothing_left =
+                e2b.call(owner, "workspace_destroy", json!({ "workspace_id": name })).await;
+            Err(error)
+        }
+    }
+}
+
+/// `POST /sandboxes`.
+pub(in super::super) async fn create(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    headers: HeaderMap,
+    BodyOf(wanted): BodyOf<NewSandbox>,
+) -> Result<(StatusCode, Json<Value>), E2bError> {
+    created(&e2b, &owner, &headers, wanted).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_refused_by_its_name() {
+        let check = |body: Value| serde_json::from_value::<NewSandbox>(body).expect("one").check();
+        assert!(check(json!({ "templateID": "base", "mcp": null, "volumeMounts": [] })).is_ok());
+        let refused = check(json!({ "templateID": "base", "mcp": { "x": {} } }));
+        assert!(refused.expect_err("refused").message.contains("`mcp`"));
+        let refused = check(json!({ "templateID": "base", "volumeMounts": [{ "name": "v" }] }));
+        assert!(refused.is_err());
+    }
+
+    #[test]
+    fn the_end_is_as_it_was_asked_for() {
+        let at_end =
+            |body: Value| serde_json::from_value::<NewSandbox>(body).expect("one").at_end();
+        assert_eq!(at_end(json!({})), "destroy");
+        assert_eq!(at_end(json!({ "autoPause": false })), "destroy");
+        assert_eq!(at_end(json!({ "autoPause": true })), "pause");
+        assert_eq!(at_end(json!({ "autoPause": true, "autoPauseMemory": false })), "stop");
+    }
+}

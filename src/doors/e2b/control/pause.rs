@@ -1,0 +1,103 @@
+//! Sandboxes that are paused, and go on.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::StatusCode,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{BodyOf, of, sandbox::Sandbox};
+use crate::doors::e2b::{
+    error::{E2bError, Kind},
+    state::{E2b, Owner},
+};
+
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct PauseBody {
+    /// False stops the machine and keeps its disk.
+    memory: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct ConnectBody {
+    timeout: Option<u64>,
+}
+
+/// `POST /sandboxes/{id}/pause`.
+pub(in super::super) async fn pause(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Path(id): Path<String>,
+    BodyOf(PauseBody { memory }): BodyOf<PauseBody>,
+) -> Result<StatusCode, E2bError> {
+    let sandbox = e2b.sandbox(&owner, &id).await?;
+    if !sandbox.is_running() {
+        let why = format!("sandbox {id} is already paused");
+        return Err(E2bError::new(Kind::AlreadyExists, why));
+    }
+    let tool = match memory {
+        Some(false) => "workspace_stop",
+        _ => "workspace_pause",
+    };
+    let asked = json!({ "workspace_id": sandbox.name });
+    e2b.call(&owner, tool, asked).await.map_err(E2bError::from).map_err(of(&id))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl E2b {
+    /// Lets a sandbox run; false if it did already.
+    pub(super) async fn wake(&self, owner: &Owner, sandbox: &Sandbox) -> Result<bool, E2bError> {
+        if sandbox.is_running() {
+            return Ok(false);
+        }
+        let tool = match &*sandbox.state {
+            "stopped" | "crashed" => "workspace_start",
+            _ => "workspace_resume",
+        };
+        let asked = json!({ "workspace_id": sandbox.name });
+        let woken = self.call(owner, tool, asked).await.map_err(E2bError::from);
+        woken.map(|_| true).map_err(of(&sandbox.name))
+    }
+
+    async fn connected(
+        &self,
+        owner: &Owner,
+        id: &str,
+        timeout: Option<u64>,
+    ) -> Result<(StatusCode, Json<Value>), E2bError> {
+        let sandbox = self.sandbox(owner, id).await?;
+        let secs = self.lifetime(timeout)?;
+        // Before it wakes: one whose time is over would be paused again at once.
+        self.live_on(owner, &sandbox.name, secs, true).await?;
+        let status = match self.wake(owner, &sandbox).await? {
+            true => StatusCode::CREATED,
+            false => StatusCode::OK,
+        };
+        Ok((status, Json(self.reached(owner, &sandbox.name, sandbox.template()))))
+    }
+}
+
+/// `POST /sandboxes/{id}/connect`: it runs afterwards, for no shorter than it would have.
+pub(in super::super) async fn connect(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Path(id): Path<String>,
+    BodyOf(ConnectBody { timeout }): BodyOf<ConnectBody>,
+) -> Result<(StatusCode, Json<Value>), E2bError> {
+    e2b.connected(&owner, &id, timeout).await
+}
+
+/// `POST /sandboxes/{id}/resume`, of older SDKs.
+pub(in super::super) async fn resume(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Path(id): Path<String>,
+    BodyOf(ConnectBody { timeout }): BodyOf<ConnectBody>,
+) -> Result<(StatusCode, Json<Value>), E2bError> {
+    let (_, answer) = e2b.connected(&owner, &id, timeout).await?;
+    Ok((StatusCode::CREATED, answer))
+}

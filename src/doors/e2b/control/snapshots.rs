@@ -1,0 +1,172 @@
+//! Snapshots of sandboxes, which serve as templates: named `SANDBOX:SNAPSHOT`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    BodyOf,
+    create::new_name,
+    list::{page, paged},
+    of,
+    sandbox::{PUT_AWAY, Sandbox, Snapshot},
+};
+use crate::doors::e2b::{
+    error::{E2bError, Kind},
+    state::{E2b, Owner},
+};
+
+/// Beginning of the names of snapshots that forks begin with: nobody asked for them.
+pub(super) const OF_FORKS: &str = "fork-";
+
+/// Snapshots that clients have asked for.
+pub(super) fn kept(snapshots: &[Snapshot]) -> Vec<&str> {
+    let names = snapshots.iter().map(|snapshot| &*snapshot.name);
+    names.filter(|name| !name.starts_with(OF_FORKS)).collect()
+}
+
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct SnapshotBody {
+    name: Option<String>,
+    memory: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in super::super) struct SnapshotQuery {
+    #[serde(rename = "sandboxID")]
+    sandbox: Option<String>,
+    name: Option<String>,
+    limit: Option<usize>,
+    #[serde(rename = "nextToken")]
+    next_token: Option<String>,
+}
+
+fn told(id: &str) -> Value {
+    json!({ "snapshotID": id, "names": [id] })
+}
+
+impl E2b {
+    /// As [`Self::sandbox`], also one that was killed and is kept for its snapshots.
+    pub(super) async fn kept_sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
+        let asked = json!({ "workspace_id": id });
+        let found: Sandbox = self.ask(owner, "workspace_info", asked).await.map_err(of(id))?;
+        match found.owned {
+            true => Ok(found),
+            false => Err(super::not_found(id)),
+        }
+    }
+
+    /// Makes a snapshot; of a sandbox that has no memory to keep, of its disk.
+    pub(super) async fn snap(
+        &self,
+        owner: &Owner,
+        sandbox: &Sandbox,
+        name: &str,
+        memory: bool,
+    ) -> Result<(), E2bError> {
+        let asked = json!({
+            "workspace_id": sandbox.name, "action": "create", "name": name,
+            "include_memory": memory && sandbox.is_vm() && sandbox.is_running(),
+        });
+        let made = self.call(owner, "snapshot", asked).await.map_err(E2bError::from);
+        made.map(drop).map_err(of(&sandbox.name))
+    }
+
+    /// Stops a sandbox and keeps it out of sight, for its snapshots.
+    pub(super) async fn put_away(&self, owner: &Owner, sandbox: &Sandbox) -> Result<(), E2bError> {
+        let asked = json!({
+            "workspace_id": sandbox.name, "lifetime_secs": null, "labels": { PUT_AWAY: "true" },
+        });
+        self.call(owner, "workspace_lifetime", asked).await?;
+        if sandbox.state != "stopped" {
+            self.call(owner, "workspace_stop", json!({ "workspace_id": sandbox.name })).await?;
+        }
+        Ok(())
+    }
+}
+
+/// `POST /sandboxes/{id}/snapshots`.
+pub(in super::super) async fn create_snapshot(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Path(id): Path<String>,
+    BodyOf(SnapshotBody { name, memory }): BodyOf<SnapshotBody>,
+) -> Result<(StatusCode, Json<Value>), E2bError> {
+    let sandbox = e2b.sandbox(&owner, &id).await?;
+    let name = match name {
+        Some(name) => name,
+        None => format!("snap-{}", new_name(&owner, None)?),
+    };
+    if name.starts_with(OF_FORKS) {
+        return Err(E2bError::invalid(format!(
+            "a snapshot's name does not begin with `{OF_FORKS}`"
+        )));
+    }
+    e2b.snap(&owner, &sandbox, &name, memory.unwrap_or(true)).await?;
+    // At its end it is kept for them.
+    if sandbox.at_end.as_deref() == Some("destroy") {
+        let asked = json!({ "workspace_id": sandbox.name, "at_end": "stop" });
+        e2b.call(&owner, "workspace_lifetime", asked).await?;
+    }
+    Ok((StatusCode::CREATED, Json(told(&format!("{}:{name}", sandbox.name)))))
+}
+
+/// `GET /snapshots`.
+pub(in super::super) async fn list_snapshots(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Query(query): Query<SnapshotQuery>,
+) -> Result<Response, E2bError> {
+    let mut ids = Vec::new();
+    for name in e2b.all_names(&owner).await? {
+        if query.sandbox.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        // It may be gone by now.
+        let Ok(sandbox) = e2b.kept_sandbox(&owner, &name).await else { continue };
+        ids.extend(
+            kept(&sandbox.snapshots).into_iter().map(|snapshot| format!("{name}:{snapshot}")),
+        );
+    }
+    if let Some(wanted) = &query.name {
+        let is = |id: &String| {
+            id == wanted || id.split_once(':').is_some_and(|(_, name)| name == wanted)
+        };
+        ids.retain(is);
+    }
+    let (ids, next) = page(ids, String::clone, query.next_token.as_deref(), query.limit);
+    Ok(paged(ids.iter().map(|id| told(id)).collect(), next))
+}
+
+/// `DELETE /templates/{id}`: of a snapshot. With the last of one that was killed, that goes.
+pub(in super::super) async fn delete_template(
+    State(e2b): State<Arc<E2b>>,
+    owner: Owner,
+    Path(id): Path<String>,
+) -> Result<StatusCode, E2bError> {
+    let none = || E2bError::new(Kind::NotFound, format!("there is no snapshot `{id}`"));
+    let (sandbox, name) = id.split_once(':').ok_or_else(none)?;
+    let sandbox = e2b.kept_sandbox(&owner, sandbox).await.map_err(|_| none())?;
+    let names = kept(&sandbox.snapshots);
+    if !names.contains(&name) {
+        return Err(none());
+    }
+    let last = names.len() == 1 && sandbox.labels.contains_key(PUT_AWAY);
+    let (tool, asked) = match last {
+        true => ("workspace_destroy", json!({ "workspace_id": sandbox.name })),
+        false => {
+            let asked = json!({ "workspace_id": sandbox.name, "action": "delete", "name": name });
+            ("snapshot", asked)
+        }
+    };
+    e2b.call(&owner, tool, asked).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

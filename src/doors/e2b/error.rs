@@ -1,0 +1,219 @@
+//! Conversion of refusals into the answers that the SDKs expect, on each of the planes.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use hivekeep_kernel::{Layer, ToolError};
+use serde_json::{Value, json};
+
+/// What kind of refusal it is: Connect's codes, and two that only HTTP tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    InvalidArgument,
+    Unauthenticated,
+    PermissionDenied,
+    NotFound,
+    AlreadyExists,
+    FailedPrecondition,
+    ResourceExhausted,
+    Unimplemented,
+    Unavailable,
+    DeadlineExceeded,
+    Internal,
+    /// The sandbox is not there, or does not run.
+    Gone,
+    /// The sandbox's disk is full.
+    NoSpace,
+}
+
+/// A refusal or failure.
+#[derive(Debug, Clone)]
+pub(super) struct E2bError {
+    pub(super) kind: Kind,
+    pub(super) message: String,
+    retry_after_secs: Option<u64>,
+}
+
+impl E2bError {
+    pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after_secs: None }
+    }
+
+    /// A request that makes no sense.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidArgument, message)
+    }
+
+    /// Something that this door does not have.
+    pub(super) fn unsupported(what: &str) -> Self {
+        Self::new(Kind::Unimplemented, format!("{what} is not supported by this server"))
+    }
+
+    /// A sandbox that is none of the caller's. The SDKs look for `was not found`.
+    pub(super) fn no_sandbox(sandbox: &str) -> Self {
+        let shown: String = sandbox.chars().take(80).collect();
+        Self::new(Kind::Gone, format!("The sandbox {shown} was not found"))
+    }
+
+    /// As an error frame or a unary answer of Connect has it.
+    pub(super) fn of_rpc(&self) -> Value {
+        json!({ "code": self.kind.of_rpc(), "message": self.message })
+    }
+
+    /// The answer of a unary call.
+    pub(super) fn into_rpc(self) -> Response {
+        // The proxy before a sandbox answers for one that is gone, in its own words.
+        match self.kind {
+            Kind::Gone => self.into_response(),
+            kind => (kind.of_unary(), Json(self.of_rpc())).into_response(),
+        }
+    }
+
+    /// On the control plane a sandbox that is gone is not found.
+    pub(super) fn of_control(mut self) -> Self {
+        if self.kind == Kind::Gone {
+            self.kind = Kind::NotFound;
+        }
+        self
+    }
+}
+
+impl Kind {
+    fn of(error: &ToolError) -> Self {
+        match &*error.code {
+            "workspace_not_found" | "not_owner" | "workspace_state" | "place_unknown" => Self::Gone,
+            "invalid_input" | "invalid_path" | "is_a_directory" | "not_a_directory"
+            | "not_a_file" | "outside_place" | "invalid_rule" | "past_end" => Self::InvalidArgument,
+            "user_unknown" => Self::Unauthenticated,
+            "permission_denied"
+            | "denied"
+            | "approval_required"
+            | "approval_denied"
+            | "approval_timed_out"
+            | "command_not_allowed" => Self::PermissionDenied,
+            "not_found" | "unknown_job" | "image_not_found" | "image_unknown" | "image_missing"
+            | "snapshot_not_found" | "watch_unknown" => Self::NotFound,
+            "file_exists" | "name_taken" | "snapshot_exists" => Self::AlreadyExists,
+            "rate_limited"
+            | "quota_exceeded"
+            | "tier_limit_reached"
+            | "too_many_workspaces"
+            | "host_full"
+            | "too_many_watches" => Self::ResourceExhausted,
+            "isolation_unavailable"
+            | "network_unavailable"
+            | "input_closed"
+            | "cannot_start"
+            | "snapshot_has_dependents" => Self::FailedPrecondition,
+            "guest_disk_full" => Self::NoSpace,
+            "deadline_exceeded" => Self::DeadlineExceeded,
+            _ if error.retryable || error.layer == Layer::Link => Self::Unavailable,
+            _ => Self::Internal,
+        }
+    }
+
+    fn of_rpc(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::Unauthenticated => "unauthenticated",
+            Self::PermissionDenied => "permission_denied",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::FailedPrecondition => "failed_precondition",
+            Self::ResourceExhausted | Self::NoSpace => "resource_exhausted",
+            Self::Unimplemented => "unimplemented",
+            Self::Unavailable | Self::Gone => "unavailable",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Status of a refusal outside of Connect.
+    fn of_http(self) -> StatusCode {
+        match self {
+            Self::InvalidArgument => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::PermissionDenied => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::AlreadyExists | Self::FailedPrecondition => StatusCode::CONFLICT,
+            Self::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            Self::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Gone => StatusCode::BAD_GATEWAY,
+            Self::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        }
+    }
+
+    /// Status of a refused unary call, as Connect's specification has it.
+    fn of_unary(self) -> StatusCode {
+        match self {
+            Self::FailedPrecondition => StatusCode::BAD_REQUEST,
+            Self::NoSpace => StatusCode::TOO_MANY_REQUESTS,
+            other => other.of_http(),
+        }
+    }
+}
+
+impl From<ToolError> for E2bError {
+    fn from(error: ToolError) -> Self {
+        let message = match &error.next_step {
+            Some(step) => format!("{} ({step})", error.message),
+            None => error.message.clone(),
+        };
+        let kind = Kind::of(&error);
+        // What the SDKs look for, to tell a sandbox that is gone from one that is slow.
+        let message = match kind {
+            Kind::Gone => format!("The sandbox was not found: {message}"),
+            _ => message,
+        };
+        let retry_after_secs = error.retry_after_ms.map(|wait| wait.div_ceil(1000));
+        Self { kind, message, retry_after_secs }
+    }
+}
+
+impl IntoResponse for E2bError {
+    fn into_response(self) -> Response {
+        let status = self.kind.of_http();
+        let body = json!({ "code": status.as_u16(), "message": self.message });
+        let mut answer = (status, Json(body)).into_response();
+        if let Some(secs) = self.retry_after_secs {
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        // The SDKs repeat a 502 of an unknown kind; one that is gone stays gone.
+        if self.kind == Kind::Gone {
+            let no = HeaderValue::from_static("false");
+            answer.headers_mut().insert("should-retry", no);
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hivekeep_kernel::codes;
+
+    use super::*;
+
+    #[test]
+    fn a_sandbox_that_is_gone_is_told_in_the_words_that_clients_look_for() {
+        let error = ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, "it is stopped");
+        let gone = E2bError::from(error);
+        assert_eq!(gone.kind, Kind::Gone);
+        assert!(gone.message.contains("was not found"));
+        assert_eq!(gone.clone().into_rpc().status(), StatusCode::BAD_GATEWAY);
+        assert_eq!(gone.of_control().into_response().status(), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let wait = std::time::Duration::from_millis(1_500);
+        let busy = ToolError::foreign(Layer::Rate, "rate_limited", "x").retry_after(wait);
+        let answer = E2bError::from(busy).into_response();
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "2");
+    }
+}

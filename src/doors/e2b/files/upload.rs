@@ -1,0 +1,202 @@
+//! `POST /files`: files as they come, in one body or as the parts of a form.
+
+use std::{collections::BTreeMap, io, sync::Arc};
+
+use axum::{
+    Json,
+    body::BodyDataStream,
+    extract::{Query, Request, State},
+    http::{HeaderMap, header},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt as _, stream};
+use multer::Multipart;
+use serde_json::{Value, json};
+
+use super::{FileQuery, PIECE_BYTES, SandboxFile, encoding::Decoder};
+use crate::doors::e2b::{
+    error::{E2bError, Kind},
+    filesystem::entry::METADATA_PREFIX,
+    state::E2b,
+    target::Target,
+    tokens::FileOperation,
+};
+
+/// Beginning of the headers with metadata.
+const METADATA_HEADER: &str = "x-metadata-";
+/// Files of one form.
+const MOST_FILES: usize = 1_000;
+
+/// A file that is being written. What is whole takes the place of what was there.
+pub(super) struct Written {
+    file: SandboxFile,
+    metadata: BTreeMap<String, String>,
+    buffer: BytesMut,
+    at: u64,
+    most_bytes: u64,
+}
+
+impl Written {
+    pub(super) fn new(file: SandboxFile, metadata: BTreeMap<String, String>) -> Self {
+        let most_bytes = file.e2b.options.max_file_mb * 1024 * 1024;
+        Self { file, metadata, buffer: BytesMut::new(), at: 0, most_bytes }
+    }
+
+    pub(super) async fn push(&mut self, piece: &[u8]) -> Result<(), E2bError> {
+        self.buffer.extend_from_slice(piece);
+        while self.buffer.len() > PIECE_BYTES {
+            let piece = self.buffer.split_to(PIECE_BYTES);
+            self.put(&piece).await?;
+        }
+        if self.at + self.buffer.len() as u64 > self.most_bytes {
+            let why = "the file is larger than `doors.e2b.max_file_mb` allows";
+            return Err(E2bError::new(Kind::ResourceExhausted, why));
+        }
+        Ok(())
+    }
+
+    async fn put(&mut self, piece: &[u8]) -> Result<(), E2bError> {
+        let mut asked = json!({
+            "place": self.file.place, "path": self.file.path, "at": self.at, "in_place": true,
+            "content_base64": STANDARD.encode(piece),
+        });
+        if self.at == 0 {
+            asked["metadata"] = json!(self.metadata);
+        }
+        self.file.e2b.call(&self.file.owner, "fs.put", asked).await?;
+        self.at += piece.len() as u64;
+        Ok(())
+    }
+
+    /// Writes what is left; an empty file is one, too.
+    pub(super) async fn finish(mut self) -> Result<(), E2bError> {
+        let rest = self.buffer.split();
+        match rest.is_empty() && self.at > 0 {
+            true => Ok(()),
+            false => self.put(&rest).await,
+        }
+    }
+}
+
+/// Metadata of a request's headers, in their namespace.
+fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, E2bError> {
+    let mut metadata = BTreeMap::new();
+    for name in headers.keys() {
+        let Some(key) = name.as_str().strip_prefix(METADATA_HEADER) else { continue };
+        let value = headers.get(name).map(|value| value.as_bytes()).unwrap_or_default();
+        if key.is_empty() || !value.iter().all(|byte| (0x20..0x7f).contains(byte)) {
+            let why = format!("the metadata `{key}` is not printable ASCII");
+            return Err(E2bError::invalid(why));
+        }
+        let value = String::from_utf8_lossy(value).into_owned();
+        metadata.insert(format!("{METADATA_PREFIX}{key}"), value);
+    }
+    Ok(metadata)
+}
+
+/// A body that is read without its encoding.
+struct Decoded {
+    pieces: BodyDataStream,
+    /// `None` at the end.
+    decoder: Option<Decoder>,
+    /// What has come and is not decoded yet.
+    piece: Bytes,
+}
+
+impl Decoded {
+    async fn part(&mut self) -> Result<Option<Bytes>, E2bError> {
+        while let Some(decoder) = &mut self.decoder {
+            let part = if !self.piece.is_empty() {
+                decoder.take(&mut self.piece)?
+            } else if let Some(piece) = self.pieces.next().await {
+                self.piece = piece.map_err(|error| E2bError::invalid(error.to_string()))?;
+                continue;
+            } else {
+                self.decoder.take().map_or(Ok(Bytes::new()), Decoder::finish)?
+            };
+            if !part.is_empty() {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// `POST /files`.
+pub(in super::super) async fn upload(
+    State(e2b): State<Arc<E2b>>,
+    Query(query): Query<FileQuery>,
+    request: Request,
+) -> Result<Json<Value>, E2bError> {
+    let (parts, body) = request.into_parts();
+    let target = e2b.file_target(&parts, &query, FileOperation::Write).await?;
+    let metadata = metadata(&parts.headers)?;
+    let decoder = Some(Decoder::of(&parts.headers)?);
+    let mut content = Decoded { pieces: body.into_data_stream(), decoder, piece: Bytes::new() };
+    let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let paths = match kind.map(multer::parse_boundary) {
+        Some(Ok(boundary)) => {
+            let parts = stream::try_unfold(content, |mut content| async move {
+                let part = content.part().await.map_err(|error| io::Error::other(error.message))?;
+                Ok::<_, io::Error>(part.map(|part| (part, content)))
+            });
+            form(&e2b, &target, &query.path, &metadata, Multipart::new(parts, boundary)).await?
+        }
+        _ if query.path.is_empty() => return Err(E2bError::invalid("`path` is missing")),
+        _ => {
+            let path = e2b.absolute(&target, &query.path).await?;
+            let file = SandboxFile::new(e2b.clone(), &target, &path);
+            let mut written = Written::new(file, metadata.clone());
+            while let Some(piece) = content.part().await? {
+                written.push(&piece).await?;
+            }
+            written.finish().await?;
+            vec![path]
+        }
+    };
+    let mut told = Vec::with_capacity(paths.len());
+    for path in paths {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let mut entry = json!({ "path": path, "name": name, "type": "file" });
+        if !metadata.is_empty() {
+            entry["metadata"] = json!(e2b.entry(&target, &path).await?.metadata());
+        }
+        told.push(entry);
+    }
+    Ok(Json(told.into()))
+}
+
+/// Writes the files of a form; each is named by the query, or by its own part.
+async fn form(
+    e2b: &Arc<E2b>,
+    target: &Target,
+    path: &str,
+    metadata: &BTreeMap<String, String>,
+    mut form: Multipart<'_>,
+) -> Result<Vec<String>, E2bError> {
+    let broken = |error: multer::Error| E2bError::invalid(format!("the form: {error}"));
+    let mut paths = Vec::new();
+    while let Some(mut field) = form.next_field().await.map_err(broken)? {
+        if field.name() != Some("file") {
+            continue;
+        }
+        let named = if path.is_empty() { field.file_name().unwrap_or_default() } else { path };
+        if named.is_empty() || paths.len() >= MOST_FILES {
+            return Err(E2bError::invalid("a file of the form has no path, or there are too many"));
+        }
+        let named = e2b.absolute(target, named).await?;
+        if paths.contains(&named) {
+            let why = format!("you cannot upload multiple files to the same path '{named}'");
+            return Err(E2bError::invalid(why));
+        }
+        let file = SandboxFile::new(e2b.clone(), target, &named);
+        let mut written = Written::new(file, metadata.clone());
+        while let Some(piece) = field.chunk().await.map_err(broken)? {
+            written.push(&piece).await?;
+        }
+        written.finish().await?;
+        paths.push(named);
+    }
+    Ok(paths)
+}

@@ -1,0 +1,166 @@
+//! Watches of folders: read by polling, or told as a stream.
+
+mod polled;
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::doors::e2b::{
+    error::{E2bError, Kind},
+    rpc::{self, CallTimes, EnvelopeOf, StreamWriter},
+    state::E2b,
+    target::Target,
+};
+
+pub(in super::super) use polled::{Watchers, create_watcher, get_watcher_events, remove_watcher};
+
+/// Longest wait for a change.
+const WAIT_SECS: u64 = 25;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct WatchMessage {
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    recursive: bool,
+    #[serde(default)]
+    include_entry: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Begun {
+    watch: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Changes {
+    changes: Vec<Change>,
+    next: u64,
+    lost: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    kind: String,
+    path: String,
+}
+
+/// A watch, and how far it has been read.
+#[derive(Debug, Clone)]
+struct Watch {
+    id: String,
+    path: String,
+    include_entry: bool,
+    after: u64,
+}
+
+impl E2b {
+    async fn begin(&self, target: &Target, message: WatchMessage) -> Result<Watch, E2bError> {
+        let path = self.absolute(target, &message.path).await?;
+        if !self.entry(target, &path).await?.is_folder() {
+            return Err(E2bError::invalid(format!("path is not a directory: {path}")));
+        }
+        let asked = json!({
+            "place": target.place("/"), "path": path, "recursive": message.recursive,
+        });
+        let Begun { watch } = self.ask(&target.owner, "fs.watch", asked).await?;
+        Ok(Watch { id: watch, path, include_entry: message.include_entry, after: 0 })
+    }
+
+    /// What has changed since it was read last, after at most so many seconds.
+    async fn changes(
+        &self,
+        target: &Target,
+        watch: &mut Watch,
+        wait_secs: u64,
+    ) -> Result<Vec<Value>, E2bError> {
+        let asked = json!({
+            "place": target.place("/"), "watch": watch.id, "after": watch.after,
+            "wait_secs": wait_secs,
+        });
+        let Changes { changes, next, lost } = self.ask(&target.owner, "fs.changes", asked).await?;
+        if lost > 0 {
+            let why = format!("{lost} changes came faster than they were read");
+            return Err(E2bError::new(Kind::ResourceExhausted, why));
+        }
+        watch.after = next;
+        let mut told = Vec::with_capacity(changes.len());
+        for Change { kind, path } in changes {
+            let kind = match &*kind {
+                "create" => "EVENT_TYPE_CREATE",
+                "write" => "EVENT_TYPE_WRITE",
+                "remove" => "EVENT_TYPE_REMOVE",
+                "rename" => "EVENT_TYPE_RENAME",
+                _ => "EVENT_TYPE_CHMOD",
+            };
+            let mut event = json!({ "name": path, "type": kind });
+            if watch.include_entry {
+                // It may be gone by now.
+                if let Ok(entry) = self.entry(target, &format!("{}/{path}", watch.path)).await {
+                    event["entry"] = entry.told();
+                }
+            }
+            told.push(event);
+        }
+        Ok(told)
+    }
+
+    async fn unwatch(&self, target: &Target, watch: &Watch) -> Result<(), E2bError> {
+        let asked = json!({ "place": target.place("/"), "watch": watch.id });
+        self.call(&target.owner, "fs.unwatch", asked).await?;
+        Ok(())
+    }
+
+    async fn tell(
+        &self,
+        target: &Target,
+        watch: &mut Watch,
+        writer: &StreamWriter,
+        times: CallTimes,
+    ) -> Result<(), E2bError> {
+        let wait_secs = times.keepalive.as_secs().clamp(1, WAIT_SECS);
+        loop {
+            let events = self.changes(target, watch, wait_secs).await?;
+            if events.is_empty() && writer.message(&json!({ "keepalive": {} })).await.is_err() {
+                return Ok(());
+            }
+            for event in events {
+                if writer.message(&json!({ "filesystem": event })).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// `WatchDir`: changes as they come.
+pub(in super::super) async fn watch_dir(
+    State(e2b): State<Arc<E2b>>,
+    target: Target,
+    headers: HeaderMap,
+    EnvelopeOf(message): EnvelopeOf<WatchMessage>,
+) -> Response {
+    let mut watch = match e2b.begin(&target, message).await {
+        Ok(watch) => watch,
+        Err(error) => return rpc::failed(error),
+    };
+    let times = CallTimes::of(&headers);
+    rpc::stream(&json!({ "start": {} }), move |writer| async move {
+        let telling = e2b.tell(&target, &mut watch, &writer, times);
+        let outcome = match times.limit {
+            None => telling.await,
+            Some(limit) => timeout(limit, telling).await.unwrap_or_else(|_| {
+                let why = "the call has reached its time limit";
+                Err(E2bError::new(Kind::DeadlineExceeded, why))
+            }),
+        };
+        // One that is left ends by itself after some minutes.
+        let _left = e2b.unwatch(&target, &watch).await;
+        (writer, outcome)
+    })
+}

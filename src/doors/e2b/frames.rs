@@ -1,0 +1,116 @@
+//! Envelopes of Connect's streams: a byte of flags, a length of four bytes, and a message of JSON.
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::error::E2bError;
+
+/// Flag of the last envelope of an answer.
+const END: u8 = 2;
+/// Flag of a compressed message.
+const COMPRESSED: u8 = 1;
+const HEAD_BYTES: usize = 5;
+/// The longest message of a client.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+
+/// A message in its envelope.
+pub(super) fn message(message: &Value) -> Bytes {
+    envelope(0, message)
+}
+
+/// The end of a stream, with what went wrong if something did.
+pub(super) fn end(error: Option<&E2bError>) -> Bytes {
+    let last = error.map_or_else(|| json!({}), |error| json!({ "error": error.of_rpc() }));
+    envelope(END, &last)
+}
+
+fn envelope(flags: u8, message: &Value) -> Bytes {
+    let text = message.to_string();
+    let mut bytes = BytesMut::with_capacity(HEAD_BYTES + text.len());
+    bytes.put_u8(flags);
+    // Messages are made of reads of some hundred kilobytes.
+    bytes.put_u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
+    bytes.put_slice(text.as_bytes());
+    bytes.freeze()
+}
+
+/// Messages of a stream that arrives in pieces.
+#[derive(Debug, Default)]
+pub(super) struct FrameReader(BytesMut);
+
+impl FrameReader {
+    pub(super) fn push(&mut self, piece: &[u8]) {
+        self.0.extend_from_slice(piece);
+    }
+
+    /// The next message, once it is whole.
+    ///
+    /// # Errors
+    /// For one that is too long, compressed, or not valid.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, E2bError> {
+        let Some((&[flags, a, b, c, d], _)) = self.0.split_first_chunk::<HEAD_BYTES>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        if length > MOST_BYTES {
+            let why = format!("a message has {length} bytes, and may have {MOST_BYTES}");
+            return Err(E2bError::invalid(why));
+        }
+        if flags & COMPRESSED != 0 {
+            return Err(E2bError::unsupported("the compression of messages"));
+        }
+        if self.0.len() < HEAD_BYTES + length {
+            return Ok(None);
+        }
+        self.0.advance(HEAD_BYTES);
+        let message = self.0.split_to(length);
+        let message = serde_json::from_slice(&message);
+        message.map(Some).map_err(|error| E2bError::invalid(format!("the message: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::e2b::error::Kind;
+
+    #[test]
+    fn messages_are_read_however_they_are_cut() {
+        let (one, two) = (json!({ "a": 1 }), json!({ "b": "x".repeat(70_000) }));
+        let bytes = [message(&one), message(&two)].concat();
+        for step in [1, 3, 7, bytes.len()] {
+            let (mut reader, mut read) = (FrameReader::default(), Vec::new());
+            for piece in bytes.chunks(step) {
+                reader.push(piece);
+                while let Some(value) = reader.next::<Value>().expect("valid") {
+                    read.push(value);
+                }
+            }
+            assert_eq!(read, [one.clone(), two.clone()], "{step}");
+        }
+    }
+
+    #[test]
+    fn hostile_envelopes_are_refused() {
+        let next = |bytes: &[u8]| {
+            let mut reader = FrameReader::default();
+            reader.push(bytes);
+            reader.next::<Value>()
+        };
+        assert!(next(&[0, 0xff, 0xff, 0xff, 0xff]).is_err(), "too long");
+        assert!(next(&[1, 0, 0, 0, 0]).is_err(), "compressed");
+        assert!(next(&[0, 0, 0, 0, 1, b'{']).is_err(), "not JSON");
+        assert!(next(&[0, 0, 0, 0]).expect("no more yet").is_none());
+    }
+
+    #[test]
+    fn the_end_names_what_went_wrong() {
+        let error = E2bError::new(Kind::DeadlineExceeded, "too late");
+        let bytes = end(Some(&error));
+        assert_eq!(bytes[0], END);
+        let text = std::str::from_utf8(&bytes[HEAD_BYTES..]).expect("text");
+        assert!(text.contains("deadline_exceeded") && text.contains("too late"), "{text}");
+        assert_eq!(&end(None)[HEAD_BYTES..], b"{}");
+    }
+}

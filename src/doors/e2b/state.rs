@@ -1,0 +1,76 @@
+//! State of the door that its handlers stand on.
+
+use std::sync::Arc;
+
+use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_registry::ToolView;
+use tokio::sync::Semaphore;
+
+use super::{
+    filesystem::{Homes, Watchers},
+    tokens::AccessTokens,
+};
+use crate::{
+    config::E2bOptions,
+    credentials::{CredentialRow, CredentialScope},
+    doors::{
+        DaemonServices,
+        http::{body::BodyGate, hosts::AllowedHosts, lasting::LastingSessions},
+    },
+};
+
+/// What the handlers stand on.
+pub(super) struct E2b {
+    pub(super) core: Arc<DaemonServices>,
+    pub(super) options: E2bOptions,
+    pub(super) hosts: AllowedHosts,
+    pub(super) bodies: BodyGate,
+    /// Requests at a time, streams included.
+    pub(super) requests: Arc<Semaphore>,
+    /// A session for each credential.
+    pub(super) lasting: LastingSessions,
+    pub(super) tokens: AccessTokens,
+    /// Domain that clients are told.
+    pub(super) domain: String,
+    pub(super) homes: Homes,
+    pub(super) watchers: Watchers,
+}
+
+/// Whose a request is.
+#[derive(Debug, Clone)]
+pub(super) struct Owner {
+    pub(super) credential: hivekeep_kernel::CredentialId,
+    pub(super) session: SessionId,
+    pub(super) view: Arc<ToolView>,
+}
+
+impl E2b {
+    /// The owner that a credential stands for, with its session open.
+    ///
+    /// # Errors
+    /// Those of opening a session.
+    pub(super) async fn owner(&self, row: &CredentialRow) -> Result<Owner, ToolError> {
+        let client = || format!("E2B SDK ({})", row.name);
+        let session = self.lasting.of(row.user(), client).await?;
+        let view = match row.scope {
+            CredentialScope::Operator => ToolView::operator(),
+            CredentialScope::Session | CredentialScope::ReadOnly => self.core.usual_view(),
+        };
+        Ok(Owner { credential: row.id, session, view: Arc::new(view) })
+    }
+
+    /// Holds the sessions of credentials that had some before the daemon was restarted: without a client they
+    /// would end after a while, and their sandboxes be nobody's.
+    pub(super) async fn hold_sessions(&self) {
+        let users: Vec<Option<User>> =
+            self.core.sessions.list().await.iter().map(|row| row.user).collect();
+        for row in self.core.credentials.list() {
+            if !users.contains(&Some(row.user())) {
+                continue;
+            }
+            if let Err(error) = self.owner(&row).await {
+                tracing::warn!(%error, credential = row.name, "a session is not held");
+            }
+        }
+    }
+}
