@@ -43,6 +43,7 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox resources: a_workspace_is_read_by_uri_by_its_owner);
     crate::scenes::scenes!(@ Sandbox tasks: a_command_outlives_its_client_and_is_told_by_the_next_daemon);
     crate::scenes::scenes!(@ Sandbox escapes: no_path_leads_out_of_a_sandbox);
+    crate::scenes::scenes!(@ Sandbox lifetimes: every_point_of_an_end);
 
     #[test]
     fn every_workspace_of_a_session_is_ingested() {

@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod kept;
 pub mod knowledge;
 pub mod life;
+pub mod lifetimes;
 pub mod merge;
 pub mod merge_git;
 pub mod network;

@@ -4,7 +4,8 @@
 //! ```text
 //! wanted                                      needs besides its phase
 //! ──────────────────────────────────────────  ────────────────────────────────────────────────
-//! Guest, Network, StopForDaemon, Adopt        nothing
+//! Guest, Network, StopForDaemon, Adopt,       nothing
+//!   Lifetime
 //! Start, Restart, Stop, Destroy, Discard      no activity on disk or machine, no forward under way
 //! Pause, Resume, Snapshot, DeleteSnapshot,    the same, and no change of the disk that a crash
 //!   Restore                                     cut short
@@ -86,7 +87,7 @@ impl Situation {
     /// As [`Self::on`], but for those of the phase.
     pub fn undisturbed(self, want: Want) -> Result<(), ToolError> {
         match want {
-            Want::Guest | Want::Network | Want::StopForDaemon => Ok(()),
+            Want::Guest | Want::Network | Want::Lifetime | Want::StopForDaemon => Ok(()),
             Want::Adopt if self.adopting => Err(being_taken()),
             Want::Adopt => Ok(()),
             Want::Claim if self.activity == Activity::Claiming => {

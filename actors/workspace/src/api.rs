@@ -4,6 +4,7 @@ pub mod diagnostics;
 pub mod execution;
 pub mod files;
 pub mod lifecycle;
+pub mod lifetime;
 pub mod merge;
 pub mod network;
 pub mod parallel;

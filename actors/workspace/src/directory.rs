@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use chrono::{DateTime, Utc};
 use dashmap::DashMap;
 use hivekeep_kernel::{
     Address, Layer, SessionId, SnapshotId, Target, ToolError, WorkspaceId, serve,
@@ -9,6 +10,7 @@ use hivekeep_kernel::{
 
 use crate::{
     codes,
+    lifetime::{Labels, Lifetime},
     name::WorkspaceName,
     phase::{MachineProcess, Phase},
     records::{Planned, Pooled, WorkspaceSpec},
@@ -31,6 +33,8 @@ pub(crate) struct DirectoryEntry {
     pub(crate) slot: u32,
     /// The snapshot that it is a fork of.
     pub(crate) fork_of: Option<SnapshotId>,
+    pub(crate) labels: Arc<Labels>,
+    pub(crate) lifetime: Option<Lifetime>,
     pub(crate) address: Address<Msg>,
 }
 
@@ -159,6 +163,12 @@ impl WorkspaceDirectory {
         let mut cards: Vec<_> = self.cards.iter().map(|card| card.clone()).collect();
         cards.sort_by_key(|card| card.id);
         cards
+    }
+
+    /// Addresses of those whose lifetime is over.
+    pub(crate) fn over(&self, now: DateTime<Utc>) -> Vec<Address<Msg>> {
+        let due = |card: &DirectoryEntry| card.lifetime.is_some_and(|it| it.is_due(now));
+        self.cards.iter().filter(|card| due(card)).map(|card| card.address.clone()).collect()
     }
 
     /// The card of an id, also of the pool's.

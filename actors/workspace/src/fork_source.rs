@@ -6,6 +6,7 @@ use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId, ports::NetworkWish};
 
 use crate::{
+    lifetime::{Labels, LifetimeWish},
     name::WorkspaceName,
     records::{Fork, Planned, WorkspaceSpec},
     shared::Shared,
@@ -22,6 +23,9 @@ pub struct ForkSource {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) defaults: Option<ImageDefaults>,
     pub(crate) network: NetworkWish,
+    pub(crate) labels: Labels,
+    /// The forks' own.
+    pub(crate) lifetime: Option<LifetimeWish>,
     pub(crate) _pinned: PinnedFiles,
 }
 
@@ -53,6 +57,8 @@ impl ForkSource {
                 defaults: self.defaults.clone(),
             })),
             network: self.network.clone(),
+            labels: self.labels.clone(),
+            lifetime: self.lifetime,
             ..Planned::new(id, name, cx.session, spec)?
         })
     }

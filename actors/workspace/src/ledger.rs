@@ -13,6 +13,7 @@ use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    lifetime::Lifetime,
     records::{Planned, ProcessEntry, Record},
     snapshots::{Artifact, DiskLayers, Merge, SnapshotNode, Tree},
 };
@@ -63,6 +64,9 @@ pub struct Ledger {
     /// Two layers that are being made one. Nothing else waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<Merge>,
+    /// When it ends, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Lifetime>,
 }
 
 /// A change of the disk that a crash may have cut short.
@@ -159,6 +163,8 @@ impl Sourced for Ledger {
             Record::Created { boot_time_ms } => {
                 self.created = true;
                 self.boot_time_ms = Some(boot_time_ms);
+                let begun = self.up_at.unwrap_or(self.plan.at);
+                self.lifetime = self.plan.lifetime.map(|wish| wish.from(begun));
             }
             Record::Prepared { snapshot } => self.golden = Some(snapshot),
             Record::CreateFailed { code, message } => {
@@ -197,11 +203,13 @@ impl Sourced for Ledger {
                 };
             }),
             Record::Owned { by } => self.owner = by,
-            Record::Claimed { owner, name, at, network } => {
+            Record::Claimed { owner, name, at, network, labels, lifetime } => {
                 self.owner = Some(owner);
+                self.lifetime = lifetime;
                 // What it was a copy of was the pool's own affair.
                 let plan = self.plan.clone();
-                self.plan = Planned { owner, name, at, network, pool: None, fork: None, ..plan };
+                self.plan =
+                    Planned { owner, name, at, network, labels, pool: None, fork: None, ..plan };
             }
             Record::JobWanted { job, .. } => {
                 self.jobs.insert(job);
@@ -226,6 +234,14 @@ impl Sourced for Ledger {
                 }
             }
             Record::ProcessForgotten { job } => drop(self.processes.remove(&job)),
+            Record::LifetimeSet(change) => self.lifetime = change.applied_to(self.lifetime),
+            Record::LifetimeOver { ends_at, .. } => {
+                let over = |it: Lifetime| Lifetime { over: it.over || it.ends_at == ends_at, ..it };
+                self.lifetime = self.lifetime.map(over);
+            }
+            Record::LifetimeEnded { ends_at } => {
+                self.lifetime.take_if(|it| it.ends_at == ends_at);
+            }
             Record::DestroyWanted => self.destroying = true,
             snapshot => self.apply_snapshot(snapshot),
         }
@@ -261,6 +277,7 @@ impl Ledger {
             snapshots: Tree::default(),
             change: None,
             merge: None,
+            lifetime: None,
             jobs: BTreeSet::new(),
             processes: BTreeMap::new(),
             destroying: false,

@@ -29,6 +29,7 @@ mod handle;
 mod image_upkeep;
 mod job;
 pub mod ledger;
+pub mod lifetime;
 mod logs;
 mod machine;
 pub mod name;

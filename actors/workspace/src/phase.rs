@@ -92,6 +92,8 @@ pub enum Want {
     Network,
     /// Give it another owner.
     Adopt,
+    /// Give it another end.
+    Lifetime,
     /// Give a machine of the pool to somebody.
     Claim,
     /// Take up a machine that was left for not answering.
@@ -153,7 +155,9 @@ impl Phase {
             (Want::DeleteSnapshot, Self::Starting | Self::Destroying) => Err(self.busy()),
             (Want::Claim, _) => Err(not_claimable(format!("it is {}", self.word()))),
             (Want::Adopt, Self::Destroying) => Err(being_taken()),
-            (Want::DeleteSnapshot | Want::Adopt, _) => Ok(self),
+            (Want::Lifetime, Self::Creating | Self::Destroying) => Err(self.busy()),
+            (Want::Lifetime, Self::Failed) => Err(self.wrong(want)),
+            (Want::DeleteSnapshot | Want::Adopt | Want::Lifetime, _) => Ok(self),
             (Want::Destroy | Want::Discard, Self::Destroying) => Err(self.busy()),
             // A machine that never comes up must not be indestructible.
             (Want::Destroy | Want::Discard, _) => Ok(Self::Destroying),

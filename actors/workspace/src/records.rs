@@ -27,6 +27,7 @@ pub use recipe::Recipe;
 pub(crate) use recipe::differences;
 
 use crate::{
+    lifetime::{Labels, Lifetime, LifetimeChange, LifetimeWish},
     name::WorkspaceName,
     snapshots::{Merge, SnapshotNode},
 };
@@ -208,6 +209,26 @@ pub enum Record {
         at: DateTime<Utc>,
         /// What its creation asked of the network.
         network: NetworkWish,
+        /// What its creation gave it.
+        #[serde(default, skip_serializing_if = "Labels::is_empty")]
+        labels: Labels,
+        /// When it ends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lifetime: Option<Lifetime>,
+    },
+    /// It ends at another time, or otherwise, or not at all.
+    LifetimeSet(LifetimeChange),
+    /// The time of its end came: what was to happen then is wanted from now on.
+    LifetimeOver {
+        /// The end that it was; another one that was set meanwhile holds.
+        ends_at: DateTime<Utc>,
+        /// When that was noticed.
+        at: DateTime<Utc>,
+    },
+    /// What was to happen at the end of its lifetime has happened.
+    LifetimeEnded {
+        /// As of [`Record::LifetimeOver`].
+        ends_at: DateTime<Utc>,
     },
     /// Everything of the workspace shall be removed.
     DestroyWanted,
@@ -252,6 +273,12 @@ pub struct Planned {
     /// Volumes that it mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<AttachedVolume>,
+    /// Names and values that its creator gave it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// How long it lives once it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<LifetimeWish>,
 }
 
 impl Planned {
@@ -283,6 +310,8 @@ impl Planned {
             pool: None,
             several_users: false,
             volumes: Vec::new(),
+            labels: Labels::new(),
+            lifetime: None,
         })
     }
 

@@ -14,8 +14,9 @@ use hivekeep_store::NewEvent;
 use serde_json::Value;
 
 use crate::{
-    Options, codes, directory::WorkspaceDirectory, folders::WorkspaceFolders,
+    Options, codes, directory::WorkspaceDirectory, folders::WorkspaceFolders, lifetime::AtEnd,
     logs::WorkspaceLogSet, snapshots::RefCounts, traffic::Traffic, transfer_quota::TransferQuota,
+    workspace,
 };
 
 /// Everything outside one workspace that it works with.
@@ -71,6 +72,23 @@ impl Shared {
                     .next("run `hivekeep check` on the host to see what is missing")
             },
         )
+    }
+
+    /// Whether a machine of this kind can come to such an end.
+    ///
+    /// # Errors
+    /// `snapshot_unsupported`, `isolation_unavailable`.
+    pub(crate) fn may_end(
+        &self,
+        isolation: Isolation,
+        at_end: Option<AtEnd>,
+    ) -> Result<(), ToolError> {
+        match at_end {
+            Some(AtEnd::Pause) if self.driver(isolation)?.snapshots().is_none() => {
+                Err(workspace::no_snapshots())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Name of this daemon among those that share an image directory.

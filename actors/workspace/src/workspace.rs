@@ -56,6 +56,7 @@ mod halt;
 mod identity;
 mod images;
 pub(crate) mod jobs;
+mod lifetime;
 mod link_state;
 mod merge;
 mod messages;
@@ -86,8 +87,10 @@ pub(crate) use link_state::{LinkState, usable};
 pub(crate) use messages::{
     Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, SnapshotRequest, TaskMsg,
 };
+pub(crate) use snapshot::no_snapshots;
 pub(crate) use state::{Seed, Workspace, WorkspaceManager};
 
+use self::lifetime::Ending;
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
@@ -130,6 +133,7 @@ impl Entity for Workspace {
             activity: Activity::Idle,
             forwarding: Arc::default(),
             adopting: false,
+            ending: Ending::default(),
             merger: None,
             ops: Workers::default(),
             crashes,
@@ -178,6 +182,8 @@ impl Entity for Workspace {
             Msg::Link(news) => self.link_news(news)?,
             Msg::GuestEvent(event) => self.guest_event(event),
             Msg::Tasks(ask) => self.task_ask(ask),
+            Msg::LifetimeOver => self.lifetime_over(),
+            Msg::EndTried(error) => self.end_tried(error),
             Msg::Adopt(adopt) => self.adopt(adopt),
             Msg::Adopted => self.adopting = false,
             Msg::Enter(cx, reply) => self.enter(&cx, reply),

@@ -14,6 +14,7 @@ mod room;
 mod spawn;
 mod state;
 mod stop_all;
+mod timer;
 
 use std::sync::Arc;
 
@@ -66,6 +67,7 @@ impl Entity for Workspaces {
         let _detached = manager.me.workers.spawn(halt);
         let (shared, probe) = (manager.shared.clone(), manager.me.address.probe().clone());
         let _detached = manager.me.workers.spawn(room::tell(shared, probe));
+        let _detached = manager.me.workers.spawn(timer::tell(manager.shared.directory.clone()));
         Ok(manager)
     }
 
@@ -113,9 +115,11 @@ impl Workspaces {
         cx: &CallCx,
         input: WorkspaceList,
     ) -> Result<Reply<WorkspaceListed>, ToolError> {
+        let wanted = input.labels.unwrap_or_default();
         let cards = self.shared.directory.cards().into_iter();
         let workspaces: Vec<_> = cards
             .filter(|card| input.state_filter.is_none_or(|state| card.phase == state))
+            .filter(|card| wanted.iter().all(|(name, value)| card.labels.get(name) == Some(value)))
             .map(|card| WorkspaceRow {
                 workspace_id: card.id,
                 name: card.name.to_string(),
@@ -126,6 +130,9 @@ impl Workspaces {
                 orphaned: card.owner.is_none(),
                 resources: Size::of(&card.spec),
                 isolation: card.spec.isolation,
+                labels: Arc::unwrap_or_clone(card.labels),
+                ends_at: card.lifetime.map(|it| it.ends_at),
+                at_end: card.lifetime.map(|it| it.at_end),
             })
             .collect();
         Ok(Reply::Now(WorkspaceListed { count: workspaces.len(), workspaces }))

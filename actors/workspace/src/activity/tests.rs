@@ -16,7 +16,7 @@ const ACTIVITIES: [Activity; 8] = [
     Activity::Reattaching,
 ];
 
-const WANTS: [Want; 18] = [
+const WANTS: [Want; 19] = [
     Want::Guest,
     Want::Start,
     Want::Restart,
@@ -31,6 +31,7 @@ const WANTS: [Want; 18] = [
     Want::MergeLayers,
     Want::Network,
     Want::Adopt,
+    Want::Lifetime,
     Want::Claim,
     Want::Reattach,
     Want::Discard,
@@ -123,6 +124,9 @@ impl Flags {
             Want::Network => self.in_phases(&standing, phase),
             Want::Adopt if self.adopting || phase == Destroying => BUSY,
             Want::Adopt => Ok(phase),
+            Want::Lifetime if matches!(phase, Creating | Destroying) => BUSY,
+            Want::Lifetime if phase == Failed => Err("workspace_state"),
+            Want::Lifetime => Ok(phase),
             Want::Claim if self.claiming || phase != Running => Err("not_claimable"),
             Want::Claim => Ok(Running),
             Want::Reattach if phase == Crashed => Ok(Starting),

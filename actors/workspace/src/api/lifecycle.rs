@@ -16,6 +16,7 @@ use crate::{
         network::NetworkState,
         snapshots::{ForkedFrom, SnapshotSummary},
     },
+    lifetime::{AtEnd, Labels, MAX_LIFETIME_SECS},
     phase::{MachineProcess, Phase},
     records::{StopHow, WorkspaceSpec},
 };
@@ -42,6 +43,13 @@ pub struct WorkspaceCreate {
     /// Volumes to mount, as `aegis.volume.list` has them: storage that stays when the workspace is gone.
     #[schemars(length(max = MAX_VOLUMES))]
     pub volumes: Option<Vec<VolumeWish>>,
+    /// End it by itself so long after it is ready, as at_end says; workspace_lifetime changes it. Default: it has no end.
+    #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
+    pub lifetime_secs: Option<u64>,
+    /// What happens then. Default: `stop`.
+    pub at_end: Option<AtEnd>,
+    /// Names and values to find it by in workspace_list; at most 64.
+    pub labels: Option<Labels>,
 }
 
 /// Size of a workspace.
@@ -89,6 +97,8 @@ pub struct WorkspaceCreated {
 pub struct WorkspaceList {
     /// Only those in this state.
     pub state_filter: Option<Phase>,
+    /// Only those that have all of these labels.
+    pub labels: Option<Labels>,
 }
 
 /// All workspaces that match.
@@ -121,6 +131,15 @@ pub struct WorkspaceRow {
     pub resources: Size,
     /// How it is isolated.
     pub isolation: Isolation,
+    /// What its creation gave it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// When it ends by itself; absent where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<DateTime<Utc>>,
+    /// What happens then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_end: Option<AtEnd>,
 }
 
 /// Stop and permanently remove a workspace: its machine, its disk, its record.
@@ -241,6 +260,18 @@ pub struct WorkspaceDetails {
     pub owned: bool,
     /// How it is isolated.
     pub isolation: Isolation,
+    /// What its creation gave it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// When it ends by itself; absent where it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<DateTime<Utc>>,
+    /// What happens then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_end: Option<AtEnd>,
+    /// Why its end, which is over, could not be carried out yet; it is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_delayed: Option<String>,
     /// The machine, while there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineDetails>,

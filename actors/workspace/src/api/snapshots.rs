@@ -5,7 +5,12 @@ use hivekeep_kernel::{SnapshotId, WorkspaceId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{phase::Phase, records::Fork, snapshots::SnapshotNode};
+use crate::{
+    lifetime::{AtEnd, Labels, MAX_LIFETIME_SECS},
+    phase::Phase,
+    records::Fork,
+    snapshots::SnapshotNode,
+};
 
 /// Forks that one call makes.
 const MAX_COUNT: u32 = 20;
@@ -168,6 +173,13 @@ pub struct WorkspaceFork {
     pub allow_inter_vm: Option<bool>,
     /// What else they may reach, as network_policy takes it; default: as the source.
     pub egress_allow: Option<Vec<String>>,
+    /// End each by itself so long after it is ready, as at_end says. Never inherited; default: no end.
+    #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
+    pub lifetime_secs: Option<u64>,
+    /// What happens then. Default: `stop`.
+    pub at_end: Option<AtEnd>,
+    /// Names and values to find them by in workspace_list; default: as the source.
+    pub labels: Option<Labels>,
 }
 
 /// Freeze a running workspace as it is and fork it, in one call: a snapshot with

@@ -28,6 +28,8 @@ fn plan() -> Planned {
         pool: None,
         several_users: false,
         volumes: Vec::new(),
+        labels: Default::default(),
+        lifetime: None,
     }
 }
 
@@ -48,6 +50,8 @@ fn record() -> impl Strategy<Value = Record> {
             name: "w".parse().expect("a name"),
             at,
             network: Default::default(),
+            labels: Default::default(),
+            lifetime: None,
         }),
         "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, Some("1".to_owned()))].into() }),
         "[A-C]".prop_map(|name| Record::EnvSet { vars: [(name, None)].into() }),

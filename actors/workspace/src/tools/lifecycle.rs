@@ -8,6 +8,7 @@ use crate::{
         WorkspaceInfo, WorkspaceList, WorkspaceListed, WorkspaceStart, WorkspaceStarted,
         WorkspaceStop, WorkspaceStopped,
     },
+    api::lifetime::{LifetimeSet, WorkspaceLifetime},
     workspace::Workspace,
     workspaces::Workspaces,
 };
@@ -32,6 +33,9 @@ tools! { pub ONE: "workspace lifecycle" for Workspace, addressed workspace by wo
     };
     workspace_stop: WorkspaceStop => WorkspaceStopped = Workspace::stop_in_order {
         title: "Stop a workspace", timeout_secs: 120, told_by: Some("workspace_info"),
+    };
+    workspace_lifetime: WorkspaceLifetime => LifetimeSet = Workspace::set_lifetime {
+        title: "Set when a workspace ends", told_by: Some("workspace_info"),
     };
     workspace_info: WorkspaceInfo => WorkspaceDetails = Workspace::describe {
         title: "Describe a workspace", effect: Read,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::Utc;
 use hivekeep_kernel::{Layer, ToolError, fault_point, ports::NetworkWish};
 use hivekeep_link::{CallTerms, Link};
 use hivekeep_protocol::{Argv, Exit, RunCommand};
@@ -140,6 +141,8 @@ async fn hand_over(
         name: name.clone(),
         at: wish.at,
         network: wish.network,
+        labels: wish.labels,
+        lifetime: wish.lifetime.map(|it| it.from(Utc::now())),
     };
     let event = ("workspace.created", json!({ "name": name, "from_pool": true }));
     if let Err(error) = workspace.commit(vec![record], Some(event)).await {

@@ -31,6 +31,8 @@ impl Workspace {
             env: self.ledger.env.clone(),
             defaults: self.ledger.defaults.clone(),
             network: inherited(&self.handle.shared, self.handle.id),
+            labels: self.ledger.plan.labels.clone(),
+            lifetime: None,
             _pinned: PinnedFiles::new(self.handle.shared.clone(), node),
         })
     }

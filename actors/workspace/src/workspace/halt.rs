@@ -25,7 +25,7 @@ impl Workspace {
         _: &CallCx,
         _: WorkspacePause,
     ) -> Result<Reply<Halted>, ToolError> {
-        self.turn(Want::Pause, Phase::Paused)
+        Ok(Reply::later(self.turn(Want::Pause, Phase::Paused)?))
     }
 
     /// `workspace_resume`.
@@ -37,10 +37,15 @@ impl Workspace {
         _: &CallCx,
         _: WorkspaceResume,
     ) -> Result<Reply<Halted>, ToolError> {
-        self.turn(Want::Resume, Phase::Running)
+        Ok(Reply::later(self.turn(Want::Resume, Phase::Running)?))
     }
 
-    fn turn(&mut self, want: Want, to: Phase) -> Result<Reply<Halted>, ToolError> {
+    /// Pauses or resumes, to the end whether or not anybody waits.
+    pub(super) fn turn(
+        &mut self,
+        want: Want,
+        to: Phase,
+    ) -> Result<impl Future<Output = Result<Halted, ToolError>> + Send + use<>, ToolError> {
         self.on(want)?;
         let handle = self.ledger.handle().cloned().ok_or_else(|| self.phase.busy())?;
         let driver = self.handle.shared.driver(self.ledger.plan.spec.isolation)?;
@@ -73,7 +78,7 @@ impl Workspace {
             };
             Ok(clock.await.err().map(|error| error.to_text()))
         });
-        Ok(Reply::later(async move {
+        Ok(async move {
             let clock_error = turned.await?;
             Ok(Halted {
                 workspace_id: plan.id,
@@ -81,6 +86,6 @@ impl Workspace {
                 state: to,
                 clock_error,
             })
-        }))
+        })
     }
 }

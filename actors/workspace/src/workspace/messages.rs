@@ -77,6 +77,10 @@ pub enum Msg {
     GuestEvent(GuestEventIn),
     /// Of the guest's tasks.
     Tasks(TaskMsg),
+    /// Its lifetime is over, as the timer finds it.
+    LifetimeOver,
+    /// A step of its end is done, or failed.
+    EndTried(Option<ToolError>),
     /// Take over.
     Adopt(Adopt),
     /// A take-over came to its end.

@@ -11,7 +11,7 @@ use hivekeep_link::LinkToken;
 use hivekeep_machine::{MachineHandle, ProcessId};
 use tokio::sync::{oneshot, watch};
 
-use super::{LinkState, merge::Merger, messages::Msg};
+use super::{LinkState, lifetime::Ending, merge::Merger, messages::Msg};
 use crate::codes;
 use crate::{
     activity::{Activity, Situation},
@@ -76,6 +76,8 @@ pub struct Workspace {
     pub(super) forwarding: Arc<()>,
     /// An adoption is under way.
     pub(super) adopting: bool,
+    /// Its end by its lifetime, as far as it is known here.
+    pub(super) ending: Ending,
     /// Layers are being merged in the background, until another phase ends that.
     pub(super) merger: Option<Merger>,
     /// Calls' work. A clone held by work keeps that work alive past the actor.

@@ -3,6 +3,8 @@
 //! A start, stop or re-attachment that fails can leave one. The workspace is `crashed` then, and
 //! nothing says of it that no process runs.
 
+use std::sync::Arc;
+
 use hivekeep_kernel::Fault;
 use hivekeep_machine::{MachineExit, ProcessId};
 use serde_json::json;
@@ -47,16 +49,18 @@ impl Workspace {
             _ => phase.word(),
         };
         self.me.address.probe().set_state(word);
-        let plan = &self.ledger.plan;
+        let (plan, lifetime) = (&self.ledger.plan, self.ledger.lifetime);
         self.handle.shared.directory.update(self.handle.id, |card| {
             card.phase = phase;
             card.owner = owner;
             card.process = process;
+            card.lifetime = lifetime;
             if card.pool.is_some() && plan.pool.is_none() {
                 card.name.clone_from(&plan.name);
                 card.planned_by = plan.owner;
                 card.pool = None;
                 card.fork_of = None;
+                card.labels = Arc::new(plan.labels.clone());
             }
         });
     }

@@ -32,7 +32,7 @@ impl Workspace {
     }
 
     /// Stops the machine, to the end whether or not anybody waits.
-    fn stop_machine(
+    pub(super) fn stop_machine(
         &mut self,
         next: Phase,
     ) -> impl Future<Output = Result<WorkspaceStopped, ToolError>> + Send + use<> {

@@ -12,6 +12,7 @@ use crate::{
     Options,
     api::lifecycle::{Size, WorkspaceCreate, WorkspaceCreated},
     claims::Claims,
+    lifetime::{self, LifetimeWish},
     name::WorkspaceName,
     phase::Phase,
     pool,
@@ -46,7 +47,12 @@ impl Workspaces {
         };
         let network =
             NetworkWish { allow_internet: input.allow_internet, ..NetworkWish::default() };
-        let plan = Planned { network, ..Planned::new(id, name, cx.session, spec)? };
+        let lifetime = LifetimeWish::of(input.lifetime_secs, input.at_end)?;
+        let labels = input.labels.unwrap_or_default();
+        lifetime::check_labels(&labels)?;
+        self.shared.may_end(spec.isolation, input.at_end)?;
+        let new = Planned::new(id, name, cx.session, spec)?;
+        let plan = Planned { network, labels, lifetime, ..new };
         let mut claims = Claims::of(&self.shared, plan)?;
         claims.attach(cx, input.volumes.as_deref().unwrap_or_default())?;
         self.prune_failed();

@@ -21,6 +21,7 @@ use crate::{
     api::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
     directory::DirectoryEntry,
     fork_source::ForkSource,
+    lifetime::{Labels, LifetimeWish, check_labels},
     name::WorkspaceName,
     network::over,
     phase::Phase,
@@ -40,6 +41,9 @@ struct Wish {
     vcpus: Option<u32>,
     memory_mb: Option<u64>,
     network: NetworkWish,
+    lifetime: Option<LifetimeWish>,
+    /// `None`: as the source.
+    labels: Option<Labels>,
 }
 
 enum Names {
@@ -72,7 +76,11 @@ impl Workspaces {
                 egress_allow: input.egress_allow,
                 group: None,
             },
+            lifetime: LifetimeWish::of(input.lifetime_secs, input.at_end)?,
+            labels: input.labels,
         };
+        wish.labels.as_ref().map_or(Ok(()), check_labels)?;
+        self.shared.may_end(source.spec.isolation, input.at_end)?;
         let (shared, manager, cx) = (self.shared.clone(), self.me.address.clone(), cx.clone());
         Ok(Reply::later(async move {
             let source = fork_source(&source, cx.session, input.snapshot_name).await?;
@@ -96,6 +104,8 @@ impl Workspaces {
             vcpus: None,
             memory_mb: None,
             network: NetworkWish::default(),
+            lifetime: None,
+            labels: None,
         };
         let name = input.snapshot_name.unwrap_or_else(|| {
             let hex = uuid::Uuid::new_v4().simple().to_string();
@@ -167,6 +177,10 @@ async fn fork(
     create::check_size(&shared.options, &spec)?;
     shared.may_wish(spec.isolation, &wish.network).await?;
     source.network = over(wish.network, source.network);
+    source.lifetime = wish.lifetime;
+    if let Some(labels) = wish.labels {
+        source.labels = labels;
+    }
     let common = Forked {
         source_workspace_id: Some(source.workspace),
         snapshot_name: Some(source.node.name.clone()),

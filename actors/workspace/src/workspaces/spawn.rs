@@ -61,6 +61,8 @@ impl Workspaces {
             pool: plan.pool.clone(),
             spec: plan.spec.clone(),
             slot: plan.slot,
+            labels: Arc::new(plan.labels.clone()),
+            lifetime: None,
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
             address: address.clone(),
         });

@@ -5,6 +5,7 @@ mod commands;
 mod fake_host;
 mod host;
 mod hostile;
+mod lifetimes;
 mod merge;
 mod network;
 mod pool;
@@ -228,6 +229,8 @@ async fn no_actor(daemon_stops: bool) {
         pool: None,
         several_users: false,
         volumes: Vec::new(),
+        labels: Default::default(),
+        lifetime: None,
     };
     // As a creation does up to the plan; then it ends.
     let (shared, quota) = (&stage.daemon.shared, &stage.daemon.quota);

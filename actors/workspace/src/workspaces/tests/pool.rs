@@ -243,6 +243,8 @@ async fn a_claim_that_was_recorded_and_not_answered_is_the_claimers() {
         name: "w".parse().unwrap(),
         at: chrono::Utc::now(),
         network: Default::default(),
+        labels: Default::default(),
+        lifetime: None,
     };
     let stream = StreamId::new("workspace", &id).unwrap();
     stage.journal.append(&stream, vec![serde_json::to_vec(&record).unwrap()]).await.unwrap();

@@ -1,0 +1,191 @@
+//! `workspace_lifetime`, and the end that it sets: an intent, the deed, a fact.
+//!
+//! ```text
+//! the timer: over ──▶ record LifetimeOver ──▶ destroy, pause or stop ──▶ record LifetimeEnded
+//!                ▲                                 │ refused, failed
+//!                └───────── after a pause ─────────┘
+//! ```
+//! Each step begins with what is recorded, so that whatever a crash cut short goes on where it was:
+//! one that stands as it is to stand is only recorded to have ended.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::Utc;
+use futures::future::{BoxFuture, FutureExt};
+use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Msg, Workspace};
+use crate::{
+    api::lifetime::{LifetimeSet, WorkspaceLifetime},
+    lifetime::{AtEnd, EndChange, Lifetime, LifetimeChange, after, no_time},
+    phase::{Phase, Want},
+    records::Record,
+};
+
+/// An end that could not be carried out is tried again after this, then after twice as long, until
+/// the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What is known of an end beside the records.
+#[derive(Default)]
+pub(super) struct Ending {
+    /// A step of it is being carried out.
+    under_way: bool,
+    delayed: Option<Delayed>,
+    /// Held by changes that are acknowledged soon: an end waits for them.
+    changes: Arc<()>,
+}
+
+struct Delayed {
+    why: ToolError,
+    pause: Duration,
+    again_at: Instant,
+}
+
+impl Ending {
+    /// Why it was not carried out when it was due.
+    pub(super) fn delayed(&self) -> Option<String> {
+        self.delayed.as_ref().map(|delayed| delayed.why.to_text())
+    }
+
+    fn waits(&self) -> bool {
+        let changes = Arc::strong_count(&self.changes) > 1;
+        self.under_way
+            || changes
+            || self.delayed.as_ref().is_some_and(|it| Instant::now() < it.again_at)
+    }
+
+    /// The end failed; whether that is news.
+    fn delay(&mut self, why: ToolError) -> bool {
+        let before = self.delayed.take();
+        let pause = before.as_ref().map_or(FIRST_PAUSE, |it| (it.pause * 2).min(LONGEST_PAUSE));
+        let news = before.is_none_or(|before| before.why.code != why.code);
+        self.delayed = Some(Delayed { why, pause, again_at: Instant::now() + pause });
+        news
+    }
+}
+
+impl Workspace {
+    /// `workspace_lifetime`.
+    ///
+    /// # Errors
+    /// `invalid_input` for an end without a time, `snapshot_unsupported` for a sandbox that is to be
+    /// paused; when it is being made or removed.
+    pub(crate) fn set_lifetime(
+        &mut self,
+        _: &CallCx,
+        input: WorkspaceLifetime,
+    ) -> Result<Reply<LifetimeSet>, ToolError> {
+        self.on(Want::Lifetime)?;
+        self.handle.shared.may_end(self.ledger.plan.spec.isolation, input.at_end)?;
+        let end = match (input.lifetime_secs, input.at_least) {
+            (None, _) if self.ledger.lifetime.is_none() && input.at_end.is_some() => {
+                return Err(no_time());
+            }
+            (None, _) => EndChange::Keep,
+            (Some(None), _) => EndChange::Never,
+            (Some(Some(secs)), false) => EndChange::At(after(Utc::now(), secs)),
+            (Some(Some(secs)), true) => EndChange::NotBefore(after(Utc::now(), secs)),
+        };
+        let change = LifetimeChange { end, at_end: input.at_end };
+        let (workspace, changes) = (self.handle.clone(), self.ending.changes.clone());
+        Ok(Reply::later(self.to_its_end(async move {
+            let _no_end_meanwhile = changes;
+            if change.is_one() {
+                workspace.note(Record::LifetimeSet(change)).await?;
+            }
+            let lifetime = workspace.shared.logs.state(workspace.id).and_then(|it| it.lifetime);
+            let (ends_at, at_end) = lifetime.map(|it| (it.ends_at, it.at_end)).unzip();
+            Ok(LifetimeSet { workspace_id: workspace.id, ends_at, at_end })
+        })))
+    }
+
+    /// The timer finds that its time is over.
+    pub(super) fn lifetime_over(&mut self) {
+        let Some(lifetime) = self.ledger.lifetime.filter(|it| it.is_due(Utc::now())) else {
+            return;
+        };
+        if self.ending.waits() || self.phase == Phase::Destroying {
+            return;
+        }
+        match self.end_step(lifetime) {
+            Ok(step) => {
+                self.ending.under_way = true;
+                let actor = self.me.address.clone();
+                let _detached = self.ops.spawn(async move {
+                    let _removed = actor.send(Msg::EndTried(step.await.err()));
+                });
+            }
+            Err(error) => self.not_ended(error),
+        }
+    }
+
+    /// A step is done: the next one, or a pause.
+    pub(super) fn end_tried(&mut self, error: Option<ToolError>) {
+        self.ending.under_way = false;
+        match error {
+            Some(error) => self.not_ended(error),
+            None => {
+                self.ending.delayed = None;
+                self.lifetime_over();
+            }
+        }
+    }
+
+    fn not_ended(&mut self, error: ToolError) {
+        let (code, text) = (error.code.clone(), error.to_text());
+        if self.ending.delay(error) {
+            tracing::warn!(workspace = %self.handle.id, error = text, "its end is delayed");
+            self.handle.publish("workspace.end_delayed", json!({ "code": code, "error": text }));
+        }
+    }
+
+    /// The next step of an end that is due.
+    fn end_step(
+        &mut self,
+        lifetime: Lifetime,
+    ) -> Result<BoxFuture<'static, Result<(), ToolError>>, ToolError> {
+        let Lifetime { at_end, ends_at, over } = lifetime;
+        let (workspace, name) = (self.handle.clone(), self.ledger.plan.name.clone());
+        let told = json!({ "name": name, "at_end": at_end });
+        if !over {
+            return Ok(async move {
+                let record = Record::LifetimeOver { ends_at, at: Utc::now() };
+                fault_point!("lifetime.before_over");
+                workspace.commit(vec![record], Some(("workspace.lifetime_over", told))).await?;
+                fault_point!("lifetime.after_over");
+                Ok(())
+            }
+            .boxed());
+        }
+        if at_end.holds_in(self.phase) {
+            return Ok(async move {
+                fault_point!("lifetime.before_ended");
+                let event = ("workspace.ended_by_lifetime", told);
+                workspace.commit(vec![Record::LifetimeEnded { ends_at }], Some(event)).await
+            }
+            .boxed());
+        }
+        Ok(match at_end {
+            AtEnd::Destroy => {
+                let next = self.on(Want::Destroy)?;
+                self.set_phase(next);
+                let work = self.destruction("workspace.destroyed");
+                async move {
+                    work.await?;
+                    workspace.publish("workspace.ended_by_lifetime", told);
+                    Ok(())
+                }
+                .boxed()
+            }
+            AtEnd::Pause => self.turn(Want::Pause, Phase::Paused)?.map(|it| it.map(drop)).boxed(),
+            AtEnd::Stop => {
+                let next = self.on(Want::Stop)?;
+                self.stop_machine(next).map(|it| it.map(drop)).boxed()
+            }
+        })
+    }
+}
