@@ -33,6 +33,7 @@ pub(crate) struct DirectoryEntry {
     pub(crate) slot: u32,
     /// The snapshot that it is a fork of.
     pub(crate) fork_of: Option<SnapshotId>,
+    pub(crate) created_at: DateTime<Utc>,
     pub(crate) labels: Arc<Labels>,
     pub(crate) lifetime: Option<Lifetime>,
     pub(crate) address: Address<Msg>,

@@ -130,6 +130,7 @@ impl Workspaces {
                 orphaned: card.owner.is_none(),
                 resources: Size::of(&card.spec),
                 isolation: card.spec.isolation,
+                created_at: card.created_at,
                 labels: Arc::unwrap_or_clone(card.labels),
                 ends_at: card.lifetime.map(|it| it.ends_at),
                 at_end: card.lifetime.map(|it| it.at_end),

@@ -131,6 +131,8 @@ pub struct WorkspaceRow {
     pub resources: Size,
     /// How it is isolated.
     pub isolation: Isolation,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
     /// What its creation gave it.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,

@@ -60,6 +60,7 @@ impl Workspace {
                 card.planned_by = plan.owner;
                 card.pool = None;
                 card.fork_of = None;
+                card.created_at = plan.at;
                 card.labels = Arc::new(plan.labels.clone());
             }
         });

@@ -61,6 +61,7 @@ impl Workspaces {
             pool: plan.pool.clone(),
             spec: plan.spec.clone(),
             slot: plan.slot,
+            created_at: plan.at,
             labels: Arc::new(plan.labels.clone()),
             lifetime: None,
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),

@@ -229,6 +229,7 @@ async fn no_actor(daemon_stops: bool) {
         pool: None,
         several_users: false,
         volumes: Vec::new(),
+        created_at: chrono::Utc::now(),
         labels: Default::default(),
         lifetime: None,
     };

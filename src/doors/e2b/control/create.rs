@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     BodyOf,
     network::NetworkConfig,
-    sandbox::{AUTO_RESUME, METADATA, Sandbox, TEMPLATE},
+    sandbox::{AT_END, AUTO_RESUME, METADATA, Sandbox, TEMPLATE},
     template::Template,
 };
 use crate::doors::e2b::{
@@ -81,6 +81,7 @@ impl NewSandbox {
         let mut labels: BTreeMap<_, _> =
             metadata.map(|(name, value)| (format!("{METADATA}{name}"), value.clone())).collect();
         labels.insert(TEMPLATE.to_owned(), self.template.clone());
+        labels.insert(AT_END.to_owned(), self.at_end().to_owned());
         if self.auto_resume.is_some_and(|auto| auto.enabled) {
             labels.insert(AUTO_RESUME.to_owned(), "true".to_owned());
         }

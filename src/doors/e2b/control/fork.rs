@@ -57,7 +57,7 @@ pub(in super::super) async fn fork(
     let asked = json!({
         "workspace_id": sandbox.name, "snapshot_name": snapshot, "count": count,
         "new_name": (count == 1).then_some(&name), "name_prefix": (count > 1).then_some(&name),
-        "lifetime_secs": e2b.lifetime(timeout)?.max(1), "at_end": sandbox.at_end,
+        "lifetime_secs": e2b.lifetime(timeout)?.max(1), "at_end": sandbox.at_end(),
         "labels": sandbox.labels,
     });
     let forked: Result<Forked, _> = e2b.ask(&owner, "workspace_fork", asked).await;

@@ -9,7 +9,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{BodyOf, of};
+use super::{BodyOf, of, sandbox::Sandbox};
 use crate::doors::e2b::{
     error::E2bError,
     state::{E2b, Owner},
@@ -28,16 +28,47 @@ pub(in super::super) struct RefreshBody {
     duration: Option<u64>,
 }
 
+/// A change of a sandbox's end.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum EndAsked {
+    /// So many seconds from now.
+    In(u64),
+    /// No sooner than that. One without an end keeps none.
+    NotBefore(u64),
+    /// Never: what is paused is not lost.
+    Never,
+    /// In a year, when it stays as it is: the mark of one that is paused without its memory.
+    PausedOnDisk,
+    /// In a year: the mark of one that was killed and is kept for its snapshots.
+    PutAway,
+}
+
 impl E2b {
-    /// Lets a sandbox live so long from now on; with `at_least`, no shorter than it would.
-    pub(super) async fn live_on(
+    /// Changes the end of a sandbox, at which happens what it was made for.
+    pub(super) async fn set_end(
         &self,
         owner: &Owner,
-        id: &str,
-        secs: u64,
-        at_least: bool,
+        sandbox: &Sandbox,
+        end: EndAsked,
     ) -> Result<(), E2bError> {
-        let asked = json!({ "workspace_id": id, "lifetime_secs": secs, "at_least": at_least });
+        /// As long as a lifetime may be.
+        const LONGEST_SECS: u64 = 366 * 86_400;
+        let id = &sandbox.name;
+        let asked = match end {
+            EndAsked::In(secs) => {
+                json!({ "workspace_id": id, "lifetime_secs": secs, "at_end": sandbox.at_end() })
+            }
+            EndAsked::NotBefore(secs) => {
+                json!({ "workspace_id": id, "lifetime_secs": secs, "at_least": true })
+            }
+            EndAsked::Never => json!({ "workspace_id": id, "lifetime_secs": null }),
+            EndAsked::PausedOnDisk => {
+                json!({ "workspace_id": id, "lifetime_secs": LONGEST_SECS, "at_end": "stop" })
+            }
+            EndAsked::PutAway => {
+                json!({ "workspace_id": id, "lifetime_secs": LONGEST_SECS, "at_end": "destroy" })
+            }
+        };
         let set = self.call(owner, "workspace_lifetime", asked).await;
         set.map(drop).map_err(E2bError::from).map_err(of(id))
     }
@@ -51,7 +82,7 @@ pub(in super::super) async fn set_timeout(
     BodyOf(TimeoutBody { timeout }): BodyOf<TimeoutBody>,
 ) -> Result<StatusCode, E2bError> {
     let sandbox = e2b.sandbox(&owner, &id).await?;
-    e2b.live_on(&owner, &sandbox.name, e2b.lifetime(Some(timeout))?, false).await?;
+    e2b.set_end(&owner, &sandbox, EndAsked::In(e2b.lifetime(Some(timeout))?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -64,6 +95,6 @@ pub(in super::super) async fn refresh(
 ) -> Result<StatusCode, E2bError> {
     let sandbox = e2b.sandbox(&owner, &id).await?;
     let secs = e2b.lifetime(Some(duration.unwrap_or(REFRESH_SECS)))?;
-    e2b.live_on(&owner, &sandbox.name, secs, true).await?;
+    e2b.set_end(&owner, &sandbox, EndAsked::NotBefore(secs)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,10 +7,11 @@ use axum::{
     extract::{Path, State},
     http::StatusCode,
 };
+use chrono::Utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BodyOf, of, sandbox::Sandbox};
+use super::{BodyOf, lifetime::EndAsked, of, sandbox::Sandbox};
 use crate::doors::e2b::{
     error::{E2bError, Kind},
     state::{E2b, Owner},
@@ -39,13 +40,29 @@ pub(in super::super) async fn pause(
         let why = format!("sandbox {id} is already paused");
         return Err(E2bError::new(Kind::AlreadyExists, why));
     }
-    let tool = match memory {
-        Some(false) => "workspace_stop",
-        _ => "workspace_pause",
+    let (tool, end) = match memory {
+        Some(false) => ("workspace_stop", EndAsked::PausedOnDisk),
+        _ => ("workspace_pause", EndAsked::Never),
     };
+    // First: what stands still has no end, also if the daemon is killed in the middle.
+    e2b.set_end(&owner, &sandbox, end).await?;
     let asked = json!({ "workspace_id": sandbox.name });
-    e2b.call(&owner, tool, asked).await.map_err(E2bError::from).map_err(of(&id))?;
+    let paused = e2b.call(&owner, tool, asked).await;
+    if let Err(error) = paused {
+        let left = sandbox.ends_at.map(|at| (at - Utc::now()).num_seconds().max(0).unsigned_abs());
+        let end = left.map_or(EndAsked::Never, EndAsked::In);
+        e2b.set_end(&owner, &sandbox, end).await?;
+        return Err(plain(of(&id)(error.into())));
+    }
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The SDKs take a conflict for a sandbox that is paused already.
+fn plain(error: E2bError) -> E2bError {
+    match error.kind {
+        Kind::FailedPrecondition | Kind::AlreadyExists => E2bError::invalid(error.message),
+        _ => error,
+    }
 }
 
 impl E2b {
@@ -71,12 +88,11 @@ impl E2b {
     ) -> Result<(StatusCode, Json<Value>), E2bError> {
         let sandbox = self.sandbox(owner, id).await?;
         let secs = self.lifetime(timeout)?;
-        // Before it wakes: one whose time is over would be paused again at once.
-        self.live_on(owner, &sandbox.name, secs, true).await?;
-        let status = match self.wake(owner, &sandbox).await? {
-            true => StatusCode::CREATED,
-            false => StatusCode::OK,
+        let (status, end) = match self.wake(owner, &sandbox).await? {
+            true => (StatusCode::CREATED, EndAsked::In(secs)),
+            false => (StatusCode::OK, EndAsked::NotBefore(secs)),
         };
+        self.set_end(owner, &sandbox, end).await?;
         Ok((status, Json(self.reached(owner, &sandbox.name, sandbox.template()))))
     }
 }

@@ -14,8 +14,8 @@ pub(super) const METADATA: &str = "e2b.metadata.";
 pub(super) const TEMPLATE: &str = "e2b.template";
 /// Label of one that wakes when it is asked for something.
 pub(super) const AUTO_RESUME: &str = "e2b.auto_resume";
-/// Label of one that was killed, and is kept for its snapshots.
-pub(super) const PUT_AWAY: &str = "e2b.put_away";
+/// Label with what happens at its end, which its workspace forgets when that has happened.
+pub(super) const AT_END: &str = "e2b.at_end";
 /// What the data plane can do: what the published one of this version can.
 pub(super) const ENVD_VERSION: &str = "0.6.4";
 
@@ -33,7 +33,9 @@ pub(in super::super) struct Sandbox {
     #[serde(default)]
     pub(super) labels: BTreeMap<String, String>,
     pub(super) ends_at: Option<DateTime<Utc>>,
-    pub(super) at_end: Option<String>,
+    /// What happens at its end as it is set now.
+    #[serde(rename = "at_end")]
+    end_set: Option<String>,
     #[serde(default)]
     pub(super) snapshots: Vec<Snapshot>,
     network: Option<Network>,
@@ -61,15 +63,21 @@ pub(super) struct Snapshot {
 }
 
 impl Sandbox {
-    /// False for one that is over, or not yet there.
+    /// False for one that is over, or not yet there. One that is stopped and shall be removed, or has no end
+    /// though it was to be removed at it, was killed and is kept for its snapshots.
     pub(super) fn is_there(&self) -> bool {
-        let over = matches!(&*self.state, "creating" | "failed" | "destroying");
-        // One whose lifetime is over and that shall be removed is kept only until that is done, or for snapshots.
-        let ended = self.at_end.as_deref() != Some("pause")
-            && self.at_end.as_deref() != Some("park")
-            && self.ends_at.is_some_and(|at| at <= Utc::now())
-            && self.labels.contains_key(TEMPLATE);
-        !over && !ended && !self.labels.contains_key(PUT_AWAY)
+        let destroyed = self.at_end() == "destroy";
+        match &*self.state {
+            "creating" | "failed" | "destroying" => false,
+            "stopped" if self.end_set.as_deref() == Some("destroy") => false,
+            "stopped" => !(self.ends_at.is_none() && destroyed),
+            _ => !(self.ends_at.is_some_and(|at| at <= Utc::now()) && destroyed),
+        }
+    }
+
+    /// What happens at its end. Workspaces that were not made here stop.
+    pub(super) fn at_end(&self) -> &str {
+        self.labels.get(AT_END).map_or("stop", String::as_str)
     }
 
     pub(in super::super) fn is_running(&self) -> bool {
@@ -90,10 +98,7 @@ impl Sandbox {
     }
 
     fn on_timeout(&self) -> &'static str {
-        match self.at_end.as_deref() {
-            Some("pause" | "park") => "pause",
-            _ => "kill",
-        }
+        if self.at_end() == "destroy" { "kill" } else { "pause" }
     }
 
     /// As a row of a list.
@@ -146,7 +151,9 @@ mod tests {
         let mut row = json!({
             "name": "i1", "state": "running", "owned": true, "created_at": "2026-01-01T00:00:00Z",
             "resources": { "vcpus": 2, "memory_mb": 512, "disk_gb": 4 }, "isolation": "vm",
-            "labels": { "e2b.template": "base", "e2b.metadata.a": "b", "other": "c" },
+            "labels": {
+                "e2b.template": "base", "e2b.metadata.a": "b", "e2b.at_end": "destroy", "other": "c",
+            },
         });
         row.as_object_mut().expect("one").append(more.as_object().cloned().as_mut().expect("one"));
         serde_json::from_value(row).expect("a sandbox")
@@ -162,13 +169,15 @@ mod tests {
 
     #[test]
     fn what_is_over_is_not_there() {
-        let past = json!({ "ends_at": "2026-01-01T00:01:00Z", "at_end": "destroy" });
-        assert!(!sandbox(past.clone()).is_there());
-        let mut paused = past;
-        paused["at_end"] = "pause".into();
-        assert!(sandbox(paused).is_there(), "it is paused");
+        assert!(!sandbox(json!({ "ends_at": "2026-01-01T00:01:00Z" })).is_there());
         assert!(!sandbox(json!({ "state": "failed" })).is_there());
-        assert!(!sandbox(json!({ "labels": { "e2b.put_away": "" } })).is_there());
+        assert!(!sandbox(json!({ "state": "stopped" })).is_there(), "kept for its snapshots");
+        let later = json!({
+            "state": "stopped", "ends_at": "9000-01-01T00:00:00Z", "at_end": "stop",
+        });
+        assert!(sandbox(later).is_there(), "paused without its memory");
+        let pausing = json!({ "state": "stopped", "labels": { "e2b.at_end": "stop" } });
+        assert!(sandbox(pausing).is_there(), "at its end");
         assert_eq!(sandbox(json!({ "state": "parked" })).row()["state"], "paused");
     }
 }

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use super::{
     BodyOf,
     create::new_name,
+    lifetime::EndAsked,
     list::{page, paged},
     of,
-    sandbox::{PUT_AWAY, Sandbox, Snapshot},
+    sandbox::{Sandbox, Snapshot},
 };
 use crate::doors::e2b::{
     error::{E2bError, Kind},
@@ -80,16 +81,12 @@ impl E2b {
         made.map(drop).map_err(of(&sandbox.name))
     }
 
-    /// Stops a sandbox and keeps it out of sight, for its snapshots.
+    /// Stops a sandbox that was to be removed, and keeps it out of sight for its snapshots.
     pub(super) async fn put_away(&self, owner: &Owner, sandbox: &Sandbox) -> Result<(), E2bError> {
-        let asked = json!({
-            "workspace_id": sandbox.name, "lifetime_secs": null, "labels": { PUT_AWAY: "true" },
-        });
-        self.call(owner, "workspace_lifetime", asked).await?;
         if sandbox.state != "stopped" {
             self.call(owner, "workspace_stop", json!({ "workspace_id": sandbox.name })).await?;
         }
-        Ok(())
+        self.set_end(owner, sandbox, EndAsked::PutAway).await
     }
 }
 
@@ -112,7 +109,7 @@ pub(in super::super) async fn create_snapshot(
     }
     e2b.snap(&owner, &sandbox, &name, memory.unwrap_or(true)).await?;
     // At its end it is kept for them.
-    if sandbox.at_end.as_deref() == Some("destroy") {
+    if sandbox.at_end() == "destroy" && sandbox.ends_at.is_some() {
         let asked = json!({ "workspace_id": sandbox.name, "at_end": "stop" });
         e2b.call(&owner, "workspace_lifetime", asked).await?;
     }
@@ -159,7 +156,7 @@ pub(in super::super) async fn delete_template(
     if !names.contains(&name) {
         return Err(none());
     }
-    let last = names.len() == 1 && sandbox.labels.contains_key(PUT_AWAY);
+    let last = names.len() == 1 && !sandbox.is_there();
     let (tool, asked) = match last {
         true => ("workspace_destroy", json!({ "workspace_id": sandbox.name })),
         false => {
