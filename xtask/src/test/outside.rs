@@ -1,9 +1,10 @@
 //! hivekeep judged by programs that others wrote: the official conformance suite, the official
 //! inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a
-//! real language model, a real embedding model, and Qdrant's own client.
+//! real language model, a real embedding model, Qdrant's own client, and E2B's SDKs.
 
 mod clients;
 mod conformance;
+mod e2b;
 mod embeddings;
 mod inspector;
 mod models;
@@ -46,5 +47,6 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
         true => qdrant::check(repo),
         false => Ok(StepOutcome::Skipped("build failed".to_owned())),
     });
+    steps.run("e2b", || with(&|tools| e2b::check(repo, tools, scope)));
     steps.run("clients", || with(&|tools| clients::check(repo, tools, scope)));
 }

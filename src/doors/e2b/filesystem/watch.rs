@@ -41,7 +41,7 @@ struct Begun {
 struct Changes {
     changes: Vec<Change>,
     next: u64,
-    lost: u64,
+    lost: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,8 +84,8 @@ impl E2b {
             "wait_secs": wait_secs,
         });
         let Changes { changes, next, lost } = self.ask(&target.owner, "fs.changes", asked).await?;
-        if lost > 0 {
-            let why = format!("{lost} changes came faster than they were read");
+        if lost {
+            let why = "changes came faster than they were read, and some are lost";
             return Err(E2bError::new(Kind::ResourceExhausted, why));
         }
         watch.after = next;
