@@ -69,11 +69,13 @@ impl CommandService {
 
     pub(crate) fn spec(
         &self,
+        place: &PlaceWorkspace,
         argv: Vec<String>,
         workdir: String,
         env: BTreeMap<String, String>,
     ) -> CommandSpec {
-        CommandSpec { argv, workdir, env, inherit: self.options.workspace_variables.clone() }
+        let (inherit, user) = (self.options.workspace_variables.clone(), place.user.clone());
+        CommandSpec { argv, workdir, env, inherit, user }
     }
 
     pub(crate) async fn run(self: Arc<Self>, cx: CallCx, input: CmdRun) -> Answer<CmdEnd> {
@@ -86,7 +88,7 @@ impl CommandService {
         };
         let env = input.env_additions.into_iter().map(|(name, value)| (name, value.0)).collect();
         let ran = input.entrypoint.then(|| argv.clone());
-        let spec = self.spec(argv, workdir, env);
+        let spec = self.spec(&place, argv, workdir, env);
         let end = self.commands.run(&cx, place.workspace, spec, limits).await?;
         let ((stdout, stdout_omitted_bytes), (stderr, stderr_omitted_bytes)) =
             (tail(&end.stdout), tail(&end.stderr));
@@ -170,7 +172,7 @@ impl CommandService {
         };
         let run = async |shell: &str| {
             let argv = [shell, "-c", &line].map(str::to_owned).to_vec();
-            let spec = self.spec(argv, place.root.clone(), BTreeMap::new());
+            let spec = self.spec(&place, argv, place.root.clone(), BTreeMap::new());
             self.commands.run(&cx, place.workspace, spec, limits).await
         };
         let (shell, end) = match run("bash").await {

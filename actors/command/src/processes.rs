@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     CallCx, JobId, Layer, ToolError,
@@ -13,9 +14,9 @@ use crate::{
     commands::{CommandService, below},
     entry_point::arguments,
     tools::{
-        EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
-        ProcessRow, ProcessRows, ProcessStatus, ReadOutput, RunProcess, SendInput, StartedRow,
-        StopProcess,
+        Encoding, EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
+        ProcessRow, ProcessRows, ProcessStatus, ReadOutput, ResizeProcess, ResizedProcess,
+        RunProcess, SendInput, SignalProcess, SignalledProcess, StartedRow, StopProcess,
     },
 };
 
@@ -31,6 +32,10 @@ impl CommandService {
         if input.pty {
             env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
         }
+        if input.pty && !input.stdin {
+            return Err(ToolError::invalid("a terminal has an input")
+                .next("leave out `pty`, or `stdin`"));
+        }
         let args = input.args.into_iter().map(|argument| argument.0).collect();
         let (command, dir, place) = (input.command, input.dir.as_deref(), input.place.as_deref());
         let (argv, workdir, place) = if input.entrypoint {
@@ -45,8 +50,9 @@ impl CommandService {
         };
         let size = TerminalSize { rows: input.rows, cols: input.cols };
         let process = ProcessSpec {
-            command: self.spec(argv, workdir, env),
+            command: self.spec(&place, argv, workdir, env),
             terminal: input.pty.then_some(size),
+            input: input.stdin,
             place: place.place,
         };
         Ok(started(&self.commands.start(&cx, place.workspace, process).await?))
@@ -101,14 +107,25 @@ impl CommandService {
         cx: CallCx,
         input: ReadOutput,
     ) -> Answer<OutputRead> {
-        let ReadOutput { id, stdout_from, stderr_from, max_bytes } = input;
-        let window = ProcessWindow { stdout_from, stderr_from, max_bytes };
+        let ReadOutput { id, stdout_from, stderr_from, max_bytes, wait_secs, encoding } = input;
+        let wait = Duration::from_secs(wait_secs);
+        if !wait.is_zero() {
+            // It only waits: others have the place meanwhile.
+            cx.slot.give_back();
+        }
+        let window = ProcessWindow { stdout_from, stderr_from, max_bytes, wait };
         let read = self.commands.output(&cx, id, window).await?;
         let running = read.process.state == ProcessState::Running;
+        let is_text = encoding == Encoding::Text;
         let part = |asked: u64, span: &ProcessSpan| {
-            let (text, next) = span.text(running);
+            let (text, next) = match encoding {
+                Encoding::Text => span.text(running),
+                Encoding::Base64 => (String::new(), span.next()),
+            };
             (text, next, span.from.saturating_sub(asked), next < span.end)
         };
+        let bytes = |span: &ProcessSpan| (!is_text).then(|| BASE64.encode(&span.bytes));
+        let (stdout_base64, stderr_base64) = (bytes(&read.stdout), bytes(&read.stderr));
         let (mut output, stdout_next, stdout_lost, more) = part(stdout_from, &read.stdout);
         let (stderr, stderr_next, stderr_lost, more_too) = part(stderr_from, &read.stderr);
         output.push_str(&stderr);
@@ -116,6 +133,8 @@ impl CommandService {
             id,
             output,
             stderr,
+            stdout_base64,
+            stderr_base64,
             stdout_next,
             stderr_next,
             stdout_lost,
@@ -130,7 +149,13 @@ impl CommandService {
         cx: CallCx,
         input: SendInput,
     ) -> Answer<InputSent> {
-        let SendInput { id, input, close } = input;
+        let SendInput { id, input, encoding, close } = input;
+        let input = match encoding {
+            Encoding::Text => input.into_bytes(),
+            Encoding::Base64 => BASE64.decode(input).map_err(|error| {
+                ToolError::invalid(format!("`input` is not valid base64: {error}"))
+            })?,
+        };
         if input.is_empty() && !close {
             return Err(ToolError::invalid("`input` is empty")
                 .next("give a text, or `close` to close the input"));
@@ -140,13 +165,36 @@ impl CommandService {
             let message = format!("`input` has {all} bytes, {MAX_INPUT_BYTES} are allowed");
             return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message));
         }
-        let (written, closed) = self.commands.input(&cx, id, input.into_bytes(), close).await?;
+        let (written, closed) = self.commands.input(&cx, id, input, close).await?;
         let success = written == all as u64 && (closed || !close);
         let message = match success {
             true => "taken".to_owned(),
             false => format!("it takes no more now: {written} of {all} bytes were taken"),
         };
         Ok(InputSent { id, success, message, written_bytes: written, closed })
+    }
+}
+
+/// Sizes and signals.
+impl CommandService {
+    pub(crate) async fn process_resize(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: ResizeProcess,
+    ) -> Answer<ResizedProcess> {
+        let ResizeProcess { id, rows, cols } = input;
+        self.commands.resize(&cx, id, TerminalSize { rows, cols }).await?;
+        Ok(ResizedProcess { id, rows, cols })
+    }
+
+    pub(crate) async fn process_signal(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: SignalProcess,
+    ) -> Answer<SignalledProcess> {
+        let SignalProcess { id, signal } = input;
+        let (process, had_ended) = self.commands.signal(&cx, id, signal).await?;
+        Ok(SignalledProcess { id, sent: !had_ended, status: status(process.state) })
     }
 }
 

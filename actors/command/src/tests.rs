@@ -72,6 +72,20 @@ async fn a_program_runs_in_the_place_and_the_end_of_its_output_is_kept() {
 }
 
 #[tokio::test]
+async fn the_user_of_a_place_is_the_user_of_its_commands() {
+    let stage = Stage::new(Options::default()).await;
+    stage.fake.ends(CommandEnd::default());
+    for (place, user) in [("app@own", Some("app")), ("own", None)] {
+        stage.call("cmd.run", json!({ "command": "a", "place": place })).await.expect("ran");
+        assert_eq!(stage.fake.last().0.user.as_deref(), user);
+        stage.call("bash", json!({ "command": "a", "place": place })).await.expect("ran");
+        assert_eq!(stage.fake.last().0.user.as_deref(), user);
+        stage.call("process_start", json!({ "command": "a", "place": place })).await.expect("up");
+        assert_eq!(stage.fake.started().command.user.as_deref(), user);
+    }
+}
+
+#[tokio::test]
 async fn a_shell_runs_what_is_granted_and_judged() {
     let stage = Stage::new(Options { shell: true, ..Options::default() }).await;
     let ran = stage.call("cmd.run", json!({ "command": "a && b > c" })).await.expect("granted");
@@ -296,3 +310,46 @@ fn rules_and_numbers_that_cannot_work_are_told() {
 }
 
 pub(crate) type Answer<T> = Result<T, ToolError>;
+
+#[tokio::test]
+async fn bytes_go_both_ways_and_a_read_waits_in_the_guest() {
+    let stage = Stage::new(Options::default()).await;
+    let args = json!({ "command": "cat", "stdin": false });
+    let id = stage.call("process_start", args).await.expect("started")["id"].clone();
+    assert!(!stage.fake.started().input);
+    stage.call("process_start", json!({ "command": "cat" })).await.expect("started");
+    assert!(stage.fake.started().input);
+    let both = json!({ "command": "cat", "stdin": false, "pty": true });
+    assert_eq!(code(&stage, "process_start", both).await, "invalid_input");
+
+    let span = |bytes: &[u8]| ProcessSpan { from: 2, bytes: bytes.into(), end: 9, total_bytes: 9 };
+    stage.fake.wrote(span(&[0, 255, 195]), span(b"e"));
+    let args = json!({ "id": id, "wait_secs": 7, "encoding": "base64", "stdout_from": 2 });
+    let read = stage.call("process_output", args).await.expect("read");
+    assert_eq!((&read["stdout_base64"], &read["stderr_base64"]), (&json!("AP/D"), &json!("ZQ==")));
+    assert_eq!((&read["output"], &read["stdout_next"]), (&json!(""), &json!(5)));
+    assert_eq!(stage.fake.waited().as_secs(), 7);
+    let read = stage.call("process_output", json!({ "id": id })).await.expect("read");
+    assert!(read["stdout_base64"].is_null() && stage.fake.waited().is_zero());
+    let long = json!({ "id": id, "wait_secs": 31 });
+    assert_eq!(code(&stage, "process_output", long).await, "invalid_input");
+
+    let sent = json!({ "id": id, "input": "AP/D", "encoding": "base64" });
+    let sent = stage.call("process_input", sent).await.expect("sent");
+    assert_eq!((&sent["success"], stage.fake.input_was()), (&json!(true), vec![0, 255, 195]));
+    for input in ["A", &"AAAA".repeat(22_000)] {
+        let args = json!({ "id": id, "input": input, "encoding": "base64" });
+        let refused = code(&stage, "process_input", args).await;
+        assert_eq!(refused, if input == "A" { "invalid_input" } else { "too_large" });
+    }
+    let sized = json!({ "id": id, "rows": 40, "cols": 100 });
+    stage.call("process_resize", sized).await.expect("resized");
+    let sent = stage.call("process_signal", json!({ "id": id, "signal": 2 })).await.expect("sent");
+    assert_eq!((&sent["sent"], &sent["status"]), (&json!(true), &json!("running")));
+    let (size, signal) = stage.fake.size_and_signal();
+    assert_eq!((size.map(|size| (size.rows, size.cols)), signal), (Some((40, 100)), 2));
+    for signal in [0, 65] {
+        let args = json!({ "id": id, "signal": signal });
+        assert_eq!(code(&stage, "process_signal", args).await, "invalid_input");
+    }
+}

@@ -7,8 +7,9 @@ mod process;
 pub(crate) use agent::{Bash, BashEnd, Think, Thought};
 pub(crate) use cmd::{CmdEnd, CmdRun};
 pub(crate) use process::{
-    EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead, ProcessRow,
-    ProcessRows, ProcessStatus, ReadOutput, RunProcess, SendInput, StartedRow, StopProcess,
+    Encoding, EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
+    ProcessRow, ProcessRows, ProcessStatus, ReadOutput, ResizeProcess, ResizedProcess, RunProcess,
+    SendInput, SignalProcess, SignalledProcess, StartedRow, StopProcess,
 };
 
 use hivekeep_kernel::{ServiceActor, ToolGroup};
@@ -19,6 +20,9 @@ use crate::commands::CommandService;
 /// Groups of tools, in listing order.
 pub(crate) const FAMILIES: &[&ToolGroup<ServiceActor<CommandService>>] =
     &[&cmd::FAMILY, &agent::FAMILY, &process::FAMILY];
+
+/// Longest name of a place, in characters.
+const MAX_PLACE_CHARS: usize = 1024;
 
 /// Time that a place may take to be made or started, on top of a command's own limit.
 const PLACE_SECS: u64 = 300;

@@ -109,7 +109,7 @@ impl Files {
         let path = place.shown(path).map_err(refused)?;
         let lower = path.to_lowercase();
         let root = match place.command_host() {
-            CommandHost::Workspace(_) => WORKSPACE_ROOT,
+            CommandHost::Workspace { .. } => WORKSPACE_ROOT,
             CommandHost::Beside { .. } => "",
         };
         let folder = format!("{root}/{}", self.dag_folder);

@@ -8,6 +8,11 @@ hivekeep_kernel::codes! {
         cause: "`read_only` is set for it, which is the default.",
         next: "Write elsewhere, or set `read_only = false` for the place in the configuration.",
     }
+    /// The place is no workspace.
+    PLACE_NO_WORKSPACE = "place_no_workspace" {
+        cause: "Users, folders in a place's name and watches are of workspaces; this place is a folder of the host or a volume.",
+        next: "Name a workspace, or leave out what only workspaces have.",
+    }
     /// Something has the path already.
     FILE_EXISTS = "file_exists" {
         cause: "A file or folder stands where another is to be moved.",

@@ -22,7 +22,14 @@ pub(crate) struct PlacedPath {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CommandHost {
     /// The place itself.
-    Workspace(WorkspaceId),
+    Workspace {
+        /// Workspace.
+        id: WorkspaceId,
+        /// Absolute path of the folder that the place begins at.
+        root: String,
+        /// User that commands run as; `None` is the image's.
+        user: Option<String>,
+    },
     /// One beside it that mounts it.
     Beside {
         /// As `volumes[].volume` of `workspace_create`.

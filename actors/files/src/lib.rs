@@ -22,6 +22,7 @@ mod files;
 mod host_folder;
 mod languages;
 mod options;
+mod place_notation;
 mod place_table;
 mod refuse;
 mod session_workspace;

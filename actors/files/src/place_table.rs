@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use hivekeep_file_engine::{WriteText, decode, encode};
+use hivekeep_file_engine::{PlacePath, WriteText, decode, encode};
 use hivekeep_kernel::{
-    CallCx, Layer, ToolError,
+    CallCx, Layer, ToolError, WorkspaceId,
     ports::{
         FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace,
         Places, VolumeFiles,
@@ -17,7 +17,8 @@ use crate::{
     file_place::{CommandHost, FilePlace},
     host_folder::HostFolder,
     options::SESSION_PLACE,
-    refuse::refused,
+    place_notation::PlaceNotation,
+    refuse::{no_workspace, refused},
     session_workspace::{MOUNTED_AT, SessionWorkspaces, own},
     volume_place::{VOLUME_PREFIX, VolumePlace},
     workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
@@ -69,17 +70,55 @@ impl PlaceTable {
             let (name, volumes) = (name.to_owned(), volumes.clone());
             return Ok(Arc::new(VolumePlace { name, volumes }));
         }
-        if name == SESSION_PLACE {
-            let FoundWorkspace { id, .. } = self.own.ready(cx).await?;
-            return Ok(self.of_workspace(SESSION_PLACE.to_owned(), id));
+        let notation = PlaceNotation::parse(name)?;
+        if notation.is_within() {
+            self.only_of_workspaces(&notation)?;
         }
-        let found = self.own.files.find(name).ok_or_else(|| self.unknown(name))?;
+        if notation.name == SESSION_PLACE {
+            let FoundWorkspace { id, .. } = self.own.ready(cx).await?;
+            return Ok(Arc::new(self.within(cx, &notation, SESSION_PLACE, id).await?));
+        }
+        let found = self.own.files.find(notation.name).ok_or_else(|| self.unknown(name))?;
         own(cx, &found)?;
-        Ok(self.of_workspace(found.name, found.id))
+        Ok(Arc::new(self.within(cx, &notation, &found.name, found.id).await?))
     }
 
-    fn of_workspace(&self, name: String, id: hivekeep_kernel::WorkspaceId) -> Arc<dyn FilePlace> {
-        Arc::new(WorkspacePlace { name, id, files: self.own.files.clone() })
+    /// Refuses a user and a folder of what has none.
+    ///
+    /// # Errors
+    /// `place_no_workspace`.
+    fn only_of_workspaces(&self, notation: &PlaceNotation<'_>) -> Result<(), ToolError> {
+        let name = notation.name;
+        let volume = name == VOLUME_PREFIX.trim_end_matches(':') && self.volumes.is_some();
+        if volume || self.folders.contains_key(name) {
+            let what = "users and folders are of workspaces";
+            return Err(no_workspace(name, what));
+        }
+        Ok(())
+    }
+
+    /// A workspace as a place, from its folder on and with the rights of its user.
+    async fn within(
+        &self,
+        cx: &CallCx,
+        notation: &PlaceNotation<'_>,
+        name: &str,
+        id: WorkspaceId,
+    ) -> Result<WorkspacePlace, ToolError> {
+        let root = match notation.folder.map(|folder| (folder, folder.strip_prefix('~'))) {
+            None => WORKSPACE_ROOT.to_owned(),
+            Some((folder, None)) => folder.to_owned(),
+            Some((_, Some(below))) => self.own.files.home(cx, id, notation.user).await? + below,
+        };
+        let root = PlacePath::in_system("/", &root).map_err(refused)?.to_string();
+        Ok(WorkspacePlace {
+            name: notation.named(name),
+            lasting: notation.named(&id.to_string()),
+            id,
+            user: notation.user.map(str::to_owned),
+            root,
+            files: self.own.files.clone(),
+        })
     }
 
     fn unknown(&self, name: &str) -> ToolError {
@@ -118,14 +157,16 @@ impl Places for PlacesHandle {
     ) -> Result<PlaceWorkspace, ToolError> {
         let place = cx.guard(self.0.find(cx, place)).await?;
         let name = place.name().to_owned();
-        let (workspace, root) = match place.command_host() {
-            CommandHost::Workspace(id) => (id, WORKSPACE_ROOT),
+        Ok(match place.command_host() {
+            CommandHost::Workspace { id, root, user } => {
+                PlaceWorkspace { workspace: id, place: name, root, user }
+            }
             CommandHost::Beside { source, read_only } => {
                 let beside = cx.guard(self.0.own.beside(cx, &source, read_only)).await?;
-                (beside.id, MOUNTED_AT)
+                let root = MOUNTED_AT.to_owned();
+                PlaceWorkspace { workspace: beside.id, place: name, root, user: None }
             }
-        };
-        Ok(PlaceWorkspace { workspace, place: name, root: root.to_owned() })
+        })
     }
 
     async fn put_program(
@@ -135,7 +176,10 @@ impl Places for PlacesHandle {
         path: &str,
         text: String,
     ) -> Result<(), ToolError> {
-        let files = self.0.of_workspace(place.place.clone(), place.workspace);
+        // For everybody there: root puts it.
+        let notation = PlaceNotation { user: None, name: &place.place, folder: None };
+        let files = self.0.within(cx, &notation, &place.place, place.workspace).await?;
+        let files: &dyn FilePlace = &files;
         let write = WriteText { path: path.to_owned(), content: text, mode: Some(0o755) };
         cx.guard(files.ask(cx, write)).await.map(drop)
     }

@@ -18,6 +18,13 @@ pub(crate) fn refused_by_guest(error: FileError) -> ToolError {
     of(error, Layer::Guest)
 }
 
+/// Refuses what only workspaces have, in a place that is none.
+pub(crate) fn no_workspace(place: &str, what: &str) -> ToolError {
+    let message = format!("the place `{place}` is no workspace; {what}");
+    ToolError::new(Layer::Resolve, codes::PLACE_NO_WORKSPACE, message)
+        .next("name a workspace, or leave out what only workspaces have")
+}
+
 fn of(error: FileError, layer: Layer) -> ToolError {
     use FileErrorKind as Kind;
     let (code, next): (&ErrorCode, &str) = match error.kind {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, PlacePath, decode, encode};
-use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, ports::WorkspaceFiles};
+use hivekeep_kernel::{
+    CallCx, Layer, ToolError, WorkspaceId,
+    ports::{GuestOperation, WorkspaceFiles},
+};
 
 use crate::{
     codes,
@@ -19,6 +22,12 @@ pub(crate) const WORKSPACE_ROOT: &str = "/workspace";
 pub(crate) struct WorkspacePlace {
     pub(crate) name: String,
     pub(crate) id: WorkspaceId,
+    /// Name by which it is found whenever.
+    pub(crate) lasting: String,
+    /// User whose rights count; `None` is root for files, and the image's for commands.
+    pub(crate) user: Option<String>,
+    /// Absolute path of the folder that it begins at.
+    pub(crate) root: String,
     pub(crate) files: Arc<dyn WorkspaceFiles>,
 }
 
@@ -29,21 +38,28 @@ impl FilePlace for WorkspacePlace {
     }
 
     fn lasting(&self, _: &CallCx) -> Result<String, ToolError> {
-        Ok(self.id.to_string())
+        Ok(self.lasting.clone())
     }
 
     fn shown(&self, path: &str) -> Result<String, FileError> {
-        Ok(PlacePath::in_system(WORKSPACE_ROOT, path)?.to_string())
+        Ok(PlacePath::in_system(&self.root, path)?.to_string())
     }
 
     fn command_host(&self) -> CommandHost {
-        CommandHost::Workspace(self.id)
+        let (root, user) = (self.root.clone(), self.user.clone());
+        CommandHost::Workspace { id: self.id, root, user }
     }
 
     async fn run(&self, cx: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {
         let encoded = encode(&operation).map_err(refused)?;
-        let (walks, max_bytes) = (operation.walks(), operation.max_answer_bytes());
-        let answer = self.files.run(cx, self.id, encoded, walks, max_bytes).await?;
+        let asked = GuestOperation {
+            encoded,
+            walks: operation.walks(),
+            max_bytes: operation.max_answer_bytes(),
+            user: self.user.clone(),
+            folder: Some(self.root.clone()).filter(|root| root != WORKSPACE_ROOT),
+        };
+        let answer = self.files.run(cx, self.id, asked).await?;
         let misbehaves = |why: &str| {
             let message = format!("the guest's answer to a file operation is none: {why}");
             ToolError::new(Layer::Guest, codes::GUEST_MISBEHAVES, message)

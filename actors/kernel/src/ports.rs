@@ -65,7 +65,7 @@ pub use vault::Vault;
 pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
 pub use waiting::{OldestWaiting, WaitingMessages, WaitingSummary};
-pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
+pub use workspace_files::{FoundWorkspace, GuestOperation, WorkspaceFiles, WorkspaceReadiness};
 
 use crate::{Resources, SessionId, ToolError, User};
 

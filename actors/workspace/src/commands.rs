@@ -13,7 +13,7 @@ use hivekeep_kernel::{
     CallCx, JobId, Layer, ToolError, WorkspaceId,
     ports::{
         CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint,
-        PlaceProcess, ProcessOutput, ProcessSpec, ProcessWindow,
+        PlaceProcess, ProcessOutput, ProcessSpec, ProcessWindow, TerminalSize,
     },
 };
 use hivekeep_link::{CallTerms, Link, link_error};
@@ -34,6 +34,9 @@ use crate::{
         user::as_user,
     },
 };
+
+/// Variables that follow from who a command runs as.
+const OF_USER: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 
 /// Reaches the guest of every workspace for the session that owns it. Cheap to clone.
 #[derive(Clone)]
@@ -64,7 +67,14 @@ impl CommandsHandle {
         command: &CommandSpec,
     ) -> Result<Vec<(String, String)>, ToolError> {
         let (ledger, own) = (self.ledger(id)?, command.env.clone());
-        joined(&ledger, |name| command.inherits(name), cx.trace.as_ref(), own)
+        let mut env = joined(&ledger, |name| command.inherits(name), cx.trace.as_ref(), own)?;
+        if command.user.is_some() {
+            // What the image and the workspace say of these is of another user; the guest knows better.
+            env.retain(|(name, _)| {
+                !OF_USER.contains(&name.as_str()) || command.env.contains_key(name)
+            });
+        }
+        Ok(env)
     }
 
     /// The way into the guest, for the session that owns it.
@@ -94,7 +104,7 @@ impl CommandRunner for CommandsHandle {
         let env = self.environment(cx, workspace.id, &command)?;
         let link = self.enter(cx, &workspace).await?;
         let request = RunCommand {
-            argv: as_user(&self.ledger(workspace.id)?, None, Argv::Direct(command.argv))?,
+            argv: as_user(&self.ledger(workspace.id)?, command.user, Argv::Direct(command.argv))?,
             env,
             workdir: Some(command.workdir),
             timeout_ms: limits.timeout_secs.saturating_mul(1000),
@@ -155,6 +165,24 @@ impl CommandRunner for CommandsHandle {
         close: bool,
     ) -> Result<(u64, bool), ToolError> {
         self.process_input(cx, process, bytes, close).await
+    }
+
+    async fn resize(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        size: TerminalSize,
+    ) -> Result<(), ToolError> {
+        self.resize_process(cx, process, size).await
+    }
+
+    async fn signal(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        signal: i32,
+    ) -> Result<(PlaceProcess, bool), ToolError> {
+        self.signal_process(cx, process, signal).await
     }
 
     async fn stop(

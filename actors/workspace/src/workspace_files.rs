@@ -5,12 +5,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, ToolError, WorkspaceId,
-    ports::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness},
+    ports::{FoundWorkspace, GuestOperation, WorkspaceFiles, WorkspaceReadiness},
 };
-use hivekeep_link::{CallTerms, link_error};
+use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_protocol::{FindUser, RunFileOperation, RunFileOperationIn};
 use tokio::sync::oneshot;
 
-use crate::{phase::Phase, shared::Shared, workspace::Msg};
+use crate::{
+    phase::Phase,
+    shared::Shared,
+    workspace::{Msg, user::CommandUser},
+};
+
+/// Folder of a guest that relative paths begin at.
+const HOME: &str = "/workspace";
 
 /// Reaches the files of every workspace. Cheap to clone.
 #[derive(Clone)]
@@ -21,6 +29,22 @@ impl WorkspaceFilesHandle {
     pub fn new(workspaces: Arc<Shared>) -> Self {
         Self(workspaces)
     }
+}
+
+impl WorkspaceFilesHandle {
+    /// The way into the guest, for the session that owns it.
+    async fn enter(&self, cx: &CallCx, id: WorkspaceId) -> Result<Link, ToolError> {
+        let address = self.0.directory.card(&id.to_string())?.address;
+        let (reply, link) = oneshot::channel();
+        // The actor judges whose it is, and waits for a link that is being made.
+        address.send(Msg::Enter(cx.clone(), reply))?;
+        let gone = |_| ToolError::internal("the workspace's actor ended over the call");
+        cx.guard(async { link.await.map_err(gone)? }).await
+    }
+}
+
+fn terms(cx: &CallCx) -> CallTerms {
+    CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() }
 }
 
 #[async_trait]
@@ -48,17 +72,36 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
         &self,
         cx: &CallCx,
         id: WorkspaceId,
-        operation: Vec<u8>,
-        walks: bool,
-        max_bytes: u64,
+        operation: GuestOperation,
     ) -> Result<Vec<u8>, ToolError> {
-        let address = self.0.directory.card(&id.to_string())?.address;
-        let (reply, link) = oneshot::channel();
-        // The actor judges whose it is, and waits for a link that is being made.
-        address.send(Msg::Enter(cx.clone(), reply))?;
-        let gone = |_| ToolError::internal("the workspace's actor ended over the call");
-        let link = cx.guard(async { link.await.map_err(gone)? }).await?;
-        let terms = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
-        link.run_file_operation(operation, walks, max_bytes, terms).await.map_err(link_error)
+        let (link, terms) = (self.enter(cx, id).await?, terms(cx));
+        let GuestOperation { encoded, walks, max_bytes, user, folder } = operation;
+        let operation = RunFileOperation { operation_bytes: encoded.len() as u64, walks };
+        let outcome = match (user, folder) {
+            // As a guest of an older daemon knows it.
+            (None, None) => link.run_file_operation(operation, encoded, max_bytes, terms).await,
+            (user, folder) => {
+                let folder = folder.unwrap_or_else(|| HOME.to_owned());
+                let request = RunFileOperationIn { operation, user, folder };
+                link.run_file_operation(request, encoded, max_bytes, terms).await
+            }
+        };
+        outcome.map_err(link_error)
+    }
+
+    async fn home(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        user: Option<&str>,
+    ) -> Result<String, ToolError> {
+        let link = self.enter(cx, id).await?;
+        let user = match (user, self.0.logs.state(id)) {
+            (Some(user), _) => user.to_owned(),
+            (None, Some(ledger)) => CommandUser::of(&ledger, None).name,
+            (None, None) => "root".to_owned(),
+        };
+        let found = link.ask(FindUser { user }, terms(cx)).await.map_err(link_error)?;
+        Ok(found.home)
     }
 }

@@ -9,7 +9,7 @@ use hivekeep_kernel::{
     ports::{
         CommandEnd, CommandLimits, CommandRunner, CommandSpec, EntryPoint, LateTools, PlaceProcess,
         PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
-        ProcessWindow, ScriptLibrary, ScriptProgram,
+        ProcessWindow, ScriptLibrary, ScriptProgram, TerminalSize,
     },
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
@@ -26,6 +26,10 @@ struct Told {
     process: Option<(PlaceProcess, ProcessSpec)>,
     wrote: (ProcessSpan, ProcessSpan),
     grace: Duration,
+    window: Option<ProcessWindow>,
+    input: Vec<u8>,
+    size: Option<TerminalSize>,
+    signal: i32,
     programs: Vec<(String, String, String)>,
 }
 
@@ -101,6 +105,21 @@ impl Fake {
         self.told().grace.as_secs()
     }
 
+    /// Longest wait of the last read.
+    pub(super) fn waited(&self) -> Duration {
+        self.told().window.expect("it was read").wait
+    }
+
+    /// Bytes of the last input.
+    pub(super) fn input_was(&self) -> Vec<u8> {
+        self.told().input.clone()
+    }
+
+    /// Last size and signal.
+    pub(super) fn size_and_signal(&self) -> (Option<TerminalSize>, i32) {
+        (self.told().size, self.told().signal)
+    }
+
     fn process(&self) -> PlaceProcess {
         self.told().process.clone().expect("started").0
     }
@@ -111,7 +130,8 @@ impl Places for Fake {
     async fn workspace(&self, _: &CallCx, place: Option<&str>) -> Answer<PlaceWorkspace> {
         let place = place.unwrap_or("own").to_owned();
         let root = format!("/root-of-{place}");
-        Ok(PlaceWorkspace { workspace: WorkspaceId::new(), place, root })
+        let user = place.split_once('@').map(|(user, _)| user.to_owned());
+        Ok(PlaceWorkspace { workspace: WorkspaceId::new(), place, root, user })
     }
 
     async fn put_program(
@@ -177,7 +197,8 @@ impl CommandRunner for Fake {
         vec![self.process()]
     }
 
-    async fn output(&self, _: &CallCx, _: JobId, _: ProcessWindow) -> Answer<ProcessOutput> {
+    async fn output(&self, _: &CallCx, _: JobId, window: ProcessWindow) -> Answer<ProcessOutput> {
+        self.told().window = Some(window);
         let (stdout, stderr) = self.told().wrote.clone();
         Ok(ProcessOutput { process: self.process(), stdout, stderr })
     }
@@ -189,7 +210,19 @@ impl CommandRunner for Fake {
         bytes: Vec<u8>,
         close: bool,
     ) -> Answer<(u64, bool)> {
-        Ok((bytes.len().min(3) as u64, close))
+        let taken = bytes.len().min(3) as u64;
+        self.told().input = bytes;
+        Ok((taken, close))
+    }
+
+    async fn resize(&self, _: &CallCx, _: JobId, size: TerminalSize) -> Answer<()> {
+        self.told().size = Some(size);
+        Ok(())
+    }
+
+    async fn signal(&self, _: &CallCx, _: JobId, signal: i32) -> Answer<(PlaceProcess, bool)> {
+        self.told().signal = signal;
+        Ok((self.process(), false))
     }
 
     async fn stop(&self, _: &CallCx, _: JobId, grace: Duration) -> Answer<(PlaceProcess, bool)> {

@@ -4,7 +4,7 @@ use hivekeep_kernel::{WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{cmd::MAX_WORD_CHARS, with_place};
+use super::{MAX_PLACE_CHARS, cmd::MAX_WORD_CHARS, with_place};
 use crate::commands::CommandService;
 
 /// Time limit of a call that names none.
@@ -24,8 +24,8 @@ pub(crate) struct Bash {
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
     #[serde(default = "default_timeout")]
     pub(crate) timeout: u64,
-    /// Name of the place. Default: the session's.
-    #[schemars(length(max = 128))]
+    /// Name of the place, or `[USER@]WORKSPACE[:FOLDER]`. Default: the session's.
+    #[schemars(length(max = MAX_PLACE_CHARS))]
     pub(crate) place: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use hivekeep_kernel::{WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::with_place;
+use super::{MAX_PLACE_CHARS, with_place};
 use crate::commands::CommandService;
 
 /// Longest time limit.
@@ -58,8 +58,8 @@ pub(crate) struct CmdRun {
     #[schemars(range(min = 1, max = MAX_OUTPUT_BYTES))]
     #[serde(default = "default_output_bytes")]
     pub(crate) max_output_bytes: u64,
-    /// Name of the place. Default: the session's.
-    #[schemars(length(max = 128))]
+    /// Name of the place, or `[USER@]WORKSPACE[:FOLDER]`. Default: the session's.
+    #[schemars(length(max = MAX_PLACE_CHARS))]
     pub(crate) place: Option<String>,
 }
 

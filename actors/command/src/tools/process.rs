@@ -5,11 +5,17 @@ use hivekeep_kernel::{JobId, WorkspaceId, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PLACE_SECS, cmd::Argument};
+use super::{MAX_PLACE_CHARS, PLACE_SECS, cmd::Argument};
 use crate::{commands::CommandService, options::MAX_GRACE_SECS};
 
+/// Longest wait for output, in seconds.
+const MAX_WAIT_SECS: u64 = 30;
+/// Time of a call without a wait, in seconds.
+const CALL_SECS: u64 = 60;
 /// Most bytes of one input.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
+/// The same as base64, and some breaks of lines.
+const MAX_INPUT_CHARS: usize = 96 * 1024;
 /// Most bytes of each stream in one answer.
 const MAX_READ_BYTES: u64 = 256 * 1024;
 
@@ -35,6 +41,9 @@ pub(crate) struct RunProcess {
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub(crate) env: Vec<Argument>,
+    /// False gives it `/dev/null` as its standard input.
+    #[serde(default = "yes")]
+    pub(crate) stdin: bool,
     /// True gives it a terminal; both output streams are one then.
     #[serde(default)]
     pub(crate) pty: bool,
@@ -46,9 +55,13 @@ pub(crate) struct RunProcess {
     #[serde(default = "default_cols")]
     #[schemars(range(min = 1, max = 1000))]
     pub(crate) cols: u16,
-    /// Name of the place. Default: the session's.
-    #[schemars(length(max = 128))]
+    /// Name of the place, or `[USER@]WORKSPACE[:FOLDER]`. Default: the session's.
+    #[schemars(length(max = MAX_PLACE_CHARS))]
     pub(crate) place: Option<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn default_rows() -> u16 {
@@ -144,7 +157,7 @@ pub(crate) struct ListProcesses {
     #[serde(default)]
     pub(crate) running_only: bool,
     /// Name of a place; default all.
-    #[schemars(length(max = 128))]
+    #[schemars(length(max = MAX_PLACE_CHARS))]
     pub(crate) place: Option<String>,
     /// Most processes to show, the last started; default 50.
     #[schemars(range(min = 1, max = 500))]
@@ -200,6 +213,25 @@ pub(crate) struct ReadOutput {
     #[schemars(range(min = 16, max = MAX_READ_BYTES))]
     #[serde(default = "default_read_bytes")]
     pub(crate) max_bytes: u64,
+    /// Seconds to wait for something new behind the cursors, or the end; default 0.
+    #[serde(default)]
+    #[schemars(range(max = MAX_WAIT_SECS))]
+    pub(crate) wait_secs: u64,
+    /// `base64` tells the bytes as they are, in `stdout_base64` and `stderr_base64`; default `text`.
+    #[serde(default)]
+    pub(crate) encoding: Encoding,
+}
+
+/// How bytes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Encoding {
+    /// As UTF-8.
+    #[default]
+    Text,
+    /// As base64.
+    Base64,
 }
 
 fn default_read_bytes() -> u64 {
@@ -207,6 +239,7 @@ fn default_read_bytes() -> u64 {
 }
 
 /// A part of a process's output.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OutputRead {
     /// Process.
@@ -217,6 +250,10 @@ pub(crate) struct OutputRead {
     /// The end of `output` that is stderr.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) stderr: String,
+    /// With that encoding, this part of stdout.
+    pub(crate) stdout_base64: Option<String>,
+    /// With that encoding, this part of stderr.
+    pub(crate) stderr_base64: Option<String>,
     /// Where stdout goes on.
     pub(crate) stdout_next: u64,
     /// Where stderr goes on.
@@ -239,9 +276,12 @@ pub(crate) struct SendInput {
     /// Id from process_start.
     #[schemars(with = "String")]
     pub(crate) id: JobId,
-    /// Text, at most 64 KiB; may be empty to close only.
-    #[schemars(length(max = MAX_INPUT_BYTES))]
+    /// Text, or base64 if `encoding` says so; at most 64 KiB, may be empty to close only.
+    #[schemars(length(max = MAX_INPUT_CHARS))]
     pub(crate) input: String,
+    /// How `input` is written; default `text`.
+    #[serde(default)]
+    pub(crate) encoding: Encoding,
     /// True closes the input behind it.
     #[serde(default)]
     pub(crate) close: bool,
@@ -263,6 +303,58 @@ pub(crate) struct InputSent {
     pub(crate) closed: bool,
 }
 
+/// Set the size of a process's terminal.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResizeProcess {
+    /// Id from process_start.
+    #[schemars(with = "String")]
+    pub(crate) id: JobId,
+    /// Rows.
+    #[schemars(range(min = 1, max = 1000))]
+    pub(crate) rows: u16,
+    /// Columns.
+    #[schemars(range(min = 1, max = 1000))]
+    pub(crate) cols: u16,
+}
+
+/// A terminal that has its size.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ResizedProcess {
+    /// Process.
+    #[schemars(with = "String")]
+    pub(crate) id: JobId,
+    /// Rows.
+    pub(crate) rows: u16,
+    /// Columns.
+    pub(crate) cols: u16,
+}
+
+/// Send a signal to a process and everything that it started. To end it, process_stop is surer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignalProcess {
+    /// Id from process_start.
+    #[schemars(with = "String")]
+    pub(crate) id: JobId,
+    /// Number of the signal, such as 2 for SIGINT.
+    #[schemars(range(min = 1, max = 64))]
+    pub(crate) signal: i32,
+}
+
+/// A process that was sent a signal.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SignalledProcess {
+    /// Process.
+    #[schemars(with = "String")]
+    pub(crate) id: JobId,
+    /// False: it had ended before.
+    pub(crate) sent: bool,
+    /// How it is at most half a second later.
+    #[serde(flatten)]
+    pub(crate) status: ProcessStatus,
+}
+
 tools! { pub(crate) FAMILY: "process" for service CommandService, singleton commands;
     process_start: RunProcess => StartedRow = CommandService::process_start {
         title: "Start a process", rate: RateClass::Exec, open_world: true, timeout_secs: 60,
@@ -282,8 +374,16 @@ tools! { pub(crate) FAMILY: "process" for service CommandService, singleton comm
     process_output: ReadOutput => OutputRead = CommandService::process_output {
         title: "Read the output of a process", effect: Read,
         result_budget_bytes: 8 * 1024 * 1024,
+        limit_secs: |input| Some(CALL_SECS + input.get("wait_secs")
+            .and_then(serde_json::Value::as_u64).unwrap_or(0)),
     };
     process_input: SendInput => InputSent = CommandService::process_input {
         title: "Write to a process", rate: RateClass::Exec, open_world: true,
+    };
+    process_resize: ResizeProcess => ResizedProcess = CommandService::process_resize {
+        title: "Resize the terminal of a process", effect: Idempotent,
+    };
+    process_signal: SignalProcess => SignalledProcess = CommandService::process_signal {
+        title: "Signal a process", effect: Destroy,
     };
 }

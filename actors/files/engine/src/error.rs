@@ -60,6 +60,10 @@ pub enum FileErrorKind {
     PastEnd,
     /// Any other error of the operating system.
     Failed,
+    /// The file system keeps no metadata.
+    NoMetadata,
+    /// The metadata cannot be kept.
+    InvalidMetadata,
 }
 
 impl FileError {
@@ -85,7 +89,7 @@ pub(crate) fn failed(error: &io::Error, path: impl fmt::Display) -> FileError {
         Some(Errno::NOENT) => (FileErrorKind::NotFound, "does not exist"),
         Some(Errno::XDEV) => return crate::place_path::outside(path),
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
-            (FileErrorKind::PermissionDenied, "may not be used this way by the daemon's user")
+            (FileErrorKind::PermissionDenied, "may not be used this way by this user")
         }
         Some(Errno::NOTDIR) => {
             (FileErrorKind::NotADirectory, "is not a folder, or a part of it is not")

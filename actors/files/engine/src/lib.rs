@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod codec;
 mod content;
 mod edit;
@@ -24,18 +25,22 @@ mod ignored;
 mod lines;
 mod list;
 mod look;
+mod metadata;
 mod operation;
+mod owners;
 mod place_path;
 mod read;
 mod remove;
 mod rename;
 mod resolve;
 mod root;
+mod stat;
 mod unread;
 mod walk;
 mod work_queue;
 mod write;
 
+pub use bytes::{BytesPut, GetBytes, GotBytes, PutBytes};
 pub use codec::{MAX_ENCODED_BYTES, decode, encode};
 pub use content::{FilePut, MAX_CONTENT_BYTES, PutFile};
 pub use edit::{
@@ -48,6 +53,7 @@ pub use grep::{FoundLines, GrepFiles};
 pub use lines::{NumberedLines, ReadLines};
 pub use list::{FolderPage, ListEntry, ListNames, ListedFolder, list_folder};
 pub use look::{LookAt, LookedAt};
+pub use metadata::{MAX_METADATA, MAX_METADATA_NAME_BYTES, MAX_METADATA_VALUE_BYTES, Metadata};
 pub use operation::{FileEffect, FileOperation, FileOutcome, Operation, run};
 pub use place_path::PlacePath;
 pub use read::{ByteRange, ReadBytes, ReadText, TextRange, read_bytes};
@@ -55,8 +61,9 @@ pub use remove::{PathRemoved, RemovePath};
 pub use rename::{RenamePath, Renamed};
 pub use resolve::{ResolvePath, ResolvedPath};
 pub use root::FileRoot;
+pub use stat::{MAX_STAT_ENTRIES, StatEntries, StatEntry, StatKind, StatPath};
 pub use unread::Unread;
-pub use write::{FileVersion, Replaced, WriteText, write_bytes};
+pub use write::{FileVersion, Replaced, WriteText, is_draft, write_bytes};
 
 /// Asks whether the outcome is still wanted. Several threads ask.
 pub type Stop<'s> = &'s (dyn Fn() -> bool + Sync + 's);

@@ -118,6 +118,12 @@ operations! {
     ReadBytes => ByteRange, Reads, |root, asked, stop| read::bytes(root, asked);
     /// A file that was not there.
     PutFile => FilePut, Writes, |root, asked, stop| content::put(root, asked);
+    /// What is known of a path and of what is below.
+    StatPath => StatEntries, Reads, |root, asked, stop| stat::stat(root, asked, stop);
+    /// A range of bytes with the metadata.
+    GetBytes => GotBytes, Reads, |root, asked, stop| bytes::get(root, asked);
+    /// A file of any content, whole or behind a part.
+    PutBytes => BytesPut, Writes, |root, asked, stop| bytes::put(root, asked);
 }
 
 impl FileOperation {
@@ -125,6 +131,7 @@ impl FileOperation {
     pub fn walks(&self) -> bool {
         matches!(self, Self::GrepFiles(_) | Self::GlobFiles(_))
             || matches!(self, Self::RemovePath(asked) if asked.recursive)
+            || matches!(self, Self::StatPath(asked) if asked.depth > 1)
     }
 
     /// Whether an outcome, which a guest may have made up, is one that this operation can have: of its
@@ -159,6 +166,17 @@ impl FileOperation {
                 edited.text.len() as u64 <= MAX_EDIT_BYTES
             }
             (Self::PutFile(asked), FileOutcome::PutFile(put)) => put.is_of(asked),
+            (Self::StatPath(asked), FileOutcome::StatPath(found)) => {
+                let most = if asked.depth == 0 { 1 } else { asked.limit };
+                found.entries.len() <= most && found.entries.iter().all(StatEntry::is_sound)
+            }
+            (Self::GetBytes(asked), FileOutcome::GetBytes(got)) => {
+                got.bytes.len() as u64 <= asked.limit.min(got.size_bytes)
+                    && got.metadata.len() <= MAX_METADATA
+            }
+            (Self::PutBytes(asked), FileOutcome::PutBytes(put)) => {
+                put.size_bytes == asked.at + asked.content.len() as u64
+            }
             _ => self.is_kind_of(outcome),
         }
     }
@@ -167,13 +185,16 @@ impl FileOperation {
     pub fn max_answer_bytes(&self) -> u64 {
         /// Of a name, each byte of which may be replaced, and of its entry.
         const NAME_BYTES: u64 = 800;
+        /// Of the metadata of a file.
+        const METADATA_BYTES: u64 = 128 * 1024;
         let content = match self {
             Self::ReadText(asked) => asked.limit.min(MAX_EDIT_BYTES + 1),
             Self::ReadBytes(asked) => asked.limit.min(MAX_EDIT_BYTES),
             Self::ReadLines(_) => 2 * lines::MAX_TEXT_BYTES as u64,
             Self::EditPreview(_) => MAX_EDIT_BYTES,
             Self::ListNames(asked) => asked.limit as u64 * NAME_BYTES,
-            Self::GrepFiles(_) | Self::GlobFiles(_) => 2 * walk::MAX_SHOWN_BYTES as u64,
+            Self::GetBytes(asked) => asked.limit.min(MAX_EDIT_BYTES) + METADATA_BYTES,
+            Self::GrepFiles(_) | Self::GlobFiles(_) | Self::StatPath(_) => 2 * walk::MAX_SHOWN_BYTES as u64,
             _ => 0,
         };
         content.saturating_add(64 * 1024).min(MAX_ENCODED_BYTES)

@@ -1,6 +1,11 @@
 //! Root of operations: the handle of a folder.
 
-use std::{io, os::fd::AsFd, path::Path, sync::Mutex};
+use std::{
+    io,
+    os::fd::AsFd,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use cap_std::{
     ambient_authority,
@@ -22,7 +27,7 @@ pub struct FileRoot {
     /// User and group that what is made here belongs to, where that is not the process's own.
     owner: Option<(Uid, Gid)>,
     /// Held while a file is compared with what was read of it and replaced; never across an await.
-    pub(crate) replacing: Mutex<()>,
+    pub(crate) replacing: Arc<Mutex<()>>,
 }
 
 impl FileRoot {
@@ -41,7 +46,7 @@ impl FileRoot {
 
     /// Takes a folder that is open already. What is made in it belongs to the process's user.
     pub fn opened(dir: Dir) -> Self {
-        Self { dir, home: None, owner: None, replacing: Mutex::default() }
+        Self { dir, home: None, owner: None, replacing: Arc::default() }
     }
 
     /// Opens `/` of a guest, where there is nothing to leave: relative paths begin at the absolute path
@@ -54,7 +59,17 @@ impl FileRoot {
         let dir = Dir::open_ambient_dir(slash, ambient_authority());
         let dir = dir.map_err(|error| failed(&error, slash.display()))?;
         let home = PlacePath::in_system("/", home)?;
-        Ok(Self { dir, home: Some(home), owner: None, replacing: Mutex::default() })
+        Ok(Self { dir, home: Some(home), owner: None, replacing: Arc::default() })
+    }
+
+    /// The same `/` of a guest, where relative paths begin at another absolute path.
+    ///
+    /// # Errors
+    /// `InvalidPath`, `Failed`.
+    pub fn at(&self, home: &str) -> Result<Self, FileError> {
+        let home = PlacePath::in_system("/", home)?;
+        let dir = self.dir.try_clone().map_err(|error| failed(&error, &home))?;
+        Ok(Self { dir, home: Some(home), owner: None, replacing: self.replacing.clone() })
     }
 
     /// Parses a path of an operation.

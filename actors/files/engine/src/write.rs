@@ -20,9 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     FileError, FileErrorKind, FileRoot, PlacePath,
+    Metadata as FileTexts,
     edit::within,
     error::failed,
     folders::{make_all, sync},
+    metadata,
     read::regular,
 };
 
@@ -127,7 +129,31 @@ pub(crate) fn replace(
     mode: Option<u32>,
     expected: Option<FileVersion>,
 ) -> Result<Replaced, WriteError> {
-    replace_at(root, &target(root, path)?, content, mode, expected)
+    replace_at(root, &target(root, path)?, content, &Kept { mode, ..Kept::default() }, expected)
+}
+
+/// What a file gets beside its content.
+#[derive(Default)]
+struct Kept<'k> {
+    /// Permission bits in place of the old ones.
+    mode: Option<u32>,
+    texts: Option<&'k FileTexts>,
+}
+
+/// As [`replace`], whatever state it is in, with metadata.
+///
+/// # Errors
+/// `NoMetadata`, `InvalidMetadata`, and as [`replace`].
+pub(crate) fn replace_with(
+    root: &FileRoot,
+    path: &PlacePath,
+    content: &[u8],
+    mode: Option<u32>,
+    texts: &FileTexts,
+) -> Result<Replaced, FileError> {
+    let kept = Kept { mode, texts: Some(texts) };
+    replace_at(root, &target(root, path)?, content, &kept, None)
+        .map_err(|error| error.of_write(path))
 }
 
 /// As [`replace`]; a link at the end of the path is replaced itself.
@@ -135,7 +161,7 @@ fn replace_at(
     root: &FileRoot,
     path: &PlacePath,
     content: &[u8],
-    mode: Option<u32>,
+    kept: &Kept<'_>,
     expected: Option<FileVersion>,
 ) -> Result<Replaced, WriteError> {
     let io = |error: io::Error| failed(&error, path);
@@ -152,6 +178,9 @@ fn replace_at(
         regular(before, path)?;
     }
     let mut draft = Draft::new(&folder).map_err(io)?;
+    if let Some(texts) = kept.texts {
+        metadata::set(&draft.file, texts, path)?;
+    }
     let written = (|| {
         draft.file.write_all(content)?;
         match before.as_ref().filter(|before| before.is_file()) {
@@ -161,7 +190,7 @@ fn replace_at(
                 fchmod(&draft.file, Mode::from_raw_mode(0o644))?;
             }
         }
-        if let Some(mode) = mode {
+        if let Some(mode) = kept.mode {
             fchmod(&draft.file, Mode::from_raw_mode(mode))?;
         }
         draft.file.sync_all()
@@ -199,7 +228,7 @@ pub fn write_bytes(
     path: &PlacePath,
     content: &[u8],
 ) -> Result<Replaced, FileError> {
-    replace_at(root, path, content, None, None).map_err(|error| error.of_write(path))
+    replace_at(root, path, content, &Kept::default(), None).map_err(|error| error.of_write(path))
 }
 
 fn look(folder: &Dir, name: &str) -> io::Result<Option<Metadata>> {
@@ -299,10 +328,18 @@ impl Drop for Draft<'_> {
     }
 }
 
+/// What the names of drafts end with.
+const DRAFT: &str = ".hivekeep-draft";
+
+/// Whether a name is a draft's: of a file that is being written, before it is put in its place.
+pub fn is_draft(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().ends_with(DRAFT.as_bytes())
+}
+
 /// A name that is nobody else's: of this moment, this process and this call.
 fn draft_name() -> String {
     static DRAFTS: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let (process, count) = (std::process::id(), DRAFTS.fetch_add(1, Relaxed));
-    format!(".{now:x}-{process:x}-{count:x}.hivekeep-draft")
+    format!(".{now:x}-{process:x}-{count:x}{DRAFT}")
 }

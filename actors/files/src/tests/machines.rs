@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, FileRoot, decode, encode, run};
 use hivekeep_kernel::{
     CallCx, Layer, SessionId, ToolError, WorkspaceId,
-    ports::{FoundWorkspace, InternalCall, Tools, WorkspaceFiles, WorkspaceReadiness},
+    ports::{FoundWorkspace, GuestOperation, InternalCall, Tools, WorkspaceFiles, WorkspaceReadiness},
 };
 use serde_json::{Value, json};
 
@@ -28,6 +28,8 @@ pub(super) struct Machines {
     /// Calls of tools, with their inputs.
     pub(super) calls: Mutex<Vec<(&'static str, Value)>>,
     pub(super) lie: Mutex<Option<Lie>>,
+    /// User and folder of the last operation.
+    pub(super) ran_as: Mutex<(Option<String>, Option<String>)>,
 }
 
 impl Machines {
@@ -67,21 +69,29 @@ impl WorkspaceFiles for MachineFiles {
         &self,
         cx: &CallCx,
         id: WorkspaceId,
-        operation: Vec<u8>,
-        _: bool,
-        max_bytes: u64,
+        operation: GuestOperation,
     ) -> Result<Vec<u8>, ToolError> {
         let found = self.find(&id.to_string()).expect("it is known");
         assert_eq!(found.owner, Some(cx.session), "it is judged before it gets here");
-        let operation: FileOperation = decode(&operation).expect("an operation");
+        let GuestOperation { encoded, max_bytes, user, folder, .. } = operation;
+        *self.0.ran_as.lock().expect("no panic") = (user, folder.clone());
+        let operation: FileOperation = decode(&encoded).expect("an operation");
         if let Some(lie) = &*self.0.lie.lock().expect("no panic") {
             return Ok(lie(operation));
         }
-        let root = FileRoot::system(self.0.home.to_str().expect("UTF-8")).expect("opened");
+        let home = folder.as_deref().or(self.0.home.to_str()).expect("UTF-8");
+        let root = FileRoot::system(home).expect("opened");
         let outcome: Result<FileOutcome, FileError> = run(&root, &operation, &|| false);
         let answer = encode(&outcome).expect("it fits");
         assert!(answer.len() as u64 <= max_bytes);
         Ok(answer)
+    }
+
+    async fn home(&self, _: &CallCx, _: WorkspaceId, user: Option<&str>) -> Result<String, ToolError> {
+        match user {
+            Some("ghost") => Err(ToolError::foreign(Layer::Guest, "user_unknown", "no ghost")),
+            user => Ok(format!("{}/{}", self.0.home.display(), user.unwrap_or("image"))),
+        }
     }
 }
 

@@ -170,3 +170,54 @@ async fn other_families_reach_files_by_a_lasting_name_and_no_other_sessions() {
         assert_eq!(refused, "not_owner");
     }
 }
+
+#[tokio::test]
+async fn a_place_has_a_user_and_a_folder_as_scp_names_them() {
+    let stage = Stage::new().await;
+    stage.machines.put("mine", Some(stage.session()), WorkspaceReadiness::Ready);
+    let home = stage.machines.home.to_str().expect("UTF-8").to_owned();
+    let ran_as = || stage.machines.ran_as.lock().expect("no panic").clone();
+    let told = |text: &str| Some(text.to_owned());
+    let (work, at_home) = (format!("{home}/work"), format!("{home}/app/src"));
+    for (place, user, folder) in [
+        ("mine".to_owned(), None, None),
+        (format!("mine:{work}"), None, told(&work)),
+        ("app@mine".to_owned(), told("app"), None),
+        (format!("app@mine:{work}/"), told("app"), Some(format!("{work}/"))),
+        ("app@mine:~/src".to_owned(), told("app"), Some(at_home.clone())),
+    ] {
+        let args = json!({ "place": place, "path": "f", "content": "x" });
+        let written = stage.call("write", args).await;
+        assert_eq!(ran_as(), (user, folder.clone()), "{place}");
+        if let Some(folder) = folder {
+            let written = written.expect("written");
+            assert_eq!(written["path"], format!("{folder}/f"), "{place}");
+            assert_eq!(written["place"], place.as_str());
+        }
+    }
+    // The root of all is one, too, with and without its slash.
+    for path in [format!("{work}/f"), format!("{work}/f")[1..].to_owned()] {
+        let read = stage.good("read", json!({ "place": "mine:/", "path": path })).await;
+        assert_eq!(read["content"], "x");
+    }
+    let places = stage.daemon().ports.need::<dyn Places>().expect("offered");
+    let cx = context(stage.session(), "cmd.run", Duration::from_secs(60), Progress::default());
+    let found = places.workspace(&cx, Some("app@mine:~")).await.expect("it is");
+    assert_eq!((found.user.as_deref(), &*found.root), (Some("app"), &*format!("{home}/app")));
+    assert_eq!(found.place, "app@mine:~");
+    let found = places.workspace(&cx, Some("mine:~")).await.expect("it is");
+    assert_eq!((found.user, found.root), (None, format!("{home}/image")));
+    let files = stage.daemon().ports.need::<dyn PlaceFiles>().expect("offered");
+    let located = files.locate(&cx, Some("app@mine:/srv")).await.expect("found");
+    assert!(located.id.starts_with("app@ws_") && located.id.ends_with(":/srv"), "{located:?}");
+    for (place, code) in [
+        ("ghost@mine:~", "user_unknown"),
+        ("app@mine:src", "invalid_input"),
+        ("mine:/../up", "outside_place"),
+        ("app@nobodys", "place_unknown"),
+        ("app@work", "place_no_workspace"),
+        ("work:/srv", "place_no_workspace"),
+    ] {
+        assert_eq!(stage.refused("list", json!({ "place": place, "path": "." })).await, code);
+    }
+}

@@ -21,6 +21,9 @@ pub struct CommandSpec {
     pub env: BTreeMap<String, String>,
     /// Which of the workspace's own variables it gets: names, or beginnings that end with `*`.
     pub inherit: Vec<String>,
+    /// User of the guest that it runs as, with the home and the names of that user; `None` is the
+    /// image's.
+    pub user: Option<String>,
 }
 
 impl CommandSpec {
@@ -108,6 +111,8 @@ pub struct ProcessSpec {
     pub command: CommandSpec,
     /// Its terminal; `None` gives it pipes.
     pub terminal: Option<TerminalSize>,
+    /// True if its standard input is open; without it is `/dev/null`. A terminal is always an input.
+    pub input: bool,
     /// Name of the place that it is started in, for lists.
     pub place: String,
 }
@@ -166,11 +171,15 @@ pub struct ProcessSpan {
 }
 
 impl ProcessSpan {
+    /// Cursor behind the bytes.
+    pub fn next(&self) -> u64 {
+        self.from.saturating_add(self.bytes.len() as u64)
+    }
+
     /// Text of this part, and the cursor at which to go on. A character whose rest has not been
     /// written or read yet is left for the next part, if one may come.
     pub fn text(&self, more_may_come: bool) -> (String, u64) {
-        let next = self.from.saturating_add(self.bytes.len() as u64);
-        text_part(self.from, &self.bytes, more_may_come || next < self.end)
+        text_part(self.from, &self.bytes, more_may_come || self.next() < self.end)
     }
 }
 
@@ -194,6 +203,8 @@ pub struct ProcessWindow {
     pub stderr_from: u64,
     /// Maximum number of bytes of each stream, at most 256 KiB.
     pub max_bytes: u64,
+    /// Longest wait until there is something to read, or the process has ended.
+    pub wait: Duration,
 }
 
 /// Output and state of a process.
@@ -250,7 +261,8 @@ pub trait CommandRunner: Send + Sync {
     /// last hundred of each workspace that ended. Starts no machine.
     async fn processes(&self, cx: &CallCx) -> Vec<PlaceProcess>;
 
-    /// Reads a part of a process's output. Consumes nothing; works after its end too.
+    /// Reads a part of a process's output, after the wait of the window if there is nothing yet. Consumes
+    /// nothing; works after its end too.
     ///
     /// # Errors
     /// See [`CommandRunner`].
@@ -275,6 +287,29 @@ pub trait CommandRunner: Send + Sync {
         close: bool,
     ) -> Result<(u64, bool), ToolError>;
 
+    /// Sets the size of a process's terminal; those that run in it are told.
+    ///
+    /// # Errors
+    /// `invalid_input` for a process without one; `input_closed` for one that has ended.
+    async fn resize(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        size: TerminalSize,
+    ) -> Result<(), ToolError>;
+
+    /// Sends a signal (1 to 64) to every process of a process. Returns it as it is at most half a second
+    /// afterwards, and whether it had ended before.
+    ///
+    /// # Errors
+    /// See [`CommandRunner`].
+    async fn signal(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        signal: i32,
+    ) -> Result<(PlaceProcess, bool), ToolError>;
+
     /// Ends a process with everything that it started: by SIGTERM, and by SIGKILL after `grace`. An
     /// order that was taken is carried out whatever becomes of this call. Returns the process
     /// afterwards, and whether it had ended before.
@@ -298,7 +333,7 @@ mod tests {
     fn only_variables_that_a_rule_names_are_passed_on() {
         let inherit = ["HTTP_*".to_owned(), "TOKEN".to_owned()].to_vec();
         let (argv, workdir, env) = (vec![], String::new(), BTreeMap::new());
-        let spec = CommandSpec { argv, workdir, env, inherit };
+        let spec = CommandSpec { argv, workdir, env, inherit, user: None };
         assert!(spec.inherits("HTTP_PROXY") && spec.inherits("TOKEN"));
         assert!(!spec.inherits("HTTP") && !spec.inherits("TOKEN2"));
     }

@@ -16,6 +16,8 @@ pub struct PlaceWorkspace {
     /// Absolute path of the place's root in the guest: the working directory of its commands, and
     /// what relative paths begin at.
     pub root: String,
+    /// User of the guest that its commands run as; `None` is the image's.
+    pub user: Option<String>,
 }
 
 /// Folder of the host that the operator opened.
@@ -47,8 +49,8 @@ pub trait Places: Send + Sync {
     /// progress.
     ///
     /// # Errors
-    /// `place_unknown`; those of
-    /// making and starting a workspace.
+    /// `place_unknown`; `user_unknown` for the home of a user whom there is not; those of making and
+    /// starting a workspace.
     async fn workspace(
         &self,
         cx: &CallCx,

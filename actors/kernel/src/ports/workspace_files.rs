@@ -31,6 +31,21 @@ pub struct FoundWorkspace {
     pub readiness: WorkspaceReadiness,
 }
 
+/// Encoded operation for a guest, and where and as whom it runs there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestOperation {
+    /// Operation.
+    pub encoded: Vec<u8>,
+    /// True if it walks a tree.
+    pub walks: bool,
+    /// Size of its encoded outcome, at most.
+    pub max_bytes: u64,
+    /// User of the guest whose rights count; `None` is root.
+    pub user: Option<String>,
+    /// Absolute path of the folder that relative paths begin at; `None` is the guest's own.
+    pub folder: Option<String>,
+}
+
 /// Files of workspaces.
 #[async_trait]
 pub trait WorkspaceFiles: Send + Sync {
@@ -38,18 +53,28 @@ pub trait WorkspaceFiles: Send + Sync {
     /// workspaces, one that exists may not be found yet; its name is taken all the same.
     fn find(&self, id_or_name: &str) -> Option<FoundWorkspace>;
 
-    /// Has the guest of a workspace of the caller's session run an encoded operation; returns the
-    /// encoded outcome, of at most `max_bytes`. `walks` is true for an operation that walks a tree.
+    /// Home of a user of a guest: an absolute path. `None` is whom its commands run as.
     ///
     /// # Errors
+    /// `user_unknown`, and those of [`Self::run`].
+    async fn home(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        user: Option<&str>,
+    ) -> Result<String, ToolError>;
+
+    /// Has the guest of a workspace of the caller's session run an encoded operation; returns the
+    /// encoded outcome.
+    ///
+    /// # Errors
+    /// `user_unknown`;
     /// `workspace_not_found`; `not_owner`; `workspace_state` when it does not run; `guest_unreachable`;
     /// `guest_unsupported` for a guest of an older daemon; those of the link.
     async fn run(
         &self,
         cx: &CallCx,
         id: WorkspaceId,
-        operation: Vec<u8>,
-        walks: bool,
-        max_bytes: u64,
+        operation: GuestOperation,
     ) -> Result<Vec<u8>, ToolError>;
 }

@@ -14,10 +14,11 @@ use crate::contain::Contain;
 use crate::files::operation::FileOperations;
 use crate::freeze::Freezer;
 use crate::identity::Persona;
-use crate::jobs::JobsFolder;
+use crate::jobs::{JobsFolder, wait::OutputNews};
 use crate::session::outbox::Outbox;
 use crate::settings::AgentSettings;
 use crate::tasks::GuestTasks;
+use crate::watches::Watches;
 
 /// The status with which the daemon tells its init to shut down.
 pub const SHUTDOWN_STATUS: u8 = 75;
@@ -42,6 +43,8 @@ pub struct Agent {
     pub(crate) freezer: Freezer,
     pub(crate) contain: Contain,
     pub(crate) jobs: JobsFolder,
+    pub(crate) news: OutputNews,
+    pub(crate) watches: Watches,
     pub(crate) tasks: GuestTasks,
     pub(crate) files: FileOperations,
     pub(crate) links: EventListeners,

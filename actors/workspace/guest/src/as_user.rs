@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use hivekeep_protocol::{Argv, GuestCode, GuestError};
+use hivekeep_protocol::{Argv, FindUser, GuestCode, GuestError, UserFound};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rustix::{fs::Gid, fs::Uid};
@@ -27,14 +27,14 @@ const NOT_FOUND: u8 = 127;
 const ROLE: [&str; 2] = ["/proc/self/exe", "as"];
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Whom a program runs as.
+/// Whom a program runs as, or files are reached as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Identity {
-    uid: u32,
-    gid: u32,
-    groups: Vec<u32>,
+pub(crate) struct Identity {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
     name: String,
-    home: String,
+    pub(crate) home: String,
 }
 
 /// Runs the role; returns only when it failed.
@@ -60,8 +60,11 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut command = Command::new(&program);
     command.args(words);
     // The guest's own defaults are root's; what a call or the image says stays.
-    for (name, roots, own) in [("HOME", "/root", &identity.home), ("USER", "root", &identity.name)]
-    {
+    for (name, roots, own) in [
+        ("HOME", "/root", &identity.home),
+        ("USER", "root", &identity.name),
+        ("LOGNAME", "root", &identity.name),
+    ] {
         if std::env::var_os(name).is_none_or(|value| value == roots) {
             command.env(name, own);
         }
@@ -82,6 +85,14 @@ pub fn check(argv: &Argv) -> Result<(), GuestError> {
     if [program.as_str(), role.as_str()] != ROLE {
         return Ok(());
     }
+    find(user).map(drop)
+}
+
+/// Finds a user of this machine. Blocks for some small files.
+///
+/// # Errors
+/// `UnknownUser`.
+pub(crate) fn find(user: &str) -> Result<Identity, GuestError> {
     let refused = |why| GuestError::new(GuestCode::UnknownUser, why);
     let identity = Identity::of(user).map_err(refused)?;
     for (map, id) in [("uid_map", identity.uid), ("gid_map", identity.gid)] {
@@ -90,7 +101,17 @@ pub fn check(argv: &Argv) -> Result<(), GuestError> {
             return Err(refused(format!("id {id} of user {user} is none of this machine's")));
         }
     }
-    Ok(())
+    Ok(identity)
+}
+
+/// Answers [`FindUser`].
+///
+/// # Errors
+/// `UnknownUser`.
+pub(crate) async fn tell(asked: FindUser) -> Result<UserFound, GuestError> {
+    let Identity { uid, gid, home, .. } = off_thread(move || find(&asked.user)).await?;
+    let home = if home.starts_with('/') { home } else { "/".to_owned() };
+    Ok(UserFound { uid, gid, home })
 }
 
 /// [`check`], off the daemon's thread.

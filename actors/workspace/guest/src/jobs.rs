@@ -15,6 +15,7 @@ mod segments;
 pub mod shim;
 mod spool;
 pub(crate) mod start;
+pub(crate) mod wait;
 pub mod watch;
 
 use std::io;

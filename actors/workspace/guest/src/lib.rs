@@ -39,3 +39,4 @@ pub mod sys;
 pub mod system;
 pub mod tasks;
 pub mod volumes;
+mod watches;

@@ -3,7 +3,10 @@
 use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::RequestContext;
-use crate::{ask, exec, files, freeze, identity, jobs, network, system, tasks, volumes};
+use crate::{
+    as_user, ask, exec, files, freeze, identity, jobs, network, system, tasks, volumes,
+    watches,
+};
 
 /// Answers one call.
 ///
@@ -43,6 +46,20 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::ProcessInput(it) => FromGuest::ProcessInput(jobs::process::input(cx, it).await?),
         ToGuest::ProcessStop(it) => FromGuest::ProcessStop(jobs::process::stop(cx, it).await?),
         ToGuest::MountVolume(it) => FromGuest::MountVolume(volumes::mount_one(cx, it).await?),
+        ToGuest::RunFileOperationIn(it) => {
+            FromGuest::RunFileOperationIn(files::operation::run_in(cx, it).await?)
+        }
+        ToGuest::FindUser(it) => FromGuest::FindUser(as_user::tell(it).await?),
+        ToGuest::ProcessStartWithoutInput(it) => {
+            FromGuest::ProcessStartWithoutInput(jobs::process::start_without_input(cx, it).await?)
+        }
+        ToGuest::JobWait(it) => FromGuest::JobWait(jobs::wait::wait(cx, it).await?),
+        ToGuest::ProcessResize(it) => {
+            FromGuest::ProcessResize(jobs::process::resize(cx, it).await?)
+        }
+        ToGuest::WatchStart(it) => FromGuest::WatchStart(watches::start(cx, it).await?),
+        ToGuest::WatchRead(it) => FromGuest::WatchRead(watches::read(cx, it).await?),
+        ToGuest::WatchEnd(it) => FromGuest::WatchEnd(watches::end(cx, &it)),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

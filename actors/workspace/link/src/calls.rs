@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_protocol::limits::MAX_CALLS_IN_FLIGHT;
+use hivekeep_protocol::limits::{MAX_CALLS_IN_FLIGHT, MAX_WAITING_CALLS};
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -28,6 +28,8 @@ pub(super) enum Slot {
     Ordinary,
     /// Slots of liveness, kill and shutdown.
     Reserved,
+    /// Slots of calls that wait for news in the guest.
+    Waiting,
 }
 
 /// Open call. Lives until the guest's reply, also when nobody waits for it.
@@ -52,6 +54,7 @@ pub(super) struct Calls {
     table: Mutex<Table>,
     ordinary: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -68,8 +71,9 @@ impl Calls {
     pub(super) fn new(first_id: u32) -> Self {
         Self {
             table: Mutex::new(Table { last_id: first_id, ..Table::default() }),
-            ordinary: Arc::new(Semaphore::new(MAX_CALLS_IN_FLIGHT - RESERVED)),
+            ordinary: Arc::new(Semaphore::new(MAX_CALLS_IN_FLIGHT - RESERVED - MAX_WAITING_CALLS)),
             reserved: Arc::new(Semaphore::new(RESERVED)),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING_CALLS)),
         }
     }
 
@@ -82,6 +86,7 @@ impl Calls {
         let slots = match kind {
             Slot::Ordinary => &self.ordinary,
             Slot::Reserved => &self.reserved,
+            Slot::Waiting => &self.waiting,
         };
         slots.clone().acquire_owned().await.ok()
     }
@@ -135,6 +140,7 @@ impl Calls {
     pub(super) fn end(&self) {
         self.ordinary.close();
         self.reserved.close();
+        self.waiting.close();
         let open = std::mem::take(&mut self.table().open);
         open.values().for_each(|call| call.wake.notify_one());
     }

@@ -43,6 +43,11 @@ hivekeep_kernel::codes! {
         cause: "`/etc/passwd` or `/etc/group` of the workspace has no such name, or the number is beyond what a sandbox has, 65535.",
         next: "Name a user that is there; `root` always is.",
     }
+    /// The guest has no such watch.
+    WATCH_UNKNOWN = "watch_unknown" {
+        cause: "It was ended, nobody read it for ten minutes, or the workspace was restarted.",
+        next: "Begin another by `fs.watch`, and look at the folder: changes in between are not known.",
+    }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {
         cause: "The message names the system's error.",

@@ -1,6 +1,6 @@
 use std::io::Cursor;
 
-use hivekeep_protocol::{RunFileOperation, ToGuest};
+use hivekeep_protocol::{FileOperationDone, GuestRequest};
 
 use super::{
     Link,
@@ -12,27 +12,27 @@ use super::{
 };
 
 impl Link {
-    /// Has the guest run an encoded operation of the file engine; returns the encoded outcome, which is
-    /// not looked at here.
+    /// Has the guest run an encoded operation of the file engine, which `request` announces; returns the
+    /// encoded outcome, which is not looked at here.
     ///
     /// # Errors
     /// See [`Link::ask`]; [`LinkError::Miscounted`] when the outcome has more than `max_bytes`, or
     /// another size than the guest reports.
-    pub async fn run_file_operation(
+    pub async fn run_file_operation<R: GuestRequest<Reply = FileOperationDone>>(
         &self,
+        request: R,
         operation: Vec<u8>,
-        walks: bool,
         max_bytes: u64,
         wait: CallTerms,
     ) -> Result<Vec<u8>, LinkError> {
         let core = self.core();
         let operation_bytes = operation.len() as u64;
-        let request = ToGuest::RunFileOperation(RunFileOperation { operation_bytes, walks });
+        let request = request.into_wire();
         let mut call = core.open(request, Exchange::Both, Slot::Ordinary, &wait).await?;
         let mut source = Cursor::new(operation);
         if let Some(early) = send(&mut call, operation_bytes, &mut source, &wait, |_| {}).await? {
             // It cannot have run what it has not got.
-            core.typed::<RunFileOperation>(early)?;
+            core.typed::<R>(early)?;
             core.close(Violation::WrongReply.into());
             return Err(core.down_error());
         }
@@ -50,7 +50,7 @@ impl Link {
                 call.consumed(content.len());
             }
             if let Some(reply) = taken.reply {
-                let told_bytes = core.typed::<RunFileOperation>(reply)?.outcome_bytes;
+                let told_bytes = core.typed::<R>(reply)?.outcome_bytes;
                 let passed_bytes = outcome.len() as u64;
                 if told_bytes != passed_bytes {
                     return Err(LinkError::Miscounted { told_bytes, passed_bytes });

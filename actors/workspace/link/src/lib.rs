@@ -138,7 +138,7 @@ impl Link {
         self.ask_from(Slot::Ordinary, request, wait).await
     }
 
-    /// Sends a request like [`Link::ask`] that has to pass when 248 others are in flight: liveness,
+    /// Sends a request like [`Link::ask`] that has to pass when all ordinary slots are taken: liveness,
     /// kill, shutdown.
     ///
     /// # Errors
@@ -149,6 +149,19 @@ impl Link {
         wait: CallTerms,
     ) -> Result<R::Reply, LinkError> {
         self.ask_from(Slot::Reserved, request, wait).await
+    }
+
+    /// Sends a request like [`Link::ask`] that waits for news in the guest. Such calls have slots of their
+    /// own, and wait for one when all are taken: however many there are, they keep no others out.
+    ///
+    /// # Errors
+    /// See [`Link::ask`].
+    pub async fn ask_waiting<R: GuestRequest>(
+        &self,
+        request: R,
+        wait: CallTerms,
+    ) -> Result<R::Reply, LinkError> {
+        self.ask_from(Slot::Waiting, request, wait).await
     }
 
     async fn ask_from<R: GuestRequest>(

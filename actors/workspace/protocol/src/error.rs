@@ -53,6 +53,8 @@ pub enum GuestCode {
     InputClosed,
     /// The machine has no user or group of that name or number.
     UnknownUser,
+    /// No watch of that id: it was ended, or its daemon was.
+    UnknownWatch,
 }
 
 impl GuestError {

@@ -16,7 +16,19 @@ pub struct RunFileOperation {
     pub walks: bool,
 }
 
-/// Answer to [`RunFileOperation`], after the last data frame.
+/// Runs an operation as [`RunFileOperation`] does, with the rights of a user and from a folder on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFileOperationIn {
+    /// Operation that will follow.
+    pub operation: RunFileOperation,
+    /// User of the guest, a name or a number, whose rights count and to whom belongs what is made;
+    /// `None` is root.
+    pub user: Option<String>,
+    /// Absolute path of the folder that relative paths begin at.
+    pub folder: String,
+}
+
+/// Answer to [`RunFileOperation`] and [`RunFileOperationIn`], after the last data frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileOperationDone {
     /// Number of bytes sent.

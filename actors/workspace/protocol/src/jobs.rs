@@ -42,6 +42,16 @@ pub struct JobPoll {
     pub max_bytes: u64,
 }
 
+/// Reads a job as [`JobPoll`] does, as soon as there is something behind a cursor or the job has ended,
+/// or else when the time is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobWait {
+    /// What to read.
+    pub poll: JobPoll,
+    /// Longest wait, at most [`crate::limits::MAX_WAIT_MS`].
+    pub wait_ms: u64,
+}
+
 /// Part of a job's kept output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spool {

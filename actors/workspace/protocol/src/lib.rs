@@ -35,12 +35,14 @@ mod run;
 mod sync;
 mod system;
 mod tasks;
+mod users;
 mod volumes;
+mod watches;
 
 pub use asking::{Credential, ExecAsked, ExecAsking, Secret};
 pub use encode::{DecodeError, EncodeError, decode, encode};
 pub use error::{GuestCode, GuestError};
-pub use file_operation::{FileOperationDone, RunFileOperation};
+pub use file_operation::{FileOperationDone, RunFileOperation, RunFileOperationIn};
 pub use files::{
     EditFile, EditFileReply, EntryKind, FileEntry, FileStat, ListFolder, ListFolderReply, ReadFile,
     ReadFileReply, WriteFile, WriteFileReply,
@@ -49,10 +51,13 @@ pub use frame::{Decoder, Frame, FrameError, FrameKind, HEADER_LEN};
 pub use hello::{Containment, GuestWelcome, HelloRefusal, HostHello, PROTOCOL_VERSION};
 pub use jobs::{
     JobForget, JobForgotten, JobKill, JobKilled, JobList, JobListReply, JobPoll, JobReport,
-    JobStart, JobStarted, JobSummary, Spool,
+    JobStart, JobStarted, JobSummary, JobWait, Spool,
 };
 pub use network::{NetworkSet, SetNetwork};
-pub use processes::{ProcessInput, ProcessInputTaken, ProcessStart, ProcessStop, PtySize};
+pub use processes::{
+    ProcessInput, ProcessInputTaken, ProcessResize, ProcessResized, ProcessStart,
+    ProcessStartWithoutInput, ProcessStop, PtySize,
+};
 pub use request::{FromGuest, GuestEvent, GuestRequest, ToGuest};
 pub use run::{Argv, Exit, RunCommand, RunCommandReply, Stream};
 pub use sync::{SYNC_LEN, SyncScanner, begins_sync, nonce_of, sync_preamble};
@@ -65,4 +70,9 @@ pub use tasks::{
     TaskCancelled, TaskList, TaskListReply, TaskProgress, TaskPut, TaskPutReply, TaskRead,
     TaskReadReply, TaskResults, TaskResultsPush, TaskResultsReply, TaskStreamOutput,
 };
+pub use users::{FindUser, UserFound};
 pub use volumes::{MountVolume, VolumeMounted};
+pub use watches::{
+    ChangeKind, WatchChange, WatchChanges, WatchEnd, WatchEnded, WatchRead, WatchStart,
+    WatchStarted,
+};

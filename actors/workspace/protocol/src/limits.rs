@@ -47,6 +47,26 @@ pub const MAX_PROCESS_INPUT_BYTES: usize = 64 * 1024;
 /// Maximum time between the two signals of a [`crate::ProcessStop`].
 pub const MAX_STOP_GRACE_MS: u64 = 5 * 60 * 1000;
 
+/// Longest wait of one call for news of a job or a watch.
+pub const MAX_WAIT_MS: u64 = 60 * 1000;
+
+/// Number of calls of one connection that may wait for news; they are among [`MAX_CALLS_IN_FLIGHT`].
+pub const MAX_WAITING_CALLS: usize = 64;
+
+/// Maximum number of watches of a guest.
+pub const MAX_WATCHES: usize = 32;
+
+/// Maximum number of folders of one watch.
+pub const MAX_WATCH_FOLDERS: usize = 8192;
+
+/// Maximum number of changes in one answer, and the size of their paths.
+pub const MAX_CHANGES: usize = 1000;
+/// See [`MAX_CHANGES`].
+pub const MAX_CHANGES_BYTES: usize = 256 * 1024;
+
+/// Time after which a watch that nobody reads ends.
+pub const WATCH_IDLE_SECS: u64 = 10 * 60;
+
 /// Folder of a guest's tasks. Output files of tasks lie below.
 pub const TASKS_DIR: &str = "/var/lib/hivekeep/tasks";
 

@@ -29,6 +29,26 @@ pub struct PtySize {
     pub cols: u16,
 }
 
+/// Starts a process that reads nothing: its standard input is `/dev/null`. It has no terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStartWithoutInput {
+    /// As [`ProcessStart::job`].
+    pub job: JobStart,
+}
+
+/// Sets the size of a process's terminal; those in its foreground are told by SIGWINCH.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessResize {
+    /// Id of the process.
+    pub job_id: String,
+    /// New size.
+    pub size: PtySize,
+}
+
+/// Answer to [`ProcessResize`], when the terminal has the size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessResized;
+
 /// Writes to the standard input of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessInput {

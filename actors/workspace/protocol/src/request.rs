@@ -100,6 +100,22 @@ requests! {
     ProcessStop => JobKilled,
     /// Mount a volume.
     MountVolume => VolumeMounted,
+    /// Run an operation of the file engine as a user, from a folder on.
+    RunFileOperationIn => FileOperationDone,
+    /// Find a user.
+    FindUser => UserFound,
+    /// Start a process without an input.
+    ProcessStartWithoutInput => JobStarted,
+    /// Read a job when there is something new.
+    JobWait => JobReport,
+    /// Set the size of a terminal.
+    ProcessResize => ProcessResized,
+    /// Watch a folder.
+    WatchStart => WatchStarted,
+    /// Read the changes of a watch.
+    WatchRead => WatchChanges,
+    /// End a watch.
+    WatchEnd => WatchEnded,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

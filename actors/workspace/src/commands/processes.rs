@@ -6,14 +6,19 @@ use chrono::Utc;
 use futures::future::join_all;
 use hivekeep_kernel::{
     CallCx, JobId, Layer, ToolError, WorkspaceId, fault_point,
-    ports::{PlaceProcess, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow},
+    ports::{
+        PlaceProcess, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow,
+        TerminalSize,
+    },
 };
 use hivekeep_link::{CallTerms, Link, LinkError, link_error};
 use hivekeep_protocol::{
-    Argv, Exit, GuestCode, JobForget, JobList, JobPoll, JobStart, JobSummary, ProcessInput,
-    ProcessStart, ProcessStop, PtySize, Spool,
+    Argv, Exit, GuestCode, JobForget, JobKill, JobList, JobPoll, JobReport, JobStart, JobSummary,
+    JobWait, ProcessInput, ProcessResize, ProcessStart, ProcessStartWithoutInput, ProcessStop,
+    PtySize, Spool,
 };
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::CommandsHandle;
 use crate::{
@@ -33,6 +38,9 @@ const POLL_BYTES: u64 = 256 * 1024;
 /// Longest wait for the answer of one guest to a list.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Part of a call's time that is left for the answer after a wait.
+const ANSWER_MARGIN: Duration = Duration::from_secs(2);
+
 /// Process as it is recorded.
 struct Found {
     id: JobId,
@@ -49,7 +57,13 @@ struct Starting {
     wait: CallTerms,
     job: JobId,
     entry: ProcessEntry,
-    request: ProcessStart,
+    request: StartRequest,
+}
+
+/// Request by which it is started.
+enum StartRequest {
+    WithInput(ProcessStart),
+    WithoutInput(ProcessStartWithoutInput),
 }
 
 impl CommandsHandle {
@@ -75,14 +89,17 @@ impl CommandsHandle {
         };
         let start = JobStart {
             job_id: job.to_string(),
-            argv: as_user(&self.ledger(workspace.id)?, None, Argv::Direct(command.argv))?,
+            argv: as_user(&self.ledger(workspace.id)?, command.user, Argv::Direct(command.argv))?,
             env,
             workdir: Some(command.workdir),
             spool_bytes: KEPT_BYTES,
         };
-        let pty = process.terminal.map(|size| PtySize { rows: size.rows, cols: size.cols });
+        let pty = process.terminal.map(pty_size);
         let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
-        let request = ProcessStart { job: start, pty };
+        let request = match process.input || pty.is_some() {
+            true => StartRequest::WithInput(ProcessStart { job: start, pty }),
+            false => StartRequest::WithoutInput(ProcessStartWithoutInput { job: start }),
+        };
         // Not given up in the middle when the caller is.
         let starting =
             tokio::spawn(Starting { workspace, link, wait, job, entry, request }.run(self.clone()));
@@ -172,8 +189,7 @@ impl CommandsHandle {
             stderr_from: window.stderr_from,
             max_bytes: window.max_bytes.min(POLL_BYTES),
         };
-        let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
-        let report = link.ask(poll, wait).await.map_err(link_error)?;
+        let report = polled(cx, &link, poll, window.wait).await.map_err(link_error)?;
         let span = |spool: Spool| ProcessSpan {
             from: spool.from,
             bytes: spool.bytes,
@@ -201,6 +217,36 @@ impl CommandsHandle {
         let input = ProcessInput { job_id: process.to_string(), bytes, close };
         let taken = link.ask(input, wait).await.map_err(link_error)?;
         Ok((taken.written.min(all), taken.closed))
+    }
+
+    pub(super) async fn resize_process(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        size: TerminalSize,
+    ) -> Result<(), ToolError> {
+        let found = self.find(cx, process)?;
+        let link = self.enter(cx, &found.workspace).await?;
+        let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
+        let resize = ProcessResize { job_id: process.to_string(), size: pty_size(size) };
+        link.ask(resize, wait).await.map(drop).map_err(link_error)
+    }
+
+    pub(super) async fn signal_process(
+        &self,
+        cx: &CallCx,
+        process: JobId,
+        signal: i32,
+    ) -> Result<(PlaceProcess, bool), ToolError> {
+        let found = self.find(cx, process)?;
+        if !found.may_run {
+            return Ok((found.shown(None), true));
+        }
+        let link = self.enter(cx, &found.workspace).await?;
+        let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
+        let kill = JobKill { job_id: process.to_string(), signal };
+        let killed = link.ask(kill, wait).await.map_err(link_error)?;
+        Ok((found.shown(Some(&killed.summary)), killed.already_ended))
     }
 
     pub(super) async fn stop_process(
@@ -235,7 +281,11 @@ impl Starting {
         let process = Box::new(entry.clone());
         workspace.note(Record::ProcessWanted { job, process }).await?;
         fault_point!("job.after_intent");
-        let started = match link.ask(request, wait).await {
+        let started = match request {
+            StartRequest::WithInput(start) => link.ask(start, wait).await,
+            StartRequest::WithoutInput(start) => link.ask(start, wait).await,
+        };
+        let started = match started {
             Ok(started) => started,
             Err(error) => {
                 if let LinkError::Guest(_) = &error {
@@ -251,6 +301,32 @@ impl Starting {
         let _actor_follows = workspace.actor.send(workspace::Msg::FollowJobs);
         let found = Found { id: job, workspace, entry, may_run: true };
         Ok(PlaceProcess { state: ProcessState::Running, ..found.shown(None) })
+    }
+}
+
+fn pty_size(size: TerminalSize) -> PtySize {
+    PtySize { rows: size.rows, cols: size.cols }
+}
+
+/// Polls a process, after a wait in its guest for something new.
+async fn polled(
+    cx: &CallCx,
+    link: &Link,
+    poll: JobPoll,
+    wait: Duration,
+) -> Result<JobReport, LinkError> {
+    let terms = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
+    let (now, left) = (Instant::now(), cx.remaining().saturating_sub(ANSWER_MARGIN));
+    let wait = wait.min(left);
+    if wait.is_zero() {
+        return link.ask(poll, terms).await;
+    }
+    let wait_ms = wait.as_millis().try_into().unwrap_or(u64::MAX);
+    let patience = CallTerms { deadline: now + wait + ANSWER_MARGIN, ..terms.clone() };
+    match link.ask_waiting(JobWait { poll: poll.clone(), wait_ms }, patience).await {
+        // So many wait that it had no turn, or not for as long as it may.
+        Err(LinkError::Deadline(_)) if Instant::now() < cx.deadline => link.ask(poll, terms).await,
+        waited => waited,
     }
 }
 

@@ -44,6 +44,8 @@ impl Agent {
         crate::files::temp::sweep(&settings.run_dir);
         let agent = Arc::new(Self {
             jobs: JobsFolder::open(&settings)?,
+            news: Default::default(),
+            watches: Default::default(),
             tasks: GuestTasks::new(&settings, &identity.boot_id, contain.clone()),
             null: std::fs::File::open("/dev/null")?,
             files: FileOperations::new()?,

@@ -14,9 +14,10 @@ use hivekeep_protocol::{Argv, GuestCode, GuestError, limits};
 use crate::files::io_error;
 use crate::sys::spawn::Program;
 
-const BASE_ENV: [(&str, &str); 6] = [
+const BASE_ENV: [(&str, &str); 7] = [
     ("HOME", "/root"),
     ("LANG", "C.UTF-8"),
+    ("LOGNAME", "root"),
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("SHELL", "/bin/sh"),
     ("TERM", "dumb"),

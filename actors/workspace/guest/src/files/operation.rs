@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hivekeep_file_engine::{
-    self as engine, FileEffect, FileError, FileOperation, FileOutcome, FileRoot,
+    self as engine, FileEffect, FileError, FileErrorKind, FileOperation, FileOutcome, FileRoot,
 };
 use hivekeep_protocol::{
-    FileOperationDone, GuestCode, GuestError, RunFileOperation, Stream, limits,
+    FileOperationDone, GuestCode, GuestError, RunFileOperation, RunFileOperationIn, Stream, limits,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::as_user::{self, Identity};
+use crate::files::off_thread;
 use crate::session::call::{RequestContext, cancelled};
 use crate::session::inflow::InflowBatch;
+use crate::sys::fs_ids;
 
 /// Folder that relative paths begin at.
 const HOME: &str = "/workspace";
@@ -41,15 +44,48 @@ impl FileOperations {
     }
 }
 
-/// Answers [`RunFileOperation`] after its outcome. It has a thread of its own: one that hangs on a file
-/// system keeps its own place, and no other call from the disk.
+/// Where an operation runs, and as whom.
+struct OperationPlace {
+    root: Arc<FileRoot>,
+    /// `None` is root.
+    user: Option<Identity>,
+}
+
+/// Answers [`RunFileOperation`] after its outcome.
 ///
 /// # Errors
-/// `TooLarge`; `Invalid` for what is no operation; `Cancelled`, for one that changes something only before
-/// it has begun.
+/// As [`run_in`].
 pub async fn run(
     cx: &RequestContext,
     asked: RunFileOperation,
+) -> Result<FileOperationDone, GuestError> {
+    run_at(cx, asked, OperationPlace { root: cx.agent.files.root(), user: None }).await
+}
+
+/// Answers [`RunFileOperationIn`] after its outcome. It has a thread of its own: one that hangs on a file
+/// system keeps its own place, and no other call from the disk.
+///
+/// # Errors
+/// `UnknownUser`; `TooLarge`; `Invalid` for what is no folder or no operation; `Cancelled`, for one that
+/// changes something only before it has begun.
+pub async fn run_in(
+    cx: &RequestContext,
+    asked: RunFileOperationIn,
+) -> Result<FileOperationDone, GuestError> {
+    let RunFileOperationIn { operation, user, folder } = asked;
+    let root = cx.agent.files.root().at(&folder);
+    let root = root.map_err(|error| GuestError::new(GuestCode::Invalid, error.message))?;
+    let user = match user {
+        Some(user) => Some(off_thread(move || as_user::find(&user)).await?),
+        None => None,
+    };
+    run_at(cx, operation, OperationPlace { root: Arc::new(root), user }).await
+}
+
+async fn run_at(
+    cx: &RequestContext,
+    asked: RunFileOperation,
+    at: OperationPlace,
 ) -> Result<FileOperationDone, GuestError> {
     let operations = &cx.agent.files;
     if asked.operation_bytes > engine::MAX_ENCODED_BYTES {
@@ -67,7 +103,7 @@ pub async fn run(
         .map_err(|why| GuestError::new(GuestCode::Invalid, format!("no operation: {why}")))?;
     drop(encoded);
     let changes = operation.effect() != FileEffect::Reads;
-    let running = start(operations.root.clone(), operation, cx.cancel.clone(), place)?;
+    let running = start(at, operation, cx.cancel.clone(), place)?;
     let done = tokio::select! {
         biased;
         () = cx.cancel.cancelled(), if !changes => return Err(cancelled()),
@@ -84,17 +120,30 @@ pub async fn run(
     Ok(FileOperationDone { outcome_bytes })
 }
 
+impl OperationPlace {
+    /// Makes this thread the user's for good.
+    fn take_on(&self) -> Result<(), FileError> {
+        let Some(user) = self.user.as_ref().filter(|user| user.uid != 0) else { return Ok(()) };
+        fs_ids::take_on(user.uid, user.gid, &user.groups).map_err(|error| {
+            let message = format!("the user's rights cannot be taken on: {error}");
+            FileError::new(FileErrorKind::PermissionDenied, message)
+        })
+    }
+}
+
 type Running = oneshot::Receiver<Result<FileOutcome, FileError>>;
 
 fn start(
-    root: Arc<FileRoot>,
+    at: OperationPlace,
     operation: FileOperation,
     cancel: CancellationToken,
     place: OwnedSemaphorePermit,
 ) -> Result<Running, GuestError> {
     let (done, running) = oneshot::channel();
     let work = move || {
-        let outcome = engine::run(&root, &operation, &|| cancel.is_cancelled());
+        let outcome = at.take_on().and_then(|()| {
+            engine::run(&at.root, &operation, &|| cancel.is_cancelled())
+        });
         drop(place);
         // Whoever cancelled a search does not wait for it.
         let _not_awaited = done.send(outcome);

@@ -14,7 +14,7 @@ use hivekeep_protocol::{GuestCode, GuestError};
 
 use super::{append::Appending, io_error, path};
 
-const PREFIX: &str = ".hivekeep-";
+pub(crate) const PREFIX: &str = ".hivekeep-";
 const NEW_FILE_MODE: u32 = 0o644;
 
 /// A file on its way to replace another. Dropping it leaves the old one.

@@ -8,6 +8,7 @@
 //! | `input` | the named pipe of a process's input | the shim |
 //! | `input-closed` | nothing: the input is to be closed | the daemon |
 //! | `stop.json` | the order to end a process | the daemon |
+//! | `size.json` | the order to resize a terminal; `size.taken` while that is done | the daemon |
 //! | `process.json` | process ids | the shim |
 //! | `stdout`, `stderr` | the kept output; of a process also [`super::segments`] | the shim, with the first byte |
 //! | `totals` | two big-endian `u64`: bytes written in all | the shim, past the limit |
@@ -58,6 +59,9 @@ pub struct JobSpec {
 pub struct ProcessTerms {
     /// Size of its terminal, if it has one.
     pub pty: Option<PtySize>,
+    /// Its standard input is `/dev/null`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_input: bool,
 }
 
 /// Order to end a process.
@@ -124,6 +128,10 @@ const CANCELLED: &str = "cancelled";
 const INPUT_CLOSED: &str = "input-closed";
 /// How it is to be ended.
 const STOP: &str = "stop.json";
+/// Size that a terminal is to have.
+const SIZE: &str = "size.json";
+/// The same, while it gets it.
+const SIZE_TAKEN: &str = "size.taken";
 
 /// The folder of one job.
 #[derive(Debug, Clone)]
@@ -291,6 +299,30 @@ impl JobDir {
     /// How a process is to be ended, if it is.
     pub(super) fn stop_order(&self) -> io::Result<Option<ProcessStopOrder>> {
         self.load(STOP)
+    }
+
+    /// Notes the size that a terminal is to have. A later order replaces an earlier one.
+    pub(super) fn order_size(&self, size: PtySize) -> io::Result<()> {
+        self.store(SIZE, &size)
+    }
+
+    /// Takes the order of a size, if there is one, until [`Self::note_sized`].
+    pub(super) fn take_size(&self) -> io::Result<Option<PtySize>> {
+        match std::fs::rename(self.path.join(SIZE), self.path.join(SIZE_TAKEN)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            // One that a shim took and did not carry out is an order still.
+            _ => self.load(SIZE_TAKEN),
+        }
+    }
+
+    /// Notes that the order that was taken is carried out.
+    pub(super) fn note_sized(&self) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(SIZE_TAKEN))
+    }
+
+    /// Whether an order of a size is to be carried out.
+    pub(super) fn is_to_be_sized(&self) -> bool {
+        [SIZE, SIZE_TAKEN].iter().any(|name| self.path.join(name).exists())
     }
 
     /// # Errors

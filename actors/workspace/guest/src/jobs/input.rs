@@ -68,8 +68,7 @@ impl Pty {
         rustix::pty::grantpt(&master)?;
         rustix::pty::unlockpt(&master)?;
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
-        let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(&master, size)?;
+        rustix::termios::tcsetwinsize(&master, winsize(size))?;
         rustix::io::ioctl_fionbio(&master, true)?;
         Ok(Self { master: master.into(), slave })
     }
@@ -117,6 +116,15 @@ impl Input {
         if let Self::Terminal(terminal) = self {
             terminal.carry();
         }
+    }
+
+    /// Sets the size of the terminal.
+    ///
+    /// # Errors
+    /// For what is no terminal.
+    pub(super) fn resize(&self, size: PtySize) -> io::Result<()> {
+        let Self::Terminal(terminal) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        Ok(rustix::termios::tcsetwinsize(&terminal.master, winsize(size))?)
     }
 
     /// Closes it, behind what was written before.
@@ -169,6 +177,10 @@ impl Terminal {
         }
         true
     }
+}
+
+fn winsize(size: PtySize) -> Winsize {
+    Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
 fn make(job: &JobDir) -> io::Result<()> {

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use hivekeep_protocol::{
-    GuestCode, GuestError, JobKilled, JobStarted, ProcessInput, ProcessInputTaken, ProcessStart,
-    ProcessStop, limits,
+    GuestCode, GuestError, JobKilled, JobStarted, ProcessInput, ProcessInputTaken, ProcessResize,
+    ProcessResized, ProcessStart, ProcessStartWithoutInput, ProcessStop, limits,
 };
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,14 +27,71 @@ use crate::session::call::{RequestContext, cancelled};
 const ROOM_WAIT: Duration = Duration::from_secs(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at what takes no time.
+const SOON: Duration = Duration::from_millis(2);
 
 /// Answers [`ProcessStart`].
 ///
 /// # Errors
 /// As [`super::start()`].
 pub async fn start(cx: &RequestContext, asked: ProcessStart) -> Result<JobStarted, GuestError> {
-    let wanted = Wanted { start: asked.job, process: Some(ProcessTerms { pty: asked.pty }) };
-    super::start_wanted(cx, wanted).await
+    let terms = ProcessTerms { pty: asked.pty, without_input: false };
+    super::start_wanted(cx, Wanted { start: asked.job, process: Some(terms) }).await
+}
+
+/// Answers [`ProcessStartWithoutInput`].
+///
+/// # Errors
+/// As [`super::start()`].
+pub async fn start_without_input(
+    cx: &RequestContext,
+    asked: ProcessStartWithoutInput,
+) -> Result<JobStarted, GuestError> {
+    let terms = ProcessTerms { pty: None, without_input: true };
+    super::start_wanted(cx, Wanted { start: asked.job, process: Some(terms) }).await
+}
+
+/// Answers [`ProcessResize`].
+///
+/// # Errors
+/// `UnknownJob`, `Invalid` for a job without a terminal, `InputClosed` for one that has ended, disk errors,
+/// `Internal` when its shim does not do it.
+pub async fn resize(
+    cx: &RequestContext,
+    asked: ProcessResize,
+) -> Result<ProcessResized, GuestError> {
+    let (job, deadline) = (cx.agent.jobs.find(&asked.job_id)?, Instant::now() + ROOM_WAIT);
+    let its = job.clone();
+    off_thread(move || {
+        let failed = |error: io::Error| disk(&error);
+        if its.spec().map_err(failed)?.process.is_none_or(|process| process.pty.is_none()) {
+            let message = format!("job {:?} was started without a terminal", its.id());
+            return Err(GuestError::new(GuestCode::Invalid, message));
+        }
+        if its.is_over().map_err(failed)? {
+            return Err(unread(&its));
+        }
+        its.order_size(asked.size).and_then(|()| wake(&its)).map_err(failed)
+    })
+    .await?;
+    loop {
+        let its = job.clone();
+        let (left, over) = off_thread(move || (its.is_to_be_sized(), its.is_over())).await;
+        if !left {
+            return Ok(ProcessResized);
+        }
+        if over.map_err(|error| disk(&error))? {
+            return Err(unread(&job));
+        }
+        if Instant::now() > deadline {
+            let message = format!("the terminal of process {:?} keeps its size", job.id());
+            return Err(GuestError::new(GuestCode::Internal, message));
+        }
+        tokio::select! {
+            () = sleep(SOON) => {}
+            () = cx.cancel.cancelled() => return Err(cancelled()),
+        }
+    }
 }
 
 /// Answers [`ProcessInput`].

@@ -53,6 +53,8 @@ struct Job {
     children: OwnedFd,
     spool: Spool,
     input: Input,
+    /// Orders in the folder are for it.
+    is_process: bool,
     cgroup: PathBuf,
     begun: Instant,
     /// Set for a task: it ends with its leader, at the latest after this time, and what is left
@@ -161,8 +163,8 @@ impl Streams {
         }
         let (spool, [stdout, stderr]) = Spool::open(dir, kept)?;
         let (input, stdin) = match spec.process {
-            Some(_) => Input::piped(dir)?,
-            None => (Input::Null, File::open("/dev/null")?.into()),
+            Some(process) if !process.without_input => Input::piped(dir)?,
+            _ => (Input::Null, File::open("/dev/null")?.into()),
         };
         Ok(Self { spool, input, given: [stdin, stdout, stderr], terminal: false })
     }
@@ -223,6 +225,7 @@ impl Job {
             children,
             spool,
             input,
+            is_process: spec.process.is_some(),
             cgroup,
             begun,
             limit,
@@ -297,11 +300,17 @@ impl Job {
 
     /// Does what was ordered in the folder and is not done yet.
     fn obey(&mut self) {
-        if matches!(self.input, Input::Null) {
+        if !self.is_process {
             return;
         }
         if self.dir.input_closed() {
             self.input.close();
+        }
+        if let Ok(Some(size)) = self.dir.take_size()
+            && self.input.resize(size).is_ok()
+        {
+            // Whoever waits for it says that it did not happen.
+            let _ = self.dir.note_sized();
         }
         // Whoever gave an order that cannot be read gives it again.
         let Ok(Some(order)) = self.dir.stop_order() else { return };

@@ -1,6 +1,11 @@
 //! File access as another user, by one thread.
 #![allow(unsafe_code)]
 
+use std::io;
+
+use rustix::fs::Gid;
+use rustix::thread::set_thread_groups;
+
 /// Ids of file accesses, root's again when dropped.
 struct FsIds;
 
@@ -17,6 +22,27 @@ pub fn as_user<T>(uid: u32, gid: u32, access: impl FnOnce() -> T) -> T {
     let _roots_again = FsIds;
     set(uid, gid);
     access()
+}
+
+/// Makes this thread, and those that it starts, reach files as another user with these groups, for as
+/// long as it lives. Legal for root of its user namespace.
+///
+/// # Errors
+/// When the thread may not: then it must not go on.
+pub fn take_on(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    let groups: Vec<_> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    set_thread_groups(&groups)?;
+    set(uid, gid);
+    // What is no id changes nothing and tells what counts.
+    let none = u32::MAX;
+    // SAFETY: takes no pointers, and changes nothing.
+    let now = unsafe {
+        (libc::syscall(libc::SYS_setfsuid, none), libc::syscall(libc::SYS_setfsgid, none))
+    };
+    if now == (i64::from(uid), i64::from(gid)) {
+        return Ok(());
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
 }
 
 /// One that may not be had stays what it is.
@@ -49,5 +75,30 @@ mod tests {
         };
         assert_eq!(as_user(1234, 1235, || make("theirs")), (1234, 1235));
         assert_eq!(make("roots"), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_takes_a_user_on_with_the_groups_and_so_do_those_that_it_starts() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("SKIPPED: only root is somebody else");
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(dir.path(), mode(0o755)).expect("set");
+        let file = |name: &str, gid: u32| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "x").expect("made");
+            std::os::unix::fs::chown(&path, Some(0), Some(gid)).expect("given");
+            std::fs::set_permissions(&path, mode(0o640)).expect("set");
+            path
+        };
+        let (roots, groups) = (file("roots", 0), file("groups", 4711));
+        let seen = std::thread::spawn(move || {
+            take_on(1234, 1235, &[1235, 4711]).expect("taken on");
+            let look = move || (std::fs::read(&roots).is_ok(), std::fs::read(&groups).is_ok());
+            (look(), std::thread::spawn(look).join().expect("looked"))
+        });
+        assert_eq!(seen.join().expect("looked"), ((false, true), (false, true)));
+        assert!(std::fs::read(dir.path().join("roots")).is_ok(), "this thread is root's still");
     }
 }

@@ -72,6 +72,95 @@ async fn files_are_written_read_searched_and_removed() {
     assert!(guest.peak_rss_bytes() < 64 << 20, "{} bytes", guest.peak_rss_bytes());
 }
 
+async fn ask_as<O: Operation>(
+    host: &Host,
+    user: Option<&str>,
+    folder: &str,
+    operation: O,
+) -> Result<Result<O::Outcome, FileError>, GuestError> {
+    let operation: FileOperation = operation.into();
+    let encoded = encode(&operation).expect("it fits");
+    let operation_bytes = encoded.len() as u64;
+    let request = RunFileOperationIn {
+        operation: RunFileOperation { operation_bytes, walks: operation.walks() },
+        user: user.map(str::to_owned),
+        folder: folder.to_owned(),
+    };
+    let call = host.call(request.into_wire()).await;
+    send(&call, &encoded).await;
+    let mut call = call;
+    let (reply, content) = call.content().await;
+    reply.map(|reply| {
+        RunFileOperationIn::reply_of(reply).expect("of its kind");
+        let outcome: Result<FileOutcome, FileError> = decode(&content).expect("an outcome");
+        outcome.map(|outcome| O::outcome_of(outcome).expect("of its kind"))
+    })
+}
+
+/// A user who need not be in `/etc/passwd`.
+const FOLK: u32 = 64_781;
+
+#[tokio::test]
+async fn files_are_reached_and_made_with_the_rights_of_a_user_from_a_folder_on() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let (_guest, host, dir) = start().await;
+    let write = |path: &str| WriteText { path: path.to_owned(), content: "x".into(), mode: None };
+    let written = ask_as(&host, None, &dir, write("sub/f")).await.expect("answered");
+    assert!(!written.expect("written").existed);
+    assert_eq!(std::fs::read(format!("{dir}/sub/f")).expect("there"), b"x");
+    let ghost = ask_as(&host, Some("no-such-user"), &dir, write("f")).await;
+    assert_eq!(ghost.expect_err("refused").code, GuestCode::UnknownUser);
+    let nowhere = ask_as(&host, None, "/../up", write("f")).await;
+    assert_eq!(nowhere.expect_err("refused").code, GuestCode::Invalid);
+    let root = host.ask(FindUser { user: "root".into() }).await.expect("found");
+    assert_eq!((root.uid, &*root.home), (0, "/root"));
+    let ghost = host.ask(FindUser { user: "no-such-user".into() }).await;
+    assert_eq!(ghost.expect_err("refused").code, GuestCode::UnknownUser);
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: only root is somebody else");
+    }
+    let folk = FOLK.to_string();
+    let mode = |path: &str, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    let own = format!("{dir}/own");
+    std::fs::create_dir(&own).expect("made");
+    chown(&own, Some(FOLK), Some(0)).expect("given");
+    mode(&own, 0o755);
+    // The test's own folder is nobody else's to pass.
+    mode(std::path::Path::new(&dir).parent().and_then(|it| it.to_str()).expect("UTF-8"), 0o755);
+    mode(&dir, 0o755);
+    let written = ask_as(&host, Some(&folk), &own, write("deep/er/f")).await.expect("answered");
+    written.expect("written");
+    for made in ["deep", "deep/er", "deep/er/f"] {
+        assert_eq!(std::fs::metadata(format!("{own}/{made}")).expect("there").uid(), FOLK);
+    }
+    let again = ask_as(&host, Some(&folk), &own, write("deep/er/f")).await.expect("answered");
+    assert!(again.expect("written").existed);
+    // What is root's alone is denied, also to the threads of a search.
+    let secret = format!("{own}/secret");
+    std::fs::write(&secret, "needle").expect("written");
+    mode(&secret, 0o600);
+    let read = || ReadText { path: "secret".into(), offset: 0, limit: 8 };
+    let denied = ask_as(&host, Some(&folk), &own, read()).await.expect("answered");
+    assert_eq!(denied.expect_err("denied").kind, FileErrorKind::PermissionDenied);
+    let denied = ask_as(&host, Some(&folk), &dir, write("f")).await.expect("answered");
+    assert_eq!(denied.expect_err("denied").kind, FileErrorKind::PermissionDenied);
+    let grep = || GrepFiles {
+        path: ".".into(),
+        pattern: "needle".into(),
+        ignore_case: false,
+        glob: None,
+        gitignore: false,
+        limit: 10,
+    };
+    let found = ask_as(&host, Some(&folk), &own, grep()).await.expect("answered").expect("found");
+    assert_eq!((found.total, found.unread.total), (0, 1), "{found:?}");
+    let found = ask_as(&host, None, &own, grep()).await.expect("answered").expect("found");
+    assert_eq!(found.total, 1, "root goes on being root");
+    assert_eq!(ask_as(&host, None, &own, read()).await.expect("answered").expect("read").text, "needle");
+}
+
 #[tokio::test]
 async fn what_is_no_operation_is_refused() {
     let (_guest, host, _) = start().await;

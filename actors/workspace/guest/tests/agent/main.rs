@@ -12,3 +12,4 @@ mod link;
 mod processes;
 mod sandbox;
 mod tasks;
+mod watches;

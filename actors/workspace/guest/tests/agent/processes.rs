@@ -247,6 +247,103 @@ async fn the_last_output_is_kept_and_what_was_lost_is_told_by_the_cursor() {
     }
 }
 
+fn wait(id: &str, stdout_from: u64, wait_ms: u64) -> JobWait {
+    JobWait { poll: poll(id, stdout_from), wait_ms }
+}
+
+#[tokio::test]
+async fn a_wait_is_answered_by_output_by_the_end_by_the_time_and_by_a_cancel() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        host.ask(process("cat", &["cat"])).await.expect("started");
+        let nothing = host.ask(wait("cat", 0, 1)).await.expect("a report");
+        assert_eq!((nothing.summary.exit, nothing.stdout.bytes), (None, vec![]));
+        // Nothing else would end these: the longest wait is longer than a test's patience.
+        let mut waits = Vec::new();
+        for _ in 0..3 {
+            waits.push(host.call(wait("cat", 0, limits::MAX_WAIT_MS).into_wire()).await);
+        }
+        let mut given_up = waits.remove(0);
+        given_up.cancel().await;
+        assert_eq!(given_up.reply().await.expect_err("cancelled").code, GuestCode::Cancelled);
+        host.ask(input("cat", "one\n")).await.expect("taken");
+        for mut call in waits {
+            let report = JobWait::reply_of(call.reply().await.expect("a report")).expect("of it");
+            assert_eq!(report.stdout.bytes, b"one\n");
+        }
+        let mut end = host.call(wait("cat", 4, limits::MAX_WAIT_MS).into_wire()).await;
+        host.ask(ProcessInput { close: true, ..input("cat", "") }).await.expect("closed");
+        let report = JobWait::reply_of(end.reply().await.expect("a report")).expect("of it");
+        assert_eq!((report.summary.exit, report.stdout.bytes), (Some(Exit::Code(0)), vec![]));
+        // What is there already is not waited for.
+        let there = host.ask(wait("cat", 2, limits::MAX_WAIT_MS)).await.expect("a report");
+        assert_eq!(there.stdout.bytes, b"e\n");
+
+        // One that is killed with its shim.
+        host.ask(process("lost", &["sleep", "1000"])).await.expect("started");
+        let mut end = host.call(wait("lost", 0, limits::MAX_WAIT_MS).into_wire()).await;
+        host.ask(stop("lost", 0)).await.expect("killed");
+        let report = JobWait::reply_of(end.reply().await.expect("a report")).expect("of it");
+        assert_eq!(report.summary.exit, Some(Exit::Signal(9)));
+    }
+}
+
+#[tokio::test]
+async fn a_process_without_an_input_reads_nothing_and_is_stopped_as_others_are() {
+    for way in ways() {
+        let guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let line = "readlink /proc/self/fd/0; cat; echo read; exec sleep 1000";
+        let start = || ProcessStartWithoutInput { job: shell("none", line).job };
+        host.ask(start()).await.expect("started");
+        assert!(host.ask(start()).await.expect("the same").existed);
+        let other = host.ask(shell("none", line)).await.expect_err("another");
+        assert_eq!(other.code, GuestCode::JobConflict);
+        until(&host, "none", says("/dev/null\nread\n")).await;
+        let shut = host.ask(input("none", "x")).await.expect_err("nobody reads");
+        assert_eq!(shut.code, GuestCode::InputClosed);
+        let ended = host.ask(stop("none", 60_000)).await.expect("stopped");
+        assert_eq!(ended.summary.exit, Some(Exit::Signal(15)));
+    }
+}
+
+#[tokio::test]
+async fn a_terminal_gets_another_size_and_a_tree_a_signal() {
+    for way in ways() {
+        let mut guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let line = "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done";
+        host.ask(on_a_terminal(shell("tty", line))).await.expect("started");
+        until(&host, "tty", says("up\r\n")).await;
+        let size = |rows, cols| ProcessResize {
+            job_id: "tty".into(),
+            size: PtySize { rows, cols },
+        };
+        host.ask(size(40, 101)).await.expect("resized");
+        until(&host, "tty", says("40 101\r\n")).await;
+        guest.crash_and_restart();
+        let host = Host::to(&guest).await;
+        host.ask(size(50, 77)).await.expect("resized");
+        until(&host, "tty", says("50 77\r\n")).await;
+        host.ask(stop("tty", 0)).await.expect("killed");
+        assert_eq!(host.ask(size(1, 1)).await.expect_err("ended").code, GuestCode::InputClosed);
+
+        let line = "trap 'echo got' USR1; (trap 'echo too' USR1; echo in; \
+                    while :; do sleep 0.05; done) & echo up; while :; do sleep 0.05; done";
+        host.ask(shell("tree", line)).await.expect("started");
+        until(&host, "tree", says("in\n")).await;
+        until(&host, "tree", says("up\n")).await;
+        let no_terminal = ProcessResize { job_id: "tree".into(), size: PtySize { rows: 1, cols: 1 } };
+        assert_eq!(host.ask(no_terminal).await.expect_err("none").code, GuestCode::Invalid);
+        let kill = JobKill { job_id: "tree".into(), signal: 10 };
+        assert!(!host.ask(kill).await.expect("sent").already_ended);
+        until(&host, "tree", says("got\n")).await;
+        until(&host, "tree", says("too\n")).await;
+        host.ask(stop("tree", 0)).await.expect("killed");
+    }
+}
+
 /// As an earlier daemon wrote it.
 #[tokio::test]
 async fn a_job_of_before_there_were_processes_is_read() {

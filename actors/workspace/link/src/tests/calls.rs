@@ -1,6 +1,6 @@
 use futures::future::join_all;
 use hivekeep_protocol::{
-    FileStat, GuestCode, GuestError, JobList, Ping, limits::MAX_PAYLOAD_BYTES,
+    FileStat, GuestCode, GuestError, JobList, JobPoll, JobWait, Ping, limits::MAX_PAYLOAD_BYTES,
 };
 
 use super::*;
@@ -8,7 +8,7 @@ use crate::{Ending, LinkDown, fake::obliging};
 
 fn stalling(request: &ToGuest) -> RequestBehaviour {
     match request {
-        ToGuest::JobList(_) => RequestBehaviour::Stall,
+        ToGuest::JobList(_) | ToGuest::JobWait(_) => RequestBehaviour::Stall,
         ToGuest::FileStat(_) => RequestBehaviour::Ignore,
         other => obliging(other),
     }
@@ -119,9 +119,25 @@ async fn never_more_calls_than_the_guest_serves_and_a_ping_still_passes() {
             tokio::spawn(async move { link.ask(JobList, wait()).await })
         })
         .collect();
-    for _ in 0..248 {
-        assert!(matches!(seen.recv().await, Some(Observation::Request(_, ToGuest::JobList(_)))));
+    // However many wait for news, they take no place of others.
+    let poll = JobPoll { job_id: "j".into(), stdout_from: 0, stderr_from: 0, max_bytes: 1 };
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let (link, poll) = (link.clone(), poll.clone());
+            let request = JobWait { poll, wait_ms: 1 };
+            tokio::spawn(async move { link.ask_waiting(request, wait()).await })
+        })
+        .collect();
+    let (mut lists, mut waits) = (0, 0);
+    while lists + waits < 248 {
+        match seen.recv().await {
+            Some(Observation::Request(_, ToGuest::JobList(_))) => lists += 1,
+            Some(Observation::Request(_, ToGuest::JobWait(_))) => waits += 1,
+            other => panic!("{other:?}"),
+        }
     }
+    assert_eq!((lists, waits), (184, 64));
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
     link.ping(wait()).await.unwrap();
     assert_eq!(link.calls_in_flight(), 248);
     stuck.iter().for_each(tokio::task::JoinHandle::abort);

@@ -271,7 +271,10 @@ async fn an_outcome_of_a_file_operation_is_bounded_and_counted() {
     let sent: Vec<u8> = (0..3 * INITIAL_CREDIT_BYTES).map(|n| n as u8).collect();
     let size = sent.len() as u64;
     let run = async |link: &Link, max_bytes| {
-        link.run_file_operation(b"an operation".to_vec(), false, max_bytes, wait()).await
+        let operation = b"an operation".to_vec();
+        let operation_bytes = operation.len() as u64;
+        let request = RunFileOperation { operation_bytes, walks: false };
+        link.run_file_operation(request, operation, max_bytes, wait()).await
     };
     let honest = with_outcome(sent.clone(), size).await;
     assert!(run(&honest, size).await.unwrap() == sent);

@@ -16,7 +16,7 @@ use hivekeep_kernel::{
 use hivekeep_link::fake::{RequestBehaviour, exec_done};
 use hivekeep_protocol::{
     Argv, Exit, FromGuest, GuestCode, GuestError, JobForgotten, JobKilled, JobListReply, JobReport,
-    JobStarted, JobSummary, ProcessInputTaken, ProcessStart, PtySize, Spool, Stream, ToGuest,
+    JobStarted, JobSummary, ProcessInputTaken, ProcessResized, ProcessStart, PtySize, Spool, Stream, ToGuest,
 };
 use hivekeep_testkit::context;
 use serde_json::json;
@@ -80,6 +80,24 @@ impl Guest {
             ToGuest::JobPoll(poll) if knows(&poll.job_id) => {
                 Ok(FromGuest::JobPoll(self.report(&poll.job_id, poll.stdout_from)))
             }
+            ToGuest::JobWait(wait) if knows(&wait.poll.job_id) => {
+                let report = self.report(&wait.poll.job_id, wait.wait_ms);
+                Ok(FromGuest::JobWait(report))
+            }
+            ToGuest::ProcessStartWithoutInput(start) => {
+                let id = start.job.job_id.clone();
+                let start = ProcessStart { job: start.job.clone(), pty: None };
+                self.inside().processes.insert(id, (start, None));
+                Ok(FromGuest::ProcessStartWithoutInput(JobStarted { pid: 8, existed: false }))
+            }
+            ToGuest::ProcessResize(resize) if resize.size == (PtySize { rows: 9, cols: 8 }) => {
+                Ok(FromGuest::ProcessResize(ProcessResized))
+            }
+            ToGuest::JobKill(kill) => {
+                self.end(&kill.job_id, Exit::Signal(kill.signal));
+                let summary = self.summary(&kill.job_id);
+                Ok(FromGuest::JobKill(JobKilled { already_ended: false, summary }))
+            }
             ToGuest::JobPoll(_) => Err(GuestError::new(GuestCode::UnknownJob, "no such job")),
             ToGuest::ProcessInput(input) => Ok(FromGuest::ProcessInput(ProcessInputTaken {
                 written: input.bytes.len() as u64,
@@ -135,12 +153,13 @@ fn command(argv: &[&str]) -> CommandSpec {
         workdir: "/workspace/a".into(),
         env: [("OWN".to_owned(), "1".to_owned())].into(),
         inherit: vec!["SH*".into()],
+        user: None,
     }
 }
 
 fn process(argv: &[&str]) -> ProcessSpec {
     let terminal = Some(TerminalSize { rows: 3, cols: 4 });
-    ProcessSpec { command: command(argv), terminal, place: "own".into() }
+    ProcessSpec { command: command(argv), terminal, input: true, place: "own".into() }
 }
 
 const LIMITS: CommandLimits = CommandLimits { timeout_secs: 9, output_bytes: 10, tail: true };
@@ -160,6 +179,19 @@ async fn a_command_has_its_words_the_variables_of_the_rule_and_the_end_of_its_ou
     let head = CommandLimits { tail: false, ..LIMITS };
     let end = port.run(&cx, id, command(&["chatty"]), head).await.expect("ran");
     assert_eq!((end.stdout.bytes.as_slice(), end.stdout.total_bytes), (&b"0000000100"[..], 400));
+
+    // What is of a user is the guest's to say, unless the call does.
+    let mut other = CommandSpec { user: Some("app".into()), ..command(&["chatty"]) };
+    other.inherit = vec!["*".into()];
+    other.env.insert("LOGNAME".into(), "me".into());
+    let vars = json!({ "HOME": "/theirs", "USER": "them", "LOGNAME": "them" });
+    stage.call("set_env", json!({ "workspace_id": id, "vars": vars })).await.expect("set");
+    port.run(&cx, id, other, LIMITS).await.expect("ran");
+    let [.., ran] = &stage.commands()[..] else { panic!("nothing ran") };
+    let become_it = ["/proc/self/exe", "as", "app", "chatty"].map(str::to_owned);
+    assert_eq!(ran.argv, Argv::Direct(become_it.to_vec()));
+    let env: BTreeMap<_, _> = ran.env.iter().cloned().collect();
+    assert!(env["LOGNAME"] == "me" && !env.contains_key("HOME") && !env.contains_key("USER"));
 
     let mut loads = command(&["chatty"]);
     loads.env.insert("LD_PRELOAD".into(), "x".into());
@@ -193,7 +225,7 @@ async fn a_process_is_its_sessions_over_a_restart_and_its_state_is_the_true_one(
 
     let stranger = context(SessionId::new(), "x", Duration::from_secs(30), Default::default());
     assert_eq!(port(&stage).processes(&stranger).await, []);
-    let window = ProcessWindow { stdout_from: 2, stderr_from: 0, max_bytes: 100 };
+    let window = ProcessWindow { stdout_from: 2, stderr_from: 0, max_bytes: 100, wait: Duration::ZERO };
     let refused = port(&stage).output(&stranger, started.id, window).await.expect_err("refused");
     assert_eq!(refused.code, "unknown_job");
     let refused = port(&stage).input(&stranger, started.id, vec![1], false).await;
@@ -222,6 +254,35 @@ async fn a_process_is_its_sessions_over_a_restart_and_its_state_is_the_true_one(
 }
 
 #[tokio::test]
+async fn waits_sizes_and_signals_go_into_the_guest_in_their_sessions_name() {
+    let (stage, _, id) = stage().await;
+    let (port, cx) = (port(&stage), stage.cx("process_output"));
+    let spec = ProcessSpec { terminal: None, input: false, ..process(&["cat"]) };
+    let started = port.start(&cx, id, spec).await.expect("started");
+    assert_eq!(started.pid, 8, "without an input");
+    let wait = Duration::from_millis(25);
+    let window = ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 100, wait };
+    let read = port.output(&cx, started.id, window).await.expect("read");
+    assert_eq!(read.stdout.from, 25, "the guest was told how long to wait");
+    // No longer than the call has, and the time for its answer.
+    let short = context(cx.session, "process_output", Duration::from_secs(3), Default::default());
+    let window = ProcessWindow { wait: Duration::from_secs(30), ..window };
+    let read = port.output(&short, started.id, window).await.expect("read");
+    assert!(read.stdout.from <= 1_000, "{}", read.stdout.from);
+    let size = TerminalSize { rows: 9, cols: 8 };
+    port.resize(&cx, started.id, size).await.expect("resized");
+    let stranger = context(SessionId::new(), "x", Duration::from_secs(30), Default::default());
+    let refused = port.resize(&stranger, started.id, size).await.expect_err("refused");
+    assert_eq!(refused.code, "unknown_job");
+    let refused = port.signal(&stranger, started.id, 2).await.expect_err("refused");
+    assert_eq!(refused.code, "unknown_job");
+    let (process, ended) = port.signal(&cx, started.id, 2).await.expect("sent");
+    assert_eq!((process.state, ended), (ProcessState::Signalled(2), false));
+    stage.once("w", |info| info["running_jobs"].as_array().is_some_and(Vec::is_empty)).await;
+    assert!(port.signal(&cx, started.id, 2).await.expect("told").1);
+}
+
+#[tokio::test]
 async fn what_a_stopped_machine_ran_is_interrupted() {
     let (stage, _, id) = stage().await;
     let (port, cx) = (port(&stage), stage.cx("process_start"));
@@ -229,7 +290,7 @@ async fn what_a_stopped_machine_ran_is_interrupted() {
     stage.call("workspace_stop", json!({ "workspace_id": "w" })).await.expect("stopped");
     let process = only(&port, &stage).await;
     assert_eq!(process.state, ProcessState::Interrupted);
-    let window = ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 100 };
+    let window = ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 100, wait: Duration::ZERO };
     let refused = port.output(&cx, process.id, window).await.expect_err("refused");
     assert_eq!(refused.code, "workspace_state");
 }
