@@ -58,7 +58,7 @@ impl Written {
 
     async fn put(&mut self, piece: &[u8]) -> Result<(), E2bError> {
         let mut asked = json!({
-            "place": self.file.place, "path": self.file.path, "at": self.at, "in_place": true,
+            "place": self.file.place, "path": self.file.path, "at": self.at,
             "content_base64": STANDARD.encode(piece),
         });
         if self.at == 0 {
