@@ -8,7 +8,7 @@ use hivekeep_kernel::{
     CallCx, Layer, ToolError, WorkspaceId,
     ports::{
         FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace,
-        Places, VolumeFiles,
+        Places, VolumeFiles, WorkspaceFiles,
     },
 };
 
@@ -50,6 +50,11 @@ impl PlaceTable {
         let default = options.default_place.as_ref().or(only);
         let default = default.map_or(SESSION_PLACE, String::as_str).to_owned();
         Self { folders, default, own, volumes }
+    }
+
+    /// Guests of the workspaces.
+    pub(crate) fn guests(&self) -> &dyn WorkspaceFiles {
+        &*self.own.files
     }
 
     /// Place of a name, or the default one. The session's own workspace runs then.

@@ -30,6 +30,7 @@ mod image_upkeep;
 mod job;
 pub mod ledger;
 mod logs;
+mod long_poll;
 mod machine;
 pub mod name;
 mod network;

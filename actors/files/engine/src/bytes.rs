@@ -10,8 +10,7 @@ use serde_bytes::ByteBuf;
 use crate::{
     FileError, FileErrorKind, FileRoot, MAX_EDIT_BYTES, Metadata, PlacePath,
     error::failed,
-    metadata,
-    read,
+    metadata, read,
     write::{replace_with, target},
 };
 
@@ -236,7 +235,14 @@ mod tests {
         stage.put("f", b"z", 0).expect("put");
         assert_eq!(texts("f"), [], "another content has none of the old one's");
         let (long_name, long_text) = ("n".repeat(129), "t".repeat(1025));
-        for (name, text) in [("", ""), ("a b", ""), ("\u{e4}", ""), ("n", "\0"), (&long_name, ""), ("n", &long_text)] {
+        for (name, text) in [
+            ("", ""),
+            ("a b", ""),
+            ("\u{e4}", ""),
+            ("n", "\0"),
+            (&long_name, ""),
+            ("n", &long_text),
+        ] {
             let refused = stage.put_with("g", b"", 0, &[(name, text)], None).expect_err(name);
             assert_eq!(refused.kind, FileErrorKind::InvalidMetadata);
         }
