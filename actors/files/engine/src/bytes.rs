@@ -14,6 +14,9 @@ use crate::{
     write::{replace_with, target},
 };
 
+/// Permission bits that are set: none that lends its owner's rights.
+const MODE: u32 = 0o1777;
+
 /// Reads a range of bytes, whatever they are, and the metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetBytes {
@@ -84,7 +87,8 @@ pub(crate) fn put(root: &FileRoot, asked: &PutBytes) -> Result<BytesPut, FileErr
     }
     metadata::check(&asked.metadata)?;
     if asked.at == 0 {
-        let replaced = replace_with(root, path, &asked.content, asked.mode, &asked.metadata)?;
+        let mode = asked.mode.map(|mode| mode & MODE);
+        let replaced = replace_with(root, path, &asked.content, mode, &asked.metadata)?;
         let size_bytes = asked.content.len() as u64;
         return Ok(BytesPut { size_bytes, existed: replaced.existed });
     }
@@ -113,7 +117,7 @@ fn go_on(root: &FileRoot, path: &PlacePath, asked: &PutBytes) -> Result<BytesPut
     file.set_len(size_bytes).map_err(io)?;
     metadata::set(&file, &asked.metadata, path)?;
     if let Some(mode) = asked.mode {
-        fchmod(&file, Mode::from_raw_mode(mode & 0o1777)).map_err(|errno| io(errno.into()))?;
+        fchmod(&file, Mode::from_raw_mode(mode & MODE)).map_err(|errno| io(errno.into()))?;
     }
     file.sync_all().map_err(io)?;
     Ok(BytesPut { size_bytes, existed: true })
@@ -188,8 +192,10 @@ mod tests {
         stage.put_with("d/f", b"x", 0, &[], Some(0o600)).expect("put");
         let mode = || fs::metadata(stage.0.path().join("d/f")).expect("there").permissions().mode();
         assert_eq!(mode() & 0o7777, 0o600);
-        stage.put_with("d/f", b"y", 1, &[], Some(0o4755)).expect("put");
-        assert_eq!(mode() & 0o7777, 0o755, "no bit that lends rights");
+        for at in [0, 1] {
+            stage.put_with("d/f", b"y", at, &[], Some(0o4755)).expect("put");
+            assert_eq!(mode() & 0o7777, 0o755, "no bit that lends rights");
+        }
     }
 
     #[test]

@@ -11,10 +11,10 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, FileRoot, decode, encode, run};
 use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError, WorkspaceId,
+    CallCx, Layer, SessionId, ToolError, VolumeId, WorkspaceId,
     ports::{
         FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, InternalCall,
-        Tools, WatchWish, WorkspaceFiles, WorkspaceReadiness,
+        Tools, VolumeFiles, WatchWish, WorkspaceFiles, WorkspaceReadiness,
     },
 };
 use serde_json::{Value, json};
@@ -126,6 +126,24 @@ impl WorkspaceFiles for MachineFiles {
             Some("ghost") => Err(ToolError::foreign(Layer::Guest, "user_unknown", "no ghost")),
             user => Ok(format!("{}/{}", self.0.home.display(), user.unwrap_or("image"))),
         }
+    }
+}
+
+/// One volume, `v`, whose files nobody works on.
+pub(super) struct OneVolume;
+
+#[async_trait]
+impl VolumeFiles for OneVolume {
+    fn find(&self, _: SessionId, volume: &str) -> Result<VolumeId, ToolError> {
+        match volume {
+            "v" => Ok(VolumeId::new()),
+            _ => Err(ToolError::foreign(Layer::Actor, "volume_not_found", "no such volume")),
+        }
+    }
+
+    async fn run(&self, cx: &CallCx, volume: &str, _: Vec<u8>) -> Result<Vec<u8>, ToolError> {
+        self.find(cx.session, volume)?;
+        Err(ToolError::internal("it has no files"))
     }
 }
 

@@ -217,6 +217,9 @@ async fn a_place_has_a_user_and_a_folder_as_scp_names_them() {
         ("app@nobodys", "place_unknown"),
         ("app@work", "place_no_workspace"),
         ("work:/srv", "place_no_workspace"),
+        ("app@volume:v", "place_no_workspace"),
+        ("volume:v:/srv", "place_no_workspace"),
+        ("volume:none", "volume_not_found"),
     ] {
         assert_eq!(stage.refused("list", json!({ "place": place, "path": "." })).await, code);
     }
@@ -242,7 +245,6 @@ async fn a_watch_is_of_a_workspace_and_its_user_and_tells_what_changed() {
         ("watch", json!({ "place": "mine", "path": "/../up" }), "outside_place"),
         ("changes", json!({ "place": "mine", "watch": "8" }), "watch_unknown"),
         ("changes", json!({ "place": "mine", "watch": "x" }), "invalid_input"),
-        ("changes", json!({ "place": "mine", "watch": "7", "wait_secs": 31 }), "invalid_input"),
         ("unwatch", json!({ "place": "nobodys", "watch": "7" }), "place_unknown"),
     ] {
         assert_eq!(stage.refused(tool, args.clone()).await, code, "{tool} {args}");
@@ -283,7 +285,6 @@ async fn bytes_are_put_in_pieces_and_come_back_with_what_is_known_of_them() {
     for (tool, args, code) in [
         ("put", json!({ "path": "new/f", "content_base64": "A", "at": 0 }), "invalid_input"),
         ("put", json!({ "path": "new/f", "content_base64": "", "at": 9 }), "past_end"),
-        ("put", json!({ "path": "new/f", "content_base64": "", "mode": 0o4755 }), "invalid_input"),
         (
             "put",
             json!({ "path": "x", "content_base64": "", "metadata": { "a b": "" } }),
