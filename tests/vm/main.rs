@@ -148,6 +148,15 @@ mod sandbox {
     }
 
     #[test]
+    fn files_and_processes_are_a_users() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only a daemon of root's gives a sandbox several users");
+        } else if let Some(house) = House::open(Sandbox) {
+            crate::scenes::users::files_and_processes_are_a_users(house);
+        }
+    }
+
+    #[test]
     fn commands_run_beside_a_folder_of_the_host() {
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: only root maps the owner of a folder");
@@ -297,6 +306,7 @@ mod vm {
     crate::scenes::scenes!(@ Vm team_tasks: a_stopped_workspace_keeps_its_tasks);
     crate::scenes::scenes!(@ Vm host: a_slow_machine_is_no_dead_one);
     crate::scenes::scenes!(@ Vm image: commands_run_as_the_user_of_the_image);
+    crate::scenes::scenes!(@ Vm users: files_and_processes_are_a_users);
 
     #[test]
     fn an_older_daemon_is_replaced_while_its_machines_run() {

@@ -37,6 +37,7 @@ pub mod team_tasks;
 pub mod team_watch;
 pub mod trees;
 pub mod upgrade;
+pub mod users;
 pub mod volumes;
 pub mod volumes_vm;
 pub mod waiting;

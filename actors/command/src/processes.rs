@@ -33,8 +33,9 @@ impl CommandService {
             env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
         }
         if input.pty && !input.stdin {
-            return Err(ToolError::invalid("a terminal has an input")
-                .next("leave out `pty`, or `stdin`"));
+            return Err(
+                ToolError::invalid("a terminal has an input").next("leave out `pty`, or `stdin`")
+            );
         }
         let args = input.args.into_iter().map(|argument| argument.0).collect();
         let (command, dir, place) = (input.command, input.dir.as_deref(), input.place.as_deref());

@@ -331,8 +331,6 @@ async fn bytes_go_both_ways_and_a_read_waits_in_the_guest() {
     assert_eq!(stage.fake.waited().as_secs(), 7);
     let read = stage.call("process_output", json!({ "id": id })).await.expect("read");
     assert!(read["stdout_base64"].is_null() && stage.fake.waited().is_zero());
-    let long = json!({ "id": id, "wait_secs": 31 });
-    assert_eq!(code(&stage, "process_output", long).await, "invalid_input");
 
     let sent = json!({ "id": id, "input": "AP/D", "encoding": "base64" });
     let sent = stage.call("process_input", sent).await.expect("sent");
@@ -348,8 +346,4 @@ async fn bytes_go_both_ways_and_a_read_waits_in_the_guest() {
     assert_eq!((&sent["sent"], &sent["status"]), (&json!(true), &json!("running")));
     let (size, signal) = stage.fake.size_and_signal();
     assert_eq!((size.map(|size| (size.rows, size.cols)), signal), (Some((40, 100)), 2));
-    for signal in [0, 65] {
-        let args = json!({ "id": id, "signal": signal });
-        assert_eq!(code(&stage, "process_signal", args).await, "invalid_input");
-    }
 }

@@ -23,10 +23,15 @@ hivekeep_kernel::codes! {
         cause: "It has files or folders.",
         next: "Set `recursive` to delete it with everything in it.",
     }
-    /// The range of lines begins behind the end of the file.
+    /// The range begins behind the end of the file.
     PAST_END = "past_end" {
-        cause: "The file has fewer lines, perhaps since it was changed.",
-        next: "Begin at a line that is there; the message says how many there are.",
+        cause: "The file has fewer lines, or bytes, perhaps since it was changed.",
+        next: "Begin where there is something; the message says how much there is.",
+    }
+    /// The file system keeps no metadata.
+    METADATA_UNSUPPORTED = "metadata_unsupported" {
+        cause: "Metadata are extended attributes of the class `user`, which the file system of this path has not.",
+        next: "Put the file without `metadata`, or below another path.",
     }
     /// The text to replace occurs more than once.
     MANY_MATCHES = "many_matches" {

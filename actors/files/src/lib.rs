@@ -15,6 +15,7 @@
 
 mod agent;
 pub mod codes;
+mod entries;
 mod family;
 mod file_dir_lang;
 mod file_place;
@@ -28,6 +29,7 @@ mod refuse;
 mod session_workspace;
 mod tools;
 mod volume_place;
+mod watch;
 mod without_workspace;
 mod workspace_place;
 

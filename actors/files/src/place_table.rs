@@ -8,7 +8,7 @@ use hivekeep_kernel::{
     CallCx, Layer, ToolError, WorkspaceId,
     ports::{
         FoundWorkspace, LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace,
-        Places, VolumeFiles,
+        Places, VolumeFiles, WorkspaceFiles,
     },
 };
 
@@ -23,6 +23,9 @@ use crate::{
     volume_place::{VOLUME_PREFIX, VolumePlace},
     workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
 };
+
+/// Why another place has neither.
+const USERS_AND_FOLDERS: &str = "users and folders are of workspaces";
 
 /// All places.
 pub(crate) struct PlaceTable {
@@ -52,6 +55,11 @@ impl PlaceTable {
         Self { folders, default, own, volumes }
     }
 
+    /// Guests of the workspaces.
+    pub(crate) fn guests(&self) -> &dyn WorkspaceFiles {
+        &*self.own.files
+    }
+
     /// Place of a name, or the default one. The session's own workspace runs then.
     ///
     /// # Errors
@@ -66,14 +74,11 @@ impl PlaceTable {
         if let Some(folder) = self.folders.get(name) {
             return Ok(folder.clone());
         }
-        if let (true, Some(volumes)) = (name.starts_with(VOLUME_PREFIX), &self.volumes) {
-            let (name, volumes) = (name.to_owned(), volumes.clone());
-            return Ok(Arc::new(VolumePlace { name, volumes }));
+        if let Some(volume) = name.strip_prefix(VOLUME_PREFIX) {
+            return self.volume(cx, name, volume);
         }
+        self.only_of_workspaces(name)?;
         let notation = PlaceNotation::parse(name)?;
-        if notation.is_within() {
-            self.only_of_workspaces(&notation)?;
-        }
         if notation.name == SESSION_PLACE {
             let FoundWorkspace { id, .. } = self.own.ready(cx).await?;
             return Ok(Arc::new(self.within(cx, &notation, SESSION_PLACE, id).await?));
@@ -83,16 +88,37 @@ impl PlaceTable {
         Ok(Arc::new(self.within(cx, &notation, &found.name, found.id).await?))
     }
 
+    /// Volume by its label or id, which may have any character.
+    ///
+    /// # Errors
+    /// `place_unknown` where there are no volumes; `place_no_workspace` for a folder of one.
+    fn volume(
+        &self,
+        cx: &CallCx,
+        name: &str,
+        volume: &str,
+    ) -> Result<Arc<dyn FilePlace>, ToolError> {
+        let volumes = self.volumes.clone().ok_or_else(|| self.unknown(name))?;
+        let within = volume.contains(":/") || volume.contains(":~");
+        if within && volumes.find(cx.session, volume).is_err() {
+            return Err(no_workspace(name, USERS_AND_FOLDERS));
+        }
+        Ok(Arc::new(VolumePlace { name: name.to_owned(), volumes }))
+    }
+
     /// Refuses a user and a folder of what has none.
     ///
     /// # Errors
     /// `place_no_workspace`.
-    fn only_of_workspaces(&self, notation: &PlaceNotation<'_>) -> Result<(), ToolError> {
-        let name = notation.name;
-        let volume = name == VOLUME_PREFIX.trim_end_matches(':') && self.volumes.is_some();
-        if volume || self.folders.contains_key(name) {
-            let what = "users and folders are of workspaces";
-            return Err(no_workspace(name, what));
+    fn only_of_workspaces(&self, text: &str) -> Result<(), ToolError> {
+        let rest = match text.split_once('@') {
+            Some((user, rest)) if !user.contains(':') => rest,
+            _ => text,
+        };
+        let name = rest.split(':').next().unwrap_or(rest);
+        let is_volume = self.volumes.is_some() && rest.starts_with(VOLUME_PREFIX);
+        if text != name && (is_volume || self.folders.contains_key(name)) {
+            return Err(no_workspace(name, USERS_AND_FOLDERS));
         }
         Ok(())
     }

@@ -56,8 +56,10 @@ fn of(error: FileError, layer: Layer) -> ToolError {
         }
         Kind::InvalidPattern => (codes::INVALID_PATTERN, ""),
         Kind::Contended => (codes::FILE_CONTENDED, "repeat the call"),
-        Kind::PastEnd => (codes::PAST_END, "begin at a line that is there"),
+        Kind::PastEnd => (codes::PAST_END, "begin where there is something"),
         Kind::Failed => (codes::FILE_FAILED, ""),
+        Kind::NoMetadata => (codes::METADATA_UNSUPPORTED, "put it without `metadata`"),
+        Kind::InvalidMetadata => (codes::INVALID_INPUT, "give fewer or shorter texts"),
     };
     let message: String = error.message.chars().take(MAX_MESSAGE_CHARS).collect();
     let mut told = ToolError::new(layer, code, message);

@@ -65,7 +65,10 @@ pub use vault::Vault;
 pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
 pub use waiting::{OldestWaiting, WaitingMessages, WaitingSummary};
-pub use workspace_files::{FoundWorkspace, GuestOperation, WorkspaceFiles, WorkspaceReadiness};
+pub use workspace_files::{
+    FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
+    WorkspaceFiles, WorkspaceReadiness,
+};
 
 use crate::{Resources, SessionId, ToolError, User};
 

@@ -31,6 +31,7 @@ mod job;
 pub mod ledger;
 pub mod lifetime;
 mod logs;
+mod long_poll;
 mod machine;
 pub mod name;
 mod network;

@@ -1,17 +1,26 @@
 //! Files of the guests for other families: the port through which the file engine's operations go.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    CallCx, ToolError, WorkspaceId,
-    ports::{FoundWorkspace, GuestOperation, WorkspaceFiles, WorkspaceReadiness},
+    CallCx, Layer, ToolError, WorkspaceId,
+    ports::{
+        FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
+        WorkspaceFiles, WorkspaceReadiness,
+    },
 };
 use hivekeep_link::{CallTerms, Link, link_error};
-use hivekeep_protocol::{FindUser, RunFileOperation, RunFileOperationIn};
+use hivekeep_protocol::{
+    ChangeKind, FindUser, RunFileOperation, RunFileOperationIn, WatchChange, WatchChanges,
+    WatchEnd, WatchRead, WatchStart,
+    limits::{MAX_CHANGES, MAX_PATH_BYTES},
+};
 use tokio::sync::oneshot;
 
 use crate::{
+    codes,
+    long_poll::ask_after_a_wait,
     phase::Phase,
     shared::Shared,
     workspace::{Msg, user::CommandUser},
@@ -103,5 +112,64 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
         };
         let found = link.ask(FindUser { user }, terms(cx)).await.map_err(link_error)?;
         Ok(found.home)
+    }
+
+    async fn watch(&self, cx: &CallCx, id: WorkspaceId, wish: WatchWish) -> Result<u64, ToolError> {
+        let link = self.enter(cx, id).await?;
+        let WatchWish { path, recursive, user } = wish;
+        let start = WatchStart { path, recursive, user };
+        let started = link.ask(start, terms(cx)).await.map_err(link_error)?;
+        Ok(started.watch)
+    }
+
+    async fn changes(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        watch: u64,
+        after: u64,
+        wait: Duration,
+    ) -> Result<FileChanges, ToolError> {
+        let link = self.enter(cx, id).await?;
+        let read = |wait_ms| WatchRead { watch, after, wait_ms };
+        let told = ask_after_a_wait(cx, &link, wait, read, || read(0)).await.map_err(link_error)?;
+        if !is_in_order(&told, after) {
+            let message = "the guest's changes of a watch are in no order";
+            return Err(ToolError::new(Layer::Guest, codes::GUEST_MISBEHAVES, message));
+        }
+        let WatchChanges { changes, next, lost } = told;
+        let change = |change: WatchChange| FileChange {
+            seq: change.seq,
+            kind: kind(change.kind),
+            path: change.path.chars().take(MAX_PATH_BYTES).collect(),
+        };
+        Ok(FileChanges { changes: changes.into_iter().map(change).collect(), next, lost })
+    }
+
+    async fn unwatch(&self, cx: &CallCx, id: WorkspaceId, watch: u64) -> Result<bool, ToolError> {
+        let link = self.enter(cx, id).await?;
+        let ended = link.ask(WatchEnd { watch }, terms(cx)).await.map_err(link_error)?;
+        Ok(ended.existed)
+    }
+}
+
+/// Whether a guest may say so: numbers ascend from `after` on, and it goes on behind the last.
+fn is_in_order(told: &WatchChanges, after: u64) -> bool {
+    let numbers = told.changes.iter().map(|change| change.seq);
+    let ascending = numbers.clone().zip(numbers.clone().skip(1)).all(|(one, next)| one < next);
+    let (first, last) = (numbers.clone().next(), numbers.last());
+    told.changes.len() <= MAX_CHANGES
+        && ascending
+        && first.is_none_or(|first| first > after)
+        && last.is_none_or(|last| last <= told.next)
+}
+
+fn kind(kind: ChangeKind) -> FileChangeKind {
+    match kind {
+        ChangeKind::Create => FileChangeKind::Create,
+        ChangeKind::Write => FileChangeKind::Write,
+        ChangeKind::Remove => FileChangeKind::Remove,
+        ChangeKind::Rename => FileChangeKind::Rename,
+        ChangeKind::Chmod => FileChangeKind::Chmod,
     }
 }

@@ -83,7 +83,8 @@ pub(super) async fn follow(this: &Follower, id: JobId) -> Result<(), ToolError> 
         }
     };
     let (stdout_from, stderr_from) = (at("stdout")?, at("stderr")?);
-    let mut window = ProcessWindow { stdout_from, stderr_from, max_bytes: MOST_BYTES, wait: Duration::ZERO };
+    let mut window =
+        ProcessWindow { stdout_from, stderr_from, max_bytes: MOST_BYTES, wait: Duration::ZERO };
     let mut found = None;
     for session in candidates(this).await {
         if let Ok(output) = read(runner.as_ref(), session, id, window).await {

@@ -14,6 +14,12 @@ pub(crate) fn in_place(place: &str, path: &str) -> Vec<Call> {
         ("fs.write", json!({ "path": path, "content": "x" })),
         ("fs.list", json!({ "path": path })),
         ("fs.create_dir", json!({ "path": path })),
+        ("fs.stat", json!({ "path": path, "follow": true })),
+        ("fs.stat", json!({ "path": path, "depth": 3 })),
+        ("fs.get", json!({ "path": path })),
+        ("fs.put", json!({ "path": path, "content_base64": "eA==" })),
+        ("fs.put", json!({ "path": path, "content_base64": "eA==", "at": 1 })),
+        ("fs.watch", json!({ "path": path, "recursive": true })),
         ("fs.edit", with(edit.clone(), "path", path)),
         ("fs.multi_edit", json!({ "path": path, "edits": [edit] })),
         ("fs.grep", json!({ "path": path, "pattern": "secret" })),
@@ -107,8 +113,7 @@ pub(crate) fn by_name(path: &str) -> Vec<Call> {
             ("bash", json!({ "command": "true", "place": place })),
             ("process_start", json!({ "command": "true", "place": place })),
         ]);
-        let files = in_place(&place, "mine").into_iter();
-        all.extend(files.filter(|(tool, _)| tool.starts_with("file_")));
+        all.extend(in_place(&place, "mine"));
     }
     for source in [path.to_owned(), format!("place:{path}")] {
         let volumes = mount(source);

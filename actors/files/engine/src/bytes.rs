@@ -10,10 +10,12 @@ use serde_bytes::ByteBuf;
 use crate::{
     FileError, FileErrorKind, FileRoot, MAX_EDIT_BYTES, Metadata, PlacePath,
     error::failed,
-    metadata,
-    read,
+    metadata, read,
     write::{replace_with, target},
 };
+
+/// Permission bits that are set: none that lends its owner's rights.
+const MODE: u32 = 0o1777;
 
 /// Reads a range of bytes, whatever they are, and the metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +87,8 @@ pub(crate) fn put(root: &FileRoot, asked: &PutBytes) -> Result<BytesPut, FileErr
     }
     metadata::check(&asked.metadata)?;
     if asked.at == 0 {
-        let replaced = replace_with(root, path, &asked.content, asked.mode, &asked.metadata)?;
+        let mode = asked.mode.map(|mode| mode & MODE);
+        let replaced = replace_with(root, path, &asked.content, mode, &asked.metadata)?;
         let size_bytes = asked.content.len() as u64;
         return Ok(BytesPut { size_bytes, existed: replaced.existed });
     }
@@ -114,7 +117,7 @@ fn go_on(root: &FileRoot, path: &PlacePath, asked: &PutBytes) -> Result<BytesPut
     file.set_len(size_bytes).map_err(io)?;
     metadata::set(&file, &asked.metadata, path)?;
     if let Some(mode) = asked.mode {
-        fchmod(&file, Mode::from_raw_mode(mode & 0o1777)).map_err(|errno| io(errno.into()))?;
+        fchmod(&file, Mode::from_raw_mode(mode & MODE)).map_err(|errno| io(errno.into()))?;
     }
     file.sync_all().map_err(io)?;
     Ok(BytesPut { size_bytes, existed: true })
@@ -189,8 +192,10 @@ mod tests {
         stage.put_with("d/f", b"x", 0, &[], Some(0o600)).expect("put");
         let mode = || fs::metadata(stage.0.path().join("d/f")).expect("there").permissions().mode();
         assert_eq!(mode() & 0o7777, 0o600);
-        stage.put_with("d/f", b"y", 1, &[], Some(0o4755)).expect("put");
-        assert_eq!(mode() & 0o7777, 0o755, "no bit that lends rights");
+        for at in [0, 1] {
+            stage.put_with("d/f", b"y", at, &[], Some(0o4755)).expect("put");
+            assert_eq!(mode() & 0o7777, 0o755, "no bit that lends rights");
+        }
     }
 
     #[test]
@@ -236,7 +241,14 @@ mod tests {
         stage.put("f", b"z", 0).expect("put");
         assert_eq!(texts("f"), [], "another content has none of the old one's");
         let (long_name, long_text) = ("n".repeat(129), "t".repeat(1025));
-        for (name, text) in [("", ""), ("a b", ""), ("\u{e4}", ""), ("n", "\0"), (&long_name, ""), ("n", &long_text)] {
+        for (name, text) in [
+            ("", ""),
+            ("a b", ""),
+            ("\u{e4}", ""),
+            ("n", "\0"),
+            (&long_name, ""),
+            ("n", &long_text),
+        ] {
             let refused = stage.put_with("g", b"", 0, &[(name, text)], None).expect_err(name);
             assert_eq!(refused.kind, FileErrorKind::InvalidMetadata);
         }

@@ -194,7 +194,9 @@ impl FileOperation {
             Self::EditPreview(_) => MAX_EDIT_BYTES,
             Self::ListNames(asked) => asked.limit as u64 * NAME_BYTES,
             Self::GetBytes(asked) => asked.limit.min(MAX_EDIT_BYTES) + METADATA_BYTES,
-            Self::GrepFiles(_) | Self::GlobFiles(_) | Self::StatPath(_) => 2 * walk::MAX_SHOWN_BYTES as u64,
+            Self::GrepFiles(_) | Self::GlobFiles(_) | Self::StatPath(_) => {
+                2 * walk::MAX_SHOWN_BYTES as u64
+            }
             _ => 0,
         };
         content.saturating_add(64 * 1024).min(MAX_ENCODED_BYTES)

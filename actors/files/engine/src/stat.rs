@@ -217,7 +217,12 @@ mod tests {
     use super::*;
     use crate::{FileOperation, FileOutcome, run};
 
-    fn look(root: &FileRoot, path: &str, depth: u32, follow: bool) -> Result<StatEntries, FileError> {
+    fn look(
+        root: &FileRoot,
+        path: &str,
+        depth: u32,
+        follow: bool,
+    ) -> Result<StatEntries, FileError> {
         let asked = StatPath { path: path.to_owned(), depth, follow, limit: 5 };
         let operation = FileOperation::from(asked);
         let outcome = run(root, &operation, &|| false)?;

@@ -19,8 +19,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FileError, FileErrorKind, FileRoot, PlacePath,
-    Metadata as FileTexts,
+    FileError, FileErrorKind, FileRoot, Metadata as FileTexts, PlacePath,
     edit::within,
     error::failed,
     folders::{make_all, sync},

@@ -158,12 +158,12 @@ async fn a_place_for_reading_is_only_read() {
         match stage.call(tool, args).await {
             Ok(answer) => {
                 assert!(
-                    ["read", "=read", "grep", "file_exists"].contains(&tool)
+                    ["read", "=read", "grep", "file_exists", "stat", "get"].contains(&tool)
                         && answer["place"] == "look",
                     "{tool}: {answer}"
                 );
             }
-            Err(error) if ["list", "glob", "dir_list"].contains(&tool) => {
+            Err(error) if ["list", "glob", "dir_list", "stat"].contains(&tool) => {
                 assert_eq!(error.code, "not_a_directory")
             }
             Err(error) => assert_eq!(error.code, "place_read_only", "{tool}"),

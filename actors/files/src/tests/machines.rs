@@ -5,13 +5,17 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileError, FileOperation, FileOutcome, FileRoot, decode, encode, run};
 use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError, WorkspaceId,
-    ports::{FoundWorkspace, GuestOperation, InternalCall, Tools, WorkspaceFiles, WorkspaceReadiness},
+    CallCx, Layer, SessionId, ToolError, VolumeId, WorkspaceId,
+    ports::{
+        FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, InternalCall,
+        Tools, VolumeFiles, WatchWish, WorkspaceFiles, WorkspaceReadiness,
+    },
 };
 use serde_json::{Value, json};
 
@@ -87,11 +91,59 @@ impl WorkspaceFiles for MachineFiles {
         Ok(answer)
     }
 
-    async fn home(&self, _: &CallCx, _: WorkspaceId, user: Option<&str>) -> Result<String, ToolError> {
+    async fn watch(&self, _: &CallCx, _: WorkspaceId, wish: WatchWish) -> Result<u64, ToolError> {
+        *self.0.ran_as.lock().expect("no panic") = (wish.user, Some(wish.path));
+        Ok(if wish.recursive { 8 } else { 7 })
+    }
+
+    async fn changes(
+        &self,
+        _: &CallCx,
+        _: WorkspaceId,
+        watch: u64,
+        after: u64,
+        wait: Duration,
+    ) -> Result<FileChanges, ToolError> {
+        if watch != 7 {
+            return Err(ToolError::foreign(Layer::Guest, "watch_unknown", "no such watch"));
+        }
+        let path = format!("waited {} s", wait.as_secs());
+        let change = FileChange { seq: after + 1, kind: FileChangeKind::Create, path };
+        Ok(FileChanges { changes: vec![change], next: after + 1, lost: after == 5 })
+    }
+
+    async fn unwatch(&self, _: &CallCx, _: WorkspaceId, watch: u64) -> Result<bool, ToolError> {
+        Ok(watch == 7)
+    }
+
+    async fn home(
+        &self,
+        _: &CallCx,
+        _: WorkspaceId,
+        user: Option<&str>,
+    ) -> Result<String, ToolError> {
         match user {
             Some("ghost") => Err(ToolError::foreign(Layer::Guest, "user_unknown", "no ghost")),
             user => Ok(format!("{}/{}", self.0.home.display(), user.unwrap_or("image"))),
         }
+    }
+}
+
+/// One volume, `v`, whose files nobody works on.
+pub(super) struct OneVolume;
+
+#[async_trait]
+impl VolumeFiles for OneVolume {
+    fn find(&self, _: SessionId, volume: &str) -> Result<VolumeId, ToolError> {
+        match volume {
+            "v" => Ok(VolumeId::new()),
+            _ => Err(ToolError::foreign(Layer::Actor, "volume_not_found", "no such volume")),
+        }
+    }
+
+    async fn run(&self, cx: &CallCx, volume: &str, _: Vec<u8>) -> Result<Vec<u8>, ToolError> {
+        self.find(cx.session, volume)?;
+        Err(ToolError::internal("it has no files"))
     }
 }
 

@@ -2,13 +2,16 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use hivekeep_kernel::{SessionId, ToolError, ports::WorkspaceFiles};
+use hivekeep_kernel::{
+    SessionId, ToolError,
+    ports::{VolumeFiles, WorkspaceFiles},
+};
 use hivekeep_runtime::Daemon;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::machines::{MachineFiles, MachineTools, Machines};
+use super::machines::{MachineFiles, MachineTools, Machines, OneVolume};
 use crate::{FilesFamily, Options, PlaceOptions};
 
 pub(super) struct Stage {
@@ -39,6 +42,7 @@ impl Stage {
             tools: Arc::new(MachineTools(machines.clone())),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn WorkspaceFiles>(Arc::new(MachineFiles(offered.clone())));
+                ports.offer::<dyn VolumeFiles>(Arc::new(OneVolume));
             }),
         };
         Self { rig: Rig::new(options, services).await, folder, machines }
@@ -104,6 +108,11 @@ pub(super) fn every_tool(path: &str) -> Vec<(&'static str, Value)> {
         ("list", json!({ "path": path })),
         ("create_dir", json!({ "path": path })),
         ("delete", json!({ "path": path, "recursive": true })),
+        ("stat", json!({ "path": path, "follow": true })),
+        ("stat", json!({ "path": path, "depth": 3 })),
+        ("get", json!({ "path": path })),
+        ("put", json!({ "path": path, "content_base64": "" })),
+        ("put", json!({ "path": path, "content_base64": "eA==", "at": 1 })),
         ("edit", json!({ "path": path, "target_content": "secret", "replacement_content": "x" })),
         ("multi_edit", json!({ "path": path, "edits": [edit] })),
         ("grep", json!({ "path": path, "pattern": "secret" })),

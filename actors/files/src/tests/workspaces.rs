@@ -217,7 +217,84 @@ async fn a_place_has_a_user_and_a_folder_as_scp_names_them() {
         ("app@nobodys", "place_unknown"),
         ("app@work", "place_no_workspace"),
         ("work:/srv", "place_no_workspace"),
+        ("app@volume:v", "place_no_workspace"),
+        ("volume:v:/srv", "place_no_workspace"),
+        ("volume:none", "volume_not_found"),
     ] {
         assert_eq!(stage.refused("list", json!({ "place": place, "path": "." })).await, code);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_of_a_workspace_and_its_user_and_tells_what_changed() {
+    let stage = Stage::new().await;
+    stage.machines.put("mine", Some(stage.session()), WorkspaceReadiness::Ready);
+    let args = json!({ "place": "app@mine:/srv", "path": "sub", "recursive": true });
+    let begun = stage.good("watch", args).await;
+    assert_eq!((&begun["watch"], &begun["path"]), (&json!("8"), &json!("/srv/sub")));
+    let ran_as = stage.machines.ran_as.lock().expect("no panic").clone();
+    assert_eq!(ran_as, (Some("app".to_owned()), Some("/srv/sub".to_owned())));
+    stage.good("watch", json!({ "place": "mine", "path": "/" })).await;
+    assert_eq!(stage.machines.ran_as.lock().expect("no panic").0, None);
+    let args = json!({ "place": "mine", "watch": "7", "after": 5, "wait_secs": 9 });
+    let told = stage.good("changes", args).await;
+    let change = json!({ "seq": 6, "kind": "create", "path": "waited 9 s" });
+    assert_eq!(told, json!({ "changes": [change], "next": 6, "lost": true }));
+    for (tool, args, code) in [
+        ("watch", json!({ "place": "work", "path": "." }), "place_no_workspace"),
+        ("watch", json!({ "place": "mine", "path": "/../up" }), "outside_place"),
+        ("changes", json!({ "place": "mine", "watch": "8" }), "watch_unknown"),
+        ("changes", json!({ "place": "mine", "watch": "x" }), "invalid_input"),
+        ("unwatch", json!({ "place": "nobodys", "watch": "7" }), "place_unknown"),
+    ] {
+        assert_eq!(stage.refused(tool, args.clone()).await, code, "{tool} {args}");
+    }
+    for (watch, ended) in [("7", true), ("8", false)] {
+        let told = stage.good("unwatch", json!({ "place": "mine", "watch": watch })).await;
+        assert_eq!(told["ended"], ended);
+    }
+}
+
+#[tokio::test]
+async fn bytes_are_put_in_pieces_and_come_back_with_what_is_known_of_them() {
+    let stage = Stage::new().await;
+    let put = json!({ "path": "new/f", "content_base64": "AP/D", "mode": 0o640 });
+    let put = stage.good("put", put).await;
+    assert_eq!(
+        (&put["bytes"], &put["replaced"], &put["place"]),
+        (&json!(3), &json!(false), &json!("work"))
+    );
+    let put = json!({ "path": "new/f", "content_base64": "YWI=", "at": 2 });
+    assert_eq!(stage.good("put", put).await["bytes"], 4);
+    assert_eq!(std::fs::read(stage.work("new/f")).expect("there"), [0, 255, b'a', b'b']);
+    let got = stage.good("get", json!({ "path": "new/f", "max_bytes": 3 })).await;
+    assert_eq!(
+        (&got["content_base64"], &got["bytes"], &got["next"]),
+        (&json!("AP9h"), &json!(4), &json!(3))
+    );
+    let got = stage.good("get", json!({ "path": "new/f", "from": 3 })).await;
+    assert_eq!((&got["content_base64"], &got["next"]), (&json!("Yg=="), &json!(null)));
+    let told = stage.good("stat", json!({ "path": "new", "depth": 1 })).await;
+    let [entry] = &told["entries"].as_array().expect("a list")[..] else { panic!("{told}") };
+    assert_eq!(
+        (&entry["path"], &entry["name"], &entry["kind"]),
+        (&json!("new/f"), &json!("f"), &json!("file"))
+    );
+    assert_eq!((&entry["bytes"], &entry["mode"]), (&json!(4), &json!(0o640)));
+    assert!(entry["modified_at"].is_string() && told["truncated"] == false);
+    for (tool, args, code) in [
+        ("put", json!({ "path": "new/f", "content_base64": "A", "at": 0 }), "invalid_input"),
+        ("put", json!({ "path": "new/f", "content_base64": "", "at": 9 }), "past_end"),
+        (
+            "put",
+            json!({ "path": "x", "content_base64": "", "metadata": { "a b": "" } }),
+            "invalid_input",
+        ),
+        ("put", json!({ "path": "x", "content_base64": "", "place": "look" }), "place_read_only"),
+        ("get", json!({ "path": "new" }), "is_a_directory"),
+        ("stat", json!({ "path": "new/f", "depth": 1 }), "not_a_directory"),
+        ("stat", json!({ "path": "none" }), "not_found"),
+    ] {
+        assert_eq!(stage.refused(tool, args.clone()).await, code, "{tool} {args}");
     }
 }

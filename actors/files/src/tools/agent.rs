@@ -21,7 +21,7 @@ pub(crate) struct ReadNumbered {
     #[schemars(range(min = 1, max = 10_000))]
     #[serde(default = "default_lines")]
     pub(crate) limit: u64,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Patch {
     pub(crate) old_string: Option<String>,
     /// Text to put in its place, for `replace`.
     pub(crate) new_string: Option<String>,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct DirList {
     #[schemars(range(min = 1, max = 2000))]
     #[serde(default = "default_entries")]
     pub(crate) limit: usize,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct DirEntry {
 pub(crate) struct DirCreate {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 

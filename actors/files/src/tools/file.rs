@@ -12,7 +12,7 @@ use crate::files::Files;
 pub(crate) struct FileDelete {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct FileRename {
     /// Replace a file that is there; without it one is an error.
     #[serde(default)]
     pub(crate) overwrite: bool,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct FileRenamed {
 pub(crate) struct FileExists {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 

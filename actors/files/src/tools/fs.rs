@@ -23,7 +23,7 @@ pub(crate) struct FsRead {
     #[schemars(range(min = 8, max = MAX_READ_BYTES))]
     #[serde(default = "default_read_bytes")]
     pub(crate) limit: u64,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct FsWrite {
     /// The whole content, at most 16 MiB.
     #[schemars(length(max = MAX_EDIT_BYTES))]
     pub(crate) content: String,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct FsList {
     #[schemars(range(min = 1, max = 2000))]
     #[serde(default = "default_entries")]
     pub(crate) limit: usize,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct FsEntry {
 pub(crate) struct FsCreateDir {
     /// Path from the place's root.
     pub(crate) path: String,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct FsDelete {
     /// Delete a folder with everything in it; without it only an empty one.
     #[serde(default)]
     pub(crate) recursive: bool,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct FsEdit {
     pub(crate) target_content: String,
     /// Text to put in its place.
     pub(crate) replacement_content: String,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct FsMultiEdit {
     /// Edits, in their order.
     #[schemars(length(min = 1, max = 1000))]
     pub(crate) edits: Vec<FsOneEdit>,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -231,7 +231,7 @@ pub(crate) struct FsGrep {
     #[schemars(range(min = 1, max = 5000))]
     #[serde(default = "default_lines")]
     pub(crate) limit: usize,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 
@@ -275,7 +275,7 @@ pub(crate) struct FsGlob {
     #[schemars(range(min = 1, max = 10_000))]
     #[serde(default = "default_entries")]
     pub(crate) limit: usize,
-    /// Name of the place, id or name of a workspace, or `volume:` and a volume's label. Default: the session's.
+    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
     pub(crate) place: Option<String>,
 }
 

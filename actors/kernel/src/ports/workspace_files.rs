@@ -3,7 +3,11 @@
 //! Operations and their outcomes travel encoded, for only the file engine on both ends reads them. A
 //! guest is not trusted: the size of an outcome is bounded here, what it says is checked by the caller.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{CallCx, SessionId, ToolError, WorkspaceId};
 
@@ -46,6 +50,56 @@ pub struct GuestOperation {
     pub folder: Option<String>,
 }
 
+/// Folder of a guest to watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchWish {
+    /// Absolute path.
+    pub path: String,
+    /// True if the folders below are watched too.
+    pub recursive: bool,
+    /// User of the guest whose rights count; `None` is root.
+    pub user: Option<String>,
+}
+
+/// What happened to a path that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "snake_case")]
+pub enum FileChangeKind {
+    /// The name is new: made, or moved here.
+    Create,
+    /// The content was written.
+    Write,
+    /// The name is gone.
+    Remove,
+    /// The name was moved away.
+    Rename,
+    /// Mode, owner or times are others.
+    Chmod,
+}
+
+/// Change below a watched folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FileChange {
+    /// Number, ascending.
+    pub seq: u64,
+    /// `create`, `write`, `remove`, `rename` (away) or `chmod`.
+    pub kind: FileChangeKind,
+    /// Path from the watched folder on; `.` is itself.
+    pub path: String,
+}
+
+/// Changes behind a number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileChanges {
+    /// By ascending number.
+    pub changes: Vec<FileChange>,
+    /// Number behind which to go on.
+    pub next: u64,
+    /// True if some before `next` were dropped.
+    pub lost: bool,
+}
+
 /// Files of workspaces.
 #[async_trait]
 pub trait WorkspaceFiles: Send + Sync {
@@ -77,4 +131,31 @@ pub trait WorkspaceFiles: Send + Sync {
         id: WorkspaceId,
         operation: GuestOperation,
     ) -> Result<Vec<u8>, ToolError>;
+
+    /// Begins to watch a folder of a guest; returns the id of the watch, which ends with the guest's
+    /// daemon, or when nobody has read it for ten minutes.
+    ///
+    /// # Errors
+    /// `guest_busy` with as many watches as there may be; `too_large` for too many folders; `not_found`,
+    /// `not_a_directory`, `permission_denied`; those of [`Self::run`].
+    async fn watch(&self, cx: &CallCx, id: WorkspaceId, wish: WatchWish) -> Result<u64, ToolError>;
+
+    /// Reads the changes of a watch behind a number, after a wait of at most `wait` if there are none.
+    ///
+    /// # Errors
+    /// `watch_unknown`; those of [`Self::run`].
+    async fn changes(
+        &self,
+        cx: &CallCx,
+        id: WorkspaceId,
+        watch: u64,
+        after: u64,
+        wait: Duration,
+    ) -> Result<FileChanges, ToolError>;
+
+    /// Ends a watch; false if there was none.
+    ///
+    /// # Errors
+    /// Those of [`Self::run`].
+    async fn unwatch(&self, cx: &CallCx, id: WorkspaceId, watch: u64) -> Result<bool, ToolError>;
 }

@@ -4,8 +4,7 @@ use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::RequestContext;
 use crate::{
-    as_user, ask, exec, files, freeze, identity, jobs, network, system, tasks, volumes,
-    watches,
+    as_user, ask, exec, files, freeze, identity, jobs, network, system, tasks, volumes, watches,
 };
 
 /// Answers one call.

@@ -13,17 +13,17 @@ use hivekeep_kernel::{
 };
 use hivekeep_link::{CallTerms, Link, LinkError, link_error};
 use hivekeep_protocol::{
-    Argv, Exit, GuestCode, JobForget, JobKill, JobList, JobPoll, JobReport, JobStart, JobSummary,
-    JobWait, ProcessInput, ProcessResize, ProcessStart, ProcessStartWithoutInput, ProcessStop,
-    PtySize, Spool,
+    Argv, Exit, GuestCode, JobForget, JobKill, JobList, JobPoll, JobStart, JobSummary, JobWait,
+    ProcessInput, ProcessResize, ProcessStart, ProcessStartWithoutInput, ProcessStop, PtySize,
+    Spool,
 };
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::CommandsHandle;
 use crate::{
     handle::WorkspaceHandle,
     ledger::Ledger,
+    long_poll::ask_after_a_wait,
     phase::Phase,
     records::{ProcessEntry, ProcessExit, Record},
     workspace::{self, jobs::has_room_for_a_job, user::as_user},
@@ -37,9 +37,6 @@ const KEPT_BYTES: u64 = 2 * 1024 * 1024;
 const POLL_BYTES: u64 = 256 * 1024;
 /// Longest wait for the answer of one guest to a list.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Part of a call's time that is left for the answer after a wait.
-const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
 /// Process as it is recorded.
 struct Found {
@@ -189,7 +186,9 @@ impl CommandsHandle {
             stderr_from: window.stderr_from,
             max_bytes: window.max_bytes.min(POLL_BYTES),
         };
-        let report = polled(cx, &link, poll, window.wait).await.map_err(link_error)?;
+        let waiting = |wait_ms| JobWait { poll: poll.clone(), wait_ms };
+        let report = ask_after_a_wait(cx, &link, window.wait, waiting, || poll.clone()).await;
+        let report = report.map_err(link_error)?;
         let span = |spool: Spool| ProcessSpan {
             from: spool.from,
             bytes: spool.bytes,
@@ -306,28 +305,6 @@ impl Starting {
 
 fn pty_size(size: TerminalSize) -> PtySize {
     PtySize { rows: size.rows, cols: size.cols }
-}
-
-/// Polls a process, after a wait in its guest for something new.
-async fn polled(
-    cx: &CallCx,
-    link: &Link,
-    poll: JobPoll,
-    wait: Duration,
-) -> Result<JobReport, LinkError> {
-    let terms = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
-    let (now, left) = (Instant::now(), cx.remaining().saturating_sub(ANSWER_MARGIN));
-    let wait = wait.min(left);
-    if wait.is_zero() {
-        return link.ask(poll, terms).await;
-    }
-    let wait_ms = wait.as_millis().try_into().unwrap_or(u64::MAX);
-    let patience = CallTerms { deadline: now + wait + ANSWER_MARGIN, ..terms.clone() };
-    match link.ask_waiting(JobWait { poll: poll.clone(), wait_ms }, patience).await {
-        // So many wait that it had no turn, or not for as long as it may.
-        Err(LinkError::Deadline(_)) if Instant::now() < cx.deadline => link.ask(poll, terms).await,
-        waited => waited,
-    }
 }
 
 /// Forgets the processes that ended first, beyond those that are shown.

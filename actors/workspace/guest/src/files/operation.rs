@@ -141,9 +141,9 @@ fn start(
 ) -> Result<Running, GuestError> {
     let (done, running) = oneshot::channel();
     let work = move || {
-        let outcome = at.take_on().and_then(|()| {
-            engine::run(&at.root, &operation, &|| cancel.is_cancelled())
-        });
+        let outcome = at
+            .take_on()
+            .and_then(|()| engine::run(&at.root, &operation, &|| cancel.is_cancelled()));
         drop(place);
         // Whoever cancelled a search does not wait for it.
         let _not_awaited = done.send(outcome);

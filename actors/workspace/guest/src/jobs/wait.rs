@@ -114,8 +114,7 @@ impl OutputNews {
 impl Notices {
     fn begin() -> io::Result<Arc<Self>> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let notices =
-            Arc::new(Self { fd: watched::readable(fd)?, folders: Mutex::default() });
+        let notices = Arc::new(Self { fd: watched::readable(fd)?, folders: Mutex::default() });
         tokio::spawn(notices.clone().spread());
         Ok(notices)
     }

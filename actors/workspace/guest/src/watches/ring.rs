@@ -86,8 +86,11 @@ impl ChangeRing {
     /// Changes behind a number, as many as one answer takes.
     pub(super) fn read(&mut self, after: u64, now: Instant) -> WatchChanges {
         self.read_at = now;
-        let mut answer =
-            WatchChanges { next: after.min(self.last), lost: after < self.dropped, ..WatchChanges::default() };
+        let mut answer = WatchChanges {
+            next: after.min(self.last),
+            lost: after < self.dropped,
+            ..WatchChanges::default()
+        };
         let mut bytes = 0;
         let first = self.kept.partition_point(|kept| kept.seq() <= after);
         for kept in self.kept.range(first..) {

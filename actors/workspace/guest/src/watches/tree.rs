@@ -191,7 +191,9 @@ impl Tree {
         let Some(folder) = self.folders.get(&watch) else { return };
         if name.is_empty() {
             let is_root = folder.as_os_str().is_empty();
-            return if is_root { of_root(events, tell) };
+            return if is_root {
+                of_root(events, tell)
+            };
         }
         let path = folder.join(&name);
         if is_hidden(&name) {

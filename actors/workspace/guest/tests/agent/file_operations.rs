@@ -158,7 +158,10 @@ async fn files_are_reached_and_made_with_the_rights_of_a_user_from_a_folder_on()
     assert_eq!((found.total, found.unread.total), (0, 1), "{found:?}");
     let found = ask_as(&host, None, &own, grep()).await.expect("answered").expect("found");
     assert_eq!(found.total, 1, "root goes on being root");
-    assert_eq!(ask_as(&host, None, &own, read()).await.expect("answered").expect("read").text, "needle");
+    assert_eq!(
+        ask_as(&host, None, &own, read()).await.expect("answered").expect("read").text,
+        "needle"
+    );
 }
 
 #[tokio::test]

@@ -316,10 +316,8 @@ async fn a_terminal_gets_another_size_and_a_tree_a_signal() {
         let line = "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done";
         host.ask(on_a_terminal(shell("tty", line))).await.expect("started");
         until(&host, "tty", says("up\r\n")).await;
-        let size = |rows, cols| ProcessResize {
-            job_id: "tty".into(),
-            size: PtySize { rows, cols },
-        };
+        let size =
+            |rows, cols| ProcessResize { job_id: "tty".into(), size: PtySize { rows, cols } };
         host.ask(size(40, 101)).await.expect("resized");
         until(&host, "tty", says("40 101\r\n")).await;
         guest.crash_and_restart();
@@ -334,7 +332,8 @@ async fn a_terminal_gets_another_size_and_a_tree_a_signal() {
         host.ask(shell("tree", line)).await.expect("started");
         until(&host, "tree", says("in\n")).await;
         until(&host, "tree", says("up\n")).await;
-        let no_terminal = ProcessResize { job_id: "tree".into(), size: PtySize { rows: 1, cols: 1 } };
+        let no_terminal =
+            ProcessResize { job_id: "tree".into(), size: PtySize { rows: 1, cols: 1 } };
         assert_eq!(host.ask(no_terminal).await.expect_err("none").code, GuestCode::Invalid);
         let kill = JobKill { job_id: "tree".into(), signal: 10 };
         assert!(!host.ask(kill).await.expect("sent").already_ended);

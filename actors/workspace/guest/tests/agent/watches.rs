@@ -39,7 +39,12 @@ impl Stage {
     }
 
     /// Changes from a number on until one is told.
-    async fn until(&self, watch: u64, mut after: u64, last: (ChangeKind, &str)) -> Vec<WatchChange> {
+    async fn until(
+        &self,
+        watch: u64,
+        mut after: u64,
+        last: (ChangeKind, &str),
+    ) -> Vec<WatchChange> {
         let mut all = Vec::new();
         loop {
             let read = self.read(watch, after).await;
@@ -89,8 +94,7 @@ async fn changes_of_one_folder_are_told_as_they_happen() {
     fs::write(stage.path("sub/deep"), "x").expect("written");
     fs::remove_file(stage.path("moved")).expect("removed");
     let seen = stage.until(watch, after, (Remove, "moved")).await;
-    let wanted =
-        [(Chmod, "old"), (Rename, "old"), (Create, "moved"), (Remove, "moved")];
+    let wanted = [(Chmod, "old"), (Rename, "old"), (Create, "moved"), (Remove, "moved")];
     assert_eq!(told(&seen), wanted);
     assert_eq!(stage.until(watch, 0, (Remove, "moved")).await.len() as u64, seen[3].seq);
     fs::remove_dir_all(&stage.folder).expect("removed");

@@ -137,10 +137,10 @@ async fn never_more_calls_than_the_guest_serves_and_a_ping_still_passes() {
         }
     }
     assert_eq!((lists, waits), (184, 64));
-    waiting.iter().for_each(tokio::task::JoinHandle::abort);
     link.ping(wait()).await.unwrap();
     assert_eq!(link.calls_in_flight(), 248);
     stuck.iter().for_each(tokio::task::JoinHandle::abort);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]

@@ -273,7 +273,7 @@ async fn an_outcome_of_a_file_operation_is_bounded_and_counted() {
     let run = async |link: &Link, max_bytes| {
         let operation = b"an operation".to_vec();
         let operation_bytes = operation.len() as u64;
-        let request = RunFileOperation { operation_bytes, walks: false };
+        let request = hivekeep_protocol::RunFileOperation { operation_bytes, walks: false };
         link.run_file_operation(request, operation, max_bytes, wait()).await
     };
     let honest = with_outcome(sent.clone(), size).await;

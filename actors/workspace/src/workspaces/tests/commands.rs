@@ -16,7 +16,8 @@ use hivekeep_kernel::{
 use hivekeep_link::fake::{RequestBehaviour, exec_done};
 use hivekeep_protocol::{
     Argv, Exit, FromGuest, GuestCode, GuestError, JobForgotten, JobKilled, JobListReply, JobReport,
-    JobStarted, JobSummary, ProcessInputTaken, ProcessResized, ProcessStart, PtySize, Spool, Stream, ToGuest,
+    JobStarted, JobSummary, ProcessInputTaken, ProcessResized, ProcessStart, PtySize, Spool,
+    Stream, ToGuest,
 };
 use hivekeep_testkit::context;
 use serde_json::json;
@@ -225,7 +226,8 @@ async fn a_process_is_its_sessions_over_a_restart_and_its_state_is_the_true_one(
 
     let stranger = context(SessionId::new(), "x", Duration::from_secs(30), Default::default());
     assert_eq!(port(&stage).processes(&stranger).await, []);
-    let window = ProcessWindow { stdout_from: 2, stderr_from: 0, max_bytes: 100, wait: Duration::ZERO };
+    let window =
+        ProcessWindow { stdout_from: 2, stderr_from: 0, max_bytes: 100, wait: Duration::ZERO };
     let refused = port(&stage).output(&stranger, started.id, window).await.expect_err("refused");
     assert_eq!(refused.code, "unknown_job");
     let refused = port(&stage).input(&stranger, started.id, vec![1], false).await;
@@ -290,7 +292,8 @@ async fn what_a_stopped_machine_ran_is_interrupted() {
     stage.call("workspace_stop", json!({ "workspace_id": "w" })).await.expect("stopped");
     let process = only(&port, &stage).await;
     assert_eq!(process.state, ProcessState::Interrupted);
-    let window = ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 100, wait: Duration::ZERO };
+    let window =
+        ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 100, wait: Duration::ZERO };
     let refused = port.output(&cx, process.id, window).await.expect_err("refused");
     assert_eq!(refused.code, "workspace_state");
 }
