@@ -3,7 +3,7 @@
 use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::RequestContext;
-use crate::{ask, exec, files, freeze, identity, jobs, network, system, tasks, volumes};
+use crate::{ask, exec, files, freeze, identity, jobs, network, streams, system, tasks, volumes};
 
 /// Answers one call.
 ///
@@ -43,6 +43,7 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::ProcessInput(it) => FromGuest::ProcessInput(jobs::process::input(cx, it).await?),
         ToGuest::ProcessStop(it) => FromGuest::ProcessStop(jobs::process::stop(cx, it).await?),
         ToGuest::MountVolume(it) => FromGuest::MountVolume(volumes::mount_one(cx, it).await?),
+        ToGuest::OpenStream(it) => FromGuest::OpenStream(streams::open(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_protocol::limits::MAX_CALLS_IN_FLIGHT;
+use futures::task::AtomicWaker;
+use hivekeep_protocol::limits::{MAX_CALLS_IN_FLIGHT, MAX_STREAMS};
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -28,6 +29,8 @@ pub(super) enum Slot {
     Ordinary,
     /// Slots of liveness, kill and shutdown.
     Reserved,
+    /// Slots of streams to ports, which may stay open for days.
+    Stream,
 }
 
 /// Open call. Lives until the guest's reply, also when nobody waits for it.
@@ -35,6 +38,9 @@ pub(super) struct Call {
     pub(super) id: u32,
     /// Notified at each change of the inbox and at the end of the link.
     pub(super) wake: Notify,
+    /// Woken like `wake`: the halves of a stream.
+    pub(super) reading: AtomicWaker,
+    pub(super) writing: AtomicWaker,
     inbox: Mutex<Inbox>,
     _slot: OwnedSemaphorePermit,
 }
@@ -44,6 +50,13 @@ impl Call {
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Wakes whoever waits for a change.
+    pub(super) fn notify(&self) {
+        self.wake.notify_one();
+        self.reading.wake();
+        self.writing.wake();
+    }
 }
 
 /// Table of all open calls, at most as many as the guest serves at once; further ones wait here for
@@ -52,6 +65,7 @@ pub(super) struct Calls {
     table: Mutex<Table>,
     ordinary: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -70,6 +84,7 @@ impl Calls {
             table: Mutex::new(Table { last_id: first_id, ..Table::default() }),
             ordinary: Arc::new(Semaphore::new(MAX_CALLS_IN_FLIGHT - RESERVED)),
             reserved: Arc::new(Semaphore::new(RESERVED)),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         }
     }
 
@@ -82,6 +97,7 @@ impl Calls {
         let slots = match kind {
             Slot::Ordinary => &self.ordinary,
             Slot::Reserved => &self.reserved,
+            Slot::Stream => &self.streams,
         };
         slots.clone().acquire_owned().await.ok()
     }
@@ -89,8 +105,14 @@ impl Calls {
     pub(super) fn open(&self, exchange: Exchange, slot: OwnedSemaphorePermit) -> Arc<Call> {
         let mut table = self.table();
         let id = table.free_id();
-        let inbox = Mutex::new(Inbox::new(id, exchange));
-        let call = Arc::new(Call { id, wake: Notify::new(), inbox, _slot: slot });
+        let call = Arc::new(Call {
+            id,
+            wake: Notify::new(),
+            reading: AtomicWaker::new(),
+            writing: AtomicWaker::new(),
+            inbox: Mutex::new(Inbox::new(id, exchange)),
+            _slot: slot,
+        });
         table.open.insert(id, call.clone());
         call
     }
@@ -135,13 +157,14 @@ impl Calls {
     pub(super) fn end(&self) {
         self.ordinary.close();
         self.reserved.close();
+        self.streams.close();
         let open = std::mem::take(&mut self.table().open);
-        open.values().for_each(|call| call.wake.notify_one());
+        open.values().for_each(|call| call.notify());
     }
 }
 
 impl Table {
-    /// Next free id. Ids wrap around; at most `MAX_CALLS_IN_FLIGHT` are taken. 0 is not a call.
+    /// Next free id. Ids wrap around; at most `MAX_CALLS_IN_FLIGHT` and `MAX_STREAMS` are taken. 0 is not a call.
     fn free_id(&mut self) -> u32 {
         loop {
             self.last_id = self.last_id.wrapping_add(1);

@@ -43,6 +43,11 @@ hivekeep_kernel::codes! {
         cause: "`/etc/passwd` or `/etc/group` of the workspace has no such name, or the number is beyond what a sandbox has, 65535.",
         next: "Name a user that is there; `root` always is.",
     }
+    /// Nothing takes connections on the port.
+    PORT_CLOSED = "port_closed" {
+        cause: "No program in the workspace listens on the port, on its loopback or on an address of its own, or it does not take the connection within ten seconds.",
+        next: "Start the program, or look at what it listens on; a port below 65536 that it prints at its start is usual.",
+    }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {
         cause: "The message names the system's error.",

@@ -63,6 +63,7 @@ pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
         GuestCode::UnknownTask => codes::UNKNOWN_TASK,
         GuestCode::InputClosed => codes::INPUT_CLOSED,
         GuestCode::UnknownUser => codes::USER_UNKNOWN,
+        GuestCode::PortClosed => codes::PORT_CLOSED,
     }
 }
 

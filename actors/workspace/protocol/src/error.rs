@@ -53,6 +53,8 @@ pub enum GuestCode {
     InputClosed,
     /// The machine has no user or group of that name or number.
     UnknownUser,
+    /// Nothing takes connections on the port.
+    PortClosed,
 }
 
 impl GuestError {

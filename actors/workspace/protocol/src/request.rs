@@ -100,6 +100,8 @@ requests! {
     ProcessStop => JobKilled,
     /// Mount a volume.
     MountVolume => VolumeMounted,
+    /// Connect to a port.
+    OpenStream => StreamClosed,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -11,4 +11,5 @@ mod jobs;
 mod link;
 mod processes;
 mod sandbox;
+mod streams;
 mod tasks;
