@@ -25,6 +25,7 @@ mod volume_files;
 mod volumes;
 mod waiting;
 mod workspace_files;
+mod workspace_ports;
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -66,6 +67,7 @@ pub use volume_files::VolumeFiles;
 pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
 pub use waiting::{OldestWaiting, WaitingMessages, WaitingSummary};
 pub use workspace_files::{FoundWorkspace, WorkspaceFiles, WorkspaceReadiness};
+pub use workspace_ports::{ByteStream, WorkspacePorts};
 
 use crate::{Resources, SessionId, ToolError, User};
 

@@ -8,6 +8,7 @@ mod hostile;
 mod merge;
 mod network;
 mod pool;
+mod ports;
 mod prepare;
 mod races;
 mod refusals;
