@@ -32,6 +32,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
          socket      {}\n\
          MCP (HTTP)  {}\n\
          HTTP API    {}\n\
+         port URLs   {}\n\
          state       {}\n\
          journal     {}\n\
          events      {}\n\
@@ -46,6 +47,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
         status.socket,
         status.mcp_http.as_deref().unwrap_or("off"),
         status.http_api.as_deref().unwrap_or("off"),
+        status.port_urls.as_deref().unwrap_or("off"),
         status.state_dir,
         journal(&status.journal),
         events(&status.journal),

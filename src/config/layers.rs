@@ -205,6 +205,7 @@ impl Config {
         add("daemon", self.daemon.check());
         add("mcp_http", self.mcp_http.check());
         add("http_api", self.http_api.check());
+        add("port_urls", self.port_urls.check());
         add("audit", self.audit.problems());
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));

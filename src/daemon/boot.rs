@@ -42,7 +42,7 @@ use crate::{
         DaemonServices, StopOrder, http_api,
         incoming::MessageRoom,
         mcp::{PROMPTS, ToolListing},
-        mcp_http, usual_view,
+        mcp_http, ports, usual_view,
     },
     families,
 };
@@ -119,6 +119,9 @@ pub enum Error {
     /// The HTTP API does not open.
     #[error(transparent)]
     HttpApi(#[from] http_api::Error),
+    /// The URLs for ports are not served.
+    #[error(transparent)]
+    Ports(#[from] ports::Error),
     /// The hub does not open.
     #[error("hub: {0}")]
     Hub(String),
@@ -448,6 +451,7 @@ impl Tree {
             connections: Default::default(),
             http: Default::default(),
             http_api: Default::default(),
+            port_urls: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
             everything: ArcSwap::from_pointee(everything),

@@ -15,7 +15,7 @@ use super::{
 use crate::doors::{
     DaemonServices, http_api,
     hub::{Hub, HubAsPort},
-    mcp_http,
+    mcp_http, ports,
 };
 
 /// Time that clients may take to leave when they are asked to.
@@ -42,6 +42,10 @@ impl Doors {
         };
         let api = match core.config.http_api.enabled {
             true => Some(http_api::open(core.clone(), end.clone()).await?),
+            false => None,
+        };
+        let port_urls = match core.config.port_urls.enabled {
+            true => Some(ports::open(core.clone(), inside.clone(), end.clone()).await?),
             false => None,
         };
         let hub = Hub::new(core.clone(), inside.clone(), end.clone());
@@ -76,6 +80,11 @@ impl Doors {
         if let Some(door) = api {
             tracing::info!(url = %door.url, "HTTP API");
             let _set_once = core.http_api.set(door.url.clone());
+            inside.spawn(door.serve());
+        }
+        if let Some(door) = port_urls {
+            tracing::info!(url = %door.example, "URLs for ports");
+            let _set_once = core.port_urls.set(door.example.clone());
             inside.spawn(door.serve());
         }
         let beat = end.clone();

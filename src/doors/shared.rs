@@ -88,6 +88,8 @@ pub struct DaemonServices {
     pub http: OnceLock<SocketAddr>,
     /// URL of the HTTP API, once it is open.
     pub http_api: OnceLock<String>,
+    /// How the URLs for ports look, once they are served.
+    pub port_urls: OnceLock<String>,
     /// One permit: backups are made one at a time.
     pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.

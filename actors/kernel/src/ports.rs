@@ -11,6 +11,7 @@ mod models;
 mod network;
 mod people;
 mod places;
+mod port_urls;
 mod redaction;
 mod reservation;
 mod results;
@@ -50,6 +51,7 @@ pub use network::{
 };
 pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
 pub use places::{LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
+pub use port_urls::{PortUrl, PortUrlWish, PortUrls};
 pub use redaction::ValueRedactor;
 pub use reservation::Reservation;
 pub use results::{KeptResult, LargeResult, ResultKeeper};

@@ -208,6 +208,9 @@ pub struct DaemonStatus {
     /// URL of the HTTP API, when it is open.
     #[serde(default)]
     pub http_api: Option<String>,
+    /// How the URLs for ports look, when they are served.
+    #[serde(default)]
+    pub port_urls: Option<String>,
     /// Tools in the catalogue.
     pub tools: usize,
     /// Connections to the socket now.

@@ -168,6 +168,7 @@ async fn status(core: &DaemonServices) -> Result<Value, ToolError> {
         log_file: folders.log_file().display().to_string(),
         mcp_http: core.http.get().map(|address| format!("http://{address}/mcp")),
         http_api: core.http_api.get().cloned(),
+        port_urls: core.port_urls.get().cloned(),
         tools: core.catalogue().entries().count(),
         connections: core.connections.load(Relaxed),
         actors: rows.len(),
