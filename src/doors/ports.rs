@@ -19,7 +19,10 @@ mod urls;
 use std::{io, sync::Arc, time::Duration};
 
 use axum::Router;
-use hivekeep_kernel::ports::{PortUrls, WorkspaceFiles, WorkspacePorts};
+use hivekeep_kernel::{
+    SessionId, User,
+    ports::{PortUrls, WorkspaceFiles, WorkspacePorts},
+};
 use hivekeep_runtime::log::LogError;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -34,6 +37,7 @@ use super::{
     },
     proxy::Tunnels,
 };
+use crate::{config::PortUrlOptions, credentials::Credentials};
 use public::PublicPorts;
 use sign::LinkKey;
 use urls::Urls;
@@ -65,7 +69,10 @@ pub enum Error {
 
 /// State of the door that its requests stand on.
 struct PortDoor {
-    core: Arc<DaemonServices>,
+    options: PortUrlOptions,
+    credentials: Credentials,
+    /// User of a session.
+    users: Box<dyn Fn(SessionId) -> Option<User> + Send + Sync>,
     workspaces: Arc<dyn WorkspaceFiles>,
     ports: Arc<dyn WorkspacePorts>,
     urls: Arc<Urls>,
@@ -94,41 +101,66 @@ pub async fn open(
     end: CancellationToken,
 ) -> Result<PortsDoor, Error> {
     let options = core.config.port_urls.clone();
-    let tls = match (&options.tls_cert, &options.tls_key) {
-        (Some(cert), Some(key)) => Some(tls::acceptor(cert, key)?),
-        _ => None,
-    };
-    let bind = |source| Error::Bind { address: options.bind.clone(), source };
-    let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
-    let listener = TcpListener::bind(address).await.map_err(bind)?;
-    let port = listener.local_addr().map_err(bind)?.port();
     let workspaces = core.ports.find::<dyn WorkspaceFiles>().ok_or(Error::NoWorkspaces)?;
     let ports = core.ports.find::<dyn WorkspacePorts>().ok_or(Error::NoWorkspaces)?;
-    let key = LinkKey::new(&BearerToken::load_or_create(&core.folders.port_url_key())?);
     let public = PublicPorts::open(&core.journal, workspaces.clone()).await?;
     public.forget_destroyed_until(&core.journal, end.clone());
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let port = options.public_port.unwrap_or(port);
-    let urls = Arc::new(Urls::new(scheme, &options.domain, port, key, public));
+    let key = LinkKey::new(&BearerToken::load_or_create(&core.folders.port_url_key())?);
+    let bound = Bound::to(&options).await?;
+    let urls = bound.urls(&options, key, public);
     core.ports.offer::<dyn PortUrls>(urls.clone());
-    let example = urls.of("NAME", "PORT");
-    let door = Arc::new(PortDoor {
+    let sessions = core.sessions.clone();
+    let door = PortDoor {
+        requests: Arc::new(Semaphore::new(options.max_requests)),
+        tunnels: Tunnels::new(options.max_upgrades, inside, end.clone()),
+        options,
+        credentials: core.credentials.clone(),
+        users: Box::new(move |session| sessions.row(session).and_then(|row| row.user)),
         workspaces,
         ports,
         urls,
-        requests: Arc::new(Semaphore::new(options.max_requests)),
-        tunnels: Tunnels::new(options.max_upgrades, inside, end.clone()),
-        core,
-    });
-    let idle = Duration::from_secs(options.idle_timeout_secs);
-    let bounds = ServerBounds {
-        connections: options.max_connections,
-        header_bytes: options.max_header_kb * 1024,
-        header_timeout: Duration::from_secs(options.header_timeout_secs),
-        write_timeout: idle,
     };
-    let router = Router::new().fallback(request::serve).with_state(door);
-    Ok(PortsDoor { example, listener, tls, router, bounds, end })
+    Ok(bound.open(door, end))
+}
+
+/// A listener that nobody is let in by yet.
+struct Bound {
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    port: u16,
+}
+
+impl Bound {
+    async fn to(options: &PortUrlOptions) -> Result<Self, Error> {
+        let tls = match (&options.tls_cert, &options.tls_key) {
+            (Some(cert), Some(key)) => Some(tls::acceptor(cert, key)?),
+            _ => None,
+        };
+        let bind = |source| Error::Bind { address: options.bind.clone(), source };
+        let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
+        let listener = TcpListener::bind(address).await.map_err(bind)?;
+        let port = listener.local_addr().map_err(bind)?.port();
+        Ok(Self { listener, tls, port })
+    }
+
+    fn urls(&self, options: &PortUrlOptions, key: LinkKey, public: PublicPorts) -> Arc<Urls> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let port = options.public_port.unwrap_or(self.port);
+        Arc::new(Urls::new(scheme, &options.domain, port, key, public))
+    }
+
+    fn open(self, door: PortDoor, end: CancellationToken) -> PortsDoor {
+        let options = &door.options;
+        let bounds = ServerBounds {
+            connections: options.max_connections,
+            header_bytes: options.max_header_kb * 1024,
+            header_timeout: Duration::from_secs(options.header_timeout_secs),
+            write_timeout: Duration::from_secs(options.idle_timeout_secs),
+        };
+        let example = door.urls.of("NAME", "PORT");
+        let router = Router::new().fallback(request::serve).with_state(Arc::new(door));
+        PortsDoor { example, listener: self.listener, tls: self.tls, router, bounds, end }
+    }
 }
 
 impl PortsDoor {
@@ -137,3 +169,6 @@ impl PortsDoor {
         server::serve(self.listener, self.tls, self.router, self.bounds, self.end).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

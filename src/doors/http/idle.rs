@@ -66,7 +66,7 @@ mod tests {
     async fn a_body_that_goes_on_is_taken_and_one_that_stops_is_broken_off() {
         let patience = Duration::from_secs(10);
         let pieces = |pause: u64| {
-            let piece = async move |n: u64| {
+            let piece = move |n: u64| async move {
                 tokio::time::sleep(Duration::from_secs(n * pause)).await;
                 Ok::<_, io::Error>(Bytes::from_static(b"x"))
             };

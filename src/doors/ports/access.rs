@@ -88,9 +88,8 @@ fn may(
     workspace: &FoundWorkspace,
     token: &str,
 ) -> Option<Result<(), &'static str>> {
-    let caller = HttpCaller::from(door.core.credentials.find(token.as_bytes())?);
-    let owner = workspace.owner.and_then(|session| door.core.sessions.row(session));
-    let own = owner.and_then(|row| row.user) == Some(caller.user);
+    let caller = HttpCaller::from(door.credentials.find(token.as_bytes())?);
+    let own = workspace.owner.and_then(|session| (door.users)(session)) == Some(caller.user);
     Some(match () {
         () if !caller.may_change() => Err("a read-only credential opens no port"),
         () if own || caller.is_operator() => Ok(()),

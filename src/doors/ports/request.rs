@@ -58,7 +58,7 @@ async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
         let why = format!("workspace `{}` belongs to no session; adopt it first", workspace.name);
         Refusal::new(StatusCode::BAD_GATEWAY, "not_owner", why)
     })?;
-    let options = &door.core.config.port_urls;
+    let options = &door.options;
     let client = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
     let terms = ForwardTerms {
         answer_timeout: Duration::from_secs(options.answer_timeout_secs),
