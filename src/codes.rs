@@ -92,6 +92,11 @@ hivekeep_kernel::codes! {
         cause: "The daemon was built without the family of workspaces.",
         next: "Leave `--disks` out.",
     }
+    /// As many ports are public as may be.
+    TOO_MANY_PUBLIC_PORTS = "too_many_public_ports" {
+        cause: "Ports were made public by `port_url` and never made private again.",
+        next: "`port_forward` with `list` shows them; `port_url` with `public: false` makes one private.",
+    }
     /// The daemon has no teams.
     NO_TEAMS = "no_teams" {
         cause: "The daemon was built without the family of teams.",

@@ -18,6 +18,7 @@ mod folders;
 mod http_api;
 mod layers;
 mod mcp_http;
+mod port_urls;
 mod problem;
 mod shipped;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub(crate) use folders::LOG_FILE;
 pub use http_api::HttpApiOptions;
 pub use layers::{ConfigEntry, ConfigSources, LoadedConfig, load};
 pub use mcp_http::McpHttpOptions;
+pub use port_urls::PortUrlOptions;
 pub use problem::{ConfigProblem, ConfigProblems, ProblemSource};
 pub(crate) use shipped::schema;
 pub use shipped::shipped;
@@ -55,6 +57,8 @@ macro_rules! config {
             pub http_api: HttpApiOptions,
             /// Doors that other systems' clients know.
             pub doors: DoorsOptions,
+            /// URLs for ports of workspaces.
+            pub port_urls: PortUrlOptions,
             /// The journal.
             pub store: hivekeep_store::Options,
             /// The audit log: each tool call, by whom, and what became of it.

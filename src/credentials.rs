@@ -189,6 +189,11 @@ impl Credentials {
     }
 }
 
+/// Whether a text is meant as a credential of ours, be it one or not.
+pub(crate) fn looks_like_one(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
+
 fn secret() -> Result<SecretString, NoRandom> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random)?;

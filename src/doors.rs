@@ -16,6 +16,8 @@ pub mod mcp;
 pub mod mcp_http;
 pub mod parents;
 pub mod plain;
+pub mod ports;
+pub(crate) mod proxy;
 pub mod rate;
 mod result_form;
 pub mod seats;

@@ -33,6 +33,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
          MCP (HTTP)  {}\n\
          HTTP API    {}\n\
          E2B         {}\n\
+         port URLs   {}\n\
          state       {}\n\
          journal     {}\n\
          events      {}\n\
@@ -48,6 +49,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
         status.mcp_http.as_deref().unwrap_or("off"),
         status.http_api.as_deref().unwrap_or("off"),
         status.e2b.as_deref().unwrap_or("off"),
+        status.port_urls.as_deref().unwrap_or("off"),
         status.state_dir,
         journal(&status.journal),
         events(&status.journal),

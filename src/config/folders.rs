@@ -99,6 +99,11 @@ impl DaemonFolders {
         self.state.join("e2b-secret")
     }
 
+    /// The key of signed links to ports.
+    pub fn port_url_key(&self) -> PathBuf {
+        self.state.join("port-url-key")
+    }
+
     /// The journal.
     pub fn journal(&self) -> PathBuf {
         self.state.join("journal")

@@ -206,6 +206,7 @@ impl Config {
         add("mcp_http", self.mcp_http.check());
         add("http_api", self.http_api.check());
         add("doors", self.doors.e2b.check());
+        add("port_urls", self.port_urls.check());
         add("audit", self.audit.problems());
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));

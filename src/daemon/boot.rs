@@ -42,7 +42,7 @@ use crate::{
         DaemonServices, StopOrder, e2b, http_api,
         incoming::MessageRoom,
         mcp::{PROMPTS, ToolListing},
-        mcp_http, usual_view,
+        mcp_http, ports, usual_view,
     },
     families,
 };
@@ -122,6 +122,9 @@ pub enum Error {
     /// The door for E2B's SDKs does not open.
     #[error(transparent)]
     E2b(#[from] e2b::Error),
+    /// The URLs for ports are not served.
+    #[error(transparent)]
+    Ports(#[from] ports::Error),
     /// The hub does not open.
     #[error("hub: {0}")]
     Hub(String),
@@ -452,6 +455,7 @@ impl Tree {
             http: Default::default(),
             http_api: Default::default(),
             e2b: Default::default(),
+            port_urls: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop,
             everything: ArcSwap::from_pointee(everything),

@@ -15,7 +15,7 @@ use super::{
 use crate::doors::{
     DaemonServices, e2b, http_api,
     hub::{Hub, HubAsPort},
-    mcp_http,
+    mcp_http, ports,
 };
 
 /// Time that clients may take to leave when they are asked to.
@@ -46,6 +46,10 @@ impl Doors {
         };
         let e2b = match core.config.doors.e2b.enabled {
             true => Some(e2b::open(core.clone(), end.clone()).await?),
+            false => None,
+        };
+        let port_urls = match core.config.port_urls.enabled {
+            true => Some(ports::open(core.clone(), inside.clone(), end.clone()).await?),
             false => None,
         };
         let hub = Hub::new(core.clone(), inside.clone(), end.clone());
@@ -85,6 +89,11 @@ impl Doors {
         if let Some(door) = e2b {
             tracing::info!(url = %door.url, "E2B");
             let _set_once = core.e2b.set(door.url.clone());
+            inside.spawn(door.serve());
+        }
+        if let Some(door) = port_urls {
+            tracing::info!(url = %door.example, "URLs for ports");
+            let _set_once = core.port_urls.set(door.example.clone());
             inside.spawn(door.serve());
         }
         let beat = end.clone();

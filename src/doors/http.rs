@@ -5,6 +5,7 @@ pub(super) mod bearer;
 pub(super) mod body;
 pub(super) mod caller;
 pub(super) mod hosts;
+pub(super) mod idle;
 pub(super) mod lasting;
 pub(super) mod place;
 pub(super) mod server;

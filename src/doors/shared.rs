@@ -90,6 +90,8 @@ pub struct DaemonServices {
     pub http_api: OnceLock<String>,
     /// URL of the door for E2B's SDKs, once it is open.
     pub e2b: OnceLock<String>,
+    /// How the URLs for ports look, once they are served.
+    pub port_urls: OnceLock<String>,
     /// One permit: backups are made one at a time.
     pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.

@@ -174,6 +174,14 @@ mod sandbox {
     }
 
     #[test]
+    fn a_port_has_a_url_and_its_owner_says_who_gets_in() {
+        use crate::scenes::port_urls;
+        if let Some(house) = House::open_with(Sandbox, port_urls::CONFIG) {
+            port_urls::a_port_has_a_url_and_its_owner_says_who_gets_in(house);
+        }
+    }
+
+    #[test]
     fn a_process_is_followed_while_it_lives() {
         use crate::scenes::hub;
         if let Some(house) = House::open_with(Sandbox, hub::CONFIG) {

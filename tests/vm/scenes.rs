@@ -22,6 +22,7 @@ pub mod merge_git;
 pub mod network;
 pub mod places;
 pub mod pool;
+pub mod port_urls;
 pub mod prepare;
 pub mod processes;
 pub mod repositories;

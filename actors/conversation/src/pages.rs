@@ -43,6 +43,7 @@ pages! {
     "docs/guides/metrics.md"
     "docs/guides/models.md"
     "docs/guides/places.md"
+    "docs/guides/port-urls.md"
     "docs/guides/processes.md"
     "docs/guides/repositories.md"
     "docs/guides/sources.md"

@@ -11,6 +11,7 @@ mod models;
 mod network;
 mod people;
 mod places;
+mod port_urls;
 mod redaction;
 mod reservation;
 mod results;
@@ -25,6 +26,7 @@ mod volume_files;
 mod volumes;
 mod waiting;
 mod workspace_files;
+mod workspace_ports;
 
 use async_trait::async_trait;
 use std::time::Duration;
@@ -49,6 +51,7 @@ pub use network::{
 };
 pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
 pub use places::{LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
+pub use port_urls::{PortUrl, PortUrlWish, PortUrls};
 pub use redaction::ValueRedactor;
 pub use reservation::Reservation;
 pub use results::{KeptResult, LargeResult, ResultKeeper};
@@ -69,6 +72,7 @@ pub use workspace_files::{
     FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
     WorkspaceFiles, WorkspaceReadiness,
 };
+pub use workspace_ports::{ByteStream, WorkspacePorts};
 
 use crate::{Resources, SessionId, ToolError, User};
 

@@ -176,4 +176,9 @@ hivekeep_kernel::codes! {
         cause: "It was made while the backup was.",
         next: "Make the backup again if the workspace is needed in it.",
     }
+    /// URLs for ports of workspaces are not served.
+    PORT_URLS_OFF = "port_urls_off" {
+        cause: "`port_urls.enabled` is false, which is the default.",
+        next: "The operator sets `port_urls.enabled = true` and restarts the daemon.",
+    }
 }

@@ -7,12 +7,12 @@ use std::{sync::Arc, time::Duration};
 use hivekeep_git::GitOptions;
 use hivekeep_kernel::{
     Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
-    ports::{CommandRunner, DefaultSize, ImagePresence, Tasks, WorkspaceFiles},
+    ports::{CommandRunner, DefaultSize, ImagePresence, Tasks, WorkspaceFiles, WorkspacePorts},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, TasksHandle, WorkspaceFilesHandle,
+    Options, TasksHandle, WorkspaceFilesHandle, WorkspacePortsHandle,
     backup::DisksHandle,
     codes,
     commands::CommandsHandle,
@@ -28,7 +28,7 @@ use crate::{
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Needs the network and [`GitOptions`]; offers [`Tasks`], [`CommandRunner`], [`WorkspaceFiles`],
-/// [`ImagePresence`], [`DefaultSize`] and [`DisksHandle`].
+/// [`WorkspacePorts`], [`ImagePresence`], [`DefaultSize`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
 impl Family for WorkspaceFamily {
@@ -67,6 +67,8 @@ workspace_adopt takes it over.";
         daemon.ports.offer::<dyn Tasks>(Arc::new(TasksHandle::new(shared.clone())));
         let files = WorkspaceFilesHandle::new(shared.clone());
         daemon.ports.offer::<dyn WorkspaceFiles>(Arc::new(files));
+        let guest_ports = WorkspacePortsHandle::new(shared.clone());
+        daemon.ports.offer::<dyn WorkspacePorts>(Arc::new(guest_ports));
         daemon.ports.offer::<dyn CommandRunner>(Arc::new(CommandsHandle::new(shared.clone())));
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
         daemon.ports.offer::<dyn ImagePresence>(Arc::new(ImagesHere(shared.images.clone())));

@@ -50,6 +50,7 @@ mod transfer_quota;
 mod volumes;
 mod workspace;
 mod workspace_files;
+mod workspace_ports;
 mod workspaces;
 
 pub use directory::WorkspaceDirectory;
@@ -61,4 +62,5 @@ pub use shared::Shared;
 pub use tasks::TasksHandle;
 pub use tools::catalogue;
 pub use workspace_files::WorkspaceFilesHandle;
+pub use workspace_ports::WorkspacePortsHandle;
 pub use workspaces::{Msg, Workspaces};

@@ -62,6 +62,7 @@ mod merge;
 mod messages;
 mod network;
 mod policy;
+mod port_url;
 pub(crate) mod prepare;
 mod recover;
 mod rewind;

@@ -211,6 +211,9 @@ pub struct DaemonStatus {
     /// URL of the door for E2B's SDKs, when it is open.
     #[serde(default)]
     pub e2b: Option<String>,
+    /// How the URLs for ports look, when they are served.
+    #[serde(default)]
+    pub port_urls: Option<String>,
     /// Tools in the catalogue.
     pub tools: usize,
     /// Connections to the socket now.

@@ -169,6 +169,7 @@ async fn status(core: &DaemonServices) -> Result<Value, ToolError> {
         mcp_http: core.http.get().map(|address| format!("http://{address}/mcp")),
         http_api: core.http_api.get().cloned(),
         e2b: core.e2b.get().cloned(),
+        port_urls: core.port_urls.get().cloned(),
         tools: core.catalogue().entries().count(),
         connections: core.connections.load(Relaxed),
         actors: rows.len(),

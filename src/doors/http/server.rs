@@ -3,7 +3,7 @@
 //! `axum::serve` has none of these: a connection that says nothing, or reads nothing, would be kept
 //! for ever.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use hyper::server::conn::http1::Builder;
@@ -44,6 +44,10 @@ pub(in crate::doors) struct ServerBounds {
     pub(in crate::doors) write_timeout: Duration,
 }
 
+/// The client's end of the connection that a request came over, among its extensions.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::doors) struct PeerAddress(pub(in crate::doors) SocketAddr);
+
 /// Serves until the end token fires and the requests that run then are answered.
 pub(in crate::doors) async fn serve(
     listener: TcpListener,
@@ -58,7 +62,7 @@ pub(in crate::doors) async fn serve(
             () = end.cancelled() => break,
             accepted = accept(&listener, &places) => accepted,
         };
-        let (stream, place) = match accepted {
+        let (stream, peer, place) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -70,11 +74,11 @@ pub(in crate::doors) async fn serve(
         inside.spawn(async move {
             let _place = place;
             match tls {
-                None => connection(stream, router, bounds, end).await,
+                None => connection((stream, peer), router, bounds, end).await,
                 Some(tls) => {
                     let shaken = tokio::time::timeout(bounds.header_timeout, tls.accept(stream));
                     match shaken.await {
-                        Ok(Ok(stream)) => connection(stream, router, bounds, end).await,
+                        Ok(Ok(stream)) => connection((stream, peer), router, bounds, end).await,
                         Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
                         Err(_) => tracing::debug!("no TLS in time"),
                     }
@@ -89,23 +93,30 @@ pub(in crate::doors) async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, PeerAddress, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
+    let (stream, peer) = listener.accept().await?;
     // Nagle's algorithm would hold each small event back for 40 ms.
     stream.set_nodelay(true)?;
     // What a client leaves unread is not the host's memory: it would grow to megabytes for each.
     sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
-    Ok((stream, place))
+    Ok((stream, PeerAddress(peer), place))
 }
 
-async fn connection<S>(stream: S, router: Router, bounds: ServerBounds, end: CancellationToken)
-where
+async fn connection<S>(
+    (stream, peer): (S, PeerAddress),
+    router: Router,
+    bounds: ServerBounds,
+    end: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(bounds.write_timeout));
-    let router = router.map_request(|request: axum::http::Request<_>| request.map(Body::new));
+    let router = router.map_request(move |mut request: axum::http::Request<_>| {
+        request.extensions_mut().insert(peer);
+        request.map(Body::new)
+    });
     let mut builder = Builder::new();
     builder
         .timer(TokioTimer::new())

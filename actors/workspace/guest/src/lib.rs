@@ -35,6 +35,7 @@ pub mod selftest;
 mod serve;
 pub mod session;
 pub mod settings;
+pub mod streams;
 pub mod sys;
 pub mod system;
 pub mod tasks;

@@ -53,6 +53,14 @@ pub async fn set(cx: &RequestContext, asked: SetNetwork) -> Result<NetworkSet, G
     .await
 }
 
+/// IPv4 addresses that this guest has, but for the loopback's.
+///
+/// # Errors
+/// As the kernel says.
+pub(crate) fn own_addresses() -> io::Result<Vec<Ipv4Addr>> {
+    addresses::all(&mut Netlink::open()?)
+}
+
 fn check(asked: &SetNetwork) -> Result<(), String> {
     let SetNetwork { mac, address, prefix_len, gateway, .. } = asked;
     if mac[0] & 1 != 0 || *mac == [0; 6] {

@@ -4,7 +4,8 @@ use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
 
 use crate::session::call::RequestContext;
 use crate::{
-    as_user, ask, exec, files, freeze, identity, jobs, network, system, tasks, volumes, watches,
+    as_user, ask, exec, files, freeze, identity, jobs, network, streams, system, tasks, volumes,
+    watches,
 };
 
 /// Answers one call.
@@ -59,6 +60,7 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::WatchStart(it) => FromGuest::WatchStart(watches::start(cx, it).await?),
         ToGuest::WatchRead(it) => FromGuest::WatchRead(watches::read(cx, it).await?),
         ToGuest::WatchEnd(it) => FromGuest::WatchEnd(watches::end(cx, &it)),
+        ToGuest::OpenStream(it) => FromGuest::OpenStream(streams::open(cx, it).await?),
         ToGuest::FileStat(it) => FromGuest::FileStat(files::list::stat(it).await?),
     })
 }

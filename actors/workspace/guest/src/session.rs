@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use call::{Control, RequestContext};
+use call::{CallKind, Control, RequestContext};
 use outbox::Outbox;
 use payload::Payload;
 use source::{Broken, Incoming, Source};
@@ -173,23 +173,34 @@ impl Calls {
         if frame.id == 0 || self.by_id.contains_key(&frame.id) {
             return Err(Broken::Rubbish(format!("call id {} is taken", frame.id)));
         }
-        let in_flight = self.by_id.len();
-        if in_flight >= 2 * limits::MAX_CALLS_IN_FLIGHT {
+        if self.by_id.len() >= 2 * limits::MAX_CALLS_IN_FLIGHT + limits::MAX_STREAMS {
             return Err(Broken::Rubbish("requests beyond every limit".into()));
         }
-        let (cx, control) = call::open(frame.id, self.agent.clone(), self.outbox.clone());
-        let request = if in_flight < limits::MAX_CALLS_IN_FLIGHT {
-            decode::<ToGuest>(&frame.payload)
-                .map_err(|error| GuestError::new(GuestCode::Unsupported, error.to_string()))
-        } else {
-            let text = format!("{} calls are in flight", limits::MAX_CALLS_IN_FLIGHT);
-            Err(GuestError::new(GuestCode::Busy, text))
+        let request = decode::<ToGuest>(&frame.payload)
+            .map_err(|error| GuestError::new(GuestCode::Unsupported, error.to_string()));
+        let kind = match &request {
+            Ok(ToGuest::OpenStream(_)) => CallKind::Stream,
+            _ => CallKind::Ordinary,
         };
+        let request = self.admit(kind).and(request);
+        let (cx, control) = call::open(frame.id, kind, self.agent.clone(), self.outbox.clone());
         drop(frame);
         let task = self.running.spawn(run(cx, request));
         self.by_task.insert(task.id(), control.id);
         self.by_id.insert(control.id, control);
         Ok(())
+    }
+
+    /// Streams have places of their own, so that neither they nor the other calls keep each other out.
+    fn admit(&self, kind: CallKind) -> Result<(), GuestError> {
+        let (most, what) = match kind {
+            CallKind::Ordinary => (limits::MAX_CALLS_IN_FLIGHT, "calls are in flight"),
+            CallKind::Stream => (limits::MAX_STREAMS, "streams are open"),
+        };
+        if self.by_id.values().filter(|control| control.kind == kind).count() < most {
+            return Ok(());
+        }
+        Err(GuestError::new(GuestCode::Busy, format!("{most} {what}")))
     }
 
     async fn ended(&mut self, ended: Result<(tokio::task::Id, ()), tokio::task::JoinError>) {

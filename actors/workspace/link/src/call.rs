@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_protocol::{GuestCode, limits::INITIAL_CREDIT_BYTES};
+use hivekeep_protocol::GuestCode;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -79,8 +79,12 @@ pub(super) struct OpenCall {
 }
 
 impl OpenCall {
-    pub(super) fn new(core: Arc<Core>, call: Arc<Call>) -> Self {
-        Self { core, call, consumed: 0, window: INITIAL_CREDIT_BYTES, ended: false }
+    pub(super) fn new(core: Arc<Core>, call: Arc<Call>, window: u32) -> Self {
+        Self { core, call, consumed: 0, window, ended: false }
+    }
+
+    pub(super) fn call(&self) -> &Call {
+        &self.call
     }
 
     pub(super) fn id(&self) -> u32 {

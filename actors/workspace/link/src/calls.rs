@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use hivekeep_protocol::limits::{MAX_CALLS_IN_FLIGHT, MAX_WAITING_CALLS};
+use futures::task::AtomicWaker;
+use hivekeep_protocol::limits::{MAX_CALLS_IN_FLIGHT, MAX_STREAMS, MAX_WAITING_CALLS};
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -30,6 +31,8 @@ pub(super) enum Slot {
     Reserved,
     /// Slots of calls that wait for news in the guest.
     Waiting,
+    /// Slots of streams to ports, which may stay open for days.
+    Stream,
 }
 
 /// Open call. Lives until the guest's reply, also when nobody waits for it.
@@ -37,6 +40,9 @@ pub(super) struct Call {
     pub(super) id: u32,
     /// Notified at each change of the inbox and at the end of the link.
     pub(super) wake: Notify,
+    /// Woken like `wake`: the halves of a stream.
+    pub(super) reading: AtomicWaker,
+    pub(super) writing: AtomicWaker,
     inbox: Mutex<Inbox>,
     _slot: OwnedSemaphorePermit,
 }
@@ -45,6 +51,13 @@ impl Call {
     /// Locks the inbox for a moment; never held across an await.
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes whoever waits for a change.
+    pub(super) fn notify(&self) {
+        self.wake.notify_one();
+        self.reading.wake();
+        self.writing.wake();
     }
 }
 
@@ -55,6 +68,7 @@ pub(super) struct Calls {
     ordinary: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -74,6 +88,7 @@ impl Calls {
             ordinary: Arc::new(Semaphore::new(MAX_CALLS_IN_FLIGHT - RESERVED - MAX_WAITING_CALLS)),
             reserved: Arc::new(Semaphore::new(RESERVED)),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_CALLS)),
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         }
     }
 
@@ -87,6 +102,7 @@ impl Calls {
             Slot::Ordinary => &self.ordinary,
             Slot::Reserved => &self.reserved,
             Slot::Waiting => &self.waiting,
+            Slot::Stream => &self.streams,
         };
         slots.clone().acquire_owned().await.ok()
     }
@@ -94,8 +110,14 @@ impl Calls {
     pub(super) fn open(&self, exchange: Exchange, slot: OwnedSemaphorePermit) -> Arc<Call> {
         let mut table = self.table();
         let id = table.free_id();
-        let inbox = Mutex::new(Inbox::new(id, exchange));
-        let call = Arc::new(Call { id, wake: Notify::new(), inbox, _slot: slot });
+        let call = Arc::new(Call {
+            id,
+            wake: Notify::new(),
+            reading: AtomicWaker::new(),
+            writing: AtomicWaker::new(),
+            inbox: Mutex::new(Inbox::new(id, exchange)),
+            _slot: slot,
+        });
         table.open.insert(id, call.clone());
         call
     }
@@ -141,13 +163,14 @@ impl Calls {
         self.ordinary.close();
         self.reserved.close();
         self.waiting.close();
+        self.streams.close();
         let open = std::mem::take(&mut self.table().open);
-        open.values().for_each(|call| call.wake.notify_one());
+        open.values().for_each(|call| call.notify());
     }
 }
 
 impl Table {
-    /// Next free id. Ids wrap around; at most `MAX_CALLS_IN_FLIGHT` are taken. 0 is not a call.
+    /// Next free id. Ids wrap around; at most `MAX_CALLS_IN_FLIGHT` and `MAX_STREAMS` are taken. 0 is not a call.
     fn free_id(&mut self) -> u32 {
         loop {
             self.last_id = self.last_id.wrapping_add(1);

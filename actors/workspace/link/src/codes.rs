@@ -48,6 +48,11 @@ hivekeep_kernel::codes! {
         cause: "It was ended, nobody read it for ten minutes, or the workspace was restarted.",
         next: "Begin another by `fs.watch`, and look at the folder: changes in between are not known.",
     }
+    /// Nothing takes connections on the port.
+    PORT_CLOSED = "port_closed" {
+        cause: "No program in the workspace listens on the port, on its loopback or on an address of its own, or it does not take the connection within ten seconds.",
+        next: "Start the program, or look at what it listens on; a port below 65536 that it prints at its start is usual.",
+    }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {
         cause: "The message names the system's error.",

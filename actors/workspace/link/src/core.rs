@@ -156,6 +156,6 @@ impl Core {
         };
         let call = self.calls.open(exchange, slot);
         self.outbox.request(call.id, payload, room);
-        Ok(OpenCall::new(self.clone(), call))
+        Ok(OpenCall::new(self.clone(), call, exchange.window()))
     }
 }

@@ -47,6 +47,8 @@ pub enum RequestBehaviour {
     Receive(Result<FromGuest, GuestError>),
     /// Waits for the cancel and confirms it.
     Stall,
+    /// Opens the stream and sends back what comes, up to its end.
+    Echo,
     /// Does not answer, cancelled or not.
     Ignore,
     /// Sends raw bytes, made for the call's id, in place of frames.

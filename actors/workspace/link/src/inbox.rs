@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 
 use hivekeep_protocol::{
-    FromGuest, GuestError, Stream,
-    limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES},
+    FrameKind, FromGuest, GuestError, Stream,
+    limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES, STREAM_WINDOW_BYTES},
 };
 
 use super::error::Violation;
@@ -31,6 +31,18 @@ pub(super) enum Exchange {
     Upload,
     /// The host sends content, then the guest does.
     Both,
+    /// Both send content at once, the host once the guest has granted it credit.
+    Stream,
+}
+
+impl Exchange {
+    /// Number of bytes that the guest may have in flight at first.
+    pub(super) fn window(self) -> u32 {
+        match self {
+            Self::Stream => STREAM_WINDOW_BYTES,
+            _ => INITIAL_CREDIT_BYTES,
+        }
+    }
 }
 
 /// Payload of a data frame, its stream byte still in front.
@@ -68,6 +80,8 @@ pub(super) struct Inbox {
     /// Buffers: content or stdout; stderr.
     lanes: [VecDeque<Chunk>; 2],
     reply: Option<Reply>,
+    /// True once the guest's half of a stream has ended.
+    ended: bool,
     /// True once nobody waits: data is dropped, the reply only closes the call.
     abandoned: bool,
 }
@@ -80,6 +94,7 @@ impl Inbox {
             Exchange::Output | Exchange::Download => (credit, 0),
             Exchange::Upload => (0, credit),
             Exchange::Both => (credit, credit),
+            Exchange::Stream => (u64::from(exchange.window()), 0),
         };
         Self {
             id,
@@ -88,6 +103,7 @@ impl Inbox {
             host_credit,
             lanes: [VecDeque::new(), VecDeque::new()],
             reply: None,
+            ended: false,
             abandoned: false,
         }
     }
@@ -102,6 +118,7 @@ impl Inbox {
         }
         let (stream, lane) = match (Stream::try_from(stream), self.exchange) {
             (Ok(Stream::Content), Exchange::Download | Exchange::Both) => (Stream::Content, 0),
+            (Ok(Stream::Content), Exchange::Stream) if !self.ended => (Stream::Content, 0),
             (Ok(Stream::Stdout), Exchange::Output) => (Stream::Stdout, 0),
             (Ok(Stream::Stderr), Exchange::Output) => (Stream::Stderr, 1),
             _ => return Err(Violation::WrongStream(self.id)),
@@ -127,9 +144,28 @@ impl Inbox {
         }
     }
 
+    /// Accepts the end of the guest's half of a stream.
+    pub(super) fn end(&mut self) -> Result<(), Violation> {
+        if self.exchange != Exchange::Stream || self.ended {
+            return Err(Violation::UnexpectedKind(FrameKind::End));
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    /// True once the guest's half of a stream has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Looks whether a stream is open, which credit says, or refused by the returned reply.
+    pub(super) fn opened(&mut self) -> Option<Option<Reply>> {
+        if self.host_credit > 0 { Some(None) } else { self.take_reply().map(Some) }
+    }
+
     /// Accepts credit of the guest, which lets the host send more.
     pub(super) fn credit(&mut self, bytes: u32) {
-        if matches!(self.exchange, Exchange::Upload | Exchange::Both) {
+        if matches!(self.exchange, Exchange::Upload | Exchange::Both | Exchange::Stream) {
             self.host_credit = self.host_credit.saturating_add(u64::from(bytes));
         }
     }
@@ -153,6 +189,11 @@ impl Inbox {
         }
         let chunks = self.lanes.iter_mut().flat_map(|lane| lane.drain(..)).collect();
         Some(Taken { chunks, reply: self.reply.take() })
+    }
+
+    /// Appends what has come to `chunks`.
+    pub(super) fn take_chunks(&mut self, chunks: &mut VecDeque<Chunk>) {
+        chunks.append(&mut self.lanes[0]);
     }
 
     pub(super) fn reply(&self) -> Option<&Reply> {

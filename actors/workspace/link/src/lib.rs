@@ -9,7 +9,7 @@
 //! each has its own inbox, bounded by the credit that it granted. The guest is not trusted: any
 //! breach of the protocol ends the link with a reason ([`LinkDown`]), and the memory that it can
 //! make the host use is bounded by the calls in flight (256) times a mebibyte of data, or of reply,
-//! each. A [`LinkSupervisor`] keeps one link up and reports its state to its owner.
+//! each, and by the streams to ports (128) times a quarter of that. A [`LinkSupervisor`] keeps one link up and reports its state to its owner.
 
 mod call;
 mod calls;
@@ -34,6 +34,7 @@ mod options;
 mod outbox;
 mod reader;
 mod refuse;
+mod stream;
 mod supervisor;
 pub mod tasks;
 #[cfg(test)]
@@ -56,6 +57,7 @@ pub use self::{
     exec::{AuthenticationRecord, CapturedOutput, ExecOutput},
     options::{LinkOptions, LinkSupervisorOptions},
     refuse::{guest_code, link_error},
+    stream::GuestStream,
     supervisor::{LinkChange, LinkSupervisor, LinkSupervisorArgs, LinkSupervisorMsg},
     text::{CapturedText, capped_text},
     token::LinkToken,

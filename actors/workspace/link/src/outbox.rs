@@ -33,22 +33,56 @@ pub(super) struct Outbox {
     /// and credit is granted only for bytes received.
     control: mpsc::UnboundedSender<Outgoing>,
     data: mpsc::Sender<Outgoing>,
+    /// Lane of streams. Not bounded by the channel, so that a stream whose writer went away in the middle
+    /// of a write keeps no place of others, but by the permits that its frames hold.
+    streams: mpsc::UnboundedSender<Outgoing>,
     room: Arc<Semaphore>,
 }
 
 /// Receiving ends of the writer.
 pub(super) struct Queues {
     pub(super) control: mpsc::UnboundedReceiver<Outgoing>,
-    pub(super) data: mpsc::Receiver<Outgoing>,
+    pub(super) content: ContentQueues,
+}
+
+/// Receiving ends of what calls send.
+pub(super) struct ContentQueues {
+    data: mpsc::Receiver<Outgoing>,
+    streams: mpsc::UnboundedReceiver<Outgoing>,
+    streams_first: bool,
+}
+
+impl ContentQueues {
+    /// Waits for a frame. Cancel-safe; `None` when no sender is left.
+    pub(super) async fn next(&mut self) -> Option<Outgoing> {
+        tokio::select! {
+            Some(frame) = self.data.recv() => Some(frame),
+            Some(frame) = self.streams.recv() => Some(frame),
+            else => None,
+        }
+    }
+
+    /// Takes a frame that is there, of each kind in turn.
+    pub(super) fn try_next(&mut self) -> Option<Outgoing> {
+        self.streams_first = !self.streams_first;
+        if self.streams_first {
+            self.streams.try_recv().ok().or_else(|| self.data.try_recv().ok())
+        } else {
+            self.data.try_recv().ok().or_else(|| self.streams.try_recv().ok())
+        }
+    }
 }
 
 impl Outbox {
     pub(super) fn new() -> (Self, Queues) {
         #[expect(clippy::disallowed_methods, reason = "bounded by what is put in, see `control`")]
         let (control, control_end) = mpsc::unbounded_channel();
+        #[expect(clippy::disallowed_methods, reason = "bounded by permits, see `streams`")]
+        let (streams, streams_end) = mpsc::unbounded_channel();
         let (data, data_end) = mpsc::channel(DATA_FRAMES);
         let room = Arc::new(Semaphore::new(REQUEST_BYTES));
-        (Self { control, data, room }, Queues { control: control_end, data: data_end })
+        let content = ContentQueues { data: data_end, streams: streams_end, streams_first: false };
+        (Self { control, data, streams, room }, Queues { control: control_end, content })
     }
 
     /// Waits for room for a request. At most [`MAX_PAYLOAD_BYTES`].
@@ -85,5 +119,23 @@ impl Outbox {
     /// Queues the end of a call's content, after it.
     pub(super) async fn end(&self, id: u32) -> bool {
         self.data.send(Outgoing::new(FrameKind::End, id, Vec::new())).await.is_ok()
+    }
+
+    /// Queues content of a stream (its stream byte in front), which gives its permit back once written.
+    pub(super) fn stream_data(
+        &self,
+        id: u32,
+        payload: Vec<u8>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let mut frame = Outgoing::new(FrameKind::Data, id, payload);
+        frame._room = permit;
+        // Without a writer the link is down, which the stream notices by itself.
+        let _ = self.streams.send(frame);
+    }
+
+    /// Queues the end of a stream's content, after it; at most once a stream.
+    pub(super) fn stream_end(&self, id: u32) {
+        let _ = self.streams.send(Outgoing::new(FrameKind::End, id, Vec::new()));
     }
 }

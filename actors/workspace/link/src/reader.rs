@@ -119,7 +119,7 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
         FrameKind::Data => match core.calls.find(id) {
             Some(call) => {
                 call.inbox().data(payload)?;
-                call.wake.notify_one();
+                call.notify();
             }
             None if core.is_stray() => {}
             None => return Err(Violation::UnknownCall(kind, id)),
@@ -131,7 +131,7 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
                 let reply: Reply = decode(&payload).map_err(|_| Violation::Undecodable(kind))?;
                 core.calls.close(id);
                 call.inbox().answer(reply);
-                call.wake.notify_one();
+                call.notify();
             }
             None if core.is_stray() => {}
             None => return Err(Violation::UnknownCall(kind, id)),
@@ -141,15 +141,22 @@ fn deliver(core: &Core, Frame { kind, id, payload }: Frame) -> Result<(), Violat
             // Late and harmless for a closed call.
             if let Some(call) = core.calls.find(id) {
                 call.inbox().credit(u32::from_be_bytes(bytes));
-                call.wake.notify_one();
+                call.notify();
             }
         }
+        FrameKind::End => match core.calls.find(id) {
+            Some(call) => {
+                call.inbox().end()?;
+                call.notify();
+            }
+            None if core.is_stray() => {}
+            None => return Err(Violation::UnknownCall(kind, id)),
+        },
         FrameKind::Event if id == 0 => take_event(core, &payload)?,
         FrameKind::Event
         | FrameKind::Hello
         | FrameKind::Welcome
         | FrameKind::Request
-        | FrameKind::End
         | FrameKind::Cancel => {
             return Err(Violation::UnexpectedKind(kind));
         }

@@ -64,6 +64,7 @@ pub fn guest_code(code: GuestCode) -> &'static ErrorCode {
         GuestCode::InputClosed => codes::INPUT_CLOSED,
         GuestCode::UnknownUser => codes::USER_UNKNOWN,
         GuestCode::UnknownWatch => codes::WATCH_UNKNOWN,
+        GuestCode::PortClosed => codes::PORT_CLOSED,
     }
 }
 

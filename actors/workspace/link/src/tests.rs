@@ -5,6 +5,7 @@ mod calls;
 mod connecting;
 mod data;
 mod hostile;
+mod streams;
 mod supervisor;
 
 use std::time::Duration;

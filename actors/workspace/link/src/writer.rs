@@ -33,11 +33,11 @@ async fn write(writer: &mut CarrierWriter, mut queues: Queues) -> io::Error {
         tokio::select! {
             biased;
             Some(frame) = queues.control.recv() => batch.push(frame),
-            Some(frame) = queues.data.recv() => data.push(frame),
+            Some(frame) = queues.content.next() => data.push(frame),
             else => return io::ErrorKind::BrokenPipe.into(),
         }
         while data.len() < DATA_AT_ONCE
-            && let Ok(frame) = queues.data.try_recv()
+            && let Some(frame) = queues.content.try_next()
         {
             data.push(frame);
         }

@@ -55,6 +55,8 @@ pub enum GuestCode {
     UnknownUser,
     /// No watch of that id: it was ended, or its daemon was.
     UnknownWatch,
+    /// Nothing takes connections on the port.
+    PortClosed,
 }
 
 impl GuestError {

@@ -27,7 +27,7 @@ pub enum FrameKind {
     Reply = 4,
     /// Either: a [`crate::Stream`] byte, then content.
     Data = 5,
-    /// Host: no more data will follow for this call.
+    /// Host, and guest for a stream: no more data will follow from this side for this call.
     End = 6,
     /// Host: the call's result is no longer wanted. A reply still follows.
     Cancel = 7,

@@ -32,6 +32,7 @@ mod network;
 mod processes;
 mod request;
 mod run;
+mod streams;
 mod sync;
 mod system;
 mod tasks;
@@ -60,6 +61,7 @@ pub use processes::{
 };
 pub use request::{FromGuest, GuestEvent, GuestRequest, ToGuest};
 pub use run::{Argv, Exit, RunCommand, RunCommandReply, Stream};
+pub use streams::{OpenStream, StreamClosed};
 pub use sync::{SYNC_LEN, SyncScanner, begins_sync, nonce_of, sync_preamble};
 pub use system::{
     Configure, Configured, Ping, Pong, Quiesce, Quiesced, Reidentified, Reidentify, Shutdown,

@@ -18,6 +18,19 @@ pub const INITIAL_CREDIT_BYTES: u32 = 1024 * 1024;
 /// [`crate::GuestCode::Busy`].
 pub const MAX_CALLS_IN_FLIGHT: usize = 256;
 
+/// Maximum number of streams to ports that the guest carries at once on one connection, beside
+/// [`MAX_CALLS_IN_FLIGHT`]; one more is answered [`crate::GuestCode::Busy`].
+pub const MAX_STREAMS: usize = 128;
+
+/// Credit of each side of a stream: bytes that may be in flight, and that the other side may have to hold.
+pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// Maximum data payload of a stream, without the leading stream byte.
+pub const STREAM_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Maximum time that the guest waits for a port to take a connection.
+pub const STREAM_DIAL_MS: u64 = 10_000;
+
 /// Maximum length of a path in bytes, as in Linux.
 pub const MAX_PATH_BYTES: usize = 4096;
 

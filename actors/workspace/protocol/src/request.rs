@@ -116,6 +116,8 @@ requests! {
     WatchRead => WatchChanges,
     /// End a watch.
     WatchEnd => WatchEnded,
+    /// Connect to a port.
+    OpenStream => StreamClosed,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

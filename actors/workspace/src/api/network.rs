@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
     WorkspaceId,
     ports::{self, NetworkGroup, Transport},
@@ -105,6 +106,8 @@ pub struct ForwardResult {
     pub removed: Option<Vec<Forwarded>>,
     /// list: what leads to it.
     pub forwards: Option<Vec<Forwarded>>,
+    /// list: ports that anybody reaches by a URL, see port_url.
+    pub public_urls: Option<Vec<PublicUrl>>,
 }
 
 impl ForwardResult {
@@ -117,6 +120,7 @@ impl ForwardResult {
             protocol: None,
             removed: None,
             forwards: None,
+            public_urls: None,
         }
     }
 }
@@ -186,4 +190,52 @@ pub struct NetworkState {
     pub gateway: Option<String>,
     /// Who answers names.
     pub dns: Option<String>,
+}
+
+/// Port that anybody reaches by a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PublicUrl {
+    /// Port in the workspace.
+    pub guest_port: u16,
+    /// URL.
+    pub url: String,
+}
+
+/// Get an HTTP URL for a port of a workspace, such as that of a web server in it, for a person to open. It
+/// needs no network and no port_forward; WebSockets pass. A port is private unless `public` is set: `url` then
+/// needs a credential, and `link` opens it until it expires.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortUrlInput {
+    /// Id or name of the workspace.
+    pub workspace_id: String,
+    /// Port that the server in the workspace listens on.
+    #[schemars(range(min = 1))]
+    pub port: u16,
+    /// true lets anybody in who reaches this host, until false; lasts as long as the workspace. Default: as it is.
+    pub public: Option<bool>,
+    /// How long `link` opens it.
+    #[serde(default = "an_hour")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub expires_secs: u64,
+}
+
+fn an_hour() -> u64 {
+    3600
+}
+
+/// URL of a port.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PortUrlResult {
+    /// Workspace.
+    pub workspace_id: WorkspaceId,
+    /// URL, which stays the same. Of a private port it needs a bearer credential.
+    pub url: String,
+    /// Whether anybody is let in.
+    pub public: bool,
+    /// private: link that opens it in a browser without a credential. Whoever has it gets in.
+    pub link: Option<String>,
+    /// private: when `link` expires.
+    pub expires_at: Option<DateTime<Utc>>,
 }

@@ -3,7 +3,9 @@
 use hivekeep_kernel::{CallCx, Reply, ToolError, ports::NetworkWish, tools};
 
 use crate::{
-    api::network::{ForwardResult, NetworkPolicy, PolicyInForce, PortForward},
+    api::network::{
+        ForwardResult, NetworkPolicy, PolicyInForce, PortForward, PortUrlInput, PortUrlResult,
+    },
     workspace::Workspace,
 };
 
@@ -13,6 +15,9 @@ tools! { pub FAMILY: "networking" for Workspace, addressed workspace by workspac
     };
     port_forward: PortForward => ForwardResult = Workspace::port_forward {
         title: "Port forwards to a workspace", effect: Destroy, risk: Risk::Medium,
+    };
+    port_url: PortUrlInput => PortUrlResult = Workspace::port_url {
+        title: "URL of a port in a workspace", effect: Idempotent, risk: Risk::Medium,
     };
 }
 

@@ -100,6 +100,7 @@ impl Workspace {
         let asked = |forward: &Forwarded| [0, forward.guest_port].contains(&guest_port);
         ForwardResult {
             forwards: Some(forwards.filter(asked).collect()),
+            public_urls: self.public_urls(guest_port),
             ..ForwardResult::of(self.handle.id)
         }
     }

@@ -9,6 +9,7 @@ mod lifetimes;
 mod merge;
 mod network;
 mod pool;
+mod ports;
 mod prepare;
 mod races;
 mod refusals;

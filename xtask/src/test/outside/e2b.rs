@@ -125,9 +125,12 @@ fn installed(folder: &Path, version: &str) -> Result<()> {
     let python = folder.with_extension("venv");
     cmd!(shell, "python3 -m venv --clear {python}").run().context("python3 -m venv")?;
     let pip = python.join("bin/python");
-    cmd!(shell, "timeout --kill-after=10 300 {pip} -m pip install --quiet --target {folder} e2b=={version}")
-        .run()
-        .with_context(|| format!("e2b {version} cannot be had"))?;
+    cmd!(
+        shell,
+        "timeout --kill-after=10 300 {pip} -m pip install --quiet --target {folder} e2b=={version}"
+    )
+    .run()
+    .with_context(|| format!("e2b {version} cannot be had"))?;
     shell.remove_path(&python)?;
     Ok(())
 }
@@ -147,7 +150,8 @@ fn compare(repo: &Repo, rows: &[(String, Driven)]) -> Result<()> {
 
 /// A row for each run, with what the version has and what it has not.
 fn table(rows: &[(String, Driven)]) -> String {
-    let mut text = "| SDK | version | isolation | driven | not there |\n|---|---|---|---|---|\n".to_owned();
+    let mut text =
+        "| SDK | version | isolation | driven | not there |\n|---|---|---|---|---|\n".to_owned();
     for (language, Driven { version, isolation, features }) in rows {
         let named = |there: bool| {
             let names = features.iter().filter(|(_, is)| **is == there).map(|(name, _)| &**name);

@@ -76,6 +76,12 @@ fn own_addresses(netlink: &mut Netlink, index: u32) -> io::Result<Vec<Message>> 
     Ok(all)
 }
 
+/// Addresses of all interfaces but the loopback.
+pub(super) fn all(netlink: &mut Netlink) -> io::Result<Vec<Ipv4Addr>> {
+    let all = netlink.list(libc::RTM_GETADDR, &message::address(0, 0))?;
+    Ok(all.iter().filter_map(local).filter(|address| !address.is_loopback()).collect())
+}
+
 /// Takes all addresses away. Without the first of a network its others may go by themselves.
 pub(super) fn clear(netlink: &mut Netlink, index: u32) -> io::Result<()> {
     for address in own_addresses(netlink, index)? {

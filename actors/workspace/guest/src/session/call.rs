@@ -32,17 +32,41 @@ pub struct RequestContext {
 /// The connection's hold on a call.
 pub(super) struct Control {
     pub(super) id: u32,
+    pub(super) kind: CallKind,
     pub(super) cancel: CancellationToken,
     pub(super) credit: Arc<Credit>,
     pub(super) inflow: Arc<Inflow>,
 }
 
-pub(super) fn open(id: u32, agent: Arc<Agent>, outbox: Outbox) -> (RequestContext, Control) {
+/// Kind of a call: which places it takes, and how its content flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallKind {
+    /// Content in bulk, if any.
+    Ordinary,
+    /// Content as it comes, both ways.
+    Stream,
+}
+
+pub(super) fn open(
+    id: u32,
+    kind: CallKind,
+    agent: Arc<Agent>,
+    outbox: Outbox,
+) -> (RequestContext, Control) {
     let cancel = CancellationToken::new();
-    let credit = Arc::new(Credit(Semaphore::new(limits::INITIAL_CREDIT_BYTES as usize)));
-    let inflow = Arc::new(Inflow::new());
-    let control =
-        Control { id, cancel: cancel.clone(), credit: credit.clone(), inflow: inflow.clone() };
+    let (window, inflow) = match kind {
+        CallKind::Ordinary => (limits::INITIAL_CREDIT_BYTES, Inflow::bulk()),
+        CallKind::Stream => (limits::STREAM_WINDOW_BYTES, Inflow::prompt()),
+    };
+    let credit = Arc::new(Credit(Semaphore::new(window as usize)));
+    let inflow = Arc::new(inflow);
+    let control = Control {
+        id,
+        kind,
+        cancel: cancel.clone(),
+        credit: credit.clone(),
+        inflow: inflow.clone(),
+    };
     (RequestContext { id, agent, cancel, inflow, outbox, credit }, control)
 }
 
@@ -86,8 +110,27 @@ impl RequestContext {
     /// `Cancelled` when the connection is gone.
     pub async fn replenish(&self, bytes: usize) -> Result<(), GuestError> {
         self.inflow.widen(bytes);
-        let payload = u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes().to_vec();
-        let frame = Frame { kind: FrameKind::Credit, id: self.id, payload };
+        self.grant(u32::try_from(bytes).unwrap_or(u32::MAX)).await
+    }
+
+    /// Tells the host of credit that the call's window has room for.
+    ///
+    /// # Errors
+    /// `Cancelled` when the connection is gone.
+    pub(crate) async fn grant(&self, bytes: u32) -> Result<(), GuestError> {
+        self.frame(FrameKind::Credit, bytes.to_be_bytes().to_vec()).await
+    }
+
+    /// Tells the host that no more content comes.
+    ///
+    /// # Errors
+    /// `Cancelled` when the connection is gone.
+    pub(crate) async fn end(&self) -> Result<(), GuestError> {
+        self.frame(FrameKind::End, Vec::new()).await
+    }
+
+    async fn frame(&self, kind: FrameKind, payload: Vec<u8>) -> Result<(), GuestError> {
+        let frame = Frame { kind, id: self.id, payload };
         self.outbox.send(frame.to_bytes()).await.map_err(|_| cancelled())
     }
 }

@@ -11,14 +11,16 @@ use super::payload::Payload;
 /// Pieces up to this size are joined, so that many tiny frames cost no more
 /// memory than one large one.
 const JOIN_BELOW: usize = 4096;
-/// Content is handed on in batches of at least this, or what there is at the end:
-/// each batch costs a visit to another thread. Half of the window, so that the
+/// Content in bulk is handed on in batches of at least this, or what there is at the
+/// end: each batch costs a visit to another thread. Half of the window, so that the
 /// host never waits for a grant that waits for the host.
 const BATCH_BYTES: usize = limits::INITIAL_CREDIT_BYTES as usize / 2;
 
 /// A call's received and not yet used content.
 #[derive(Debug)]
 pub struct Inflow {
+    /// Content bytes that are worth a batch.
+    batch: usize,
     /// Held for a push or a take only.
     state: Mutex<State>,
     arrived: Notify,
@@ -43,10 +45,20 @@ pub struct InflowBatch {
 }
 
 impl Inflow {
-    pub(super) fn new() -> Self {
-        let window = limits::INITIAL_CREDIT_BYTES as usize;
+    /// Content for a disk or for a decoder.
+    pub(super) fn bulk() -> Self {
+        Self::new(limits::INITIAL_CREDIT_BYTES, BATCH_BYTES)
+    }
+
+    /// Content that somebody waits for.
+    pub(super) fn prompt() -> Self {
+        Self::new(limits::STREAM_WINDOW_BYTES, 1)
+    }
+
+    fn new(window: u32, batch: usize) -> Self {
+        let window = window as usize;
         let state = State { pieces: VecDeque::new(), waiting: 0, window, ended: false };
-        Self { state: Mutex::new(state), arrived: Notify::new() }
+        Self { batch, state: Mutex::new(state), arrived: Notify::new() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -75,7 +87,7 @@ impl Inflow {
             _ => state.pieces.push_back(payload),
         }
         state.waiting += len;
-        let enough = state.waiting >= BATCH_BYTES;
+        let enough = state.waiting >= self.batch;
         drop(state);
         if enough {
             self.arrived.notify_one();
@@ -93,7 +105,7 @@ impl Inflow {
         loop {
             {
                 let mut state = self.state();
-                if state.ended || state.waiting >= BATCH_BYTES {
+                if state.ended || state.waiting >= self.batch {
                     let pieces = std::mem::take(&mut state.pieces);
                     state.waiting = 0;
                     return InflowBatch { pieces, ended: state.ended };

@@ -14,13 +14,17 @@ use crate::guest::{Guest, Way, ways};
 
 /// A blocking host that starts one exec and keeps the connection.
 pub fn raw_exec(socket: &Path, exec: RunCommand) -> StdStream {
+    raw_call(socket, encode(&exec.into_wire()).expect("a request"))
+}
+
+/// A blocking host that makes one call and keeps the connection.
+pub fn raw_call(socket: &Path, payload: Vec<u8>) -> StdStream {
     let mut stream = StdStream::connect(socket).expect("connect");
     let preamble = sync_preamble([3; 16]);
     stream.write_all(&preamble).expect("preamble");
     stream.read_exact(&mut [0; SYNC_LEN]).expect("echo");
     let hello = Frame { kind: FrameKind::Hello, id: 0, payload: encode(&hello()).expect("hello") };
     stream.write_all(&hello.to_bytes()).expect("hello");
-    let payload = encode(&exec.into_wire()).expect("a request");
     let request = Frame { kind: FrameKind::Request, id: 1, payload };
     stream.write_all(&request.to_bytes()).expect("request");
     stream

@@ -11,5 +11,6 @@ mod jobs;
 mod link;
 mod processes;
 mod sandbox;
+mod streams;
 mod tasks;
 mod watches;

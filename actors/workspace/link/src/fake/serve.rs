@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hivekeep_protocol::{
     Decoder, Frame, FrameKind, FromGuest, GuestCode, GuestError, GuestWelcome, HelloRefusal,
-    HostHello, ReadFileReply, SYNC_LEN, Stream, SyncScanner, ToGuest, decode, encode,
-    limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES},
+    HostHello, ReadFileReply, SYNC_LEN, Stream, StreamClosed, SyncScanner, ToGuest, decode, encode,
+    limits::{DATA_CHUNK_BYTES, INITIAL_CREDIT_BYTES, STREAM_WINDOW_BYTES},
     sync_preamble,
 };
 use tokio::{
@@ -26,6 +26,10 @@ struct Call {
     cancel: CancellationToken,
     /// Reply to send at the end of the content.
     at_end: Option<Reply>,
+    /// Grants credit for the content that comes.
+    reads: bool,
+    /// Takes the content of a stream that is echoed; bounded by the credit that follows the echo.
+    echo: Option<mpsc::UnboundedSender<Vec<u8>>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
@@ -149,12 +153,21 @@ impl FakeGuest {
             (FrameKind::Request, _) => {
                 let request: ToGuest = decode(&payload).ok()?;
                 self.saw(Observation::Request(id, request.clone()));
-                let credit = Arc::new(Semaphore::new(INITIAL_CREDIT_BYTES as usize));
+                let window = match request {
+                    ToGuest::OpenStream(_) => STREAM_WINDOW_BYTES,
+                    _ => INITIAL_CREDIT_BYTES,
+                };
+                let credit = Arc::new(Semaphore::new(window as usize));
                 let cancel = CancellationToken::new();
-                let mut call = Call { id, credit, cancel, at_end: None, out: out.clone() };
-                match (self.script)(&request) {
+                let act = (self.script)(&request);
+                // What is sent raw is all that such a guest sends.
+                let reads = !matches!(act, RequestBehaviour::Raw(_));
+                let (at_end, echo, out) = (None, None, out.clone());
+                let mut call = Call { id, credit, cancel, at_end, reads, echo, out };
+                match act {
+                    RequestBehaviour::Echo => call.start_echo(),
                     RequestBehaviour::HangUp => return None,
-                    RequestBehaviour::Raw(bytes) => out.send(bytes(id)).await.ok()?,
+                    RequestBehaviour::Raw(bytes) => call.out.send(bytes(id)).await.ok()?,
                     RequestBehaviour::Receive(reply) => call.at_end = Some(reply),
                     act => drop(tokio::spawn(call.clone().act(act))),
                 }
@@ -163,10 +176,17 @@ impl FakeGuest {
             (FrameKind::Data, Some(call)) => {
                 let len = payload.len() - 1;
                 self.saw(Observation::Data(id, len));
-                call.grant(len).await?;
+                match &call.echo {
+                    Some(echo) => drop(echo.send(payload)),
+                    None if call.reads => call.grant(len).await?,
+                    None => {}
+                }
             }
             (FrameKind::End, Some(call)) => {
                 self.saw(Observation::End(id));
+                if let Some(echo) = &call.echo {
+                    let _ = echo.send(Vec::new());
+                }
                 if let Some(reply) = call.at_end.clone() {
                     call.reply(reply).await?;
                 }
@@ -190,6 +210,30 @@ impl FakeGuest {
 }
 
 impl Call {
+    fn start_echo(&mut self) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "bounded by the credit that follows the echo"
+        )]
+        let (echo, pieces) = mpsc::unbounded_channel();
+        self.echo = Some(echo);
+        drop(tokio::spawn(self.clone().echo(pieces)));
+    }
+
+    /// Echoes data frames; an empty one is the end.
+    async fn echo(mut self, mut pieces: mpsc::UnboundedReceiver<Vec<u8>>) -> Option<()> {
+        self.echo = None;
+        self.grant(STREAM_WINDOW_BYTES as usize).await?;
+        let mut sent_bytes = 0;
+        while let Some(piece) = pieces.recv().await.filter(|piece| !piece.is_empty()) {
+            self.data(Stream::Content, &piece[1..]).await?;
+            self.grant(piece.len() - 1).await?;
+            sent_bytes += (piece.len() - 1) as u64;
+        }
+        self.out.send(frame_of(FrameKind::End, self.id, Vec::new())).await.ok()?;
+        self.reply(Ok(FromGuest::OpenStream(StreamClosed { sent_bytes }))).await
+    }
+
     async fn act(self, act: RequestBehaviour) -> Option<()> {
         match act {
             RequestBehaviour::Reply(reply) => self.reply(reply).await,
@@ -219,6 +263,7 @@ impl Call {
             RequestBehaviour::Ignore
             | RequestBehaviour::Raw(_)
             | RequestBehaviour::Receive(_)
+            | RequestBehaviour::Echo
             | RequestBehaviour::HangUp => None,
         }
     }

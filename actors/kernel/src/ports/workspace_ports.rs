@@ -1,0 +1,29 @@
+//! Workspace port port: connections to TCP ports inside workspaces, over the link to their guests.
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{CallCx, ToolError, WorkspaceId};
+
+/// Connection as a value: bytes both ways, half-closed by a shutdown, ended by being dropped.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// Ports of workspaces.
+#[async_trait]
+pub trait WorkspacePorts: Send + Sync {
+    /// Connects to a port of a workspace of the caller's session: of its loopback, or of an address that it
+    /// has. The call's deadline and cancellation bound the connecting alone. Needs no network of the
+    /// workspace.
+    ///
+    /// # Errors
+    /// `workspace_not_found`; `not_owner`; `workspace_state` when it does not run; `port_closed`;
+    /// `guest_unreachable`; `guest_unsupported` for a guest of an older daemon; those of the link.
+    async fn dial(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+        port: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError>;
+}

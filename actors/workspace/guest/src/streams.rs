@@ -1,0 +1,108 @@
+//! Streams to ports: the guest's half of a proxy's CONNECT.
+//!
+//! ```text
+//!  inflow of the call ──► toward_port ──► socket        a copier each way; the slower side
+//!  outbox of the call ◄── toward_host ◄── socket        holds back the other by its credit
+//! ```
+
+mod dial;
+
+use bytes::Bytes;
+use hivekeep_protocol::{GuestCode, GuestError, OpenStream, Stream, StreamClosed, limits};
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+
+use crate::session::call::{RequestContext, cancelled};
+use crate::session::inflow::InflowBatch;
+
+/// Credit is granted in portions of this, so that small pieces do not cost a frame each.
+const GRANT_BYTES: usize = limits::STREAM_WINDOW_BYTES as usize / 4;
+
+/// Answers [`OpenStream`] when both directions have ended.
+///
+/// # Errors
+/// `Invalid` for port 0; `PortClosed` when nothing takes the connection; `Io` when it breaks; `Cancelled`.
+pub async fn open(cx: &RequestContext, asked: OpenStream) -> Result<StreamClosed, GuestError> {
+    let port = asked.port;
+    tokio::select! {
+        biased;
+        () = cx.cancel.cancelled() => Err(cancelled()),
+        closed = carry(cx, port) => closed,
+    }
+}
+
+async fn carry(cx: &RequestContext, port: u16) -> Result<StreamClosed, GuestError> {
+    let mut socket = dial::dial(port).await?;
+    cx.grant(limits::STREAM_WINDOW_BYTES).await?;
+    let (mut from, mut to) = socket.split();
+    // A port that reads no more may still have something to say, so a failure to write to it is told when
+    // that has been sent.
+    let writing = async { Ok(toward_port(cx, &mut to).await) };
+    let done = tokio::try_join!(toward_host(cx, &mut from), writing);
+    let broken = |error: CopyError| match error {
+        CopyError::Socket(error) => GuestError::new(GuestCode::Io, format!("port {port}: {error}")),
+        CopyError::Link(error) => error,
+    };
+    let (sent_bytes, written) = done.map_err(broken)?;
+    written.map_err(broken)?;
+    Ok(StreamClosed { sent_bytes })
+}
+
+/// Which side failed.
+enum CopyError {
+    Socket(std::io::Error),
+    Link(GuestError),
+}
+
+impl From<std::io::Error> for CopyError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+impl From<GuestError> for CopyError {
+    fn from(error: GuestError) -> Self {
+        Self::Link(error)
+    }
+}
+
+/// Copies up to the host's end, and half-closes the socket then.
+async fn toward_port(cx: &RequestContext, to: &mut WriteHalf<'_>) -> Result<(), CopyError> {
+    let mut used = 0;
+    loop {
+        let InflowBatch { pieces, ended } = cx.inflow.take().await;
+        for piece in pieces {
+            to.write_all(piece.content()).await?;
+            used += piece.content().len();
+            if used >= GRANT_BYTES && !ended {
+                cx.replenish(std::mem::take(&mut used)).await?;
+            }
+        }
+        if ended {
+            return Ok(to.shutdown().await?);
+        }
+    }
+}
+
+/// Copies up to the port's end, and tells the host then.
+async fn toward_host(cx: &RequestContext, from: &mut ReadHalf<'_>) -> Result<u64, CopyError> {
+    let mut sent_bytes = 0;
+    loop {
+        // A stream that waits holds no buffer.
+        from.readable().await?;
+        let mut bytes = Vec::with_capacity(limits::STREAM_CHUNK_BYTES);
+        let read = match from.try_read_buf(&mut bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            read => read?,
+        };
+        if read == 0 {
+            cx.end().await?;
+            return Ok(sent_bytes);
+        }
+        if bytes.len() < limits::STREAM_CHUNK_BYTES / 2 {
+            bytes.shrink_to_fit();
+        }
+        cx.send(Stream::Content, Bytes::from(bytes)).await?;
+        sent_bytes += read as u64;
+    }
+}

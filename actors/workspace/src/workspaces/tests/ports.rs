@@ -1,0 +1,65 @@
+//! Connections to ports of guests through the port that others have.
+
+use std::time::Duration;
+
+use hivekeep_kernel::{
+    CallCx, SessionId, WorkspaceId,
+    ports::{ByteStream, NetworkMode, WorkspacePorts},
+};
+use hivekeep_link::fake::RequestBehaviour;
+use hivekeep_protocol::{GuestCode, GuestError, ToGuest};
+use hivekeep_testkit::context;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{
+    stage::{Stage, guest},
+    wires::Wires,
+};
+use crate::WorkspacePortsHandle;
+
+/// Port 80 echoes; nothing listens on others.
+fn script(request: &ToGuest) -> RequestBehaviour {
+    match request {
+        ToGuest::OpenStream(open) if open.port == 80 => RequestBehaviour::Echo,
+        ToGuest::OpenStream(_) => {
+            RequestBehaviour::Reply(Err(GuestError::new(GuestCode::PortClosed, "nothing")))
+        }
+        other => guest(other),
+    }
+}
+
+fn own_cx(session: SessionId) -> CallCx {
+    context(session, "internal", Duration::from_secs(30), Default::default())
+}
+
+async fn refused(
+    ports: &WorkspacePortsHandle,
+    session: SessionId,
+    id: WorkspaceId,
+    port: u16,
+) -> String {
+    let dialled = ports.dial(&own_cx(session), id, port).await;
+    dialled.map(|_| ()).expect_err("refused").code.into_owned()
+}
+
+#[tokio::test]
+async fn the_owner_reaches_ports_without_a_network_and_nobody_else_does() {
+    let network = Wires::new(NetworkMode::Off { reason: "off".to_owned() });
+    let stage = Stage::with(network, script).await;
+    let id: WorkspaceId = stage.create("w").await.parse().unwrap();
+    let ports = WorkspacePortsHandle::new(stage.daemon.shared.clone());
+    let own = own_cx(stage.session);
+    let mut stream: Box<dyn ByteStream> = ports.dial(&own, id, 80).await.unwrap();
+    stream.write_all(b"over the link").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut echo = String::new();
+    stream.read_to_string(&mut echo).await.unwrap();
+    assert_eq!(echo, "over the link");
+
+    assert_eq!(refused(&ports, stage.session, id, 81).await, "port_closed");
+    assert_eq!(refused(&ports, SessionId::new(), id, 80).await, "not_owner");
+    assert_eq!(refused(&ports, stage.session, WorkspaceId::new(), 80).await, "workspace_not_found");
+    stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(refused(&ports, stage.session, id, 80).await, "workspace_state");
+}

@@ -1,0 +1,115 @@
+//! A request, from its host to the port's answer.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    http::StatusCode,
+    response::Response,
+};
+use hivekeep_kernel::{CallCx, SessionId, ports::FoundWorkspace};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    PortDoor,
+    access::{self, Verdict},
+    answer::{self, Refusal},
+    cookies,
+    host::{HostRefusal, PortHost},
+};
+use crate::doors::{
+    http::{idle, place, server::PeerAddress},
+    proxy::{self, ForwardError, ForwardTerms, ForwardedFor},
+};
+
+/// Serves a request; what is refused is said as the client wants it.
+pub(super) async fn serve(State(door): State<Arc<PortDoor>>, request: Request) -> Response {
+    let wants_page = answer::wants_page(request.headers());
+    match pass(&door, request).await {
+        Ok(answer) => answer,
+        Err(refusal) => refusal.answer(wants_page),
+    }
+}
+
+async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
+    let (mut parts, body) = request.into_parts();
+    let host = PortHost::of(&parts.uri, &parts.headers, &door.urls.domain).map_err(no_host)?;
+    let place = door.requests.clone().try_acquire_owned().map_err(|_| {
+        let why = "too many requests at once; `port_urls.max_requests` bounds them";
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_requests", why)
+    })?;
+    let workspace = found(door, &host).ok_or_else(|| {
+        let why = format!("there is no workspace `{}`", host.name);
+        Refusal::new(StatusCode::NOT_FOUND, "workspace_not_found", why)
+    })?;
+    match access::judge(door, &host, &workspace, &mut parts) {
+        Verdict::Pass => {}
+        Verdict::Exchange { cookie, location } => return Ok(answer::exchange(&cookie, &location)),
+        Verdict::Unknown => {
+            let why = "this port is private: open it by a link that the tool `port_url` gives, or \
+                       show a bearer credential";
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, "port_private", why));
+        }
+        Verdict::Refused(why) => {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "port_private", why));
+        }
+    }
+    let owner = workspace.owner.ok_or_else(|| {
+        let why = format!("workspace `{}` belongs to no session; adopt it first", workspace.name);
+        Refusal::new(StatusCode::BAD_GATEWAY, "not_owner", why)
+    })?;
+    let options = &door.options;
+    let client = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
+    let terms = ForwardTerms {
+        answer_timeout: Duration::from_secs(options.answer_timeout_secs),
+        forwarded: ForwardedFor { client, scheme: door.urls.scheme },
+        tunnels: door.tunnels.clone(),
+    };
+    let body = idle::limit(body, Duration::from_secs(options.idle_timeout_secs));
+    let request = Request::from_parts(parts, body);
+    let cx = context(owner, Duration::from_secs(options.dial_timeout_secs));
+    let target = (workspace.id, host.port);
+    let answer = proxy::forward(door.ports.as_ref(), &cx, target, request, &terms).await;
+    let mut answer = answer.map_err(|error| unanswered(&error))?;
+    cookies::confine(answer.headers_mut());
+    Ok(place::hold(place, answer))
+}
+
+/// The workspace of a host: by the digits of its id, its id or its name.
+fn found(door: &PortDoor, host: &PortHost) -> Option<FoundWorkspace> {
+    let by_digits = host.as_id().and_then(|id| door.workspaces.find(&id));
+    by_digits.or_else(|| door.workspaces.find(&host.name))
+}
+
+/// Context of a connection for the session that owns the workspace: who asks was judged here, whose it is
+/// by then its actor judges.
+fn context(owner: SessionId, limit: Duration) -> CallCx {
+    let span = tracing::debug_span!("port_url");
+    CallCx::internal(owner, limit, CancellationToken::new(), span)
+}
+
+fn no_host(refusal: HostRefusal) -> Refusal {
+    match refusal {
+        HostRefusal::Foreign => {
+            let why = "this `Host` is not below `port_urls.domain`";
+            Refusal::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", why)
+        }
+        HostRefusal::NoPort => {
+            let why = "this `Host` is not a valid PORT-NAME";
+            Refusal::new(StatusCode::NOT_FOUND, "unknown_host", why)
+        }
+    }
+}
+
+fn unanswered(error: &ForwardError) -> Refusal {
+    let code = match error {
+        ForwardError::Dial(error) => crate::codes::all()
+            .into_iter()
+            .find(|code| error.code == code.name)
+            .map_or("port_unreachable", |code| code.name),
+        ForwardError::Late(_) => "port_silent",
+        ForwardError::Broken(_) => "port_broken",
+        ForwardError::Full => "too_many_upgrades",
+    };
+    Refusal::new(error.status(), code, error.to_string())
+}
