@@ -103,6 +103,7 @@ impl Kind {
             | "host_full"
             | "too_many_watches" => Self::ResourceExhausted,
             "isolation_unavailable"
+            | "snapshot_unsupported"
             | "network_unavailable"
             | "input_closed"
             | "cannot_start"

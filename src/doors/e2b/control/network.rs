@@ -49,7 +49,11 @@ impl NetworkConfig {
         config: Option<&Self>,
         allow_internet: Option<bool>,
     ) -> Result<Reach, E2bError> {
-        let Some(config) = config else { return Ok(Reach { allow_internet, egress_allow: None }) };
+        // The SDKs say yes by themselves: then it is as the configuration has it.
+        let closed = |allow: Option<bool>| allow.filter(|allow| !allow);
+        let Some(config) = config else {
+            return Ok(Reach { allow_internet: closed(allow_internet), egress_allow: None });
+        };
         if let Some((name, _)) = config.other.iter().find(|(_, value)| !value.is_null()) {
             return Err(E2bError::invalid(format!(
                 "`network.{name}` is not supported by this server"
@@ -68,7 +72,7 @@ impl NetworkConfig {
             return Err(E2bError::invalid(why));
         }
         let allow_internet = match config.deny_out.is_empty() {
-            true => config.allow_internet.or(allow_internet),
+            true => closed(config.allow_internet.or(allow_internet)),
             false => Some(false),
         };
         Ok(Reach { allow_internet, egress_allow: Some(config.allow_out.clone()) })
@@ -85,7 +89,8 @@ pub(in super::super) async fn update_network(
     let sandbox = e2b.sandbox(&owner, &id).await?;
     let reach = NetworkConfig::reach(Some(&config), None)?;
     let asked = json!({
-        "workspace_id": sandbox.name, "allow_internet": reach.allow_internet.unwrap_or(true),
+        "workspace_id": sandbox.name,
+        "allow_internet": reach.allow_internet.unwrap_or(config.allow_internet == Some(true)),
         "egress_allow": reach.egress_allow.unwrap_or_default(),
     });
     e2b.call(&owner, "network_policy", asked).await.map_err(E2bError::from).map_err(of(&id))?;
