@@ -219,7 +219,7 @@ async fn what_does_not_answer_is_said_as_the_client_wants_it() {
     let answering = async {
         for says in ["", "this is no HTTP\r\n\r\n"] {
             let (mut stream, _) = rubbish.accept().await.expect("a connection");
-            head(&mut stream).await;
+            super::head(&mut stream).await;
             stream.write_all(says.as_bytes()).await.expect("written");
         }
         // One that never answers.
