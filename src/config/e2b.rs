@@ -33,6 +33,9 @@ pub struct E2bOptions {
     pub isolation: Option<Isolation>,
     /// User of commands and files for which a client names none.
     pub user: String,
+    /// Whether the ports of a sandbox are reached without a token where a client does not say: by whoever reaches
+    /// this address and knows the sandbox's name, which has 80 random bits.
+    pub public_ports: bool,
     /// Lifetime of a sandbox for which a client names none.
     pub lifetime_secs: u64,
     /// The longest lifetime that a client may ask for.
@@ -65,6 +68,7 @@ impl Default for E2bOptions {
             templates: BTreeMap::new(),
             isolation: None,
             user: "user".to_owned(),
+            public_ports: false,
             lifetime_secs: 300,
             max_lifetime_secs: 86_400,
             max_body_mb: 16,

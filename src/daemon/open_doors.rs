@@ -45,7 +45,7 @@ impl Doors {
             false => None,
         };
         let e2b = match core.config.doors.e2b.enabled {
-            true => Some(e2b::open(core.clone(), end.clone()).await?),
+            true => Some(e2b::open(core.clone(), inside.clone(), end.clone()).await?),
             false => None,
         };
         let port_urls = match core.config.port_urls.enabled {

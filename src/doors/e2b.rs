@@ -17,6 +17,7 @@ mod error;
 mod files;
 mod filesystem;
 mod frames;
+mod ports;
 mod process;
 mod routes;
 mod rpc;
@@ -28,7 +29,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use hivekeep_kernel::Door;
 
@@ -43,6 +44,7 @@ use super::{
         token::{BearerToken, TokenError},
     },
     http_api::TlsFileError,
+    proxy::Tunnels,
     rate::RateBuckets,
 };
 use filesystem::{Homes, Watchers};
@@ -86,7 +88,11 @@ pub struct E2bDoor {
 ///
 /// # Errors
 /// When the address is taken, or a file unusable.
-pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<E2bDoor, Error> {
+pub async fn open(
+    core: Arc<DaemonServices>,
+    inside: TaskTracker,
+    end: CancellationToken,
+) -> Result<E2bDoor, Error> {
     let options = core.config.doors.e2b.clone();
     let tls = match (&options.tls_cert, &options.tls_key) {
         (Some(cert), Some(key)) => Some(tls::acceptor(cert, key)?),
@@ -117,6 +123,7 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<E
         // The sessions are those of the HTTP API: a credential's sandboxes are its workspaces there, too.
         lasting: LastingSessions::new(core.sessions.clone(), Door::HttpApi, "http-api"),
         tokens: AccessTokens::new(&secret),
+        tunnels: Tunnels::new(options.max_requests, inside, end.clone()),
         homes: Homes::default(),
         watchers: Watchers::default(),
         domain,

@@ -6,7 +6,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, request::Parts},
 };
-use hivekeep_kernel::CredentialId;
+use hivekeep_kernel::{CredentialId, SessionId, User};
 
 use super::{
     error::{E2bError, Kind},
@@ -59,8 +59,16 @@ impl FromRequestParts<Arc<E2b>> for Owner {
 
 impl E2b {
     /// The credential of an id, while it is not revoked.
-    fn live(&self, id: CredentialId) -> Option<CredentialRow> {
+    pub(super) fn live(&self, id: CredentialId) -> Option<CredentialRow> {
         self.core.credentials.list().into_iter().find(|row| row.id == id)
+    }
+
+    /// The credential whose session this is.
+    pub(super) fn credential_of(&self, session: SessionId) -> Option<CredentialRow> {
+        match self.core.sessions.row(session)?.user? {
+            User::Credential(id) => self.live(id),
+            _ => None,
+        }
     }
 
     /// Owner of a sandbox whose token a request shows.

@@ -13,6 +13,7 @@ use super::{
     error::{E2bError, Kind},
     routes::TAKES_STREAMS,
     state::E2b,
+    target::ENVD_PORT,
 };
 use crate::doors::http::place;
 
@@ -38,7 +39,8 @@ async fn pass(e2b: &E2b, request: Request, next: Next) -> Result<Response, E2bEr
     let full = "too many requests at once; `doors.e2b.max_requests` bounds them";
     let room = e2b.requests.clone().try_acquire_owned();
     let room = room.map_err(|_| E2bError::new(Kind::Unavailable, full))?;
-    let streamed = TAKES_STREAMS.contains(&parts.uri.path());
+    let for_port = e2b.sandbox_named(&parts).ok().flatten().filter(|it| it.port != ENVD_PORT);
+    let streamed = for_port.is_some() || TAKES_STREAMS.contains(&parts.uri.path());
     let mut request = Request::from_parts(parts, body);
     if !streamed {
         request = e2b.bodies.weigh(request).await.map_err(|refused| {

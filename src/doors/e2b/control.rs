@@ -27,6 +27,8 @@ use super::{
 };
 use sandbox::Sandbox;
 
+pub(super) use sandbox::PUBLIC_PORTS;
+
 pub(super) use create::create;
 pub(super) use fork::fork;
 pub(super) use lifetime::{refresh, set_timeout};

@@ -12,7 +12,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    admit, control, error::E2bError, files, filesystem, process, state::E2b, target::Target,
+    admit, control, error::E2bError, files, filesystem, ports, process, state::E2b, target::Target,
 };
 
 /// Paths whose bodies are read as they come.
@@ -40,6 +40,7 @@ pub(super) fn router(e2b: Arc<E2b>) -> Router {
         .merge(data_plane())
         .fallback(admit::nothing_here)
         .method_not_allowed_fallback(admit::nothing_here)
+        .layer(middleware::from_fn_with_state(e2b.clone(), ports::route))
         .layer(middleware::from_fn_with_state(e2b.clone(), admit::admit))
         // The gate of bodies bounds them.
         .layer(DefaultBodyLimit::disable())

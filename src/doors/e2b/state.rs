@@ -16,6 +16,7 @@ use crate::{
     doors::{
         DaemonServices,
         http::{body::BodyGate, hosts::AllowedHosts, lasting::LastingSessions},
+        proxy::Tunnels,
     },
 };
 
@@ -32,6 +33,8 @@ pub(super) struct E2b {
     pub(super) tokens: AccessTokens,
     /// Domain that clients are told.
     pub(super) domain: String,
+    /// Upgraded connections to ports.
+    pub(super) tunnels: Tunnels,
     pub(super) homes: Homes,
     pub(super) watchers: Watchers,
 }

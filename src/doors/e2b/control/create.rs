@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     BodyOf,
     network::NetworkConfig,
-    sandbox::{AT_END, AUTO_RESUME, METADATA, Sandbox, TEMPLATE},
+    sandbox::{AT_END, AUTO_RESUME, METADATA, PUBLIC_PORTS, Sandbox, TEMPLATE},
     template::Template,
 };
 use crate::doors::e2b::{
@@ -76,12 +76,14 @@ impl NewSandbox {
         }
     }
 
-    fn labels(&self) -> BTreeMap<String, String> {
+    fn labels(&self, public_ports: bool) -> BTreeMap<String, String> {
         let metadata = self.metadata.iter().flatten();
         let mut labels: BTreeMap<_, _> =
             metadata.map(|(name, value)| (format!("{METADATA}{name}"), value.clone())).collect();
         labels.insert(TEMPLATE.to_owned(), self.template.clone());
         labels.insert(AT_END.to_owned(), self.at_end().to_owned());
+        let asked = self.network.as_ref().and_then(|network| network.allow_public_traffic);
+        labels.insert(PUBLIC_PORTS.to_owned(), asked.unwrap_or(public_ports).to_string());
         if self.auto_resume.is_some_and(|auto| auto.enabled) {
             labels.insert(AUTO_RESUME.to_owned(), "true".to_owned());
         }
@@ -126,7 +128,7 @@ impl E2b {
     ) -> Result<Value, E2bError> {
         let mut asked = json!({
             "lifetime_secs": self.lifetime(wanted.timeout)?.max(1), "at_end": wanted.at_end(),
-            "labels": wanted.labels(),
+            "labels": wanted.labels(self.options.public_ports),
         });
         let reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
         if let Some(allow) = reach.allow_internet {

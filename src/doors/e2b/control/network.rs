@@ -27,7 +27,7 @@ pub(in super::super) struct NetworkConfig {
     #[serde(rename = "allow_internet_access")]
     allow_internet: Option<bool>,
     /// Whether ports are reached without a token.
-    allow_public_traffic: Option<bool>,
+    pub(super) allow_public_traffic: Option<bool>,
     #[serde(flatten)]
     other: Map<String, Value>,
 }
@@ -58,11 +58,6 @@ impl NetworkConfig {
             return Err(E2bError::invalid(format!(
                 "`network.{name}` is not supported by this server"
             )));
-        }
-        if config.allow_public_traffic == Some(true) {
-            let why =
-                "`network.allowPublicTraffic` is not supported by this server: ports need a token";
-            return Err(E2bError::invalid(why));
         }
         let denied = |one: &String| EVERYTHING.contains(&&**one);
         if let Some(other) = config.deny_out.iter().find(|one| !denied(one)) {
@@ -117,7 +112,6 @@ mod tests {
             json!({ "denyOut": ["8.8.8.8"] }),
             json!({ "rules": { "example.com": [] } }),
             json!({ "egressProxy": { "address": "x:1" } }),
-            json!({ "allowPublicTraffic": true }),
         ] {
             assert!(reach(other.clone()).is_err(), "{other}");
         }

@@ -14,6 +14,8 @@ pub(super) const METADATA: &str = "e2b.metadata.";
 pub(super) const TEMPLATE: &str = "e2b.template";
 /// Label of one that wakes when it is asked for something.
 pub(super) const AUTO_RESUME: &str = "e2b.auto_resume";
+/// Label of one whose ports are reached without a token.
+pub(in super::super) const PUBLIC_PORTS: &str = "e2b.public_ports";
 /// Label with what happens at its end, which its workspace forgets when that has happened.
 pub(super) const AT_END: &str = "e2b.at_end";
 /// What the data plane can do: what the published one of this version can.

@@ -196,6 +196,9 @@ impl Tree {
             };
         }
         let path = folder.join(&name);
+        if is_unlinked(&name) && self.root.join(&path).symlink_metadata().is_err() {
+            return;
+        }
         if is_hidden(&name) {
             if events.contains(ReadFlags::MOVED_FROM) && self.drafts.len() < MAX_DRAFTS {
                 self.drafts.insert(cookie);
@@ -214,6 +217,8 @@ impl Tree {
                 change(ChangeKind::Create);
             }
             if is_written {
+                // It has got its rights and its content before it was moved here.
+                change(ChangeKind::Chmod);
                 change(ChangeKind::Write);
             }
             if is_folder && self.recursive && !told && self.watch(path, Some(tell)) != Ok(true) {
@@ -261,6 +266,12 @@ fn of_root(events: ReadFlags, tell: Tell<'_>) {
 
 fn is_hidden(name: &OsStr) -> bool {
     is_draft(name) || name.as_bytes().starts_with(temp::PREFIX.as_bytes())
+}
+
+/// Whether a name is as the kernel calls a file that has none yet: by its number.
+fn is_unlinked(name: &OsStr) -> bool {
+    let digits = name.as_bytes().strip_prefix(b"#");
+    digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
 fn text(path: &Path) -> String {
