@@ -63,6 +63,7 @@ impl Workspaces {
             slot: plan.slot,
             labels: Arc::new(plan.labels.clone()),
             lifetime: None,
+            parks_when_idle: false,
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
             address: address.clone(),
         });

@@ -8,6 +8,7 @@ mod hostile;
 mod lifetimes;
 mod merge;
 mod network;
+mod parking;
 mod pool;
 mod prepare;
 mod races;
