@@ -170,7 +170,7 @@ pub struct WorkspaceStart {
     /// Volumes to mount from now on, in place of those that it had; empty for none. Default: the same as before.
     #[schemars(length(max = MAX_VOLUMES))]
     pub volumes: Option<Vec<VolumeWish>>,
-    /// Of a parked one: give its memory up and boot from its disk, as after a power cut. Default: false, it goes on where it was.
+    /// Of a parked one: give its memory up and boot from its disk, as after a power cut. Otherwise it goes on where it was.
     #[serde(default)]
     pub from_disk: bool,
 }

@@ -24,7 +24,7 @@ pub struct WorkspaceLifetime {
     #[serde(default, with = "serde_with::rust::double_option")]
     #[schemars(with = "Option<u64>", range(max = MAX_LIFETIME_SECS))]
     pub idle_park_secs: Option<Option<u64>>,
-    /// Only ever extend: an end that is later, or none, stays. Default: false.
+    /// Only ever extend: an end that is later, or none, stays.
     #[serde(default)]
     pub at_least: bool,
 }
