@@ -128,7 +128,7 @@ fn is_up(state: &str) -> bool {
     matches!(state, "running" | "paused")
 }
 
-/// Every memory belongs to a snapshot or a template, and no layer outlives the last of both.
+/// Every memory belongs to a snapshot, a template or a parked machine, and no layer outlives the last of both.
 fn snapshots(house: &House, listed: &[(String, String)], templates: usize) {
     let mut known = Vec::new();
     for (id, _) in listed {
@@ -139,6 +139,8 @@ fn snapshots(house: &House, listed: &[(String, String)], templates: usize) {
             }
         }
     }
+    // A parked one has its own memory on the disk.
+    let spare = templates + listed.iter().filter(|(_, state)| state == "parked").count();
     // Files that nobody needs any more are removed right after the answer.
     let begun = Instant::now();
     loop {
@@ -146,7 +148,7 @@ fn snapshots(house: &House, listed: &[(String, String)], templates: usize) {
         let memories: Vec<_> = memories.filter(|name| !known.contains(name)).collect();
         let layers = below(&house.path().join("state/layers"));
         let needed = !listed.is_empty() || templates > 0;
-        if memories.len() <= templates && (needed || layers.is_empty()) {
+        if memories.len() <= spare && (needed || layers.is_empty()) {
             return;
         }
         let late = begun.elapsed() > Duration::from_secs(10);

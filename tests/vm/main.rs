@@ -44,6 +44,7 @@ mod sandbox {
     crate::scenes::scenes!(@ Sandbox tasks: a_command_outlives_its_client_and_is_told_by_the_next_daemon);
     crate::scenes::scenes!(@ Sandbox escapes: no_path_leads_out_of_a_sandbox);
     crate::scenes::scenes!(@ Sandbox lifetimes: every_point_of_an_end);
+    crate::scenes::scenes!(@ Sandbox parking: a_sandbox_says_that_it_cannot_sleep);
 
     #[test]
     fn every_workspace_of_a_session_is_ingested() {

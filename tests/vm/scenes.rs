@@ -20,6 +20,7 @@ pub mod lifetimes;
 pub mod merge;
 pub mod merge_git;
 pub mod network;
+pub mod parking;
 pub mod places;
 pub mod pool;
 pub mod port_urls;
@@ -81,6 +82,8 @@ macro_rules! snapshot_scenes {
             forks_of_one_memory_are_themselves, forks_of_forks_and_of_disks,
             a_paused_workspace_stands_still, every_point_of_a_snapshot_and_a_restore,
             every_point_of_ten_forks);
+        crate::scenes::scenes!(@ Vm parking: a_machine_sleeps_and_wakes_at_every_point,
+            a_fork_sleeps_as_a_difference, every_sleeper_has_its_own_answer);
         crate::scenes::scenes!(@ Vm disks: disks_come_back_as_they_were_frozen);
         crate::scenes::scenes!(@ Vm merge: what_deletions_leave_is_merged_and_lost_nowhere);
         crate::scenes::scenes!(@ Vm merge_git: forks_come_together);

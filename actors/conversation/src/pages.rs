@@ -39,6 +39,7 @@ pages! {
     "docs/guides/finding-tools.md"
     "docs/guides/http-api.md"
     "docs/guides/knowledge.md"
+    "docs/guides/lifetimes-and-parking.md"
     "docs/guides/manifests.md"
     "docs/guides/metrics.md"
     "docs/guides/models.md"

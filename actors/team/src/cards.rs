@@ -124,8 +124,9 @@ pub(crate) struct Known {
 impl Known {
     /// True when members are on their way to another state.
     pub(crate) fn moving(&self) -> bool {
-        let settled =
-            |state: &str| matches!(state, "running" | "stopped" | "paused" | "crashed" | "failed");
+        let settled = |state: &str| {
+            matches!(state, "running" | "stopped" | "paused" | "parked" | "crashed" | "failed")
+        };
         self.seen.iter().any(|member| {
             member.agent_status.as_deref() == Some("initializing")
                 || member.workspace_state.as_deref().is_some_and(|state| !settled(state))

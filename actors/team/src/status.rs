@@ -59,7 +59,8 @@ fn told(seen: TeamMember, details: InspectedWorkspace) -> TeamMember {
     let link = details.machine.as_ref().map_or("absent", |machine| machine.link.as_str());
     // The link's first word is what it is, the rest why.
     let (status, why) = match (details.state.as_str(), link.split(' ').next()) {
-        ("running", Some("up")) => ("ready", None),
+        // A task wakes one that sleeps.
+        ("running", Some("up")) | ("parked", _) => ("ready", None),
         ("creating" | "starting", _) | ("running", Some("connecting")) => ("initializing", None),
         ("running", _) => ("failed", Some(format!("its guest cannot be reached: {link}"))),
         (state, _) => ("failed", Some(format!("its workspace is {state}"))),
@@ -121,6 +122,7 @@ mod tests {
         of("running", Some("connecting (no answer yet)"), "initializing", false);
         of("running", Some("unresponsive"), "failed", true);
         of("running", None, "failed", true);
+        of("parked", None, "ready", false);
         of("starting", None, "initializing", false);
         of("stopped", None, "failed", true);
         of("crashed", None, "failed", true);

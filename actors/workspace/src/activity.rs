@@ -7,14 +7,15 @@
 //! Guest, Network, StopForDaemon, Adopt,       nothing
 //!   Lifetime
 //! Start, Restart, Stop, Destroy, Discard      no activity on disk or machine, no forward under way
-//! Pause, Resume, Snapshot, DeleteSnapshot,    the same, and no change of the disk that a crash
-//!   Restore                                     cut short
+//! Pause, Resume, Park, Snapshot,              the same, and no change of the disk that a crash
+//!   DeleteSnapshot, Restore                     cut short
 //! MergeLayers                                 no activity, no change that was cut short
-//! Claim, Reattach                             no activity
+//! Claim, Reattach, Wake                       no activity
 //! ```
 //! An [`Activity`] has the disk or the machine to itself, so there is one at a time. Two things are
 //! none: forwards of ports, of which several change at a time and beside a snapshot, for they touch
-//! neither; and a change of owner, which touches records and quota alone.
+//! neither; and a change of owner, which touches records and quota alone: so it and a park or a wake, which
+//! give quota back and take it, exclude each other.
 
 use std::time::Duration;
 
@@ -43,6 +44,10 @@ pub enum Activity {
     Claiming,
     /// A machine that outlived the daemon is taken up: calls to its guest wait.
     Reattaching,
+    /// It is being parked: calls to its guest wait, and wake it.
+    Parking,
+    /// It is being woken: calls to its guest wait.
+    Waking,
 }
 
 /// Everything that decides what may be asked of a workspace now.
@@ -89,6 +94,10 @@ impl Situation {
         match want {
             Want::Guest | Want::Network | Want::Lifetime | Want::StopForDaemon => Ok(()),
             Want::Adopt if self.adopting => Err(being_taken()),
+            // Its quota is on its way too.
+            Want::Adopt if matches!(self.activity, Activity::Parking | Activity::Waking) => {
+                self.idle()
+            }
             Want::Adopt => Ok(()),
             Want::Claim if self.activity == Activity::Claiming => {
                 Err(not_claimable("it is somebody's already"))
@@ -96,13 +105,15 @@ impl Situation {
             Want::Discard if self.activity == Activity::Claiming => Err(not_the_pools()),
             // While it is being removed, that is what is told.
             Want::Discard if self.phase == Phase::Destroying => Ok(()),
-            Want::Claim | Want::Reattach => self.idle(),
+            Want::Park | Want::Wake if self.adopting => Err(being_taken()),
+            Want::Claim | Want::Reattach | Want::Wake => self.idle(),
             Want::Start | Want::Restart | Want::Stop | Want::Destroy | Want::Discard => {
                 self.unforwarded().and_then(|()| self.idle())
             }
             Want::MergeLayers => self.idle().and_then(|()| self.finished()),
             Want::Pause
             | Want::Resume
+            | Want::Park
             | Want::Snapshot { .. }
             | Want::DeleteSnapshot
             | Want::Restore => {
@@ -128,6 +139,8 @@ impl Situation {
             Activity::DeletingSnapshot => "losing a snapshot",
             Activity::MergingLayers => "having its layers merged",
             Activity::Preparing => "being prepared",
+            Activity::Parking => "being parked",
+            Activity::Waking => "being woken",
         }))
     }
 

@@ -8,6 +8,7 @@ pub mod lifetime;
 pub mod merge;
 pub mod network;
 pub mod parallel;
+pub mod park;
 pub mod pool;
 pub mod prepare;
 pub mod session;

@@ -11,6 +11,16 @@ hivekeep_kernel::codes! {
         cause: "`workspace.max_workspaces` is reached.",
         next: "Destroy workspaces that are not needed, or raise `workspace.max_workspaces`.",
     }
+    /// The workspace cannot be parked.
+    PARK_UNSUPPORTED = "park_unsupported" {
+        cause: "A sandbox shares the host's kernel: it has no memory that could be saved.",
+        next: "Call `workspace_stop`, or make the workspace with isolation `vm`.",
+    }
+    /// A parked workspace could not be woken.
+    NOT_WOKEN = "not_woken" {
+        cause: "The hypervisor was upgraded or configured otherwise, or files of its memory are missing or damaged.",
+        next: "Bring the host back to what it was, or call `workspace_start` with `from_disk`, which gives its memory up.",
+    }
     /// This host does not offer the isolation.
     ISOLATION_UNAVAILABLE = "isolation_unavailable" {
         cause: "QEMU or bubblewrap is missing or unusable.",

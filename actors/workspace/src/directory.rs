@@ -10,7 +10,7 @@ use hivekeep_kernel::{
 
 use crate::{
     codes,
-    lifetime::{Labels, Lifetime},
+    lifetime::{Lifetime, WorkspaceLabels},
     name::WorkspaceName,
     phase::{MachineProcess, Phase},
     records::{Planned, Pooled, WorkspaceSpec},
@@ -34,8 +34,10 @@ pub(crate) struct DirectoryEntry {
     /// The snapshot that it is a fork of.
     pub(crate) fork_of: Option<SnapshotId>,
     pub(crate) created_at: DateTime<Utc>,
-    pub(crate) labels: Arc<Labels>,
+    pub(crate) labels: Arc<WorkspaceLabels>,
     pub(crate) lifetime: Option<Lifetime>,
+    /// It runs, and is parked once it has been idle for long enough.
+    pub(crate) parks_when_idle: bool,
     pub(crate) address: Address<Msg>,
 }
 
@@ -170,6 +172,12 @@ impl WorkspaceDirectory {
     pub(crate) fn over(&self, now: DateTime<Utc>) -> Vec<Address<Msg>> {
         let due = |card: &DirectoryEntry| card.lifetime.is_some_and(|it| it.is_due(now));
         self.cards.iter().filter(|card| due(card)).map(|card| card.address.clone()).collect()
+    }
+
+    /// Addresses of those that are to look whether they have been idle for long.
+    pub(crate) fn may_idle(&self) -> Vec<Address<Msg>> {
+        let runs = self.cards.iter().filter(|card| card.parks_when_idle);
+        runs.map(|card| card.address.clone()).collect()
     }
 
     /// The card of an id, also of the pool's.

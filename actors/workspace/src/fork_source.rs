@@ -6,7 +6,7 @@ use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{CallCx, LayerId, ToolError, WorkspaceId, ports::NetworkWish};
 
 use crate::{
-    lifetime::{Labels, LifetimeWish},
+    lifetime::{LifetimeWish, WorkspaceLabels},
     name::WorkspaceName,
     records::{Fork, Planned, WorkspaceSpec},
     shared::Shared,
@@ -23,7 +23,7 @@ pub struct ForkSource {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) defaults: Option<ImageDefaults>,
     pub(crate) network: NetworkWish,
-    pub(crate) labels: Labels,
+    pub(crate) labels: WorkspaceLabels,
     /// The forks' own.
     pub(crate) lifetime: Option<LifetimeWish>,
     pub(crate) _pinned: PinnedFiles,

@@ -7,14 +7,14 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use hivekeep_image::ImageDefaults;
-use hivekeep_kernel::{JobId, LayerId, SessionId, SnapshotId};
+use hivekeep_kernel::{JobId, LayerId, Resources, SessionId, SnapshotId};
 use hivekeep_machine::{AppliedLimits, MachineHandle};
 use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     lifetime::Lifetime,
-    records::{Planned, ProcessEntry, Record},
+    records::{ParkWish, Planned, ProcessEntry, Record},
     snapshots::{Artifact, DiskLayers, Merge, SnapshotNode, Tree},
 };
 
@@ -67,6 +67,29 @@ pub struct Ledger {
     /// When it ends, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Lifetime>,
+    /// Its memory is being saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parking: Option<ParkWish>,
+    /// The memory that it goes on from. Without one, no machine means stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Box<ParkedMemory>>,
+    /// See [`Record::IdleParkSet`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_park_secs: Option<u64>,
+}
+
+/// Memory of a parked machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ParkedMemory {
+    /// Where it is, and what it is a difference to.
+    pub wish: ParkWish,
+    /// Bytes on the host's disk.
+    pub bytes: u64,
+    /// Since when.
+    pub at: DateTime<Utc>,
+    /// The machine that it is of, until that is known to be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<MachineHandle>,
 }
 
 /// A change of the disk that a crash may have cut short.
@@ -194,8 +217,18 @@ impl Sourced for Ledger {
                     *stopping = true;
                 }
             }
-            Record::Stopped { .. } => self.machine = MachineFact::Stopped,
-            Record::Crashed { reason, .. } => self.machine = MachineFact::Crashed { reason },
+            Record::Stopped { .. } => {
+                self.machine = MachineFact::Stopped;
+                self.parking = None;
+            }
+            Record::Crashed { reason, .. } => {
+                self.parking = None;
+                // One whose memory is durable, and that did not go on from it, lost nothing.
+                self.machine = match self.parked {
+                    Some(_) => MachineFact::Stopped,
+                    None => MachineFact::Crashed { reason },
+                };
+            }
             Record::EnvSet { vars } => vars.into_iter().for_each(|(name, value)| {
                 match value {
                     Some(value) => self.env.insert(name, value),
@@ -211,39 +244,8 @@ impl Sourced for Ledger {
                 self.plan =
                     Planned { owner, name, at, network, labels, pool: None, fork: None, ..plan };
             }
-            Record::JobWanted { job, .. } => {
-                self.jobs.insert(job);
-            }
-            Record::JobRefused { job } => {
-                self.jobs.remove(&job);
-                self.processes.remove(&job);
-            }
-            Record::JobEnded { job, end } => {
-                self.jobs.remove(&job);
-                if let Some(process) = self.processes.get_mut(&job) {
-                    process.end = end;
-                }
-            }
-            Record::ProcessWanted { job, process } => {
-                self.jobs.insert(job);
-                self.processes.insert(job, *process);
-            }
-            Record::ProcessStarted { job, pid } => {
-                if let Some(process) = self.processes.get_mut(&job) {
-                    process.pid = pid;
-                }
-            }
-            Record::ProcessForgotten { job } => drop(self.processes.remove(&job)),
-            Record::LifetimeSet(change) => self.lifetime = change.applied_to(self.lifetime),
-            Record::LifetimeOver { ends_at, .. } => {
-                let over = |it: Lifetime| Lifetime { over: it.over || it.ends_at == ends_at, ..it };
-                self.lifetime = self.lifetime.map(over);
-            }
-            Record::LifetimeEnded { ends_at } => {
-                self.lifetime.take_if(|it| it.ends_at == ends_at);
-            }
             Record::DestroyWanted => self.destroying = true,
-            snapshot => self.apply_snapshot(snapshot),
+            other => self.apply_job(other),
         }
         Ok(())
     }
@@ -278,11 +280,43 @@ impl Ledger {
             change: None,
             merge: None,
             lifetime: None,
+            parking: None,
+            parked: None,
+            idle_park_secs: None,
             jobs: BTreeSet::new(),
             processes: BTreeMap::new(),
             destroying: false,
             boot_time_ms: None,
             up_at: None,
+        }
+    }
+
+    fn apply_job(&mut self, record: Record) {
+        match record {
+            Record::JobWanted { job, .. } => {
+                self.jobs.insert(job);
+            }
+            Record::JobRefused { job } => {
+                self.jobs.remove(&job);
+                self.processes.remove(&job);
+            }
+            Record::JobEnded { job, end } => {
+                self.jobs.remove(&job);
+                if let Some(process) = self.processes.get_mut(&job) {
+                    process.end = end;
+                }
+            }
+            Record::ProcessWanted { job, process } => {
+                self.jobs.insert(job);
+                self.processes.insert(job, *process);
+            }
+            Record::ProcessStarted { job, pid } => {
+                if let Some(process) = self.processes.get_mut(&job) {
+                    process.pid = pid;
+                }
+            }
+            Record::ProcessForgotten { job } => drop(self.processes.remove(&job)),
+            other => self.apply_snapshot(other),
         }
     }
 
@@ -334,6 +368,42 @@ impl Ledger {
                 }
             }
             Record::MergeFailed => self.merge = None,
+            other => self.apply_park(other),
+        }
+    }
+
+    fn apply_park(&mut self, record: Record) {
+        match record {
+            Record::ParkWanted(wish) => self.parking = Some(wish),
+            Record::Parked { park, memory_bytes: bytes, at } => {
+                // One that was given up meanwhile changes nothing.
+                let Some(wish) = self.parking.take_if(|wish| wish.park == park) else { return };
+                let left = self.handle().cloned();
+                self.machine = MachineFact::Stopped;
+                self.parked = Some(Box::new(ParkedMemory { wish, bytes, at, left }));
+            }
+            Record::ParkFailed => self.parking = None,
+            Record::ParkEnded => {
+                if let Some(parked) = &mut self.parked {
+                    parked.left = None;
+                }
+            }
+            Record::Woken | Record::MemoryGivenUp => self.parked = None,
+            other => self.apply_lifetime(other),
+        }
+    }
+
+    fn apply_lifetime(&mut self, record: Record) {
+        match record {
+            Record::LifetimeSet(change) => self.lifetime = change.applied_to(self.lifetime),
+            Record::LifetimeOver { ends_at, .. } => {
+                let over = |it: Lifetime| Lifetime { over: it.over || it.ends_at == ends_at, ..it };
+                self.lifetime = self.lifetime.map(over);
+            }
+            Record::LifetimeEnded { ends_at } => {
+                self.lifetime.take_if(|it| it.ends_at == ends_at);
+            }
+            Record::IdleParkSet { secs } => self.idle_park_secs = secs,
             // Every other kind is applied by the caller.
             _ => {}
         }
@@ -341,6 +411,7 @@ impl Ledger {
 
     fn restored(&mut self, snapshot: SnapshotId, top: LayerId, with_memory: bool) {
         self.machine = MachineFact::Stopped;
+        (self.parking, self.parked) = (None, None);
         self.jobs.clear();
         if let Some(node) = self.snapshots.get(snapshot) {
             self.disk = DiskLayers { layers: node.layers.clone(), top: Some(top) };
@@ -361,6 +432,8 @@ impl Ledger {
         artifacts.extend(self.disk.artifacts());
         artifacts.extend(self.change.iter().flat_map(DiskChange::artifacts));
         artifacts.extend(self.merge.map(|merge| Artifact::Layer(merge.into)));
+        let parks = self.parking.into_iter().chain(self.parked.iter().map(|parked| parked.wish));
+        artifacts.extend(parks.flat_map(|wish| wish.memories()));
         // A fork needs the memory it begins with until it has begun.
         let begins = self.plan.fork.as_ref().filter(|fork| fork.memory.is_some() && !self.created);
         artifacts.extend(begins.map(|fork| Artifact::Memory(fork.snapshot)));
@@ -370,6 +443,15 @@ impl Ledger {
     /// Whether it counts against its owner's quota: failed ones hold nothing.
     pub fn counts(&self) -> bool {
         self.failed.is_none()
+    }
+
+    /// What it counts against its owner's quota: a parked one holds no memory of the host.
+    pub fn resources(&self) -> Resources {
+        let whole = self.plan.spec.resources();
+        match self.parked {
+            Some(_) => whole.minus(self.plan.spec.memory()),
+            None => whole,
+        }
     }
 
     /// Whether a process of the machine may be there, for all that is recorded: one

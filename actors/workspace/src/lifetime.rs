@@ -26,7 +26,7 @@ const MAX_LABEL_NAME: usize = 128;
 const MAX_LABEL_VALUE: usize = 1024;
 
 /// Names and values that mean something to whoever gave them.
-pub type Labels = BTreeMap<String, String>;
+pub type WorkspaceLabels = BTreeMap<String, String>;
 
 /// What happens to a workspace at the end of its lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +36,8 @@ pub enum AtEnd {
     Destroy,
     /// Its machine stands still, with its memory; not in a sandbox.
     Pause,
+    /// It is saved with its memory and takes no memory of the host any more; not in a sandbox.
+    Park,
     /// Its machine is stopped in order; the disk is kept.
     #[default]
     Stop,
@@ -46,8 +48,11 @@ impl AtEnd {
     pub(crate) fn holds_in(self, phase: Phase) -> bool {
         match self {
             Self::Destroy => false,
-            Self::Pause => matches!(phase, Phase::Paused | Phase::Stopped | Phase::Crashed),
-            Self::Stop => phase == Phase::Stopped,
+            Self::Pause => {
+                matches!(phase, Phase::Paused | Phase::Parked | Phase::Stopped | Phase::Crashed)
+            }
+            Self::Park => matches!(phase, Phase::Parked | Phase::Stopped | Phase::Crashed),
+            Self::Stop => matches!(phase, Phase::Stopped | Phase::Parked),
         }
     }
 }
@@ -159,7 +164,7 @@ pub(crate) fn no_time() -> ToolError {
 ///
 /// # Errors
 /// `invalid_input` for what is too much.
-pub(crate) fn check_labels(labels: &Labels) -> Result<(), ToolError> {
+pub(crate) fn check_labels(labels: &WorkspaceLabels) -> Result<(), ToolError> {
     if labels.len() > MAX_LABELS {
         return Err(ToolError::invalid(format!("labels are at most {MAX_LABELS}")));
     }

@@ -120,6 +120,7 @@ impl Shared {
         Ok(Arc::new(Self {
             daemon: daemon.clone(),
             transfers: TransferQuota::of_mb(options.transfer_max_total_mb),
+            wakes: tokio::sync::Semaphore::new(options.max_parallel_wakes.max(1)),
             options,
             git,
             folders,

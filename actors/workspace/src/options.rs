@@ -39,6 +39,10 @@ pub struct Options {
     pub max_snapshots_per_workspace: usize,
     /// Most forks that one call makes at the same time.
     pub max_parallel_forks: usize,
+    /// Most parked machines that are woken at the same time; others wait for their turn.
+    pub max_parallel_wakes: usize,
+    /// Park a virtual machine that nobody asked anything of for so long, and that runs no job; 0: never.
+    pub park_after_idle_secs: u64,
     /// Time for a machine to boot and answer.
     pub boot_timeout_secs: u64,
     /// Time for a guest to shut down in order before it is killed.
@@ -85,6 +89,8 @@ impl Default for Options {
             max_workspaces: 50,
             max_snapshots_per_workspace: 20,
             max_parallel_forks: 10,
+            max_parallel_wakes: 4,
+            park_after_idle_secs: 0,
             boot_timeout_secs: 120,
             stop_grace_secs: 10,
             link_wait_secs: 10,

@@ -11,6 +11,7 @@
 //!
 //! Running ◄── pause, resume ──► Paused     Running, Paused, Stopped, Crashed ── restore ──► Starting
 //! Running ◄── disk of the host ──► HostDiskFull: as Running, but nothing is asked of its guest
+//! Running, Paused ── park ──► Parked ── wake ──► Starting ──► Running
 //! from any but Destroying: destroy ─► Destroying ─► gone
 //! ```
 
@@ -40,6 +41,9 @@ pub enum Phase {
     Stopping,
     /// No machine; the disk is kept.
     Stopped,
+    /// No machine; its memory and the disk are kept. Whoever wants something of it wakes it, and it
+    /// goes on where it was.
+    Parked,
     /// The machine ended without having been told to; the disk is kept.
     Crashed,
     /// Could not be made; only its logs are kept.
@@ -77,6 +81,10 @@ pub enum Want {
     Pause,
     /// Let it go on.
     Resume,
+    /// Save it with its memory and end the machine.
+    Park,
+    /// Start a parked machine where it was.
+    Wake,
     /// Make a snapshot.
     Snapshot {
         /// With the machine's memory.
@@ -115,6 +123,7 @@ impl Phase {
             Self::HostDiskFull => "host_disk_full",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
+            Self::Parked => "parked",
             Self::Crashed => "crashed",
             Self::Failed => "failed",
             Self::Destroying => "destroying",
@@ -129,7 +138,7 @@ impl Phase {
     pub fn on(self, want: Want) -> Result<Self, ToolError> {
         match (want, self) {
             (Want::Guest, Self::Running) => Ok(Self::Running),
-            (Want::Start, Self::Stopped | Self::Crashed)
+            (Want::Start, Self::Stopped | Self::Crashed | Self::Parked)
             | (Want::Restart | Want::Reattach, Self::Crashed) => Ok(Self::Starting),
             (
                 Want::Stop | Want::StopForDaemon,
@@ -137,8 +146,15 @@ impl Phase {
             ) => Ok(Self::Stopping),
             (
                 Want::Network,
-                Self::Running | Self::Paused | Self::HostDiskFull | Self::Stopped | Self::Crashed,
-            ) => Ok(self),
+                Self::Running
+                | Self::Paused
+                | Self::HostDiskFull
+                | Self::Stopped
+                | Self::Parked
+                | Self::Crashed,
+            )
+            | (Want::Park, Self::Running | Self::Paused) => Ok(self),
+            (Want::Wake, Self::Parked) => Ok(Self::Starting),
             (Want::Pause, Self::Running) => Ok(Self::Paused),
             (Want::Resume, Self::Paused) => Ok(Self::Running),
             (
@@ -146,10 +162,12 @@ impl Phase {
                 Self::Running | Self::Paused | Self::HostDiskFull | Self::Stopped | Self::Crashed,
             ) => Ok(Self::Starting),
             (Want::Snapshot { .. }, Self::Running | Self::Paused)
-            | (Want::Snapshot { memory: false }, Self::Stopped | Self::Crashed)
+            | (Want::Snapshot { memory: false }, Self::Stopped | Self::Parked | Self::Crashed)
             | (Want::MergeLayers, Self::Stopped)
             | (Want::Claim, Self::Running) => Ok(self),
-            (Want::Snapshot { .. }, Self::Stopped | Self::Crashed) => Err(no_memory()),
+            (Want::Snapshot { .. }, Self::Stopped | Self::Parked | Self::Crashed) => {
+                Err(no_memory())
+            }
             (Want::Snapshot { .. }, Self::Failed) => Err(self.busy()),
             // It may be on its way back to just this one.
             (Want::DeleteSnapshot, Self::Starting | Self::Destroying) => Err(self.busy()),
@@ -184,7 +202,10 @@ impl Phase {
         let step = match (want, self) {
             (_, Self::Failed) => "read workspace_logs, then call workspace_destroy",
             (Want::Guest | Want::Start, Self::Paused) => "call workspace_resume first",
-            (Want::Guest, _) => "call workspace_start first",
+            (Want::Stop, Self::Parked) => {
+                "workspace_start wakes it, or with from_disk gives its memory up"
+            }
+            (Want::Guest | Want::Restore, _) => "call workspace_start first",
             _ => "workspace_info shows the state",
         };
         ToolError::new(
@@ -200,6 +221,7 @@ impl Phase {
 /// The refusal of a take-over beside another one, or beside the removal.
 pub(crate) fn being_taken() -> ToolError {
     ToolError::new(Layer::Actor, codes::WORKSPACE_BUSY, "it is being taken over or removed")
+        .next("try again when that is done")
         .retry_after(std::time::Duration::from_secs(1))
 }
 
@@ -213,6 +235,23 @@ pub(crate) fn not_claimable(why: impl Into<String>) -> ToolError {
     ToolError::new(Layer::Actor, codes::NOT_CLAIMABLE, why.into())
 }
 
+/// The refusal of what a kind of machine without snapshots cannot do.
+pub(crate) fn no_snapshots() -> ToolError {
+    ToolError::new(
+        Layer::Machine,
+        codes::SNAPSHOT_UNSUPPORTED,
+        "this kind of machine has no snapshots",
+    )
+    .next("make the workspace with isolation `vm`")
+}
+
+/// The refusal of what a sandbox cannot do.
+pub(crate) fn cannot_park() -> ToolError {
+    let message = "a sandbox has no memory of its own that could be saved";
+    ToolError::new(Layer::Machine, codes::PARK_UNSUPPORTED, message)
+        .next("call workspace_stop, or make the workspace with isolation `vm`")
+}
+
 fn no_memory() -> ToolError {
     let message = "a workspace that does not run has no memory";
     ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
@@ -220,7 +259,7 @@ fn no_memory() -> ToolError {
 }
 
 #[cfg(test)]
-pub(crate) const ALL_PHASES: [Phase; 10] = [
+pub(crate) const ALL_PHASES: [Phase; 11] = [
     Phase::Creating,
     Phase::Starting,
     Phase::Running,
@@ -228,6 +267,7 @@ pub(crate) const ALL_PHASES: [Phase; 10] = [
     Phase::HostDiskFull,
     Phase::Stopping,
     Phase::Stopped,
+    Phase::Parked,
     Phase::Crashed,
     Phase::Failed,
     Phase::Destroying,

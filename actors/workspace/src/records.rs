@@ -27,9 +27,9 @@ pub use recipe::Recipe;
 pub(crate) use recipe::differences;
 
 use crate::{
-    lifetime::{Labels, Lifetime, LifetimeChange, LifetimeWish},
+    lifetime::{Lifetime, LifetimeChange, LifetimeWish, WorkspaceLabels},
     name::WorkspaceName,
-    snapshots::{Merge, SnapshotNode},
+    snapshots::{Artifact, Merge, SnapshotNode},
 };
 
 /// One entry of the stream `workspace/<id>`.
@@ -193,6 +193,30 @@ pub enum Record {
         /// Which.
         snapshot: SnapshotId,
     },
+    /// It shall be parked: its memory is being saved, and it stands still for that.
+    ParkWanted(ParkWish),
+    /// Its memory is durable; the machine is ended now. Nothing is written to the disk behind it.
+    Parked {
+        /// Whose memory: that of the wish.
+        park: SnapshotId,
+        /// Bytes on the host's disk.
+        memory_bytes: u64,
+        /// When.
+        at: DateTime<Utc>,
+    },
+    /// Its memory was not saved, or is not needed: the machine goes on.
+    ParkFailed,
+    /// The machine that was parked is gone.
+    ParkEnded,
+    /// It goes on from its memory now, which belongs to the disk no more.
+    Woken,
+    /// Its memory is given up: it starts from its disk.
+    MemoryGivenUp,
+    /// It is parked by itself when it was idle for so long; `None`: as configured.
+    IdleParkSet {
+        /// Seconds; 0: never.
+        secs: Option<u64>,
+    },
     /// Two layers shall become one.
     MergeWanted(Merge),
     /// The merge wanted last is complete and durable; the two are not needed any more.
@@ -210,8 +234,8 @@ pub enum Record {
         /// What its creation asked of the network.
         network: NetworkWish,
         /// What its creation gave it.
-        #[serde(default, skip_serializing_if = "Labels::is_empty")]
-        labels: Labels,
+        #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
+        labels: WorkspaceLabels,
         /// When it ends.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lifetime: Option<Lifetime>,
@@ -274,8 +298,8 @@ pub struct Planned {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<AttachedVolume>,
     /// Names and values that its creator gave it.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
+    #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
+    pub labels: WorkspaceLabels,
     /// How long it lives once it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<LifetimeWish>,
@@ -310,7 +334,7 @@ impl Planned {
             pool: None,
             several_users: false,
             volumes: Vec::new(),
-            labels: Labels::new(),
+            labels: WorkspaceLabels::new(),
             lifetime: None,
         })
     }
@@ -318,6 +342,25 @@ impl Planned {
     /// Whose quota it counts against.
     pub(crate) fn holder(&self) -> Option<SessionId> {
         self.pool.is_none().then_some(self.owner)
+    }
+}
+
+/// A park that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParkWish {
+    /// Name of its memory among those of snapshots.
+    pub park: SnapshotId,
+    /// The snapshot whose memory it began with, if that is there: only the difference is saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<SnapshotId>,
+    /// The machine was paused before.
+    pub paused: bool,
+}
+
+impl ParkWish {
+    /// Memories that must be kept for it.
+    pub(crate) fn memories(self) -> impl Iterator<Item = Artifact> {
+        std::iter::once(self.park).chain(self.base).map(Artifact::Memory)
     }
 }
 
@@ -367,6 +410,11 @@ impl WorkspaceSpec {
     /// What it counts against a quota.
     pub fn resources(&self) -> Resources {
         Resources::workspace(self.memory_mb, self.disk_gb)
+    }
+
+    /// The part of it that a parked one does not hold.
+    pub(crate) fn memory(&self) -> Resources {
+        Resources { memory_mb: self.memory_mb, ..Resources::default() }
     }
 }
 

@@ -14,9 +14,15 @@ use hivekeep_store::NewEvent;
 use serde_json::Value;
 
 use crate::{
-    Options, codes, directory::WorkspaceDirectory, folders::WorkspaceFolders, lifetime::AtEnd,
-    logs::WorkspaceLogSet, snapshots::RefCounts, traffic::Traffic, transfer_quota::TransferQuota,
-    workspace,
+    Options, codes,
+    directory::WorkspaceDirectory,
+    folders::WorkspaceFolders,
+    lifetime::AtEnd,
+    logs::WorkspaceLogSet,
+    phase::{cannot_park, no_snapshots},
+    snapshots::RefCounts,
+    traffic::Traffic,
+    transfer_quota::TransferQuota,
 };
 
 /// Everything outside one workspace that it works with.
@@ -51,6 +57,8 @@ pub struct Shared {
     pub(crate) ref_counts: RefCounts,
     /// Turns at merging layers.
     pub(crate) merges: tokio::sync::Semaphore,
+    /// Turns at waking.
+    pub(crate) wakes: tokio::sync::Semaphore,
     /// Planned in this daemon's life and not yet taken up by an actor.
     pub(crate) fresh: dashmap::DashSet<WorkspaceId>,
     /// Creations that people wait for.
@@ -77,18 +85,18 @@ impl Shared {
     /// Whether a machine of this kind can come to such an end.
     ///
     /// # Errors
-    /// `snapshot_unsupported`, `isolation_unavailable`.
+    /// `snapshot_unsupported`, `park_unsupported`, `isolation_unavailable`.
     pub(crate) fn may_end(
         &self,
         isolation: Isolation,
         at_end: Option<AtEnd>,
     ) -> Result<(), ToolError> {
-        match at_end {
-            Some(AtEnd::Pause) if self.driver(isolation)?.snapshots().is_none() => {
-                Err(workspace::no_snapshots())
-            }
-            _ => Ok(()),
-        }
+        let refusal = match at_end {
+            Some(AtEnd::Pause) => no_snapshots(),
+            Some(AtEnd::Park) => cannot_park(),
+            Some(AtEnd::Destroy | AtEnd::Stop) | None => return Ok(()),
+        };
+        self.driver(isolation)?.snapshots().map(drop).ok_or(refusal)
     }
 
     /// Name of this daemon among those that share an image directory.

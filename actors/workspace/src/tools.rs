@@ -38,6 +38,13 @@ pub(crate) const OF_WORKSPACES: &[&hivekeep_kernel::ToolGroup<crate::workspaces:
     &pool::FAMILY,
 ];
 
+/// Whether a tool of one workspace asks something of its guest.
+pub(crate) fn wants_guest(name: &str) -> bool {
+    let guests = [&execution::FAMILY, &files::FAMILY, &git::FAMILY];
+    let mut rows = guests.iter().flat_map(|family| family.rows);
+    name != "set_env" && rows.any(|row| row.0.spec.name == name)
+}
+
 /// Every tool of this crate.
 pub fn catalogue() -> Vec<&'static ToolInfo> {
     let one = OF_WORKSPACE.iter().flat_map(|family| family.rows).map(|row| &row.0);

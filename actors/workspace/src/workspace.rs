@@ -24,6 +24,8 @@
 //! - The **durable state** moves with [`Msg::Recorded`] alone: a handler sees one state all through.
 //!   Workers commit through a [`WorkspaceHandle`] and go on when this actor has taken the state up.
 //! - The **link's state** is watched by all who want to reach the guest; a child of this actor keeps it.
+//! - What wants the guest of a parked machine is held back, wakes it once, and is judged anew then
+//!   (`workspace/sleeping.rs`).
 //!
 //! # What can fail
 //!
@@ -44,6 +46,7 @@ mod bring_up;
 mod claim;
 mod describe;
 mod destroy;
+mod ending;
 pub(crate) mod entry_point;
 pub(crate) mod env;
 pub(crate) mod exec;
@@ -61,11 +64,13 @@ mod link_state;
 mod merge;
 mod messages;
 mod network;
+mod park;
 mod policy;
 mod port_url;
 pub(crate) mod prepare;
 mod recover;
 mod rewind;
+mod sleeping;
 mod snapshot;
 mod state;
 mod status;
@@ -74,6 +79,8 @@ mod tasks;
 mod transfer;
 pub(crate) mod user;
 mod volumes;
+mod waiting;
+mod wake;
 
 use std::sync::Arc;
 
@@ -83,15 +90,15 @@ use hivekeep_kernel::{
 };
 use tokio::sync::watch;
 
+use bring_up::internal_cx;
 pub(crate) use images::image_name;
 pub(crate) use link_state::{LinkState, usable};
 pub(crate) use messages::{
-    Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, SnapshotRequest, TaskMsg,
+    Adopt, BackupMsg, Claim, ExecRequest, GuestAccess, Msg, ParkMsg, SnapshotRequest, TaskMsg,
 };
-pub(crate) use snapshot::no_snapshots;
 pub(crate) use state::{Seed, Workspace, WorkspaceManager};
 
-use self::lifetime::Ending;
+use self::{ending::Ending, waiting::Sleeping};
 use crate::{
     activity::Activity,
     handle::WorkspaceHandle,
@@ -135,6 +142,7 @@ impl Entity for Workspace {
             forwarding: Arc::default(),
             adopting: false,
             ending: Ending::default(),
+            sleeping: Sleeping::default(),
             merger: None,
             ops: Workers::default(),
             crashes,
@@ -144,6 +152,7 @@ impl Entity for Workspace {
     }
 
     fn handle(&mut self, message: Msg) -> Result<(), Fault> {
+        let Some(message) = self.hold_back(message) else { return Ok(()) };
         match message {
             Msg::Tool(call) => {
                 let ops = self.ops.clone();
@@ -166,7 +175,10 @@ impl Entity for Workspace {
                 let _asker_gone = reply.send(handle);
             }
             Msg::OwnToken => drop(self.token.send_replace(self.ledger.plan.token.clone())),
-            Msg::Finished(activity) => self.finished(activity),
+            Msg::Finished(activity) => {
+                self.finished(activity);
+                self.wake_if_wanted();
+            }
             Msg::Prepare(ask) => self.preparation(ask),
             Msg::Backup(ask) => self.backup(ask),
             Msg::Merge(ask) => self.merging(ask),
@@ -186,7 +198,13 @@ impl Entity for Workspace {
             Msg::LifetimeOver => self.lifetime_over(),
             Msg::EndTried(error) => self.end_tried(error),
             Msg::Adopt(adopt) => self.adopt(adopt),
-            Msg::Adopted => self.adopting = false,
+            Msg::Adopted => {
+                self.adopting = false;
+                self.wake_if_wanted();
+            }
+            Msg::Park(news) => self.park_news(news),
+            Msg::LookIdle => self.look_idle(),
+            Msg::ParkIdle(asked_at) => self.park_idle(asked_at),
             Msg::Enter(cx, reply) => self.enter(&cx, reply),
             Msg::Exec(request) => self.exec_for(*request),
             Msg::Stop(done) => self.stop_for_daemon(done),

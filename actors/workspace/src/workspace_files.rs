@@ -65,9 +65,12 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
                 WorkspaceReadiness::Changing
             }
             Phase::Stopped | Phase::Crashed => WorkspaceReadiness::Off,
-            Phase::Running | Phase::Paused | Phase::HostDiskFull | Phase::Failed => {
-                WorkspaceReadiness::Ready
-            }
+            // A parked one wakes over it.
+            Phase::Parked
+            | Phase::Running
+            | Phase::Paused
+            | Phase::HostDiskFull
+            | Phase::Failed => WorkspaceReadiness::Ready,
         };
         Some(FoundWorkspace {
             id: card.id,

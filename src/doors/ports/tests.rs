@@ -8,7 +8,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Mutex};
 use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, Layer, ToolError, WorkspaceId,
-    ports::{ByteStream, FoundWorkspace, PortUrlWish, WorkspaceReadiness},
+    ports::{ByteStream, FoundWorkspace, GuestOperation, PortUrlWish, WorkspaceReadiness},
 };
 use hivekeep_store::{Journal, NewEvent, Options};
 use tokio::{
@@ -37,9 +37,7 @@ impl WorkspaceFiles for Fakes {
         &self,
         _: &CallCx,
         _: WorkspaceId,
-        _: Vec<u8>,
-        _: bool,
-        _: u64,
+        _: GuestOperation,
     ) -> Result<Vec<u8>, ToolError> {
         Err(ToolError::internal("nobody asks for files here"))
     }

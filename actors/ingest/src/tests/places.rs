@@ -9,7 +9,10 @@ use async_trait::async_trait;
 use hivekeep_file_engine::{FileOperation, FileRoot, decode, encode, run};
 use hivekeep_kernel::{
     CallCx, Layer, SessionId, ToolError, WorkspaceId, codes as common,
-    ports::{FoundWorkspace, LocatedPlace, PlaceFiles, WorkspaceFiles, WorkspaceReadiness},
+    ports::{
+        FoundWorkspace, GuestOperation, LocatedPlace, PlaceFiles, WorkspaceFiles,
+        WorkspaceReadiness,
+    },
 };
 
 /// One folder.
@@ -89,9 +92,7 @@ impl WorkspaceFiles for Owners {
         &self,
         _: &CallCx,
         _: WorkspaceId,
-        _: Vec<u8>,
-        _: bool,
-        _: u64,
+        _: GuestOperation,
     ) -> Result<Vec<u8>, ToolError> {
         Err(ToolError::internal("nothing runs"))
     }

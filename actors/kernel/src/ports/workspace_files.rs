@@ -113,10 +113,12 @@ pub trait WorkspaceFiles: Send + Sync {
     /// `user_unknown`, and those of [`Self::run`].
     async fn home(
         &self,
-        cx: &CallCx,
-        id: WorkspaceId,
-        user: Option<&str>,
-    ) -> Result<String, ToolError>;
+        _: &CallCx,
+        _: WorkspaceId,
+        _user: Option<&str>,
+    ) -> Result<String, ToolError> {
+        Err(no_guests())
+    }
 
     /// Has the guest of a workspace of the caller's session run an encoded operation; returns the
     /// encoded outcome.
@@ -138,7 +140,9 @@ pub trait WorkspaceFiles: Send + Sync {
     /// # Errors
     /// `guest_busy` with as many watches as there may be; `too_large` for too many folders; `not_found`,
     /// `not_a_directory`, `permission_denied`; those of [`Self::run`].
-    async fn watch(&self, cx: &CallCx, id: WorkspaceId, wish: WatchWish) -> Result<u64, ToolError>;
+    async fn watch(&self, _: &CallCx, _: WorkspaceId, _: WatchWish) -> Result<u64, ToolError> {
+        Err(no_guests())
+    }
 
     /// Reads the changes of a watch behind a number, after a wait of at most `wait` if there are none.
     ///
@@ -146,16 +150,25 @@ pub trait WorkspaceFiles: Send + Sync {
     /// `watch_unknown`; those of [`Self::run`].
     async fn changes(
         &self,
-        cx: &CallCx,
-        id: WorkspaceId,
-        watch: u64,
-        after: u64,
-        wait: Duration,
-    ) -> Result<FileChanges, ToolError>;
+        _: &CallCx,
+        _: WorkspaceId,
+        _watch: u64,
+        _after: u64,
+        _wait: Duration,
+    ) -> Result<FileChanges, ToolError> {
+        Err(no_guests())
+    }
 
     /// Ends a watch; false if there was none.
     ///
     /// # Errors
     /// Those of [`Self::run`].
-    async fn unwatch(&self, cx: &CallCx, id: WorkspaceId, watch: u64) -> Result<bool, ToolError>;
+    async fn unwatch(&self, _: &CallCx, _: WorkspaceId, _watch: u64) -> Result<bool, ToolError> {
+        Err(no_guests())
+    }
+}
+
+/// The refusal of workspaces whose guests are not asked, as those that stand in for others in tests.
+fn no_guests() -> ToolError {
+    ToolError::internal("these workspaces have no guests to ask")
 }

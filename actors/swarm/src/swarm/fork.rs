@@ -68,7 +68,8 @@ impl<'r> Fork<'r> {
     pub(super) async fn raise(&self, caller: &OnBehalfOf) -> Result<(), ToolError> {
         let look = || async {
             match self.state().await?.as_str() {
-                "running" => Ok(()),
+                // One that sleeps wakes over what is asked of it.
+                "running" | "parked" => Ok(()),
                 state => {
                     let message = format!("the workspace is {state}");
                     Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message))
@@ -98,7 +99,10 @@ impl<'r> Fork<'r> {
         let down = matches!(state.as_str(), "stopped" | "crashed");
         if !down || self.revived.load(Ordering::Relaxed) {
             tokio::time::sleep(PAUSE).await;
-            return Ok(matches!(state.as_str(), "running" | "creating" | "starting" | "stopping"));
+            return Ok(matches!(
+                state.as_str(),
+                "running" | "parked" | "creating" | "starting" | "stopping"
+            ));
         }
         let worker = self.worker;
         tracing::info!(%worker, %state, "the machine of a swarm is started again");

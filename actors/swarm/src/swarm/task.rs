@@ -222,7 +222,7 @@ impl SwarmSaga {
                 Err(error) => return Err(error),
             };
             match state.as_str() {
-                "running" => return Ok(Some(row.workspace_id)),
+                "running" | "parked" => return Ok(Some(row.workspace_id)),
                 "creating" | "starting" | "stopping" | "destroying" => {
                     let message = format!("the fork `{name}` stays {state}");
                     let error = ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message);

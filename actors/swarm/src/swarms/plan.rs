@@ -108,7 +108,7 @@ impl SwarmRequest {
                 let row = own(&rows, &target)?;
                 let target = row.workspace_id;
                 let state = shared.tools.look(id, &caller, &target.to_string()).await?.state;
-                if state != "running" {
+                if !matches!(state.as_str(), "running" | "parked") {
                     let message = format!("merge_target `{}` is {state}", row.name);
                     return Err(ToolError::new(Layer::Actor, codes::WORKSPACE_STATE, message)
                         .next("start it first: commits are merged into a running workspace"));

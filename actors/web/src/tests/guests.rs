@@ -8,7 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, ToolError, WorkspaceId,
-    ports::{FoundWorkspace, ReachRules, WorkspaceFiles, WorkspaceReadiness},
+    ports::{FoundWorkspace, GuestOperation, ReachRules, WorkspaceFiles, WorkspaceReadiness},
 };
 use serde_json::json;
 
@@ -35,9 +35,7 @@ impl WorkspaceFiles for Guests {
         &self,
         _: &CallCx,
         _: WorkspaceId,
-        _: Vec<u8>,
-        _: bool,
-        _: u64,
+        _: GuestOperation,
     ) -> Result<Vec<u8>, ToolError> {
         panic!("the web does not touch files")
     }

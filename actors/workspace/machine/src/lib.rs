@@ -69,8 +69,8 @@ pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
 pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VOLUME_TAG, VolumeMount};
 pub use refuse::host_disk_full;
 pub use snapshot::{
-    MachineMemory, MachineShape, RamLocation, SaveRequest, SaveResult, SavedMemory, SavedNic,
-    SnapshotFolder, Snapshots,
+    MachineMemory, MachineShape, ParkRequest, RamLocation, SaveRequest, SaveResult, SavedMemory,
+    SavedNic, SnapshotFolder, Snapshots,
 };
 pub use spawn::raise_open_files;
 

@@ -18,7 +18,7 @@
 
 mod folder;
 
-pub(super) use folder::SnapshotDescription;
+pub(super) use folder::{Packed, SnapshotDescription};
 
 use std::path::{Path, PathBuf};
 
@@ -37,6 +37,17 @@ pub struct SaveRequest {
     /// Destination of the memory image; `None` saves the disk alone. The folder must not exist, its
     /// parent must.
     pub memory_into: Option<SnapshotFolder>,
+}
+
+/// Request for [`Snapshots::park`], and for the [`Snapshots::wake`] after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParkRequest {
+    /// Place of the memory. For a park the folder must not exist, its parent must.
+    pub into: SnapshotFolder,
+    /// A memory image that the machine began with: what still is as in there is not kept a second
+    /// time. It must then stay until the machine is awake. One that is not there, or does not fit,
+    /// is no error of a park.
+    pub base: Option<SnapshotFolder>,
 }
 
 /// Result of [`Snapshots::save`], durable.
@@ -217,6 +228,29 @@ pub trait Snapshots: Send + Sync {
         &self,
         plan: &MachinePlan,
         snapshot: &SnapshotFolder,
+    ) -> Result<LaunchedMachine, Error>;
+
+    /// Stops a machine that runs or is paused, saves its memory and devices, and leaves it standing
+    /// still with the disk as it is. Then the owner ends it, and wakes it later over the same disk;
+    /// or it gives the memory up, and lets the machine go on. A failure leaves no folder, and the
+    /// guest stopped.
+    async fn park(
+        &self,
+        handle: &MachineHandle,
+        plan: &MachinePlan,
+        request: &ParkRequest,
+    ) -> Result<SavedMemory, Error>;
+
+    /// Starts a parked machine, paused: the caller connects the link and calls
+    /// [`Snapshots::resume`], after which the memory does not belong to the disk any more. Legal
+    /// after [`super::Driver::prepare`], once the machine that was parked is gone.
+    ///
+    /// It knows its own token, name and address. As with [`Snapshots::launch_from`] its network link
+    /// is off until [`super::Driver::plug`].
+    async fn wake(
+        &self,
+        plan: &MachinePlan,
+        request: &ParkRequest,
     ) -> Result<LaunchedMachine, Error>;
 
     /// Removes a memory image, complete or not. Succeeds if it does not exist. Machines that were

@@ -10,6 +10,7 @@ mod forwards;
 mod helpers;
 mod launch;
 mod nic;
+mod park;
 mod ram;
 mod save;
 mod snapshots;

@@ -5,7 +5,7 @@ use hivekeep_kernel::ToolError;
 use super::*;
 use crate::phase::{ALL_PHASES, Phase::*};
 
-const ACTIVITIES: [Activity; 8] = [
+const ACTIVITIES: [Activity; 10] = [
     Activity::Idle,
     Activity::Pausing,
     Activity::Snapshotting,
@@ -14,9 +14,11 @@ const ACTIVITIES: [Activity; 8] = [
     Activity::Preparing,
     Activity::Claiming,
     Activity::Reattaching,
+    Activity::Parking,
+    Activity::Waking,
 ];
 
-const WANTS: [Want; 19] = [
+const WANTS: [Want; 21] = [
     Want::Guest,
     Want::Start,
     Want::Restart,
@@ -24,6 +26,8 @@ const WANTS: [Want; 19] = [
     Want::StopForDaemon,
     Want::Pause,
     Want::Resume,
+    Want::Park,
+    Want::Wake,
     Want::Snapshot { memory: false },
     Want::Snapshot { memory: true },
     Want::DeleteSnapshot,
@@ -51,6 +55,8 @@ struct Flags {
     adopting: bool,
     claiming: bool,
     reattaching: bool,
+    /// Being parked or woken.
+    moving: bool,
 }
 
 impl Flags {
@@ -76,11 +82,12 @@ impl Flags {
     fn judge(&self, want: Want) -> Verdict {
         let phase = self.phase;
         let standing = [Running, Paused, HostDiskFull, Stopped, Crashed];
+        let member = [Running, Paused, HostDiskFull, Stopped, Parked, Crashed];
         match want {
             Want::Guest if self.reattaching && phase == Starting => Ok(Starting),
             Want::Guest => self.in_phases(&[Running], Running),
             Want::Start => {
-                let next = self.in_phases(&[Stopped, Crashed], Starting)?;
+                let next = self.in_phases(&[Stopped, Parked, Crashed], Starting)?;
                 self.idle().map(|()| next)
             }
             Want::Restart if phase != Crashed => Err("workspace_state"),
@@ -103,8 +110,8 @@ impl Flags {
             Want::Snapshot { memory } => {
                 self.unchanging()?;
                 match (phase, memory) {
-                    (Running | Paused, _) | (Stopped | Crashed, false) => Ok(phase),
-                    (Stopped | Crashed, true) => Err("workspace_state"),
+                    (Running | Paused, _) | (Stopped | Parked | Crashed, false) => Ok(phase),
+                    (Stopped | Parked | Crashed, true) => Err("workspace_state"),
                     (HostDiskFull, _) => Err("host_disk_full"),
                     _ => BUSY,
                 }
@@ -121,7 +128,16 @@ impl Flags {
                 let settled = !self.changing && !self.unfinished;
                 if phase == Stopped && settled { Ok(Stopped) } else { Err("not merged") }
             }
-            Want::Network => self.in_phases(&standing, phase),
+            Want::Network => self.in_phases(&member, phase),
+            Want::Park | Want::Wake if self.adopting => BUSY,
+            Want::Park => {
+                self.unchanging()?;
+                self.in_phases(&[Running, Paused], phase)
+            }
+            // Not beside another activity, whatever is forwarded.
+            Want::Wake if self.changing => BUSY,
+            Want::Wake => self.in_phases(&[Parked], Starting),
+            Want::Adopt if self.moving => BUSY,
             Want::Adopt if self.adopting || phase == Destroying => BUSY,
             Want::Adopt => Ok(phase),
             Want::Lifetime if matches!(phase, Creating | Destroying) => BUSY,
@@ -157,6 +173,7 @@ fn every(mut look: impl FnMut(Situation, &Flags)) {
                     adopting,
                     claiming: activity == Activity::Claiming,
                     reattaching: activity == Activity::Reattaching,
+                    moving: matches!(activity, Activity::Parking | Activity::Waking),
                 };
                 look(situation, &flags);
             }
@@ -193,6 +210,8 @@ fn an_activity_begins_beside_no_other_one() {
     let begins = [
         Want::Pause,
         Want::Resume,
+        Want::Park,
+        Want::Wake,
         Want::Snapshot { memory: false },
         Want::Snapshot { memory: true },
         Want::DeleteSnapshot,

@@ -16,7 +16,7 @@ use crate::{
         network::NetworkState,
         snapshots::{ForkedFrom, SnapshotSummary},
     },
-    lifetime::{AtEnd, Labels, MAX_LIFETIME_SECS},
+    lifetime::{AtEnd, MAX_LIFETIME_SECS, WorkspaceLabels},
     phase::{MachineProcess, Phase},
     records::{StopHow, WorkspaceSpec},
 };
@@ -49,7 +49,7 @@ pub struct WorkspaceCreate {
     /// What happens then. Default: `stop`.
     pub at_end: Option<AtEnd>,
     /// Names and values to find it by in workspace_list; at most 64.
-    pub labels: Option<Labels>,
+    pub labels: Option<WorkspaceLabels>,
 }
 
 /// Size of a workspace.
@@ -98,7 +98,7 @@ pub struct WorkspaceList {
     /// Only those in this state.
     pub state_filter: Option<Phase>,
     /// Only those that have all of these labels.
-    pub labels: Option<Labels>,
+    pub labels: Option<WorkspaceLabels>,
 }
 
 /// All workspaces that match.
@@ -134,8 +134,8 @@ pub struct WorkspaceRow {
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// What its creation gave it.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
+    #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
+    pub labels: WorkspaceLabels,
     /// When it ends by itself; absent where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<DateTime<Utc>>,
@@ -163,7 +163,7 @@ pub struct WorkspaceDestroyed {
     pub destroyed: bool,
 }
 
-/// Start the machine of a stopped or crashed workspace on its own disk.
+/// Start the machine of a stopped or crashed workspace on its own disk, or wake a parked one.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceStart {
@@ -172,6 +172,9 @@ pub struct WorkspaceStart {
     /// Volumes to mount from now on, in place of those that it had; empty for none. Default: the same as before.
     #[schemars(length(max = MAX_VOLUMES))]
     pub volumes: Option<Vec<VolumeWish>>,
+    /// Of a parked one: give its memory up and boot from its disk, as after a power cut. Otherwise it goes on where it was.
+    #[serde(default)]
+    pub from_disk: bool,
 }
 
 /// A started workspace.
@@ -263,8 +266,8 @@ pub struct WorkspaceDetails {
     /// How it is isolated.
     pub isolation: Isolation,
     /// What its creation gave it.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
+    #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
+    pub labels: WorkspaceLabels,
     /// When it ends by itself; absent where it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<DateTime<Utc>>,
@@ -274,6 +277,12 @@ pub struct WorkspaceDetails {
     /// Why its end, which is over, could not be carried out yet; it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_delayed: Option<String>,
+    /// Of a parked one: bytes of its memory on the host's disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked_bytes: Option<u64>,
+    /// Idle seconds after which it is parked by itself; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_park_secs: Option<u64>,
     /// The machine, while there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineDetails>,

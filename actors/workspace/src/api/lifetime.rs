@@ -20,7 +20,11 @@ pub struct WorkspaceLifetime {
     pub lifetime_secs: Option<Option<u64>>,
     /// What happens then. Default: as before, or `stop`.
     pub at_end: Option<AtEnd>,
-    /// Only ever extend: an end that is later, or none, stays. Default: false.
+    /// Park it by itself after so many idle seconds; 0: never; null: as configured. Default: as before.
+    #[serde(default, with = "serde_with::rust::double_option")]
+    #[schemars(with = "Option<u64>", range(max = MAX_LIFETIME_SECS))]
+    pub idle_park_secs: Option<Option<u64>>,
+    /// Only ever extend: an end that is later, or none, stays.
     #[serde(default)]
     pub at_least: bool,
 }
@@ -34,4 +38,6 @@ pub struct LifetimeSet {
     pub ends_at: Option<DateTime<Utc>>,
     /// What happens then.
     pub at_end: Option<AtEnd>,
+    /// Idle seconds after which it is parked by itself; null: never.
+    pub idle_park_secs: Option<u64>,
 }

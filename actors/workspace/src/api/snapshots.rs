@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    lifetime::{AtEnd, Labels, MAX_LIFETIME_SECS},
+    lifetime::{AtEnd, MAX_LIFETIME_SECS, WorkspaceLabels},
     phase::Phase,
     records::Fork,
     snapshots::SnapshotNode,
@@ -179,7 +179,7 @@ pub struct WorkspaceFork {
     /// What happens then. Default: `stop`.
     pub at_end: Option<AtEnd>,
     /// Names and values to find them by in workspace_list; default: as the source.
-    pub labels: Option<Labels>,
+    pub labels: Option<WorkspaceLabels>,
 }
 
 /// Freeze a running workspace as it is and fork it, in one call: a snapshot with
@@ -290,7 +290,7 @@ pub struct WorkspacePause {
     pub workspace_id: String,
 }
 
-/// Let a paused workspace go on.
+/// Let a paused workspace go on, or wake a parked one.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceResume {

@@ -145,6 +145,10 @@ impl CommandsHandle {
         if matches!(phase, Phase::Stopped | Phase::Crashed | Phase::Failed) {
             return Err(ProcessState::Interrupted);
         }
+        if phase == Phase::Parked {
+            // Whoever looks at a list wakes nothing.
+            return Err(ProcessState::Unknown("the workspace is parked".to_owned()));
+        }
         let patience = CallCx {
             deadline: cx.deadline.min(tokio::time::Instant::now() + LIST_PATIENCE),
             ..cx.clone()

@@ -2,6 +2,7 @@ use hivekeep_link::LinkToken;
 use hivekeep_machine::Isolation;
 
 use super::*;
+use crate::lifetime::{AtEnd, EndChange, LifetimeChange};
 use crate::records::{StopHow, WorkspaceSpec};
 use proptest::prelude::*;
 
@@ -58,6 +59,34 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
+fn sleep_record() -> impl Strategy<Value = Record> {
+    let at = Utc::now();
+    let parks: Vec<SnapshotId> = (0..2).map(|_| SnapshotId::new()).collect();
+    let park = move || prop::sample::select(parks.clone());
+    let end = move |secs| at + chrono::TimeDelta::seconds(secs);
+    prop_oneof![
+        (park(), any::<bool>()).prop_map(|(park, paused)| {
+            Record::ParkWanted(ParkWish { park, base: None, paused })
+        }),
+        park().prop_map(move |park| Record::Parked { park, memory_bytes: 9, at }),
+        Just(Record::ParkFailed),
+        Just(Record::ParkEnded),
+        Just(Record::Woken),
+        Just(Record::MemoryGivenUp),
+        any::<Option<u64>>().prop_map(|secs| Record::IdleParkSet { secs }),
+        (0..3i64).prop_map(move |secs| Record::LifetimeSet(LifetimeChange {
+            end: EndChange::NotBefore(end(secs)),
+            at_end: None,
+        })),
+        (0..3i64).prop_map(move |secs| Record::LifetimeSet(LifetimeChange {
+            end: EndChange::At(end(secs)),
+            at_end: Some(AtEnd::Park),
+        })),
+        (0..3i64).prop_map(move |secs| Record::LifetimeOver { ends_at: end(secs), at }),
+        (0..3i64).prop_map(move |secs| Record::LifetimeEnded { ends_at: end(secs) }),
+    ]
+}
+
 /// Ids from a small pool, so that records meet.
 fn layer() -> impl Strategy<Value = LayerId> {
     let pool: Vec<LayerId> = (0..4).map(|_| LayerId::new()).collect();
@@ -110,7 +139,7 @@ proptest! {
     /// A snapshot anywhere changes nothing, and reads back as the version before wrote it.
     #[test]
     fn a_snapshot_anywhere_changes_nothing(
-        records in prop::collection::vec(prop_oneof![record(), snapshot_record()], 0..40),
+        records in prop::collection::vec(prop_oneof![record(), snapshot_record(), sleep_record()], 0..40),
         place in any::<prop::sample::Index>(),
     ) {
         let all: Vec<_> = std::iter::once(Record::Planned(plan())).chain(records).collect();

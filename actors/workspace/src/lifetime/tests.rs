@@ -57,12 +57,13 @@ fn an_end_needs_a_time() {
 
 #[test]
 fn labels_are_bounded() {
-    let one = |name: &str, value: &str| Labels::from([(name.to_owned(), value.to_owned())]);
+    let one =
+        |name: &str, value: &str| WorkspaceLabels::from([(name.to_owned(), value.to_owned())]);
     assert!(check_labels(&one("", "x")).is_err());
     assert!(check_labels(&one(&"n".repeat(128), &"v".repeat(1024))).is_ok());
     assert!(check_labels(&one(&"n".repeat(129), "")).is_err());
     assert!(check_labels(&one("n", &"v".repeat(1025))).is_err());
-    let many = |n: u32| (0..n).map(|n| (n.to_string(), String::new())).collect::<Labels>();
+    let many = |n: u32| (0..n).map(|n| (n.to_string(), String::new())).collect::<WorkspaceLabels>();
     assert!(check_labels(&many(64)).is_ok() && check_labels(&many(65)).is_err());
 }
 

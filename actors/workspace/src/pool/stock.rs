@@ -170,6 +170,7 @@ impl Stock {
             | Phase::HostDiskFull
             | Phase::Stopping
             | Phase::Stopped
+            | Phase::Parked
             | Phase::Crashed
             | Phase::Failed
             | Phase::Destroying => self.discard(id),

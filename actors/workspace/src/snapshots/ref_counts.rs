@@ -60,6 +60,11 @@ impl RefCounts {
         }
     }
 
+    /// One more needs it, if anybody does; whether that is so.
+    pub(crate) fn take_held(&self, artifact: Artifact) -> bool {
+        self.0.counts.get_mut(&artifact).map(|mut count| *count += 1).is_some()
+    }
+
     /// One less needs them; returns those that nobody needs any more.
     #[must_use]
     pub(crate) fn release(&self, artifacts: impl IntoIterator<Item = Artifact>) -> Vec<Artifact> {

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     codes,
+    phase::Phase,
     shared::Shared,
     workspace::{self, GuestAccess, TaskMsg, usable},
 };
@@ -51,7 +52,10 @@ impl TasksHandle {
         ask: impl FnOnce(oneshot::Sender<Result<GuestAccess, ToolError>>) -> TaskMsg,
     ) -> Result<(TaskQueueClient, Vec<(String, String)>), ToolError> {
         let ask = |reply| workspace::Msg::Tasks(ask(reply));
-        let access = self.address(id)?.ask(ACTOR_PATIENCE, ask).await?;
+        let sleeps = self.0.directory.any(id).is_some_and(|card| card.phase == Phase::Parked);
+        let boot = Duration::from_secs(self.0.options.boot_timeout_secs);
+        let patience = if sleeps { ACTOR_PATIENCE + boot } else { ACTOR_PATIENCE };
+        let access = self.address(id)?.ask(patience, ask).await?;
         let GuestAccess { mut link_state, env } = access?;
         let patience = Duration::from_secs(self.0.options.link_wait_secs);
         Ok((TaskQueueClient::over(usable(&mut link_state, patience).await?), env))

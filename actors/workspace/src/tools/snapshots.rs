@@ -3,6 +3,7 @@
 use hivekeep_kernel::{CallCx, Reply, ToolError, tools};
 
 use crate::{
+    api::park::{Parked, WorkspacePark},
     api::snapshots::{
         Forked, Halted, Snapshot, SnapshotAction, SnapshotResult, WorkspaceBranch, WorkspaceFork,
         WorkspacePause, WorkspaceResume,
@@ -15,11 +16,14 @@ tools! { pub ONE: "snapshots & forking" for Workspace, addressed workspace by wo
     snapshot: Snapshot => SnapshotResult = Workspace::on_snapshot {
         title: "Snapshots of a workspace", effect: Destroy, risk: Risk::Medium, timeout_secs: 600,
     };
+    workspace_park: WorkspacePark => Parked = Workspace::park {
+        title: "Park a workspace", timeout_secs: 300, told_by: Some("workspace_info"),
+    };
     workspace_pause: WorkspacePause => Halted = Workspace::pause {
         title: "Pause a workspace",
     };
     workspace_resume: WorkspaceResume => Halted = Workspace::resume {
-        title: "Resume a workspace",
+        title: "Resume a workspace", timeout_secs: 300,
     };
 }
 

@@ -24,7 +24,7 @@ impl Workspace {
         }
         self.adopting = true;
         let workspace = self.handle.clone();
-        let holds = self.ledger.counts().then(|| self.ledger.plan.spec.resources());
+        let holds = self.ledger.counts().then(|| self.ledger.resources());
         let _detached = self.ops.spawn(async move {
             let outcome = take_over(&workspace, owner, by, force, holds).await;
             let _actor_gone = workspace.actor.send(super::Msg::Adopted);

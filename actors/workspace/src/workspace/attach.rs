@@ -86,8 +86,11 @@ impl Workspace {
         if self.phase == Phase::Crashed {
             return self.left_ended(process, &exit);
         }
-        // During a start or a stop the worker under way sees the line and decides.
-        if !matches!(self.phase, Phase::Running | Phase::Paused | Phase::HostDiskFull) {
+        // During a start or a stop the worker under way sees the line and decides; one that has been
+        // parked was to end.
+        if self.ledger.parked.is_some()
+            || !matches!(self.phase, Phase::Running | Phase::Paused | Phase::HostDiskFull)
+        {
             return;
         }
         tracing::warn!(workspace = %self.handle.id, %reason, "machine crashed");

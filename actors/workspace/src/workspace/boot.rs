@@ -7,7 +7,9 @@ use std::{
 
 use hivekeep_kernel::{CallCx, SnapshotId, ToolError, fault_point};
 use hivekeep_link::LinkToken;
-use hivekeep_machine::{Driver, Isolation, MachineHandle, MachinePlan, SnapshotFolder};
+use hivekeep_machine::{
+    Driver, Isolation, MachineHandle, MachinePlan, ParkRequest, SnapshotFolder,
+};
 use serde_json::json;
 
 use super::{
@@ -19,7 +21,8 @@ use super::{
 };
 use crate::{
     handle::WorkspaceHandle,
-    records::{Planned, Record},
+    phase::no_snapshots,
+    records::{ParkWish, Planned, Record},
     snapshots::{Artifact, DiskLayers},
 };
 
@@ -29,10 +32,19 @@ pub(super) struct Start {
     pub(super) base: Option<PathBuf>,
     /// The layers over it.
     pub(super) disk: DiskLayers,
-    /// The snapshot whose memory it goes on from, and the link token in there.
-    pub(super) memory: Option<(SnapshotId, LinkToken)>,
+    /// What it goes on from.
+    pub(super) memory: Option<StartMemory>,
     /// The workspace's plan is the intent of this start.
     pub(super) planned: bool,
+}
+
+/// Memory that a machine begins with.
+#[derive(Clone)]
+pub(super) enum StartMemory {
+    /// That of a snapshot, which it has to become itself after; and the link token in there.
+    Copy(SnapshotId, LinkToken),
+    /// Its own, as it was parked.
+    Own(ParkWish),
 }
 
 /// A machine that is up; the caller has yet to record it.
@@ -112,18 +124,27 @@ async fn boot(
         workspace.note(Record::StartWanted).await?;
     }
     fault_point!("start.after_intent");
-    let (memory, token) = start.memory.clone().unzip();
+    let token = match &start.memory {
+        Some(StartMemory::Copy(_, token)) => Some(token.clone()),
+        Some(StartMemory::Own(_)) | None => None,
+    };
+    let memory = start.memory.as_ref();
     let handle = launch(workspace, driver.as_ref(), &machine, memory, made.clone()).await?;
     start.base = made.map(|made| made.base).or(start.base.take());
     fault_point!("start.after_launched");
 
     step(2, "waiting for the guest");
     let patience = Duration::from_secs(10);
-    let copy = token.is_some();
+    let (copy, stands) = (token.is_some(), start.memory.is_some());
     let attached = |reply| Msg::Attach(handle.clone(), token, reply);
     let mut link_state = workspace.actor.ask(patience, attached).await.map_err(ToolError::from)?;
-    if copy {
-        let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
+    if stands && !copy {
+        // From here on the disk goes on without the memory that was parked.
+        workspace.note(Record::Woken).await?;
+        fault_point!("wake.after_woken");
+    }
+    if stands {
+        let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
         snapshots.resume(&handle).await.map_err(ToolError::from)?;
     }
     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
@@ -138,12 +159,12 @@ async fn boot(
             workspace.actor.send(Msg::OwnToken)?;
         }
         if !copy {
-            let grow = plan.spec.isolation == Isolation::Vm;
+            let grow = plan.spec.isolation == Isolation::Vm && !stands;
             identity::configure(&link, plan, grow).await?;
         }
         volumes::mount(&link, plan).await
     };
-    let unplugged = copy.then_some((driver.as_ref(), handle.as_ref()));
+    let unplugged = stands.then_some((driver.as_ref(), handle.as_ref()));
     tokio::try_join!(itself, network::configure(lease, &link, unplugged))?;
     let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     step(4, "running");
@@ -155,14 +176,21 @@ async fn launch(
     workspace: &WorkspaceHandle,
     driver: &dyn Driver,
     machine: &MachinePlan,
-    memory: Option<SnapshotId>,
+    memory: Option<&StartMemory>,
     made: Option<DiskBase>,
 ) -> Result<Box<MachineHandle>, ToolError> {
     let launched = match memory {
         None => driver.launch(machine).await?,
-        Some(snapshot) => {
-            let snapshots = driver.snapshots().ok_or_else(super::snapshot::no_snapshots)?;
-            snapshots.launch_from(machine, &memory_folder(workspace, snapshot)).await?
+        Some(memory) => {
+            let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+            match memory {
+                StartMemory::Copy(snapshot, _) => {
+                    snapshots.launch_from(machine, &memory_folder(workspace, *snapshot)).await?
+                }
+                StartMemory::Own(wish) => {
+                    snapshots.wake(machine, &park_request(workspace, *wish)).await?
+                }
+            }
         }
     };
     fault_point!("start.after_launch");
@@ -183,4 +211,12 @@ async fn launch(
 /// Where the memory of a snapshot is.
 pub(super) fn memory_folder(workspace: &WorkspaceHandle, id: SnapshotId) -> SnapshotFolder {
     SnapshotFolder::new(Artifact::Memory(id).path(&workspace.shared.folders))
+}
+
+/// Where the memory of a park is.
+pub(super) fn park_request(workspace: &WorkspaceHandle, wish: ParkWish) -> ParkRequest {
+    ParkRequest {
+        into: memory_folder(workspace, wish.park),
+        base: wish.base.map(|base| memory_folder(workspace, base)),
+    }
 }

@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 
 use super::{
     Msg, Workspace,
-    boot::{Start, bring_up},
+    boot::{Start, StartMemory, bring_up},
     network,
 };
 use crate::{
+    activity::Activity,
     api::lifecycle::{WorkspaceStart, WorkspaceStarted},
     handle::WorkspaceHandle,
     ledger::DiskChange,
@@ -29,7 +30,8 @@ impl Workspace {
     pub(super) fn create(&mut self, cx: CallCx, reply: oneshot::Sender<Result<u64, ToolError>>) {
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let fork = plan.fork.as_ref();
-        let memory = fork.and_then(|fork| Some((fork.snapshot, fork.memory.clone()?)));
+        let memory =
+            fork.and_then(|fork| Some(StartMemory::Copy(fork.snapshot, fork.memory.clone()?)));
         let start = Start { memory, planned: true, ..self.start_point() };
         let span = cx.span.clone();
         let work = async move {
@@ -79,14 +81,37 @@ impl Workspace {
         cx: &CallCx,
         input: WorkspaceStart,
     ) -> Result<Reply<WorkspaceStarted>, ToolError> {
+        if self.phase == Phase::Crashed && self.ledger.parked.is_some() {
+            // What was left of a wake is ended by the next one.
+            self.set_phase(Phase::Parked);
+        }
+        let sleeps = self.phase == Phase::Parked || self.activity == Activity::Waking;
+        if sleeps && !input.from_disk {
+            return self.start_parked(&input);
+        }
+        self.start_from_disk(cx, input)
+    }
+
+    fn start_from_disk(
+        &mut self,
+        cx: &CallCx,
+        input: WorkspaceStart,
+    ) -> Result<Reply<WorkspaceStarted>, ToolError> {
         let next = self.on(Want::Start)?;
         self.may_start()?;
+        let given_up = self.ledger.parked.is_some().then(|| self.give_memory_up(cx));
         let (workspace, mut plan) = (self.handle.clone(), self.ledger.plan.clone());
         let before = std::mem::take(&mut plan.volumes);
         plan.volumes = workspace.shared.attach_again(cx.session, &plan, &before, input.volumes)?;
         self.set_phase(next);
         let (start, change, cx) = (self.start_point(), self.ledger.change.clone(), cx.clone());
         Ok(Reply::later(async move {
+            if let Some(given_up) = given_up {
+                if let Err(error) = given_up.await {
+                    settle(&workspace, Phase::Parked, None).await;
+                    return Err(error);
+                }
+            }
             let started = async {
                 set_volumes(&workspace, &plan, &before).await?;
                 bring_up_again(&workspace, &plan, start, change, &cx).await
@@ -195,7 +220,7 @@ async fn disk_is_there(workspace: &WorkspaceHandle, disk: &DiskLayers) -> Result
 }
 
 /// A start after the first.
-async fn bring_up_again(
+pub(super) async fn bring_up_again(
     workspace: &WorkspaceHandle,
     plan: &Planned,
     mut start: Start,

@@ -59,6 +59,8 @@ impl Workspace {
             ends_at: ledger.lifetime.map(|it| it.ends_at),
             at_end: ledger.lifetime.map(|it| it.at_end),
             end_delayed: self.ending.delayed(),
+            parked_bytes: ledger.parked.as_ref().map(|parked| parked.bytes),
+            idle_park_secs: self.parks_after_secs(),
             machine: None,
             env: ledger.env.clone(),
             running_jobs: ledger.jobs.iter().map(ToString::to_string).collect(),

@@ -5,11 +5,11 @@ use std::time::Duration;
 use hivekeep_kernel::{CallCx, Reply, ToolError};
 use serde_json::json;
 
-use super::{Workspace, bring_up::settle, identity, link_state, snapshot::no_snapshots};
+use super::{Workspace, bring_up::settle, identity, link_state};
 use crate::{
     activity::Activity,
     api::snapshots::{Halted, WorkspacePause, WorkspaceResume},
-    phase::{Phase, Want},
+    phase::{Phase, Want, no_snapshots},
 };
 
 /// Time for a guest that goes on to be reached.
@@ -37,7 +37,19 @@ impl Workspace {
         _: &CallCx,
         _: WorkspaceResume,
     ) -> Result<Reply<Halted>, ToolError> {
-        Ok(Reply::later(self.turn(Want::Resume, Phase::Running)?))
+        if self.phase != Phase::Parked && self.activity != Activity::Waking {
+            return Ok(Reply::later(self.turn(Want::Resume, Phase::Running)?));
+        }
+        let (awake, plan) = (self.until_awake(), self.ledger.plan.clone());
+        Ok(Reply::later(async move {
+            awake.await?;
+            Ok(Halted {
+                workspace_id: plan.id,
+                name: plan.name.to_string(),
+                state: Phase::Running,
+                clock_error: None,
+            })
+        }))
     }
 
     /// Pauses or resumes, to the end whether or not anybody waits.

@@ -8,13 +8,10 @@
 //! Each step begins with what is recorded, so that whatever a crash cut short goes on where it was:
 //! one that stands as it is to stand is only recorded to have ended.
 
-use std::{sync::Arc, time::Duration};
-
 use chrono::Utc;
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{CallCx, Reply, ToolError, fault_point};
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::{Msg, Workspace};
 use crate::{
@@ -23,50 +20,6 @@ use crate::{
     phase::{Phase, Want},
     records::Record,
 };
-
-/// An end that could not be carried out is tried again after this, then after twice as long, until
-/// the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// What is known of an end beside the records.
-#[derive(Default)]
-pub(super) struct Ending {
-    /// A step of it is being carried out.
-    under_way: bool,
-    delayed: Option<Delayed>,
-    /// Held by changes that are acknowledged soon: an end waits for them.
-    changes: Arc<()>,
-}
-
-struct Delayed {
-    why: ToolError,
-    pause: Duration,
-    again_at: Instant,
-}
-
-impl Ending {
-    /// Why it was not carried out when it was due.
-    pub(super) fn delayed(&self) -> Option<String> {
-        self.delayed.as_ref().map(|delayed| delayed.why.to_text())
-    }
-
-    fn waits(&self) -> bool {
-        let changes = Arc::strong_count(&self.changes) > 1;
-        self.under_way
-            || changes
-            || self.delayed.as_ref().is_some_and(|it| Instant::now() < it.again_at)
-    }
-
-    /// The end failed; whether that is news.
-    fn delay(&mut self, why: ToolError) -> bool {
-        let before = self.delayed.take();
-        let pause = before.as_ref().map_or(FIRST_PAUSE, |it| (it.pause * 2).min(LONGEST_PAUSE));
-        let news = before.is_none_or(|before| before.why.code != why.code);
-        self.delayed = Some(Delayed { why, pause, again_at: Instant::now() + pause });
-        news
-    }
-}
 
 impl Workspace {
     /// `workspace_lifetime`.
@@ -90,16 +43,30 @@ impl Workspace {
             (Some(Some(secs)), false) => EndChange::At(after(Utc::now(), secs)),
             (Some(Some(secs)), true) => EndChange::NotBefore(after(Utc::now(), secs)),
         };
+        if input.idle_park_secs.is_some() {
+            self.handle.shared.may_end(self.ledger.plan.spec.isolation, Some(AtEnd::Park))?;
+        }
         let change = LifetimeChange { end, at_end: input.at_end };
+        let idle = input.idle_park_secs.map(|secs| Record::IdleParkSet { secs });
+        let records: Vec<_> = change
+            .is_one()
+            .then_some(Record::LifetimeSet(change))
+            .into_iter()
+            .chain(idle)
+            .collect();
         let (workspace, changes) = (self.handle.clone(), self.ending.changes.clone());
         Ok(Reply::later(self.to_its_end(async move {
             let _no_end_meanwhile = changes;
-            if change.is_one() {
-                workspace.note(Record::LifetimeSet(change)).await?;
+            if !records.is_empty() {
+                workspace.commit(records, None).await?;
             }
-            let lifetime = workspace.shared.logs.state(workspace.id).and_then(|it| it.lifetime);
+            let ledger = workspace.shared.logs.state(workspace.id);
+            let (lifetime, idle) =
+                ledger.map_or((None, None), |it| (it.lifetime, it.idle_park_secs));
+            let default = workspace.shared.options.park_after_idle_secs;
+            let idle_park_secs = Some(idle.unwrap_or(default)).filter(|secs| *secs > 0);
             let (ends_at, at_end) = lifetime.map(|it| (it.ends_at, it.at_end)).unzip();
-            Ok(LifetimeSet { workspace_id: workspace.id, ends_at, at_end })
+            Ok(LifetimeSet { workspace_id: workspace.id, ends_at, at_end, idle_park_secs })
         })))
     }
 
@@ -129,7 +96,7 @@ impl Workspace {
         match error {
             Some(error) => self.not_ended(error),
             None => {
-                self.ending.delayed = None;
+                self.ending.undelay();
                 self.lifetime_over();
             }
         }
@@ -182,6 +149,7 @@ impl Workspace {
                 .boxed()
             }
             AtEnd::Pause => self.turn(Want::Pause, Phase::Paused)?.map(|it| it.map(drop)).boxed(),
+            AtEnd::Park => self.begin_park()?.map(|it| it.map(drop)).boxed(),
             AtEnd::Stop => {
                 let next = self.on(Want::Stop)?;
                 self.stop_machine(next).map(|it| it.map(drop)).boxed()

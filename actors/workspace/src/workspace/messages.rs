@@ -8,7 +8,10 @@ use hivekeep_kernel::{CallCx, SessionId, SnapshotId, ToolCall, ToolError};
 use hivekeep_link::{Link, LinkChange, LinkToken};
 use hivekeep_machine::{MachineExit, MachineHandle, ProcessId};
 use hivekeep_protocol::GuestEvent;
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot, watch},
+    time::Instant,
+};
 
 pub(super) use merge::{MergeMsg, NotMerged, Outcome};
 pub(crate) use prepare::{Golden, PrepareMsg, PrepareRequest, PreparedState, Setup};
@@ -81,6 +84,12 @@ pub enum Msg {
     LifetimeOver,
     /// A step of its end is done, or failed.
     EndTried(Option<ToolError>),
+    /// Of a park or a wake.
+    Park(ParkMsg),
+    /// Has it been idle for long enough to be parked?
+    LookIdle,
+    /// It has no tasks: park it, if nothing was wanted of it since then.
+    ParkIdle(Instant),
     /// Take over.
     Adopt(Adopt),
     /// A take-over came to its end.
@@ -109,6 +118,16 @@ impl From<ToolCall> for Msg {
     fn from(call: ToolCall) -> Self {
         Self::Tool(call)
     }
+}
+
+/// What the work of a park or a wake tells.
+pub enum ParkMsg {
+    /// The park is over, one way or the other.
+    Ended,
+    /// Does anybody still want it to be awake?
+    StillWanted(oneshot::Sender<bool>),
+    /// The wake is over: milliseconds that it took, or `None` if nobody wanted it any more.
+    Woken(Result<Option<u64>, ToolError>),
 }
 
 /// A wish to take a workspace over.

@@ -18,7 +18,7 @@ use crate::{
     handle::WorkspaceHandle,
     ledger::{DiskChange, MachineFact},
     phase::{Phase, Want},
-    records::{Planned, Record, StopHow},
+    records::{ParkWish, Planned, Record, StopHow},
     snapshots::DiskLayers,
 };
 
@@ -48,7 +48,10 @@ impl Workspace {
         let disk = self.ledger.disk.clone();
         match self.ledger.machine.clone() {
             // A change that was cut short is settled by the next start.
-            MachineFact::Stopped => self.set_phase(Phase::Stopped),
+            MachineFact::Stopped => {
+                self.set_phase(self.at_rest());
+                self.end_parked();
+            }
             MachineFact::Crashed { reason } => {
                 self.reason = Some(reason);
                 self.set_phase(Phase::Crashed);
@@ -65,14 +68,20 @@ impl Workspace {
                         .map(drop)
                 });
             }
-            MachineFact::Launched { handle, .. } => {
+            // One that was about to be woken has not gone on.
+            MachineFact::Launched { .. } if self.ledger.parked.is_some() => {
+                self.set_phase(Phase::Stopping);
+                self.spawn_recovery(abandon_start);
+            }
+            MachineFact::Launched { handle, up, .. } => {
+                let halted = StandsStill { parking: self.ledger.parking, up };
                 self.activity = Activity::Reattaching;
                 self.set_phase(Phase::Starting);
                 self.spawn_recovery(|workspace, plan| async move {
                     let change = change.map(|change| (change, disk));
                     let boot = Duration::from_secs(workspace.shared.options.boot_timeout_secs);
                     match found(&workspace, &plan, &handle, boot).await? {
-                        Found::There => take_up(workspace, plan, handle, change).await,
+                        Found::There => take_up(workspace, plan, handle, change, halted).await,
                         Found::Gone(gone) => crashed(workspace, plan, gone).await,
                         Found::Silent(reason) => leave_alone(workspace, plan, handle, reason).await,
                         Found::Unwanted => Ok(()),
@@ -80,6 +89,23 @@ impl Workspace {
                 });
             }
         }
+    }
+
+    /// What it is without a machine.
+    pub(super) fn at_rest(&self) -> Phase {
+        if self.ledger.parked.is_some() { Phase::Parked } else { Phase::Stopped }
+    }
+
+    /// Ends the machine of a park that was cut short after its memory was durable.
+    fn end_parked(&self) {
+        let left = self.ledger.parked.as_ref().and_then(|parked| parked.left.clone());
+        let Some(left) = left else { return };
+        self.spawn_recovery(|workspace, plan| async move {
+            let driver = workspace.shared.driver(plan.spec.isolation)?;
+            driver.kill(&left).await?;
+            driver.release(&take_down::machine_plan(&workspace, &plan)?).await?;
+            workspace.note(Record::ParkEnded).await
+        });
     }
 
     /// A machine that was left for not answering is taken up, unless its end was ordered meanwhile.
@@ -130,6 +156,21 @@ async fn abandon_start(workspace: WorkspaceHandle, plan: Planned) -> Result<(), 
     workspace.commit(vec![record], Some(event)).await?;
     settle(&workspace, Phase::Stopped, None).await;
     Ok(())
+}
+
+/// Why a machine may stand still that nobody paused.
+#[derive(Clone, Copy)]
+struct StandsStill {
+    /// It was being parked.
+    parking: Option<ParkWish>,
+    /// It had come up. Before that it stands still until its link is made.
+    up: bool,
+}
+
+impl StandsStill {
+    fn goes_on(self) -> bool {
+        self.parking.map_or(!self.up, |wish| !wish.paused)
+    }
 }
 
 /// What was found of a machine that outlived the daemon.
@@ -226,6 +267,7 @@ async fn take_up(
     plan: Planned,
     handle: Box<MachineHandle>,
     change: Option<(DiskChange, DiskLayers)>,
+    halted: StandsStill,
 ) -> Result<(), ToolError> {
     let driver = workspace.shared.driver(plan.spec.isolation)?;
     let disk_full = match driver.snapshots() {
@@ -236,9 +278,19 @@ async fn take_up(
     if let (Some((change, disk)), false) = (change, disk_full) {
         settle_change(&workspace, &plan, &change, &disk, Some(&handle)).await?;
     }
+    if halted.parking.is_some() {
+        // Before it goes on, so that no daemon takes the file for its memory.
+        workspace.note(Record::ParkFailed).await?;
+    }
     let paused = match driver.snapshots() {
-        Some(snapshots) => snapshots.is_paused(&handle).await?,
-        None => false,
+        Some(snapshots) if snapshots.is_paused(&handle).await? => {
+            let goes_on = !disk_full && halted.goes_on();
+            if goes_on {
+                snapshots.resume(&handle).await?;
+            }
+            !goes_on
+        }
+        _ => false,
     };
     let (patience, machine) = (Duration::from_secs(10), handle.clone());
     let mut link_state =

@@ -8,9 +8,8 @@ use serde_json::json;
 
 use super::{
     Workspace,
-    boot::{Start, bring_up, memory_folder},
+    boot::{Start, StartMemory, bring_up, memory_folder},
     bring_up::{fail_start, settle},
-    snapshot::no_snapshots,
     take_down,
 };
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
     codes,
     handle::WorkspaceHandle,
     ledger::DiskChange,
-    phase::{Phase, Want},
+    phase::{Phase, Want, no_snapshots},
     records::{Planned, Record},
     snapshots::{Artifact, DiskLayers, SnapshotNode, files},
 };
@@ -101,7 +100,8 @@ async fn restore(
         fail_start(workspace, plan, &error).await;
         return Err(error);
     }
-    let memory = node.memory.as_ref().map(|memory| (node.id, memory.token.clone()));
+    let memory =
+        node.memory.as_ref().map(|memory| StartMemory::Copy(node.id, memory.token.clone()));
     let with_memory = memory.is_some();
     let disk = DiskLayers { layers: node.layers.clone(), top: Some(top) };
     let start = Start { base, disk, memory, planned: false };

@@ -21,7 +21,7 @@ use crate::{
     api::snapshots::SnapshotResult,
     codes,
     handle::WorkspaceHandle,
-    phase::{Phase, Want},
+    phase::{Phase, Want, no_snapshots},
     records::{Planned, Record},
     snapshots::{Artifact, DiskLayers, SnapshotMemory, SnapshotNode, files},
 };
@@ -266,13 +266,4 @@ async fn save(
     quieted?;
     cx.progress.report(2.0, Some(2.0), "saved");
     Ok((saved.memory.map(|memory| memory.ram_bytes), Some(saved.pause_ms)))
-}
-
-pub(crate) fn no_snapshots() -> ToolError {
-    ToolError::new(
-        Layer::Machine,
-        codes::SNAPSHOT_UNSUPPORTED,
-        "this kind of machine has no snapshots",
-    )
-    .next("make the workspace with isolation `vm`")
 }

@@ -11,7 +11,7 @@ use hivekeep_link::LinkToken;
 use hivekeep_machine::{MachineHandle, ProcessId};
 use tokio::sync::{oneshot, watch};
 
-use super::{LinkState, lifetime::Ending, merge::Merger, messages::Msg};
+use super::{LinkState, ending::Ending, merge::Merger, messages::Msg, waiting::Sleeping};
 use crate::codes;
 use crate::{
     activity::{Activity, Situation},
@@ -78,6 +78,8 @@ pub struct Workspace {
     pub(super) adopting: bool,
     /// Its end by its lifetime, as far as it is known here.
     pub(super) ending: Ending,
+    /// Who waits for it to be awake.
+    pub(super) sleeping: Sleeping,
     /// Layers are being merged in the background, until another phase ends that.
     pub(super) merger: Option<Merger>,
     /// Calls' work. A clone held by work keeps that work alive past the actor.

@@ -49,12 +49,14 @@ impl Workspace {
             _ => phase.word(),
         };
         self.me.address.probe().set_state(word);
+        let parks_when_idle = phase == Phase::Running && self.parks_after_secs().is_some();
         let (plan, lifetime) = (&self.ledger.plan, self.ledger.lifetime);
         self.handle.shared.directory.update(self.handle.id, |card| {
             card.phase = phase;
             card.owner = owner;
             card.process = process;
             card.lifetime = lifetime;
+            card.parks_when_idle = parks_when_idle;
             if card.pool.is_some() && plan.pool.is_none() {
                 card.name.clone_from(&plan.name);
                 card.planned_by = plan.owner;
@@ -87,6 +89,8 @@ impl Workspace {
         let stands = matches!(phase, Phase::Running | Phase::Paused | Phase::HostDiskFull);
         let gone = stands && self.machine.is_none();
         self.reason = reason;
+        // What has its memory on the disk is not stopped but parked.
+        let phase = if phase == Phase::Stopped { self.at_rest() } else { phase };
         if gone {
             self.reason = Some("the machine ended right after its start".to_owned());
             self.set_phase(Phase::Crashed);
@@ -125,6 +129,10 @@ impl Workspace {
         let reason = format!("{}its process has ended since", before.unwrap_or_default());
         tracing::info!(workspace = %self.handle.id, how = %exit.how, "a machine that was left has ended");
         self.reason = Some(reason.clone());
+        if self.ledger.parked.is_some() {
+            // Its memory was not touched.
+            self.set_phase(Phase::Parked);
+        }
         self.sync();
         let (workspace, how, at) = (self.handle.clone(), exit.how.to_string(), exit.at);
         let _detached = self.me.workers.spawn(async move {

@@ -45,7 +45,7 @@ impl Workspaces {
                 self.shared.volumes.set(plan.id, &plan.volumes);
             }
             if let (true, true, Some(owner)) = (first_boot, ledger.counts(), ledger.owner) {
-                self.shared.daemon.sessions.restore(owner, plan.spec.resources());
+                self.shared.daemon.sessions.restore(owner, ledger.resources());
             }
             self.spawn(plan)?;
         }

@@ -21,7 +21,7 @@ use crate::{
     api::snapshots::{Forked, ForkedFrom, NotForked, Worker, WorkspaceBranch, WorkspaceFork},
     directory::DirectoryEntry,
     fork_source::ForkSource,
-    lifetime::{Labels, LifetimeWish, check_labels},
+    lifetime::{LifetimeWish, WorkspaceLabels, check_labels},
     name::WorkspaceName,
     network::over,
     phase::Phase,
@@ -43,7 +43,7 @@ struct Wish {
     network: NetworkWish,
     lifetime: Option<LifetimeWish>,
     /// `None`: as the source.
-    labels: Option<Labels>,
+    labels: Option<WorkspaceLabels>,
 }
 
 enum Names {

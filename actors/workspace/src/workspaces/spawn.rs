@@ -64,6 +64,7 @@ impl Workspaces {
             created_at: plan.at,
             labels: Arc::new(plan.labels.clone()),
             lifetime: None,
+            parks_when_idle: false,
             fork_of: plan.fork.as_ref().map(|fork| fork.snapshot),
             address: address.clone(),
         });

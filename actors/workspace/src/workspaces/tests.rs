@@ -8,6 +8,7 @@ mod hostile;
 mod lifetimes;
 mod merge;
 mod network;
+mod parking;
 mod pool;
 mod ports;
 mod prepare;
@@ -230,7 +231,6 @@ async fn no_actor(daemon_stops: bool) {
         pool: None,
         several_users: false,
         volumes: Vec::new(),
-        created_at: chrono::Utc::now(),
         labels: Default::default(),
         lifetime: None,
     };

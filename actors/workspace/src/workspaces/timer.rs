@@ -1,4 +1,5 @@
-//! Durable timer of workspaces' lifetimes: each time it looks, it goes by what the records say.
+//! Durable timer of workspaces' lifetimes, and of idle ones: each time it looks, it goes by what the
+//! records say.
 
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ pub(super) async fn tell(directory: WorkspaceDirectory) {
         for workspace in directory.over(Utc::now()) {
             // One that is gone is told when it is back.
             let _gone = workspace.send(workspace::Msg::LifetimeOver);
+        }
+        for workspace in directory.may_idle() {
+            let _gone = workspace.send(workspace::Msg::LookIdle);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

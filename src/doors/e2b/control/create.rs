@@ -71,7 +71,7 @@ impl NewSandbox {
     fn at_end(&self) -> &'static str {
         match (self.auto_pause, self.auto_pause_memory) {
             (Some(true), Some(false)) => "stop",
-            (Some(true), _) => "pause",
+            (Some(true), _) => "park",
             _ => "destroy",
         }
     }
@@ -232,7 +232,7 @@ mod tests {
             |body: Value| serde_json::from_value::<NewSandbox>(body).expect("one").at_end();
         assert_eq!(at_end(json!({})), "destroy");
         assert_eq!(at_end(json!({ "autoPause": false })), "destroy");
-        assert_eq!(at_end(json!({ "autoPause": true })), "pause");
+        assert_eq!(at_end(json!({ "autoPause": true })), "park");
         assert_eq!(at_end(json!({ "autoPause": true, "autoPauseMemory": false })), "stop");
     }
 }

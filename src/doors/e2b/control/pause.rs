@@ -42,7 +42,7 @@ pub(in super::super) async fn pause(
     }
     let (tool, end) = match memory {
         Some(false) => ("workspace_stop", EndAsked::PausedOnDisk),
-        _ => ("workspace_pause", EndAsked::Never),
+        _ => ("workspace_park", EndAsked::Never),
     };
     // First: what stands still has no end, also if the daemon is killed in the middle.
     e2b.set_end(&owner, &sandbox, end).await?;
@@ -72,7 +72,7 @@ impl E2b {
             return Ok(false);
         }
         let tool = match &*sandbox.state {
-            "stopped" | "crashed" => "workspace_start",
+            "stopped" | "crashed" | "parked" => "workspace_start",
             _ => "workspace_resume",
         };
         let asked = json!({ "workspace_id": sandbox.name });

@@ -8,11 +8,11 @@ use async_trait::async_trait;
 
 use super::FakeDriver;
 use crate::layer;
-use crate::snapshot::SnapshotDescription;
+use crate::snapshot::{Packed, SnapshotDescription};
 use crate::{
     Driver, Error, LaunchedMachine, MachineHandle, MachineMemory, MachinePlan, MachineShape,
-    RamLocation, ReattachError, SaveRequest, SaveResult, SavedMemory, SavedNic, SnapshotFolder,
-    Snapshots,
+    ParkRequest, RamLocation, ReattachError, SaveRequest, SaveResult, SavedMemory, SavedNic,
+    SnapshotFolder, Snapshots,
 };
 
 pub(super) fn held(plan: &MachinePlan, ram: RamLocation) -> MachineMemory {
@@ -162,6 +162,47 @@ impl Snapshots for FakeDriver {
         let mut launched = self.launch(plan).await?;
         launched.handle.nic = saved.nic != SavedNic::None;
         launched.handle.memory = Some(held);
+        self.state().paused.insert(plan.workspace.clone());
+        Ok(launched)
+    }
+
+    async fn park(
+        &self,
+        handle: &MachineHandle,
+        _plan: &MachinePlan,
+        request: &ParkRequest,
+    ) -> Result<SavedMemory, Error> {
+        self.note("park", &handle.workspace);
+        self.living(handle)?;
+        self.state().paused.insert(handle.workspace.clone());
+        self.held("park").await;
+        if let Some(error) = self.state().save_failures.pop() {
+            return Err(error);
+        }
+        let (folder, packed) = (&request.into, Packed { bytes: 4, base: None });
+        folder.begin()?;
+        let write = |path| fs::write(path, "fake");
+        write(folder.packed())
+            .and_then(|()| write(folder.device()))
+            .map_err(Error::io("write", folder.path()))?;
+        let held = handle.memory.clone().ok_or(Error::HostDiskFull)?;
+        let memory = SavedMemory { ram_bytes: 4, device_bytes: 4, copied_in_pause_bytes: 0 };
+        folder.complete(&SnapshotDescription::new(held.shape, memory).packed(packed))?;
+        Ok(memory)
+    }
+
+    async fn wake(
+        &self,
+        plan: &MachinePlan,
+        request: &ParkRequest,
+    ) -> Result<LaunchedMachine, Error> {
+        self.note("wake", &plan.workspace);
+        self.held("wake").await;
+        let saved = request.into.describe()?.shape;
+        let shape = held(plan, RamLocation::Private).shape;
+        MachineShape { nic: saved.nic, ..shape }.must_fit(&saved)?;
+        let mut launched = self.launch(plan).await?;
+        launched.handle.nic = saved.nic != SavedNic::None;
         self.state().paused.insert(plan.workspace.clone());
         Ok(launched)
     }

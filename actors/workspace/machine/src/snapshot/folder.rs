@@ -16,7 +16,7 @@ const FORMAT: u32 = 1;
 /// Limit of a read: a damaged file is not loaded into memory.
 const DESCRIPTION_BYTES: u64 = 64 << 10;
 
-/// Folder with `ram`, `device` and `shape.json`. `shape.json` makes it complete, and is written
+/// Folder with `ram`, or `packed` of a parked machine, with `device` and `shape.json`. `shape.json` makes it complete, and is written
 /// when the others are on the disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -30,11 +30,27 @@ pub(crate) struct SnapshotDescription {
     pub(crate) id: Uuid,
     pub(crate) shape: MachineShape,
     pub(crate) memory: SavedMemory,
+    /// The memory is in `packed`, not in `ram`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) packed: Option<Packed>,
+}
+
+/// Packed memory of a parked machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Packed {
+    /// Size of the file.
+    pub(crate) bytes: u64,
+    /// Id of the memory image that it is a difference to.
+    pub(crate) base: Option<Uuid>,
 }
 
 impl SnapshotDescription {
     pub(crate) fn new(shape: MachineShape, memory: SavedMemory) -> Self {
-        Self { format: FORMAT, id: Uuid::new_v4(), shape, memory }
+        Self { format: FORMAT, id: Uuid::new_v4(), shape, memory, packed: None }
+    }
+
+    pub(crate) fn packed(self, packed: Packed) -> Self {
+        Self { packed: Some(packed), ..self }
     }
 }
 
@@ -67,6 +83,11 @@ impl SnapshotFolder {
     /// Path of the guest's memory, page for page; zero pages are holes.
     pub(crate) fn ram(&self) -> PathBuf {
         self.0.join("ram")
+    }
+
+    /// Path of the memory of a parked machine.
+    pub(crate) fn packed(&self) -> PathBuf {
+        self.0.join("packed")
     }
 
     /// Path of the state of processor and devices, in QEMU's format.
@@ -112,8 +133,11 @@ impl SnapshotFolder {
             return Err(damaged(format!("format {} is not {FORMAT}", description.format)));
         }
         let size = |path: PathBuf| fs::metadata(&path).map(|meta| meta.len()).unwrap_or(0);
-        let (ram, device) = (description.shape.memory_mb << 20, description.memory.device_bytes);
-        if size(self.ram()) != ram || size(self.device()) != device {
+        let (ram, is) = match &description.packed {
+            Some(packed) => (packed.bytes, size(self.packed())),
+            None => (description.shape.memory_mb << 20, size(self.ram())),
+        };
+        if is != ram || size(self.device()) != description.memory.device_bytes {
             return Err(damaged("a file does not have the size that was written".into()));
         }
         Ok(description)
@@ -127,7 +151,7 @@ impl SnapshotFolder {
             other => other,
         };
         let new = self.0.join("shape.new");
-        for path in [self.description(), new, self.device(), self.ram()] {
+        for path in [self.description(), new, self.device(), self.ram(), self.packed()] {
             gone_is_fine(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
         }
         gone_is_fine(fs::remove_dir(&self.0)).map_err(Error::io("remove", &self.0))?;

@@ -58,7 +58,9 @@ pub(super) async fn come_up(
                 other => Err(qmp::Error::Closed(format!("QEMU's state is {other:?}"))),
             };
         }
-        Origin::Fork { device, .. } => control.load(device, true).await?,
+        Origin::Fork { device, .. } | Origin::Woken { device, .. } => {
+            control.load(device, true).await?
+        }
         Origin::Full { state, .. } => control.load(state, false).await?,
     }
     // Not before: whether the link is up is part of the state.

@@ -44,6 +44,8 @@ pub(super) enum Origin {
     Boot,
     /// A memory image that others share, and the state of its devices.
     Fork { image: Arc<Sealed>, device: OwnedFd },
+    /// Memory of the machine's own, and the state of its devices.
+    Woken { ram: OwnedFd, device: OwnedFd },
     /// A state with the memory in it, loaded into memory that is shared with the daemon.
     Full { ram: OwnedFd, state: OwnedFd },
 }
@@ -54,7 +56,7 @@ impl Origin {
         match self {
             Self::Boot => Ok((ram::make(plan.memory_mb)?, true)),
             Self::Fork { image, .. } => Ok((image.fd()?, false)),
-            Self::Full { ram, .. } => Ok((ram.try_clone()?, true)),
+            Self::Full { ram, .. } | Self::Woken { ram, .. } => Ok((ram.try_clone()?, true)),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod cache;
 mod map;
+mod packed;
 
 use std::fs::File;
 use std::io;
@@ -15,6 +16,7 @@ use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 
 pub(super) use cache::RamCache;
 use map::{Mapping, PAGE_BYTES};
+pub(super) use packed::{pack, unpack};
 
 /// One thread's turn: 4096 pages, 16 MiB.
 const WORDS_A_TURN: usize = 64;

@@ -138,7 +138,7 @@ async fn freeze(control: &Control, old: &Disk) -> bool {
     frozen.is_ok()
 }
 
-async fn sync_layer(path: &Path) -> Result<(), Error> {
+pub(super) async fn sync_layer(path: &Path) -> Result<(), Error> {
     let path = path.to_owned();
     let sync = move || File::open(&path)?.sync_all().map(|()| path);
     let io = |error| Error::io("sync", "layer".as_ref())(error);
@@ -149,7 +149,7 @@ fn whole_ms(time: Duration) -> u64 {
     u64::try_from(time.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.map_err(Error::lost_task)?
@@ -174,13 +174,13 @@ impl State {
     }
 }
 
-async fn create(path: PathBuf) -> Result<OwnedFd, Error> {
+pub(super) async fn create(path: PathBuf) -> Result<OwnedFd, Error> {
     blocking(move || Ok(File::create(&path).map_err(Error::io("create", &path))?.into())).await
 }
 
 /// A pipe whose content a thread keeps in a memfd. QEMU's own writes into a file would be charged
 /// to the machine's cgroup, beside all of its memory, and would wait for the disk in the pause.
-async fn receive() -> Result<(OwnedFd, JoinHandle<io::Result<OwnedFd>>), Error> {
+pub(super) async fn receive() -> Result<(OwnedFd, JoinHandle<io::Result<OwnedFd>>), Error> {
     let made = || -> io::Result<_> {
         let (from, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // Fewer changes between writer and reader; a limit of the host's is no failure.
@@ -204,14 +204,14 @@ struct Still {
 }
 
 /// One save with memory.
-struct Saving<'a> {
-    driver: &'a VmDriver,
-    handle: &'a MachineHandle,
-    held: &'a MachineMemory,
-    plan: &'a MachinePlan,
-    control: Control,
-    new_top: PathBuf,
-    folder: SnapshotFolder,
+pub(super) struct Saving<'a> {
+    pub(super) driver: &'a VmDriver,
+    pub(super) handle: &'a MachineHandle,
+    pub(super) held: &'a MachineMemory,
+    pub(super) plan: &'a MachinePlan,
+    pub(super) control: Control,
+    pub(super) new_top: PathBuf,
+    pub(super) folder: SnapshotFolder,
 }
 
 impl Saving<'_> {
@@ -317,6 +317,17 @@ impl Saving<'_> {
 
 /// A first copy of the memory of a machine that runs on.
 fn copy_of_running(handle: &MachineHandle, fd: i32, memory_mb: u64) -> Result<Shared, Error> {
+    let source = source_of(handle, fd)?;
+    let copied = Copy::of(source.into(), memory_mb).and_then(|mut copy| {
+        copy.refresh()?;
+        Ok(Arc::new(Mutex::new(copy)))
+    });
+    copied.map_err(Error::io("copy the guest's", "memory".as_ref()))
+}
+
+/// The memory of a machine that the daemon can read from outside. Whether it is memory of the right
+/// size is checked by who reads it.
+pub(super) fn source_of(handle: &MachineHandle, fd: i32) -> Result<File, Error> {
     use std::os::unix::fs::OpenOptionsExt;
     let path = PathBuf::from(format!("/proc/{}/fd/{fd}", handle.process.pid));
     handle.verify_process()?;
@@ -326,11 +337,7 @@ fn copy_of_running(handle: &MachineHandle, fd: i32, memory_mb: u64) -> Result<Sh
     let source = opened.map_err(Error::io("open the guest's memory", &path))?;
     // The pid was still this process after the descriptor was opened.
     handle.verify_process()?;
-    let copied = Copy::of(source.into(), memory_mb).and_then(|mut copy| {
-        copy.refresh()?;
-        Ok(Arc::new(Mutex::new(copy)))
-    });
-    copied.map_err(Error::io("copy the guest's memory", &path))
+    Ok(source)
 }
 
 async fn refresh(copy: &Shared) -> Result<u64, Error> {

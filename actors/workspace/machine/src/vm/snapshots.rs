@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use super::control::{Control, Run};
 use super::launch::{self, Origin};
 use super::ram::Sealed;
-use super::{VmDriver, nic, save};
+use super::{VmDriver, nic, park, save};
 use crate::{
-    Error, LaunchedMachine, MachineHandle, MachinePlan, SaveRequest, SaveResult, SnapshotFolder,
-    Snapshots,
+    Error, LaunchedMachine, MachineHandle, MachinePlan, ParkRequest, SaveRequest, SaveResult,
+    SavedMemory, SnapshotFolder, Snapshots,
 };
 
 #[async_trait]
@@ -72,6 +72,10 @@ impl Snapshots for VmDriver {
         let (driver, wished, folder) = (self.clone(), plan.clone(), snapshot.clone());
         let open = move || {
             let description = folder.describe()?;
+            if description.packed.is_some() {
+                let why = "it is of one machine, which alone can wake from it".to_owned();
+                return Err(Error::SnapshotDamaged { folder: folder.path().to_owned(), why });
+            }
             let plan = nic::fit(&wished, description.shape.nic)?;
             let processor = launch::processor_of(&driver, &plan, &description.shape);
             launch::shape(&driver, &plan, processor).must_fit(&description.shape)?;
@@ -91,6 +95,24 @@ impl Snapshots for VmDriver {
             launch::launch(self, &plan, Origin::Fork { image, device }, processor).await?;
         self.begin_beside(&launched.handle);
         Ok(launched)
+    }
+
+    async fn park(
+        &self,
+        handle: &MachineHandle,
+        plan: &MachinePlan,
+        request: &ParkRequest,
+    ) -> Result<SavedMemory, Error> {
+        let parking = park::park(self.clone(), handle.clone(), plan.clone(), request.clone());
+        tokio::spawn(parking).await.map_err(Error::lost_task)?
+    }
+
+    async fn wake(
+        &self,
+        plan: &MachinePlan,
+        request: &ParkRequest,
+    ) -> Result<LaunchedMachine, Error> {
+        park::wake(self, plan, request.clone()).await
     }
 
     async fn discard_snapshot(&self, snapshot: &SnapshotFolder) -> Result<(), Error> {

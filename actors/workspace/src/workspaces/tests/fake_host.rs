@@ -89,6 +89,7 @@ fn shared(daemon: &Daemon, host: &HostParts, options: Options) -> Shared {
     for folder in [&folders.layers, &folders.memories] {
         std::fs::create_dir_all(folder).unwrap();
     }
+    let max_parallel_wakes = options.max_parallel_wakes;
     let ground = HostEnv::open(Default::default(), &folders.run);
     let disks = std::slice::from_ref(&folders.disks);
     Shared {
@@ -106,6 +107,7 @@ fn shared(daemon: &Daemon, host: &HostParts, options: Options) -> Shared {
         drivers: vec![host.driver.clone(), Arc::new(FakeDriver::new(Isolation::Sandbox))],
         directory: Default::default(),
         ref_counts: Default::default(),
+        wakes: tokio::sync::Semaphore::new(max_parallel_wakes),
         merges: tokio::sync::Semaphore::new(1),
         fresh: Default::default(),
         traffic: Default::default(),

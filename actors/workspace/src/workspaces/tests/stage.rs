@@ -21,7 +21,7 @@ use hivekeep_link::fake::{FakeGuest, Observation, RequestBehaviour, exec_done, o
 use hivekeep_machine::{Isolation, fake::FakeDriver};
 use hivekeep_protocol::{
     Argv, Configured, ExecAsked, Exit, FromGuest, GuestCode, GuestError, Quiesced, Reidentified,
-    Stream, Thawed, ToGuest,
+    Stream, TaskListReply, Thawed, ToGuest,
 };
 use hivekeep_store::{Journal, Seq};
 use hivekeep_testkit::{FakeUsers, Rig, RigServices, context};
@@ -39,27 +39,37 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes that have to be free on the host.
 pub(super) const FLOOR: u64 = 1 << 30;
 
-/// Counts workspaces that are reserved.
+/// Counts workspaces and MiB that are reserved.
 #[derive(Default)]
-pub(super) struct Quota(AtomicI64);
+pub(super) struct Quota(AtomicI64, AtomicI64);
 
 impl Quota {
     pub(super) fn held(&self) -> i64 {
         self.0.load(SeqCst)
+    }
+
+    pub(super) fn held_mb(&self) -> i64 {
+        self.1.load(SeqCst)
+    }
+
+    fn add(&self, what: Resources) {
+        self.0.fetch_add(what.workspaces.cast_signed(), SeqCst);
+        self.1.fetch_add(what.memory_mb.cast_signed(), SeqCst);
     }
 }
 
 #[async_trait]
 impl SessionQuotas for Quota {
     async fn reserve(&self, _: SessionId, what: Resources) -> Result<(), ToolError> {
-        self.0.fetch_add(what.workspaces.cast_signed(), SeqCst);
+        self.add(what);
         Ok(())
     }
     fn release(&self, _: SessionId, what: Resources) {
         self.0.fetch_sub(what.workspaces.cast_signed(), SeqCst);
+        self.1.fetch_sub(what.memory_mb.cast_signed(), SeqCst);
     }
     fn restore(&self, _: SessionId, what: Resources) {
-        self.0.fetch_add(what.workspaces.cast_signed(), SeqCst);
+        self.add(what);
     }
     fn hold(&self, _: SessionId) -> Hold {
         Hold::default()
@@ -326,6 +336,11 @@ pub(super) fn guest(request: &ToGuest) -> RequestBehaviour {
         }
         ToGuest::Quiesce(quiesce) => RequestBehaviour::Reply(Ok(FromGuest::Quiesce(Quiesced {
             frozen: quiesce.freeze_ms.is_some(),
+        }))),
+        ToGuest::TaskList(_) => RequestBehaviour::Reply(Ok(FromGuest::TaskList(TaskListReply {
+            queued: Vec::new(),
+            running: Vec::new(),
+            results: 0,
         }))),
         ToGuest::Thaw(_) => {
             RequestBehaviour::Reply(Ok(FromGuest::Thaw(Thawed { was_frozen: true })))

@@ -14,6 +14,16 @@ use crate::{Disk, Driver, Error, LogsOnDiscard, MachinePlan};
 impl Saving<'_> {
     /// Loads a whole state into a QEMU whose memory the daemon shares, and saves its devices alone.
     pub(super) async fn convert(&self, state: OwnedFd) -> Result<Shared, Error> {
+        let (ram, memory_mb) = (self.converted(state).await?, self.held.shape.memory_mb);
+        blocking(move || {
+            let copy = Copy::of(ram, memory_mb).map_err(Error::io("copy", "ram".as_ref()))?;
+            Ok(Arc::new(Mutex::new(copy)))
+        })
+        .await
+    }
+
+    /// The same; the memory is answered as that QEMU left it.
+    pub(in crate::vm) async fn converted(&self, state: OwnedFd) -> Result<OwnedFd, Error> {
         let (plan, nic) = (self.converter(), self.held.shape.nic);
         let plan = blocking(move || nic::fit(&plan, nic)).await?;
         let memory_mb = self.held.shape.memory_mb;
@@ -22,12 +32,7 @@ impl Saving<'_> {
         self.driver.prepare(&plan).await?;
         let converted = self.convert_with(&plan, Origin::Full { ram: kept, state }).await;
         self.driver.discard(&plan, LogsOnDiscard::Remove).await?;
-        converted?;
-        blocking(move || {
-            let copy = Copy::of(ram, memory_mb).map_err(Error::io("copy", "ram".as_ref()))?;
-            Ok(Arc::new(Mutex::new(copy)))
-        })
-        .await
+        converted.map(|()| ram)
     }
 
     async fn convert_with(&self, plan: &MachinePlan, origin: Origin) -> Result<(), Error> {

@@ -1,0 +1,159 @@
+//! Parking: a machine's memory and devices go to the disk, packed, and its process is needed no more.
+//!
+//! ```text
+//!  stop │ state of the devices, memory straight from where QEMU has it, sync │ (the owner ends it)
+//!  wake │ memory of the machine's own, the state loaded into it │ (the owner lets it go on)
+//! ```
+//! As nothing else begins with that memory, a machine that wakes may write it in place, and is saved
+//! the next time as one that booted: without a copy and without another QEMU.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use super::VmDriver;
+use super::control::{Control, Run};
+use super::launch::{self, Origin};
+use super::nic;
+use super::ram::{pack, unpack};
+use super::save::{Saving, blocking, create, held, receive, source_of, sync_layer};
+use crate::snapshot::{Packed, SnapshotDescription};
+use crate::{
+    Error, LaunchedMachine, MachineHandle, MachinePlan, ParkRequest, RamLocation, SavedMemory,
+    SnapshotFolder,
+};
+
+/// [`crate::Snapshots::park`], to be run to its end.
+pub(super) async fn park(
+    driver: VmDriver,
+    handle: MachineHandle,
+    plan: MachinePlan,
+    request: ParkRequest,
+) -> Result<SavedMemory, Error> {
+    let control = Control::of(&handle).await?;
+    let held = held(&handle)?;
+    let folder = request.into.clone();
+    let saving = Saving {
+        driver: &driver,
+        handle: &handle,
+        held,
+        plan: &plan,
+        control,
+        new_top: plan.disk().top,
+        folder: folder.clone(),
+    };
+    let begun = folder.clone();
+    blocking(move || begun.begin()).await?;
+    let parked = async {
+        if saving.control.settle().await? == Run::Running {
+            saving.control.stop().await?;
+        }
+        let ram = saving.standing(held.ram).await?;
+        sync_layer(&plan.disk().top).await?;
+        let (shape, base) = (held.shape.clone(), request.base);
+        blocking(move || write(&folder, shape, &ram, base.as_ref())).await
+    };
+    let parked = parked.await;
+    if parked.is_err() {
+        let folder = request.into;
+        if let Err(error) = blocking(move || folder.remove()).await {
+            tracing::warn!(%error, "rest of a failed save");
+        }
+    }
+    parked
+}
+
+impl Saving<'_> {
+    /// The state of the devices goes into its file; the memory is answered.
+    async fn standing(&self, ram: RamLocation) -> Result<File, Error> {
+        match ram {
+            RamLocation::Shared { fd } => {
+                self.control.prepare_save(create(self.folder.device()).await?, true).await?;
+                self.control.save().await?;
+                let handle = self.handle.clone();
+                blocking(move || source_of(&handle, fd)).await
+            }
+            RamLocation::Private => {
+                let (into, receiver) = receive().await?;
+                self.control.prepare_save(into, false).await?;
+                self.control.save().await?;
+                let state = receiver.await.map_err(Error::lost_task)?;
+                let state = state.map_err(Error::io("take the guest's", "state".as_ref()))?;
+                Ok(File::from(self.converted(state).await?))
+            }
+        }
+    }
+}
+
+/// Packs the memory and completes the folder. Blocks.
+fn write(
+    folder: &SnapshotFolder,
+    shape: crate::MachineShape,
+    ram: &File,
+    base: Option<&SnapshotFolder>,
+) -> Result<SavedMemory, Error> {
+    let device = folder.device();
+    let synced = File::open(&device).and_then(|file| {
+        file.sync_all()?;
+        file.metadata()
+    });
+    let device_bytes = synced.map_err(Error::io("sync", &device))?.len();
+    let base = base.and_then(|base| usable(base, shape.memory_mb));
+    let packed = folder.packed();
+    let wrote = File::options().write(true).create_new(true).open(&packed).and_then(|into| {
+        let base = base.as_ref().map(|(_, file)| file);
+        let ram_bytes = pack(ram, shape.memory_mb, base, &into)?;
+        Ok((ram_bytes, into.metadata()?.len()))
+    });
+    let (ram_bytes, bytes) = wrote.map_err(Error::io("write", &packed))?;
+    let memory = SavedMemory { ram_bytes, device_bytes, copied_in_pause_bytes: ram_bytes };
+    let packed = Packed { bytes, base: base.map(|(id, _)| id) };
+    folder.complete(&SnapshotDescription::new(shape, memory).packed(packed))?;
+    Ok(SavedMemory { ram_bytes: bytes, ..memory })
+}
+
+/// A memory image that a machine of this size can be a difference to.
+fn usable(base: &SnapshotFolder, memory_mb: u64) -> Option<(uuid::Uuid, File)> {
+    let description = base.describe().ok()?;
+    let fits = description.packed.is_none() && description.shape.memory_mb == memory_mb;
+    let file = fits.then(|| File::open(base.ram()).ok()).flatten()?;
+    Some((description.id, file))
+}
+
+/// [`crate::Snapshots::wake`].
+pub(super) async fn wake(
+    driver: &VmDriver,
+    plan: &MachinePlan,
+    request: ParkRequest,
+) -> Result<LaunchedMachine, Error> {
+    let (parts, wished) = (driver.clone(), plan.clone());
+    let open = move || {
+        let folder = &request.into;
+        let damaged = |why: &str| Error::SnapshotDamaged {
+            folder: folder.path().to_owned(),
+            why: why.to_owned(),
+        };
+        let description = folder.describe()?;
+        let packed = description.packed.as_ref().ok_or_else(|| damaged("it is not packed"))?;
+        let plan = nic::fit(&wished, description.shape.nic)?;
+        let processor = launch::processor_of(&parts, &plan, &description.shape);
+        launch::shape(&parts, &plan, processor).must_fit(&description.shape)?;
+        let base = match packed.base {
+            None => None,
+            Some(id) => {
+                let base = request.base.as_ref().and_then(|base| usable(base, plan.memory_mb));
+                let base = base.filter(|(is, _)| *is == id).map(|(_, file)| file);
+                Some(base.ok_or_else(|| damaged("the memory that it is a difference to is gone"))?)
+            }
+        };
+        let (device, path) = (folder.device(), folder.packed());
+        let state = File::open(&device).map_err(Error::io("open", &device))?;
+        let ram = File::open(&path).and_then(|file| unpack(&file, plan.memory_mb, base.as_ref()));
+        let ram = ram.map_err(Error::io("load", &path))?;
+        let origin = Origin::Woken { ram, device: OwnedFd::from(state) };
+        Ok((plan, processor, origin))
+    };
+    let (plan, processor, origin) = blocking(open).await?;
+    let launched = launch::launch(driver, &plan, origin, processor).await?;
+    driver.begin_beside(&launched.handle);
+    Ok(launched)
+}

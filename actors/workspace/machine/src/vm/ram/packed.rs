@@ -1,0 +1,209 @@
+//! Packed memory: the pages of a guest that stands still, as a difference to a memory image that it
+//! began with or to zeroes, compressed.
+//!
+//! ```text
+//! zstd( ( first page: u32, pages: u32, their bytes )* )      little endian, ascending
+//! ```
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::SealFlags;
+
+use super::map::PAGE_BYTES;
+use super::{data_ranges, make};
+
+/// Pages that are looked at in one go: 1 MiB.
+const CHUNK_BYTES: usize = 256 * PAGE_BYTES;
+/// The quickest of zstd's: memory is written once and read once.
+const LEVEL: i32 = 1;
+
+/// Writes what differs between the memory and the base, synced; returns the bytes of the pages.
+/// The memory is read as a file: a page that was never written stays so. Blocks.
+pub(in crate::vm) fn pack(
+    source: &File,
+    memory_mb: u64,
+    base: Option<&File>,
+    into: &File,
+) -> io::Result<u64> {
+    let len = size_of(source, memory_mb)?;
+    let mut ranges = vec![data_ranges(source, len)?];
+    if let Some(base) = base {
+        ranges.push(data_ranges(base, len)?);
+    }
+    let mut encoder = zstd::Encoder::new(into, LEVEL)?;
+    encoder.include_checksum(true)?;
+    let (mut now, mut before) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+    let mut bytes = 0;
+    for at in (0..len).step_by(CHUNK_BYTES) {
+        let end = len.min(at + CHUNK_BYTES);
+        let has_data = |range: &Range<usize>| range.start < end && at < range.end;
+        if !ranges.iter().flatten().any(has_data) {
+            continue;
+        }
+        let now = &mut now[..end - at];
+        source.read_exact_at(now, at as u64)?;
+        let before = &mut before[..end - at];
+        match base {
+            Some(base) => base.read_exact_at(before, at as u64)?,
+            None => before.fill(0),
+        }
+        for run in differing(now, before) {
+            let first = u32::try_from(at / PAGE_BYTES + run.start).map_err(io::Error::other)?;
+            let count = u32::try_from(run.len()).map_err(io::Error::other)?;
+            encoder.write_all(&first.to_le_bytes())?;
+            encoder.write_all(&count.to_le_bytes())?;
+            let run = &now[run.start * PAGE_BYTES..run.end * PAGE_BYTES];
+            encoder.write_all(run)?;
+            bytes += run.len() as u64;
+        }
+    }
+    encoder.finish()?;
+    into.sync_all()?;
+    Ok(bytes)
+}
+
+/// Makes memory of what was packed, over the same base. Blocks.
+pub(in crate::vm) fn unpack(
+    packed: &File,
+    memory_mb: u64,
+    base: Option<&File>,
+) -> io::Result<OwnedFd> {
+    let len = usize::try_from(memory_mb << 20).map_err(io::Error::other)?;
+    let memory = File::from(make(memory_mb)?);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    if let Some(base) = base {
+        for range in data_ranges(base, len)? {
+            for at in range.clone().step_by(CHUNK_BYTES) {
+                let part = &mut chunk[..range.end.min(at + CHUNK_BYTES) - at];
+                base.read_exact_at(part, at as u64)?;
+                memory.write_all_at(part, at as u64)?;
+            }
+        }
+    }
+    let mut decoder = zstd::Decoder::new(packed)?;
+    while let Some(head) = next_head(&mut decoder)? {
+        let [first, count] = head.map(|number| number as usize);
+        let bytes = count * PAGE_BYTES;
+        if bytes == 0 || bytes > CHUNK_BYTES || first * PAGE_BYTES + bytes > len {
+            return Err(io::Error::other("pages that this memory does not have"));
+        }
+        decoder.read_exact(&mut chunk[..bytes])?;
+        memory.write_all_at(&chunk[..bytes], (first * PAGE_BYTES) as u64)?;
+    }
+    Ok(memory.into())
+}
+
+/// First page and number of the next run; `None` at the end.
+fn next_head(from: &mut impl Read) -> io::Result<Option<[u32; 2]>> {
+    let mut head = [0; 8];
+    let mut have = 0;
+    while have < head.len() {
+        match from.read(&mut head[have..])? {
+            0 if have == 0 => return Ok(None),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            more => have += more,
+        }
+    }
+    let number =
+        |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    Ok(Some([number(0), number(4)]))
+}
+
+/// Runs of pages in which two chunks differ.
+fn differing(now: &[u8], before: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let pages = now.chunks(PAGE_BYTES).zip(before.chunks(PAGE_BYTES)).enumerate();
+    for (page, _) in pages.filter(|(_, (now, before))| now != before) {
+        match runs.last_mut() {
+            Some(run) if run.end == page => run.end += 1,
+            _ => runs.push(page..page + 1),
+        }
+    }
+    runs
+}
+
+/// Bytes of a guest's memory, which its QEMU may not have made smaller.
+fn size_of(memory: &File, memory_mb: u64) -> io::Result<usize> {
+    let len = usize::try_from(memory_mb << 20).map_err(io::Error::other)?;
+    let sealed = rustix::fs::fcntl_get_seals(memory)?.contains(SealFlags::SHRINK);
+    if !sealed || memory.metadata()?.len() != len as u64 {
+        return Err(io::Error::other("not the memory of a guest of this size"));
+    }
+    Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(pages: &[(usize, u8)]) -> File {
+        let memory = File::from(make(64).unwrap());
+        for (page, byte) in pages {
+            memory.write_all_at(&[*byte; PAGE_BYTES], (page * PAGE_BYTES) as u64).unwrap();
+        }
+        memory
+    }
+
+    fn read(file: &File) -> Vec<u8> {
+        let mut bytes = vec![0; 64 << 20];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    fn round(source: &File, base: Option<&File>) -> (u64, u64, File) {
+        let packed = tempfile::tempfile().unwrap();
+        let bytes = pack(source, 64, base, &packed).unwrap();
+        let mut again = packed.try_clone().unwrap();
+        io::Seek::rewind(&mut again).unwrap();
+        let memory = unpack(&again, 64, base).unwrap();
+        (bytes, packed.metadata().unwrap().len(), memory.into())
+    }
+
+    #[test]
+    fn memory_comes_back_page_for_page_and_zeroes_take_nothing() {
+        // Beside a border of a chunk, at the ends, and a page that was written with zeroes.
+        let source = memory(&[(0, 1), (255, 2), (256, 3), (300, 0), (16_383, 4)]);
+        let (bytes, packed, back) = round(&source, None);
+        assert!(read(&back) == read(&source));
+        assert_eq!(bytes, 4 * PAGE_BYTES as u64);
+        assert!(packed < PAGE_BYTES as u64, "{packed} bytes");
+        let (bytes, _, back) = round(&memory(&[]), None);
+        assert!((bytes, read(&back)) == (0, vec![0; 64 << 20]));
+    }
+
+    #[test]
+    fn over_a_base_only_what_differs_is_kept_also_where_it_became_zero() {
+        let base = memory(&[(1, 1), (2, 2), (3, 3), (1_000, 9)]);
+        let source = memory(&[(1, 1), (2, 7), (5, 5)]);
+        let (bytes, _, back) = round(&source, Some(&base));
+        assert!(read(&back) == read(&source));
+        // Pages 2, 3, 5 and 1,000.
+        assert_eq!(bytes, 4 * PAGE_BYTES as u64);
+    }
+
+    #[test]
+    fn what_is_damaged_or_of_another_size_is_refused() {
+        let packed = tempfile::tempfile().unwrap();
+        pack(&memory(&[(9, 1)]), 64, None, &packed).unwrap();
+        let rewound = |file: &File| {
+            let mut again = file.try_clone().unwrap();
+            io::Seek::rewind(&mut again).unwrap();
+            again
+        };
+        packed.set_len(packed.metadata().unwrap().len() - 3).unwrap();
+        assert!(unpack(&rewound(&packed), 64, None).is_err(), "cut off");
+        let foreign = tempfile::tempfile().unwrap();
+        let mut encoder = zstd::Encoder::new(&foreign, LEVEL).unwrap();
+        encoder.write_all(&[0xff; 8]).unwrap();
+        encoder.finish().unwrap();
+        assert!(unpack(&rewound(&foreign), 64, None).is_err(), "pages beyond its end");
+        assert!(pack(&memory(&[]), 128, None, &foreign).is_err(), "another size");
+        let unsealed = tempfile::tempfile().unwrap();
+        unsealed.set_len(64 << 20).unwrap();
+        assert!(pack(&unsealed, 64, None, &foreign).is_err(), "it may shrink");
+    }
+}

@@ -1,0 +1,56 @@
+//! What is known of a workspace's end beside its records: a step under way, or a pause. Pure.
+
+use std::{sync::Arc, time::Duration};
+
+use hivekeep_kernel::ToolError;
+use tokio::time::Instant;
+
+/// An end that could not be carried out is tried again after this, then after twice as long, until
+/// the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What is known of an end beside the records.
+#[derive(Default)]
+pub(super) struct Ending {
+    /// A step of it is being carried out.
+    pub(super) under_way: bool,
+    delayed: Option<Delayed>,
+    /// Held by changes that are acknowledged soon: an end waits for them.
+    pub(super) changes: Arc<()>,
+}
+
+struct Delayed {
+    why: ToolError,
+    pause: Duration,
+    again_at: Instant,
+}
+
+impl Ending {
+    /// Why it was not carried out when it was due.
+    pub(super) fn delayed(&self) -> Option<String> {
+        self.delayed.as_ref().map(|delayed| delayed.why.to_text())
+    }
+
+    /// Whether no step is to be begun now.
+    pub(super) fn waits(&self) -> bool {
+        let changes = Arc::strong_count(&self.changes) > 1;
+        self.under_way
+            || changes
+            || self.delayed.as_ref().is_some_and(|it| Instant::now() < it.again_at)
+    }
+
+    /// It goes on.
+    pub(super) fn undelay(&mut self) {
+        self.delayed = None;
+    }
+
+    /// The end failed; whether that is news.
+    pub(super) fn delay(&mut self, why: ToolError) -> bool {
+        let before = self.delayed.take();
+        let pause = before.as_ref().map_or(FIRST_PAUSE, |it| (it.pause * 2).min(LONGEST_PAUSE));
+        let news = before.is_none_or(|before| before.why.code != why.code);
+        self.delayed = Some(Delayed { why, pause, again_at: Instant::now() + pause });
+        news
+    }
+}

@@ -1,0 +1,232 @@
+//! `workspace_park`: memory and devices go to the disk, the machine ends, its memory is given back.
+//!
+//! ```text
+//! ParkWanted ─► stopped and saved ─► Parked ─► the machine is ended ─► ParkEnded
+//!      └────────── failed, or found by the next daemon ─► ParkFailed ─► it goes on
+//! ```
+//! Up to [`Record::Parked`] the machine is what counts and its memory's file nothing; from then on it
+//! is the other way round, and the machine, which nobody lets go on any more, is ended wherever it is
+//! found.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use hivekeep_kernel::{CallCx, Reply, SessionId, SnapshotId, ToolError, fault_point};
+use hivekeep_link::{CallTerms, Link};
+use hivekeep_machine::{Driver, MachineHandle, MachinePlan};
+use hivekeep_protocol::{TaskList, TaskListReply};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    LinkState, Msg, ParkMsg, Workspace, boot::park_request, images::images, internal_cx, take_down,
+};
+use crate::{
+    activity::Activity,
+    api::park::{Parked, WorkspacePark},
+    handle::WorkspaceHandle,
+    phase::{Phase, Want, cannot_park, no_snapshots},
+    records::{ParkWish, Planned, Record},
+    snapshots::Artifact,
+};
+
+/// Time for a guest to say which tasks it has.
+const TASKS_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Workspace {
+    /// `workspace_park`.
+    ///
+    /// # Errors
+    /// When it does not run, something goes on that must end first, or its kind cannot be parked.
+    pub(crate) fn park(
+        &mut self,
+        _: &CallCx,
+        _: WorkspacePark,
+    ) -> Result<Reply<Parked>, ToolError> {
+        Ok(Reply::later(self.begin_park()?))
+    }
+
+    /// Parks it, to the end whether or not anybody waits.
+    pub(super) fn begin_park(
+        &mut self,
+    ) -> Result<impl Future<Output = Result<Parked, ToolError>> + Send + use<>, ToolError> {
+        let plan = self.ledger.plan.clone();
+        let driver = self.handle.shared.driver(plan.spec.isolation)?;
+        driver.snapshots().ok_or_else(cannot_park)?;
+        self.has_no_volumes(
+            "a machine with volumes cannot be parked: QEMU cannot save its devices",
+        )?;
+        self.on(Want::Park)?;
+        let handle = self.ledger.handle().cloned().ok_or_else(|| self.phase.busy())?;
+        self.handle.shared.daemon.room.admit(&self.handle.shared.folders.memories)?;
+        // The memory that it began with, while somebody keeps that.
+        let began = plan.fork.as_ref().filter(|fork| fork.memory.is_some());
+        let counts = self.handle.shared.ref_counts.clone();
+        let base = began.map(|fork| fork.snapshot);
+        let base = base.filter(|base| counts.take_held(Artifact::Memory(*base)));
+        let paused = self.phase == Phase::Paused;
+        let wish = ParkWish { park: SnapshotId::new(), base, paused };
+        let mut own = take_down::machine_plan(&self.handle, &plan)?;
+        own.disk = take_down::disk_files(&self.handle, &self.ledger.disk);
+        let work = Parking {
+            workspace: self.handle.clone(),
+            disk_base: self.ledger.base.clone(),
+            owner: self.ledger.owner,
+            plan,
+            handle,
+            own,
+            wish,
+        };
+        self.activity = Activity::Parking;
+        let actor = self.me.address.clone();
+        Ok(self.to_its_end(async move {
+            let parked = work.park(driver.as_ref()).await;
+            // Its own record keeps it by now, or nobody does.
+            let _still_kept = counts.release(base.map(Artifact::Memory));
+            let _actor_gone = actor.send(Msg::Park(ParkMsg::Ended));
+            parked
+        }))
+    }
+
+    /// Nobody asked anything of it for a while: its guest is asked whether it has tasks.
+    pub(super) fn look_idle(&mut self) {
+        let Some(secs) = self.parks_after_secs() else { return };
+        let Some(link) = self.is_idle(secs) else { return };
+        // What cannot be parked now is looked at again as late as this.
+        self.sleeping.used_at = Instant::now();
+        let (actor, asked_at) = (self.me.address.clone(), self.sleeping.used_at);
+        let _detached = self.me.workers.spawn(async move {
+            let listed = link.ask(TaskList, CallTerms::at_most(TASKS_PATIENCE)).await;
+            // One that cannot say what it works at is left alone.
+            let free = |all: &TaskListReply| {
+                all.queued.is_empty() && all.running.is_empty() && all.results == 0
+            };
+            if listed.as_ref().is_ok_and(free) {
+                let _gone = actor.send(Msg::ParkIdle(asked_at));
+            }
+        });
+    }
+
+    /// Its guest has no tasks: it is parked, unless something was wanted since it was asked.
+    pub(super) fn park_idle(&mut self, asked_at: Instant) {
+        if self.sleeping.used_at != asked_at || self.is_idle(0).is_none() {
+            return;
+        }
+        match self.begin_park() {
+            Ok(work) => {
+                let workspace = self.handle.clone();
+                let _detached = self.ops.spawn(async move {
+                    if let Err(error) = work.await {
+                        tracing::warn!(workspace = %workspace.id, %error, "an idle machine is not parked");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::debug!(workspace = %self.handle.id, %error, "an idle machine is not parked");
+            }
+        }
+    }
+
+    /// The link to a guest that nobody wanted anything of for so long, and that runs no job.
+    fn is_idle(&mut self, secs: u64) -> Option<Link> {
+        let LinkState::Up(link) = self.link_state.borrow().clone() else { return None };
+        let works = self.ops.running() > 0
+            || link.calls_in_flight() > 0
+            || !self.ledger.jobs.is_empty()
+            || self.phase != Phase::Running;
+        if works {
+            self.sleeping.used_at = Instant::now();
+        }
+        let idle = self.sleeping.used_at.elapsed() >= Duration::from_secs(secs);
+        (!works && idle).then_some(link)
+    }
+
+    /// After how many idle seconds it is parked by itself; `None`: never.
+    pub(super) fn parks_after_secs(&self) -> Option<u64> {
+        let options = &self.handle.shared.options;
+        let secs = self.ledger.idle_park_secs.unwrap_or(options.park_after_idle_secs);
+        (secs > 0 && self.ledger.plan.pool.is_none()).then_some(secs)
+    }
+}
+
+/// One park.
+struct Parking {
+    workspace: WorkspaceHandle,
+    plan: Planned,
+    handle: MachineHandle,
+    own: MachinePlan,
+    disk_base: Option<std::path::PathBuf>,
+    owner: Option<SessionId>,
+    wish: ParkWish,
+}
+
+impl Parking {
+    async fn park(mut self, driver: &dyn Driver) -> Result<Parked, ToolError> {
+        let cx = internal_cx(&self.workspace);
+        self.own.images = images(&self.workspace, &self.plan, self.disk_base.take(), &cx).await?.0;
+        let begun = Instant::now();
+        self.workspace.note(Record::ParkWanted(self.wish)).await?;
+        fault_point!("park.before_save");
+        let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
+        let request = park_request(&self.workspace, self.wish);
+        let saved = match snapshots.park(&self.handle, &self.own, &request).await {
+            Ok(saved) => saved,
+            Err(error) => return Err(self.go_on(driver, error.into()).await),
+        };
+        fault_point!("park.after_save");
+        let memory_bytes = saved.ram_bytes + saved.device_bytes;
+        let record = Record::Parked { park: self.wish.park, memory_bytes, at: Utc::now() };
+        let event =
+            ("workspace.parked", json!({ "name": self.plan.name, "memory_bytes": memory_bytes }));
+        if let Err(error) = self.workspace.commit(vec![record], Some(event)).await {
+            return Err(self.go_on(driver, error).await);
+        }
+        let recorded = self.workspace.shared.logs.state(self.workspace.id);
+        let parked = recorded.as_ref().and_then(|ledger| ledger.parked.as_ref());
+        if parked.is_none_or(|parked| parked.wish != self.wish) {
+            return Err(ToolError::internal("it was stopped, or taken up anew, meanwhile"));
+        }
+        fault_point!("park.after_parked");
+        self.end(driver).await;
+        Ok(Parked {
+            workspace_id: self.plan.id,
+            name: self.plan.name.to_string(),
+            state: Phase::Parked,
+            memory_bytes,
+            took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The machine that was parked ends, and its memory is the owner's to use again.
+    async fn end(&self, driver: &dyn Driver) {
+        if let Some(owner) = self.owner {
+            self.workspace.shared.daemon.sessions.release(owner, self.plan.spec.memory());
+        }
+        let ended = async {
+            take_down::kill_machine(&self.workspace, &self.plan).await?;
+            driver.kill(&self.handle).await?;
+            fault_point!("park.after_kill");
+            self.workspace.note(Record::ParkEnded).await
+        };
+        if let Err(error) = ended.await {
+            // Its record names it; whoever wakes it ends it first.
+            tracing::error!(workspace = %self.workspace.id, %error, "a parked machine's process is left");
+        }
+    }
+
+    /// It was not saved: it goes on as before, and the error says so where it does not.
+    async fn go_on(&self, driver: &dyn Driver, error: ToolError) -> ToolError {
+        let resumed = async {
+            // First, so that no daemon takes the file for the machine's memory.
+            self.workspace.note(Record::ParkFailed).await?;
+            if !self.wish.paused {
+                driver.snapshots().ok_or_else(no_snapshots)?.resume(&self.handle).await?;
+            }
+            Ok::<_, ToolError>(())
+        };
+        match resumed.await {
+            Ok(()) => error,
+            Err(left) => error.detail("not_resumed", left.to_text()),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Sleep and wake, against machines that are none: what holds the memory when, and who waits.
+
+use hivekeep_kernel::SnapshotId;
+use hivekeep_machine::Error;
+use hivekeep_store::StreamId;
+use serde_json::{Value, json};
+
+use super::stage::Stage;
+use crate::{
+    Options,
+    records::{ParkWish, Record},
+};
+
+/// Memory of a workspace that says nothing of it.
+const MEMORY_MB: i64 = 512;
+
+/// How often the driver was asked this.
+fn asked(stage: &Stage, what: &str) -> usize {
+    stage.driver.calls().iter().filter(|call| call.split(' ').next() == Some(what)).count()
+}
+
+fn count(stage: &Stage, kind: &str) -> usize {
+    stage.events().iter().filter(|event| *event == kind).count()
+}
+
+fn memories(stage: &Stage) -> Vec<String> {
+    stage.files().into_iter().filter(|file| file.starts_with("memories/")).collect()
+}
+
+async fn parked(stage: &Stage, name: &str) -> String {
+    let id = stage.create(name).await;
+    park(stage, &id).await;
+    id
+}
+
+async fn park(stage: &Stage, id: &str) -> Value {
+    let parked = stage.call("workspace_park", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(parked["state"], "parked");
+    stage.once(id, |info| info["state"] == "parked").await
+}
+
+fn command(id: &str) -> Value {
+    json!({ "workspace_id": id, "command": "true" })
+}
+
+async fn record(stage: &Stage, id: &str, record: &Record) {
+    let stream = StreamId::new("workspace", id).unwrap();
+    stage.journal.append(&stream, vec![serde_json::to_vec(record).unwrap()]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_parked_machine_holds_nothing_and_wakes_for_a_command() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    assert_eq!(stage.daemon.quota.held_mb(), MEMORY_MB);
+    let info = park(&stage, &id).await;
+    assert_eq!((&info["process"], &info["machine"]), (&json!("none"), &Value::Null), "{info}");
+    assert!(info["parked_bytes"].as_u64().unwrap() > 0, "{info}");
+    assert!(!stage.driver.is_running(&id));
+    // It is still one of the session's, with its disk.
+    assert_eq!((stage.daemon.quota.held(), stage.daemon.quota.held_mb()), (1, 0));
+    assert_eq!(memories(&stage).len(), 1);
+
+    stage.call("exec", command(&id)).await.unwrap();
+    let info = stage.info(&id).await;
+    assert_eq!(
+        (&info["state"], &info["parked_bytes"]),
+        (&json!("running"), &Value::Null),
+        "{info}"
+    );
+    assert_eq!((asked(&stage, "park"), asked(&stage, "wake"), asked(&stage, "launch")), (1, 1, 2));
+    assert_eq!((stage.daemon.quota.held(), stage.daemon.quota.held_mb()), (1, MEMORY_MB));
+    stage.until(|| memories(&stage).is_empty()).await;
+    assert_eq!((count(&stage, "workspace.parked"), count(&stage, "workspace.started")), (1, 0));
+    stage.until(|| count(&stage, "workspace.woken") == 1).await;
+}
+
+#[tokio::test]
+async fn however_many_want_it_it_wakes_once_and_all_are_answered() {
+    let stage = Stage::open().await;
+    let id = parked(&stage, "w").await;
+    stage.driver.hold("wake", true);
+    let mut answers = Vec::new();
+    for tool in ["exec", "file_list", "exec", "workspace_resume", "workspace_start", "exec"] {
+        let args = match tool {
+            "exec" => command(&id),
+            "file_list" => json!({ "workspace_id": id, "path": "/" }),
+            _ => json!({ "workspace_id": id }),
+        };
+        answers.push((tool, stage.send(tool, args, |_| {}).unwrap()));
+    }
+    // Whoever only looks wakes nothing and waits for nothing.
+    stage.once(&id, |info| info["state"] == "starting").await;
+    stage.driver.hold("wake", false);
+    for (tool, answer) in answers {
+        let answer = answer.await.unwrap();
+        // The guest of these tests has no files: what counts is that it was asked.
+        let of_guest = |code: &str| !code.starts_with("workspace_");
+        assert!(
+            answer.as_ref().map_or_else(|error| of_guest(&error.code), |_| true),
+            "{tool}: {answer:?}"
+        );
+    }
+    assert_eq!(asked(&stage, "wake"), 1);
+    assert_eq!(stage.commands().len(), 3);
+}
+
+#[tokio::test]
+async fn what_comes_while_it_is_parked_waits_and_wakes_it() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    stage.driver.hold("park", true);
+    let parking = stage.send("workspace_park", json!({ "workspace_id": id }), |_| {}).unwrap();
+    let wanted = stage.send("exec", command(&id), |_| {}).unwrap();
+    let refused = stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap_err();
+    assert_eq!(refused.code, "workspace_busy");
+    stage.driver.hold("park", false);
+    assert_eq!(parking.await.unwrap().unwrap()["state"], "parked");
+    assert_eq!(wanted.await.unwrap().unwrap()["exit_code"], 0);
+    assert_eq!((asked(&stage, "park"), asked(&stage, "wake")), (1, 1));
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_saved_goes_on() {
+    let stage = Stage::open().await;
+    let id = stage.create("w").await;
+    stage.driver.fail_next_save(Error::HostDiskFull);
+    let refused = stage.call("workspace_park", json!({ "workspace_id": id })).await.unwrap_err();
+    assert_eq!(refused.code, "host_disk_full");
+    assert_eq!(stage.call("exec", command(&id)).await.unwrap()["exit_code"], 0);
+    assert_eq!((asked(&stage, "resume"), asked(&stage, "launch")), (1, 1));
+    assert_eq!((stage.daemon.quota.held_mb(), memories(&stage).len()), (MEMORY_MB, 0));
+    // And can be parked later.
+    park(&stage, &id).await;
+}
+
+#[tokio::test]
+async fn a_parked_machine_outlives_the_daemon_with_its_quota() {
+    let mut stage = Stage::open().await;
+    let id = parked(&stage, "w").await;
+    stage.restart().await;
+    let info = stage.info(&id).await;
+    assert_eq!((&info["state"], &info["process"]), (&json!("parked"), &json!("none")), "{info}");
+    assert_eq!((stage.daemon.quota.held(), stage.daemon.quota.held_mb()), (1, 0));
+    assert_eq!(memories(&stage).len(), 1, "it is no leftover");
+    stage.call("exec", command(&id)).await.unwrap();
+    assert_eq!((asked(&stage, "wake"), stage.daemon.quota.held_mb()), (1, MEMORY_MB));
+}
+
+#[tokio::test]
+async fn a_park_that_was_cut_short_lets_the_machine_go_on() {
+    let mut stage = Stage::open().await;
+    let id = stage.create("w").await;
+    // The daemon died while the memory was being saved, or right behind that.
+    let wish = ParkWish { park: SnapshotId::new(), base: None, paused: false };
+    record(&stage, &id, &Record::ParkWanted(wish)).await;
+    stage.call("workspace_pause", json!({ "workspace_id": id })).await.unwrap();
+    let seen = asked(&stage, "resume");
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "running").await;
+    assert_eq!((asked(&stage, "resume"), asked(&stage, "launch")), (seen + 1, 1));
+    assert!(stage.records().contains("park_failed"));
+    stage.call("exec", command(&id)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_that_is_parked_by_the_records_is_ended() {
+    let mut stage = Stage::open().await;
+    let id = parked(&stage, "w").await;
+    let wish = stage.daemon.shared.logs.state(id.parse().unwrap()).unwrap().parked.unwrap().wish;
+    stage.call("exec", command(&id)).await.unwrap();
+    // The daemon died between the record and the end of the machine.
+    let park = wish.park;
+    record(&stage, &id, &Record::ParkWanted(wish)).await;
+    let at = chrono::Utc::now();
+    record(&stage, &id, &Record::Parked { park, memory_bytes: 8, at }).await;
+    assert!(stage.driver.is_running(&id));
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "parked").await;
+    stage.until(|| !stage.driver.is_running(&id)).await;
+    stage.until(|| stage.records().matches("park_ended").count() == 2).await;
+}
+
+#[tokio::test]
+async fn a_wake_that_was_cut_short_is_as_if_it_had_not_begun() {
+    let mut stage = Stage::open().await;
+    let id = parked(&stage, "w").await;
+    record(&stage, &id, &Record::StartWanted).await;
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "parked").await;
+    assert_eq!((memories(&stage).len(), stage.daemon.quota.held_mb()), (1, 0));
+    stage.call("exec", command(&id)).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_woken_says_so_and_is_started_from_its_disk_when_asked() {
+    let stage = Stage::open().await;
+    let id = parked(&stage, "w").await;
+    let differs = || Error::ShapeDiffers {
+        what: "QEMU's version",
+        saved: "7".to_owned(),
+        here: "8".to_owned(),
+    };
+    for _ in 0..2 {
+        stage.driver.fail_next_launch(differs());
+        let refused = stage.call("exec", command(&id)).await.unwrap_err();
+        assert_eq!(refused.code, "not_woken", "{refused:?}");
+        assert!(refused.message.contains("QEMU's version was 7 and is 8"), "{}", refused.message);
+        assert!(refused.next_step.unwrap().contains("from_disk"));
+        let info = stage.once(&id, |info| info["state"] == "parked").await;
+        assert!(info["reason"].as_str().unwrap().contains("QEMU's version"), "{info}");
+        assert_eq!((memories(&stage).len(), stage.daemon.quota.held_mb()), (1, 0));
+    }
+    let wish = json!({ "workspace_id": id, "from_disk": true });
+    stage.call("workspace_start", wish).await.unwrap();
+    let info = stage.once(&id, |info| info["state"] == "running").await;
+    assert_eq!(info["reason"], Value::Null);
+    stage.until(|| memories(&stage).is_empty()).await;
+    assert_eq!(stage.daemon.quota.held_mb(), MEMORY_MB);
+    assert_eq!(count(&stage, "workspace.memory_given_up"), 1);
+}
+
+#[tokio::test]
+async fn wakes_have_turns_and_nobody_is_woken_for_who_went_away() {
+    let options: Options =
+        serde_json::from_value(json!({ "default_disk_gb": 1, "max_parallel_wakes": 1 })).unwrap();
+    let stage = Stage::open_with(options).await;
+    let (first, second) = (parked(&stage, "first").await, parked(&stage, "second").await);
+    stage.driver.hold("wake", true);
+    let one = stage.send("exec", command(&first), |_| {}).unwrap();
+    stage.until(|| asked(&stage, "wake") == 1).await;
+    let gone = stage.send("exec", command(&second), |cx| cx.cancel.cancel()).unwrap();
+    let other = parked(&stage, "third").await;
+    let two = stage.send("exec", command(&other), |_| {}).unwrap();
+    stage.once(&other, |info| info["state"] == "starting").await;
+    assert_eq!(asked(&stage, "wake"), 1, "one after the other");
+    stage.driver.hold("wake", false);
+    for answer in [one, two] {
+        assert_eq!(answer.await.unwrap().unwrap()["exit_code"], 0);
+    }
+    drop(gone);
+    stage.once(&second, |info| info["state"] == "parked").await;
+    assert!(!stage.driver.calls().contains(&format!("wake {second}")));
+}
+
+#[tokio::test]
+async fn an_idle_machine_is_parked_and_one_is_at_its_end() {
+    let stage = Stage::open().await;
+    let (idle, ended) = (stage.create("idle").await, stage.create("ended").await);
+    let wish = json!({ "workspace_id": idle, "idle_park_secs": 1 });
+    let set = stage.call("workspace_lifetime", wish).await.unwrap();
+    assert_eq!((&set["idle_park_secs"], &set["ends_at"]), (&json!(1), &Value::Null));
+    let wish = json!({ "workspace_id": ended, "lifetime_secs": 1, "at_end": "park" });
+    stage.call("workspace_lifetime", wish).await.unwrap();
+    for id in [&idle, &ended] {
+        let info = stage.once(id, |info| info["state"] == "parked").await;
+        assert_eq!(info["process"], "none");
+    }
+    stage.once(&ended, |info| info["ends_at"].is_null()).await;
+    // Both wake; the one is parked again, the other one has no end any more.
+    for id in [&idle, &ended] {
+        stage.call("exec", command(id)).await.unwrap();
+    }
+    stage.until(|| count(&stage, "workspace.parked") == 3).await;
+    assert_eq!(stage.info(&ended).await["state"], "running");
+    let wish = json!({ "workspace_id": idle, "idle_park_secs": null });
+    let set = stage.call("workspace_lifetime", wish).await.unwrap();
+    assert_eq!(set["idle_park_secs"], Value::Null);
+}
+
+#[tokio::test]
+async fn what_a_parked_workspace_can_do_and_what_not() {
+    let stage = Stage::open().await;
+    let id = parked(&stage, "w").await;
+    let refused = stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap_err();
+    assert_eq!(refused.code, "workspace_state");
+    assert!(refused.next_step.unwrap().contains("workspace_start wakes it"));
+    // Its disk is as after a power cut, and is not mixed up with its memory.
+    let wish = json!({ "workspace_id": id, "action": "create", "name": "s" });
+    assert_eq!(stage.call("snapshot", wish).await.unwrap()["disk_synced"], false);
+    stage.call("set_env", json!({ "workspace_id": id, "vars": { "A": "1" } })).await.unwrap();
+    assert_eq!(asked(&stage, "wake"), 0);
+    stage.call("exec", command(&id)).await.unwrap();
+    park(&stage, &id).await;
+    let refused = stage.call("workspace_park", json!({ "workspace_id": id })).await.unwrap_err();
+    assert_eq!(refused.code, "workspace_state");
+    stage.call("workspace_destroy", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!((stage.daemon.quota.held(), stage.daemon.quota.held_mb()), (0, 0));
+    stage.until(|| stage.files().is_empty()).await;
+}
