@@ -109,7 +109,7 @@ fn metadata_come_back_or_are_refused(house: &House) {
 fn changes_are_told(house: &House) {
     let begun =
         house.call("fs.watch", json!({ "place": "app@w:~", "path": ".", "recursive": true }));
-    assert_eq!(begun["path"], "/srv/app");
+    assert_eq!(begun["path"], "/srv/app/.");
     let watch = &begun["watch"];
     let read = |after: u64| {
         let args = json!({ "place": "app@w:~", "watch": watch, "after": after, "wait_secs": 30 });
