@@ -119,7 +119,9 @@ fn changes_are_told(house: &House) {
     thread::scope(|scope| {
         // The first read waits before anything has happened.
         let waits = scope.spawn(|| read(0));
-        house.exec("w", "mkdir -p /srv/app/tree/deep; echo x > /srv/app/tree/deep/f");
+        let line = "mkdir -p tree/deep; echo x > tree/deep/f";
+        let made = json!({ "place": "app@w:~", "command": "sh", "args": ["-c", line] });
+        assert_eq!(house.call("cmd.run", made)["exit_code"], 0);
         house.call("fs.write", json!({ "place": "app@w:~", "path": "tree/whole", "content": "x" }));
         let first = waits.join().expect("read");
         assert_eq!(first["changes"][0]["path"], "tree", "{first}");
