@@ -14,9 +14,10 @@ use crate::{
     commands::{CommandService, below},
     entry_point::arguments,
     tools::{
-        Encoding, EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
-        ProcessRow, ProcessRows, ProcessStatus, ReadOutput, ResizeProcess, ResizedProcess,
-        RunProcess, SendInput, SignalProcess, SignalledProcess, StartedRow, StopProcess,
+        ByteEncoding, EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES,
+        OutputRead, ProcessRow, ProcessRows, ProcessStatus, ReadOutput, ResizeProcess,
+        ResizedProcess, RunProcess, SendInput, SignalProcess, SignalledProcess, StartedRow,
+        StopProcess,
     },
 };
 
@@ -117,11 +118,11 @@ impl CommandService {
         let window = ProcessWindow { stdout_from, stderr_from, max_bytes, wait };
         let read = self.commands.output(&cx, id, window).await?;
         let running = read.process.state == ProcessState::Running;
-        let is_text = encoding == Encoding::Text;
+        let is_text = encoding == ByteEncoding::Text;
         let part = |asked: u64, span: &ProcessSpan| {
             let (text, next) = match encoding {
-                Encoding::Text => span.text(running),
-                Encoding::Base64 => (String::new(), span.next()),
+                ByteEncoding::Text => span.text(running),
+                ByteEncoding::Base64 => (String::new(), span.next()),
             };
             (text, next, span.from.saturating_sub(asked), next < span.end)
         };
@@ -152,8 +153,8 @@ impl CommandService {
     ) -> Answer<InputSent> {
         let SendInput { id, input, encoding, close } = input;
         let input = match encoding {
-            Encoding::Text => input.into_bytes(),
-            Encoding::Base64 => BASE64.decode(input).map_err(|error| {
+            ByteEncoding::Text => input.into_bytes(),
+            ByteEncoding::Base64 => BASE64.decode(input).map_err(|error| {
                 ToolError::invalid(format!("`input` is not valid base64: {error}"))
             })?,
         };

@@ -7,7 +7,7 @@ mod process;
 pub(crate) use agent::{Bash, BashEnd, Think, Thought};
 pub(crate) use cmd::{CmdEnd, CmdRun};
 pub(crate) use process::{
-    Encoding, EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
+    ByteEncoding, EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
     ProcessRow, ProcessRows, ProcessStatus, ReadOutput, ResizeProcess, ResizedProcess, RunProcess,
     SendInput, SignalProcess, SignalledProcess, StartedRow, StopProcess,
 };

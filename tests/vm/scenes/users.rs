@@ -8,11 +8,11 @@ use crate::house::House;
 
 /// A user with a home and a second group, and files that are root's alone.
 const MADE: &str = "set -e
-echo 'app:x:4711:4711::/home/app:/bin/sh' >> /etc/passwd
+echo 'app:x:4711:4711::/srv/app:/bin/sh' >> /etc/passwd
 echo 'app:x:4711:' >> /etc/group
 echo 'hkmedia:x:4412:app' >> /etc/group
-mkdir -p /home/app /srv/media /srv/closed; chmod 700 /srv/closed
-chown 4711:4711 /home/app
+mkdir -p /srv/app /srv/media /srv/closed; chmod 700 /srv/closed
+chown 4711:4711 /srv/app
 echo secret > /etc/of-root; chmod 600 /etc/of-root
 echo shared > /srv/media/f; chown 0:4412 /srv/media/f; chmod 640 /srv/media/f";
 
@@ -39,13 +39,10 @@ pub fn files_and_processes_are_a_users(house: House) {
         house.call(tool, args)
     };
     // What is made is the user's, with the folders on the way; absolute paths may lack their slash.
-    let bytes = json!({ "path": "home/app/new/f", "content_base64": "AP/D" });
-    assert_eq!(app("app@w:/", "fs.put", bytes)["path"], "/home/app/new/f");
-    assert_eq!(
-        house.exec("w", "stat -c %U:%G /home/app/new /home/app/new/f"),
-        "app:app\napp:app\n"
-    );
-    let told = app("w:/home/app", "fs.stat", json!({ "path": "new/f" }));
+    let bytes = json!({ "path": "srv/app/new/f", "content_base64": "AP/D" });
+    assert_eq!(app("app@w:/", "fs.put", bytes)["path"], "/srv/app/new/f");
+    assert_eq!(house.exec("w", "stat -c %U:%G /srv/app/new /srv/app/new/f"), "app:app\napp:app\n");
+    let told = app("w:/srv/app", "fs.stat", json!({ "path": "new/f" }));
     let entry = &told["entries"][0];
     assert_eq!(
         (&entry["owner"], &entry["group"], &entry["bytes"]),
@@ -57,7 +54,7 @@ pub fn files_and_processes_are_a_users(house: House) {
         "fs.edit",
         json!({ "path": "notes", "target_content": "mine", "replacement_content": "ours" }),
     );
-    assert_eq!(house.exec("w", "stat -c %U /home/app/notes; cat /home/app/notes"), "app\nours\n");
+    assert_eq!(house.exec("w", "stat -c %U /srv/app/notes; cat /srv/app/notes"), "app\nours\n");
     // Groups count, and root's files are root's.
     assert_eq!(app("app@w", "fs.read", json!({ "path": "/srv/media/f" }))["content"], "shared\n");
     for (tool, args) in [
@@ -81,7 +78,7 @@ pub fn files_and_processes_are_a_users(house: House) {
     metadata_come_back_or_are_refused(&house);
     let line = "id -un; id -Gn; echo $HOME $USER $LOGNAME; pwd; cat /etc/of-root";
     let ran = app("app@w:~", "cmd.run", json!({ "command": "sh", "args": ["-c", line] }));
-    assert_eq!(ran["stdout"], "app\napp hkmedia\n/home/app app app\n/home/app\n", "{ran}");
+    assert_eq!(ran["stdout"], "app\napp hkmedia\n/srv/app app app\n/srv/app\n", "{ran}");
     assert!(ran["exit_code"] != 0, "{ran}");
     let ran =
         app("root@w:/", "cmd.run", json!({ "command": "sh", "args": ["-c", line], "cwd": "/srv" }));
@@ -112,7 +109,7 @@ fn metadata_come_back_or_are_refused(house: &House) {
 fn changes_are_told(house: &House) {
     let begun =
         house.call("fs.watch", json!({ "place": "app@w:~", "path": ".", "recursive": true }));
-    assert_eq!(begun["path"], "/home/app");
+    assert_eq!(begun["path"], "/srv/app/.");
     let watch = &begun["watch"];
     let read = |after: u64| {
         let args = json!({ "place": "app@w:~", "watch": watch, "after": after, "wait_secs": 30 });
@@ -122,7 +119,9 @@ fn changes_are_told(house: &House) {
     thread::scope(|scope| {
         // The first read waits before anything has happened.
         let waits = scope.spawn(|| read(0));
-        house.exec("w", "mkdir -p /home/app/tree/deep; echo x > /home/app/tree/deep/f");
+        let line = "mkdir -p tree/deep; echo x > tree/deep/f";
+        let made = json!({ "place": "app@w:~", "command": "sh", "args": ["-c", line] });
+        assert_eq!(house.call("cmd.run", made)["exit_code"], 0);
         house.call("fs.write", json!({ "place": "app@w:~", "path": "tree/whole", "content": "x" }));
         let first = waits.join().expect("read");
         assert_eq!(first["changes"][0]["path"], "tree", "{first}");
@@ -150,7 +149,7 @@ fn processes_are_waited_for(house: &House) {
         args["place"] = json!("app@w:/");
         house.call("process_start", args)["id"].clone()
     };
-    let id = start(json!({ "command": "cat", "dir": "/home/app" }));
+    let id = start(json!({ "command": "cat", "dir": "/srv/app" }));
     thread::scope(|scope| {
         let waits =
             scope.spawn(|| house.call("process_output", json!({ "id": id, "wait_secs": 30 })));

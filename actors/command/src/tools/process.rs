@@ -219,14 +219,14 @@ pub(crate) struct ReadOutput {
     pub(crate) wait_secs: u64,
     /// `base64` tells the bytes as they are, in `stdout_base64` and `stderr_base64`; default `text`.
     #[serde(default)]
-    pub(crate) encoding: Encoding,
+    pub(crate) encoding: ByteEncoding,
 }
 
 /// How bytes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[schemars(inline)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Encoding {
+pub(crate) enum ByteEncoding {
     /// As UTF-8.
     #[default]
     Text,
@@ -281,7 +281,7 @@ pub(crate) struct SendInput {
     pub(crate) input: String,
     /// How `input` is written; default `text`.
     #[serde(default)]
-    pub(crate) encoding: Encoding,
+    pub(crate) encoding: ByteEncoding,
     /// True closes the input behind it.
     #[serde(default)]
     pub(crate) close: bool,
