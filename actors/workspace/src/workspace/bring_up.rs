@@ -106,11 +106,11 @@ impl Workspace {
         self.set_phase(next);
         let (start, change, cx) = (self.start_point(), self.ledger.change.clone(), cx.clone());
         Ok(Reply::later(async move {
-            if let Some(given_up) = given_up {
-                if let Err(error) = given_up.await {
-                    settle(&workspace, Phase::Parked, None).await;
-                    return Err(error);
-                }
+            if let Some(given_up) = given_up
+                && let Err(error) = given_up.await
+            {
+                settle(&workspace, Phase::Parked, None).await;
+                return Err(error);
             }
             let started = async {
                 set_volumes(&workspace, &plan, &before).await?;

@@ -25,7 +25,7 @@ impl Workspace {
         if self.phase != Phase::Parked && !moves {
             return Some(message);
         }
-        self.wait_awake(Waiting::Message(message));
+        self.wait_awake(Waiting::Message(Box::new(message)));
         None
     }
 
@@ -51,7 +51,7 @@ impl Workspace {
             match (waiting, &took_ms) {
                 (Waiting::Awake(reply), _) => drop(reply.send(took_ms.clone())),
                 // Behind what is in the mailbox by now: each is as good as the other.
-                (Waiting::Message(message), Ok(_)) => drop(self.me.address.send(message)),
+                (Waiting::Message(message), Ok(_)) => drop(self.me.address.send(*message)),
                 (waiting, Err(error)) => waiting.refuse(error.clone()),
             }
         }

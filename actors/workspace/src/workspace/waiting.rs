@@ -23,7 +23,7 @@ impl Default for Sleeping {
 /// Who waits.
 pub(super) enum Waiting {
     /// A message that is judged anew.
-    Message(Msg),
+    Message(Box<Msg>),
     /// Somebody who wants it to be awake, and hears how long that took in milliseconds.
     Awake(oneshot::Sender<Result<u64, ToolError>>),
 }
@@ -32,27 +32,31 @@ impl Waiting {
     /// Whether an answer would still be heard.
     pub(super) fn is_heard(&self) -> bool {
         let lives = |cx: &CallCx| !cx.cancel.is_cancelled() && !cx.remaining().is_zero();
-        match self {
-            Self::Message(Msg::Tool(call)) => lives(&call.cx),
-            Self::Message(Msg::Enter(cx, reply)) => lives(cx) && !reply.is_closed(),
-            Self::Message(Msg::Exec(request)) => lives(&request.cx) && !request.reply.is_closed(),
-            Self::Message(Msg::Tasks(TaskMsg::Access { reply, .. })) => !reply.is_closed(),
-            Self::Message(_) => true,
-            Self::Awake(reply) => !reply.is_closed(),
+        let message = match self {
+            Self::Message(message) => &**message,
+            Self::Awake(reply) => return !reply.is_closed(),
+        };
+        match message {
+            Msg::Tool(call) => lives(&call.cx),
+            Msg::Enter(cx, reply) => lives(cx) && !reply.is_closed(),
+            Msg::Exec(request) => lives(&request.cx) && !request.reply.is_closed(),
+            Msg::Tasks(TaskMsg::Access { reply, .. }) => !reply.is_closed(),
+            _ => true,
         }
     }
 
     /// Answers that it is not awake.
     pub(super) fn refuse(self, error: ToolError) {
-        match self {
-            Self::Message(Msg::Tool(call)) => call.reply.answer(Err(error)),
-            Self::Message(Msg::Enter(_, reply)) => drop(reply.send(Err(error))),
-            Self::Message(Msg::Exec(request)) => drop(request.reply.send(Err(error))),
-            Self::Message(Msg::Tasks(TaskMsg::Access { reply, .. })) => {
-                drop(reply.send(Err(error)))
-            }
-            Self::Message(_) => {}
-            Self::Awake(reply) => drop(reply.send(Err(error))),
+        let message = match self {
+            Self::Message(message) => *message,
+            Self::Awake(reply) => return drop(reply.send(Err(error))),
+        };
+        match message {
+            Msg::Tool(call) => call.reply.answer(Err(error)),
+            Msg::Enter(_, reply) => drop(reply.send(Err(error))),
+            Msg::Exec(request) => drop(request.reply.send(Err(error))),
+            Msg::Tasks(TaskMsg::Access { reply, .. }) => drop(reply.send(Err(error))),
+            _ => {}
         }
     }
 }
