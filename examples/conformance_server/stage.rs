@@ -112,6 +112,7 @@ impl Stage {
             connections: Default::default(),
             http: Default::default(),
             http_api: Default::default(),
+            port_urls: Default::default(),
             backups: Arc::new(tokio::sync::Semaphore::new(1)),
             stop: watch::channel(StopOrder::None).0,
             everything: arc_swap::ArcSwap::from_pointee(everything),
