@@ -81,7 +81,8 @@ impl Client {
     }
 
     fn get(address: &str, host: &str, target: &str, more: &str) -> Self {
-        let line = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n");
+        let line =
+            format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n");
         Self::send(address, &line)
     }
 
@@ -150,7 +151,10 @@ pub fn a_port_has_a_url_and_its_owner_says_who_gets_in(mut house: House) {
     let private = ask(json!({}));
     let query = private["link"].as_str().and_then(|it| it.split_once('?')).expect("a link").1;
     let (status, head, _) = Client::get(&at, host, &format!("/echo?{query}"), "").whole();
-    assert!(status == 302 && head.contains("location: http://3000-web.localhost/echo\r\n"), "{head}");
+    assert!(
+        status == 302 && head.contains("location: http://3000-web.localhost/echo\r\n"),
+        "{head}"
+    );
     let cookie = head.split("set-cookie: ").nth(1).and_then(|it| it.split(';').next());
     let cookie = format!("Cookie: {}\r\n", cookie.expect("a cookie"));
     assert_eq!(Client::get(&at, host, "/", &cookie).whole().0, 200);
@@ -182,7 +186,8 @@ fn passes(_house: &House, owner: &Caller, at: &str, bearer: &str) {
     let (status, _) = events.head();
     assert_eq!(status, 200);
     for n in 0..3 {
-        let line = json!({ "workspace_id": "web", "command": format!("echo event-{n} >> /tmp/events") });
+        let line =
+            json!({ "workspace_id": "web", "command": format!("echo event-{n} >> /tmp/events") });
         owner.ok("exec", &line);
         let mut piece = String::new();
         while !piece.contains(&format!("data: event-{n}\n")) {
