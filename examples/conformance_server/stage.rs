@@ -81,9 +81,8 @@ impl Stage {
             waiting: None,
             results: None,
         })?;
-        let everything =
-            ToolListing::of(&catalogue.now(), &ToolView::default(), &Default::default());
         let now = catalogue.now();
+        let everything = ToolListing::of(&now, &ToolView::default(), &Default::default());
         let deferred = DeferredCalls::open(
             loaded.config.registry.deferred.clone(),
             journal.clone(),

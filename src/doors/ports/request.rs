@@ -17,9 +17,12 @@ use super::{
     cookies,
     host::{HostRefusal, PortHost},
 };
-use crate::doors::{
-    http::{idle, place, server::PeerAddress},
-    proxy::{self, ForwardError, ForwardTerms, ForwardedFor},
+use crate::{
+    codes,
+    doors::{
+        http::{idle, place, server::PeerAddress},
+        proxy::{self, ForwardError, ForwardTerms, ForwardedFor},
+    },
 };
 
 /// Serves a request; what is refused is said as the client wants it.
@@ -36,11 +39,11 @@ async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
     let host = PortHost::of(&parts.uri, &parts.headers, &door.urls.domain).map_err(no_host)?;
     let place = door.requests.clone().try_acquire_owned().map_err(|_| {
         let why = "too many requests at once; `port_urls.max_requests` bounds them";
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_requests", why)
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, codes::TOO_MANY_REQUESTS.name, why)
     })?;
     let workspace = found(door, &host).ok_or_else(|| {
         let why = format!("there is no workspace `{}`", host.name);
-        Refusal::new(StatusCode::NOT_FOUND, "workspace_not_found", why)
+        Refusal::new(StatusCode::NOT_FOUND, "unknown_host", why)
     })?;
     match access::judge(door, &host, &workspace, &mut parts) {
         Verdict::Pass => {}
@@ -56,7 +59,7 @@ async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
     }
     let owner = workspace.owner.ok_or_else(|| {
         let why = format!("workspace `{}` belongs to no session; adopt it first", workspace.name);
-        Refusal::new(StatusCode::BAD_GATEWAY, "not_owner", why)
+        Refusal::new(StatusCode::BAD_GATEWAY, codes::NOT_OWNER.name, why)
     })?;
     let options = &door.options;
     let client = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
@@ -103,7 +106,7 @@ fn no_host(refusal: HostRefusal) -> Refusal {
 
 fn unanswered(error: &ForwardError) -> Refusal {
     let code = match error {
-        ForwardError::Dial(error) => crate::codes::all()
+        ForwardError::Dial(error) => codes::all()
             .into_iter()
             .find(|code| error.code == code.name)
             .map_or("port_unreachable", |code| code.name),

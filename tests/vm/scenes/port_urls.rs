@@ -14,51 +14,44 @@ use crate::house::House;
 pub const CONFIG: &str = "[http_api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
                           [port_urls]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
 
-/// A server of the system's Python: `/echo` says what it was asked, `/events` sends a piece for each line
-/// of its input file, and an upgrade echoes bytes.
-const SERVER: &str = r#"
-import http.server, time
-class H(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.say(b"%d bytes" % len(body))
-    def do_GET(self):
-        if self.headers.get("Upgrade"):
-            self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-            self.wfile.flush()
-            while True:
-                data = self.connection.recv(65536)
-                if not data:
-                    break
-                self.connection.sendall(data)
-            self.close_connection = True
-        elif self.path == "/events":
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Connection", "close")
-            self.end_headers()
-            with open("/tmp/events", "w+") as events:
-                at = 0
-                while at < 3:
-                    line = events.readline()
-                    if line:
-                        self.wfile.write(b"data: " + line.encode() + b"\n")
-                        self.wfile.flush()
-                        at += 1
-                    else:
-                        time.sleep(0.02)
-            self.close_connection = True
-        else:
-            self.say(str(self.headers).lower().encode())
-    def say(self, body):
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *args):
-        pass
-http.server.ThreadingHTTPServer(("127.0.0.1", 3000), H).serve_forever()
+/// A server for one connection: it says what it was asked, counts a body, sends a piece for each line of
+/// a file as it comes, and echoes after an upgrade.
+const SERVER: &str = r#"#!/bin/bash
+length=0; upgrade=; seen=
+IFS= read -r first
+while IFS= read -r line; do
+  line=${line%$'\r'}
+  [ -z "$line" ] && break
+  seen+="${line,,}"$'\n'
+  case ${line,,} in
+    content-length:*) length=${line#*: };;
+    upgrade:*) upgrade=1;;
+  esac
+done
+if [ -n "$upgrade" ]; then
+  printf 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n'
+  exec cat
+fi
+case $first in
+  *" /events "*)
+    : > /tmp/events
+    exec 3< /tmp/events
+    printf 'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n'
+    sent=0
+    while [ $sent -lt 3 ]; do
+      if IFS= read -r -u 3 line; then
+        printf 'data: %s\n\n' "$line"
+        sent=$((sent + 1))
+      else
+        sleep 0.05
+      fi
+    done;;
+  *" /up "*)
+    counted="$(head -c "$length" | wc -c) bytes"
+    printf 'HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n%s' "${#counted}" "$counted";;
+  *)
+    printf 'HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n%s' "${#seen}" "$seen";;
+esac
 "#;
 
 /// The listener's address; its names lead there whatever they say.
@@ -105,9 +98,11 @@ impl Client {
 }
 
 fn serve(owner: &Caller) {
-    let write = json!({ "workspace_id": "web", "path": "/srv/server.py", "content": SERVER });
+    let (path, mode) = ("/srv/serve", "0755");
+    let write = json!({ "workspace_id": "web", "path": path, "content": SERVER, "mode": mode });
     owner.ok("file_write", &write);
-    let run = json!({ "workspace_id": "web", "action": "start", "command": "exec python3 /srv/server.py" });
+    let command = "exec nc -ll -p 3000 -e /srv/serve";
+    let run = json!({ "workspace_id": "web", "action": "start", "command": command });
     owner.ok("exec_background", &run);
 }
 
