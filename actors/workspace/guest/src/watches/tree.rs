@@ -202,6 +202,10 @@ impl Tree {
             }
             return;
         }
+        let of_content = events.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB);
+        if of_content && is_nameless(&name) && self.root.join(&path).symlink_metadata().is_err() {
+            return;
+        }
         let told = self.found.get_mut(&watch).is_some_and(|names| {
             let ends = ReadFlags::CREATE | ReadFlags::MOVED_TO | ReadFlags::DELETE;
             events.intersects(ends | ReadFlags::MOVED_FROM) && names.remove(&name)
@@ -261,6 +265,12 @@ fn of_root(events: ReadFlags, tell: Tell<'_>) {
 
 fn is_hidden(name: &OsStr) -> bool {
     is_draft(name) || name.as_bytes().starts_with(temp::PREFIX.as_bytes())
+}
+
+/// Whether the kernel may have made the name up, for a file that has none yet.
+fn is_nameless(name: &OsStr) -> bool {
+    let number = name.as_bytes().strip_prefix(b"#");
+    number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
 }
 
 fn text(path: &Path) -> String {
