@@ -60,7 +60,7 @@ impl Default for E2bOptions {
     fn default() -> Self {
         Self {
             enabled: false,
-            bind: "127.0.0.1:7719".to_owned(),
+            bind: "127.0.0.1:7720".to_owned(),
             tls_cert: None,
             tls_key: None,
             allowed_hosts: ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into(),

@@ -138,19 +138,19 @@ mod tests {
 
     #[test]
     fn a_host_names_a_port_of_a_sandbox_below_the_domain() {
-        let of = |host| SandboxPort::of_host(host, "localhost:7719");
+        let of = |host| SandboxPort::of_host(host, "localhost:7720");
         let port = |id: &str, port| Some(SandboxPort { id: id.to_owned(), port });
-        assert_eq!(of("3000-i9.localhost:7719"), port("i9", 3000));
+        assert_eq!(of("3000-i9.localhost:7720"), port("i9", 3000));
         assert_eq!(of("3000-my-box.LOCALHOST:7719"), port("my-box", 3000));
         for other in [
-            "localhost:7719",
+            "localhost:7720",
             "3000-i9.localhost",
-            "3000-i9.localhost:7719.evil.example",
+            "3000-i9.localhost:7720.evil.example",
             "3000-i9.evil.example",
-            "x-i9.localhost:7719",
-            "70000-i9.localhost:7719",
-            "3000-.localhost:7719",
-            "a.3000-i9.localhost:7719",
+            "x-i9.localhost:7720",
+            "70000-i9.localhost:7720",
+            "3000-.localhost:7720",
+            "a.3000-i9.localhost:7720",
             "",
         ] {
             assert_eq!(of(other), None, "{other}");

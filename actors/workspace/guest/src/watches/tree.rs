@@ -196,13 +196,14 @@ impl Tree {
             };
         }
         let path = folder.join(&name);
-        if is_unlinked(&name) && self.root.join(&path).symlink_metadata().is_err() {
-            return;
-        }
         if is_hidden(&name) {
             if events.contains(ReadFlags::MOVED_FROM) && self.drafts.len() < MAX_DRAFTS {
                 self.drafts.insert(cookie);
             }
+            return;
+        }
+        let of_content = events.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB);
+        if of_content && is_nameless(&name) && self.root.join(&path).symlink_metadata().is_err() {
             return;
         }
         let told = self.found.get_mut(&watch).is_some_and(|names| {
@@ -268,10 +269,10 @@ fn is_hidden(name: &OsStr) -> bool {
     is_draft(name) || name.as_bytes().starts_with(temp::PREFIX.as_bytes())
 }
 
-/// Whether a name is as the kernel calls a file that has none yet: by its number.
-fn is_unlinked(name: &OsStr) -> bool {
-    let digits = name.as_bytes().strip_prefix(b"#");
-    digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+/// Whether the kernel may have made the name up, for a file that has none yet.
+fn is_nameless(name: &OsStr) -> bool {
+    let number = name.as_bytes().strip_prefix(b"#");
+    number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
 }
 
 fn text(path: &Path) -> String {
