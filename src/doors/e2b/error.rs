@@ -101,9 +101,12 @@ impl Kind {
             | "tier_limit_reached"
             | "too_many_workspaces"
             | "host_full"
-            | "too_many_watches" => Self::ResourceExhausted,
+            | "guest_busy" => Self::ResourceExhausted,
             "isolation_unavailable"
             | "snapshot_unsupported"
+            | "park_unsupported"
+            | "metadata_unsupported"
+            | "not_woken"
             | "network_unavailable"
             | "input_closed"
             | "cannot_start"
