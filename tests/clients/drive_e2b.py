@@ -105,6 +105,7 @@ def files(sandbox):
     assert b"".join(sandbox.files.read("blob", format="stream")) == blob
     owner = sandbox.commands.run("stat -c '%U %a' dir/a.txt dir").stdout.split()
     assert owner == ["user", "644", "user", "755"], owner
+    assert sandbox.files.read("/proc/self/status").startswith("Name:"), "a file that tells no size"
     assert sorted(entry.name for entry in sandbox.files.list("dir")) == ["a.txt"]
     assert sandbox.files.exists("dir/a.txt") and not sandbox.files.exists("dir/b.txt")
     moved = sandbox.files.rename("dir/a.txt", "dir/b.txt")

@@ -70,10 +70,16 @@ pub(crate) fn get(root: &FileRoot, asked: &GetBytes) -> Result<GotBytes, FileErr
     let path = root.path(&asked.path)?;
     let io = |error| failed(&error, &path);
     let (mut file, found) = read::open(root, &path)?;
-    let (metadata, size_bytes) = (metadata::of_open(&file), found.len());
+    let (metadata, told) = (metadata::of_open(&file), found.len());
     let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(asked.offset.min(size_bytes))).map_err(io)?;
-    file.take(asked.limit.min(MAX_EDIT_BYTES)).read_to_end(&mut bytes).map_err(io)?;
+    // Files that the kernel makes as they are read, as those of `/proc`, tell no size.
+    let offset = if told == 0 { asked.offset } else { asked.offset.min(told) };
+    let limit = asked.limit.min(MAX_EDIT_BYTES);
+    file.seek(SeekFrom::Start(offset)).map_err(io)?;
+    file.take(limit).read_to_end(&mut bytes).map_err(io)?;
+    let read = bytes.len() as u64;
+    let more = u64::from(told == 0 && read == limit);
+    let size_bytes = told.max(if read == 0 { 0 } else { offset + read + more });
     Ok(GotBytes { bytes: ByteBuf::from(bytes), size_bytes, metadata })
 }
 
@@ -173,6 +179,20 @@ mod tests {
         fn get(&self, path: &str) -> GotBytes {
             get(&self.1, &GetBytes { path: path.to_owned(), offset: 0, limit: 99 }).expect("got")
         }
+    }
+
+    #[test]
+    fn a_file_without_a_size_is_read() {
+        let root = FileRoot::folder("/proc/self".as_ref()).expect("opened");
+        let get = |offset, limit| {
+            get(&root, &GetBytes { path: "status".to_owned(), offset, limit }).expect("got")
+        };
+        let whole = get(0, 1 << 20);
+        assert!(whole.bytes.starts_with(b"Name:"));
+        assert_eq!(whole.size_bytes, whole.bytes.len() as u64);
+        let piece = get(2, 3);
+        assert_eq!(&piece.bytes[..], b"me:");
+        assert!(piece.size_bytes > 5, "there is more");
     }
 
     #[test]
