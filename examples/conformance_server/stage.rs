@@ -43,7 +43,6 @@ impl Stage {
         std::fs::create_dir_all(&loaded.folders.state)?;
         let store = hivekeep_store::Options::at(loaded.folders.journal());
         let (journal, _) = tokio::task::spawn_blocking(move || Journal::open(store)).await??;
-
         let census = Census::default();
         let place = |path| census.probe(path, "fixture", RestartPolicy::ESSENTIAL);
         let root = Address::vacant(place("root"));

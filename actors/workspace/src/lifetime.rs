@@ -9,11 +9,11 @@
 //! restart. A clock that is set back delays an end, one that is set forward brings it near.
 //! Once an end is found to be over, that is recorded, and no clock takes it back.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use hivekeep_kernel::ToolError;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::phase::Phase;
@@ -29,7 +29,7 @@ const MAX_LABEL_VALUE: usize = 1024;
 pub type WorkspaceLabels = BTreeMap<String, String>;
 
 /// What happens to a workspace at the end of its lifetime.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtEnd {
     /// Everything of it is removed.
@@ -41,6 +41,21 @@ pub enum AtEnd {
     /// Its machine is stopped in order; the disk is kept.
     #[default]
     Stop,
+}
+
+/// By its words alone: each tool that takes it says what they mean, in fewer bytes.
+impl JsonSchema for AtEnd {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "AtEnd".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": ["destroy", "pause", "park", "stop"] })
+    }
 }
 
 impl AtEnd {

@@ -160,7 +160,7 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
 fn is_in_order(told: &WatchChanges, after: u64) -> bool {
     let numbers = told.changes.iter().map(|change| change.seq);
     let ascending = numbers.clone().zip(numbers.clone().skip(1)).all(|(one, next)| one < next);
-    let (first, last) = (numbers.clone().next(), numbers.last());
+    let (first, last) = (numbers.clone().next(), numbers.clone().next_back());
     told.changes.len() <= MAX_CHANGES
         && ascending
         && first.is_none_or(|first| first > after)

@@ -5,11 +5,15 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{ErrorCode, Layer, ToolError};
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::codes;
+
 /// What kind of refusal it is: Connect's codes, and two that only HTTP tells apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     InvalidArgument,
     Unauthenticated,
@@ -23,10 +27,97 @@ pub(super) enum Kind {
     DeadlineExceeded,
     Internal,
     /// The sandbox is not there, or does not run.
+    #[serde(rename = "unavailable")]
     Gone,
     /// The sandbox's disk is full.
+    #[serde(rename = "resource_exhausted")]
     NoSpace,
 }
+
+/// Codes of tools by the kind that they are to an SDK.
+const KINDS: &[(Kind, &[&ErrorCode])] = &[
+    (
+        Kind::Gone,
+        &[
+            codes::WORKSPACE_NOT_FOUND,
+            codes::NOT_OWNER,
+            codes::WORKSPACE_STATE,
+            codes::PLACE_UNKNOWN,
+        ],
+    ),
+    (
+        Kind::InvalidArgument,
+        &[
+            codes::INVALID_INPUT,
+            codes::INVALID_PATH,
+            codes::IS_A_DIRECTORY,
+            codes::NOT_A_DIRECTORY,
+            codes::NOT_A_FILE,
+            codes::OUTSIDE_PLACE,
+            codes::INVALID_RULE,
+            hivekeep_files::codes::PAST_END,
+        ],
+    ),
+    (Kind::Unauthenticated, &[hivekeep_link::codes::USER_UNKNOWN]),
+    (
+        Kind::PermissionDenied,
+        &[
+            codes::PERMISSION_DENIED,
+            codes::DENIED,
+            codes::APPROVAL_REQUIRED,
+            codes::APPROVAL_DENIED,
+            codes::APPROVAL_TIMED_OUT,
+            hivekeep_command::codes::COMMAND_NOT_ALLOWED,
+        ],
+    ),
+    (
+        Kind::NotFound,
+        &[
+            codes::NOT_FOUND,
+            hivekeep_link::codes::UNKNOWN_JOB,
+            hivekeep_oci::codes::IMAGE_NOT_FOUND,
+            hivekeep_image::codes::IMAGE_UNKNOWN,
+            hivekeep_image::codes::IMAGE_MISSING,
+            codes::SNAPSHOT_NOT_FOUND,
+            hivekeep_link::codes::WATCH_UNKNOWN,
+        ],
+    ),
+    (
+        Kind::AlreadyExists,
+        &[
+            hivekeep_files::codes::FILE_EXISTS,
+            codes::NAME_TAKEN,
+            hivekeep_workspace::codes::SNAPSHOT_EXISTS,
+        ],
+    ),
+    (
+        Kind::ResourceExhausted,
+        &[
+            codes::RATE_LIMITED,
+            codes::QUOTA_EXCEEDED,
+            codes::TIER_LIMIT_REACHED,
+            hivekeep_workspace::codes::TOO_MANY_WORKSPACES,
+            codes::HOST_FULL,
+            hivekeep_link::codes::GUEST_BUSY,
+        ],
+    ),
+    (
+        Kind::FailedPrecondition,
+        &[
+            hivekeep_workspace::codes::ISOLATION_UNAVAILABLE,
+            hivekeep_machine::codes::SNAPSHOT_UNSUPPORTED,
+            hivekeep_workspace::codes::PARK_UNSUPPORTED,
+            hivekeep_files::codes::METADATA_UNSUPPORTED,
+            hivekeep_workspace::codes::NOT_WOKEN,
+            codes::NETWORK_UNAVAILABLE,
+            hivekeep_link::codes::INPUT_CLOSED,
+            codes::CANNOT_START,
+            hivekeep_workspace::codes::SNAPSHOT_HAS_DEPENDENTS,
+        ],
+    ),
+    (Kind::NoSpace, &[codes::GUEST_DISK_FULL]),
+    (Kind::DeadlineExceeded, &[codes::DEADLINE_EXCEEDED]),
+];
 
 /// A refusal or failure.
 #[derive(Debug, Clone)]
@@ -59,7 +150,7 @@ impl E2bError {
 
     /// As an error frame or a unary answer of Connect has it.
     pub(super) fn of_rpc(&self) -> Value {
-        json!({ "code": self.kind.of_rpc(), "message": self.message })
+        json!({ "code": self.kind, "message": self.message })
     }
 
     /// The answer of a unary call.
@@ -82,55 +173,11 @@ impl E2bError {
 
 impl Kind {
     fn of(error: &ToolError) -> Self {
-        match &*error.code {
-            "workspace_not_found" | "not_owner" | "workspace_state" | "place_unknown" => Self::Gone,
-            "invalid_input" | "invalid_path" | "is_a_directory" | "not_a_directory"
-            | "not_a_file" | "outside_place" | "invalid_rule" | "past_end" => Self::InvalidArgument,
-            "user_unknown" => Self::Unauthenticated,
-            "permission_denied"
-            | "denied"
-            | "approval_required"
-            | "approval_denied"
-            | "approval_timed_out"
-            | "command_not_allowed" => Self::PermissionDenied,
-            "not_found" | "unknown_job" | "image_not_found" | "image_unknown" | "image_missing"
-            | "snapshot_not_found" | "watch_unknown" => Self::NotFound,
-            "file_exists" | "name_taken" | "snapshot_exists" => Self::AlreadyExists,
-            "rate_limited"
-            | "quota_exceeded"
-            | "tier_limit_reached"
-            | "too_many_workspaces"
-            | "host_full"
-            | "guest_busy" => Self::ResourceExhausted,
-            "isolation_unavailable"
-            | "snapshot_unsupported"
-            | "park_unsupported"
-            | "metadata_unsupported"
-            | "not_woken"
-            | "network_unavailable"
-            | "input_closed"
-            | "cannot_start"
-            | "snapshot_has_dependents" => Self::FailedPrecondition,
-            "guest_disk_full" => Self::NoSpace,
-            "deadline_exceeded" => Self::DeadlineExceeded,
-            _ if error.retryable || error.layer == Layer::Link => Self::Unavailable,
-            _ => Self::Internal,
-        }
-    }
-
-    fn of_rpc(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "invalid_argument",
-            Self::Unauthenticated => "unauthenticated",
-            Self::PermissionDenied => "permission_denied",
-            Self::NotFound => "not_found",
-            Self::AlreadyExists => "already_exists",
-            Self::FailedPrecondition => "failed_precondition",
-            Self::ResourceExhausted | Self::NoSpace => "resource_exhausted",
-            Self::Unimplemented => "unimplemented",
-            Self::Unavailable | Self::Gone => "unavailable",
-            Self::DeadlineExceeded => "deadline_exceeded",
-            Self::Internal => "internal",
+        let known = KINDS.iter().find(|(_, codes)| error.is_any(codes)).map(|(kind, _)| *kind);
+        match known {
+            Some(kind) => kind,
+            None if error.retryable || error.layer == Layer::Link => Self::Unavailable,
+            None => Self::Internal,
         }
     }
 
@@ -198,8 +245,6 @@ impl IntoResponse for E2bError {
 
 #[cfg(test)]
 mod tests {
-    use hivekeep_kernel::codes;
-
     use super::*;
 
     #[test]
@@ -215,7 +260,7 @@ mod tests {
     #[test]
     fn a_refusal_says_when_to_come_back() {
         let wait = std::time::Duration::from_millis(1_500);
-        let busy = ToolError::foreign(Layer::Rate, "rate_limited", "x").retry_after(wait);
+        let busy = ToolError::new(Layer::Rate, codes::RATE_LIMITED, "x").retry_after(wait);
         let answer = E2bError::from(busy).into_response();
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(answer.headers()[header::RETRY_AFTER], "2");

@@ -76,7 +76,9 @@ impl E2b {
         let target = (workspace.id, sandbox.port);
         let answer = proxy::forward(&*ports, &cx, target, request, &terms).await;
         answer.map_err(|error| match error {
-            proxy::ForwardError::Dial(error) if &*error.code != "port_closed" => error.into(),
+            proxy::ForwardError::Dial(error) if !error.is(hivekeep_link::codes::PORT_CLOSED) => {
+                error.into()
+            }
             // The SDKs look for `port is not open`.
             error => {
                 let why = format!("The sandbox's port is not open ({}): {error}", sandbox.port);

@@ -141,7 +141,7 @@ mod tests {
         let of = |host| SandboxPort::of_host(host, "localhost:7720");
         let port = |id: &str, port| Some(SandboxPort { id: id.to_owned(), port });
         assert_eq!(of("3000-i9.localhost:7720"), port("i9", 3000));
-        assert_eq!(of("3000-my-box.LOCALHOST:7719"), port("my-box", 3000));
+        assert_eq!(of("3000-my-box.LOCALHOST:7720"), port("my-box", 3000));
         for other in [
             "localhost:7720",
             "3000-i9.localhost",

@@ -19,7 +19,6 @@ pub(crate) fn in_place(place: &str, path: &str) -> Vec<Call> {
         ("fs.get", json!({ "path": path })),
         ("fs.put", json!({ "path": path, "content_base64": "eA==" })),
         ("fs.put", json!({ "path": path, "content_base64": "eA==", "at": 1 })),
-        ("fs.watch", json!({ "path": path, "recursive": true })),
         ("fs.edit", with(edit.clone(), "path", path)),
         ("fs.multi_edit", json!({ "path": path, "edits": [edit] })),
         ("fs.grep", json!({ "path": path, "pattern": "secret" })),

@@ -38,8 +38,10 @@ const WORDS: [&str; 25] = [
 const SAID: [&str; 4] = ["path", "paths", "folder", "directory"];
 
 /// Parameters that look like paths and are tried by no call, with the reason.
-const EXCEPTIONS: [(&str, &str, &str); 20] = [
+const EXCEPTIONS: [(&str, &str, &str); 22] = [
     ("fs.edit", "target_content", "a text that is replaced"),
+    ("fs.watch", "place", "a name of a place"),
+    ("fs.watch", "path", "of workspaces only; watched by the guest, with the rights of the user"),
     ("fs.multi_edit", "edits[].target_content", "a text that is replaced"),
     ("fs.grep", "pattern", "a regular expression over lines"),
     ("read_schema", "path", "keys of a schema that is built in"),

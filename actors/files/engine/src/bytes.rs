@@ -112,6 +112,11 @@ fn go_on(root: &FileRoot, path: &PlacePath, asked: &PutBytes) -> Result<BytesPut
     let mut file = root.dir().open_with(real.as_str(), &options).map_err(io)?;
     let now = file.metadata().map_err(io)?;
     read::regular(&now, path)?;
+    if now.nlink() > 1 {
+        let message =
+            format!("`{path}` has other names, perhaps outside of this place: put it whole");
+        return Err(FileError::new(FileErrorKind::PermissionDenied, message));
+    }
     if now.size() < asked.at {
         let message = format!("`{path}` has {} bytes, fewer than {}", now.size(), asked.at);
         let error = FileError::new(FileErrorKind::PastEnd, message);
@@ -179,6 +184,17 @@ mod tests {
         fn get(&self, path: &str) -> GotBytes {
             get(&self.1, &GetBytes { path: path.to_owned(), offset: 0, limit: 99 }).expect("got")
         }
+    }
+
+    #[test]
+    fn a_file_with_other_names_is_put_whole_or_not() {
+        let stage = Stage::new();
+        stage.put("f", b"abc", 0).expect("put");
+        fs::hard_link(stage.0.path().join("f"), stage.0.path().join("g")).expect("linked");
+        let refused = stage.put("f", b"X", 1).expect_err("refused");
+        assert_eq!(refused.kind, FileErrorKind::PermissionDenied);
+        stage.put("f", b"X", 0).expect("put");
+        assert_eq!(fs::read(stage.0.path().join("g")).expect("read"), b"abc");
     }
 
     #[test]

@@ -201,11 +201,8 @@ mod tests {
         assert!(watcher.told().starts_with("at once"), "{}", watcher.told());
         let away = Watcher::begin(Ok(None), ".", &Options::default()).await;
         assert_eq!(away.told(), "by a look every 30 s");
-        let lost = ToolError::new(
-            hivekeep_kernel::Layer::Actor,
-            &common::WORKSPACE_STATE,
-            "box is asleep",
-        );
+        let lost =
+            ToolError::new(hivekeep_kernel::Layer::Actor, common::WORKSPACE_STATE, "box is asleep");
         let lost = Watcher::begin(Err(lost), ".", &Options::default()).await;
         assert_eq!(lost.told(), "by a look every 30 s: box is asleep");
         // Where the kernel gives no notices, it says why.

@@ -43,12 +43,12 @@ pub struct WorkspaceCreate {
     /// Volumes to mount, as `aegis.volume.list` has them: storage that stays when the workspace is gone.
     #[schemars(length(max = MAX_VOLUMES))]
     pub volumes: Option<Vec<VolumeWish>>,
-    /// End it by itself so long after it is ready, as at_end says; workspace_lifetime changes it. Default: it has no end.
+    /// End it so long after it is ready, as at_end says. Default: it has no end.
     #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
     pub lifetime_secs: Option<u64>,
-    /// What happens then. Default: `stop`.
+    /// What happens then: `stop`, the default, `destroy`, or with its memory kept `pause` or `park`.
     pub at_end: Option<AtEnd>,
-    /// Names and values to find it by in workspace_list; at most 64.
+    /// Names and values to find it by in workspace_list.
     pub labels: Option<WorkspaceLabels>,
 }
 

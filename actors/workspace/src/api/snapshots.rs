@@ -173,10 +173,10 @@ pub struct WorkspaceFork {
     pub allow_inter_vm: Option<bool>,
     /// What else they may reach, as network_policy takes it; default: as the source.
     pub egress_allow: Option<Vec<String>>,
-    /// End each by itself so long after it is ready, as at_end says. Never inherited; default: no end.
+    /// End each so long after it is ready, as at_end says. Default: no end.
     #[schemars(range(min = 1, max = MAX_LIFETIME_SECS))]
     pub lifetime_secs: Option<u64>,
-    /// What happens then. Default: `stop`.
+    /// What happens then: `stop`, the default, `destroy`, or with its memory kept `pause` or `park`.
     pub at_end: Option<AtEnd>,
     /// Names and values to find them by in workspace_list; default: as the source.
     pub labels: Option<WorkspaceLabels>,
