@@ -9,7 +9,7 @@
 
 mod access;
 mod answer;
-mod cookies;
+pub(in crate::doors) mod cookies;
 mod host;
 mod public;
 mod request;

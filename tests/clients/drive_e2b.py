@@ -12,6 +12,7 @@ import urllib.request
 from importlib.metadata import version
 
 from e2b import CommandExitException, NotFoundException, Sandbox
+from e2b.sandbox_sync.commands.command import Commands
 
 TEMPLATE, ISOLATION = sys.argv[1:]
 FEATURES = {}
@@ -41,6 +42,10 @@ def refused(kind, call):
     raise AssertionError(f"not refused with {kind}")
 
 
+# Versions before it was a choice have an input always.
+INPUT = {"stdin": True} if has(Commands, "run", "stdin") else {}
+
+
 def commands(sandbox):
     feature("run")
     done = sandbox.commands.run("echo out; echo err >&2; pwd; whoami")
@@ -66,6 +71,11 @@ def background(sandbox):
     handle = sandbox.commands.run("for i in 1 2 3; do echo $i; sleep 0.2; done; exit 4", background=True)
     failed = refused(CommandExitException, lambda: handle.wait(on_stdout=heard.append))
     assert failed.exit_code == 4 and "".join(heard) == "1\n2\n3\n", heard
+    speaker = sandbox.commands.run("echo early; read line; echo late $line", background=True, **INPUT)
+    attached = sandbox.commands.connect(speaker.pid)
+    sandbox.commands.send_stdin(speaker.pid, "now\n")
+    assert "late now\n" in attached.wait().stdout, "told to who attached"
+    assert speaker.wait().stdout == "early\nlate now\n", "and to who started it"
     sleeper = sandbox.commands.run("sleep 60", background=True)
     listed = [process.pid for process in sandbox.commands.list()]
     assert sleeper.pid in listed
@@ -79,8 +89,7 @@ def background(sandbox):
 
 def stdin(sandbox):
     feature("stdin")
-    takes = {"stdin": True} if has(sandbox.commands, "run", "stdin") else {}
-    handle = sandbox.commands.run("head -n 1", background=True, **takes)
+    handle = sandbox.commands.run("head -n 1", background=True, **INPUT)
     sandbox.commands.send_stdin(handle.pid, "grün\n")
     assert handle.wait().stdout == "grün\n"
     if feature("close_stdin", has(sandbox.commands, "close_stdin")):

@@ -60,7 +60,8 @@ impl E2b {
     /// For one that is none of the owner's.
     pub(super) async fn sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
         let asked = json!({ "workspace_id": id });
-        let found: Sandbox = self.ask(owner, "workspace_info", asked).await.map_err(of(id))?;
+        let found: Sandbox =
+            self.ask(owner, "workspace_info", asked).await.map_err(gone_is_not_found(id))?;
         match found.is_there() && found.owned {
             true => Ok(found),
             false => Err(not_found(id)),
@@ -100,7 +101,7 @@ fn not_found(id: &str) -> E2bError {
 }
 
 /// On this plane a sandbox that is gone is not found.
-fn of(id: &str) -> impl Fn(E2bError) -> E2bError {
+fn gone_is_not_found(id: &str) -> impl Fn(E2bError) -> E2bError {
     let none = not_found(id);
     move |error| match error.kind {
         super::error::Kind::Gone => none.clone(),
@@ -131,7 +132,7 @@ pub(super) async fn kill(
             e2b.call(&owner, "workspace_destroy", asked)
                 .await
                 .map_err(E2bError::from)
-                .map_err(of(&id))?;
+                .map_err(gone_is_not_found(&id))?;
         }
         false => e2b.put_away(&owner, &sandbox).await?,
     }

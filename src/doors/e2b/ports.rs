@@ -23,6 +23,7 @@ use super::{
 };
 use crate::doors::{
     http::{idle, server::PeerAddress},
+    ports::cookies,
     proxy::{self, ForwardTerms, ForwardedFor},
 };
 
@@ -75,7 +76,7 @@ impl E2b {
         let request = Request::from_parts(parts, body);
         let target = (workspace.id, sandbox.port);
         let answer = proxy::forward(&*ports, &cx, target, request, &terms).await;
-        answer.map_err(|error| match error {
+        let mut answer = answer.map_err(|error| match error {
             proxy::ForwardError::Dial(error) if !error.is(hivekeep_link::codes::PORT_CLOSED) => {
                 error.into()
             }
@@ -84,18 +85,20 @@ impl E2b {
                 let why = format!("The sandbox's port is not open ({}): {error}", sandbox.port);
                 E2bError::new(Kind::Gone, why)
             }
-        })
+        })?;
+        // A sandbox sets no cookie for another one, or for this host.
+        cookies::confine(answer.headers_mut());
+        Ok(answer)
     }
 
     /// Session that a port is reached for: whose token is shown, or the owner's of a public one.
     async fn who_may(&self, sandbox: &SandboxPort, parts: &Parts) -> Result<SessionId, E2bError> {
         let shown = |name: &str| parts.headers.get(name).map(|value| value.as_bytes());
-        for token in [TRAFFIC_TOKEN, ACCESS_TOKEN].into_iter().filter_map(shown) {
-            if let Some(row) =
-                self.tokens.credential(token, &sandbox.id).and_then(|id| self.live(id))
-            {
-                return Ok(self.owner_of(&row).await?.session);
-            }
+        let (traffic, access) = (shown(TRAFFIC_TOKEN), shown(ACCESS_TOKEN));
+        let by_traffic = traffic.and_then(|it| self.tokens.traffic_credential(it, &sandbox.id));
+        let by_access = || access.and_then(|it| self.tokens.credential(it, &sandbox.id));
+        if let Some(row) = by_traffic.or_else(by_access).and_then(|id| self.live(id)) {
+            return Ok(self.owner_of(&row).await?.session);
         }
         let private = "this port is private: show `e2b-traffic-access-token`";
         let private = || E2bError::new(Kind::Unauthenticated, private);

@@ -68,7 +68,8 @@ impl E2b {
         let users: Vec<Option<User>> =
             self.core.sessions.list().await.iter().map(|row| row.user).collect();
         for row in self.core.credentials.list() {
-            if !users.contains(&Some(row.user())) {
+            let works = row.scope != CredentialScope::ReadOnly;
+            if !works || !users.contains(&Some(row.user())) {
                 continue;
             }
             if let Err(error) = self.owner(&row).await {

@@ -36,18 +36,30 @@ impl AccessTokens {
         Self(secret.key_for(PURPOSE))
     }
 
-    /// The token of a credential's sandbox. It lets its bearer do with the sandbox what the credential may.
+    /// The access token of a credential's sandbox. It lets its bearer do with the sandbox what the credential may.
     pub(super) fn of(&self, credential: CredentialId, sandbox: &str) -> String {
-        let code = blake3::keyed_hash(&self.0, format!("{credential}\0{sandbox}").as_bytes());
+        self.token("access", credential, sandbox)
+    }
+
+    /// The traffic token of a credential's sandbox. It lets its bearer reach the sandbox's ports, and no more.
+    pub(super) fn traffic(&self, credential: CredentialId, sandbox: &str) -> String {
+        self.token("traffic", credential, sandbox)
+    }
+
+    fn token(&self, purpose: &str, credential: CredentialId, sandbox: &str) -> String {
+        let said = format!("{purpose}\0{credential}\0{sandbox}");
+        let code = blake3::keyed_hash(&self.0, said.as_bytes());
         format!("{credential}.{}", code.to_hex())
     }
 
-    /// The credential whose token this is, if it is one of the sandbox.
+    /// The credential whose access token this is, if it is one of the sandbox.
     pub(super) fn credential(&self, token: &[u8], sandbox: &str) -> Option<CredentialId> {
-        let (credential, _) = std::str::from_utf8(token).ok()?.split_once('.')?;
-        let credential = credential.parse().ok()?;
-        let right = self.of(credential, sandbox);
-        bool::from(right.as_bytes().ct_eq(token)).then_some(credential)
+        known(token, |credential| self.of(credential, sandbox))
+    }
+
+    /// The same of a traffic token.
+    pub(super) fn traffic_credential(&self, token: &[u8], sandbox: &str) -> Option<CredentialId> {
+        known(token, |credential| self.traffic(credential, sandbox))
     }
 
     /// Whether a signature of a file's URL is one by the token of a credential's sandbox.
@@ -60,6 +72,13 @@ impl AccessTokens {
         let token = self.of(credential, sandbox);
         bool::from(file.signature(&token).as_bytes().ct_eq(signature.as_bytes()))
     }
+}
+
+/// The credential that a token names, if the token is the right one.
+fn known(token: &[u8], right: impl Fn(CredentialId) -> String) -> Option<CredentialId> {
+    let (credential, _) = std::str::from_utf8(token).ok()?.split_once('.')?;
+    let credential = credential.parse().ok()?;
+    bool::from(right(credential).as_bytes().ct_eq(token)).then_some(credential)
 }
 
 impl SignedFile<'_> {
@@ -90,6 +109,10 @@ mod tests {
         assert_eq!(others.credential(token.as_bytes(), "box"), None);
         let forged = token.replace(&mine.to_string(), &yours.to_string());
         assert_eq!(tokens.credential(forged.as_bytes(), "box"), None);
+        let traffic = tokens.traffic(mine, "box");
+        assert_eq!(tokens.traffic_credential(traffic.as_bytes(), "box"), Some(mine));
+        assert_eq!(tokens.credential(traffic.as_bytes(), "box"), None, "it is for ports alone");
+        assert_eq!(tokens.traffic_credential(traffic.as_bytes(), "other"), None);
         for nonsense in ["", ".", "cred_x.y", &token[1..]] {
             assert_eq!(tokens.credential(nonsense.as_bytes(), "box"), None, "{nonsense}");
         }

@@ -43,7 +43,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
 }
 
 /// Keeps the cookies of an answer to the host that it comes from, and ours out of it.
-pub(super) fn confine(headers: &mut HeaderMap) {
+pub(in crate::doors) fn confine(headers: &mut HeaderMap) {
     let all: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
     headers.remove(header::SET_COOKIE);
     for value in all {

@@ -161,16 +161,34 @@ impl E2b {
                 _ => error,
             }
         })?;
-        let vars = wanted.env_vars.iter().flatten().count();
-        if vars > 0 {
+        if let Err(error) = self.finish(owner, name, wanted, reach.egress_allow).await {
+            // It was made by this very request, and is nobody's yet. What cannot be removed ends by its lifetime.
+            let asked = json!({ "workspace_id": name });
+            if let Err(error) = self.call(owner, "workspace_destroy", asked).await {
+                tracing::warn!(%error, sandbox = name, "a sandbox that is not whole stays until its end");
+            }
+            return Err(error);
+        }
+        Ok(self.reached(owner, name, &wanted.template))
+    }
+
+    /// Gives a new sandbox what its creation does not take.
+    async fn finish(
+        &self,
+        owner: &Owner,
+        name: &str,
+        wanted: &NewSandbox,
+        egress_allow: Option<Vec<String>>,
+    ) -> Result<(), E2bError> {
+        if wanted.env_vars.iter().flatten().next().is_some() {
             let asked = json!({ "workspace_id": name, "vars": wanted.env_vars });
             self.call(owner, "set_env", asked).await?;
         }
-        if let Some(allow) = reach.egress_allow {
+        if let Some(allow) = egress_allow {
             let asked = json!({ "workspace_id": name, "egress_allow": allow });
             self.call(owner, "network_policy", asked).await?;
         }
-        Ok(self.reached(owner, name, &wanted.template))
+        Ok(())
     }
 }
 
@@ -190,15 +208,13 @@ async fn created(
         Ok(made) => Ok((StatusCode::CREATED, Json(made))),
         // The request was made before, with the same key.
         Err(error) if error.kind == Kind::AlreadyExists && key.is_some() => {
-            let there: Sandbox = e2b.sandbox(owner, &name).await?;
+            let there: Sandbox = e2b.sandbox(owner, &name).await.map_err(|_| {
+                let why = "the first request with this key is still being carried out";
+                E2bError::new(Kind::Unavailable, why)
+            })?;
             Ok((StatusCode::CREATED, Json(e2b.reached(owner, &name, there.template()))))
         }
-        Err(error) => {
-            // Nothing is left of one that is not whole; where it was never made, there is nothing to remove.
-            let _nothing_left =
-                e2b.call(owner, "workspace_destroy", json!({ "workspace_id": name })).await;
-            Err(error)
-        }
+        Err(error) => Err(error),
     }
 }
 

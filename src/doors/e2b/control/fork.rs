@@ -51,13 +51,14 @@ pub(in super::super) async fn fork(
     if !(1..=MOST).contains(&count) {
         return Err(E2bError::invalid(format!("`count` should be from 1 to {MOST}")));
     }
+    let lifetime_secs = e2b.lifetime(timeout)?.max(1);
     let name = new_name(&owner, None)?;
     let snapshot = format!("{OF_FORKS}{name}");
     e2b.snap(&owner, &sandbox, &snapshot, true).await?;
     let asked = json!({
         "workspace_id": sandbox.name, "snapshot_name": snapshot, "count": count,
         "new_name": (count == 1).then_some(&name), "name_prefix": (count > 1).then_some(&name),
-        "lifetime_secs": e2b.lifetime(timeout)?.max(1), "at_end": sandbox.at_end(),
+        "lifetime_secs": lifetime_secs, "at_end": sandbox.at_end(),
         "labels": sandbox.labels,
     });
     let forked: Result<Forked, _> = e2b.ask(&owner, "workspace_fork", asked).await;

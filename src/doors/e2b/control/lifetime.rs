@@ -9,7 +9,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{BodyOf, of, sandbox::Sandbox};
+use super::{BodyOf, gone_is_not_found, sandbox::Sandbox};
 use crate::doors::e2b::{
     error::E2bError,
     state::{E2b, Owner},
@@ -70,7 +70,7 @@ impl E2b {
             }
         };
         let set = self.call(owner, "workspace_lifetime", asked).await;
-        set.map(drop).map_err(E2bError::from).map_err(of(id))
+        set.map(drop).map_err(E2bError::from).map_err(gone_is_not_found(id))
     }
 }
 

@@ -9,7 +9,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{BodyOf, of};
+use super::{BodyOf, gone_is_not_found};
 use crate::doors::e2b::{
     error::E2bError,
     state::{E2b, Owner},
@@ -74,7 +74,7 @@ impl NetworkConfig {
     }
 }
 
-/// `PUT /sandboxes/{id}/network`: what is left out is as at first.
+/// `PUT /sandboxes/{id}/network`: what is left out is as the configuration has it.
 pub(in super::super) async fn update_network(
     State(e2b): State<Arc<E2b>>,
     owner: Owner,
@@ -83,12 +83,16 @@ pub(in super::super) async fn update_network(
 ) -> Result<StatusCode, E2bError> {
     let sandbox = e2b.sandbox(&owner, &id).await?;
     let reach = NetworkConfig::reach(Some(&config), None)?;
+    let usual = e2b.core.config.network.default_allow_internet;
     let asked = json!({
         "workspace_id": sandbox.name,
-        "allow_internet": reach.allow_internet.unwrap_or(config.allow_internet == Some(true)),
+        "allow_internet": reach.allow_internet.or(config.allow_internet).unwrap_or(usual),
         "egress_allow": reach.egress_allow.unwrap_or_default(),
     });
-    e2b.call(&owner, "network_policy", asked).await.map_err(E2bError::from).map_err(of(&id))?;
+    e2b.call(&owner, "network_policy", asked)
+        .await
+        .map_err(E2bError::from)
+        .map_err(gone_is_not_found(&id))?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -11,7 +11,7 @@ use chrono::Utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BodyOf, lifetime::EndAsked, of, sandbox::Sandbox};
+use super::{BodyOf, gone_is_not_found, lifetime::EndAsked, sandbox::Sandbox};
 use crate::doors::e2b::{
     error::{E2bError, Kind},
     state::{E2b, Owner},
@@ -52,7 +52,7 @@ pub(in super::super) async fn pause(
         let left = sandbox.ends_at.map(|at| (at - Utc::now()).num_seconds().max(0).unsigned_abs());
         let end = left.map_or(EndAsked::Never, EndAsked::In);
         e2b.set_end(&owner, &sandbox, end).await?;
-        return Err(plain(of(&id)(error.into())));
+        return Err(plain(gone_is_not_found(&id)(error.into())));
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -77,7 +77,7 @@ impl E2b {
         };
         let asked = json!({ "workspace_id": sandbox.name });
         let woken = self.call(owner, tool, asked).await.map_err(E2bError::from);
-        woken.map(|_| true).map_err(of(&sandbox.name))
+        woken.map(|_| true).map_err(gone_is_not_found(&sandbox.name))
     }
 
     async fn connected(

@@ -124,7 +124,7 @@ impl E2b {
         json!({
             "sandboxID": id, "templateID": template, "alias": template, "clientID": "hivekeep",
             "envdVersion": ENVD_VERSION, "envdAccessToken": self.tokens.of(owner.credential, id),
-            "trafficAccessToken": self.tokens.of(owner.credential, id), "domain": self.domain,
+            "trafficAccessToken": self.tokens.traffic(owner.credential, id), "domain": self.domain,
         })
     }
 

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::{
     BodyOf,
     create::new_name,
+    gone_is_not_found,
     lifetime::EndAsked,
     list::{page, paged},
-    of,
     sandbox::{Sandbox, Snapshot},
 };
 use crate::doors::e2b::{
@@ -58,7 +58,8 @@ impl E2b {
     /// As [`Self::sandbox`], also one that was killed and is kept for its snapshots.
     pub(super) async fn kept_sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
         let asked = json!({ "workspace_id": id });
-        let found: Sandbox = self.ask(owner, "workspace_info", asked).await.map_err(of(id))?;
+        let found: Sandbox =
+            self.ask(owner, "workspace_info", asked).await.map_err(gone_is_not_found(id))?;
         match found.owned {
             true => Ok(found),
             false => Err(super::not_found(id)),
@@ -78,15 +79,17 @@ impl E2b {
             "include_memory": memory && sandbox.is_vm() && sandbox.is_running(),
         });
         let made = self.call(owner, "snapshot", asked).await.map_err(E2bError::from);
-        made.map(drop).map_err(of(&sandbox.name))
+        made.map(drop).map_err(gone_is_not_found(&sandbox.name))
     }
 
     /// Stops a sandbox that was to be removed, and keeps it out of sight for its snapshots.
     pub(super) async fn put_away(&self, owner: &Owner, sandbox: &Sandbox) -> Result<(), E2bError> {
+        // First: its old end would take the snapshots with it.
+        self.set_end(owner, sandbox, EndAsked::PutAway).await?;
         if sandbox.state != "stopped" {
             self.call(owner, "workspace_stop", json!({ "workspace_id": sandbox.name })).await?;
         }
-        self.set_end(owner, sandbox, EndAsked::PutAway).await
+        Ok(())
     }
 }
 

@@ -4,11 +4,14 @@ use axum::http::request::Parts;
 use chrono::Utc;
 
 use super::FileQuery;
-use crate::doors::e2b::{
-    error::{E2bError, Kind},
-    state::E2b,
-    target::Target,
-    tokens::{FileOperation, SignedFile},
+use crate::{
+    credentials::{CredentialRow, CredentialScope},
+    doors::e2b::{
+        error::{E2bError, Kind},
+        state::E2b,
+        target::Target,
+        tokens::{FileOperation, SignedFile},
+    },
 };
 
 fn refused(why: &str) -> E2bError {
@@ -55,8 +58,12 @@ impl E2b {
         named: Option<String>,
         file: SignedFile<'_>,
         signature: &str,
-    ) -> Result<(crate::credentials::CredentialRow, String), E2bError> {
+    ) -> Result<(CredentialRow, String), E2bError> {
         for row in self.core.credentials.list() {
+            // Its tokens open nothing.
+            if row.scope == CredentialScope::ReadOnly {
+                continue;
+            }
             let names = match &named {
                 Some(id) => vec![id.clone()],
                 None => match self.lasting.known(row.user()) {

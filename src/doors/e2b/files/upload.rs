@@ -28,7 +28,8 @@ const METADATA_HEADER: &str = "x-metadata-";
 /// Files of one form.
 const MOST_FILES: usize = 1_000;
 
-/// A file that is being written. What is whole takes the place of what was there.
+/// A file that is being written. Its first piece takes the place of what was there, the others come behind it: an
+/// upload that breaks leaves what had come.
 pub(super) struct Written {
     file: SandboxFile,
     metadata: BTreeMap<String, String>,

@@ -17,8 +17,6 @@ use crate::doors::e2b::{
 const READ_BYTES: u64 = 128 * 1024;
 /// Longest wait of one read.
 const WAIT_SECS: u64 = 25;
-/// A cursor behind all output.
-const BEHIND_ALL: u64 = 1 << 52;
 
 /// See the module.
 pub(super) struct OutputReader {
@@ -41,6 +39,8 @@ struct Part {
     stderr_base64: String,
     stdout_next: u64,
     stderr_next: u64,
+    stdout_lost: u64,
+    stderr_lost: u64,
     more: bool,
     status: String,
     #[serde(rename = "exitCode")]
@@ -50,6 +50,18 @@ struct Part {
 }
 
 impl Part {
+    /// Refuses a part before which something is missing: a client shall not take it for all.
+    fn is_whole(&self) -> Result<(), E2bError> {
+        match self.stdout_lost + self.stderr_lost {
+            0 => Ok(()),
+            lost => {
+                let why =
+                    format!("{lost} bytes of output came faster than they were read, and are lost");
+                Err(E2bError::new(Kind::ResourceExhausted, why))
+            }
+        }
+    }
+
     /// The last event of a process that has ended.
     fn end(&self) -> Result<Option<Value>, E2bError> {
         let end = match (&*self.status, self.exit_code, self.signal) {
@@ -93,10 +105,14 @@ impl OutputReader {
 
     /// Leaves out what is written already.
     pub(super) async fn skip(&mut self) -> Result<(), E2bError> {
-        (self.stdout_from, self.stderr_from) = (BEHIND_ALL, BEHIND_ALL);
-        let part = self.read(0).await?;
-        (self.stdout_from, self.stderr_from) = (part.stdout_next, part.stderr_next);
-        Ok(())
+        // What is kept of it is bounded.
+        loop {
+            let part = self.read(0).await?;
+            (self.stdout_from, self.stderr_from) = (part.stdout_next, part.stderr_next);
+            if !part.more {
+                return Ok(());
+            }
+        }
     }
 
     async fn read(&self, wait_secs: u64) -> Result<Part, E2bError> {
@@ -140,6 +156,7 @@ impl OutputReader {
         let mut spoken = Instant::now();
         loop {
             let part = self.read(wait_secs).await?;
+            part.is_whole()?;
             (self.stdout_from, self.stderr_from) = (part.stdout_next, part.stderr_next);
             let stdout = if self.terminal { "pty" } else { "stdout" };
             let pieces = [(stdout, &part.stdout_base64), ("stderr", &part.stderr_base64)];
@@ -178,6 +195,8 @@ mod tests {
             stderr_base64,
             stdout_next,
             stderr_next,
+            stdout_lost: 0,
+            stderr_lost: 0,
             more,
             status,
             exit_code,
@@ -200,6 +219,14 @@ mod tests {
             (&end["event"]["end"]["exitCode"], &end["event"]["end"]["exited"]),
             (&json!(-1), &json!(false))
         );
+    }
+
+    #[test]
+    fn output_that_is_lost_is_told() {
+        let whole = part("exited", Some(0), None, false);
+        assert!(whole.is_whole().is_ok());
+        let cut = Part { stdout_lost: 7, ..whole };
+        assert!(cut.is_whole().expect_err("told").message.starts_with("7 bytes"));
     }
 
     #[test]
