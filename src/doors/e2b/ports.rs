@@ -60,7 +60,9 @@ impl E2b {
         let ports = self.core.ports.need::<dyn WorkspacePorts>()?;
         let gone = || E2bError::no_sandbox(&sandbox.id);
         let workspace = workspaces.find(&sandbox.id).ok_or_else(gone)?;
-        for name in [TRAFFIC_TOKEN, ACCESS_TOKEN, "e2b-sandbox-id", "e2b-sandbox-port"] {
+        // A sandbox sees no key and no token of its owner's.
+        for name in [TRAFFIC_TOKEN, ACCESS_TOKEN, "x-api-key", "e2b-sandbox-id", "e2b-sandbox-port"]
+        {
             parts.headers.remove(name);
         }
         let client = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
