@@ -117,7 +117,8 @@ impl Fake {
 
     /// Last size and signal.
     pub(super) fn size_and_signal(&self) -> (Option<TerminalSize>, i32) {
-        (self.told().size, self.told().signal)
+        let told = self.told();
+        (told.size, told.signal)
     }
 
     fn process(&self) -> PlaceProcess {

@@ -1,7 +1,8 @@
 //! Tree of watched folders: the kernel's notices as changes of paths.
 //!
 //! A folder that is made is watched from then on, and what was made in it before is looked for and told. A
-//! draft of an atomic write is not told; its move over the file is, as a file that is new and written.
+//! draft of an atomic write is not told; its move over the file is, as a file that is new, has its rights and
+//! is written.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

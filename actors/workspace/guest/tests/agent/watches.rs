@@ -155,7 +155,7 @@ async fn new_folders_are_watched_and_what_is_in_them_already_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced_whole_is_new_and_written_and_its_draft_is_not_told() {
+async fn a_file_that_is_replaced_whole_is_new_and_whole_and_its_draft_is_not_told() {
     let stage = Stage::new().await;
     let watch = stage.watch(true).await;
     let path = stage.path("f").to_str().expect("UTF-8").to_owned();
@@ -165,13 +165,13 @@ async fn a_file_that_is_replaced_whole_is_new_and_written_and_its_draft_is_not_t
         let after = stage.read_now(watch).await;
         stage.host.upload(write.clone(), [b"abc".to_vec()].into_iter()).await.expect("written");
         let seen = stage.until(watch, after, (Write, "f")).await;
-        assert_eq!(told(&seen), [(Create, "f"), (Write, "f")]);
+        assert_eq!(told(&seen), [(Create, "f"), (Chmod, "f"), (Write, "f")]);
     }
     let after = stage.read_now(watch).await;
     fs::write(stage.path(".1-2-3.hivekeep-draft"), "x").expect("written");
     fs::rename(stage.path(".1-2-3.hivekeep-draft"), stage.path("g")).expect("moved");
     let seen = stage.until(watch, after, (Write, "g")).await;
-    assert_eq!(told(&seen), [(Create, "g"), (Write, "g")]);
+    assert_eq!(told(&seen), [(Create, "g"), (Chmod, "g"), (Write, "g")]);
 }
 
 impl Stage {

@@ -67,6 +67,7 @@ async fn an_input_that_makes_no_sense_is_refused_by_each_tool() {
         ("port_forward", json!({ "action": "add", "guest_port": 0 })),
         ("port_forward", json!({ "action": "add", "guest_port": 80, "host_port": 80 })),
         ("port_forward", json!({ "action": "remove", "guest_port": 0 })),
+        ("port_url", json!({ "port": "http" })),
         ("workspace_logs", json!({ "unknown": 1 })),
         ("workspace_fork", json!({ "snapshot_name": "s", "count": "two" })),
         ("workspace_branch", json!({ "count": "two" })),
