@@ -122,7 +122,7 @@ impl House {
         open_to_all(home.path());
         let text = format!(
             "[registry.rate]\nenabled = false\n\
-             [registry.quota]\nmax_workspaces = 40\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
+             [registry.quota]\nmax_workspaces = 250\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
              [workspace]\nisolation = \"{}\"\nimage_dir = {:?}\nguest_binary = {:?}\n\
              default_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n{config}\n",
             kind.word(),

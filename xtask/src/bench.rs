@@ -11,6 +11,7 @@ mod calls;
 mod client;
 mod create;
 mod day;
+mod e2b;
 mod fanout;
 mod figure;
 mod forks;
@@ -27,15 +28,18 @@ mod memory;
 mod metrics;
 mod model;
 mod oci;
+mod park;
 mod passages;
 mod policy;
 mod pool;
+mod port_url;
 mod quality;
 mod rag;
 mod raw;
 mod report;
 mod restore;
 mod rig;
+mod stub_server;
 mod swarm;
 mod team;
 mod tree;
@@ -49,7 +53,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 46] = [
+const FIGURES: [&str; 52] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -73,6 +77,9 @@ const FIGURES: [&str; 46] = [
     "fork_20_memory",
     "branch_pause",
     "restore_to_node",
+    "park",
+    "wake",
+    "parked_200",
     "pool_claim",
     "policy_change",
     "oci_pull",
@@ -96,6 +103,9 @@ const FIGURES: [&str; 46] = [
     "listing_bytes_all",
     "webview_click",
     "webview_screenshot",
+    "port_url_p50",
+    "e2b_create_first_command",
+    "e2b_burst_100",
 ];
 
 /// Measures some figures; those asked for only, though they may be more by one
@@ -103,7 +113,7 @@ const FIGURES: [&str; 46] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 28] = [
+const GROUPS: [(&[&str], Measure); 32] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -127,6 +137,8 @@ const GROUPS: [(&[&str], Measure); 28] = [
         &["fork_with_memory", "fork_20", "fork_20_memory", "branch_pause", "restore_to_node"],
         forks::measure,
     ),
+    (&["park", "wake"], park::measure),
+    (&["parked_200"], park::many),
     (&["pool_claim"], pool::measure),
     (&["policy_change"], policy::measure),
     (&["oci_pull", "oci_first_exec"], oci::measure),
@@ -144,6 +156,8 @@ const GROUPS: [(&[&str], Measure); 28] = [
     (&["grep_tree"], grep::measure),
     (&["listing_bytes_auto", "listing_bytes_all"], listing::measure),
     (&["webview_click", "webview_screenshot"], browser::measure),
+    (&["port_url_p50"], port_url::measure),
+    (&["e2b_create_first_command", "e2b_burst_100"], e2b::measure),
 ];
 
 #[derive(Args)]

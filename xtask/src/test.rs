@@ -36,8 +36,8 @@ pub(crate) struct Test {
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
     /// Take a night: 200 power cuts, 10,000 generated cases of searches and of edits, images with
-    /// python and node, an encoder asked about all documents, an hour of the soak test, ten minutes
-    /// for each fuzz target
+    /// python and node, an encoder asked about all documents, 200 parked machines, an hour of the
+    /// soak test, ten minutes for each fuzz target
     #[arg(long)]
     nightly: bool,
     /// Seconds that each fuzz target runs; 60 by default

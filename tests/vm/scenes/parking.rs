@@ -122,55 +122,89 @@ pub fn a_fork_sleeps_as_a_difference(house: House) {
 }
 
 /// Machines of one memory that hold a number each, in a program that runs; touched by a skewed draw,
-/// and parked again, while daemons die between.
+/// and parked again, while daemons die between and in the middle. A night has 200 of them, 1,000
+/// touches, and a SIGKILL each minute.
 pub fn every_sleeper_has_its_own_answer(mut house: House) {
-    const MACHINES: usize = 6;
-    const TOUCHES: usize = 36;
+    let night = std::env::var("TEST_HIVEKEEP_SLEEPERS").ok();
+    let machines = night.as_ref().map_or(6, |number| number.parse().expect("a number"));
+    let touches = machines * if night.is_some() { 5 } else { 6 };
+    let every = Duration::from_secs(60);
     house.create("w");
     let args =
         json!({ "workspace_id": "w", "action": "create", "name": "s", "include_memory": true });
     house.call("snapshot", args);
-    let args = json!({ "workspace_id": "w", "snapshot_name": "s", "count": MACHINES });
-    assert_eq!(house.call("workspace_fork", args)["success_count"], MACHINES);
-    house.call("workspace_destroy", json!({ "workspace_id": "w" }));
-    let name = |n: usize| format!("worker-{}", n + 1);
-    let secret = |n: usize| 7_919 * (n + 3);
-    for n in 0..MACHINES {
+    for n in 0..machines {
+        let args = json!({ "workspace_id": "w", "snapshot_name": "s", "new_name": sleeper(n) });
+        house.call("workspace_fork", args);
         // Only the shell's own memory has the number, and that of how often it was asked.
         let script = format!(
             "mkfifo /dev/shm/q /dev/shm/a; s={}; i=0; while read -r x < /dev/shm/q; do \
              i=$((i+1)); echo $s $i > /dev/shm/a; done",
             secret(n)
         );
-        let args = json!({ "workspace_id": name(n), "action": "start", "command": script });
+        let args = json!({ "workspace_id": sleeper(n), "action": "start", "command": script });
         house.call("exec_background", args);
-        house.exec(&name(n), "until [ -p /dev/shm/a ]; do sleep 0.05; done");
-        park(&house, &name(n));
+        house.exec(&sleeper(n), "until [ -p /dev/shm/a ]; do sleep 0.05; done");
+        park(&house, &sleeper(n));
     }
-    let mut asked = [0; MACHINES];
-    let mut state = 2_usize;
-    for touch in 0..TOUCHES {
-        state = (state * 1_103_515_245 + 12_345) % (1 << 31);
-        // The first ones far more often.
-        let draw = (state >> 8) % (MACHINES * MACHINES);
-        let n = MACHINES - 1 - (0..MACHINES).rfind(|n| n * n <= draw).expect("from zero");
+    house.call("workspace_destroy", json!({ "workspace_id": "w" }));
+    let (mut asked, mut draws, mut begun) = (vec![0; machines], 2, Instant::now());
+    for touch in 0..touches {
+        let n = draw(&mut draws, machines);
         asked[n] += 1;
-        let answer = house.exec(&name(n), "echo > /dev/shm/q; cat /dev/shm/a");
+        let answer = house.exec(&sleeper(n), "echo > /dev/shm/q; cat /dev/shm/a");
         assert_eq!(answer.trim(), format!("{} {}", secret(n), asked[n]), "touch {touch} of {n}");
-        if touch % 3 != 0 {
-            park(&house, &name(n));
-        }
-        if touch % 9 == 8 {
-            house.kill();
-            house.start();
+        let dies = if night.is_some() { begun.elapsed() > every } else { touch % 9 == 8 };
+        if dies {
+            begun = Instant::now();
+            kill_over_park_and_wake(&mut house, n, draw(&mut draws, machines));
+        } else if touch % 3 != 0 {
+            park(&house, &sleeper(n));
         }
     }
-    assert!(asked.iter().all(|asked| *asked > 0), "{asked:?}");
-    for n in 0..MACHINES {
-        house.call("workspace_destroy", json!({ "workspace_id": name(n) }));
+    for (n, asked) in asked.into_iter().enumerate() {
+        let answer = house.exec(&sleeper(n), "echo > /dev/shm/q; cat /dev/shm/a");
+        assert_eq!(answer.trim(), format!("{} {}", secret(n), asked + 1), "{n} at the end");
+        house.call("workspace_destroy", json!({ "workspace_id": sleeper(n) }));
     }
     assert_eq!(memories(&house), 0);
     leaks::check(&house);
+}
+
+fn sleeper(n: usize) -> String {
+    format!("sleeper-{n}")
+}
+
+fn secret(n: usize) -> usize {
+    7_919 * (n + 3)
+}
+
+/// The first ones far more often.
+fn draw(state: &mut usize, machines: usize) -> usize {
+    *state = (*state * 1_103_515_245 + 12_345) % (1 << 31);
+    let drawn = (*state >> 8) % (machines * machines);
+    machines - 1 - (0..machines).rfind(|n| n * n <= drawn).expect("from zero")
+}
+
+/// A daemon dies somewhere in the parking of one machine and in the waking of another.
+fn kill_over_park_and_wake(house: &mut House, parks: usize, wakes: usize) {
+    let asked = [
+        json!({ "tool": "workspace_park", "args": { "workspace_id": sleeper(parks) } }),
+        json!({ "tool": "exec", "args": { "workspace_id": sleeper(wakes), "command": "true" } }),
+    ];
+    let calls = asked.map(|params| {
+        let door = house.door();
+        // It is answered, refused, or ends with the daemon.
+        std::thread::spawn(move || {
+            drop(door.ask(json!({ "method": "call", "params": params })));
+        })
+    });
+    let mut random = [0];
+    getrandom::fill(&mut random).expect("random bytes");
+    std::thread::sleep(Duration::from_millis(2 * u64::from(random[0])));
+    house.kill();
+    calls.map(|call| call.join().expect("it ended"));
+    house.start();
 }
 
 pub fn a_sandbox_says_that_it_cannot_sleep(house: House) {

@@ -41,7 +41,7 @@ impl BenchDaemon {
             "[daemon]\nmessages_per_sec = 1000000\nread_mb_per_sec = 4096\n\
              [registry.rate]\nenabled = false\n\
              [registry.admission]\nin_flight = 30\nqueued = 2048\nqueue_wait_secs = 600\n\
-             [registry.quota]\nmax_workspaces = 50\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
+             [registry.quota]\nmax_workspaces = 250\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
              [workspace]\nimage_dir = {:?}\nguest_binary = {:?}\n\
              default_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n{more}\n",
             kit.repo.images(),

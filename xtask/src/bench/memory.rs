@@ -105,6 +105,18 @@ fn while_sampling<T>(pid: u32, act: impl FnOnce() -> Result<T>) -> Result<(f64, 
     })
 }
 
+/// Resident memory of a process and of all below it.
+pub(super) fn rss_of_tree_kib(pid: u32) -> Result<f64> {
+    let mut kib = rss_kib(pid)?;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let Ok(children) = fs::read_to_string(thread?.path().join("children")) else { continue };
+        let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+        // A child may have ended meanwhile, and then has no memory.
+        kib += children.flat_map(rss_of_tree_kib).sum::<f64>();
+    }
+    Ok(kib)
+}
+
 fn rss_kib(pid: u32) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,14 +1,14 @@
 //! A question to a language model through the daemon, beside the same question to its provider directly.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms};
+use super::{
+    house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms, stub_server,
+};
 
 const ROUNDS: usize = 100;
 /// Time that the provider takes for its first token, as a quick model does.
@@ -62,20 +62,6 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
 
 /// A provider that answers each request with one token; its address.
 fn provide() -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("a port")?;
-    let address = listener.local_addr()?.to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // A connection that ends is no failure of the provider.
-            std::thread::spawn(move || serve(stream).is_ok());
-        }
-    });
-    Ok(address)
-}
-
-fn serve(mut stream: TcpStream) -> Result<()> {
-    stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream.try_clone()?);
     let event = |data: serde_json::Value| format!("data: {data}\n\n");
     let answer =
         event(json!({ "choices": [{ "delta": { "content": "Yes" }, "finish_reason": "stop" }] }))
@@ -83,24 +69,13 @@ fn serve(mut stream: TcpStream) -> Result<()> {
                 json!({ "choices": [], "usage": { "prompt_tokens": 5, "completion_tokens": 1 } }),
             )
             + "data: [DONE]\n\n";
-    loop {
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            ensure!(reader.read_line(&mut line)? > 0, "the client left");
-            if line == "\r\n" {
-                break;
-            }
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse()?;
-            }
-        }
-        reader.read_exact(&mut vec![0; length])?;
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
+        answer.len()
+    );
+    let answer = format!("{head}{answer}").into_bytes();
+    stub_server::serve(move |_| {
         std::thread::sleep(FIRST_TOKEN);
-        let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
-            answer.len()
-        );
-        stream.write_all(format!("{head}{answer}").as_bytes())?;
-    }
+        answer.clone()
+    })
 }

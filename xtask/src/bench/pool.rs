@@ -24,12 +24,12 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
         ),
     )?;
     let mut client = house.attach()?;
-    full(&mut client)?;
+    full(&mut client, READY)?;
     client.call("workspace_create", &json!({ "name": RUNNING }))?;
     let (mut execs, mut claims, mut creates) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
         // What is made meanwhile would be measured too.
-        full(&mut client)?;
+        full(&mut client, READY)?;
         for _ in 0..EXECS {
             execs.push(exec(&mut client, RUNNING)?);
         }
@@ -55,13 +55,13 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     }])
 }
 
-/// Waits until the pool is full and at rest.
-fn full(client: &mut StdioClient) -> Result<()> {
+/// Waits until the pool has so many machines and is at rest.
+pub(super) fn full(client: &mut StdioClient, ready: u64) -> Result<()> {
     let began = Instant::now();
     loop {
         let status: Value = client.call("pool_status", &json!({}))?;
         let class = status["classes"].get(0).context("a class is configured")?;
-        if class["ready"] == READY && class["at_work"] == false {
+        if class["ready"] == ready && class["at_work"] == false {
             return Ok(());
         }
         ensure!(began.elapsed() < PATIENCE, "the pool is not filled: {class}");

@@ -31,12 +31,13 @@ pub(super) struct Scope<'a> {
 }
 
 /// How much each test does whose amount can be chosen.
-pub(super) const NIGHTLY: [(&str, &str); 5] = [
+pub(super) const NIGHTLY: [(&str, &str); 6] = [
     ("TEST_HIVEKEEP_POWER_CUTS", "200"),
     ("TEST_HIVEKEEP_FILE_CASES", "10000"),
     ("TEST_HIVEKEEP_AUDIT_CALLS", "100000"),
     ("TEST_HIVEKEEP_SOFTWARE", "1"),
     ("TEST_HIVEKEEP_QUALITY", "all"),
+    ("TEST_HIVEKEEP_SLEEPERS", "200"),
 ];
 
 /// Runs the tests.

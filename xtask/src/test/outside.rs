@@ -4,7 +4,7 @@
 
 mod clients;
 mod conformance;
-mod e2b;
+pub(crate) mod e2b;
 mod embeddings;
 mod inspector;
 mod models;

@@ -117,6 +117,12 @@ fn python_versions(repo: &Repo) -> Result<Vec<(String, PathBuf)>> {
     versions.map(install).collect()
 }
 
+/// The folder of the newest Python SDK, which is installed if it is not there.
+pub(crate) fn newest_python(repo: &Repo) -> Result<PathBuf> {
+    let newest = python_versions(repo)?.into_iter().next();
+    newest.map(|(_, folder)| folder).context("tests/clients/e2b.txt names no version")
+}
+
 fn installed(folder: &Path, version: &str) -> Result<()> {
     let shell = Shell::new()?;
     // What a broken installation has left behind is no part of it.

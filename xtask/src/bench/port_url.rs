@@ -1,0 +1,83 @@
+//! A request to a server in a sandbox through its URL, beside the same request over a connection to the loopback
+//! interface that the server listens on.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::json;
+
+use super::figure::{Figure, Target, median};
+use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms};
+
+const ROUNDS: usize = 25;
+const CALLS_A_ROUND: usize = 40;
+/// Answers each request of a connection, which it keeps.
+const SERVER: &str = "#!/bin/bash\nwhile IFS= read -r line; do\n  \
+                      [ \"$line\" = $'\\r' ] && printf 'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok'\ndone\n";
+
+pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
+    let house = BenchDaemon::open(
+        kit,
+        "isolation = \"sandbox\"\n[port_urls]\nenabled = true\nbind = \"127.0.0.1:0\"\n",
+    )?;
+    let mut client = house.attach()?;
+    client.call("workspace_create", &json!({ "name": "web" }))?;
+    let file =
+        json!({ "workspace_id": "web", "path": "/srv/serve", "content": SERVER, "mode": "0755" });
+    client.call("file_write", &file)?;
+    let serve = "exec nc -ll -p 3000 -e /srv/serve";
+    let job = json!({ "workspace_id": "web", "action": "start", "command": serve });
+    client.call("exec_background", &job)?;
+    let listens = "until nc -z 127.0.0.1 3000; do sleep 0.05; done";
+    client.call("exec", &json!({ "workspace_id": "web", "command": listens }))?;
+
+    let asked = json!({ "workspace_id": "web", "port": 3000, "public": true });
+    let url = client.call("port_url", &asked)?;
+    let url = url["url"].as_str().context("a URL")?;
+    let host = url.trim_start_matches("http://").trim_end_matches('/');
+    let port = host.rsplit(':').next().context("a port")?;
+    let info = client.call("workspace_info", &json!({ "workspace_id": "web" }))?;
+    let pid = info["machine"]["pid"].as_u64().context("a sandbox has a process")?;
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let mut sides = [HttpConnection::open(&format!("127.0.0.1:{port}"))?, beside(pid)?];
+    let mut taken = [Vec::new(), Vec::new()];
+    for round in 0..=kit.rounds(ROUNDS) {
+        for side in [1, 0] {
+            for _ in 0..CALLS_A_ROUND {
+                let began = Instant::now();
+                let said = sides[side].answer_to(request.as_bytes())?;
+                let took = began.elapsed().as_secs_f64() * 1e6;
+                ensure!(said == b"ok", "another answer");
+                // The first round warms up.
+                if round > 0 {
+                    taken[side].push(took);
+                }
+            }
+        }
+    }
+    let [through, direct] = taken;
+    Ok(vec![Figure {
+        name: "port_url_p50",
+        unit: "us",
+        value: median(through),
+        baseline: Some(median(direct)),
+        target: Target::Stated,
+        remark: "a connection that is kept, to a server in a sandbox that is a script of the shell; the baseline is a \
+                 connection within the sandbox's network"
+            .to_owned(),
+    }])
+}
+
+/// A connection within a sandbox's network, made by a thread that moves there.
+fn beside(pid: u64) -> Result<HttpConnection> {
+    let network = File::open(format!("/proc/{pid}/ns/net")).context("the sandbox's network")?;
+    let connect = move || {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+            .context("enter the sandbox's network; it takes root")?;
+        HttpConnection::open("127.0.0.1:3000")
+    };
+    std::thread::spawn(connect).join().map_err(|_| anyhow!("the thread panicked"))?
+}
