@@ -27,6 +27,7 @@ mod tokens;
 
 use std::{io, sync::Arc, time::Duration};
 
+use chrono::Utc;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -48,7 +49,7 @@ use super::{
     rate::RateBuckets,
 };
 use filesystem::{Homes, Watchers};
-use state::E2b;
+use state::{E2b, Owner};
 use tokens::AccessTokens;
 
 /// The largest head of a request.
@@ -80,6 +81,8 @@ pub struct E2bDoor {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     e2b: Arc<E2b>,
+    /// Who had sandboxes before.
+    owners: Vec<Owner>,
     bounds: ServerBounds,
     end: CancellationToken,
 }
@@ -130,15 +133,22 @@ pub async fn open(
         options,
         core,
     });
-    e2b.hold_sessions().await;
+    let owners = e2b.hold_sessions().await;
     let url = format!("{scheme}://{address}");
-    Ok(E2bDoor { url, listener, tls, e2b, bounds, end })
+    Ok(E2bDoor { url, listener, tls, e2b, owners, bounds, end })
 }
 
 impl E2bDoor {
     /// Serves until the end token fires.
     pub async fn serve(self) {
+        let (e2b, begun) = (self.e2b.clone(), Utc::now());
+        let tidying = self.end.clone().run_until_cancelled_owned(async move {
+            for owner in self.owners {
+                e2b.forget_forks(&owner, begun).await;
+            }
+        });
         let router = routes::router(self.e2b);
-        server::serve(self.listener, self.tls, router, self.bounds, self.end).await;
+        let served = server::serve(self.listener, self.tls, router, self.bounds, self.end);
+        tokio::join!(tidying, served);
     }
 }

@@ -183,6 +183,14 @@ mod sandbox {
     }
 
     #[test]
+    fn a_sandbox_of_e2b_tells_what_it_takes_and_says() {
+        use crate::scenes::e2b;
+        if let Some(house) = House::open_with(Sandbox, e2b::CONFIG) {
+            e2b::a_sandbox_tells_what_it_takes_and_says(house);
+        }
+    }
+
+    #[test]
     fn a_process_is_followed_while_it_lives() {
         use crate::scenes::hub;
         if let Some(house) = House::open_with(Sandbox, hub::CONFIG) {
@@ -327,6 +335,22 @@ mod vm {
         use crate::scenes::host;
         if let Some(house) = House::open_on_disk(Vm, host::DISK) {
             host::a_full_disk_stops_machines_until_there_is_room(house);
+        }
+    }
+
+    #[test]
+    fn a_sandbox_of_e2b_tells_what_it_takes_and_says() {
+        use crate::scenes::e2b;
+        if let Some(house) = House::open_with(Vm, e2b::CONFIG) {
+            e2b::a_sandbox_tells_what_it_takes_and_says(house);
+        }
+    }
+
+    #[test]
+    fn a_fork_of_e2b_that_was_killed_leaves_no_snapshot() {
+        use crate::scenes::e2b;
+        if let Some(house) = House::open_with(Vm, e2b::CONFIG) {
+            e2b::a_fork_that_was_killed_leaves_no_snapshot(house);
         }
     }
 

@@ -4,6 +4,7 @@ pub mod attack;
 pub mod browser;
 pub mod crash;
 pub mod disks;
+pub mod e2b;
 pub mod escapes;
 pub mod examples;
 pub mod files;

@@ -40,8 +40,8 @@ impl Entity for Machine {
         let this = me.clone();
         let (meter, metered, probe) = (driver.clone(), handle.clone(), me.address.probe().clone());
         let _detached = me.workers.spawn(async move {
-            while let Ok(memory) = meter.memory(&metered).await {
-                probe.set_machine_memory(memory.rss_bytes);
+            while let Ok(usage) = meter.usage(&metered).await {
+                probe.set_machine_memory(usage.rss_bytes);
                 tokio::time::sleep(MEASURE_EVERY).await;
             }
         });

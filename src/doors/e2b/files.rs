@@ -47,7 +47,7 @@ struct Piece {
 
 /// A file of a sandbox.
 #[derive(Clone)]
-struct SandboxFile {
+pub(super) struct SandboxFile {
     e2b: Arc<E2b>,
     owner: Owner,
     place: String,
@@ -55,13 +55,13 @@ struct SandboxFile {
 }
 
 impl SandboxFile {
-    fn new(e2b: Arc<E2b>, target: &Target, path: &str) -> Self {
+    pub(super) fn new(e2b: Arc<E2b>, target: &Target, path: &str) -> Self {
         let (owner, place) = (target.owner.clone(), target.place("/"));
         Self { e2b, owner, place, path: path.to_owned() }
     }
 
     /// Bytes from a cursor on, the size of the whole, and where to go on.
-    async fn read(&self, from: u64) -> Result<(Bytes, u64, Option<u64>), E2bError> {
+    pub(super) async fn read(&self, from: u64) -> Result<(Bytes, u64, Option<u64>), E2bError> {
         let asked = json!({
             "place": self.place, "path": self.path, "from": from, "max_bytes": PIECE_BYTES,
         });

@@ -64,7 +64,8 @@ impl E2b {
 
     /// Holds the sessions of credentials that had some before the daemon was restarted: without a client they
     /// would end after a while, and their sandboxes be nobody's.
-    pub(super) async fn hold_sessions(&self) {
+    pub(super) async fn hold_sessions(&self) -> Vec<Owner> {
+        let mut owners = Vec::new();
         let users: Vec<Option<User>> =
             self.core.sessions.list().await.iter().map(|row| row.user).collect();
         for row in self.core.credentials.list() {
@@ -72,9 +73,13 @@ impl E2b {
             if !works || !users.contains(&Some(row.user())) {
                 continue;
             }
-            if let Err(error) = self.owner(&row).await {
-                tracing::warn!(%error, credential = row.name, "a session is not held");
+            match self.owner(&row).await {
+                Ok(owner) => owners.push(owner),
+                Err(error) => {
+                    tracing::warn!(%error, credential = row.name, "a session is not held");
+                }
             }
         }
+        owners
     }
 }

@@ -36,11 +36,16 @@ pub struct Caller {
 
 impl Caller {
     pub fn new(house: &House, name: &str) -> Self {
+        Self::again(house, credential(house, name, "session"))
+    }
+
+    /// The same somebody, with a daemon that was started again.
+    pub fn again(house: &House, credential: String) -> Self {
         let status = run(house, &["status", "--json"]);
         let status: Value = serde_json::from_str(&status).expect("JSON");
         let url = status["http_api"].as_str().expect("the door is open");
         let address = url.trim_start_matches("http://").trim_end_matches("/api").to_owned();
-        Self { address, credential: credential(house, name, "session") }
+        Self { address, credential }
     }
 
     /// Calls a tool; status and body.

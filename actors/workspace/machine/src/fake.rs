@@ -17,7 +17,7 @@ use super::handle::{ProcessId, boot_id};
 use super::{
     AcceleratorKind, AppliedLimits, Capabilities, CapabilitySupport, CarrierKind, Driver,
     DriverFacts, Endpoint, Enforcement, Error, ExitHow, Images, Isolation, LaunchedMachine,
-    LogsOnDiscard, MachineExit, MachineFolders, MachineHandle, MachineLogs, MachinePlan, Memory,
+    LogsOnDiscard, MachineExit, MachineFolders, MachineHandle, MachineLogs, MachinePlan, MachineUsage,
     RamLocation, ReattachError, Snapshots,
 };
 
@@ -420,8 +420,9 @@ impl Driver for FakeDriver {
         }
     }
 
-    async fn memory(&self, _handle: &MachineHandle) -> Result<Memory, Error> {
-        Ok(Memory { rss_bytes: 1 << 20, pss_bytes: Some(1 << 20) })
+    async fn usage(&self, _handle: &MachineHandle) -> Result<MachineUsage, Error> {
+        let cpu = std::time::Duration::from_millis(20);
+        Ok(MachineUsage { rss_bytes: 1 << 20, pss_bytes: Some(1 << 20), cpu })
     }
 
     async fn logs(&self, _folders: &MachineFolders) -> Result<MachineLogs, Error> {

@@ -15,7 +15,7 @@ use super::options::{MachineUser, Options};
 use super::process::{Pinned, Watcher};
 use super::sandbox::{SandboxIds, Subordinates};
 use super::trash::Trash;
-use super::{Error, LogsOnDiscard, MachinePlan, Memory, console, memory};
+use super::{Error, LogsOnDiscard, MachinePlan, MachineUsage, console, memory};
 
 /// Maximum time for a killed process to vanish.
 const KILL_WAIT: Duration = Duration::from_secs(10);
@@ -191,10 +191,10 @@ impl HostEnv {
         tokio::task::spawn_blocking(discard).await.map_err(Error::lost_task)?
     }
 
-    pub(super) async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
+    pub(super) async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error> {
         handle.verify_process()?;
         let handle = handle.clone();
-        let measure = move || Memory::of(&memory::processes(&handle));
+        let measure = move || MachineUsage::of(&memory::processes(&handle));
         tokio::task::spawn_blocking(measure).await.map_err(Error::lost_task)
     }
 }

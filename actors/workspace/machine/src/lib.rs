@@ -63,7 +63,7 @@ pub use handle::{Endpoint, MachineHandle, ProcessId};
 pub use host_env::HostEnv;
 pub use kvm::{KvmVerdict, probe_kvm};
 pub use landlock::{Landlock, LandlockExtent};
-pub use memory::Memory;
+pub use memory::MachineUsage;
 pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
 pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VOLUME_TAG, VolumeMount};
@@ -155,8 +155,8 @@ pub trait Driver: Send + Sync {
         handle.endpoint.clone()
     }
 
-    /// Memory in use by the machine's processes.
-    async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error>;
+    /// What the machine's processes take.
+    async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error>;
 
     /// Kept console and stderr of a machine that runs, stopped, or failed to start.
     async fn logs(&self, folders: &MachineFolders) -> Result<MachineLogs, Error> {

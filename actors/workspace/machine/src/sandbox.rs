@@ -29,7 +29,7 @@ use super::process::Pinned;
 use super::{
     AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Confinement, Driver,
     DriverFacts, Error, Isolation, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan,
-    Memory, ReattachError, tools,
+    MachineUsage, ReattachError, tools,
 };
 
 pub(super) use idmap::user_namespace;
@@ -177,8 +177,8 @@ impl Driver for SandboxDriver {
         self.host_env.discard(plan, logs).await
     }
 
-    async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
-        self.host_env.memory(handle).await
+    async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error> {
+        self.host_env.usage(handle).await
     }
 }
 

@@ -32,7 +32,7 @@ use super::host_env::{self, HostEnv};
 use super::options::{Accelerator, CarrierChoice};
 use super::{
     AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Driver, DriverFacts, Error,
-    Isolation, KvmVerdict, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan, Memory,
+    Isolation, KvmVerdict, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan, MachineUsage,
     Options, ReattachError, Snapshots, console, folders, layer, qmp, tools,
 };
 
@@ -209,8 +209,8 @@ impl Driver for VmDriver {
         forwards::set(&control_of_nic(handle).await?, wanted).await
     }
 
-    async fn memory(&self, handle: &MachineHandle) -> Result<Memory, Error> {
-        self.host_env.memory(handle).await
+    async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error> {
+        self.host_env.usage(handle).await
     }
 }
 

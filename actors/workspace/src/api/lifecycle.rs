@@ -322,6 +322,8 @@ pub struct MachineDetails {
     pub link: String,
     /// Memory of the host it holds.
     pub memory_bytes: Option<u64>,
+    /// Processor time in milliseconds that it took on the host since its start.
+    pub cpu_ms: Option<u64>,
     /// Which limits really apply, and how.
     pub limits: AppliedLimits,
     /// Of a sandbox: which walls this host gives it.

@@ -84,12 +84,14 @@ impl Workspace {
                 false => details.network.cut_off(),
             }
             let driver = workspace.shared.driver(isolation)?;
+            let usage = driver.usage(&handle).await.ok();
             details.machine = Some(MachineDetails {
                 pid: handle.process.pid,
                 accelerator: driver.facts().accelerator,
                 carrier: driver.facts().carrier.as_str().to_owned(),
                 link: link_state.word(),
-                memory_bytes: driver.memory(&handle).await.ok().map(|memory| memory.rss_bytes),
+                memory_bytes: usage.map(|usage| usage.rss_bytes),
+                cpu_ms: usage.map(|usage| usage.cpu.as_millis().try_into().unwrap_or(u64::MAX)),
                 limits,
                 confinement: driver.facts().confinement.clone(),
             });

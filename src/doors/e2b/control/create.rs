@@ -130,13 +130,15 @@ impl E2b {
             "lifetime_secs": self.lifetime(wanted.timeout)?.max(1), "at_end": wanted.at_end(),
             "labels": wanted.labels(self.options.public_ports),
         });
-        let reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
+        let mut reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
         if let Some(allow) = reach.allow_internet {
             asked["allow_internet"] = allow.into();
         }
         let made = match self.template(owner, &wanted.template).await? {
             Template::Image(image) => {
                 asked["name"] = name.into();
+                // A new workspace has no rules, and a daemon may have no network to make rules for.
+                reach.egress_allow.take_if(|allow| allow.is_empty());
                 asked["base_image"] = image.into();
                 if let Some(isolation) = self.options.isolation {
                     asked["isolation"] = json!(isolation);

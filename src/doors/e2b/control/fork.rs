@@ -7,10 +7,12 @@ use axum::{
     extract::{Path, State},
     http::StatusCode,
 };
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{ToolError, fault_point};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BodyOf, create::new_name, snapshots::OF_FORKS};
+use super::{BodyOf, create::new_name, sandbox::Sandbox, snapshots::OF_FORKS};
 use crate::doors::e2b::{
     error::E2bError,
     state::{E2b, Owner},
@@ -52,29 +54,76 @@ pub(in super::super) async fn fork(
         return Err(E2bError::invalid(format!("`count` should be from 1 to {MOST}")));
     }
     let lifetime_secs = e2b.lifetime(timeout)?.max(1);
-    let name = new_name(&owner, None)?;
-    let snapshot = format!("{OF_FORKS}{name}");
-    e2b.snap(&owner, &sandbox, &snapshot, true).await?;
-    let asked = json!({
-        "workspace_id": sandbox.name, "snapshot_name": snapshot, "count": count,
-        "new_name": (count == 1).then_some(&name), "name_prefix": (count > 1).then_some(&name),
-        "lifetime_secs": lifetime_secs, "at_end": sandbox.at_end(),
-        "labels": sandbox.labels,
-    });
-    let forked: Result<Forked, _> = e2b.ask(&owner, "workspace_fork", asked).await;
-    // What forks share of it stays for as long as they need it.
-    let asked = json!({ "workspace_id": sandbox.name, "action": "delete", "name": snapshot });
-    if let Err(error) = e2b.call(&owner, "snapshot", asked).await {
-        tracing::debug!(%error, "the snapshot of a fork stays");
+    // To its end also without the client, whose leaving would leave the snapshot.
+    let work = async move { e2b.forked(&owner, &sandbox, count, lifetime_secs).await };
+    let outcomes = tokio::spawn(work).await;
+    let outcomes = outcomes.map_err(|error| E2bError::from(ToolError::internal(error.to_string())));
+    Ok((StatusCode::CREATED, Json(outcomes??.into())))
+}
+
+impl E2b {
+    /// Forks by way of a snapshot, which is removed again.
+    async fn forked(
+        &self,
+        owner: &Owner,
+        sandbox: &Sandbox,
+        count: u32,
+        lifetime_secs: u64,
+    ) -> Result<Vec<Value>, E2bError> {
+        let name = new_name(owner, None)?;
+        let snapshot = format!("{OF_FORKS}{name}");
+        self.snap(owner, sandbox, &snapshot, true).await?;
+        fault_point!("e2b.fork.after_snapshot");
+        let asked = json!({
+            "workspace_id": sandbox.name, "snapshot_name": snapshot, "count": count,
+            "new_name": (count == 1).then_some(&name), "name_prefix": (count > 1).then_some(&name),
+            "lifetime_secs": lifetime_secs, "at_end": sandbox.at_end(),
+            "labels": sandbox.labels,
+        });
+        let forked: Result<Forked, _> = self.ask(owner, "workspace_fork", asked).await;
+        self.forget(owner, &sandbox.name, &snapshot).await;
+        let forked = forked?;
+        let names = forked.name.into_iter().chain(forked.workers.into_iter().map(|it| it.name));
+        let made =
+            names.map(|name| json!({ "sandbox": self.reached(owner, &name, sandbox.template()) }));
+        let failed = forked.failures.iter().map(|failure| {
+            let why = failure["error"]["message"].as_str().or(failure["message"].as_str());
+            let why = why.unwrap_or("the fork could not be made");
+            json!({ "error": { "code": 500, "message": why } })
+        });
+        Ok(made.chain(failed).collect())
     }
-    let forked = forked?;
-    let names = forked.name.into_iter().chain(forked.workers.into_iter().map(|it| it.name));
-    let made =
-        names.map(|name| json!({ "sandbox": e2b.reached(&owner, &name, sandbox.template()) }));
-    let failed = forked.failures.iter().map(|failure| {
-        let why = failure["error"]["message"].as_str().or(failure["message"].as_str());
-        json!({ "error": { "code": 500, "message": why.unwrap_or("the fork could not be made") } })
-    });
-    let outcomes: Vec<Value> = made.chain(failed).collect();
-    Ok((StatusCode::CREATED, Json(outcomes.into())))
+
+    /// Removes the snapshot of a fork. What forks share of it stays for as long as they need it.
+    async fn forget(&self, owner: &Owner, sandbox: &str, snapshot: &str) {
+        let asked = json!({ "workspace_id": sandbox, "action": "delete", "name": snapshot });
+        if let Err(error) = self.call(owner, "snapshot", asked).await {
+            tracing::warn!(%error, sandbox, snapshot, "the snapshot of a fork stays");
+        }
+    }
+
+    /// Removes the snapshots of forks in whose middle a daemon ended: those from before a time.
+    pub(in super::super) async fn forget_forks(&self, owner: &Owner, before: DateTime<Utc>) {
+        #[derive(Deserialize)]
+        struct Row {
+            name: String,
+            created_at: DateTime<Utc>,
+        }
+        #[derive(Deserialize)]
+        struct Listed {
+            #[serde(default)]
+            snapshots: Vec<Row>,
+        }
+        // One that is gone has no snapshots.
+        for sandbox in self.all_names(owner).await.unwrap_or_default() {
+            let asked = json!({ "workspace_id": sandbox, "action": "list" });
+            let listed = self.ask(owner, "snapshot", asked).await;
+            let Listed { snapshots } = listed.unwrap_or(Listed { snapshots: Vec::new() });
+            for row in snapshots {
+                if row.name.starts_with(OF_FORKS) && row.created_at < before {
+                    self.forget(owner, &sandbox, &row.name).await;
+                }
+            }
+        }
+    }
 }

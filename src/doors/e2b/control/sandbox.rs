@@ -41,6 +41,10 @@ pub(in super::super) struct Sandbox {
     #[serde(default)]
     pub(super) snapshots: Vec<Snapshot>,
     network: Option<Network>,
+    /// While it runs.
+    pub(super) machine: Option<Machine>,
+    pub(super) disk_used_bytes: Option<u64>,
+    pub(super) disk_volsize_bytes: Option<u64>,
     #[serde(default)]
     pub(in super::super) env: BTreeMap<String, String>,
 }
@@ -57,6 +61,13 @@ struct Network {
     allow_internet: bool,
     #[serde(default)]
     egress_allow: Vec<String>,
+}
+
+/// What it takes of the host.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Machine {
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) cpu_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -88,6 +99,14 @@ impl Sandbox {
 
     pub(super) fn is_vm(&self) -> bool {
         self.isolation == "vm"
+    }
+
+    pub(super) fn vcpus(&self) -> u32 {
+        self.resources.vcpus
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.resources.memory_mb << 20
     }
 
     pub(super) fn metadata(&self) -> BTreeMap<&str, &str> {

@@ -103,7 +103,7 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
     } else {
         eprintln!("SKIPPED cgroup part: {:?}", driver.host_env.cgroups.missing());
     }
-    let memory = driver.memory(&handle).await.unwrap();
+    let memory = driver.usage(&handle).await.unwrap();
     assert!(memory.rss_bytes > 50 << 20, "{memory:?}");
 
     driver.kill(&handle).await.unwrap();

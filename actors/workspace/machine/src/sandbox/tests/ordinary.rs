@@ -120,7 +120,7 @@ async fn serves(
         let uid = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
         assert_eq!(uid, peer, "process {pid}");
     }
-    assert!(driver.memory(&handle).await.unwrap().rss_bytes > 100_000);
+    assert!(driver.usage(&handle).await.unwrap().rss_bytes > 100_000);
     (handle, guard, peer)
 }
 

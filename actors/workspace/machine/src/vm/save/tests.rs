@@ -276,9 +276,9 @@ async fn forks_of_a_running_machine_go_on_from_one_moment_each_as_itself() {
         )
         .await;
     }
-    let cold = bench.driver.memory(&bench.handle).await.unwrap();
+    let cold = bench.driver.usage(&bench.handle).await.unwrap();
     for fork in &forks {
-        let memory = bench.driver.memory(&fork.handle).await.unwrap();
+        let memory = bench.driver.usage(&fork.handle).await.unwrap();
         eprintln!("a fork takes {memory:?}; the machine that booted {cold:?}");
         let first = counter(&fork.link).await;
         goes_on(&fork.link, first).await;

@@ -1,0 +1,146 @@
+//! The door for E2B's SDKs, by its wire: what a sandbox takes and says, and what a SIGKILL leaves of a fork.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{crash, http_api::Caller};
+use crate::house::{House, PATIENCE};
+
+pub const CONFIG: &str = "[http_api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
+                          [doors.e2b]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
+
+/// A program that is written for E2B.
+struct Sdk {
+    address: String,
+    key: String,
+}
+
+impl Sdk {
+    fn new(house: &House, credential: &str) -> Self {
+        let output = house.command().args(["status", "--json"]).output().expect("the program runs");
+        let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let url = status["e2b"].as_str().expect("the door is open");
+        let address = url.trim_start_matches("http://").to_owned();
+        Self { address, key: credential.replacen("hivekeep_", "e2b_", 1) }
+    }
+
+    /// Status and body; `None` where the daemon has died.
+    fn ask(&self, method: &str, path: &str, headers: &str, body: &Value) -> Option<(u16, Value)> {
+        let Self { address, key } = self;
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(address).ok()?;
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nX-API-KEY: {key}\r\n\
+             {headers}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+        Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+    }
+
+    fn ok(&self, method: &str, path: &str, headers: &str, body: &Value) -> Value {
+        let (status, body) = self.ask(method, path, headers, body).expect("an answer");
+        assert!((200..300).contains(&status), "{method} {path}: {status} {body}");
+        body
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.ok("GET", path, "", &Value::Null)
+    }
+
+    /// A sandbox, by its id and its token. Its ports are public, which takes no network.
+    fn create(&self) -> (String, String) {
+        let wanted = json!({
+            "templateID": "base", "timeout": 600, "network": { "allowPublicTraffic": true },
+        });
+        let made = self.ok("POST", "/v2/sandboxes", "", &wanted);
+        let text = |name: &str| made[name].as_str().expect("text").to_owned();
+        (text("sandboxID"), text("envdAccessToken"))
+    }
+}
+
+pub fn a_sandbox_tells_what_it_takes_and_says(house: House) {
+    let caller = Caller::new(&house, "sdk");
+    let sdk = Sdk::new(&house, &caller.credential);
+    let (id, token) = sdk.create();
+    let rows = sdk.get(&format!("/sandboxes/{id}/metrics"));
+    let row = &rows[0];
+    let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+    assert_eq!(number("cpuCount"), 1.0);
+    assert!((0.0..=100.0).contains(&number("cpuUsedPct")), "{row}");
+    for kind in ["mem", "disk"] {
+        let (used, total) = (number(&format!("{kind}Used")), number(&format!("{kind}Total")));
+        assert!(used > 0.0 && used <= total, "{kind}: {row}");
+    }
+    assert!(number("memTotal") <= f64::from(256 << 20), "its own memory: {row}");
+    let past = sdk.get(&format!("/sandboxes/{id}/metrics?start=1000&end=2000"));
+    assert_eq!(past, json!([]), "nothing is made up of times that are over");
+
+    // A loop takes the processor, which shows.
+    let work = "i=0; while [ $i -lt 100000000 ]; do i=$((i+1)); done";
+    let job = json!({ "workspace_id": id, "action": "start", "command": work });
+    caller.ok("exec_background", &job);
+    let begun = Instant::now();
+    loop {
+        let told = sdk.get(&format!("/sandboxes/metrics?sandbox_ids={id},i0"));
+        let all = told["sandboxes"].as_object().expect("rows");
+        assert_eq!(all.len(), 1, "one that is not there has no row: {told}");
+        let used = all[&id]["cpuUsedPct"].as_f64().expect("a number");
+        if used > 20.0 {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told}");
+    }
+    let headers = format!("E2b-Sandbox-Id: {id}\r\nX-Access-Token: {token}\r\n");
+    let within = sdk.ok("GET", "/metrics", &headers, &Value::Null);
+    assert_eq!(within["mem_total"], row["memTotal"]);
+
+    let logs = sdk.get(&format!("/v2/sandboxes/{id}/logs?limit=1000"));
+    let entries = logs["logs"].as_array().expect("entries");
+    let old = sdk.get(&format!("/sandboxes/{id}/logs"));
+    assert_eq!(old["logs"].as_array().map(Vec::len), Some(entries.len()));
+    let said = caller.ok("workspace_logs", &json!({ "workspace_id": id, "max_lines": 1000 }));
+    for entry in entries {
+        let (message, level) = (entry["message"].as_str().expect("text"), &entry["level"]);
+        let log = if level == "info" { "console" } else { "stderr" };
+        let text = said[log].as_str().expect("text");
+        assert!(text.lines().any(|line| line == message), "{message} is not in {log}");
+    }
+    let of_another = sdk.ask("GET", "/sandboxes/i0/logs", "", &Value::Null).expect("an answer");
+    assert_eq!(of_another.0, 404);
+}
+
+pub fn a_fork_that_was_killed_leaves_no_snapshot(mut house: House) {
+    let caller = Caller::new(&house, "sdk");
+    let credential = caller.credential.clone();
+    let (id, _) = Sdk::new(&house, &credential).create();
+    crash::die_at(&mut house, "e2b.fork.after_snapshot", |house| {
+        let sdk = Sdk::new(house, &credential);
+        let answer = sdk.ask("POST", &format!("/sandboxes/{id}/fork"), "", &json!({}));
+        assert_eq!(answer, None, "it was answered");
+    });
+    let caller = Caller::again(&house, credential);
+    let list = json!({ "workspace_id": id, "action": "list" });
+    let begun = Instant::now();
+    loop {
+        let listed = caller.ok("snapshot", &list);
+        if listed["snapshots"].as_array().is_some_and(Vec::is_empty) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it stays: {listed}\n{}", house.stderr());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let sdk = Sdk::new(&house, &caller.credential);
+    let forked = sdk.ok("POST", &format!("/sandboxes/{id}/fork"), "", &json!({}));
+    assert!(forked[0]["sandbox"]["sandboxID"].is_string(), "{forked}");
+    assert_eq!(caller.ok("snapshot", &list)["snapshots"], json!([]));
+}
