@@ -191,6 +191,14 @@ mod sandbox {
     }
 
     #[test]
+    fn a_daemon_dies_over_each_operation_of_e2b() {
+        use crate::scenes::{e2b, e2b_crash};
+        if let Some(house) = House::open_with(Sandbox, e2b::CONFIG) {
+            e2b_crash::a_daemon_dies_over_each_operation(house);
+        }
+    }
+
+    #[test]
     fn a_process_is_followed_while_it_lives() {
         use crate::scenes::hub;
         if let Some(house) = House::open_with(Sandbox, hub::CONFIG) {
@@ -343,6 +351,14 @@ mod vm {
         use crate::scenes::e2b;
         if let Some(house) = House::open_with(Vm, e2b::CONFIG) {
             e2b::a_sandbox_tells_what_it_takes_and_says(house);
+        }
+    }
+
+    #[test]
+    fn a_daemon_dies_over_each_operation_of_e2b() {
+        use crate::scenes::{e2b, e2b_crash};
+        if let Some(house) = House::open_with(Vm, e2b::CONFIG) {
+            e2b_crash::a_daemon_dies_over_each_operation(house);
         }
     }
 

@@ -5,6 +5,7 @@ pub mod browser;
 pub mod crash;
 pub mod disks;
 pub mod e2b;
+pub mod e2b_crash;
 pub mod escapes;
 pub mod examples;
 pub mod files;

@@ -15,13 +15,13 @@ pub const CONFIG: &str = "[http_api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
                           [doors.e2b]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
 
 /// A program that is written for E2B.
-struct Sdk {
+pub struct Sdk {
     address: String,
     key: String,
 }
 
 impl Sdk {
-    fn new(house: &House, credential: &str) -> Self {
+    pub fn new(house: &House, credential: &str) -> Self {
         let output = house.command().args(["status", "--json"]).output().expect("the program runs");
         let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let url = status["e2b"].as_str().expect("the door is open");
@@ -30,35 +30,53 @@ impl Sdk {
     }
 
     /// Status and body; `None` where the daemon has died.
-    fn ask(&self, method: &str, path: &str, headers: &str, body: &Value) -> Option<(u16, Value)> {
+    pub fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
+        self.send(method, path, headers, "application/json", body.to_string().as_bytes())
+    }
+
+    /// Sends bytes of a kind. The body of an answer that is not JSON is its text.
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        kind: &str,
+        body: &[u8],
+    ) -> Option<(u16, Value)> {
         let Self { address, key } = self;
-        let body = body.to_string();
         let mut stream = TcpStream::connect(address).ok()?;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nX-API-KEY: {key}\r\n\
-             {headers}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+             {headers}Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
+        stream.write_all(&[request.as_bytes(), body].concat()).ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
-        Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+        Some((status, serde_json::from_str(body).unwrap_or_else(|_| body.into())))
     }
 
-    fn ok(&self, method: &str, path: &str, headers: &str, body: &Value) -> Value {
+    pub fn ok(&self, method: &str, path: &str, headers: &str, body: &Value) -> Value {
         let (status, body) = self.ask(method, path, headers, body).expect("an answer");
         assert!((200..300).contains(&status), "{method} {path}: {status} {body}");
         body
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub fn get(&self, path: &str) -> Value {
         self.ok("GET", path, "", &Value::Null)
     }
 
     /// A sandbox, by its id and its token. Its ports are public, which takes no network.
-    fn create(&self) -> (String, String) {
+    pub fn create(&self) -> (String, String) {
         let wanted = json!({
             "templateID": "base", "timeout": 600, "network": { "allowPublicTraffic": true },
         });

@@ -159,6 +159,8 @@ pub fn every_sleeper_has_its_own_answer(mut house: House) {
             begun = Instant::now();
             kill_over_park_and_wake(&mut house, n, draw(&mut draws, machines));
         } else if touch % 3 != 0 {
+            // A daemon that has just taken it up may still be at it.
+            house.wait_state(&sleeper(n), "running");
             park(&house, &sleeper(n));
         }
     }
@@ -203,7 +205,9 @@ fn kill_over_park_and_wake(house: &mut House, parks: usize, wakes: usize) {
     getrandom::fill(&mut random).expect("random bytes");
     std::thread::sleep(Duration::from_millis(2 * u64::from(random[0])));
     house.kill();
-    calls.map(|call| call.join().expect("it ended"));
+    for call in calls {
+        call.join().expect("it ended");
+    }
     house.start();
 }
 

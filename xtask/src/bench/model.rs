@@ -6,9 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::figure::{Figure, Target, median, round};
-use super::{
-    house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms, stub_server,
-};
+use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms, stub_server};
 
 const ROUNDS: usize = 100;
 /// Time that the provider takes for its first token, as a quick model does.

@@ -29,7 +29,8 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
         command(&mut client, "fork")?;
         forks.push(since(began));
         // Memory of its own, as a machine has that did something.
-        let args = json!({ "workspace_id": "fork", "command": "head -c 8M /dev/urandom > /dev/shm/x" });
+        let args =
+            json!({ "workspace_id": "fork", "command": "head -c 8M /dev/urandom > /dev/shm/x" });
         client.call("exec", &args)?;
 
         let began = Instant::now();
@@ -96,7 +97,10 @@ pub(super) fn many(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     for name in [&names[0], &names[machines / 2], &names[machines - 1]] {
         let args = json!({ "workspace_id": name, "command": "cat /dev/shm/me" });
         let said = client.call("exec", &args)?;
-        ensure!(said["stdout"].as_str().map(str::trim) == Some(name), "{name} has lost itself: {said}");
+        ensure!(
+            said["stdout"].as_str().map(str::trim) == Some(name),
+            "{name} has lost itself: {said}"
+        );
     }
     Ok(vec![Figure {
         name: "parked_200",

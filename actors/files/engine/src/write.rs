@@ -238,12 +238,16 @@ fn look(folder: &Dir, name: &str) -> io::Result<Option<Metadata>> {
 }
 
 /// Gives a new file the owner and mode of the old one, without the bits that lend its owner's rights: the
-/// kernel takes them from a file that is written, too. A change of owner clears mode bits, so it is first.
+/// kernel takes them from a file that is written, too. A change of owner clears mode bits, so it is first. A user who
+/// may not give the old one's group gives their own, as other programs that replace files do.
 fn keep(file: &File, before: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
         let (uid, gid) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
-        fchown(file, Some(uid), Some(gid))?;
+        match fchown(file, Some(uid), Some(gid)) {
+            Err(Errno::PERM) if now.uid() == before.uid() => {}
+            given => given?,
+        }
     }
     Ok(fchmod(file, Mode::from_raw_mode(before.mode() & 0o1777))?)
 }

@@ -7,7 +7,7 @@ use axum::{
     http::StatusCode,
 };
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{BodyOf, gone_is_not_found, sandbox::Sandbox};
 use crate::doors::e2b::{
@@ -35,7 +35,7 @@ pub(super) enum EndAsked {
     In(u64),
     /// No sooner than that. One without an end keeps none.
     NotBefore(u64),
-    /// Never: what is paused is not lost.
+    /// Never: what is paused is not lost. What wakes it for a while has it paused again when it is idle.
     Never,
     /// In a year, when it stays as it is: the mark of one that is paused without its memory.
     PausedOnDisk,
@@ -56,12 +56,21 @@ impl E2b {
         let id = &sandbox.name;
         let asked = match end {
             EndAsked::In(secs) => {
-                json!({ "workspace_id": id, "lifetime_secs": secs, "at_end": sandbox.at_end() })
+                let mut asked = json!({
+                    "workspace_id": id, "lifetime_secs": secs, "at_end": sandbox.at_end(),
+                });
+                if sandbox.is_vm() {
+                    asked["idle_park_secs"] = Value::Null;
+                }
+                asked
             }
             EndAsked::NotBefore(secs) => {
                 json!({ "workspace_id": id, "lifetime_secs": secs, "at_least": true })
             }
-            EndAsked::Never => json!({ "workspace_id": id, "lifetime_secs": null }),
+            EndAsked::Never => {
+                let idle = self.options.lifetime_secs;
+                json!({ "workspace_id": id, "lifetime_secs": null, "idle_park_secs": idle })
+            }
             EndAsked::PausedOnDisk => {
                 json!({ "workspace_id": id, "lifetime_secs": LONGEST_SECS, "at_end": "stop" })
             }

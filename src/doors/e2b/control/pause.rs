@@ -45,13 +45,14 @@ pub(in super::super) async fn pause(
         _ => ("workspace_park", EndAsked::Never),
     };
     // First: what stands still has no end, also if the daemon is killed in the middle.
-    e2b.set_end(&owner, &sandbox, end).await?;
+    e2b.set_end(&owner, &sandbox, end).await.map_err(plain)?;
     let asked = json!({ "workspace_id": sandbox.name });
     let paused = e2b.call(&owner, tool, asked).await;
     if let Err(error) = paused {
         let left = sandbox.ends_at.map(|at| (at - Utc::now()).num_seconds().max(0).unsigned_abs());
-        let end = left.map_or(EndAsked::Never, EndAsked::In);
-        e2b.set_end(&owner, &sandbox, end).await?;
+        if let Some(secs) = left {
+            e2b.set_end(&owner, &sandbox, EndAsked::In(secs)).await?;
+        }
         return Err(plain(gone_is_not_found(&id)(error.into())));
     }
     Ok(StatusCode::NO_CONTENT)

@@ -88,6 +88,13 @@ impl Sandbox {
         }
     }
 
+    /// Whether it has not got all that its creation gives it beyond the workspace: these variables, and a list of
+    /// who it may reach. A daemon that was killed in the middle leaves it so.
+    pub(super) fn lacks<'n>(&self, mut env: impl Iterator<Item = &'n str>, egress: bool) -> bool {
+        let reaches = self.network.as_ref().is_some_and(|network| !network.egress_allow.is_empty());
+        env.any(|name| !self.env.contains_key(name)) || (egress && !reaches)
+    }
+
     /// What happens at its end. Workspaces that were not made here stop.
     pub(super) fn at_end(&self) -> &str {
         self.labels.get(AT_END).map_or("stop", String::as_str)
@@ -186,6 +193,18 @@ mod tests {
         assert_eq!(row["metadata"], json!({ "a": "b" }));
         assert_eq!((&row["templateID"], &row["diskSizeMB"]), (&json!("base"), &json!(4096)));
         assert_eq!(row["endAt"], "9999-12-31T00:00:00Z");
+    }
+
+    #[test]
+    fn what_a_killed_daemon_did_not_give_it_is_found() {
+        let whole = sandbox(
+            json!({ "env": { "A": "" }, "network": { "allow_internet": true, "egress_allow": ["a"] } }),
+        );
+        assert!(!whole.lacks(["A"].into_iter(), true));
+        assert!(whole.lacks(["A", "B"].into_iter(), true));
+        let bare = sandbox(json!({}));
+        assert!(bare.lacks(["A"].into_iter(), false) && bare.lacks([].into_iter(), true));
+        assert!(!bare.lacks([].into_iter(), false));
     }
 
     #[test]
