@@ -81,7 +81,9 @@ impl E2b {
             "labels": sandbox.labels,
         });
         let forked: Result<Forked, _> = self.ask(owner, "workspace_fork", asked).await;
-        self.forget(owner, &sandbox.name, &snapshot).await;
+        if let Err(error) = self.forget(owner, &sandbox.name, &snapshot).await {
+            tracing::warn!(%error, sandbox = sandbox.name, snapshot, "the snapshot of a fork stays");
+        }
         let forked = forked?;
         let names = forked.name.into_iter().chain(forked.workers.into_iter().map(|it| it.name));
         let made =
@@ -95,15 +97,20 @@ impl E2b {
     }
 
     /// Removes the snapshot of a fork. What forks share of it stays for as long as they need it.
-    async fn forget(&self, owner: &Owner, sandbox: &str, snapshot: &str) {
+    async fn forget(&self, owner: &Owner, sandbox: &str, snapshot: &str) -> Result<(), ToolError> {
         let asked = json!({ "workspace_id": sandbox, "action": "delete", "name": snapshot });
-        if let Err(error) = self.call(owner, "snapshot", asked).await {
-            tracing::warn!(%error, sandbox, snapshot, "the snapshot of a fork stays");
-        }
+        self.call(owner, "snapshot", asked).await.map(drop)
     }
 
     /// Removes the snapshots of forks in whose middle a daemon ended: those from before a time.
-    pub(in super::super) async fn forget_forks(&self, owner: &Owner, before: DateTime<Utc>) {
+    ///
+    /// # Errors
+    /// Those of the tools, as of a sandbox that is taken up again just now.
+    pub(in super::super) async fn forget_forks(
+        &self,
+        owner: &Owner,
+        before: DateTime<Utc>,
+    ) -> Result<(), E2bError> {
         #[derive(Deserialize)]
         struct Row {
             name: String,
@@ -114,16 +121,15 @@ impl E2b {
             #[serde(default)]
             snapshots: Vec<Row>,
         }
-        // One that is gone has no snapshots.
-        for sandbox in self.all_names(owner).await.unwrap_or_default() {
+        for sandbox in self.all_names(owner).await? {
             let asked = json!({ "workspace_id": sandbox, "action": "list" });
-            let listed = self.ask(owner, "snapshot", asked).await;
-            let Listed { snapshots } = listed.unwrap_or(Listed { snapshots: Vec::new() });
+            let Listed { snapshots } = self.ask(owner, "snapshot", asked).await?;
             for row in snapshots {
                 if row.name.starts_with(OF_FORKS) && row.created_at < before {
-                    self.forget(owner, &sandbox, &row.name).await;
+                    self.forget(owner, &sandbox, &row.name).await?;
                 }
             }
         }
+        Ok(())
     }
 }
