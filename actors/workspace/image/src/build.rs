@@ -9,6 +9,7 @@ mod etc;
 mod ext4;
 mod full;
 mod initrd;
+mod interpreter;
 mod kernel;
 mod modules;
 pub(crate) mod run;
@@ -143,7 +144,8 @@ fn recipe(request: &BuildRequest) -> ContentHash {
         ImageName::Base => {
             format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
         }
-        ImageName::Debian => format!("{} -{}", debian::INCLUDE, debian::LEFT_OUT.join("-")),
+        ImageName::Debian => debian::PLAIN.recipe(),
+        ImageName::CodeInterpreter => interpreter::FLAVOUR.recipe(),
         ImageName::Pulled(_) => String::new(),
     };
     let kernel = kernel::recipe(request.kernel, request.suite);
