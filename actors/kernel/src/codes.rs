@@ -121,16 +121,6 @@ crate::codes! {
         cause: "The program does not exist or is not executable, or the working directory does not exist.",
         next: "Check the program's name and `workdir`.",
     }
-    /// The workspace has no such user or group.
-    USER_UNKNOWN = "user_unknown" {
-        cause: "`/etc/passwd` or `/etc/group` of the workspace has no such name, or the number is beyond what a sandbox has, 65535.",
-        next: "Name a user that is there; `root` always is.",
-    }
-    /// Nothing takes connections on the port.
-    PORT_CLOSED = "port_closed" {
-        cause: "No program in the workspace listens on the port, on its loopback or on an address of its own, or it does not take the connection within ten seconds.",
-        next: "Start the program, or look at what it listens on; a port below 65536 that it prints at its start is usual.",
-    }
     /// The guest knows no task of this id.
     UNKNOWN_TASK = "unknown_task" {
         cause: "The task was never given to this guest, or has been removed from it.",

@@ -58,7 +58,7 @@ const KINDS: &[(Kind, &[&ErrorCode])] = &[
             hivekeep_files::codes::PAST_END,
         ],
     ),
-    (Kind::Unauthenticated, &[codes::USER_UNKNOWN]),
+    (Kind::Unauthenticated, &[hivekeep_link::codes::USER_UNKNOWN]),
     (
         Kind::PermissionDenied,
         &[

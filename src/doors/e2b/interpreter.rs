@@ -10,7 +10,6 @@ use super::{
     error::{E2bError, Kind},
     state::{E2b, Owner},
 };
-use crate::codes;
 
 /// Port of the interpreter in the published system, and here.
 pub(super) const INTERPRETER_PORT: u16 = 49_999;
@@ -37,7 +36,7 @@ impl E2b {
             return Err(E2bError::new(Kind::PermissionDenied, why));
         }
         match ports.dial(cx, workspace, INTERPRETER_PORT).await {
-            Err(error) if error.is(codes::PORT_CLOSED) => {
+            Err(error) if error.is(hivekeep_link::codes::PORT_CLOSED) => {
                 let place = format!("{}@{id}:~", self.options.user);
                 self.call(owner, TOOL, json!({ "code": "", "place": place })).await?;
             }

@@ -22,7 +22,6 @@ use super::{
     state::{E2b, Owner},
     target::{ENVD_PORT, SandboxPort},
 };
-use crate::codes;
 use crate::doors::{
     http::{idle, server::PeerAddress},
     ports::cookies,
@@ -84,7 +83,7 @@ impl E2b {
         let target = (workspace.id, sandbox.port);
         let answer = proxy::forward(&*ports, &cx, target, request, &terms).await;
         let mut answer = answer.map_err(|error| match error {
-            proxy::ForwardError::Dial(error) if !error.is(codes::PORT_CLOSED) => {
+            proxy::ForwardError::Dial(error) if !error.is(hivekeep_link::codes::PORT_CLOSED) => {
                 error.into()
             }
             // The SDKs look for `port is not open`.

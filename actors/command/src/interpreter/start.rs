@@ -16,6 +16,9 @@ use crate::{codes, commands::CommandService};
 
 /// Port that it listens on, on the loopback of the workspace.
 const PORT: u16 = 49_999;
+/// Codes of the link to guests, whose crate is none of this family's.
+const PORT_CLOSED: &str = "port_closed";
+const USER_UNKNOWN: &str = "user_unknown";
 /// Program in the image.
 const SERVER: &str = "/usr/lib/code-interpreter";
 /// User that it runs as.
@@ -35,7 +38,7 @@ impl CommandService {
     ) -> Answer<Exchange> {
         let ports = self.ports.need::<dyn WorkspacePorts>()?;
         let stream: Box<dyn ByteStream> = match ports.dial(cx, place.workspace, PORT).await {
-            Err(error) if error.is(codes::PORT_CLOSED) => {
+            Err(error) if error.code == PORT_CLOSED => {
                 let ended = self.start_interpreter(cx, place).await?;
                 let dialled = ports.dial(cx, place.workspace, PORT).await;
                 // One that ended may have found another that listens.
@@ -58,7 +61,7 @@ impl CommandService {
         let place_name = place.place.clone();
         let process = ProcessSpec { command, terminal: None, input: false, place: place_name };
         let id = match self.commands.start(cx, place.workspace, process).await {
-            Err(error) if error.is(codes::CANNOT_START) || error.is(codes::USER_UNKNOWN) => {
+            Err(error) if error.is(codes::CANNOT_START) || error.code == USER_UNKNOWN => {
                 return Err(self.no_interpreter(cx, place).await);
             }
             started => started?.id,

@@ -38,10 +38,20 @@ hivekeep_kernel::codes! {
         cause: "It has ended, it has closed its standard input, or a call closed that.",
         next: "`process_output` shows what became of it; start another one to write to.",
     }
+    /// The workspace has no such user or group.
+    USER_UNKNOWN = "user_unknown" {
+        cause: "`/etc/passwd` or `/etc/group` of the workspace has no such name, or the number is beyond what a sandbox has, 65535.",
+        next: "Name a user that is there; `root` always is.",
+    }
     /// The guest has no such watch.
     WATCH_UNKNOWN = "watch_unknown" {
         cause: "It was ended, nobody read it for ten minutes, or the workspace was restarted.",
         next: "Begin another by `fs.watch`, and look at the folder: changes in between are not known.",
+    }
+    /// Nothing takes connections on the port.
+    PORT_CLOSED = "port_closed" {
+        cause: "No program in the workspace listens on the port, on its loopback or on an address of its own, or it does not take the connection within ten seconds.",
+        next: "Start the program, or look at what it listens on; a port below 65536 that it prints at its start is usual.",
     }
     /// A read or write failed in the guest.
     GUEST_IO = "guest_io" {
