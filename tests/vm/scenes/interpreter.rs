@@ -54,7 +54,8 @@ pub fn code_runs_where_it_ran_before(house: House) {
     let listening = house.exec("code", "pgrep -fc '^/usr/bin/python3 /usr/lib/code-interpreter'");
     assert_eq!(listening.trim(), "1", "one server");
 
-    let run = code.run(json!({ "code": "x = 5\nprint('out')\nimport sys\nsys.stderr.write('err')\nx" }));
+    let run =
+        code.run(json!({ "code": "x = 5\nprint('out')\nimport sys\nsys.stderr.write('err')\nx" }));
     assert_eq!((&run["stdout"], &run["stderr"]), (&json!("out\n"), &json!("err")));
     let results: Vec<&Value> = run["results"].as_array().expect("some").iter().collect();
     assert_eq!(results.last(), Some(&&json!({ "text": "5", "is_main_result": true })));
@@ -68,11 +69,17 @@ pub fn code_runs_where_it_ran_before(house: House) {
     assert_eq!(run["results"][0]["text"], "v");
     assert_eq!(code.run(json!({ "code": "os.environ['V']" }))["error"]["name"], "KeyError");
     let other = code.run(json!({ "code": "x", "context": "other" }));
-    assert_eq!((&other["error"]["name"], &other["context"]), (&json!("NameError"), &json!("other")));
+    assert_eq!(
+        (&other["error"]["name"], &other["context"]),
+        (&json!("NameError"), &json!("other"))
+    );
 
     let late = json!({ "code": "print('begun', flush=True)\nimport time\ntime.sleep(60)", "timeout_secs": 1, "place": "code" });
     let refused = house.refused("run_code", late);
-    assert_eq!((&*refused.code, &refused.details["stdout"]), ("command_timed_out", &json!("begun\n")));
+    assert_eq!(
+        (&*refused.code, &refused.details["stdout"]),
+        ("command_timed_out", &json!("begun\n"))
+    );
     assert_eq!(code.text("x"), "5", "it was interrupted");
     let died = code.run(json!({ "code": "os._exit(1)" }));
     assert_eq!(died["error"]["name"], "KernelDied");
@@ -80,7 +87,8 @@ pub fn code_runs_where_it_ran_before(house: House) {
     code.text("x = 6; x");
     code.run(json!({ "code": "", "restart": true }));
     assert_eq!(code.run(json!({ "code": "x" }))["error"]["name"], "NameError");
-    let ruby = house.refused("run_code", json!({ "code": "1", "language": "ruby", "place": "code" }));
+    let ruby =
+        house.refused("run_code", json!({ "code": "1", "language": "ruby", "place": "code" }));
     assert_eq!(ruby.code, "invalid_input");
 
     // Memory goes with a stop; the interpreter comes again.

@@ -105,7 +105,8 @@ impl CommandService {
         let asked = json!({ "workspace_id": place.workspace });
         let told = self.daemon_tools.call(call, "workspace_info", asked).await.ok();
         let image = told.as_ref().and_then(|info| info["base_image"].as_str()).unwrap_or("unknown");
-        let message = format!("the place `{}` has no code interpreter: its image is `{image}`", place.place);
+        let message =
+            format!("the place `{}` has no code interpreter: its image is `{image}`", place.place);
         ToolError::new(Layer::Guest, codes::NO_INTERPRETER, message).detail("image", image)
     }
 }

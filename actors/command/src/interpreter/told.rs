@@ -22,11 +22,17 @@ const BINARY: [&str; 3] = ["png", "jpeg", "pdf"];
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line {
-    Stdout { text: String },
-    Stderr { text: String },
+    Stdout {
+        text: String,
+    },
+    Stderr {
+        text: String,
+    },
     Result(Map<String, Value>),
     Error(CodeError),
-    NumberOfExecutions { execution_count: u64 },
+    NumberOfExecutions {
+        execution_count: u64,
+    },
     #[serde(other)]
     Unknown,
 }

@@ -112,7 +112,9 @@ impl Coming {
         }
         match self.read.len() <= most {
             true => Ok(true),
-            false => Err(failed(format!("an answer of the interpreter has more than {most} bytes"))),
+            false => {
+                Err(failed(format!("an answer of the interpreter has more than {most} bytes")))
+            }
         }
     }
 }

@@ -36,11 +36,7 @@ pub(super) fn add(tree: &Path, owners: &mut HashMap<String, FileOwner>) -> Resul
 }
 
 /// Makes the user the owner of a folder that is there.
-pub(super) fn give(
-    tree: &Path,
-    name: &str,
-    owners: &mut HashMap<String, FileOwner>,
-) -> Result<()> {
+pub(super) fn give(tree: &Path, name: &str, owners: &mut HashMap<String, FileOwner>) -> Result<()> {
     let folder = tree.join(name);
     if rustix::process::geteuid().is_root() {
         chown(&folder, Some(ID), Some(ID)).map_err(Error::io("chown", &folder))?;

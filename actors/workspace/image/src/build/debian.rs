@@ -27,13 +27,17 @@ pub(super) struct Flavour {
 }
 
 /// That of the image `debian`.
-pub(super) const PLAIN: Flavour = Flavour { include: "git,ca-certificates,procps", files: &[], users_workspace: false };
+pub(super) const PLAIN: Flavour =
+    Flavour { include: "git,ca-certificates,procps", files: &[], users_workspace: false };
 
 impl Flavour {
     /// Everything that decides the content, as text.
     pub(super) fn recipe(&self) -> String {
-        let files: String =
-            self.files.iter().map(|(path, mode, text)| format!("\n{path} {mode:o}\n{text}")).collect();
+        let files: String = self
+            .files
+            .iter()
+            .map(|(path, mode, text)| format!("\n{path} {mode:o}\n{text}"))
+            .collect();
         let owned = if self.users_workspace { "\nowned" } else { "" };
         format!("{} -{}{files}{owned}", self.include, LEFT_OUT.join("-"))
     }
