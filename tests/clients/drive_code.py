@@ -41,7 +41,7 @@ def runs(sandbox):
     again = sandbox.run_code("print(x); 'a text'")
     assert again.text == "a text" and again.logs.stdout == ["20\n"], again
     assert again.execution_count == first.execution_count + 1, again.execution_count
-    assert sandbox.run_code("import os; os.getcwd()").text == "/home/user"
+    assert sandbox.run_code("import os; os.getcwd()").text.endswith("/user")
     assert sandbox.run_code("import getpass; getpass.getuser()").text == "user"
     assert sandbox.run_code("1", language="python").text == "1"
     assert "ruby" in str(refused(Exception, lambda: sandbox.run_code("1", language="ruby")))

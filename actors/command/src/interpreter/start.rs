@@ -16,9 +16,6 @@ use crate::{codes, commands::CommandService};
 
 /// Port that it listens on, on the loopback of the workspace.
 const PORT: u16 = 49_999;
-/// Codes of the link to guests, whose crate is none of this family's.
-const PORT_CLOSED: &str = "port_closed";
-const USER_UNKNOWN: &str = "user_unknown";
 /// Program in the image.
 const SERVER: &str = "/usr/lib/code-interpreter";
 /// User that it runs as.
@@ -38,7 +35,7 @@ impl CommandService {
     ) -> Answer<Exchange> {
         let ports = self.ports.need::<dyn WorkspacePorts>()?;
         let stream: Box<dyn ByteStream> = match ports.dial(cx, place.workspace, PORT).await {
-            Err(error) if error.code == PORT_CLOSED => {
+            Err(error) if is_of_guest(&error) => {
                 let ended = self.start_interpreter(cx, place).await?;
                 let dialled = ports.dial(cx, place.workspace, PORT).await;
                 // One that ended may have found another that listens.
@@ -61,8 +58,8 @@ impl CommandService {
         let place_name = place.place.clone();
         let process = ProcessSpec { command, terminal: None, input: false, place: place_name };
         let id = match self.commands.start(cx, place.workspace, process).await {
-            Err(error) if error.is(codes::CANNOT_START) || error.code == USER_UNKNOWN => {
-                return Err(self.no_interpreter(cx, place).await);
+            Err(error) if is_of_guest(&error) => {
+                return Err(self.no_interpreter(cx, place, &error.message).await);
             }
             started => started?.id,
         };
@@ -94,7 +91,7 @@ impl CommandService {
     }
 
     /// The refusal of a place without one, with the name of its image as far as it can be told.
-    async fn no_interpreter(&self, cx: &CallCx, place: &PlaceWorkspace) -> ToolError {
+    async fn no_interpreter(&self, cx: &CallCx, place: &PlaceWorkspace, why: &str) -> ToolError {
         let call = InternalCall {
             session: cx.session,
             deadline: cx.deadline,
@@ -105,8 +102,15 @@ impl CommandService {
         let asked = json!({ "workspace_id": place.workspace });
         let told = self.daemon_tools.call(call, "workspace_info", asked).await.ok();
         let image = told.as_ref().and_then(|info| info["base_image"].as_str()).unwrap_or("unknown");
-        let message =
-            format!("the place `{}` has no code interpreter: its image is `{image}`", place.place);
+        let message = format!(
+            "the place `{}` has no code interpreter: its image is `{image}` ({why})",
+            place.place
+        );
         ToolError::new(Layer::Guest, codes::NO_INTERPRETER, message).detail("image", image)
     }
+}
+
+/// Whether a guest refused for good: it has no listener, or no such program or user.
+fn is_of_guest(error: &ToolError) -> bool {
+    error.layer == Layer::Guest && !error.retryable
 }

@@ -7,6 +7,7 @@ mod debian;
 mod elf;
 mod etc;
 mod ext4;
+mod flavour;
 mod full;
 mod initrd;
 mod interpreter;
@@ -144,7 +145,7 @@ fn recipe(request: &BuildRequest) -> ContentHash {
         ImageName::Base => {
             format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
         }
-        ImageName::Debian => debian::PLAIN.recipe(),
+        ImageName::Debian => flavour::PLAIN.recipe(),
         ImageName::CodeInterpreter => interpreter::FLAVOUR.recipe(),
         ImageName::Pulled(_) => String::new(),
     };

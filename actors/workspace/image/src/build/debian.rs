@@ -10,41 +10,13 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
+use super::flavour::{Flavour, LEFT_OUT};
 use super::full::Workshop;
 use super::run::{run, tool};
 use super::{account, apt, etc};
 use crate::tree::Owners;
 use crate::{Error, FileOwner, Package, Result};
 
-/// What an image has on top of the minimal system.
-pub(super) struct Flavour {
-    /// Packages.
-    pub(super) include: &'static str,
-    /// Files of our own, in folders that the packages have: path, permissions, content.
-    pub(super) files: &'static [(&'static str, u32, &'static str)],
-    /// Whether the folder of workspaces is the user's, and not root's.
-    pub(super) users_workspace: bool,
-}
-
-/// That of the image `debian`.
-pub(super) const PLAIN: Flavour =
-    Flavour { include: "git,ca-certificates,procps", files: &[], users_workspace: false };
-
-impl Flavour {
-    /// Everything that decides the content, as text.
-    pub(super) fn recipe(&self) -> String {
-        let files: String = self
-            .files
-            .iter()
-            .map(|(path, mode, text)| format!("\n{path} {mode:o}\n{text}"))
-            .collect();
-        let owned = if self.users_workspace { "\nowned" } else { "" };
-        format!("{} -{}{files}{owned}", self.include, LEFT_OUT.join("-"))
-    }
-}
-
-/// Folders left out of every package, now and when the workspace installs more.
-pub(super) const LEFT_OUT: [&str; 4] = ["man", "doc", "locale", "info"];
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Makes the tree in the work folder; returns it with its packages.

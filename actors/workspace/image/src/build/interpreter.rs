@@ -1,7 +1,7 @@
 //! Additions of the image `code-interpreter`: Python with Jupyter's kernel, and a server of ours for it. Nothing
 //! starts the server but the daemon, when code is first run.
 
-use super::debian::Flavour;
+use super::flavour::Flavour;
 
 /// What the server stands on, and what programs that are written for sandboxes expect.
 const PACKAGES: &str = "bash,ca-certificates,curl,git,procps,python-is-python3,python3,python3-ipykernel,\
