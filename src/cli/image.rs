@@ -86,7 +86,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 struct Build {
-    /// `base` (busybox, git) or `debian` (apt).
+    /// `base` (busybox, git), `debian` (apt) or `code-interpreter` (Debian with Python, for run_code).
     #[arg(default_value = "base", conflicts_with = "from")]
     image: ImageName,
     /// Take this container image instead, as `pull` does.

@@ -65,7 +65,8 @@ impl Default for E2bOptions {
             tls_key: None,
             allowed_hosts: ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into(),
             domain: None,
-            templates: BTreeMap::new(),
+            // What their code interpreter SDKs ask for.
+            templates: [("code-interpreter-v1".to_owned(), "code-interpreter".to_owned())].into(),
             isolation: None,
             user: "user".to_owned(),
             public_ports: false,

@@ -17,6 +17,7 @@ mod error;
 mod files;
 mod filesystem;
 mod frames;
+mod interpreter;
 mod ports;
 mod process;
 mod routes;

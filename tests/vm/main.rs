@@ -32,6 +32,7 @@ fn ingested_from(kind: house::Kind) {
 mod sandbox {
     use crate::house::{House, Kind::Sandbox};
     crate::scenes::scenes!(Sandbox);
+    crate::scenes::scenes!(@ Sandbox interpreter: code_runs_where_it_ran_before);
     crate::scenes::scenes!(@ Sandbox walls: a_sandbox_is_walled_in_and_says_how);
     crate::scenes::scenes!(@ Sandbox disks: a_sandboxs_disk_is_left_out_by_name);
     crate::scenes::scenes!(@ Sandbox merge_git: clones_come_together, a_daemon_may_die_in_a_merge);

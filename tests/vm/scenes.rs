@@ -14,6 +14,7 @@ pub mod host;
 pub mod http_api;
 pub mod hub;
 pub mod image;
+pub mod interpreter;
 pub mod jobs;
 pub mod kept;
 pub mod knowledge;

@@ -66,7 +66,8 @@ impl Test {
         let built = !steps.failed("guest") && !steps.failed("build");
         steps.run("image", || {
             ensure!(built, "guest or build failed");
-            image::build(repo, "base").map(|()| passed(repo.images().display()))
+            ["base", "code-interpreter"].iter().try_for_each(|name| image::build(repo, name))?;
+            Ok(passed(repo.images().display()))
         });
         let scope = nextest::Scope {
             filter: self.filter.as_deref(),

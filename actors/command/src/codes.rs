@@ -23,4 +23,14 @@ hivekeep_kernel::codes! {
         cause: "It waits for something or takes longer than its limit; it was killed with all that it started.",
         next: "Give a larger `timeout_secs`, or start it with `process_start`.",
     }
+    /// The workspace has no code interpreter.
+    NO_INTERPRETER = "no_interpreter" {
+        cause: "Its image was made without one.",
+        next: "Make a workspace of the image `code-interpreter`, or run a program with `bash` or `cmd.run`.",
+    }
+    /// The code interpreter did not start, or refused, or what it said cannot be read.
+    INTERPRETER_FAILED = "interpreter_failed" {
+        cause: "The message says what; programs in the workspace can change or end the interpreter.",
+        next: "Repeat it; with `restart` the context begins anew.",
+    }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use hivekeep_kernel::{
     CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{CommandEnd, CommandLimits, CommandRunner, CommandSpec, PlaceWorkspace, Places},
+    ports::{CommandEnd, CommandLimits, CommandRunner, CommandSpec, PlaceWorkspace, Places, Tools},
 };
 use hivekeep_runtime::{Daemon, Ports, Redact};
 use hivekeep_store::{Journal, NewEvent};
@@ -39,6 +39,8 @@ pub(crate) struct CommandService {
     pub(crate) rules: Rules,
     pub(crate) commands: Arc<dyn CommandRunner>,
     pub(crate) ports: Ports,
+    /// Tools that are called on a session's behalf.
+    pub(crate) daemon_tools: Arc<dyn Tools>,
     journal: Journal,
     redact: Redact,
 }
@@ -54,6 +56,7 @@ impl CommandService {
             options,
             commands: daemon.ports.need::<dyn CommandRunner>()?,
             ports: daemon.ports.clone(),
+            daemon_tools: daemon.tools.clone(),
             journal: daemon.journal.clone(),
             redact: daemon.redact.clone(),
         })

@@ -9,6 +9,7 @@
 pub mod codes;
 mod commands;
 mod entry_point;
+mod interpreter;
 mod options;
 mod output;
 mod processes;
@@ -33,7 +34,8 @@ impl Family for CommandFamily {
 
     const INSTRUCTIONS: &'static str = "\
 - cmd.run runs one program in your place, bash a line of shell; process_start starts something that \
-goes on, which process_input writes to, process_output reads and process_stop ends.";
+goes on, which process_input writes to, process_output reads and process_stop ends. run_code runs Python whose \
+variables stay for the next call.";
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()

@@ -1,5 +1,6 @@
 //! The tools over ports of the test's own, and the allow list against real shells.
 
+mod code;
 mod fake;
 mod lines;
 

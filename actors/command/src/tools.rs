@@ -2,10 +2,12 @@
 
 mod agent;
 mod cmd;
+mod code;
 mod process;
 
 pub(crate) use agent::{Bash, BashEnd, Think, Thought};
 pub(crate) use cmd::{CmdEnd, CmdRun};
+pub(crate) use code::{CodeError, CodeRun, DEFAULT_CONTEXT, RunCode};
 pub(crate) use process::{
     ByteEncoding, EndedProcess, InputSent, KillProcess, ListProcesses, MAX_INPUT_BYTES, OutputRead,
     ProcessRow, ProcessRows, ProcessStatus, ReadOutput, ResizeProcess, ResizedProcess, RunProcess,
@@ -19,7 +21,7 @@ use crate::commands::CommandService;
 
 /// Groups of tools, in listing order.
 pub(crate) const FAMILIES: &[&ToolGroup<ServiceActor<CommandService>>] =
-    &[&cmd::FAMILY, &agent::FAMILY, &process::FAMILY];
+    &[&cmd::FAMILY, &agent::FAMILY, &process::FAMILY, &code::FAMILY];
 
 /// Longest name of a place, in characters.
 const MAX_PLACE_CHARS: usize = 1024;

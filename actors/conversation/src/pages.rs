@@ -47,6 +47,7 @@ pages! {
     "docs/guides/port-urls.md"
     "docs/guides/processes.md"
     "docs/guides/repositories.md"
+    "docs/guides/running-code.md"
     "docs/guides/sources.md"
     "docs/guides/tasks.md"
     "docs/guides/volumes.md"

@@ -130,6 +130,10 @@ fn found_commands(args: &Value) -> Result<Vec<Vec<String>>, String> {
     if args.get("entrypoint") == Some(&Value::Bool(true)) {
         return Err("the entry point of an image".to_owned());
     }
+    // The programs of a library have names, and are kept and not run.
+    if args.get("code").is_some_and(|code| code != "") && args.get("name").is_none() {
+        return Err("the code of a program".to_owned());
+    }
     if args.get("message_type").and_then(Value::as_str) == Some(TASK) {
         let content = args.get("content").and_then(Value::as_str).unwrap_or_default();
         let task: Value = serde_json::from_str(content).map_err(|_| "a task that is not JSON")?;

@@ -113,6 +113,7 @@ const KINDS: &[(Kind, &[&ErrorCode])] = &[
             hivekeep_link::codes::INPUT_CLOSED,
             codes::CANNOT_START,
             hivekeep_workspace::codes::SNAPSHOT_HAS_DEPENDENTS,
+            hivekeep_command::codes::NO_INTERPRETER,
         ],
     ),
     (Kind::NoSpace, &[codes::GUEST_DISK_FULL]),

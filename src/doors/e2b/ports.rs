@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use hivekeep_kernel::{
-    CallCx, SessionId,
+    CallCx,
     ports::{WorkspaceFiles, WorkspacePorts},
 };
 use serde_json::json;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     control::PUBLIC_PORTS,
     error::{E2bError, Kind},
+    interpreter::INTERPRETER_PORT,
     state::{E2b, Owner},
     target::{ENVD_PORT, SandboxPort},
 };
@@ -55,7 +56,7 @@ impl E2b {
         mut parts: Parts,
         body: axum::body::Body,
     ) -> Result<Response, E2bError> {
-        let session = self.who_may(sandbox, &parts).await?;
+        let owner = self.who_may(sandbox, &parts).await?;
         let workspaces = self.core.ports.need::<dyn WorkspaceFiles>()?;
         let ports = self.core.ports.need::<dyn WorkspacePorts>()?;
         let gone = || E2bError::no_sandbox(&sandbox.id);
@@ -73,7 +74,10 @@ impl E2b {
             tunnels: self.tunnels.clone(),
         };
         let span = tracing::debug_span!("e2b_port", port = sandbox.port);
-        let cx = CallCx::internal(session, DIAL_TIMEOUT, CancellationToken::new(), span);
+        let cx = CallCx::internal(owner.session, DIAL_TIMEOUT, CancellationToken::new(), span);
+        if sandbox.port == INTERPRETER_PORT {
+            self.start_interpreter(&owner, &*ports, &cx, (workspace.id, &sandbox.id)).await?;
+        }
         let body = idle::limit(body, Duration::from_secs(self.options.body_timeout_secs));
         let request = Request::from_parts(parts, body);
         let target = (workspace.id, sandbox.port);
@@ -93,31 +97,31 @@ impl E2b {
         Ok(answer)
     }
 
-    /// Session that a port is reached for: whose token is shown, or the owner's of a public one.
-    async fn who_may(&self, sandbox: &SandboxPort, parts: &Parts) -> Result<SessionId, E2bError> {
+    /// Whom a port is reached for: whose token is shown, or the owner of a public one.
+    async fn who_may(&self, sandbox: &SandboxPort, parts: &Parts) -> Result<Owner, E2bError> {
         let shown = |name: &str| parts.headers.get(name).map(|value| value.as_bytes());
         let (traffic, access) = (shown(TRAFFIC_TOKEN), shown(ACCESS_TOKEN));
         let by_traffic = traffic.and_then(|it| self.tokens.traffic_credential(it, &sandbox.id));
         let by_access = || access.and_then(|it| self.tokens.credential(it, &sandbox.id));
         if let Some(row) = by_traffic.or_else(by_access).and_then(|id| self.live(id)) {
-            return Ok(self.owner_of(&row).await?.session);
+            return self.owner_of(&row).await;
         }
         let private = "this port is private: show `e2b-traffic-access-token`";
         let private = || E2bError::new(Kind::Unauthenticated, private);
         let workspaces = self.core.ports.need::<dyn WorkspaceFiles>()?;
         let found = workspaces.find(&sandbox.id).ok_or_else(private)?;
         let session = found.owner.ok_or_else(private)?;
-        match self.has_public_ports(session, &found.name).await? {
-            true => Ok(session),
+        let row = self.credential_of(session).ok_or_else(private)?;
+        let owner = Owner { session, ..self.owner_of(&row).await? };
+        match self.has_public_ports(&owner, &found.name).await? {
+            true => Ok(owner),
             false => Err(private()),
         }
     }
 
-    async fn has_public_ports(&self, session: SessionId, name: &str) -> Result<bool, E2bError> {
-        let Some(row) = self.credential_of(session) else { return Ok(false) };
-        let owner = Owner { session, ..self.owner_of(&row).await? };
+    async fn has_public_ports(&self, owner: &Owner, name: &str) -> Result<bool, E2bError> {
         let asked = json!({ "labels": { PUBLIC_PORTS: "true" } });
-        let listed = self.call(&owner, "workspace_list", asked).await?;
+        let listed = self.call(owner, "workspace_list", asked).await?;
         let rows = listed["workspaces"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(rows.iter().any(|row| row["name"] == *name))
     }

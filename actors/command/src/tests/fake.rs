@@ -9,13 +9,13 @@ use hivekeep_kernel::{
     ports::{
         CommandEnd, CommandLimits, CommandRunner, CommandSpec, EntryPoint, LateTools, PlaceProcess,
         PlaceWorkspace, Places, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState,
-        ProcessWindow, ScriptLibrary, ScriptProgram, TerminalSize,
+        ProcessWindow, ScriptLibrary, ScriptProgram, TerminalSize, WorkspacePorts,
     },
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::Value;
 
-use super::Answer;
+use super::{Answer, code::Port};
 use crate::{CommandFamily, Options, codes, tests::ToolError};
 
 #[derive(Default)]
@@ -40,22 +40,26 @@ pub(super) struct Fake(Mutex<Told>);
 pub(super) struct Stage {
     pub(super) rig: Rig<CommandFamily>,
     pub(super) fake: Arc<Fake>,
+    pub(super) port: Arc<Port>,
 }
 
 impl Stage {
     pub(super) async fn new(options: Options) -> Self {
         let fake = Arc::new(Fake::default());
         let offered = fake.clone();
+        let port = Arc::new(Port::default());
+        let offered_port = port.clone();
         let services = RigServices {
             sessions: Arc::new(FakeUsers::all(User::Uid(0))),
             tools: Arc::new(LateTools::default()),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn CommandRunner>(offered.clone());
                 ports.offer::<dyn Places>(offered.clone());
+                ports.offer::<dyn WorkspacePorts>(offered_port.clone());
                 ports.offer::<dyn ScriptLibrary>(Arc::new(Library(ScriptId::new())));
             }),
         };
-        Self { rig: Rig::new(options, services).await, fake }
+        Self { rig: Rig::new(options, services).await, fake, port }
     }
 
     pub(super) async fn call(&self, tool: &str, args: Value) -> Answer<Value> {
@@ -190,6 +194,9 @@ impl CommandRunner for Fake {
             state: ProcessState::Running,
             ended_unix_ms: None,
         };
+        if self.told().missing.as_ref() == spec.command.argv.first() {
+            return Err(ToolError::new(Layer::Guest, codes::CANNOT_START, "not found"));
+        }
         self.told().process = Some((process.clone(), spec));
         Ok(process)
     }

@@ -7,8 +7,10 @@ mod debian;
 mod elf;
 mod etc;
 mod ext4;
+mod flavour;
 mod full;
 mod initrd;
+mod interpreter;
 mod kernel;
 mod modules;
 pub(crate) mod run;
@@ -143,7 +145,8 @@ fn recipe(request: &BuildRequest) -> ContentHash {
         ImageName::Base => {
             format!("{} {}", base::PACKAGES.join(","), base::GIT_PROGRAMS.join(","))
         }
-        ImageName::Debian => format!("{} -{}", debian::INCLUDE, debian::LEFT_OUT.join("-")),
+        ImageName::Debian => flavour::PLAIN.recipe(),
+        ImageName::CodeInterpreter => interpreter::FLAVOUR.recipe(),
         ImageName::Pulled(_) => String::new(),
     };
     let kernel = kernel::recipe(request.kernel, request.suite);

@@ -171,6 +171,8 @@ pub(super) fn remedy(image: &ImageName) -> String {
             format!("run: hivekeep image pull REF --name {image}")
         }
         ImageName::Pulled(_) => format!("run: hivekeep image pull {image}"),
-        ImageName::Base | ImageName::Debian => format!("run: hivekeep image build {image}"),
+        ImageName::Base | ImageName::Debian | ImageName::CodeInterpreter => {
+            format!("run: hivekeep image build {image}")
+        }
     }
 }

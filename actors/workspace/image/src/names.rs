@@ -16,6 +16,9 @@ pub enum ImageName {
     Base,
     /// A minimal Debian with git, certificates and apt.
     Debian,
+    /// Debian with Python and a server of Jupyter kernels.
+    #[serde(rename = "code-interpreter")]
+    CodeInterpreter,
     /// Container image that was pulled.
     #[serde(untagged)]
     Pulled(PulledName),
@@ -23,7 +26,7 @@ pub enum ImageName {
 
 impl ImageName {
     /// Images that can be built, in the order they are listed.
-    pub const BUILT: [Self; 2] = [Self::Base, Self::Debian];
+    pub const BUILT: [Self; 3] = [Self::Base, Self::Debian, Self::CodeInterpreter];
 
     /// Name that an image has or could have.
     ///
@@ -38,6 +41,7 @@ impl ImageName {
         match self {
             Self::Base => "base",
             Self::Debian => "debian",
+            Self::CodeInterpreter => "code-interpreter",
             Self::Pulled(name) => &name.0,
         }
     }

@@ -18,6 +18,8 @@ use crate::test::nextest::Scope;
 const TEMPLATE: &str = "base";
 /// Packages of the JavaScript SDK in `tests/clients/package.json`, the newest first.
 const PACKAGES: [&str; 4] = ["e2b", "e2b-2.46", "e2b-2.35", "e2b-2.20"];
+/// Those for code interpreters.
+const CODE_PACKAGES: [&str; 2] = ["@e2b/code-interpreter", "code-interpreter-2.7"];
 /// Lines around the table.
 const BEGIN: &str = "<!-- versions: compared by `cargo xtask test --only e2b` -->";
 const END: &str = "<!-- end of versions -->";
@@ -76,26 +78,39 @@ fn drive(repo: &Repo, tools: &Tools, isolation: &'static str) -> Result<Vec<(Str
     let folder = repo.root.join("tests/clients");
     let all = isolation == "sandbox";
     let mut rows = Vec::new();
-    let python = |script: &str, packages: PathBuf| {
-        let (script, shell) = (folder.join(script), Shell::new()?);
-        let run = cmd!(shell, "python3 {script} {TEMPLATE} {isolation}");
-        let run = run.env("PYTHONPATH", &packages).envs(environment);
-        let said = run.read().with_context(|| format!("{}, {isolation}", packages.display()))?;
-        driven(&said)
-    };
-    for packages in packages(repo, "e2b")?.into_iter().take(if all { usize::MAX } else { 1 }) {
-        rows.push(("Python".to_owned(), python("drive_e2b.py", packages)?));
+    for (language, package, script, args) in [
+        ("Python", "e2b", "drive_e2b.py", &[TEMPLATE, isolation][..]),
+        ("Python, code", "e2b-code-interpreter", "drive_code.py", &[isolation]),
+        (
+            "Python, `langchain-e2b`",
+            "langchain-e2b",
+            "drive_langchain_e2b.py",
+            &[TEMPLATE, isolation],
+        ),
+    ] {
+        for (at, (version, packages)) in python_versions(repo, package)?.into_iter().enumerate() {
+            let framework = package == "langchain-e2b";
+            if all || (at == 0 && !framework) {
+                let script = folder.join(script);
+                let shell = Shell::new()?;
+                let run = cmd!(shell, "python3 {script} {args...}");
+                let said = run.env("PYTHONPATH", packages).envs(environment).read();
+                let said = said.with_context(|| format!("{language} {version}, {isolation}"))?;
+                rows.push((language.to_owned(), driven(&said)?));
+            }
+        }
     }
-    for packages in packages(repo, "langchain-e2b")?.into_iter().filter(|_| all) {
-        let driven = python("drive_langchain_e2b.py", packages)?;
-        rows.push(("Python, `langchain-e2b`".to_owned(), driven));
-    }
-    let script = tools.folder().join("drive_e2b.mjs");
-    fs::copy(folder.join("drive_e2b.mjs"), &script)?;
-    for package in PACKAGES.into_iter().filter(|_| all) {
-        let run = tools.node(&script).args([package, TEMPLATE, isolation]).envs(environment);
-        let said = run.read().with_context(|| format!("{package}, {isolation}"))?;
-        rows.push(("JavaScript".to_owned(), driven(&said)?));
+    for (language, packages, script, args) in [
+        ("JavaScript", &PACKAGES[..], "drive_e2b.mjs", &[TEMPLATE, isolation][..]),
+        ("JavaScript, code", &CODE_PACKAGES, "drive_code.mjs", &[isolation]),
+    ] {
+        let copy = tools.folder().join(script);
+        fs::copy(folder.join(script), &copy)?;
+        for package in packages.iter().filter(|_| all) {
+            let run = tools.node(&copy).arg(package).args(args).envs(environment);
+            let said = run.read().with_context(|| format!("{package}, {isolation}"))?;
+            rows.push((language.to_owned(), driven(&said)?));
+        }
     }
     Ok(rows)
 }
@@ -105,40 +120,47 @@ fn driven(said: &str) -> Result<Driven> {
     serde_json::from_str(line).with_context(|| format!("the driver said `{line}`"))
 }
 
-/// The versions of a package in `tests/clients/e2b.txt`, the newest first: the folder that each is installed to.
-fn packages(repo: &Repo, package: &str) -> Result<Vec<PathBuf>> {
+/// The versions of a package in `tests/clients/e2b.txt`, the newest first, each with the folder that it is
+/// installed to.
+fn python_versions(repo: &Repo, package: &str) -> Result<Vec<(String, PathBuf)>> {
     let pins = fs::read_to_string(repo.root.join("tests/clients/e2b.txt"))?;
-    let install = |version: &str| {
-        let folder = repo.target.join("e2b").join(format!("{package}-{version}"));
-        let named = package.replace('-', "_");
-        if !folder.join(format!("{named}-{version}.dist-info/METADATA")).exists() {
-            println!("installing {package} {version} to {}", folder.display());
-            installed(&folder, &format!("{package}=={version}"))?;
+    let lines = pins.lines().filter_map(|line| Some((line, line.strip_prefix(package)?)));
+    // A version may stand before that of another package that it is installed with.
+    let pinned = lines.filter_map(|(line, rest)| Some((line, rest.strip_prefix("==")?)));
+    let install = |(line, version): (&str, &str)| {
+        let version = version.split(' ').next().unwrap_or(version);
+        let name = package.replace('-', "_");
+        let folder = repo.target.join("e2b").join(format!("{name}-{version}"));
+        let there = folder.join(format!("{name}-{version}.dist-info/METADATA"));
+        if !there.exists() {
+            println!("installing {line} to {}", folder.display());
+            installed(&folder, line)?;
         }
-        Ok(folder)
+        Ok((version.to_owned(), folder))
     };
-    let pins = pins.lines().filter_map(|line| line.strip_prefix(package)?.strip_prefix("=="));
-    pins.map(install).collect()
+    pinned.map(install).collect()
 }
 
 /// The folder of the newest Python SDK, which is installed if it is not there.
 pub(crate) fn newest_python(repo: &Repo) -> Result<PathBuf> {
-    packages(repo, "e2b")?.into_iter().next().context("tests/clients/e2b.txt names no version")
+    let newest = python_versions(repo, "e2b")?.into_iter().next();
+    newest.map(|(_, folder)| folder).context("tests/clients/e2b.txt names no version")
 }
 
-fn installed(folder: &Path, requirement: &str) -> Result<()> {
+fn installed(folder: &Path, pins: &str) -> Result<()> {
     let shell = Shell::new()?;
     // What a broken installation has left behind is no part of it.
     shell.remove_path(folder)?;
-    let python = folder.with_extension("venv");
+    let python = folder.with_file_name("venv");
+    let packages = pins.split(' ');
     cmd!(shell, "python3 -m venv --clear {python}").run().context("python3 -m venv")?;
     let pip = python.join("bin/python");
     cmd!(
         shell,
-        "timeout --kill-after=10 300 {pip} -m pip install --quiet --target {folder} {requirement}"
+        "timeout --kill-after=10 300 {pip} -m pip install --quiet --target {folder} {packages...}"
     )
     .run()
-    .with_context(|| format!("{requirement} cannot be had"))?;
+    .with_context(|| format!("{pins} cannot be had"))?;
     shell.remove_path(&python)?;
     Ok(())
 }

@@ -32,10 +32,16 @@ pub(super) fn add(tree: &Path, owners: &mut HashMap<String, FileOwner>) -> Resul
     }
     let folder = tree.join(&home);
     etc::folder(&folder, 0o755)?;
+    give(tree, &home, owners)
+}
+
+/// Makes the user the owner of a folder that is there.
+pub(super) fn give(tree: &Path, name: &str, owners: &mut HashMap<String, FileOwner>) -> Result<()> {
+    let folder = tree.join(name);
     if rustix::process::geteuid().is_root() {
         chown(&folder, Some(ID), Some(ID)).map_err(Error::io("chown", &folder))?;
     }
-    owners.insert(home, FileOwner { uid: ID, gid: ID, capability: None });
+    owners.insert(name.to_owned(), FileOwner { uid: ID, gid: ID, capability: None });
     Ok(())
 }
 

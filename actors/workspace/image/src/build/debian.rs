@@ -1,4 +1,4 @@
-//! Builder of the `debian` root filesystem: a minimal Debian by mmdebstrap, unpacked here so that
+//! Builder of root filesystems from Debian's packages: a minimal Debian by mmdebstrap with some more, unpacked here so that
 //! it works for any builder. Root gives the files their owners; anyone else gets a list of them,
 //! for the filesystem image.
 
@@ -10,22 +10,22 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
+use super::flavour::{Flavour, LEFT_OUT};
 use super::full::Workshop;
 use super::run::{run, tool};
 use super::{account, apt, etc};
 use crate::tree::Owners;
 use crate::{Error, FileOwner, Package, Result};
 
-/// Packages installed on top of the minimal system.
-pub(super) const INCLUDE: &str = "git,ca-certificates,procps";
-/// Folders left out of every package, now and when the workspace installs more.
-pub(super) const LEFT_OUT: [&str; 4] = ["man", "doc", "locale", "info"];
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Makes the tree in the work folder; returns it with its packages.
-pub(super) async fn make(shop: &Workshop<'_>) -> Result<(PathBuf, Owners, Vec<Package>)> {
+pub(super) async fn make(
+    shop: &Workshop<'_>,
+    flavour: &'static Flavour,
+) -> Result<(PathBuf, Owners, Vec<Package>)> {
     let archive = shop.work.join("debian.tar");
-    bootstrap(shop, &archive).await?;
+    bootstrap(shop, flavour.include, &archive).await?;
     let tree = shop.work.join("tree");
     let target = tree.clone();
     let (owners, packages) = shop
@@ -34,6 +34,12 @@ pub(super) async fn make(shop: &Workshop<'_>) -> Result<(PathBuf, Owners, Vec<Pa
             let mut owners = unpack(&archive, &target)?;
             etc::debian_files(&target)?;
             account::add(&target, &mut owners)?;
+            for (path, mode, text) in flavour.files {
+                etc::file(&target.join(path), *mode, text)?;
+            }
+            if flavour.users_workspace {
+                account::give(&target, etc::WORKSPACE, &mut owners)?;
+            }
             for name in etc::EXPECTED_COMMANDS {
                 if target.join("usr/bin").join(name).symlink_metadata().is_err() {
                     return Err(Error::Rootfs {
@@ -47,7 +53,7 @@ pub(super) async fn make(shop: &Workshop<'_>) -> Result<(PathBuf, Owners, Vec<Pa
     Ok((tree, Owners::for_builder(owners), packages))
 }
 
-async fn bootstrap(shop: &Workshop<'_>, archive: &Path) -> Result<()> {
+async fn bootstrap(shop: &Workshop<'_>, include: &str, archive: &Path) -> Result<()> {
     let sources = shop.work.join("debian.list");
     fs::write(&sources, apt::sources(shop.suite)).map_err(Error::io("write", &sources))?;
     let root = rustix::process::geteuid().is_root();
@@ -55,7 +61,7 @@ async fn bootstrap(shop: &Workshop<'_>, archive: &Path) -> Result<()> {
     mmdebstrap
         .args(["--quiet", "--variant=minbase", "--format=tar", "--architectures=amd64"])
         .arg(if root { "--mode=root" } else { "--mode=unshare" })
-        .arg(format!("--include={INCLUDE}"))
+        .arg(format!("--include={include}"))
         .arg("--aptopt=APT::Install-Recommends \"false\"")
         .args(apt::host_acquire(shop.cancel).await?.iter().map(|line| format!("--aptopt={line}")))
         .args(LEFT_OUT.map(|name| format!("--dpkgopt=path-exclude=/usr/share/{name}/*")))

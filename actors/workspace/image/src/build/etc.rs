@@ -13,6 +13,9 @@ pub(super) const EXPECTED_COMMANDS: [&str; 22] = [
     "ps", "rm", "sed", "sh", "sort", "tail", "tar", "wc", "xargs",
 ];
 
+/// Folder that commands run in where they name none.
+pub(super) const WORKSPACE: &str = "workspace";
+
 const FOLDERS: [(&str, u32); 23] = [
     ("dev", 0o755),
     ("etc", 0o755),
@@ -94,7 +97,7 @@ pub(super) fn base_files(tree: &Path, suite: Suite) -> Result<()> {
 
 /// Adds the files that an image built by Debian's own tools still lacks.
 pub(super) fn debian_files(tree: &Path) -> Result<()> {
-    folder(&tree.join("workspace"), 0o755)?;
+    folder(&tree.join(WORKSPACE), 0o755)?;
     file(&tree.join("etc/hostname"), 0o644, "workspace\n")?;
     // Left empty: each workspace gets an identity of its own at first boot.
     file(&tree.join("etc/machine-id"), 0o444, "")?;

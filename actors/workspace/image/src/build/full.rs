@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::apt::Apt;
 use super::kernel::{self, Kernel};
 use super::{
-    BuildRequest, BuildResult, BuildStep, Guest, RebuiltPart, Steps, base, debian, ext4, initrd,
+    BuildRequest, BuildResult, BuildStep, Guest, RebuiltPart, Steps, base, debian, ext4, flavour,
+    initrd, interpreter,
 };
 use crate::requirements::requirements;
 use crate::store::Inner;
@@ -83,7 +84,8 @@ async fn stages(
     let kernel = get_kernel(shop, &apt, request).await?;
     steps.next(format!("root filesystem of {}", request.name));
     let (tree, owners, mut packages) = match &request.name {
-        ImageName::Debian => debian::make(shop).await?,
+        ImageName::Debian => debian::make(shop, &flavour::PLAIN).await?,
+        ImageName::CodeInterpreter => debian::make(shop, &interpreter::FLAVOUR).await?,
         // A pulled image is not built.
         ImageName::Base | ImageName::Pulled(_) => base::make(shop, &apt).await?,
     };
@@ -177,7 +179,9 @@ fn shared_kernel(inner: &Inner, wanted: ContentHash) -> Option<Kernel> {
 fn check_requirements(request: &BuildRequest) -> Result<()> {
     let wanted = |purpose| match purpose {
         RequirementPurpose::Overlay | RequirementPurpose::Build => true,
-        RequirementPurpose::BuildDebian => request.name == ImageName::Debian,
+        RequirementPurpose::BuildDebian => {
+            matches!(request.name, ImageName::Debian | ImageName::CodeInterpreter)
+        }
         RequirementPurpose::BuildSmallKernel => request.kernel == KernelChoice::Small,
     };
     match requirements().into_iter().find(|it| wanted(it.purpose) && !it.found) {
