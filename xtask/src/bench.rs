@@ -39,6 +39,7 @@ mod raw;
 mod report;
 mod restore;
 mod rig;
+mod run_code;
 mod stub_server;
 mod swarm;
 mod team;
@@ -53,7 +54,7 @@ use self::{figure::Figure, kit::BenchPrograms};
 use crate::repo::Repo;
 
 /// The figures in the order of the report.
-const FIGURES: [&str; 52] = [
+const FIGURES: [&str; 53] = [
     "tool_call_p50",
     "tool_calls_per_sec",
     "audited_call_p50",
@@ -104,6 +105,7 @@ const FIGURES: [&str; 52] = [
     "webview_click",
     "webview_screenshot",
     "port_url_p50",
+    "run_code",
     "e2b_create_first_command",
     "e2b_burst_100",
 ];
@@ -113,7 +115,7 @@ const FIGURES: [&str; 52] = [
 type Measure = fn(&BenchPrograms<'_>) -> Result<Vec<Figure>>;
 
 /// Figures that are measured together, because they need the same things running.
-const GROUPS: [(&[&str], Measure); 32] = [
+const GROUPS: [(&[&str], Measure); 33] = [
     (&["tool_call_p50", "tool_calls_per_sec"], calls::measure),
     (&["audited_call_p50"], calls::audited),
     (&["decision_500_rules"], calls::ruled),
@@ -157,6 +159,7 @@ const GROUPS: [(&[&str], Measure); 32] = [
     (&["listing_bytes_auto", "listing_bytes_all"], listing::measure),
     (&["webview_click", "webview_screenshot"], browser::measure),
     (&["port_url_p50"], port_url::measure),
+    (&["run_code"], run_code::measure),
     (&["e2b_create_first_command", "e2b_burst_100"], e2b::measure),
 ];
 

@@ -21,6 +21,10 @@ impl HttpConnection {
     pub(super) fn open(address: &str) -> Result<Self> {
         let stream =
             TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
+        Self::new(stream)
+    }
+
+    pub(super) fn new(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
         Ok(Self { stream, buffer: vec![0; 64 * 1024], filled: 0 })
