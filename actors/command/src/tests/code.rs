@@ -8,7 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, Layer, WorkspaceId,
-    ports::{ByteStream, ProcessSpan, WorkspacePorts},
+    ports::{ByteStream, ProcessSpan, ProcessState, WorkspacePorts},
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -20,12 +20,18 @@ use crate::Options;
 #[derive(Default)]
 pub(super) struct Port {
     opens_late: AtomicBool,
+    is_closed: AtomicBool,
     answers: Mutex<Vec<(u16, String)>>,
     asked: std::sync::Arc<Mutex<Vec<String>>>,
 }
 
 impl Port {
+    fn closed(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
     fn opens_late(&self) {
+        self.is_closed.store(false, Ordering::SeqCst);
         self.opens_late.store(true, Ordering::SeqCst);
     }
 
@@ -48,7 +54,8 @@ impl Port {
 impl WorkspacePorts for Port {
     async fn dial(&self, _: &CallCx, _: WorkspaceId, port: u16) -> Answer<Box<dyn ByteStream>> {
         assert_eq!(port, 49_999);
-        if self.opens_late.swap(false, Ordering::SeqCst) {
+        let is_late = self.opens_late.swap(false, Ordering::SeqCst);
+        if is_late || self.is_closed.load(Ordering::SeqCst) {
             return Err(ToolError::foreign(Layer::Guest, "port_closed", "nothing listens"));
         }
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -143,6 +150,14 @@ async fn the_interpreter_is_started_where_nothing_listens() {
     let started = stage.fake.started().command;
     assert_eq!((started.user.as_deref(), &*started.workdir), (Some("user"), "/root-of-own"));
     assert!(stage.port.asked().is_empty(), "there was no code");
+
+    for (exit, expected) in [(127, "no_interpreter"), (1, "interpreter_failed")] {
+        stage.port.closed();
+        stage.fake.wrote(ProcessSpan::default(), said("why"));
+        stage.fake.starts_as(ProcessState::Exited(exit));
+        let error = stage.call("run_code", json!({ "code": "" })).await.expect_err("it ended");
+        assert_eq!((&*error.code, error.message.contains("why")), (expected, true));
+    }
 
     stage.port.opens_late();
     stage.fake.has_no("/usr/lib/code-interpreter");
