@@ -135,6 +135,7 @@ fn create(stage: &mut Stage, round: usize) {
     stage.until("it is created", |stage| {
         let answer = stage.sdk.ask("POST", "/v2/sandboxes", &again, &wanted);
         let (status, body) = answer.expect("an answer");
+        println!("{status} {body}");
         made = body;
         status == 201
     });

@@ -77,6 +77,10 @@ impl CommandService {
                 if !read.stderr.bytes.is_empty() {
                     said = String::from_utf8_lossy(&read.stderr.bytes).into_owned();
                 }
+                // What cannot be executed ends as it does in a shell.
+                if let ProcessState::Exited(126 | 127) = read.process.state {
+                    return Err(self.no_interpreter(cx, place, said.trim()).await);
+                }
                 if read.process.state != ProcessState::Running {
                     return Ok(Some(format!("the interpreter did not start: {}", said.trim())));
                 }

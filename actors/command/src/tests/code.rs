@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{
     CallCx, Layer, WorkspaceId,
-    ports::{ByteStream, ProcessSpan, WorkspacePorts},
+    ports::{ByteStream, ProcessSpan, ProcessState, WorkspacePorts},
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -23,12 +23,18 @@ use crate::Options;
 #[derive(Default)]
 pub(super) struct Port {
     opens_late: AtomicBool,
+    is_closed: AtomicBool,
     answers: Mutex<Vec<(u16, String)>>,
     asked: std::sync::Arc<Mutex<Vec<String>>>,
 }
 
 impl Port {
+    fn closed(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
     fn opens_late(&self) {
+        self.is_closed.store(false, Ordering::SeqCst);
         self.opens_late.store(true, Ordering::SeqCst);
     }
 
@@ -51,7 +57,8 @@ impl Port {
 impl WorkspacePorts for Port {
     async fn dial(&self, _: &CallCx, _: WorkspaceId, port: u16) -> Answer<Box<dyn ByteStream>> {
         assert_eq!(port, 49_999);
-        if self.opens_late.swap(false, Ordering::SeqCst) {
+        let is_late = self.opens_late.swap(false, Ordering::SeqCst);
+        if is_late || self.is_closed.load(Ordering::SeqCst) {
             return Err(ToolError::foreign(Layer::Guest, "port_closed", "nothing listens"));
         }
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -121,7 +128,9 @@ async fn code_is_run_and_what_it_shows_is_told() {
     assert_eq!(run["results"], json!([{ "is_main_result": true, "text": "5" }]));
     assert_eq!((&run["error"]["name"], &run["place"]), (&json!("E"), &json!("own")));
     let asked = stage.port.asked();
-    assert_eq!(asked[0], r#"POST /contexts {"cwd":"/root-of-own","id":"c","language":"python"}"#);
+    let made = asked[0].strip_prefix("POST /contexts ").expect("the context is made first");
+    let made: Value = serde_json::from_str(made).expect("JSON");
+    assert_eq!(made, json!({ "id": "c", "language": "python", "cwd": "/root-of-own" }));
     assert_eq!(asked[1], "POST /contexts/c/restart {}");
     assert!(asked[2].starts_with("POST /execute ") && asked[2].contains(r#""env_vars":{"A":"1"}"#));
     assert!(stage.fake.was_idle(), "the port was open");
@@ -135,10 +144,13 @@ async fn code_is_run_and_what_it_shows_is_told() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn code_that_takes_too_long_is_left_alone() {
     let stage = Stage::new(Options::default()).await;
-    assert_eq!(code(&stage, "run_code", json!({ "code": "x" })).await, "command_timed_out");
+    assert_eq!(
+        code(&stage, "run_code", json!({ "code": "x", "timeout_secs": 1 })).await,
+        "command_timed_out"
+    );
 }
 
 #[tokio::test]
@@ -150,6 +162,14 @@ async fn the_interpreter_is_started_where_nothing_listens() {
     let started = stage.fake.started().command;
     assert_eq!((started.user.as_deref(), &*started.workdir), (Some("user"), "/root-of-own"));
     assert!(stage.port.asked().is_empty(), "there was no code");
+
+    for (exit, expected) in [(127, "no_interpreter"), (1, "interpreter_failed")] {
+        stage.port.closed();
+        stage.fake.wrote(ProcessSpan::default(), said("why"));
+        stage.fake.starts_as(ProcessState::Exited(exit));
+        let error = stage.call("run_code", json!({ "code": "" })).await.expect_err("it ended");
+        assert_eq!((&*error.code, error.message.contains("why")), (expected, true));
+    }
 
     stage.port.opens_late();
     stage.fake.has_no("/usr/lib/code-interpreter");

@@ -27,6 +27,8 @@ struct Told {
     wrote: (ProcessSpan, ProcessSpan),
     grace: Duration,
     window: Option<ProcessWindow>,
+    /// State of processes from their start on.
+    born: Option<ProcessState>,
     input: Vec<u8>,
     size: Option<TerminalSize>,
     signal: i32,
@@ -82,6 +84,11 @@ impl Fake {
 
     pub(super) fn last(&self) -> (CommandSpec, CommandLimits) {
         self.told().ran.clone().expect("something ran")
+    }
+
+    /// Processes are in this state as soon as they are started.
+    pub(super) fn starts_as(&self, state: ProcessState) {
+        self.told().born = Some(state);
     }
 
     pub(super) fn was_idle(&self) -> bool {
@@ -191,7 +198,7 @@ impl CommandRunner for Fake {
             terminal: spec.terminal.is_some(),
             pid: 42,
             started_unix_ms: 1_000,
-            state: ProcessState::Running,
+            state: self.told().born.clone().unwrap_or(ProcessState::Running),
             ended_unix_ms: None,
         };
         if self.told().missing.as_ref() == spec.command.argv.first() {

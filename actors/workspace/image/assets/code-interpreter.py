@@ -160,8 +160,6 @@ class Context:
         """Runs code, telling each line as it comes, until it has ended; `gone` is set when nobody listens any more."""
         generation, self.waiting = self.generation, self.waiting + 1
         try:
-            if self.waiting > MAX_WAITING:
-                raise Refused(429, f"more than {MAX_WAITING} executions wait for the context `{self.id}`")
             async with self.lock:
                 if gone.is_set():
                     return
@@ -373,7 +371,11 @@ class Execute(Handler):
         if any("=" in name or "\0" in name + value or not name for name, value in variables.items()):
             raise Refused(400, "a variable of `env_vars` is not valid")
         context = await self.contexts.get(asked.get("context_id") or DEFAULT)
+        if context.waiting >= MAX_WAITING:
+            raise Refused(429, f"{MAX_WAITING} executions wait for the context `{context.id}`")
         self.set_header("Content-Type", "application/x-ndjson")
+        # Whoever waits for its turn is told at once that it was taken.
+        await self.flush()
         await context.run(asked.get("code") or "", variables, self.tell, self.gone)
 
     async def tell(self, line):

@@ -80,7 +80,7 @@ fn drive(repo: &Repo, tools: &Tools, isolation: &'static str) -> Result<Vec<(Str
     let mut rows = Vec::new();
     for (language, package, script, args) in [
         ("Python", "e2b", "drive_e2b.py", &[TEMPLATE, isolation][..]),
-        ("Python, code", "e2b-code-interpreter", "drive_code.py", &[isolation]),
+        ("Python, code", "e2b-code-interpreter", "drive_code.py", &[isolation][..]),
         (
             "Python, `langchain-e2b`",
             "langchain-e2b",
@@ -102,7 +102,7 @@ fn drive(repo: &Repo, tools: &Tools, isolation: &'static str) -> Result<Vec<(Str
     }
     for (language, packages, script, args) in [
         ("JavaScript", &PACKAGES[..], "drive_e2b.mjs", &[TEMPLATE, isolation][..]),
-        ("JavaScript, code", &CODE_PACKAGES, "drive_code.mjs", &[isolation]),
+        ("JavaScript, code", &CODE_PACKAGES[..], "drive_code.mjs", &[isolation][..]),
     ] {
         let copy = tools.folder().join(script);
         fs::copy(folder.join(script), &copy)?;
