@@ -17,8 +17,8 @@ use super::handle::{ProcessId, boot_id};
 use super::{
     AcceleratorKind, AppliedLimits, Capabilities, CapabilitySupport, CarrierKind, Driver,
     DriverFacts, Endpoint, Enforcement, Error, ExitHow, Images, Isolation, LaunchedMachine,
-    LogsOnDiscard, MachineExit, MachineFolders, MachineHandle, MachineLogs, MachinePlan, MachineUsage,
-    RamLocation, ReattachError, Snapshots,
+    LogsOnDiscard, MachineExit, MachineFolders, MachineHandle, MachineLogs, MachinePlan,
+    MachineUsage, RamLocation, ReattachError, Snapshots,
 };
 
 /// Images that `TEST_HIVEKEEP_IMAGES` names, or the reason why there are none.

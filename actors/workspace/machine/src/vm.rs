@@ -32,8 +32,8 @@ use super::host_env::{self, HostEnv};
 use super::options::{Accelerator, CarrierChoice};
 use super::{
     AcceleratorKind, Capabilities, CapabilitySupport, CarrierKind, Driver, DriverFacts, Error,
-    Isolation, KvmVerdict, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan, MachineUsage,
-    Options, ReattachError, Snapshots, console, folders, layer, qmp, tools,
+    Isolation, KvmVerdict, LaunchedMachine, LogsOnDiscard, MachineHandle, MachinePlan,
+    MachineUsage, Options, ReattachError, Snapshots, console, folders, layer, qmp, tools,
 };
 
 pub(super) use volumes::{Export, REMEDY as VIRTIOFSD_REMEDY};

@@ -42,6 +42,9 @@ pub(in super::super) struct NewSandbox {
     /// Here each sandbox has a token, whatever is asked for.
     #[serde(rename = "secure")]
     _secure: Option<bool>,
+    /// The SDKs themselves start the gateway for them, a program of the template.
+    #[serde(rename = "mcp")]
+    _mcp: Option<Value>,
     #[serde(flatten)]
     other: Map<String, Value>,
 }
@@ -237,9 +240,9 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused_by_its_name() {
         let check = |body: Value| serde_json::from_value::<NewSandbox>(body).expect("one").check();
-        assert!(check(json!({ "templateID": "base", "mcp": null, "volumeMounts": [] })).is_ok());
-        let refused = check(json!({ "templateID": "base", "mcp": { "x": {} } }));
-        assert!(refused.expect_err("refused").message.contains("`mcp`"));
+        assert!(check(json!({ "templateID": "base", "iam": null, "volumeMounts": [] })).is_ok());
+        let refused = check(json!({ "templateID": "base", "iam": { "tokens": {} } }));
+        assert!(refused.expect_err("refused").message.contains("`iam`"));
         let refused = check(json!({ "templateID": "base", "volumeMounts": [{ "name": "v" }] }));
         assert!(refused.is_err());
     }

@@ -113,9 +113,7 @@ pub(in super::super) async fn logs_v2(
 }
 
 fn entries(at: DateTime<Utc>, lines: &[(String, &str)]) -> Vec<Value> {
-    let entry = |(line, level): &(String, &str)| {
-        json!({ "timestamp": at, "message": line, "level": level, "fields": {} })
-    };
+    let entry = |(line, level): &(String, &str)| json!({ "timestamp": at, "message": line, "level": level, "fields": {} });
     lines.iter().map(entry).collect()
 }
 

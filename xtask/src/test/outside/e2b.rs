@@ -1,5 +1,5 @@
 //! E2B's own SDKs, unchanged, drive sandboxes of a running daemon: Python and JavaScript, the newest versions and
-//! older ones. What a version has, it must do; `docs/e2b.md` has the table.
+//! older ones, and a framework that stands on one. What a version has, it must do; `docs/e2b.md` has the table.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,15 +76,19 @@ fn drive(repo: &Repo, tools: &Tools, isolation: &'static str) -> Result<Vec<(Str
     let folder = repo.root.join("tests/clients");
     let all = isolation == "sandbox";
     let mut rows = Vec::new();
-    for (at, (version, packages)) in python_versions(repo)?.into_iter().enumerate() {
-        if all || at == 0 {
-            let script = folder.join("drive_e2b.py");
-            let shell = Shell::new()?;
-            let run = cmd!(shell, "python3 {script} {TEMPLATE} {isolation}");
-            let said = run.env("PYTHONPATH", packages).envs(environment).read();
-            let said = said.with_context(|| format!("Python {version}, {isolation}"))?;
-            rows.push(("Python".to_owned(), driven(&said)?));
-        }
+    let python = |script: &str, packages: PathBuf| {
+        let (script, shell) = (folder.join(script), Shell::new()?);
+        let run = cmd!(shell, "python3 {script} {TEMPLATE} {isolation}");
+        let run = run.env("PYTHONPATH", &packages).envs(environment);
+        let said = run.read().with_context(|| format!("{}, {isolation}", packages.display()))?;
+        driven(&said)
+    };
+    for packages in packages(repo, "e2b")?.into_iter().take(if all { usize::MAX } else { 1 }) {
+        rows.push(("Python".to_owned(), python("drive_e2b.py", packages)?));
+    }
+    for packages in packages(repo, "langchain-e2b")?.into_iter().filter(|_| all) {
+        let driven = python("drive_langchain_e2b.py", packages)?;
+        rows.push(("Python, `langchain-e2b`".to_owned(), driven));
     }
     let script = tools.folder().join("drive_e2b.mjs");
     fs::copy(folder.join("drive_e2b.mjs"), &script)?;
@@ -101,23 +105,23 @@ fn driven(said: &str) -> Result<Driven> {
     serde_json::from_str(line).with_context(|| format!("the driver said `{line}`"))
 }
 
-/// The versions of `tests/clients/e2b.txt`, the newest first, each with the folder that it is installed to.
-fn python_versions(repo: &Repo) -> Result<Vec<(String, PathBuf)>> {
+/// The versions of a package in `tests/clients/e2b.txt`, the newest first: the folder that each is installed to.
+fn packages(repo: &Repo, package: &str) -> Result<Vec<PathBuf>> {
     let pins = fs::read_to_string(repo.root.join("tests/clients/e2b.txt"))?;
-    let versions = pins.lines().filter_map(|line| line.strip_prefix("e2b=="));
     let install = |version: &str| {
-        let folder = repo.target.join("e2b").join(version);
-        let there = folder.join(format!("e2b-{version}.dist-info/METADATA"));
-        if !there.exists() {
-            println!("installing e2b {version} to {}", folder.display());
-            installed(&folder, version)?;
+        let folder = repo.target.join("e2b").join(format!("{package}-{version}"));
+        let named = package.replace('-', "_");
+        if !folder.join(format!("{named}-{version}.dist-info/METADATA")).exists() {
+            println!("installing {package} {version} to {}", folder.display());
+            installed(&folder, &format!("{package}=={version}"))?;
         }
-        Ok((version.to_owned(), folder))
+        Ok(folder)
     };
-    versions.map(install).collect()
+    let pins = pins.lines().filter_map(|line| line.strip_prefix(package)?.strip_prefix("=="));
+    pins.map(install).collect()
 }
 
-fn installed(folder: &Path, version: &str) -> Result<()> {
+fn installed(folder: &Path, requirement: &str) -> Result<()> {
     let shell = Shell::new()?;
     // What a broken installation has left behind is no part of it.
     shell.remove_path(folder)?;
@@ -126,10 +130,10 @@ fn installed(folder: &Path, version: &str) -> Result<()> {
     let pip = python.join("bin/python");
     cmd!(
         shell,
-        "timeout --kill-after=10 300 {pip} -m pip install --quiet --target {folder} e2b=={version}"
+        "timeout --kill-after=10 300 {pip} -m pip install --quiet --target {folder} {requirement}"
     )
     .run()
-    .with_context(|| format!("e2b {version} cannot be had"))?;
+    .with_context(|| format!("{requirement} cannot be had"))?;
     shell.remove_path(&python)?;
     Ok(())
 }
