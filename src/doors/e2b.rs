@@ -54,6 +54,8 @@ use tokens::AccessTokens;
 
 /// The largest head of a request.
 const HEADER_BYTES: usize = 64 * 1024;
+/// Attempts, a second apart, to remove what an ended daemon has left.
+const TIDY_ATTEMPTS: u32 = 120;
 
 /// The reason why the door does not open.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +131,7 @@ pub async fn open(
         tunnels: Tunnels::new(options.max_requests, inside, end.clone()),
         homes: Homes::default(),
         watchers: Watchers::default(),
+        forking: Arc::default(),
         domain,
         options,
         core,
@@ -144,7 +147,14 @@ impl E2bDoor {
         let (e2b, begun) = (self.e2b.clone(), Utc::now());
         let tidying = self.end.clone().run_until_cancelled_owned(async move {
             for owner in self.owners {
-                e2b.forget_forks(&owner, begun).await;
+                // Sandboxes are busy while they are taken up again.
+                for attempt in 1..=TIDY_ATTEMPTS {
+                    let Err(error) = e2b.forget_forks(&owner, begun).await else { break };
+                    if attempt == TIDY_ATTEMPTS {
+                        tracing::warn!(why = error.message, "snapshots of forks may stay");
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
             }
         });
         let router = routes::router(self.e2b);

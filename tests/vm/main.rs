@@ -347,6 +347,14 @@ mod vm {
     }
 
     #[test]
+    fn a_fork_of_e2b_that_was_killed_leaves_no_snapshot() {
+        use crate::scenes::e2b;
+        if let Some(house) = House::open_with(Vm, e2b::CONFIG) {
+            e2b::a_fork_that_was_killed_leaves_no_snapshot(house);
+        }
+    }
+
+    #[test]
     fn a_machine_is_there_before_it_is_asked_for() {
         if let Some(house) = House::open_with(Vm, crate::scenes::pool::CONFIG) {
             crate::scenes::pool::a_machine_is_there_before_it_is_asked_for(house);

@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod docs;
+mod e2b_suite;
 mod figures;
 mod fuzz;
 mod guest;
@@ -49,6 +50,8 @@ enum Command {
     Soak(soak::Soak),
     /// Build an older version, kill it at work, and go on in its place
     Upgrade(upgrade::Upgrade),
+    /// Run E2B's own tests of sandboxes, of a checkout of theirs, and print how many pass
+    E2bSuite(e2b_suite::E2bSuite),
     /// Count the files that a call passes in the daemon
     Way(way::Way),
     /// Print lines of each crate with and without tests, and the largest circle of its imports
@@ -85,6 +88,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Fuzz(fuzz) => fuzz.run(&repo),
         Command::Soak(soak) => soak.run(&repo),
         Command::Upgrade(upgrade) => upgrade.run(&repo),
+        Command::E2bSuite(suite) => suite.run(&repo),
         Command::Way(way) => way.run(&repo),
         Command::Figures(figures) => figures.run(&repo),
         Command::Docs(docs) => docs.run(&repo),

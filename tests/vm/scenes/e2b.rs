@@ -1,14 +1,14 @@
-//! The door for E2B's SDKs, by its wire: what a sandbox takes and says.
+//! The door for E2B's SDKs, by its wire: what a sandbox takes and says, and what a SIGKILL leaves of a fork.
 
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-use super::http_api::Caller;
+use super::{crash, http_api::Caller};
 use crate::house::{House, PATIENCE};
 
 pub const CONFIG: &str = "[http_api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
@@ -117,4 +117,37 @@ pub fn a_sandbox_tells_what_it_takes_and_says(house: House) {
     }
     let of_another = sdk.ask("GET", "/sandboxes/i0/logs", "", &Value::Null).expect("an answer");
     assert_eq!(of_another.0, 404);
+}
+
+pub fn a_fork_that_was_killed_leaves_no_snapshot(mut house: House) {
+    let caller = Caller::new(&house, "sdk");
+    let credential = caller.credential.clone();
+    let (id, _) = Sdk::new(&house, &credential).create();
+    crash::die_at(&mut house, "e2b.fork.after_snapshot", |house| {
+        let sdk = Sdk::new(house, &credential);
+        let answer = sdk.ask("POST", &format!("/sandboxes/{id}/fork"), "", &json!({}));
+        assert_eq!(answer, None, "it was answered");
+    });
+    let caller = Caller::again(&house, credential);
+    let list = json!({ "workspace_id": id, "action": "list" });
+    let begun = Instant::now();
+    loop {
+        let listed = caller.ok("snapshot", &list);
+        if listed["snapshots"].as_array().is_none_or(Vec::is_empty) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it stays: {listed}\n{}", house.stderr());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let sdk = Sdk::new(&house, &caller.credential);
+    // What a fork lives on is kept for it, and goes with the next one when it has ended.
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let forked = sdk.ok("POST", &format!("/sandboxes/{id}/fork"), "", &json!({}));
+        let fork = forked[0]["sandbox"]["sandboxID"].as_str().expect("a fork");
+        let listed = caller.ok("snapshot", &list)["snapshots"].clone();
+        kept.push(listed.as_array().map_or(0, Vec::len));
+        sdk.ok("DELETE", &format!("/sandboxes/{fork}"), "", &Value::Null);
+    }
+    assert_eq!(kept[0], kept[1], "each fork leaves one more");
 }

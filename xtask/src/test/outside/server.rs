@@ -48,7 +48,7 @@ impl Drop for Fixture {
 }
 
 /// A daemon in a home of its own. Its workspaces end with it.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     home: PathBuf,
     hivekeep: PathBuf,
@@ -62,7 +62,7 @@ impl Daemon {
     }
 
     /// The same, with more variables.
-    pub(super) fn start_with(
+    pub(crate) fn start_with(
         repo: &Repo,
         home: &Path,
         more: &[(&'static str, &str)],
@@ -101,7 +101,7 @@ impl Daemon {
     }
 
     /// What a command of the daemon's home prints.
-    pub(super) fn output(&self, arguments: &[&str]) -> Result<String> {
+    pub(crate) fn output(&self, arguments: &[&str]) -> Result<String> {
         let output = self.command(arguments).stdout(Stdio::piped()).output()?;
         ensure!(output.status.success(), "hivekeep {}: {}", arguments.join(" "), output.status);
         Ok(String::from_utf8(output.stdout)?)
