@@ -114,7 +114,7 @@ fn drive(
     let (outcomes, url) = (home.path().join("outcomes.json"), format!("https://{ADDRESS}"));
     let tests = tests.iter().map(|it| it.replace("KIND", kind));
     // Failed tests are counted. Their usual limit of 30 s is for a machine that does nothing else.
-    let quiet = ["--quiet", "--tb", "line", "--numprocesses", "2", "--timeout", "120"];
+    let quiet = ["--quiet", "--tb", "no", "--numprocesses", "2", "--timeout", "120"];
     cmd!(shell, "venv/bin/pytest -p e2b_suite {quiet...} {tests...}")
         .env("PYTHONPATH", repo.root.join("tests/clients"))
         .env("E2B_SUITE_OUTCOMES", &outcomes)
