@@ -132,6 +132,7 @@ pub async fn open(
         tunnels: Tunnels::new(options.max_requests, inside, end.clone()),
         homes: Homes::default(),
         watchers: Watchers::default(),
+        forking: Arc::default(),
         domain,
         options,
         core,

@@ -107,7 +107,7 @@ impl E2b {
             return self.owner_of(&row).await;
         }
         let private = "this port is private: show `e2b-traffic-access-token`";
-        let private = || E2bError::new(Kind::Unauthenticated, private);
+        let private = || E2bError::new(Kind::PermissionDenied, private);
         let workspaces = self.core.ports.need::<dyn WorkspaceFiles>()?;
         let found = workspaces.find(&sandbox.id).ok_or_else(private)?;
         let session = found.owner.ok_or_else(private)?;

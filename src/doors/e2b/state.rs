@@ -37,6 +37,8 @@ pub(super) struct E2b {
     pub(super) tunnels: Tunnels,
     pub(super) homes: Homes,
     pub(super) watchers: Watchers,
+    /// A clone for each fork that is under way.
+    pub(super) forking: Arc<()>,
 }
 
 /// Whose a request is.

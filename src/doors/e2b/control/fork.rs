@@ -70,6 +70,13 @@ impl E2b {
         count: u32,
         lifetime_secs: u64,
     ) -> Result<Vec<Value>, E2bError> {
+        let (begun, under_way) = (Utc::now(), self.forking.clone());
+        // Those of forks that have ended; with no other fork under way, all from before are.
+        if Arc::strong_count(&under_way) == 2
+            && let Err(error) = self.forget_forks_of(owner, &sandbox.name, begun).await
+        {
+            tracing::warn!(why = error.message, sandbox = sandbox.name, "snapshots of forks stay");
+        }
         let name = new_name(owner, None)?;
         let snapshot = format!("{OF_FORKS}{name}");
         self.snap(owner, sandbox, &snapshot, true).await?;
@@ -96,19 +103,37 @@ impl E2b {
         Ok(made.chain(failed).collect())
     }
 
-    /// Removes the snapshot of a fork. What forks share of it stays for as long as they need it.
+    /// Removes the snapshot of a fork, unless there are forks that begin with its memory: then the next fork does, or
+    /// the next start.
     async fn forget(&self, owner: &Owner, sandbox: &str, snapshot: &str) -> Result<(), ToolError> {
         let asked = json!({ "workspace_id": sandbox, "action": "delete", "name": snapshot });
-        self.call(owner, "snapshot", asked).await.map(drop)
+        match self.call(owner, "snapshot", asked).await {
+            Err(error) if !error.is(hivekeep_workspace::codes::SNAPSHOT_HAS_DEPENDENTS) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Removes the snapshots of forks in whose middle a daemon ended: those from before a time.
+    /// Removes the snapshots of forks that nobody needs: those from before a time.
     ///
     /// # Errors
     /// Those of the tools, as of a sandbox that is taken up again just now.
     pub(in super::super) async fn forget_forks(
         &self,
         owner: &Owner,
+        before: DateTime<Utc>,
+    ) -> Result<(), E2bError> {
+        for sandbox in self.all_names(owner).await? {
+            self.forget_forks_of(owner, &sandbox, before).await?;
+        }
+        Ok(())
+    }
+
+    async fn forget_forks_of(
+        &self,
+        owner: &Owner,
+        sandbox: &str,
         before: DateTime<Utc>,
     ) -> Result<(), E2bError> {
         #[derive(Deserialize)]
@@ -121,13 +146,11 @@ impl E2b {
             #[serde(default)]
             snapshots: Vec<Row>,
         }
-        for sandbox in self.all_names(owner).await? {
-            let asked = json!({ "workspace_id": sandbox, "action": "list" });
-            let Listed { snapshots } = self.ask(owner, "snapshot", asked).await?;
-            for row in snapshots {
-                if row.name.starts_with(OF_FORKS) && row.created_at < before {
-                    self.forget(owner, &sandbox, &row.name).await?;
-                }
+        let asked = json!({ "workspace_id": sandbox, "action": "list" });
+        let Listed { snapshots } = self.ask(owner, "snapshot", asked).await?;
+        for row in snapshots {
+            if row.name.starts_with(OF_FORKS) && row.created_at < before {
+                self.forget(owner, sandbox, &row.name).await?;
             }
         }
         Ok(())

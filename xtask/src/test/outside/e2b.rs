@@ -136,7 +136,7 @@ fn python_versions(repo: &Repo, package: &str) -> Result<Vec<(String, PathBuf)>>
             println!("installing {line} to {}", folder.display());
             installed(&folder, line)?;
         }
-        Ok((version.to_owned(), folder))
+        Ok(folder)
     };
     pinned.map(install).collect()
 }
