@@ -371,8 +371,8 @@ mod vm {
         crate::scenes::network_scenes! {
             "bridge": walls_doors_and_windows, forwards_outlive_everything_but_their_workspace,
                 every_point_leaves_nothing, a_repository_is_cloned_from_afar,
-                a_team_is_a_group_of_its_own;
-            "user": alone_with_its_forwards;
+                a_team_is_a_group_of_its_own, a_connection_wakes_a_parked_machine;
+            "user": alone_with_its_forwards, alone_it_is_woken_too;
         }
 
         #[test]

@@ -30,6 +30,7 @@
 //! (`start.rs`, `selftest_cache.rs`) and holds for the daemon's life; until then callers wait. What outlives
 //! a restart of the actor is in [`NetworkShared`].
 
+mod acceptor;
 mod backend;
 mod change;
 mod commit;
@@ -57,6 +58,7 @@ use hivekeep_kernel::ports::{
     ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport,
 };
 use hivekeep_kernel::{Address, Context, Entity, Fault, ToolError, WorkspaceId};
+use hivekeep_runtime::Ports;
 use hivekeep_store::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -105,6 +107,7 @@ enum Inner {
         host_port: Option<u16>,
         reply: Reply<Vec<ForwardedPort>>,
     },
+    SetParked(WorkspaceId, bool, Reply<()>),
     HandOver(WorkspaceId, Reply<Vec<ForwardedPort>>),
     Settled(WorkspaceId, Reply<()>),
     Leave(WorkspaceId, Reply<()>),
@@ -151,7 +154,8 @@ pub struct NetworkActor {
 pub struct Seed(Arc<NetworkShared>);
 
 /// Makes the network's handle and the seed of its actor. With `mode = "bridge"` it looks first
-/// whether there can be one.
+/// whether there can be one. Connections that wake a parked machine are carried by the
+/// [`WorkspacePorts`](hivekeep_kernel::ports::WorkspacePorts) that `ports` have by then.
 ///
 /// # Errors
 /// What a bridge needs and this host lacks, if there has to be one.
@@ -160,6 +164,7 @@ pub async fn open(
     state_dir: PathBuf,
     journal: Journal,
     address: Address<Msg>,
+    ports: Ports,
 ) -> Result<(NetworkHandle, Seed), Error> {
     let (backend, _) = watch::channel(None);
     let tag = options.tag(&state_dir);
@@ -174,6 +179,7 @@ pub async fn open(
         journal,
         logs: Logs::default(),
         address,
+        ports,
         backend,
         views: ArcSwap::default(),
         newest: AtomicU64::new(0),
@@ -233,6 +239,7 @@ impl Entity for NetworkActor {
             Inner::RemoveForward { id, transport, guest_port, host_port, reply } => {
                 self.remove_forward(id, transport, guest_port, host_port, reply);
             }
+            Inner::SetParked(id, parked, reply) => self.set_parked(id, parked, reply),
             Inner::HandOver(id, reply) => self.hand_over(id, reply),
             Inner::Settled(id, reply) => self.settled(id, reply),
             Inner::Leave(id, reply) => self.leave(id, reply),
@@ -320,7 +327,8 @@ impl NetworkActor {
                 self.applied = self.generation;
                 self.in_force = Arc::new(self.durable.clone());
                 let members = self.durable.members().collect::<Vec<_>>();
-                members.iter().for_each(|(id, member)| self.held.hand_over(*id, member));
+                let running = members.iter().filter(|(_, member)| !member.parked);
+                running.for_each(|(id, member)| self.held.hand_over(*id, member));
             }
             Backend::Off { .. } => {}
         }

@@ -111,6 +111,6 @@ fn everything(id: WorkspaceId) -> Result<NetworkPlan, PlanError> {
     let mut forwards = hosts.map(forward).to_vec();
     forwards.push(Forward { host_port: 81, ..forward(Ipv4Addr::UNSPECIFIED) });
     let lease = network.allot(id)?;
-    network.admit(id, NetworkMember { lease, policy, forwards })?;
+    network.admit(id, NetworkMember { lease, policy, forwards, parked: false })?;
     Ok(network)
 }

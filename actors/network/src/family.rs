@@ -20,7 +20,7 @@ impl Family for NetworkFamily {
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let address = daemon.address("network", RestartPolicy::ESSENTIAL);
         let (state, journal) = (daemon.folders.state.clone(), daemon.journal.clone());
-        let opened = open(options, state, journal, address.clone()).await;
+        let opened = open(options, state, journal, address.clone(), daemon.ports.clone()).await;
         let (network, seed) = opened.map_err(|error| impossible(&error))?;
         daemon.ports.offer::<dyn ports::Network>(Arc::new(network.clone()));
         daemon.ports.offer::<dyn ports::ReachRules>(Arc::new(network.clone()));

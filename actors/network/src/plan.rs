@@ -107,6 +107,9 @@ pub struct NetworkMember {
     pub policy: MemberPolicy,
     /// Ports of the host that lead to it.
     pub forwards: Vec<Forward>,
+    /// Its machine is parked: the kernel leads no TCP connection to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parked: bool,
 }
 
 /// The network of all workspaces of one daemon.

@@ -2,16 +2,22 @@
 //!
 //! The kernel leads packets for a forward away before it looks for a socket, so a forward works
 //! whoever listens. A second program on the port would be cut off without a word. So each
-//! forward's port is held by a bound socket that nobody listens on, and a port that is taken is
-//! an error before anything was changed.
+//! forward's port is held by a bound socket, and a port that is taken is an error before anything
+//! was changed. Nobody listens on that socket, but while the forward's machine is parked: then the
+//! kernel leads nothing away, and what connects is accepted.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, bind, listen, shutdown, socket_with,
+};
+use tokio::net::TcpListener;
 
 use crate::Error;
 use crate::plan::Protocol;
@@ -24,7 +30,56 @@ pub const AUTOMATIC: RangeInclusive<u16> = 20_000..=29_999;
 pub struct PortReservation {
     at: SocketAddrV4,
     protocol: Protocol,
-    _socket: OwnedFd,
+    socket: Arc<HeldSocket>,
+}
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// The socket that holds a port. Whoever shares it can listen, as long as the port is held.
+#[derive(Debug)]
+pub(crate) struct HeldSocket(OwnedFd);
+
+impl HeldSocket {
+    /// Listens; once more is no change.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn listen(&self) -> Result<(), Error> {
+        // Or the connections of the last time, which may go on, would be in the way.
+        let listens = set_socket_reuseaddr(&self.0, true).and_then(|()| listen(&self.0, BACKLOG));
+        listens.map_err(|error| Error::io("listen on a held port")(error.into()))
+    }
+
+    /// Listens, and accepts. To be used in a runtime.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn listener(&self) -> Result<TcpListener, Error> {
+        self.listen()?;
+        let copy = self.0.try_clone().map(std::net::TcpListener::from);
+        let listener = copy.and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        });
+        listener.map_err(Error::io("listen on a held port"))
+    }
+
+    /// Ends the listening, not the hold: to shut down a socket that listens makes it one that is
+    /// only bound. What was not accepted is reset.
+    pub(crate) fn end_listening(socket: impl AsFd) {
+        // One that does not listen is as it should be.
+        let _ = shutdown(&socket, Shutdown::Read);
+        // Nobody else is to have the port either.
+        let _ = set_socket_reuseaddr(&socket, false);
+    }
+}
+
+impl Drop for PortReservation {
+    fn drop(&mut self) {
+        // Whoever shares it lets go a moment later.
+        let _ = shutdown(&self.socket.0, Shutdown::Read);
+    }
 }
 
 impl PortReservation {
@@ -41,8 +96,16 @@ impl PortReservation {
         let action = || format!("hold {protocol} {at}");
         let socket = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)
             .map_err(|error| Error::io(action())(error.into()))?;
-        match bind(&socket, &at) {
-            Ok(()) => Ok(Self { at, protocol, _socket: socket }),
+        let bound = match bind(&socket, &at) {
+            // Connections of a forward may outlive the daemon that accepted them.
+            Err(Errno::ADDRINUSE) if protocol == Protocol::Tcp => {
+                let bound = set_socket_reuseaddr(&socket, true).and_then(|()| bind(&socket, &at));
+                bound.and_then(|()| set_socket_reuseaddr(&socket, false))
+            }
+            bound => bound,
+        };
+        match bound {
+            Ok(()) => Ok(Self { at, protocol, socket: Arc::new(HeldSocket(socket)) }),
             Err(Errno::ADDRINUSE) => Err(Error::PortTaken { protocol, at }),
             Err(Errno::ADDRNOTAVAIL) => Err(Error::NotOurAddress(*at.ip())),
             Err(error) => {
@@ -80,6 +143,11 @@ impl PortReservation {
     /// The host's end.
     pub fn at(&self) -> SocketAddrV4 {
         self.at
+    }
+
+    /// For whoever listens while the forward's machine is parked.
+    pub(crate) fn socket(&self) -> &Arc<HeldSocket> {
+        &self.socket
     }
 
     /// TCP or UDP.

@@ -1,16 +1,19 @@
 //! Ports of the guests for other families and doors.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    CallCx, ToolError, WorkspaceId,
+    CallCx, SessionId, ToolError, WorkspaceId,
     ports::{ByteStream, WorkspacePorts},
 };
 use hivekeep_link::{CallTerms, link_error};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::{shared::Shared, workspace::Msg};
+
+/// Between two looks for a workspace that is not known yet.
+const LOOK_AGAIN_IN: Duration = Duration::from_millis(100);
 
 /// Reaches the ports of every workspace. Cheap to clone.
 #[derive(Clone)]
@@ -40,5 +43,27 @@ impl WorkspacePorts for WorkspacePortsHandle {
         let terms = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
         let stream = link.open_stream(port, terms).await.map_err(link_error)?;
         Ok(Box::new(stream))
+    }
+
+    async fn dial_forward(
+        &self,
+        workspace: WorkspaceId,
+        port: u16,
+        patience: Duration,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        let until = Instant::now() + patience;
+        let card = loop {
+            match self.0.directory.card(&workspace.to_string()) {
+                Err(unknown) if Instant::now() >= until => return Err(unknown),
+                Err(_) => tokio::time::sleep(LOOK_AGAIN_IN).await,
+                Ok(card) => break card,
+            }
+        };
+        // What nobody owns is not woken for anybody: its memory would be on no quota.
+        let session = card.owner.unwrap_or_else(SessionId::new);
+        let left = until.saturating_duration_since(Instant::now());
+        let span = tracing::info_span!("forward", %workspace, port);
+        let cx = CallCx::internal(session, left, Default::default(), span);
+        self.dial(&cx, workspace, port).await
     }
 }

@@ -61,6 +61,15 @@ impl WorkspacePorts for Fakes {
         let stream = TcpStream::connect(address.ok_or_else(closed)?).await;
         Ok(Box::new(stream.map_err(|error| ToolError::internal(error.to_string()))?))
     }
+
+    async fn dial_forward(
+        &self,
+        _: WorkspaceId,
+        _: u16,
+        _: std::time::Duration,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        Err(ToolError::internal("nobody connects to forwards here"))
+    }
 }
 
 /// An open door.

@@ -4,6 +4,7 @@ mod crash;
 mod forwards;
 mod https;
 mod made;
+mod parked;
 mod team;
 
 use std::{
@@ -26,6 +27,7 @@ pub use crash::every_point_leaves_nothing;
 pub use forwards::{alone_with_its_forwards, forwards_outlive_everything_but_their_workspace};
 pub use https::{config as https_config, git_works_over_https};
 pub use made::{a_claimed_machine_is_connected, a_repository_is_cloned_from_afar};
+pub use parked::{a_connection_wakes_a_parked_machine, alone_it_is_woken_too};
 pub use team::a_team_is_a_group_of_its_own;
 
 use crate::{house::House, leaks, names::Names};

@@ -216,6 +216,16 @@ pub trait Network: Send + Sync {
         host_port: Option<u16>,
     ) -> Result<Vec<ForwardedPort>, ToolError>;
 
+    /// Says, durably, whether a workspace's machine is parked. While it is, the kernel leads no
+    /// connection to its TCP forwards: they are accepted here and carried by
+    /// [`WorkspacePorts::dial_forward`](super::WorkspacePorts::dial_forward), which wakes it. In force
+    /// on return. Success for a workspace that has not joined. In user mode the machine has no
+    /// forwards itself while this is so.
+    ///
+    /// # Errors
+    /// Fails when the kernel could not be brought there; nothing has changed then.
+    async fn set_parked(&self, id: WorkspaceId, parked: bool) -> Result<(), ToolError>;
+
     /// State in force; `None` for a workspace that has not joined.
     fn view(&self, id: WorkspaceId) -> Option<NetworkView>;
 

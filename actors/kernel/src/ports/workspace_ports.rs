@@ -1,5 +1,7 @@
 //! Workspace port port: connections to TCP ports inside workspaces, over the link to their guests.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -25,5 +27,17 @@ pub trait WorkspacePorts: Send + Sync {
         cx: &CallCx,
         workspace: WorkspaceId,
         port: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError>;
+
+    /// The same for whoever connects to a forward of the workspace, on its owner's behalf. Within
+    /// the patience it also waits for workspaces that a daemon that starts has not taken up yet.
+    ///
+    /// # Errors
+    /// As [`Self::dial`]; `not_owner` for a workspace that nobody owns.
+    async fn dial_forward(
+        &self,
+        workspace: WorkspaceId,
+        port: u16,
+        patience: Duration,
     ) -> Result<Box<dyn ByteStream>, ToolError>;
 }

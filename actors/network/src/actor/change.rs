@@ -82,6 +82,8 @@ impl Change {
         } else if before.forwards != after.forwards {
             let all: Vec<_> = after.forwards.iter().map(convert::forward).collect();
             ("network.forwards_changed", json!({ "forwards": all }))
+        } else if before.lease == after.lease {
+            return None;
         } else {
             ("network.moved", json!({ "from": before.lease.address, "to": after.lease.address }))
         };

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use hivekeep_kernel::ports::NetworkView;
-use hivekeep_kernel::{Fault, ToolError, fault_point};
+use hivekeep_kernel::{Fault, ToolError, WorkspaceId, fault_point};
 use serde_json::json;
 
+use super::acceptor::{Acceptor, ForwardTarget};
 use super::change::{Change, When};
 use super::enforce::{Attempt, Plan};
 use super::{Inner, Msg, NetworkActor, convert, refuse};
 use crate::AppliedPlan;
-use crate::plan::{NetworkPlan, PlanError};
+use crate::plan::{Forward, NetworkPlan, PlanError};
 
 impl NetworkActor {
     /// Has a change written that `decided` has already.
     pub(super) fn enact(&mut self, change: Change) {
+        self.accept_for(change.id);
         self.unwritten.push(change);
         self.write();
     }
@@ -153,15 +155,42 @@ impl NetworkActor {
     /// Takes the ports of forwards that are not held, and tells of those that it cannot have.
     pub(super) fn hold_ports(&mut self) {
         for (id, forward, why) in self.held.take_all(&self.decided) {
-            tracing::warn!(workspace = %id, %why, "a forward's port is not held");
-            let data = json!({ "forward": convert::forward(&forward), "reason": why });
-            self.shared.tell("network.port_lost", id, data);
+            self.tell_lost(id, &forward, &why);
+        }
+        let parked = self.decided.members().filter(|(_, member)| member.parked);
+        let parked: Vec<_> = parked.map(|(id, _)| id).collect();
+        parked.into_iter().for_each(|id| self.accept_for(id));
+    }
+
+    fn tell_lost(&self, id: WorkspaceId, forward: &Forward, why: &str) {
+        tracing::warn!(workspace = %id, %why, "a forward's port is not held");
+        let data = json!({ "forward": convert::forward(forward), "reason": why });
+        self.shared.tell("network.port_lost", id, data);
+    }
+
+    /// Has connections to a member's forwards accepted while its machine is parked. This comes
+    /// before the kernel leads none there, and ends behind that it does again.
+    fn accept_for(&mut self, id: WorkspaceId) {
+        // Until it is known who has the ports.
+        if self.backend.is_none() {
+            return;
+        }
+        let begin = |forward: &Forward| {
+            let (guest_port, ports) = (forward.guest_port, self.shared.ports.clone());
+            let (acceptor, work) =
+                Acceptor::new(ForwardTarget { workspace: id, guest_port, ports });
+            let _detached = self.me.workers.spawn(work);
+            acceptor
+        };
+        for (forward, why) in self.held.accept(id, self.decided.member(id), begin) {
+            self.tell_lost(id, &forward, &why);
         }
     }
 
     /// Lets go of the ports of forwards that are over, in the kernel too.
     fn let_go(&mut self) {
         if self.applied == self.generation && self.unwritten.is_empty() && !self.writing {
+            self.held.rest(&self.decided);
             self.held.keep_only(&self.decided);
         }
     }

@@ -54,7 +54,7 @@ impl NetworkActor {
                 ..MemberPolicy::default()
             };
             let lease = self.decided.allot(id).map_err(refuse::plan)?;
-            Ok(NetworkMember { lease, policy, forwards: Vec::new() })
+            Ok(NetworkMember { lease, policy, forwards: Vec::new(), parked: false })
         };
         let mut after = before.clone().map_or_else(fresh, Ok)?;
         after.policy = convert::wished(&after.policy, wish)?;
@@ -181,11 +181,32 @@ impl NetworkActor {
         self.enact(change.answering(When::Applied, reply, gone));
     }
 
+    /// The machine of a member is parked, or goes on.
+    pub(super) fn set_parked(&mut self, id: WorkspaceId, parked: bool, reply: Reply<()>) {
+        let Some(before) = self.decided.member(id).cloned() else {
+            // Nothing leads to it. Whoever asked may have gone.
+            let _ = reply.send(Ok(()));
+            return;
+        };
+        let after = NetworkMember { parked, ..before.clone() };
+        or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(refuse::plan));
+        if let (Some(Backend::User { .. }), false) = (self.backend.as_deref(), parked) {
+            self.held.hand_over(id, &after);
+        }
+        let change = Change::quiet(id, Some(before), Some(after));
+        self.enact(change.answering(When::Applied, reply, ()));
+    }
+
     /// In user mode: lets go of the ports that a machine is about to take, and says which.
     pub(super) fn hand_over(&mut self, id: WorkspaceId, reply: Reply<Vec<ForwardedPort>>) {
         let backend = or_refuse!(reply, self.standing());
         let member = or_refuse!(reply, self.member(id));
         or_refuse!(reply, backend.keeps(&member.policy));
+        if member.parked {
+            // It takes them when it goes on.
+            let _ = reply.send(Ok(Vec::new()));
+            return;
+        }
         self.held.hand_over(id, &member);
         let forwards = member.forwards.iter().map(convert::forward).collect();
         // Whoever asked may have gone.

@@ -143,6 +143,10 @@ impl Network for NetworkHandle {
         self.ask(question).await
     }
 
+    async fn set_parked(&self, id: WorkspaceId, parked: bool) -> Result<(), ToolError> {
+        self.ask(|reply| Inner::SetParked(id, parked, reply)).await
+    }
+
     fn view(&self, id: WorkspaceId) -> Option<NetworkView> {
         self.0.views.load().get(&id).cloned()
     }

@@ -5,14 +5,20 @@ use std::net::SocketAddrV4;
 
 use hivekeep_kernel::WorkspaceId;
 
+use super::acceptor::Acceptor;
 use crate::Error;
 use crate::plan::{Forward, NetworkMember, NetworkPlan, Protocol};
 use crate::ports::PortReservation;
 
 type End = (Protocol, SocketAddrV4);
+type Led = (WorkspaceId, End, u16);
 
 fn end(forward: &Forward) -> End {
     (forward.protocol, forward.host())
+}
+
+fn led(id: WorkspaceId, forward: &Forward) -> Led {
+    (id, end(forward), forward.guest_port)
 }
 
 /// The host's ends of forwards that are held, and those that should be and are not.
@@ -23,6 +29,8 @@ pub(super) struct HeldPorts {
     lost: BTreeMap<End, String>,
     /// Workspaces whose machines have, or may have, their ports themselves, in user mode.
     with_machines: BTreeSet<WorkspaceId>,
+    /// Of forwards whose machine is parked, or was.
+    acceptors: BTreeMap<Led, Acceptor>,
 }
 
 impl HeldPorts {
@@ -83,8 +91,49 @@ impl HeldPorts {
     pub(super) fn hand_over(&mut self, id: WorkspaceId, member: &NetworkMember) {
         self.with_machines.insert(id);
         for forward in &member.forwards {
+            if let Some(acceptor) = self.acceptors.get(&led(id, forward)) {
+                acceptor.rest();
+            }
             self.ends.remove(&end(forward));
         }
+    }
+
+    /// Has the forwards of a member accepted while it is parked, and ends what leads to those that
+    /// it has no more. Those that could not be, each once with the reason.
+    pub(super) fn accept(
+        &mut self,
+        id: WorkspaceId,
+        member: Option<&NetworkMember>,
+        begin: impl Fn(&Forward) -> Acceptor,
+    ) -> Vec<(Forward, String)> {
+        let forwards = member.map_or(&[][..], |member| &member.forwards);
+        let is_led = |one: &Led| forwards.iter().any(|forward| led(id, forward) == *one);
+        self.acceptors.retain(|one, _| one.0 != id || is_led(one));
+        if !member.is_some_and(|member| member.parked) {
+            return Vec::new();
+        }
+        // In user mode its machine had them until now.
+        self.with_machines.remove(&id);
+        let mut failed = Vec::new();
+        for forward in forwards.iter().filter(|forward| forward.protocol == Protocol::Tcp) {
+            let listens = self.take(id, forward).and_then(|()| {
+                let acceptor = self.acceptors.entry(led(id, forward));
+                acceptor.or_insert_with(|| begin(forward)).listen(&self.ends[&end(forward)])
+            });
+            let why = listens.err().map(|error| error.to_string());
+            let before = match &why {
+                Some(why) => self.lost.insert(end(forward), why.clone()),
+                None => self.lost.remove(&end(forward)),
+            };
+            failed.extend(why.filter(|why| before.as_ref() != Some(why)).map(|it| (*forward, it)));
+        }
+        failed
+    }
+
+    /// Ends the listening for those that are not parked any more.
+    pub(super) fn rest(&self, network: &NetworkPlan) {
+        let awake = |id| network.member(id).is_none_or(|member| !member.parked);
+        self.acceptors.iter().filter(|(one, _)| awake(one.0)).for_each(|(_, one)| one.rest());
     }
 
     /// Lets go of what is nobody's any more.
@@ -115,8 +164,12 @@ mod tests {
         let (host_ip, protocol) = ([127, 0, 0, 1].into(), Protocol::Tcp);
         let forward = Forward { host_ip, host_port: port, guest_port: 80, protocol };
         let lease = network.allot(id).unwrap();
-        let member =
-            NetworkMember { lease, policy: MemberPolicy::default(), forwards: vec![forward] };
+        let member = NetworkMember {
+            lease,
+            policy: MemberPolicy::default(),
+            forwards: vec![forward],
+            parked: false,
+        };
         network.admit(id, member).unwrap();
         (network, id, forward)
     }

@@ -148,7 +148,7 @@ mod tests {
         let lease = AddressLease::at([10, 213, 0, 7].into());
         let member = |allow_internet| {
             let policy = MemberPolicy { allow_internet, ..MemberPolicy::default() };
-            NetworkMember { lease, policy, forwards: Vec::new() }
+            NetworkMember { lease, policy, forwards: Vec::new(), parked: false }
         };
         let mut recorded = Recorded::begin(Record::Member(member(false))).unwrap();
         recorded.apply(Record::Member(member(true))).unwrap();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hivekeep_kernel::ports::NetworkView;
 use hivekeep_kernel::{Address, Layer, ToolError, WorkspaceId};
+use hivekeep_runtime::Ports;
 use hivekeep_store::{Events, Journal, NewEvent};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ pub(super) struct NetworkShared {
     pub(super) logs: Logs,
     pub(super) events: Events,
     pub(super) address: Address<Msg>,
+    /// With the way into guests, once it is offered.
+    pub(super) ports: Ports,
     /// Decided once, when the self-test is over.
     pub(super) backend: watch::Sender<Option<Arc<Backend>>>,
     pub(super) views: ArcSwap<HashMap<WorkspaceId, NetworkView>>,

@@ -13,7 +13,7 @@ fn network(subnet: &str) -> NetworkPlan {
 }
 
 fn member(lease: AddressLease) -> NetworkMember {
-    NetworkMember { lease, policy: MemberPolicy::default(), forwards: Vec::new() }
+    NetworkMember { lease, policy: MemberPolicy::default(), forwards: Vec::new(), parked: false }
 }
 
 fn forward(host_ip: [u8; 4], host_port: u16) -> Forward {

@@ -7,7 +7,7 @@ use super::RulesTable;
 use super::expr::{
     block, destination_kind, dnat, is, is_not, masquerade, meta, number, payload, text,
 };
-use crate::plan::{Forward, NetworkPlan};
+use crate::plan::{Forward, NetworkPlan, Protocol};
 
 const DESTINATION: i32 = -100;
 const SOURCE: i32 = 100;
@@ -17,7 +17,9 @@ pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     table.base("from_outside", NfChainType::NAT, NfHook::Prerouting, DESTINATION);
     table.base("from_host", NfChainType::NAT, NfHook::Output, DESTINATION);
     for (_, member) in network.members() {
-        for forward in &member.forwards {
+        // Who connects to a machine that is parked is to reach the daemon, which wakes it.
+        let led = |forward: &&Forward| !(member.parked && forward.protocol == Protocol::Tcp);
+        for forward in member.forwards.iter().filter(led) {
             let from_outside = is_not(meta(MetaKey::Iifname), bridge.clone());
             let to = dnat(member.lease.address, forward.guest_port);
             if !forward.is_loopback() {

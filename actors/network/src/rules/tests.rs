@@ -50,7 +50,7 @@ fn networks() -> impl Strategy<Value = NetworkPlan> {
             let protocols = [Protocol::Tcp, Protocol::Udp];
             let forwards = hosts.into_iter().zip(forwards).filter(|(_, wanted)| *wanted);
             let forwards = forwards.zip(protocols).map(|((ip, _), p)| forward(ip, p)).collect();
-            network.admit(id, NetworkMember { lease, policy, forwards }).unwrap();
+            network.admit(id, NetworkMember { lease, policy, forwards, parked: false }).unwrap();
         }
         network
     })

@@ -57,7 +57,12 @@ impl Scene {
             let lease = network.allot(id)?;
             network.admit(
                 id,
-                NetworkMember { lease, policy: MemberPolicy::default(), forwards: Vec::new() },
+                NetworkMember {
+                    lease,
+                    policy: MemberPolicy::default(),
+                    forwards: Vec::new(),
+                    parked: false,
+                },
             )?;
         }
         let mut stage = TestNetwork::new(options)?;

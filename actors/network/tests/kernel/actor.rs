@@ -13,6 +13,7 @@ use hivekeep_kernel::ports::{GroupChange, Network as _, NetworkMode, NetworkWish
 use hivekeep_kernel::{Address, Census, RestartPolicy, WorkspaceId, entity::spawn_root};
 use hivekeep_network::selftest::test_network::TestNetwork;
 use hivekeep_network::{HostAccess, NetworkActor, NetworkHandle, NetworkModeChoice, Options};
+use hivekeep_runtime::Ports;
 use hivekeep_store::Journal;
 
 /// How long anything may take.
@@ -23,6 +24,8 @@ pub(super) struct Daemon {
     pub(super) network: NetworkHandle,
     pub(super) journal: Journal,
     pub(super) census: Census,
+    /// What other families offer.
+    pub(super) ports: Ports,
     address: Address<hivekeep_network::Msg>,
     cell: ractor::ActorCell,
     ended: tokio::task::JoinHandle<()>,
@@ -63,12 +66,14 @@ impl Daemon {
             Journal::open(hivekeep_store::Options { dir, ..Default::default() }).unwrap();
         let census = Census::default();
         let address = Address::vacant(census.probe("network", "network", RestartPolicy::TEMPORARY));
-        let state_dir = folder.to_owned();
-        let opened = hivekeep_network::open(options, state_dir, journal.clone(), address.clone());
+        let (state_dir, ports) = (folder.to_owned(), Ports::default());
+        let journals = journal.clone();
+        let opened =
+            hivekeep_network::open(options, state_dir, journals, address.clone(), ports.clone());
         let (network, seed) = opened.await.unwrap();
         let (cell, ended) = spawn_root::<NetworkActor>(&address, seed).await.unwrap();
         network.mode().await.unwrap();
-        Self { network, journal, census, address, cell, ended }
+        Self { network, journal, census, ports, address, cell, ended }
     }
 
     /// As a daemon that stops and leaves its machines running.

@@ -47,7 +47,9 @@ pub(super) fn plan(
     for policy in policies {
         let id = WorkspaceId::new();
         let lease = network.allot(id).unwrap();
-        network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() }).unwrap();
+        network
+            .admit(id, NetworkMember { lease, policy, forwards: Vec::new(), parked: false })
+            .unwrap();
         ids.push(id);
     }
     (network, ids)

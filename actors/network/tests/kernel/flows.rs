@@ -25,7 +25,10 @@ fn network(members: usize) -> (NetworkPlan, Vec<WorkspaceId>) {
     for id in &ids {
         let lease = network.allot(*id).unwrap();
         network
-            .admit(*id, NetworkMember { lease, policy: internet(), forwards: Vec::new() })
+            .admit(
+                *id,
+                NetworkMember { lease, policy: internet(), forwards: Vec::new(), parked: false },
+            )
             .unwrap();
     }
     (network, ids)

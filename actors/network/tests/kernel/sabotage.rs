@@ -35,7 +35,9 @@ fn scene() -> (TestNetwork, NetworkPlan, [WorkspaceId; 2]) {
     for id in ids {
         let policy = MemberPolicy { allow_internet: true, ..MemberPolicy::default() };
         let lease = network.allot(id).unwrap();
-        network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() }).unwrap();
+        network
+            .admit(id, NetworkMember { lease, policy, forwards: Vec::new(), parked: false })
+            .unwrap();
     }
     let mut stage = TestNetwork::new(HostAccess::default()).unwrap();
     stage.ensure(&network).unwrap();

@@ -96,7 +96,8 @@ fn plans() -> Vec<NetworkPlan> {
     };
     change(&|network| {
         network.dismiss(ids[0]);
-        let heir_of = NetworkMember { lease, policy: internet(), forwards: Vec::new() };
+        let heir_of =
+            NetworkMember { lease, policy: internet(), forwards: Vec::new(), parked: false };
         network.admit(heir, heir_of).unwrap();
     });
     change(&|network| {
@@ -107,7 +108,15 @@ fn plans() -> Vec<NetworkPlan> {
             let id = WorkspaceId::new();
             let lease = network.allot(id).unwrap();
             network
-                .admit(id, NetworkMember { lease, policy: internet(), forwards: Vec::new() })
+                .admit(
+                    id,
+                    NetworkMember {
+                        lease,
+                        policy: internet(),
+                        forwards: Vec::new(),
+                        parked: false,
+                    },
+                )
                 .unwrap();
         }
     });
@@ -148,7 +157,8 @@ fn one_member_costs_one_transaction_however_many_there_are() {
             let lease = network.allot(id)?;
             let policy =
                 MemberPolicy { group: Some("a".parse().unwrap()), ..MemberPolicy::default() };
-            network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() })?;
+            network
+                .admit(id, NetworkMember { lease, policy, forwards: Vec::new(), parked: false })?;
         }
         enforcer.ensure(&network).await?;
         for round in 0..6 {
@@ -156,7 +166,8 @@ fn one_member_costs_one_transaction_however_many_there_are() {
             let lease = network.allot(id)?;
             let policy = MemberPolicy::default();
             let ms = |began: Instant| began.elapsed().as_micros() as f64 / 1000.0;
-            network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() })?;
+            network
+                .admit(id, NetworkMember { lease, policy, forwards: Vec::new(), parked: false })?;
             let began = Instant::now();
             let applied = enforcer.apply(&network).await?;
             let join = ms(began);

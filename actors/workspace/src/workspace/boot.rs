@@ -113,8 +113,9 @@ async fn boot(
     fault_point!("start.before_prepare");
     let prepared = async { driver.prepare(&machine).await.map_err(ToolError::from) };
     let mounted = workspace.shared.mounted(plan);
+    let wakes = matches!(start.memory, Some(StartMemory::Own(_)));
     let ((lease, nic), mounts, ()) =
-        tokio::try_join!(network::interface(workspace, plan), mounted, prepared)?;
+        tokio::try_join!(network::interface(workspace, plan, wakes), mounted, prepared)?;
     (machine.nic, machine.volumes) = (nic, mounts);
     fault_point!("start.after_prepare");
 
@@ -135,10 +136,10 @@ async fn boot(
 
     step(2, "waiting for the guest");
     let patience = Duration::from_secs(10);
-    let (copy, stands) = (token.is_some(), start.memory.is_some());
+    let (copy, stands) = (token.is_some(), wakes || token.is_some());
     let attached = |reply| Msg::Attach(handle.clone(), token, reply);
     let mut link_state = workspace.actor.ask(patience, attached).await.map_err(ToolError::from)?;
-    if stands && !copy {
+    if wakes {
         // From here on the disk goes on without the memory that was parked.
         workspace.note(Record::Woken).await?;
         fault_point!("wake.after_woken");
@@ -166,6 +167,9 @@ async fn boot(
     };
     let unplugged = stands.then_some((driver.as_ref(), handle.as_ref()));
     tokio::try_join!(itself, network::configure(lease, &link, unplugged))?;
+    if wakes {
+        network::stays_awake(workspace, driver.as_ref(), &handle).await?;
+    }
     let boot_time_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     step(4, "running");
     Ok(Up { boot_time_ms })

@@ -64,15 +64,20 @@ async fn lease(
     Ok(Some(NetworkLease { attachment, bridge }))
 }
 
-/// The lease of a workspace whose machine is about to be launched, and the interface for it.
+/// The lease of a workspace whose machine is about to be launched, and the interface for it. One
+/// that wakes is connected to while it does; it has its forwards when it goes on.
 ///
 /// # Errors
 /// When the network does not start, does not take it in, or the machine before holds its end.
 pub(super) async fn interface(
     workspace: &WorkspaceHandle,
     plan: &Planned,
+    wakes: bool,
 ) -> Result<(Option<NetworkLease>, Option<Nic>), ToolError> {
     let Some(lease) = lease(workspace, plan).await? else { return Ok((None, None)) };
+    if !wakes {
+        workspace.shared.network.set_parked(workspace.id, false).await?;
+    }
     let InterfaceSettings { mac, .. } = lease.attachment;
     let end = match workspace.shared.network.cable(workspace.id).await? {
         Netdev::Tap(queue) => NicEnd::Tap(queue),
@@ -96,6 +101,7 @@ pub(super) async fn settled(
 ) -> Result<Option<NetworkLease>, ToolError> {
     let (Some(lease), network) = (lease, &workspace.shared.network) else { return Ok(None) };
     if handle.nic {
+        network.set_parked(workspace.id, false).await?;
         network.settled(workspace.id).await?;
         return Ok(Some(lease));
     }
@@ -166,6 +172,48 @@ pub(super) async fn verify(
     match has_a_place {
         true => has_its_forwards(workspace, driver, handle).await,
         false => Ok(()),
+    }
+}
+
+/// The machine is about to be parked: who connects to its forwards from here on wakes it.
+///
+/// # Errors
+/// When the kernel could not be brought there, or the machine keeps its ports.
+pub(super) async fn falls_asleep(
+    workspace: &WorkspaceHandle,
+    driver: &dyn Driver,
+    handle: &MachineHandle,
+) -> Result<(), ToolError> {
+    if !handle.nic {
+        return Ok(());
+    }
+    let network = &workspace.shared.network;
+    if let NetworkMode::User { .. } = network.mode().await? {
+        driver.set_forwards(handle, &[]).await?;
+    }
+    network.set_parked(workspace.id, true).await
+}
+
+/// A machine that was about to be parked goes on, and its forwards lead to it.
+///
+/// # Errors
+/// As [`falls_asleep`]; until the next start, connections to it are carried by the daemon.
+pub(super) async fn stays_awake(
+    workspace: &WorkspaceHandle,
+    driver: &dyn Driver,
+    handle: &MachineHandle,
+) -> Result<(), ToolError> {
+    if !handle.nic {
+        return Ok(());
+    }
+    workspace.shared.network.set_parked(workspace.id, false).await?;
+    has_its_forwards(workspace, driver, handle).await
+}
+
+/// Says again that a workspace is parked, for a network that was not told.
+pub(super) async fn is_parked(workspace: &WorkspaceHandle) {
+    if let Err(error) = workspace.shared.network.set_parked(workspace.id, true).await {
+        tracing::warn!(workspace = %workspace.id, %error, "connections to its forwards may not wake it");
     }
 }
 

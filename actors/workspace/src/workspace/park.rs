@@ -19,7 +19,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    LinkState, Msg, ParkMsg, Workspace, boot::park_request, images::images, internal_cx, take_down,
+    LinkState, Msg, ParkMsg, Workspace, boot::park_request, images::images, internal_cx, network,
+    take_down,
 };
 use crate::{
     activity::Activity,
@@ -169,6 +170,10 @@ impl Parking {
         fault_point!("park.before_save");
         let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
         let request = park_request(&self.workspace, self.wish);
+        // First, or what connects while it is saved would reach a machine that stands still.
+        if let Err(error) = network::falls_asleep(&self.workspace, driver, &self.handle).await {
+            return Err(self.go_on(driver, error).await);
+        }
         let saved = match snapshots.park(&self.handle, &self.own, &request).await {
             Ok(saved) => saved,
             Err(error) => return Err(self.go_on(driver, error.into()).await),
@@ -222,7 +227,7 @@ impl Parking {
             if !self.wish.paused {
                 driver.snapshots().ok_or_else(no_snapshots)?.resume(&self.handle).await?;
             }
-            Ok::<_, ToolError>(())
+            network::stays_awake(&self.workspace, driver, &self.handle).await
         };
         match resumed.await {
             Ok(()) => error,

@@ -50,6 +50,11 @@ impl Workspace {
             // A change that was cut short is settled by the next start.
             MachineFact::Stopped => {
                 self.set_phase(self.at_rest());
+                if self.ledger.parked.is_some() {
+                    let workspace = self.handle.clone();
+                    let told = async move { network::is_parked(&workspace).await };
+                    let _detached = self.ops.spawn(told);
+                }
                 self.end_parked();
             }
             MachineFact::Crashed { reason } => {
@@ -281,6 +286,7 @@ async fn take_up(
     if halted.parking.is_some() {
         // Before it goes on, so that no daemon takes the file for its memory.
         workspace.note(Record::ParkFailed).await?;
+        network::stays_awake(&workspace, driver.as_ref(), &handle).await?;
     }
     let paused = match driver.snapshots() {
         Some(snapshots) if snapshots.is_paused(&handle).await? => {

@@ -223,7 +223,9 @@ fn who_joins_a_group_costs_the_same_whatever_its_size() {
         };
         let admit = |network: &mut NetworkPlan, id, policy| {
             let lease = network.allot(id).unwrap();
-            network.admit(id, NetworkMember { lease, policy, forwards: Vec::new() }).unwrap();
+            network
+                .admit(id, NetworkMember { lease, policy, forwards: Vec::new(), parked: false })
+                .unwrap();
         };
         (0..mates).for_each(|_| admit(&mut network, WorkspaceId::new(), group("a")));
         let id = WorkspaceId::new();

@@ -1,8 +1,17 @@
 //! Members come, change and go.
 
-use hivekeep_kernel::WorkspaceId;
-use hivekeep_kernel::ports::{Netdev, Network as _, NetworkWish, ReachPolicy, Transport};
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hivekeep_kernel::ports::{
+    ByteStream, ForwardedPort, Netdev, Network as _, NetworkWish, ReachPolicy, Transport,
+    WorkspacePorts,
+};
+use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
 use hivekeep_network::NetworkModeChoice;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::super::needs_root;
 use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
@@ -165,6 +174,78 @@ fn forwards_are_taken_found_free_and_given_back() {
         }
         let many = network.add_forward(other, tcp, 80, None).await.unwrap_err();
         assert_eq!(many.code, "too_many_forwards");
+        daemon.stop().await;
+    });
+}
+
+/// A guest that greets whoever comes through a forward.
+struct Greeter;
+
+#[async_trait::async_trait]
+impl WorkspacePorts for Greeter {
+    async fn dial(
+        &self,
+        _: &CallCx,
+        _: WorkspaceId,
+        _: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        Err(ToolError::internal("forwards have no caller"))
+    }
+
+    async fn dial_forward(
+        &self,
+        id: WorkspaceId,
+        port: u16,
+        _: Duration,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        theirs.write_all(format!("{id} {port}").as_bytes()).await.unwrap();
+        Ok(Box::new(ours))
+    }
+}
+
+#[test]
+fn connections_to_a_parked_member_are_accepted_here_until_it_goes_on() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
+        daemon.ports.offer::<dyn WorkspacePorts>(Arc::new(Greeter));
+        let network = &daemon.network;
+        let [id] = ids();
+        let tcp = Transport::Tcp;
+        network.join(id, NetworkWish::default()).await.unwrap();
+        network.settled(id).await.unwrap();
+        let greeting = |at: SocketAddrV4| async move {
+            let mut text = String::new();
+            TcpStream::connect(at).await?.read_to_string(&mut text).await?;
+            std::io::Result::Ok(text)
+        };
+        let led = |forward: &ForwardedPort| {
+            said("nft list ruleset").contains(&format!("dport {} dnat", forward.host_port))
+        };
+        let first = network.add_forward(id, tcp, 80, None).await.unwrap();
+        assert!(led(&first));
+        network.set_parked(id, true).await.unwrap();
+        assert!(!led(&first));
+        assert_eq!(greeting(first.host()).await.unwrap(), format!("{id} 80"));
+        // One that comes meanwhile, and one that goes.
+        let second = network.add_forward(id, tcp, 81, None).await.unwrap();
+        assert!(!led(&second));
+        assert_eq!(greeting(second.host()).await.unwrap(), format!("{id} 81"));
+        network.remove_forward(id, tcp, 81, None).await.unwrap();
+        assert!(greeting(second.host()).await.is_err());
+        daemon.stop().await;
+
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
+        daemon.ports.offer::<dyn WorkspacePorts>(Arc::new(Greeter));
+        daemon.network.settled(id).await.unwrap();
+        assert!(!led(&first), "forgotten by a restart");
+        assert_eq!(greeting(first.host()).await.unwrap(), format!("{id} 80"));
+        daemon.network.set_parked(id, false).await.unwrap();
+        assert!(led(&first));
+        assert!(std::net::TcpListener::bind(first.host()).is_err(), "the port is not held");
+        daemon.network.leave(id).await.unwrap();
+        daemon.network.set_parked(id, true).await.unwrap();
         daemon.stop().await;
     });
 }

@@ -90,6 +90,9 @@ impl Network for Fake {
     ) -> Result<Vec<ForwardedPort>, ToolError> {
         unreachable!("teams forward no ports")
     }
+    async fn set_parked(&self, _: WorkspaceId, _: bool) -> Result<(), ToolError> {
+        unreachable!("teams do not park machines")
+    }
     async fn leave(&self, _: WorkspaceId) -> Result<(), ToolError> {
         unreachable!("whoever removes a workspace takes it out")
     }

@@ -1,7 +1,7 @@
 //! The one fake network: it keeps places, policies and forwards, and moves no packet.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -25,6 +25,7 @@ pub struct Wires {
 struct State {
     calls: Vec<String>,
     members: BTreeMap<WorkspaceId, NetworkView>,
+    parked: BTreeSet<WorkspaceId>,
     places: u8,
     failures: HashMap<&'static str, ToolError>,
 }
@@ -194,6 +195,18 @@ impl Network for Wires {
             true => Err(ToolError::foreign(Layer::Actor, "forward_not_found", "no such forward")),
             false => Ok(removed),
         }
+    }
+
+    async fn set_parked(&self, id: WorkspaceId, parked: bool) -> Result<(), ToolError> {
+        if self.state().parked.contains(&id) == parked {
+            return Ok(());
+        }
+        let mut state = self.begin(if parked { "parked" } else { "awake" })?;
+        match parked {
+            true => state.parked.insert(id),
+            false => state.parked.remove(&id),
+        };
+        Ok(())
     }
 
     fn view(&self, id: WorkspaceId) -> Option<NetworkView> {

@@ -1,0 +1,148 @@
+//! Acceptor: connections to a forward of a parked machine, carried over the link to its guest.
+//!
+//! ```text
+//! parked ──► listens ──► accepted ──► dial_forward, which wakes it ──► bytes both ways
+//!                │ awake, and the kernel leads connections again
+//!                └─► for a moment still, then quiet; what was accepted goes on to its end
+//! ```
+//! One task for each forward. It ends, with all that it carries, when its sender is dropped: with
+//! the forward, whose connections the kernel ends too.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hivekeep_kernel::WorkspaceId;
+use hivekeep_kernel::ports::WorkspacePorts;
+use hivekeep_runtime::Ports;
+use socket2::SockRef;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::Error;
+use crate::ports::{HeldSocket, PortReservation};
+
+/// Connections of one forward that are carried at a time. More wait in the kernel's backlog.
+const MAX_CARRIED: usize = 64;
+/// Time for a machine to be awake and its guest to answer.
+const WAKE_PATIENCE: Duration = Duration::from_secs(120);
+/// For connections that had begun before the kernel led them to the machine again.
+const LINGER: Duration = Duration::from_secs(1);
+/// After a failure to accept, as without file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where connections go.
+#[derive(Clone)]
+pub(super) struct ForwardTarget {
+    pub(super) workspace: WorkspaceId,
+    pub(super) guest_port: u16,
+    pub(super) ports: Ports,
+}
+
+/// Hold on the task of one forward.
+#[derive(Debug)]
+pub(super) struct Acceptor(watch::Sender<Option<Arc<HeldSocket>>>);
+
+impl Acceptor {
+    /// The hold, and the work of the task, which does not listen yet.
+    pub(super) fn new(to: ForwardTarget) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (socket, told) = watch::channel(None);
+        (Self(socket), run(told, to))
+    }
+
+    /// Listens on a port that is held, from now on.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn listen(&self, on: &PortReservation) -> Result<(), Error> {
+        let listens = self.0.borrow().as_ref().is_some_and(|now| Arc::ptr_eq(now, on.socket()));
+        if !listens {
+            on.socket().listen()?;
+            self.0.send_replace(Some(on.socket().clone()));
+        }
+        Ok(())
+    }
+
+    /// Stops listening, soon. What was accepted goes on.
+    pub(super) fn rest(&self) {
+        self.0.send_if_modified(|socket| socket.take().is_some());
+    }
+}
+
+type Told = watch::Receiver<Option<Arc<HeldSocket>>>;
+
+async fn run(mut told: Told, to: ForwardTarget) {
+    let mut carried = JoinSet::new();
+    loop {
+        let socket = told.borrow_and_update().clone();
+        let listener = socket.as_ref().map(|socket| socket.listener());
+        match listener {
+            Some(Ok(listener)) => {
+                if accept(listener, &mut told, &mut carried, &to).await.is_none() {
+                    return;
+                }
+                continue;
+            }
+            Some(Err(error)) => tracing::warn!(workspace = %to.workspace, %error,
+                "connections to a forward do not wake its machine"),
+            None => {}
+        }
+        drop(socket);
+        tokio::select! {
+            changed = told.changed() => if changed.is_err() { return },
+            Some(_) = carried.join_next() => {}
+        }
+    }
+}
+
+/// Accepts until it is told to rest, and a moment longer; `None`: the forward is gone.
+async fn accept(
+    listener: TcpListener,
+    told: &mut Told,
+    carried: &mut JoinSet<()>,
+    to: &ForwardTarget,
+) -> Option<()> {
+    let mut rests_at = None;
+    loop {
+        tokio::select! {
+            changed = told.changed() => {
+                changed.ok()?;
+                rests_at = told.borrow().is_none().then(|| Instant::now() + LINGER);
+            }
+            () = sleep_until(rests_at.unwrap_or_else(Instant::now)), if rests_at.is_some() => break,
+            Some(_) = carried.join_next() => {}
+            accepted = listener.accept(), if carried.len() < MAX_CARRIED => match accepted {
+                Ok((client, _)) => drop(carried.spawn(carry(client, to.clone()))),
+                // Its port was given to the machine itself.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection to a forward was not accepted");
+                    sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+    HeldSocket::end_listening(&listener);
+    Some(())
+}
+
+/// Carries one connection to its end. One that leads nowhere, or breaks, is reset.
+async fn carry(mut client: TcpStream, to: ForwardTarget) {
+    let ForwardTarget { workspace, guest_port, ports } = to;
+    // Without it only small answers are late.
+    let _ = client.set_nodelay(true);
+    let carried = async {
+        let ports = ports.need::<dyn WorkspacePorts>()?;
+        let mut guest = ports.dial_forward(workspace, guest_port, WAKE_PATIENCE).await?;
+        let copied = copy_bidirectional(&mut client, &mut guest).await;
+        copied.map(drop).map_err(|error| hivekeep_kernel::ToolError::internal(error.to_string()))
+    };
+    if let Err(error) = carried.await {
+        tracing::debug!(%workspace, guest_port, %error, "a connection to a forward is reset");
+        // Where that fails, it ends as if it had been answered with nothing.
+        let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    }
+}
