@@ -188,6 +188,15 @@ impl NetworkActor {
             let _ = reply.send(Ok(()));
             return;
         };
+        if before.parked == parked {
+            // Said again, as at each start of a machine: no change, but perhaps on its way.
+            if self.orders.is_some() && self.applied < self.generation {
+                return self.settling.push((self.generation, reply));
+            }
+            // As above.
+            let _ = reply.send(Ok(()));
+            return;
+        }
         let after = NetworkMember { parked, ..before.clone() };
         or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(refuse::plan));
         if let (Some(Backend::User { .. }), false) = (self.backend.as_deref(), parked) {

@@ -50,7 +50,7 @@ fn open(from: &Namespace, to: SocketAddrV4) -> (TcpStream, String) {
 
 /// Whether the kernel leads connections to the guest.
 fn led(house: &House, port: u16) -> bool {
-    rules(&stage(house).host).contains(&format!("tcp dport {port} dnat"))
+    rules(&stage(house).host).contains(&format!("dport {port} dnat"))
 }
 
 /// A daemon that starts listens a moment after it answers.
