@@ -136,7 +136,7 @@ fn python_versions(repo: &Repo, package: &str) -> Result<Vec<(String, PathBuf)>>
             println!("installing {line} to {}", folder.display());
             installed(&folder, line)?;
         }
-        Ok(folder)
+        Ok((version.to_owned(), folder))
     };
     pinned.map(install).collect()
 }
