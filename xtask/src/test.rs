@@ -40,7 +40,7 @@ pub(crate) struct Test {
     /// soak test, ten minutes for each fuzz target
     #[arg(long)]
     nightly: bool,
-    /// Seconds that each fuzz target runs; 60 by default
+    /// Seconds that each fuzz target runs; 25 by default
     #[arg(long)]
     fuzz_secs: Option<u32>,
     /// Minutes that the soak test works; 5 by default
@@ -101,7 +101,7 @@ impl Test {
                 ensure!(built, "guest or build failed");
                 family::check(repo)
             });
-            let fuzz_secs = self.fuzz_secs.unwrap_or(if self.nightly { 600 } else { 60 });
+            let fuzz_secs = self.fuzz_secs.unwrap_or(if self.nightly { 600 } else { 25 });
             steps.run("fuzz", || fuzz::check(repo, fuzz_secs, &[]));
         }
         finish(&steps, tally.unwrap_or_default())

@@ -217,7 +217,8 @@ async fn created(
                 let why = "the first request with this key is still being carried out";
                 E2bError::new(Kind::Unavailable, why)
             })?;
-            let reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
+            let mut reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
+            reach.egress_allow.take_if(|allow| allow.is_empty());
             let env = wanted.env_vars.iter().flatten().map(|(name, _)| &**name);
             if there.lacks(env, reach.egress_allow.is_some()) {
                 e2b.finish(owner, &name, &wanted, reach.egress_allow).await?;
