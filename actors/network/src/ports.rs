@@ -195,6 +195,34 @@ mod tests {
         assert!(TcpListener::bind(at).is_ok());
     }
 
+    #[tokio::test]
+    async fn a_held_port_listens_rests_and_is_held_all_along() {
+        let held = PortReservation::automatic(HERE, Protocol::Tcp, AUTOMATIC, |_| false).unwrap();
+        let at = held.at();
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            assert!(std::net::TcpStream::connect(at).is_err(), "nobody listens yet");
+            let listener = held.socket().listener().unwrap();
+            let client = std::net::TcpStream::connect(at).unwrap();
+            clients.push((client, listener.accept().await.unwrap()));
+            assert!(TcpListener::bind(at).is_err());
+            HeldSocket::end_listening(&listener);
+            drop(listener);
+            assert!(TcpListener::bind(at).is_err(), "it is not held while it rests");
+        }
+        // What was accepted goes on, and is in nobody's way.
+        drop(held);
+        let again = PortReservation::take(at, Protocol::Tcp).unwrap();
+        assert!(TcpListener::bind(at).is_err(), "it is not held over old connections");
+        again.socket().listen().unwrap();
+        assert!(std::net::TcpStream::connect(at).is_ok());
+        for (client, (server, _)) in &mut clients {
+            std::io::Write::write_all(client, b"x").unwrap();
+            server.readable().await.unwrap();
+            assert_eq!(server.try_read(&mut [0; 8]).unwrap(), 1);
+        }
+    }
+
     #[test]
     fn used_ports_are_passed_over_and_a_full_range_is_an_error() {
         let range = 20_000..=20_003;

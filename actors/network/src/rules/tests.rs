@@ -62,6 +62,38 @@ fn rules(table: &RulesTable) -> Vec<(String, Value)> {
     rules.map(|(chain, rule)| (chain.to_owned(), serde_json::to_value(rule).unwrap())).collect()
 }
 
+#[test]
+fn no_tcp_connection_is_led_to_a_machine_that_is_parked() {
+    let network = NetworkPlan::new("hk".parse().unwrap(), Subnet::default());
+    let id = WorkspaceId::new();
+    let lease = network.allot(id).unwrap();
+    let forward = |protocol| Forward {
+        host_ip: [0, 0, 0, 0].into(),
+        host_port: 20_000,
+        guest_port: 80,
+        protocol,
+    };
+    let led = |parked| {
+        let forwards = Protocol::ALL.map(forward).to_vec();
+        let member = NetworkMember { lease, policy: MemberPolicy::default(), forwards, parked };
+        let mut network = network.clone();
+        network.admit(id, member).unwrap();
+        let all = rules(&Ruleset::render(&network).inet);
+        let (led, rest): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(chain, _)| TRANSLATING.contains(&chain.as_str()));
+        let of = |protocol: &str| {
+            led.iter()
+                .filter(|(_, rule)| rule.to_string().contains(&format!("\"{protocol}\"")))
+                .count()
+        };
+        ([of("tcp"), of("udp")], rest)
+    };
+    let (awake, parked) = (led(false), led(true));
+    assert_eq!((awake.0, parked.0), ([2, 2], [0, 2]));
+    // Connections that were made before go on when it does.
+    assert_eq!(awake.1, parked.1);
+}
+
 /// True when an address stands in a rule other than as a key that leads to its owner's chain.
 fn mentions(rule: &Value, address: &str, owner: &str) -> bool {
     match rule {

@@ -414,3 +414,32 @@ async fn a_memory_without_an_interface_gets_no_place() {
     let refused = stage.call("workspace_fork", fork).await.unwrap_err();
     assert_eq!((&*refused.code, wires.members()), ("guest_network_failed", vec![]));
 }
+
+#[tokio::test]
+async fn the_network_is_told_before_it_sleeps_and_when_it_goes_on() {
+    let (mut stage, wires, _) = open(user()).await;
+    let id = stage.create("w").await;
+    let add = json!({ "workspace_id": id, "action": "add", "guest_port": 80 });
+    stage.call("port_forward", add).await.unwrap();
+    let told = |wires: &Wires| {
+        let calls = wires.calls().into_iter();
+        calls.filter(|call| ["parked", "awake"].contains(&call.as_str())).collect::<Vec<_>>()
+    };
+    let forwards = |stage: &Stage| {
+        let calls = stage.driver.calls().into_iter();
+        let told = calls.filter(|call| call.starts_with("set_forwards "));
+        told.map(|call| call.contains("127.0.0.1")).collect::<Vec<_>>()
+    };
+    // A park that fails is undone there too.
+    stage.driver.fail_next_save(Error::HostDiskFull);
+    stage.call("workspace_park", json!({ "workspace_id": id })).await.unwrap_err();
+    assert_eq!(told(&wires), ["parked", "awake"]);
+    assert_eq!(forwards(&stage), [true, false, true]);
+    stage.call("workspace_park", json!({ "workspace_id": id })).await.unwrap();
+    stage.restart().await;
+    stage.once(&id, |info| info["state"] == "parked").await;
+    assert_eq!(told(&wires)[2..], ["parked"]);
+    stage.call("workspace_resume", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(told(&wires)[2..], ["parked", "awake"]);
+    assert_eq!(forwards(&stage)[3..], [false, true]);
+}
