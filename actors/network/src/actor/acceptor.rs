@@ -134,6 +134,8 @@ async fn carry(mut client: TcpStream, to: ForwardTarget) {
     let ForwardTarget { workspace, guest_port, ports } = to;
     // Without it only small answers are late.
     let _ = client.set_nodelay(true);
+    // A client that is gone without a word holds its place until the kernel finds out.
+    let _ = SockRef::from(&client).set_keepalive(true);
     let carried = async {
         let ports = ports.need::<dyn WorkspacePorts>()?;
         let mut guest = ports.dial_forward(workspace, guest_port, WAKE_PATIENCE).await?;
@@ -144,5 +146,104 @@ async fn carry(mut client: TcpStream, to: ForwardTarget) {
         tracing::debug!(%workspace, guest_port, %error, "a connection to a forward is reset");
         // Where that fails, it ends as if it had been answered with nothing.
         let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use hivekeep_kernel::ports::ByteStream;
+    use hivekeep_kernel::{CallCx, ToolError};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
+
+    use super::*;
+    use crate::plan::Protocol;
+
+    /// Port 80 echoes; nothing answers on others.
+    struct Guest;
+
+    #[async_trait::async_trait]
+    impl WorkspacePorts for Guest {
+        async fn dial(
+            &self,
+            _: &CallCx,
+            _: WorkspaceId,
+            _: u16,
+        ) -> Result<Box<dyn ByteStream>, ToolError> {
+            Err(ToolError::internal("forwards have no caller"))
+        }
+
+        async fn dial_forward(
+            &self,
+            _: WorkspaceId,
+            port: u16,
+            _: Duration,
+        ) -> Result<Box<dyn ByteStream>, ToolError> {
+            let (ours, theirs) = tokio::io::duplex(1024);
+            let (mut reader, mut writer) = split(theirs);
+            tokio::spawn(async move {
+                tokio::io::copy(&mut reader, &mut writer).await?;
+                writer.write_all(b"end").await?;
+                writer.shutdown().await
+            });
+            match port {
+                80 => Ok(Box::new(ours)),
+                _ => Err(ToolError::internal("nothing listens")),
+            }
+        }
+    }
+
+    fn begin(guest_port: u16) -> (Acceptor, PortReservation, SocketAddrV4) {
+        let range = crate::ports::AUTOMATIC;
+        let here = Ipv4Addr::LOCALHOST;
+        let held = PortReservation::automatic(here, Protocol::Tcp, range, |_| false).unwrap();
+        let ports = Ports::default();
+        ports.offer::<dyn WorkspacePorts>(Arc::new(Guest));
+        let to = ForwardTarget { workspace: WorkspaceId::new(), guest_port, ports };
+        let (acceptor, work) = Acceptor::new(to);
+        tokio::spawn(work);
+        acceptor.listen(&held).unwrap();
+        let at = held.at();
+        (acceptor, held, at)
+    }
+
+    async fn told(client: &mut TcpStream, what: &[u8]) {
+        client.write_all(what).await.unwrap();
+        let mut echo = vec![0; what.len()];
+        client.read_exact(&mut echo).await.unwrap();
+        assert_eq!(echo, what);
+    }
+
+    #[tokio::test]
+    async fn connections_are_carried_to_their_end_and_none_is_taken_at_rest() {
+        let (acceptor, held, at) = begin(80);
+        for _ in 0..2 {
+            let mut client = TcpStream::connect(at).await.unwrap();
+            told(&mut client, b"before").await;
+            acceptor.rest();
+            while TcpStream::connect(at).await.is_ok() {
+                sleep(Duration::from_millis(50)).await;
+            }
+            told(&mut client, b"behind").await;
+            client.shutdown().await.unwrap();
+            let mut rest = String::new();
+            client.read_to_string(&mut rest).await.unwrap();
+            assert_eq!(rest, "end", "a half-closed connection still answers");
+            acceptor.listen(&held).unwrap();
+        }
+        // With the forward its connections end.
+        let mut client = TcpStream::connect(at).await.unwrap();
+        told(&mut client, b"x").await;
+        drop(acceptor);
+        assert!(!matches!(client.read(&mut [0; 8]).await, Ok(1..)), "it outlives its forward");
+    }
+
+    #[tokio::test]
+    async fn one_that_leads_nowhere_is_reset() {
+        let (_acceptor, _held, at) = begin(81);
+        let mut client = TcpStream::connect(at).await.unwrap();
+        let ended = client.read(&mut [0; 8]).await.unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::ConnectionReset);
     }
 }

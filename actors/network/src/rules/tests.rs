@@ -64,7 +64,7 @@ fn rules(table: &RulesTable) -> Vec<(String, Value)> {
 
 #[test]
 fn no_tcp_connection_is_led_to_a_machine_that_is_parked() {
-    let mut network = NetworkPlan::new("hk".parse().unwrap(), Subnet::default());
+    let network = NetworkPlan::new("hk".parse().unwrap(), Subnet::default());
     let id = WorkspaceId::new();
     let lease = network.allot(id).unwrap();
     let forward = |protocol| Forward {
