@@ -66,7 +66,7 @@ impl Default for E2bOptions {
             allowed_hosts: ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into(),
             domain: None,
             // What their code interpreter SDKs ask for.
-            templates: [("code-interpreter-v1".to_owned(), "code-interpreter".to_owned())].into(),
+            templates: BTreeMap::new(),
             isolation: None,
             user: "user".to_owned(),
             public_ports: false,

@@ -123,7 +123,7 @@ impl House {
         let text = format!(
             "[registry.rate]\nenabled = false\n\
              [registry.quota]\nmax_workspaces = 250\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
-             [workspace]\nisolation = \"{}\"\nimage_dir = {:?}\nguest_binary = {:?}\n\
+             [workspace]\nmax_workspaces = 250\nisolation = \"{}\"\nimage_dir = {:?}\nguest_binary = {:?}\n\
              default_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n{config}\n",
             kind.word(),
             images,

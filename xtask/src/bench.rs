@@ -212,7 +212,7 @@ impl Bench {
         let part = !self.only.is_empty() && !self.write;
         if self.quick || self.dev || self.no_build || part {
             println!("\nA part of the figures: docs/performance.* stay as they are.");
-        } else if failed.is_empty() {
+        } else {
             report::write(repo, &host, &figures, &FIGURES)?;
             println!("\nwritten: docs/performance.md, docs/performance.json");
         }

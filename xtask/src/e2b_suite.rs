@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use xshell::{Shell, cmd};
 
-use crate::{image, repo::Repo, test::outside::Daemon};
+use crate::{image, repo::Repo, test::outside::ServedDaemon};
 
 /// Image that has what the tests call.
 const IMAGE: &str = "e2b-suite";
@@ -109,7 +109,7 @@ fn drive(
     );
     fs::write(&config, text)?;
     let config = config.to_str().context("its path is text")?;
-    let daemon = Daemon::start_with(repo, home.path(), &[("HIVEKEEP_CONFIG", config)])?;
+    let daemon = ServedDaemon::start_with(repo, home.path(), &[("HIVEKEEP_CONFIG", config)])?;
     let credential = daemon.output(&["credential", "create", "e2b", "--scope", "session"])?;
     let (outcomes, url) = (home.path().join("outcomes.json"), format!("https://{ADDRESS}"));
     let tests = tests.iter().map(|it| it.replace("KIND", kind));

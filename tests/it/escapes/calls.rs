@@ -111,6 +111,7 @@ pub(crate) fn by_name(path: &str) -> Vec<Call> {
             ("cmd.run", json!({ "command": "true", "place": place })),
             ("bash", json!({ "command": "true", "place": place })),
             ("process_start", json!({ "command": "true", "place": place })),
+            ("run_code", json!({ "code": "1", "place": place })),
         ]);
         all.extend(in_place(&place, "mine"));
     }

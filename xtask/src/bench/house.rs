@@ -42,7 +42,7 @@ impl BenchDaemon {
              [registry.rate]\nenabled = false\n\
              [registry.admission]\nin_flight = 30\nqueued = 2048\nqueue_wait_secs = 600\n\
              [registry.quota]\nmax_workspaces = 250\nmax_memory_mb = 65536\nmax_disk_gb = 2000\n\
-             [workspace]\nimage_dir = {:?}\nguest_binary = {:?}\n\
+             [workspace]\nmax_workspaces = 250\nimage_dir = {:?}\nguest_binary = {:?}\n\
              default_vcpus = 1\ndefault_memory_mb = 256\ndefault_disk_gb = 2\n{more}\n",
             kit.repo.images(),
             crate::guest::installed(kit.repo),

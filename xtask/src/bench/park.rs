@@ -29,9 +29,9 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
         command(&mut client, "fork")?;
         forks.push(since(began));
         // Memory of its own, as a machine has that did something.
-        let args =
-            json!({ "workspace_id": "fork", "command": "head -c 8M /dev/urandom > /dev/shm/x" });
-        client.call("exec", &args)?;
+        let args = json!({ "workspace_id": "fork", "command": "head -c 8388608 /dev/urandom > /dev/shm/x" });
+        let filled = client.call("exec", &args)?;
+        ensure!(filled["exit_code"] == 0, "its memory is not filled: {filled}");
 
         let began = Instant::now();
         let parked = client.call("workspace_park", &json!({ "workspace_id": "fork" }))?;

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -15,6 +15,8 @@ use super::{house::BenchDaemon, http_client::HttpConnection, kit::BenchPrograms}
 
 const ROUNDS: usize = 25;
 const CALLS_A_ROUND: usize = 40;
+/// For the server to listen.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Answers each request of a connection, which it keeps.
 const SERVER: &str = "#!/bin/bash\nwhile IFS= read -r line; do\n  \
                       [ \"$line\" = $'\\r' ] && printf 'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok'\ndone\n";
@@ -32,9 +34,6 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let serve = "exec nc -ll -p 3000 -e /srv/serve";
     let job = json!({ "workspace_id": "web", "action": "start", "command": serve });
     client.call("exec_background", &job)?;
-    let listens = "until nc -z 127.0.0.1 3000; do sleep 0.05; done";
-    client.call("exec", &json!({ "workspace_id": "web", "command": listens }))?;
-
     let asked = json!({ "workspace_id": "web", "port": 3000, "public": true });
     let url = client.call("port_url", &asked)?;
     let url = url["url"].as_str().context("a URL")?;
@@ -43,10 +42,13 @@ pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let info = client.call("workspace_info", &json!({ "workspace_id": "web" }))?;
     let pid = info["machine"]["pid"].as_u64().context("a sandbox has a process")?;
     let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    let mut sides = [
-        HttpConnection::open(&format!("127.0.0.1:{port}"))?,
-        HttpConnection::new(within(pid, 3000)?)?,
-    ];
+    let address = format!("127.0.0.1:{port}");
+    let began = Instant::now();
+    while let Err(error) = HttpConnection::open(&address)?.answer_to(request.as_bytes()) {
+        ensure!(began.elapsed() < PATIENCE, "nothing listens: {error}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut sides = [HttpConnection::open(&address)?, HttpConnection::new(within(pid, 3000)?)?];
     let mut taken = [Vec::new(), Vec::new()];
     for round in 0..=kit.rounds(ROUNDS) {
         for side in [1, 0] {

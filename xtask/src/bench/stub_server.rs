@@ -26,20 +26,31 @@ fn connection(mut stream: TcpStream, answer: impl Fn(&str) -> Vec<u8>) -> Result
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
     loop {
-        let mut first = String::new();
-        ensure!(reader.read_line(&mut first)? > 0, "the client left");
-        let mut length = 0;
+        let first = line(&mut reader)?;
+        let (mut length, mut chunked) = (0, false);
         loop {
-            let mut line = String::new();
-            ensure!(reader.read_line(&mut line)? > 0, "the client left");
-            if line == "\r\n" {
+            let line = line(&mut reader)?.to_ascii_lowercase();
+            if line.is_empty() {
                 break;
             }
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            if let Some(value) = line.strip_prefix("content-length:") {
                 length = value.trim().parse()?;
             }
+            chunked |= line.starts_with("transfer-encoding:") && line.ends_with("chunked");
         }
         reader.read_exact(&mut vec![0; length])?;
+        while chunked {
+            let length = usize::from_str_radix(&line(&mut reader)?, 16)?;
+            // With the end of its line.
+            reader.read_exact(&mut vec![0; length + 2])?;
+            chunked = length > 0;
+        }
         stream.write_all(&answer(&first))?;
     }
+}
+
+fn line(reader: &mut impl BufRead) -> Result<String> {
+    let mut line = String::new();
+    ensure!(reader.read_line(&mut line)? > 0, "the client left");
+    Ok(line.trim_end().to_owned())
 }

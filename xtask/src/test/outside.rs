@@ -18,7 +18,7 @@ use anyhow::{Result, anyhow};
 
 pub(crate) use self::embeddings::{minilm, static_model};
 pub(crate) use self::models::python;
-pub(crate) use self::server::Daemon;
+pub(crate) use self::server::ServedDaemon;
 use self::tools::Tools;
 use super::nextest::Scope;
 use crate::repo::Repo;

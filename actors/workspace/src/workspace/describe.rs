@@ -71,9 +71,8 @@ impl Workspace {
             boot_time_ms: ledger.boot_time_ms,
         };
         let (link_state, workspace) = (self.link_state.borrow().clone(), self.handle.clone());
-        let machine = ledger.machine.clone();
+        let (machine, id, isolation) = (ledger.machine.clone(), plan.id, plan.spec.isolation);
         Ok(Reply::later(async move {
-            let (id, isolation) = (plan.id, plan.spec.isolation);
             details.network = workspace.shared.network_state(id, isolation).await;
             let MachineFact::Launched { handle, limits, .. } = machine else {
                 details.ip = workspace.shared.ip(id);

@@ -5,6 +5,8 @@ use crate::doors::e2b::{
     state::{E2b, Owner},
 };
 
+/// What the code interpreter's SDKs ask for, and the image that it is here.
+const CODE: (&str, &str) = ("code-interpreter-v1", "code-interpreter");
 /// Longest name of a template.
 const NAME_CHARS: usize = 256;
 
@@ -36,7 +38,8 @@ impl E2b {
             let (sandbox, snapshot) = (sandbox.to_owned(), snapshot.to_owned());
             return Ok(Template::Snapshot { sandbox, snapshot });
         }
-        Ok(Template::Image(plain.to_owned()))
+        let image = if plain == CODE.0 { CODE.1 } else { plain };
+        Ok(Template::Image(image.to_owned()))
     }
 
     /// Names of a sandbox's snapshots; none of a sandbox that is none of the owner's.

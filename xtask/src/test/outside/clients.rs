@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{server::Daemon, tools::Tools};
+use super::{server::ServedDaemon, tools::Tools};
 use crate::repo::Repo;
 use crate::setup::needs::program;
 use crate::steps::StepOutcome;
@@ -23,7 +23,7 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Ste
     // Socket paths are short: not below the target folder.
     let home = repo.shell.create_temp_dir()?;
     open_to_all(home.path())?;
-    let daemon = Daemon::start(repo, home.path())?;
+    let daemon = ServedDaemon::start(repo, home.path())?;
     let environment = || daemon.environment().iter().cloned();
     let folder = repo.root.join("tests/clients");
     // Packages are found from where a script lies.
@@ -73,7 +73,7 @@ fn over_http(repo: &Repo, tools: &Tools) -> Result<()> {
         ("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
         ("HIVEKEEP_POLICY__APPROVALS__ELICITATION", "true"),
     ];
-    let daemon = Daemon::start_with(repo, home.path(), &open)?;
+    let daemon = ServedDaemon::start_with(repo, home.path(), &open)?;
     daemon.output(&["policy", "add", "careful", "ask", "aegis.script.save"])?;
     let status: serde_json::Value = serde_json::from_str(&daemon.output(&["status", "--json"])?)?;
     let url = status["mcp_http"].as_str().context("the door is open")?;

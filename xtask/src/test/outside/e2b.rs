@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use xshell::{Shell, cmd};
 
-use super::{server::Daemon, tools::Tools};
+use super::{server::ServedDaemon, tools::Tools};
 use crate::repo::Repo;
 use crate::setup::needs::program;
 use crate::steps::StepOutcome;
@@ -69,7 +69,7 @@ fn drive(repo: &Repo, tools: &Tools, isolation: &'static str) -> Result<Vec<(Str
         ("HIVEKEEP_DOORS__E2B__ISOLATION", isolation),
         ("HIVEKEEP_NETWORK__MODE", "off"),
     ];
-    let daemon = Daemon::start_with(repo, home.path(), &open)?;
+    let daemon = ServedDaemon::start_with(repo, home.path(), &open)?;
     let status: serde_json::Value = serde_json::from_str(&daemon.output(&["status", "--json"])?)?;
     let url = status["e2b"].as_str().context("the door is open")?.to_owned();
     let credential = daemon.output(&["credential", "create", "e2b", "--scope", "session"])?;

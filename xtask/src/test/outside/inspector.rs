@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{server::Daemon, tools::Tools};
+use super::{server::ServedDaemon, tools::Tools};
 use crate::repo::Repo;
 use crate::steps::StepOutcome;
 
@@ -11,7 +11,7 @@ const INSPECTOR: &str = "@modelcontextprotocol/inspector/clients/launcher/build/
 
 pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
     let home = repo.shell.create_temp_dir()?;
-    let daemon = Daemon::start(repo, home.path())?;
+    let daemon = ServedDaemon::start(repo, home.path())?;
     // It gives its server nothing of its own environment but what it is told to.
     let environment = daemon.environment().iter();
     let environment: Vec<_> =

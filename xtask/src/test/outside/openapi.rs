@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{server::Daemon, tools::Tools};
+use super::{server::ServedDaemon, tools::Tools};
 use crate::repo::Repo;
 use crate::steps::{StepOutcome, passed};
 
@@ -24,7 +24,7 @@ pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
         ("HIVEKEEP_HTTP_API__BIND", "127.0.0.1:0"),
         ("HIVEKEEP_AUDIT__ENABLED", "true"),
     ];
-    let daemon = Daemon::start_with(repo, home.path(), &open)?;
+    let daemon = ServedDaemon::start_with(repo, home.path(), &open)?;
     let token = daemon.output(&["credential", "create", "judge", "--scope", "operator"])?;
     let status: serde_json::Value = serde_json::from_str(&daemon.output(&["status", "--json"])?)?;
     let url = status["http_api"].as_str().context("the door is open")?;

@@ -48,14 +48,14 @@ impl Drop for Fixture {
 }
 
 /// A daemon in a home of its own. Its workspaces end with it.
-pub(crate) struct Daemon {
+pub(crate) struct ServedDaemon {
     child: Child,
     home: PathBuf,
     hivekeep: PathBuf,
     environment: Vec<(&'static str, PathBuf)>,
 }
 
-impl Daemon {
+impl ServedDaemon {
     /// Starts it and waits until it answers.
     pub(super) fn start(repo: &Repo, home: &Path) -> Result<Self> {
         Self::start_with(repo, home, &[])
@@ -120,7 +120,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for ServedDaemon {
     fn drop(&mut self) {
         let stopped = self.command(&["stop", "--stop-workspaces"]).status();
         if !stopped.is_ok_and(|status| status.success()) {
