@@ -142,7 +142,7 @@ def private(sandbox):
     feature("private port")
     asked = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49999"}
     request = urllib.request.Request(environ["E2B_SANDBOX_URL"] + "/contexts", headers=asked)
-    assert refused(urllib.error.HTTPError, lambda: urllib.request.urlopen(request)).code == 401
+    assert refused(urllib.error.HTTPError, lambda: urllib.request.urlopen(request)).code == 403
 
 
 def pauses(sandbox):
