@@ -217,7 +217,10 @@ fn names_are_a_closed_set() {
     assert_eq!("debian".parse::<ImageName>().unwrap(), ImageName::Debian);
     assert_eq!("small".parse::<KernelChoice>().unwrap(), KernelChoice::Small);
     let error = "alpine".parse::<ImageName>().unwrap_err();
-    assert_eq!(error.to_string(), "there is no image named `alpine`; known: base, debian");
+    assert_eq!(
+        error.to_string(),
+        "there is no image named `alpine`; known: base, debian, code-interpreter"
+    );
 }
 
 #[test]

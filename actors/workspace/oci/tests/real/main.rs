@@ -57,7 +57,7 @@ async fn a_registry_a_layout_and_an_archive_give_what_umoci_unpacks() {
     }
     let names: Vec<_> =
         place.store.list().await.unwrap().into_iter().map(|row| row.name.to_string()).collect();
-    assert_eq!(names, ["base", "debian", by_tag, "archive", "layout", "zstd"]);
+    assert_eq!(names, ["base", "debian", "code-interpreter", by_tag, "archive", "layout", "zstd"]);
 }
 
 #[tokio::test]
