@@ -70,7 +70,7 @@ pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VOLUME_TAG, 
 pub use refuse::host_disk_full;
 pub use snapshot::{
     MachineMemory, MachineShape, ParkRequest, RamLocation, SaveRequest, SaveResult, SavedMemory,
-    SavedNic, SnapshotFolder, Snapshots,
+    SavedNic, SharedImage, SnapshotFolder, Snapshots,
 };
 pub use spawn::raise_open_files;
 

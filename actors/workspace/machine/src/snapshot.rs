@@ -163,7 +163,20 @@ pub enum RamLocation {
         fd: i32,
     },
     /// Private pages of the machine above a sealed memory image.
-    Private,
+    Private {
+        /// That image; machines of earlier daemons do not name it.
+        #[serde(default)]
+        image: Option<SharedImage>,
+    },
+}
+
+/// Memory image that machines begin with and share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedImage {
+    /// Id of [`SnapshotDescription`].
+    pub id: uuid::Uuid,
+    /// Descriptor number of its memfd in the machine's process.
+    pub fd: i32,
 }
 
 /// Pausing, saving and forking machines: [`super::Driver::snapshots`].

@@ -27,6 +27,8 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(3);
 const REHEARSALS: usize = 4;
 /// Time for one of its commands.
 const REHEARSAL: Duration = Duration::from_secs(30);
+/// A command that does nothing, by the shell of commands and by the one that E2B's clients run theirs with.
+const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c :";
 
 impl Workspace {
     pub(super) fn claim(&mut self, wish: Claim) {
@@ -95,7 +97,7 @@ impl Workspace {
 /// A command that does nothing.
 async fn command(link: &Link) -> Result<(), ToolError> {
     let request = RunCommand {
-        argv: Argv::Shell("true".to_owned()),
+        argv: Argv::Shell(NOTHING.to_owned()),
         env: Vec::new(),
         workdir: None,
         timeout_ms: as_ms(REHEARSAL),

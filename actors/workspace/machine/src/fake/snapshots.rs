@@ -142,7 +142,10 @@ impl Snapshots for FakeDriver {
             ram.and_then(|ram| ram.set_len(plan.memory_mb << 20))
                 .and_then(|()| fs::write(folder.device(), "fake"))
                 .map_err(Error::io("write", folder.path()))?;
-            let held = handle.memory.clone().unwrap_or_else(|| held(plan, RamLocation::Private));
+            let held = handle
+                .memory
+                .clone()
+                .unwrap_or_else(|| held(plan, RamLocation::Private { image: None }));
             folder.complete(&SnapshotDescription::new(held.shape, memory))?;
             saved.memory = Some(memory);
         }
@@ -156,7 +159,8 @@ impl Snapshots for FakeDriver {
     ) -> Result<LaunchedMachine, Error> {
         self.note("launch_from", &plan.workspace);
         self.held("launch_from").await;
-        let (mut held, saved) = (held(plan, RamLocation::Private), snapshot.describe()?.shape);
+        let (mut held, saved) =
+            (held(plan, RamLocation::Private { image: None }), snapshot.describe()?.shape);
         held.shape.nic = saved.nic;
         held.shape.must_fit(&saved)?;
         let mut launched = self.launch(plan).await?;
@@ -199,7 +203,7 @@ impl Snapshots for FakeDriver {
         self.note("wake", &plan.workspace);
         self.held("wake").await;
         let saved = request.into.describe()?.shape;
-        let shape = held(plan, RamLocation::Private).shape;
+        let shape = held(plan, RamLocation::Private { image: None }).shape;
         MachineShape { nic: saved.nic, ..shape }.must_fit(&saved)?;
         let mut launched = self.launch(plan).await?;
         launched.handle.nic = saved.nic != SavedNic::None;

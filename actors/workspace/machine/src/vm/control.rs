@@ -213,6 +213,11 @@ impl Control {
         let owned = path.to_owned();
         let open = move || spawn::open_for(&owned, write);
         let (fd, _) = tokio::task::spawn_blocking(open).await.map_err(Error::lost_task)??;
+        self.pass_fd(fd, set).await
+    }
+
+    /// Gives QEMU a descriptor, of a new set if none is named.
+    async fn pass_fd(&self, fd: OwnedFd, set: Option<i64>) -> Result<Passed, Error> {
         let arguments = set.map_or_else(|| json!({}), |set| json!({ "fdset-id": set }));
         let added = self.0.execute_with("add-fd", arguments, fd, TIMEOUT).await?;
         let number = |name: &str| {
@@ -246,6 +251,16 @@ impl Control {
                 _ => look_again(end).await?,
             }
         }
+    }
+
+    /// Writes the state of a paused guest's devices, without any memory, into a file that is empty. The disk is flushed,
+    /// and stays QEMU's.
+    pub(super) async fn save_devices(&self, into: OwnedFd) -> Result<(), Error> {
+        let set = self.pass_fd(into, None).await?;
+        let arguments = json!({ "filename": set.filename(), "live": false });
+        self.0.execute("xen-save-devices-state", arguments, STATE_TIMEOUT).await?;
+        self.ask("remove-fd", json!({ "fdset-id": set.set })).await?;
+        Ok(())
     }
 
     async fn load(&self, from: OwnedFd, shared: bool) -> Result<(), qmp::Error> {

@@ -4,6 +4,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::args::{self, Fds, Machine, Processor};
 use super::ram::{self, Sealed};
 use super::{VmDriver, control, folders, nic, qmp, tap, vhost, volumes};
@@ -14,7 +16,8 @@ use crate::options::MachineUser;
 use crate::spawn::{self, Spawn};
 use crate::{
     AcceleratorKind, AppliedLimits, CarrierKind, Enforcement, Error, Isolation, LaunchedMachine,
-    MachineHandle, MachineMemory, MachinePlan, MachineShape, NicEnd, RamLocation, sockets,
+    MachineHandle, MachineMemory, MachinePlan, MachineShape, NicEnd, RamLocation, SharedImage,
+    sockets,
 };
 
 /// Device of the kernel's side of AF_VSOCK guests.
@@ -43,7 +46,7 @@ pub(super) enum Origin {
     /// A boot.
     Boot,
     /// A memory image that others share, and the state of its devices.
-    Fork { image: Arc<Sealed>, device: OwnedFd },
+    Fork { id: Uuid, image: Arc<Sealed>, device: OwnedFd },
     /// Memory of the machine's own, and the state of its devices.
     Woken { ram: OwnedFd, device: OwnedFd },
     /// A state with the memory in it, loaded into memory that is shared with the daemon.
@@ -108,8 +111,13 @@ pub(super) async fn launch(
     driver.host_env.check_limits()?;
     let (ram, shared_ram) =
         origin.ram(plan).map_err(Error::io("make memory for", "ram".as_ref()))?;
-    let held =
-        if shared_ram { RamLocation::Shared { fd: ram.as_raw_fd() } } else { RamLocation::Private };
+    let fd = ram.as_raw_fd();
+    let held = match &origin {
+        Origin::Fork { id, .. } => {
+            RamLocation::Private { image: Some(SharedImage { id: *id, fd }) }
+        }
+        Origin::Boot | Origin::Woken { .. } | Origin::Full { .. } => RamLocation::Shared { fd },
+    };
     let starter = Starter {
         host_env: driver.host_env.clone(),
         program: driver.qemu.clone(),

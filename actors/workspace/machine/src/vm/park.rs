@@ -14,12 +14,12 @@ use super::VmDriver;
 use super::control::{Control, Run};
 use super::launch::{self, Origin};
 use super::nic;
-use super::ram::{pack, unpack};
+use super::ram::{Pages, PrivateMapping, pack, unpack};
 use super::save::{Saving, blocking, create, held, receive, source_of, sync_layer};
 use crate::snapshot::{Packed, SnapshotDescription};
 use crate::{
-    Error, LaunchedMachine, MachineHandle, MachinePlan, ParkRequest, RamLocation, SavedMemory,
-    SnapshotFolder,
+    Error, LaunchedMachine, MachineHandle, MachineMemory, MachinePlan, ParkRequest, RamLocation,
+    SavedMemory, SharedImage, SnapshotFolder,
 };
 
 /// [`crate::Snapshots::park`], to be run to its end.
@@ -47,10 +47,10 @@ pub(super) async fn park(
         if saving.control.settle().await? == Run::Running {
             saving.control.stop().await?;
         }
-        let ram = saving.standing(held.ram).await?;
+        let memory = saving.standing(held).await?;
         sync_layer(&plan.disk().top).await?;
         let (shape, base) = (held.shape.clone(), request.base);
-        blocking(move || write(&folder, shape, &ram, base.as_ref())).await
+        blocking(move || write(&folder, shape, &memory, base.as_ref())).await
     };
     let parked = parked.await;
     if parked.is_err() {
@@ -64,23 +64,48 @@ pub(super) async fn park(
 
 impl Saving<'_> {
     /// The state of the devices goes into its file; the memory is answered.
-    async fn standing(&self, ram: RamLocation) -> Result<File, Error> {
-        match ram {
+    async fn standing(&self, held: &MachineMemory) -> Result<Pages, Error> {
+        let memory_mb = held.shape.memory_mb;
+        let of_memfd = move |file| {
+            Pages::of_memfd(file, memory_mb)
+                .map_err(Error::io("read the guest's", "memory".as_ref()))
+        };
+        match held.ram {
             RamLocation::Shared { fd } => {
                 self.control.prepare_save(create(self.folder.device()).await?, true).await?;
                 self.control.save().await?;
                 let handle = self.handle.clone();
-                blocking(move || source_of(&handle, fd)).await
+                blocking(move || of_memfd(source_of(&handle, fd)?)).await
             }
-            RamLocation::Private => {
+            RamLocation::Private { image } => {
+                if let Some(mapping) = self.mapping(image, memory_mb).await {
+                    self.devices_alone().await?;
+                    let read = Error::io("read the guest's", "memory".as_ref());
+                    return blocking(move || mapping.pages().map_err(read)).await;
+                }
                 let (into, receiver) = receive().await?;
                 self.control.prepare_save(into, false).await?;
                 self.control.save().await?;
                 let state = receiver.await.map_err(Error::lost_task)?;
                 let state = state.map_err(Error::io("take the guest's", "state".as_ref()))?;
-                Ok(File::from(self.converted(state).await?))
+                let memory = File::from(self.converted(state).await?);
+                blocking(move || of_memfd(memory)).await
             }
         }
+    }
+
+    /// The machine's private memory, where the kernel lets this process look into that one.
+    async fn mapping(&self, image: Option<SharedImage>, memory_mb: u64) -> Option<PrivateMapping> {
+        let (handle, image) = (self.handle.clone(), image?);
+        let look = move || {
+            let file = source_of(&handle, image.fd)?;
+            let mapping = PrivateMapping::of(&handle, image, file, memory_mb);
+            mapping.map_err(Error::io("look at the guest's", "memory".as_ref()))
+        };
+        let found = blocking(look).await;
+        let told =
+            |error: &Error| tracing::warn!(%error, "QEMU itself has to write a guest's memory");
+        found.inspect_err(told).ok()
     }
 }
 
@@ -88,7 +113,7 @@ impl Saving<'_> {
 fn write(
     folder: &SnapshotFolder,
     shape: crate::MachineShape,
-    ram: &File,
+    memory: &Pages,
     base: Option<&SnapshotFolder>,
 ) -> Result<SavedMemory, Error> {
     let device = folder.device();
@@ -100,8 +125,8 @@ fn write(
     let base = base.and_then(|base| usable(base, shape.memory_mb));
     let packed = folder.packed();
     let wrote = File::options().write(true).create_new(true).open(&packed).and_then(|into| {
-        let base = base.as_ref().map(|(_, file)| file);
-        let ram_bytes = pack(ram, shape.memory_mb, base, &into)?;
+        let base = base.as_ref().map(|(id, file)| (*id, file));
+        let ram_bytes = pack(memory, base, &into)?;
         Ok((ram_bytes, into.metadata()?.len()))
     });
     let (ram_bytes, bytes) = wrote.map_err(Error::io("write", &packed))?;

@@ -4,6 +4,7 @@
 mod cache;
 mod map;
 mod packed;
+mod pages;
 
 use std::fs::File;
 use std::io;
@@ -17,6 +18,7 @@ use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 pub(super) use cache::RamCache;
 use map::{Mapping, PAGE_BYTES};
 pub(super) use packed::{pack, unpack};
+pub(super) use pages::{Pages, PrivateMapping};
 
 /// One thread's turn: 4096 pages, 16 MiB.
 const WORDS_A_TURN: usize = 64;

@@ -11,6 +11,7 @@
 //! all of it while the guest is paused, and another QEMU turns that into an image as the others.
 
 mod convert;
+mod devices;
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -91,7 +92,7 @@ pub(super) async fn save(
     blocking(move || begun.begin()).await?;
     let saved = match held.ram {
         RamLocation::Shared { fd } => saving.shared(fd).await,
-        RamLocation::Private => saving.private().await,
+        RamLocation::Private { .. } => saving.private().await,
     };
     if saved.is_err() {
         let folder = folder.clone();

@@ -90,9 +90,10 @@ impl Snapshots for VmDriver {
             let load = move || Sealed::load(&ram, memory_mb).map_err(Error::io("load", &ram));
             tokio::task::spawn_blocking(load).await.map_err(Error::lost_task)?
         };
-        let image = self.images.get(description.id, load).await?;
-        let launched =
-            launch::launch(self, &plan, Origin::Fork { image, device }, processor).await?;
+        let id = description.id;
+        let image = self.images.get(id, load).await?;
+        let origin = Origin::Fork { id, image, device };
+        let launched = launch::launch(self, &plan, origin, processor).await?;
         self.begin_beside(&launched.handle);
         Ok(launched)
     }

@@ -11,9 +11,10 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::SealFlags;
+use uuid::Uuid;
 
 use super::map::PAGE_BYTES;
+use super::pages::Pages;
 use super::{data_ranges, make};
 
 /// Pages that are looked at in one go: 1 MiB.
@@ -24,15 +25,19 @@ const LEVEL: i32 = 1;
 /// Writes what differs between the memory and the base, synced; returns the bytes of the pages.
 /// The memory is read as a file: a page that was never written stays so. Blocks.
 pub(in crate::vm) fn pack(
-    source: &File,
-    memory_mb: u64,
-    base: Option<&File>,
+    memory: &Pages,
+    base: Option<(Uuid, &File)>,
     into: &File,
 ) -> io::Result<u64> {
-    let len = size_of(source, memory_mb)?;
-    let mut ranges = vec![data_ranges(source, len)?];
-    if let Some(base) = base {
-        ranges.push(data_ranges(base, len)?);
+    let len = memory.len;
+    let (over, base_id) = (memory.over.as_ref(), base.map(|(id, _)| id));
+    let base = base.map(|(_, file)| file);
+    let mut rest = Vec::new();
+    // What the machine did not write is as in the image that it began with.
+    if over.map(|(id, _)| *id) != base_id {
+        for file in over.map(|(_, image)| image).into_iter().chain(base) {
+            rest.extend(data_ranges(file, len)?);
+        }
     }
     let mut encoder = zstd::Encoder::new(into, LEVEL)?;
     encoder.include_checksum(true)?;
@@ -41,11 +46,11 @@ pub(in crate::vm) fn pack(
     for at in (0..len).step_by(CHUNK_BYTES) {
         let end = len.min(at + CHUNK_BYTES);
         let has_data = |range: &Range<usize>| range.start < end && at < range.end;
-        if !ranges.iter().flatten().any(has_data) {
+        if !memory.own.iter().chain(&rest).any(has_data) {
             continue;
         }
         let now = &mut now[..end - at];
-        source.read_exact_at(now, at as u64)?;
+        memory.file.read_exact_at(now, memory.first + at as u64)?;
         let before = &mut before[..end - at];
         match base {
             Some(base) => base.read_exact_at(before, at as u64)?,
@@ -126,16 +131,6 @@ fn differing(now: &[u8], before: &[u8]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Bytes of a guest's memory, which its QEMU may not have made smaller.
-fn size_of(memory: &File, memory_mb: u64) -> io::Result<usize> {
-    let len = usize::try_from(memory_mb << 20).map_err(io::Error::other)?;
-    let sealed = rustix::fs::fcntl_get_seals(memory)?.contains(SealFlags::SHRINK);
-    if !sealed || memory.metadata()?.len() != len as u64 {
-        return Err(io::Error::other("not the memory of a guest of this size"));
-    }
-    Ok(len)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,9 +149,14 @@ mod tests {
         bytes
     }
 
+    fn pages(source: &File) -> Pages {
+        Pages::of_memfd(source.try_clone().unwrap(), 64).unwrap()
+    }
+
     fn round(source: &File, base: Option<&File>) -> (u64, u64, File) {
         let packed = tempfile::tempfile().unwrap();
-        let bytes = pack(source, 64, base, &packed).unwrap();
+        let base_file = base.map(|file| (Uuid::nil(), file));
+        let bytes = pack(&pages(source), base_file, &packed).unwrap();
         let mut again = packed.try_clone().unwrap();
         io::Seek::rewind(&mut again).unwrap();
         let memory = unpack(&again, 64, base).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn what_is_damaged_or_of_another_size_is_refused() {
         let packed = tempfile::tempfile().unwrap();
-        pack(&memory(&[(9, 1)]), 64, None, &packed).unwrap();
+        pack(&pages(&memory(&[(9, 1)])), None, &packed).unwrap();
         let rewound = |file: &File| {
             let mut again = file.try_clone().unwrap();
             io::Seek::rewind(&mut again).unwrap();
@@ -201,9 +201,9 @@ mod tests {
         encoder.write_all(&[0xff; 8]).unwrap();
         encoder.finish().unwrap();
         assert!(unpack(&rewound(&foreign), 64, None).is_err(), "pages beyond its end");
-        assert!(pack(&memory(&[]), 128, None, &foreign).is_err(), "another size");
+        assert!(Pages::of_memfd(memory(&[]), 128).is_err(), "another size");
         let unsealed = tempfile::tempfile().unwrap();
         unsealed.set_len(64 << 20).unwrap();
-        assert!(pack(&unsealed, 64, None, &foreign).is_err(), "it may shrink");
+        assert!(Pages::of_memfd(unsealed, 64).is_err(), "it may shrink");
     }
 }

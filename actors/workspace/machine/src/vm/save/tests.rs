@@ -221,6 +221,7 @@ macro_rules! bench_or_skip {
     };
 }
 
+mod parking;
 mod tasks;
 
 #[tokio::test(flavor = "multi_thread")]
