@@ -89,6 +89,7 @@ use hivekeep_kernel::{
     supervise::RestartCounter, workers::Workers,
 };
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use bring_up::internal_cx;
 pub(crate) use images::image_name;
@@ -145,6 +146,7 @@ impl Entity for Workspace {
             sleeping: Sleeping::default(),
             merger: None,
             ops: Workers::default(),
+            removals: TaskTracker::new(),
             crashes,
         };
         workspace.recover();

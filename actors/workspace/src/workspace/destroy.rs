@@ -55,6 +55,7 @@ impl Workspace {
     ) -> impl Future<Output = Result<(), ToolError>> + Send + 'static {
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let (manager, ops) = (self.manager.clone(), self.ops.clone());
+        let removals = self.removals.clone();
         let what = self.ledger.resources();
         let holds = self.ledger.owner.filter(|_| self.ledger.counts());
         let merger = self.merger.as_ref().map(super::merge::Merger::end);
@@ -73,6 +74,8 @@ impl Workspace {
             }
             let free = workspace.shared.ref_counts.replace(workspace.id, BTreeSet::new());
             files::remove(&workspace.shared.folders, free).await;
+            removals.close();
+            removals.wait().await;
             match (holds, reserved.filter(|reserved| Some(reserved.session()) == holds)) {
                 (Some(_), Some(reserved)) => reserved.put_back(what),
                 (Some(owner), None) => workspace.shared.daemon.sessions.release(owner, what),

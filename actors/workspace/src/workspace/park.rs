@@ -28,7 +28,7 @@ use crate::{
     handle::WorkspaceHandle,
     phase::{Phase, Want, cannot_park, no_snapshots},
     records::{ParkWish, Planned, Record},
-    snapshots::Artifact,
+    snapshots::{Artifact, files},
 };
 
 /// Time for a guest to say which tasks it has.
@@ -79,11 +79,12 @@ impl Workspace {
             wish,
         };
         self.activity = Activity::Parking;
-        let actor = self.me.address.clone();
+        let (actor, shared) = (self.me.address.clone(), self.handle.shared.clone());
         Ok(self.to_its_end(async move {
             let parked = work.park(driver.as_ref()).await;
-            // Its own record keeps it by now, or nobody does.
-            let _still_kept = counts.release(base.map(Artifact::Memory));
+            // Its own record keeps it by now, unless it was destroyed meanwhile.
+            let free = counts.release(base.map(Artifact::Memory));
+            files::remove(&shared.folders, free).await;
             let _actor_gone = actor.send(Msg::Park(ParkMsg::Ended));
             parked
         }))

@@ -10,6 +10,7 @@ use hivekeep_kernel::{
 use hivekeep_link::LinkToken;
 use hivekeep_machine::{MachineHandle, ProcessId};
 use tokio::sync::{oneshot, watch};
+use tokio_util::task::TaskTracker;
 
 use super::{LinkState, ending::Ending, merge::Merger, messages::Msg, waiting::Sleeping};
 use crate::codes;
@@ -84,6 +85,8 @@ pub struct Workspace {
     pub(super) merger: Option<Merger>,
     /// Calls' work. A clone held by work keeps that work alive past the actor.
     pub(super) ops: Workers,
+    /// Removals of files that nobody needs any more, which its destruction waits for.
+    pub(super) removals: TaskTracker,
     pub(super) crashes: RestartCounter,
 }
 
@@ -103,7 +106,7 @@ impl Workspace {
         let free = shared.ref_counts.replace(self.handle.id, self.ledger.artifacts());
         if !free.is_empty() {
             let work = async move { snapshots::files::remove(&shared.folders, free).await };
-            let _detached = self.ops.spawn(work);
+            let _detached = self.removals.spawn(work);
         }
         self.sync();
     }
