@@ -24,8 +24,8 @@ pub struct E2bOptions {
     pub tls_key: Option<PathBuf>,
     /// `Host` headers that are accepted, with or without a port.
     pub allowed_hosts: Vec<String>,
-    /// Domain that clients are told, below which each sandbox has its hosts. Unset: `localhost` and the port of
-    /// the door.
+    /// Domain that clients are told, below which each sandbox has its hosts; with a colon and the port that they
+    /// reach, unless that is the usual one. Unset: `localhost` and the port of the door.
     pub domain: Option<String>,
     /// Images that templates stand for, by their names. A template that is not here is an image of its own name.
     pub templates: BTreeMap<String, String>,

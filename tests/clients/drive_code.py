@@ -2,9 +2,13 @@
 
 Usage: drive_code.py ISOLATION. Address and key come from the variables that the SDK itself reads; the template is the
 SDK's own. Prints a line of JSON: the version, and for each feature whether it was there.
+
+Versions before 2.9 ask for code at a name below the daemon's domain. Not every C library knows names below `localhost`:
+the process answers for them itself.
 """
 
 import json
+import socket
 import sys
 import threading
 import urllib.error
@@ -18,6 +22,14 @@ from e2b_code_interpreter import Sandbox
 (ISOLATION,) = sys.argv[1:]
 FEATURES = {}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def looked_up(host, *rest, known=socket.getaddrinfo, **more):
+    here = host.endswith(".localhost") if isinstance(host, str) else host.endswith(b".localhost")
+    return known("127.0.0.1" if here else host, *rest, **more)
+
+
+socket.getaddrinfo = looked_up
 
 
 def feature(name, there=True):

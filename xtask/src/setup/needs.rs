@@ -52,7 +52,7 @@ pub(super) const NEEDS: [SetupNeed; 28] = [
     need("skopeo", "skopeo", "the tests of container images"),
     need("umoci", "umoci", "the tests of container images"),
     need("docker-registry", "docker-registry", "the tests of container images"),
-    need("openssl", "openssl", "the tests of container images"),
+    need("openssl", "openssl", "the tests of container images and of E2B's SDKs"),
     need("setcap", "libcap2-bin", "the tests of container images"),
     need("influxd", "influxdb", "the tests of metrics"),
     need("patch", "patch", "the baseline of edits in the tests"),
