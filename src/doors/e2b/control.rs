@@ -20,6 +20,7 @@ use axum::{
     extract::{FromRequest, Path, Request, State},
     http::StatusCode,
 };
+use hivekeep_kernel::ToolError;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -27,6 +28,7 @@ use super::{
     error::E2bError,
     state::{E2b, Owner},
 };
+use crate::codes;
 use sandbox::Sandbox;
 
 pub(super) use sandbox::PUBLIC_PORTS;
@@ -64,8 +66,16 @@ impl E2b {
     /// For one that is none of the owner's.
     pub(super) async fn sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
         let asked = json!({ "workspace_id": id });
-        let found: Sandbox =
-            self.ask(owner, "workspace_info", asked).await.map_err(gone_is_not_found(id))?;
+        let read = || self.call(owner, "workspace_info", asked.clone());
+        let told = match read().await {
+            // It ended under the question, as at the end of its lifetime.
+            Err(error) if error.is(codes::ACTOR_UNAVAILABLE) => read().await,
+            told => told,
+        };
+        let told = told.map_err(|error| gone_is_not_found(id)(error.into()))?;
+        let found: Sandbox = serde_json::from_value(told).map_err(|error| {
+            ToolError::internal(format!("the result of workspace_info: {error}"))
+        })?;
         match found.is_there() && found.owned {
             true => Ok(found),
             false => Err(not_found(id)),
