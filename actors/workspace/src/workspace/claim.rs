@@ -27,8 +27,9 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(3);
 const REHEARSALS: usize = 4;
 /// Time for one of its commands.
 const REHEARSAL: Duration = Duration::from_secs(30);
-/// A command that does nothing, by the shell of commands and by the one that E2B's clients run theirs with.
-const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c :";
+/// A command that does nothing, by the shell of commands and by the one that E2B's clients run theirs with, whose
+/// profile may fail.
+const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c : || :";
 
 impl Workspace {
     pub(super) fn claim(&mut self, wish: Claim) {

@@ -258,9 +258,10 @@ impl Control {
     pub(super) async fn save_devices(&self, into: OwnedFd) -> Result<(), Error> {
         let set = self.pass_fd(into, None).await?;
         let arguments = json!({ "filename": set.filename(), "live": false });
-        self.0.execute("xen-save-devices-state", arguments, STATE_TIMEOUT).await?;
-        self.ask("remove-fd", json!({ "fdset-id": set.set })).await?;
-        Ok(())
+        let saved = self.0.execute("xen-save-devices-state", arguments, STATE_TIMEOUT).await;
+        // Also after a failure, or a machine that cannot be parked would gather descriptors.
+        let removed = self.ask("remove-fd", json!({ "fdset-id": set.set })).await;
+        Ok(saved.and(removed).map(drop)?)
     }
 
     async fn load(&self, from: OwnedFd, shared: bool) -> Result<(), qmp::Error> {
