@@ -47,6 +47,7 @@ mod refuse;
 mod selftest_cache;
 mod shared;
 mod start;
+mod wake_on_lan;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -74,6 +75,7 @@ use enforce::{Attempt, Order, Plan, Worker};
 use held_ports::HeldPorts;
 use records::Logs;
 use shared::NetworkShared;
+use wake_on_lan::{WakeOnLan, Wakers};
 
 /// Openings that wait for the worker. The resolver's own bound is lower.
 const ORDERS: usize = 1024;
@@ -109,6 +111,7 @@ enum Inner {
     },
     SetParked(WorkspaceId, bool, Reply<()>),
     HandOver(WorkspaceId, Reply<Vec<ForwardedPort>>),
+    MakeWay(WorkspaceId, Reply<()>),
     Settled(WorkspaceId, Reply<()>),
     Leave(WorkspaceId, Reply<()>),
     Retain(Vec<WorkspaceId>, Reply<()>),
@@ -144,6 +147,7 @@ pub struct NetworkActor {
     waiting: Vec<(u64, Change)>,
     settling: Vec<(u64, Reply<()>)>,
     held: HeldPorts,
+    wakers: Wakers,
     plan: watch::Sender<Plan>,
     orders: Option<mpsc::Sender<Order>>,
     condition: Condition,
@@ -215,6 +219,7 @@ impl Entity for NetworkActor {
             waiting: Vec::new(),
             settling: Vec::new(),
             held: HeldPorts::default(),
+            wakers: Wakers::default(),
             plan,
             orders: None,
             condition: Condition::default(),
@@ -241,6 +246,7 @@ impl Entity for NetworkActor {
             }
             Inner::SetParked(id, parked, reply) => self.set_parked(id, parked, reply),
             Inner::HandOver(id, reply) => self.hand_over(id, reply),
+            Inner::MakeWay(id, reply) => self.make_way(id, reply),
             Inner::Settled(id, reply) => self.settled(id, reply),
             Inner::Leave(id, reply) => self.leave(id, reply),
             Inner::Retain(ids, reply) => self.retain(&ids, reply),
@@ -397,7 +403,9 @@ impl NetworkActor {
             let _ = done.send(());
             return;
         };
+        let wakers = std::mem::take(&mut self.wakers);
         let _detached = self.me.workers.spawn(async move {
+            futures::future::join_all(wakers.into_values().map(WakeOnLan::end)).await;
             // The worker that is gone has nothing to take down.
             let _ = orders.send(Order::TakeDown(done)).await;
         });

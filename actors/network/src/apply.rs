@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use hivekeep_kernel::WorkspaceId;
 use rtnetlink::Handle;
 
-pub(crate) use monitor::RulesetMonitor;
+pub(crate) use monitor::{RulesetMonitor, watched};
 pub use nft::{ForeignChain, Nft, ResolvedAddresses};
 pub use tap::Owner;
-pub(crate) use tap::{cable, open as open_by_name};
+pub(crate) use tap::{cable, cable_of_parked, open as open_by_name, packet_to, send};
 pub use uplink::Uplinks;
 
 use generation::Generation;

@@ -17,7 +17,7 @@ use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{
     AddressFamily, Shutdown, SocketFlags, SocketType, bind, listen, shutdown, socket_with,
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 
 use crate::Error;
 use crate::plan::Protocol;
@@ -63,6 +63,19 @@ impl HeldSocket {
             TcpListener::from_std(listener)
         });
         listener.map_err(Error::io("listen on a held port"))
+    }
+
+    /// The datagrams that come to a socket of UDP. To be used in a runtime.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn datagrams(&self) -> Result<UdpSocket, Error> {
+        let copy = self.0.try_clone().map(std::net::UdpSocket::from);
+        let socket = copy.and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            UdpSocket::from_std(socket)
+        });
+        socket.map_err(Error::io("hear a held port"))
     }
 
     /// Ends the listening, not the hold: to shut down a socket that listens makes it one that is

@@ -7,7 +7,7 @@ use hivekeep_kernel::{
     CallCx, SessionId, ToolError, WorkspaceId,
     ports::{ByteStream, WorkspacePorts},
 };
-use hivekeep_link::{CallTerms, link_error};
+use hivekeep_link::{CallTerms, Link, link_error};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{shared::Shared, workspace::Msg};
@@ -26,31 +26,22 @@ impl WorkspacePortsHandle {
     }
 }
 
-#[async_trait]
-impl WorkspacePorts for WorkspacePortsHandle {
-    async fn dial(
-        &self,
-        cx: &CallCx,
-        workspace: WorkspaceId,
-        port: u16,
-    ) -> Result<Box<dyn ByteStream>, ToolError> {
+impl WorkspacePortsHandle {
+    /// The link to a guest that is awake. The actor judges whose it is, and waits for a link that is being made.
+    async fn link(&self, cx: &CallCx, workspace: WorkspaceId) -> Result<Link, ToolError> {
         let address = self.0.directory.card(&workspace.to_string())?.address;
         let (reply, link) = oneshot::channel();
-        // The actor judges whose it is, and waits for a link that is being made.
         address.send(Msg::Enter(cx.clone(), reply))?;
         let gone = |_| ToolError::internal("the workspace's actor ended over the call");
-        let link = cx.guard(async { link.await.map_err(gone)? }).await?;
-        let terms = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
-        let stream = link.open_stream(port, terms).await.map_err(link_error)?;
-        Ok(Box::new(stream))
+        cx.guard(async { link.await.map_err(gone)? }).await
     }
 
-    async fn dial_forward(
+    /// A call for whoever sends to a workspace from outside, once it is known.
+    async fn on_behalf_of_owner(
         &self,
         workspace: WorkspaceId,
-        port: u16,
         patience: Duration,
-    ) -> Result<Box<dyn ByteStream>, ToolError> {
+    ) -> Result<CallCx, ToolError> {
         let until = Instant::now() + patience;
         let card = loop {
             match self.0.directory.card(&workspace.to_string()) {
@@ -62,8 +53,37 @@ impl WorkspacePorts for WorkspacePortsHandle {
         // What nobody owns is not woken for anybody: its memory would be on no quota.
         let session = card.owner.unwrap_or_else(SessionId::new);
         let left = until.saturating_duration_since(Instant::now());
-        let span = tracing::info_span!("forward", %workspace, port);
-        let cx = CallCx::internal(session, left, Default::default(), span);
+        let span = tracing::info_span!("from_outside", %workspace);
+        Ok(CallCx::internal(session, left, Default::default(), span))
+    }
+}
+
+#[async_trait]
+impl WorkspacePorts for WorkspacePortsHandle {
+    async fn dial(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+        port: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        let link = self.link(cx, workspace).await?;
+        let terms = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
+        let stream = link.open_stream(port, terms).await.map_err(link_error)?;
+        Ok(Box::new(stream))
+    }
+
+    async fn dial_forward(
+        &self,
+        workspace: WorkspaceId,
+        port: u16,
+        patience: Duration,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        let cx = self.on_behalf_of_owner(workspace, patience).await?;
         self.dial(&cx, workspace, port).await
+    }
+
+    async fn wake(&self, workspace: WorkspaceId, patience: Duration) -> Result<(), ToolError> {
+        let cx = self.on_behalf_of_owner(workspace, patience).await?;
+        self.link(&cx, workspace).await.map(drop)
     }
 }

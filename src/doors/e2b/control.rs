@@ -66,12 +66,7 @@ impl E2b {
     /// For one that is none of the owner's.
     pub(super) async fn sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
         let asked = json!({ "workspace_id": id });
-        let read = || self.call(owner, "workspace_info", asked.clone());
-        let told = match read().await {
-            // It ended under the question, as at the end of its lifetime.
-            Err(error) if error.is(codes::ACTOR_UNAVAILABLE) => read().await,
-            told => told,
-        };
+        let told = read_past_its_end(|| self.call(owner, "workspace_info", asked.clone())).await;
         let told = told.map_err(|error| gone_is_not_found(id)(error.into()))?;
         let found: Sandbox = serde_json::from_value(told).map_err(|error| {
             ToolError::internal(format!("the result of workspace_info: {error}"))
@@ -107,6 +102,17 @@ impl E2b {
         }
         let Listed { workspaces } = self.ask(owner, "workspace_list", json!({})).await?;
         Ok(workspaces.into_iter().filter(|it| it.owned).collect())
+    }
+}
+
+/// Reads again where the workspace ended under the question, as at the end of its lifetime: then the
+/// answer is that it is gone.
+async fn read_past_its_end<F: Future<Output = Result<Value, ToolError>>>(
+    read: impl Fn() -> F,
+) -> Result<Value, ToolError> {
+    match read().await {
+        Err(error) if error.is(codes::ACTOR_UNAVAILABLE) => read().await,
+        told => told,
     }
 }
 
@@ -151,4 +157,33 @@ pub(super) async fn kill(
         false => e2b.put_away(&owner, &sandbox).await?,
     }
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use hivekeep_kernel::{ErrorCode, Layer};
+
+    use super::*;
+
+    /// What is told of a question that is answered with these in turn, and how many were left.
+    async fn told(answers: &[&'static ErrorCode]) -> (String, usize) {
+        let answers = RefCell::new(answers.to_vec());
+        let read = || async {
+            let code = answers.borrow_mut().remove(0);
+            Err(ToolError::new(Layer::Actor, code, "by script"))
+        };
+        let told = read_past_its_end(read).await.expect_err("by script").code.into_owned();
+        (told, answers.borrow().len())
+    }
+
+    #[tokio::test]
+    async fn one_that_ends_under_the_question_is_asked_for_once_more() {
+        let (gone, busy) = (codes::WORKSPACE_NOT_FOUND, codes::BUSY);
+        let under_it = codes::ACTOR_UNAVAILABLE;
+        assert_eq!(told(&[under_it, gone]).await, ("workspace_not_found".to_owned(), 0));
+        assert_eq!(told(&[under_it, under_it, gone]).await, ("actor_unavailable".to_owned(), 1));
+        assert_eq!(told(&[busy, gone]).await, ("busy".to_owned(), 1));
+    }
 }

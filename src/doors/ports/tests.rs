@@ -70,6 +70,10 @@ impl WorkspacePorts for Fakes {
     ) -> Result<Box<dyn ByteStream>, ToolError> {
         Err(ToolError::internal("nobody connects to forwards here"))
     }
+
+    async fn wake(&self, _: WorkspaceId, _: std::time::Duration) -> Result<(), ToolError> {
+        Err(ToolError::internal("no packet comes here"))
+    }
 }
 
 /// An open door.

@@ -106,10 +106,12 @@ impl Entry {
 
 fn page(kvm: &str, entries: &[Entry]) -> String {
     let mut page = String::from(include_str!("page_head.md"));
-    let mut hosts: Vec<&str> = entries.iter().map(|entry| entry.host.as_str()).collect();
-    hosts.dedup();
-    for host in hosts {
-        page.push_str(&format!("Host: {host}. "));
+    let mut hosts: Vec<&str> = Vec::new();
+    for entry in entries {
+        if !hosts.contains(&entry.host.as_str()) {
+            hosts.push(&entry.host);
+            page.push_str(&format!("Host: {}. ", entry.host));
+        }
     }
     page.push_str(&format!("The daemon's doctor says: {kvm}.\n\n"));
     page.push_str(
@@ -144,6 +146,22 @@ mod tests {
         let wanted =
             "| `quick` | 150 us | 100 us | 1.5 | at most 1.4 times | NO | 2026-01-31, abc |\n";
         assert_eq!(row, wanted);
+    }
+
+    #[test]
+    fn each_host_is_named_once() {
+        let figure = Figure {
+            name: "quick",
+            unit: "us",
+            value: 1.0,
+            baseline: None,
+            target: Target::AtMostTimes(1.4),
+            remark: String::new(),
+        };
+        let entries = ["a", "b", "a"].map(|host| Entry::of(&figure, host, "today"));
+        let page = page("kvm", &entries);
+        assert_eq!(page.matches("Host: ").count(), 2, "{page}");
+        assert!(page.contains("Host: a. Host: b. The daemon's doctor says: kvm."), "{page}");
     }
 
     #[test]

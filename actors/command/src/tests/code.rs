@@ -75,6 +75,10 @@ impl WorkspacePorts for Port {
     ) -> Answer<Box<dyn ByteStream>> {
         panic!("code needs no forward")
     }
+
+    async fn wake(&self, _: WorkspaceId, _: Duration) -> Answer<()> {
+        panic!("code comes by no packet")
+    }
 }
 
 /// Reads a request to its end and writes an answer; without one it is silent.

@@ -218,7 +218,8 @@ pub trait Network: Send + Sync {
 
     /// Says, durably, whether a workspace's machine is parked. While it is, the kernel leads no
     /// connection to its TCP forwards: they are accepted here and carried by
-    /// [`WorkspacePorts::dial_forward`](super::WorkspacePorts::dial_forward), which wakes it. In force
+    /// [`WorkspacePorts::dial_forward`](super::WorkspacePorts::dial_forward), which wakes it. Where
+    /// there is a bridge, any other packet for it has it woken and is kept until it goes on. In force
     /// on return. Success for a workspace that has not joined. In user mode the machine has no
     /// forwards itself while this is so.
     ///

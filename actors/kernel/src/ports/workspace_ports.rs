@@ -40,4 +40,10 @@ pub trait WorkspacePorts: Send + Sync {
         port: u16,
         patience: Duration,
     ) -> Result<Box<dyn ByteStream>, ToolError>;
+
+    /// Has the machine of a workspace awake, for packets that came for it, on its owner's behalf.
+    ///
+    /// # Errors
+    /// As [`Self::dial_forward`], without those of the port.
+    async fn wake(&self, workspace: WorkspaceId, patience: Duration) -> Result<(), ToolError>;
 }

@@ -1,4 +1,5 @@
-//! Acceptor: connections to a forward of a parked machine, carried over the link to its guest.
+//! Acceptor: connections to a forward of a parked machine, carried over the link to its guest. Where
+//! no tap is, datagrams to one are accepted too, and wake the machine.
 //!
 //! ```text
 //! parked ──► listens ──► accepted ──► dial_forward, which wakes it ──► bytes both ways
@@ -22,7 +23,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::wake_on_lan;
 use crate::Error;
+use crate::plan::Protocol;
 use crate::ports::{HeldSocket, PortReservation};
 
 /// Connections of one forward that are carried at a time. More wait in the kernel's backlog.
@@ -38,6 +41,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct ForwardTarget {
     pub(super) workspace: WorkspaceId,
+    pub(super) protocol: Protocol,
     pub(super) guest_port: u16,
     pub(super) ports: Ports,
 }
@@ -50,7 +54,13 @@ impl Acceptor {
     /// The hold, and the work of the task, which does not listen yet.
     pub(super) fn new(to: ForwardTarget) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (socket, told) = watch::channel(None);
-        (Self(socket), run(told, to))
+        let work = async move {
+            match to.protocol {
+                Protocol::Tcp => run(told, to).await,
+                Protocol::Udp => wake_by_datagrams(told, to).await,
+            }
+        };
+        (Self(socket), work)
     }
 
     /// Listens on a port that is held, from now on.
@@ -60,7 +70,9 @@ impl Acceptor {
     pub(super) fn listen(&self, on: &PortReservation) -> Result<(), Error> {
         let listens = self.0.borrow().as_ref().is_some_and(|now| Arc::ptr_eq(now, on.socket()));
         if !listens {
-            on.socket().listen()?;
+            if on.protocol() == Protocol::Tcp {
+                on.socket().listen()?;
+            }
             self.0.send_replace(Some(on.socket().clone()));
         }
         Ok(())
@@ -98,6 +110,35 @@ async fn run(mut told: Told, to: ForwardTarget) {
     }
 }
 
+/// Has the machine woken when a datagram comes, until it has its port itself. What comes before that
+/// is lost: nobody else could answer it from that port.
+async fn wake_by_datagrams(mut told: Told, to: ForwardTarget) {
+    let mut wake = JoinSet::new();
+    loop {
+        let socket = told.borrow_and_update().as_ref().map(|socket| socket.datagrams());
+        let heard = async {
+            match &socket {
+                Some(Ok(socket)) => socket.recv(&mut [0]).await.map(drop),
+                Some(Err(error)) => Err(io::Error::other(error.to_string())),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // A port that is let go of reads as an empty datagram.
+            biased;
+            changed = told.changed() => if changed.is_err() { return },
+            Some(_) = wake.join_next() => {}
+            heard = heard, if wake.is_empty() => match heard {
+                Ok(()) => drop(wake.spawn(wake_on_lan::wake(to.workspace, to.ports.clone()))),
+                Err(error) => {
+                    tracing::debug!(%error, "a datagram to a forward was not heard");
+                    sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+}
+
 /// Accepts until it is told to rest, and a moment longer; `None`: the forward is gone.
 async fn accept(
     listener: TcpListener,
@@ -131,7 +172,7 @@ async fn accept(
 
 /// Carries one connection to its end. One that leads nowhere, or breaks, is reset.
 async fn carry(mut client: TcpStream, to: ForwardTarget) {
-    let ForwardTarget { workspace, guest_port, ports } = to;
+    let ForwardTarget { workspace, guest_port, ports, .. } = to;
     // Without it only small answers are late.
     let _ = client.set_nodelay(true);
     // A client that is gone without a word holds its place until the kernel finds out.
@@ -156,12 +197,16 @@ mod tests {
     use hivekeep_kernel::ports::ByteStream;
     use hivekeep_kernel::{CallCx, ToolError};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
+    use tokio::net::UdpSocket;
+    use tokio::sync::Notify;
 
     use super::*;
-    use crate::plan::Protocol;
 
     /// Port 80 echoes; nothing answers on others.
-    struct Guest;
+    #[derive(Default)]
+    struct Guest {
+        wakes: Notify,
+    }
 
     #[async_trait::async_trait]
     impl WorkspacePorts for Guest {
@@ -192,15 +237,28 @@ mod tests {
                 _ => Err(ToolError::internal("nothing listens")),
             }
         }
+
+        async fn wake(&self, _: WorkspaceId, _: Duration) -> Result<(), ToolError> {
+            self.wakes.notify_one();
+            Ok(())
+        }
     }
 
     fn begin(guest_port: u16) -> (Acceptor, PortReservation, SocketAddrV4) {
+        begin_of(Protocol::Tcp, guest_port, Arc::default())
+    }
+
+    fn begin_of(
+        protocol: Protocol,
+        guest_port: u16,
+        guest: Arc<Guest>,
+    ) -> (Acceptor, PortReservation, SocketAddrV4) {
         let range = crate::ports::AUTOMATIC;
         let here = Ipv4Addr::LOCALHOST;
-        let held = PortReservation::automatic(here, Protocol::Tcp, range, |_| false).unwrap();
+        let held = PortReservation::automatic(here, protocol, range, |_| false).unwrap();
         let ports = Ports::default();
-        ports.offer::<dyn WorkspacePorts>(Arc::new(Guest));
-        let to = ForwardTarget { workspace: WorkspaceId::new(), guest_port, ports };
+        ports.offer::<dyn WorkspacePorts>(guest);
+        let to = ForwardTarget { workspace: WorkspaceId::new(), protocol, guest_port, ports };
         let (acceptor, work) = Acceptor::new(to);
         tokio::spawn(work);
         acceptor.listen(&held).unwrap();
@@ -237,6 +295,22 @@ mod tests {
         told(&mut client, b"x").await;
         drop(acceptor);
         assert!(!matches!(client.read(&mut [0; 8]).await, Ok(1..)), "it outlives its forward");
+    }
+
+    #[tokio::test]
+    async fn datagrams_wake_it_until_it_has_its_port_again() {
+        let guest = Arc::<Guest>::default();
+        let (acceptor, held, at) = begin_of(Protocol::Udp, 80, guest.clone());
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        for _ in 0..2 {
+            client.send_to(b"wake", at).await.unwrap();
+            guest.wakes.notified().await;
+        }
+        acceptor.rest();
+        drop(held);
+        while UdpSocket::bind(at).await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     #[tokio::test]

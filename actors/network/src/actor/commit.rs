@@ -8,11 +8,13 @@ use hivekeep_kernel::{Fault, ToolError, WorkspaceId, fault_point};
 use serde_json::json;
 
 use super::acceptor::{Acceptor, ForwardTarget};
+use super::backend::Backend;
 use super::change::{Change, When};
 use super::enforce::{Attempt, Plan};
+use super::wake_on_lan::{WakeOnLan, WakeTarget};
 use super::{Inner, Msg, NetworkActor, convert, refuse};
 use crate::AppliedPlan;
-use crate::plan::{Forward, NetworkPlan, PlanError};
+use crate::plan::{AddressLease, Forward, NetworkMember, NetworkPlan, PlanError, Protocol};
 
 impl NetworkActor {
     /// Has a change written that `decided` has already.
@@ -96,6 +98,7 @@ impl NetworkActor {
                 self.condition.names = no_names;
                 self.condition.kernel = None;
                 self.note(&applied);
+                self.wake_by_packets();
                 Ok(())
             }
             Err(error) => {
@@ -171,19 +174,45 @@ impl NetworkActor {
     /// Has connections to a member's forwards accepted while its machine is parked. This comes
     /// before the kernel leads none there, and ends behind that it does again.
     fn accept_for(&mut self, id: WorkspaceId) {
-        // Until it is known who has the ports.
-        if self.backend.is_none() {
-            return;
+        let protocols = match self.backend.as_deref() {
+            // Until it is known who has the ports.
+            None => return,
+            Some(Backend::Bridge { .. }) => &[Protocol::Tcp][..],
+            Some(_) => &[Protocol::Tcp, Protocol::Udp],
+        };
+        if self.decided.member(id).is_none() {
+            // Before its tap is removed.
+            self.wakers.remove(&id);
         }
         let begin = |forward: &Forward| {
-            let (guest_port, ports) = (forward.guest_port, self.shared.ports.clone());
+            let Forward { protocol, guest_port, .. } = *forward;
+            let ports = self.shared.ports.clone();
             let (acceptor, work) =
-                Acceptor::new(ForwardTarget { workspace: id, guest_port, ports });
+                Acceptor::new(ForwardTarget { workspace: id, protocol, guest_port, ports });
             let _detached = self.me.workers.spawn(work);
             acceptor
         };
-        for (forward, why) in self.held.accept(id, self.decided.member(id), begin) {
+        for (forward, why) in self.held.accept(id, self.decided.member(id), protocols, begin) {
             self.tell_lost(id, &forward, &why);
+        }
+    }
+
+    /// Has packets to machines that are parked, as the kernel knows it, wake them. Those that go on
+    /// get what came meanwhile.
+    fn wake_by_packets(&mut self) {
+        let parked = |member: Option<&NetworkMember>| member.is_some_and(|member| member.parked);
+        let in_force = self.in_force.clone();
+        let awake = self.wakers.extract_if(.., |id, _| !parked(in_force.member(*id)));
+        awake.for_each(|(_, waker)| waker.awake());
+        for (id, member) in in_force.members().filter(|(_, member)| parked(Some(member))) {
+            if self.wakers.contains_key(&id) || !parked(self.decided.member(id)) {
+                continue;
+            }
+            let AddressLease { mac, .. } = member.lease;
+            let (tap, ports) = (in_force.tap(member.lease), self.shared.ports.clone());
+            let (waker, work) = WakeOnLan::new(WakeTarget { workspace: id, tap, mac, ports });
+            let _detached = self.me.workers.spawn(work);
+            self.wakers.insert(id, waker);
         }
     }
 
@@ -199,7 +228,7 @@ impl NetworkActor {
     pub(super) fn show(&self) {
         let Some(backend) = &self.backend else { return };
         let subnet = self.durable.subnet();
-        let view = |(id, member): (_, &crate::plan::NetworkMember)| {
+        let view = |(id, member): (_, &NetworkMember)| {
             let now = self.in_force.member(id).unwrap_or(member);
             let view = NetworkView {
                 attachment: backend.attachment(member.lease, subnet),
@@ -208,7 +237,7 @@ impl NetworkActor {
             };
             (id, view)
         };
-        let off = matches!(**backend, super::Backend::Off { .. });
+        let off = matches!(**backend, Backend::Off { .. });
         let members = self.durable.members().filter(|_| !off);
         self.shared.views.store(Arc::new(members.map(view).collect()));
     }

@@ -222,6 +222,15 @@ impl NetworkActor {
         let _ = reply.send(Ok(forwards));
     }
 
+    /// A machine is about to take its tap.
+    pub(super) fn make_way(&self, id: WorkspaceId, reply: Reply<()>) {
+        if let Some(waker) = self.wakers.get(&id) {
+            waker.make_way();
+        }
+        // Whoever asked may have gone.
+        let _ = reply.send(Ok(()));
+    }
+
     pub(super) fn settled(&mut self, id: WorkspaceId, reply: Reply<()>) {
         or_refuse!(reply, self.standing());
         or_refuse!(reply, self.durable.member(id).ok_or_else(|| refuse::stranger(id)));

@@ -58,13 +58,14 @@ impl NetworkHandle {
         let name = self.0.blank().tap(AddressLease::at(view.attachment.address));
         let busy = |_| refuse::host(&Error::TapBusy { tap: name.clone() });
         tokio::time::timeout(TURN, self.0.no_older_plan()).await.map_err(busy)?;
+        self.ask(|reply| Inner::MakeWay(id, reply)).await?;
         let until = Instant::now() + CABLE;
         loop {
             let name = name.clone();
             let taken = tokio::task::spawn_blocking(move || apply::cable(&name, None)).await;
             match taken.map_err(|error| ToolError::internal(error.to_string()))? {
                 Ok(tap) => return Ok(Netdev::Tap(Arc::new(tap))),
-                // The worker, for a moment, or a machine that is just ending.
+                // Who made way, the worker for a moment, or a machine that is just ending.
                 Err(Error::TapBusy { .. }) if Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }

@@ -99,11 +99,13 @@ impl HeldPorts {
     }
 
     /// Has the forwards of a member accepted while it is parked, and ends what leads to those that
-    /// it has no more. Those that could not be, each once with the reason.
+    /// it has no more. Those that could not be, each once with the reason. `protocols`: of which what
+    /// comes is not led to a tap.
     pub(super) fn accept(
         &mut self,
         id: WorkspaceId,
         member: Option<&NetworkMember>,
+        protocols: &[Protocol],
         begin: impl Fn(&Forward) -> Acceptor,
     ) -> Vec<(Forward, String)> {
         let forwards = member.map_or(&[][..], |member| &member.forwards);
@@ -115,7 +117,7 @@ impl HeldPorts {
         // In user mode its machine had them until now.
         self.with_machines.remove(&id);
         let mut failed = Vec::new();
-        for forward in forwards.iter().filter(|forward| forward.protocol == Protocol::Tcp) {
+        for forward in forwards.iter().filter(|forward| protocols.contains(&forward.protocol)) {
             let listens = self.take(id, forward).and_then(|()| {
                 let acceptor = self.acceptors.entry(led(id, forward));
                 acceptor.or_insert_with(|| begin(forward)).listen(&self.ends[&end(forward)])

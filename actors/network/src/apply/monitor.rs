@@ -22,9 +22,9 @@ const HEADER: usize = 16;
 const HEADERS: usize = HEADER + 4;
 const DATAGRAM_BYTES: usize = 64 << 10;
 
-/// Has the runtime tell when the socket can be read.
+/// Has the runtime tell when a descriptor can be read.
 #[allow(unsafe_code)]
-fn watched(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watched(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor is open, and the same one, until it is dropped with the watch.
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }

@@ -5,6 +5,7 @@ mod flow;
 mod groups;
 mod life;
 mod trouble;
+mod wake;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Connections to forwards of machines that sleep.
 
 use std::{
-    net::{Ipv4Addr, SocketAddrV4, TcpStream},
+    net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket},
     time::{Duration, Instant},
 };
 
@@ -65,6 +65,26 @@ fn open_at_last(house: &House, to: SocketAddrV4) -> (TcpStream, String) {
     }
 }
 
+/// Twice: its port is the machine's again in between.
+fn a_datagram_wakes(house: &House) {
+    let args = json!({ "workspace_id": "w", "action": "add", "guest_port": 81, "protocol": "udp" });
+    let added = house.call("port_forward", args);
+    let to = inside(u16::try_from(added["host_port"].as_u64().expect("a port")).expect("a port"));
+    let client = stage(house).host.run(|| UdpSocket::bind("127.0.0.1:0")).expect("a socket");
+    for _ in 0..2 {
+        park(house);
+        // The machine's process has ended, but whoever hears for it may not be there yet.
+        let begun = Instant::now();
+        while info(house, "w")["state"] == "parked" {
+            assert!(begun.elapsed() < WAKE, "datagrams wake nobody");
+            // Until the machine has its port, the host may say that nobody does.
+            let _ = client.send_to(b"wake", to);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        house.wait_state("w", "running");
+    }
+}
+
 pub fn a_connection_wakes_a_parked_machine(mut house: House) {
     let port = begin(&house);
     let outside = SocketAddrV4::new(HOST, port);
@@ -94,6 +114,14 @@ pub fn a_connection_wakes_a_parked_machine(mut house: House) {
     std::thread::sleep(Duration::from_secs(2));
     assert!(talk::carries(&mut straight.0, PATIENCE));
     assert!(carried.iter_mut().all(|(stream, _)| talk::carries(stream, PATIENCE)));
+
+    // A connection of the time before: what comes over it wakes the machine, and is answered.
+    park(&house);
+    assert!(talk::carries(&mut straight.0, WAKE), "a packet is lost");
+    house.wait_state("w", "running");
+
+    a_datagram_wakes(&house);
+    assert!(talk::carries(&mut straight.0, PATIENCE));
 
     // One that is forwarded while it sleeps, beside connections of the time before.
     park(&house);
@@ -134,6 +162,7 @@ pub fn alone_it_is_woken_too(mut house: House) {
     house.wait_state("w", "running");
     assert_eq!(open(&stage(&house).host, inside(port)).1, awake);
     assert!(talk::carries(&mut carried, PATIENCE));
+    a_datagram_wakes(&house);
     park(&house);
     house.kill();
     house.start();

@@ -202,6 +202,10 @@ impl WorkspacePorts for Greeter {
         theirs.write_all(format!("{id} {port}").as_bytes()).await.unwrap();
         Ok(Box::new(ours))
     }
+
+    async fn wake(&self, _: WorkspaceId, _: Duration) -> Result<(), ToolError> {
+        Err(ToolError::internal("no packet comes here"))
+    }
 }
 
 #[test]

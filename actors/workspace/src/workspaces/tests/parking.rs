@@ -1,13 +1,15 @@
 //! Sleep and wake, against machines that are none: what holds the memory when, and who waits.
 
-use hivekeep_kernel::SnapshotId;
+use std::time::Duration;
+
+use hivekeep_kernel::{SnapshotId, WorkspaceId, ports::WorkspacePorts as _};
 use hivekeep_machine::Error;
 use hivekeep_store::StreamId;
 use serde_json::{Value, json};
 
 use super::stage::Stage;
 use crate::{
-    Options,
+    Options, WorkspacePortsHandle,
     records::{ParkWish, Record},
 };
 
@@ -132,6 +134,32 @@ async fn one_that_cannot_be_saved_goes_on() {
     assert_eq!((stage.daemon.quota.held_mb(), memories(&stage).len()), (MEMORY_MB, 0));
     // And can be parked later.
     park(&stage, &id).await;
+}
+
+#[tokio::test]
+async fn a_packet_from_outside_wakes_it() {
+    let stage = Stage::open().await;
+    let id: WorkspaceId = parked(&stage, "w").await.parse().unwrap();
+    let ports = WorkspacePortsHandle::new(stage.daemon.shared.clone());
+    for _ in 0..2 {
+        ports.wake(id, Duration::from_secs(30)).await.unwrap();
+        assert_eq!(stage.info(&id.to_string()).await["state"], "running");
+    }
+    assert_eq!(asked(&stage, "wake"), 1);
+    let unknown = ports.wake(WorkspaceId::new(), Duration::ZERO).await.unwrap_err();
+    assert_eq!(unknown.code, "workspace_not_found");
+}
+
+#[tokio::test]
+async fn a_destroyed_workspace_has_removed_what_it_let_go_of_before() {
+    let stage = Stage::open().await;
+    let id = parked(&stage, "w").await;
+    // Takes longer to remove than a file, and than the rest of the workspace.
+    let memory = stage.daemon.shared.daemon.folders.state.join(&memories(&stage)[0]);
+    (0..20_000).for_each(|n| drop(std::fs::File::create(memory.join(n.to_string())).unwrap()));
+    stage.call("exec", command(&id)).await.unwrap();
+    stage.call("workspace_destroy", json!({ "workspace_id": id })).await.unwrap();
+    assert_eq!(memories(&stage), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -1,0 +1,193 @@
+//! Packets for parked machines.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use hivekeep_kernel::ports::{
+    ByteStream, ForwardedPort, Network as _, NetworkWish, Transport, WorkspacePorts,
+};
+use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
+use hivekeep_network::NetworkModeChoice;
+use hivekeep_network::selftest::talk::PATIENCE;
+use hivekeep_network::selftest::test_guest::TestGuest;
+
+use super::super::needs_root;
+use super::flow::plug;
+use super::{Daemon, ids, on_stage, options, said, taps, until};
+
+/// Counts who is woken, and cannot wake anybody unless told.
+#[derive(Default)]
+struct Wakes {
+    asked: AtomicUsize,
+    succeed: AtomicBool,
+}
+
+impl Wakes {
+    fn asked(&self) -> usize {
+        self.asked.load(SeqCst)
+    }
+}
+
+#[async_trait::async_trait]
+impl WorkspacePorts for Wakes {
+    async fn dial(
+        &self,
+        _: &CallCx,
+        _: WorkspaceId,
+        _: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        Err(ToolError::internal("packets have no caller"))
+    }
+
+    async fn dial_forward(
+        &self,
+        _: WorkspaceId,
+        _: u16,
+        _: Duration,
+    ) -> Result<Box<dyn ByteStream>, ToolError> {
+        Err(ToolError::internal("nobody connects"))
+    }
+
+    async fn wake(&self, _: WorkspaceId, _: Duration) -> Result<(), ToolError> {
+        self.asked.fetch_add(1, SeqCst);
+        match self.succeed.load(SeqCst) {
+            true => Ok(()),
+            false => Err(ToolError::internal("it sleeps on")),
+        }
+    }
+}
+
+/// A daemon with a member whose port 80 is forwarded.
+async fn begin(folder: &std::path::Path) -> (Daemon, Arc<Wakes>, WorkspaceId, ForwardedPort) {
+    let daemon = Daemon::start(folder, options(NetworkModeChoice::Bridge)).await;
+    let [id] = ids();
+    daemon.network.join(id, NetworkWish::default()).await.unwrap();
+    daemon.network.settled(id).await.unwrap();
+    let forward = daemon.network.add_forward(id, Transport::Udp, 80, None).await.unwrap();
+    (daemon, Arc::default(), id, forward)
+}
+
+/// The tap of the only member is held by somebody.
+fn is_held() -> bool {
+    said("ip -o link show type tun").contains("LOWER_UP")
+}
+
+async fn sleeps(daemon: &Daemon, id: WorkspaceId, guest: Option<TestGuest>) {
+    daemon.network.set_parked(id, true).await.unwrap();
+    tokio::task::spawn_blocking(move || drop(guest)).await.unwrap();
+    until("its tap is held", is_held).await;
+}
+
+fn client(forward: &ForwardedPort) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(forward.host()).unwrap();
+    socket
+}
+
+fn server(guest: &TestGuest) -> UdpSocket {
+    let socket = guest.inside.run(|| UdpSocket::bind("0.0.0.0:80")).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+#[track_caller]
+fn heard(server: &UdpSocket) -> String {
+    let mut buffer = [0; 64];
+    let (len, from) = server.recv_from(&mut buffer).expect("a datagram comes");
+    server.send_to(&buffer[..len], from).unwrap();
+    String::from_utf8_lossy(&buffer[..len]).into_owned()
+}
+
+#[track_caller]
+fn answered(client: &UdpSocket) -> String {
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 64];
+    let len = client.recv(&mut buffer).expect("an answer comes");
+    String::from_utf8_lossy(&buffer[..len]).into_owned()
+}
+
+#[test]
+fn datagrams_wake_a_parked_machine_once_and_reach_it() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let (daemon, wakes, id, forward) = begin(&folder).await;
+        daemon.ports.offer::<dyn WorkspacePorts>(wakes.clone());
+        wakes.succeed.store(true, SeqCst);
+        let guest = plug(&daemon, id).await;
+        let old = client(&forward);
+        let inside = server(&guest);
+        old.send(b"before").unwrap();
+        assert_eq!((heard(&inside), answered(&old)), ("before".into(), "before".into()));
+        sleeps(&daemon, id, Some(guest)).await;
+
+        // Of a flow that the kernel led before, and of a new one.
+        old.send(b"one").unwrap();
+        until("it is woken", || wakes.asked() == 1).await;
+        let new = client(&forward);
+        new.send(b"two").unwrap();
+        old.send(b"three").unwrap();
+        let guest = plug(&daemon, id).await;
+        let inside = server(&guest);
+        daemon.network.set_parked(id, false).await.unwrap();
+        for expected in ["one", "two", "three"] {
+            assert_eq!(heard(&inside), expected);
+        }
+        assert_eq!((answered(&old), answered(&new)), ("one".into(), "two".into()));
+        assert_eq!(answered(&old), "three");
+        new.send(b"after").unwrap();
+        assert_eq!(heard(&inside), "after");
+        assert!(wakes.asked() <= 2, "{} wakes", wakes.asked());
+        tokio::task::spawn_blocking(move || drop(guest)).await.unwrap();
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn a_machine_that_is_not_woken_is_tried_again_and_leaves_its_tap() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let (daemon, wakes, id, forward) = begin(&folder).await;
+        daemon.ports.offer::<dyn WorkspacePorts>(wakes.clone());
+        sleeps(&daemon, id, None).await;
+        let client = client(&forward);
+        client.send(b"lost").unwrap();
+        until("it is asked for", || wakes.asked() == 1).await;
+        daemon.stop().await;
+        until("nobody has its tap", || !is_held()).await;
+
+        // The next daemon, and one whose machine did not go on.
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
+        daemon.ports.offer::<dyn WorkspacePorts>(wakes.clone());
+        until("its tap is held again", is_held).await;
+        until("it is asked for again", || {
+            client.send(b"lost").unwrap();
+            wakes.asked() == 2
+        })
+        .await;
+        tokio::task::spawn_blocking({
+            let guest = plug(&daemon, id).await;
+            move || drop(guest)
+        })
+        .await
+        .unwrap();
+        until("its tap is held after it", is_held).await;
+        until("it is asked for after a pause", || {
+            client.send(b"lost").unwrap();
+            wakes.asked() >= 3
+        })
+        .await;
+        daemon.network.leave(id).await.unwrap();
+        until("its tap is gone", || taps().is_empty()).await;
+
+        // One that sleeps holds up no stop.
+        let [other] = ids();
+        daemon.network.join(other, NetworkWish::default()).await.unwrap();
+        daemon.network.settled(other).await.unwrap();
+        sleeps(&daemon, other, None).await;
+        daemon.network.take_down().await;
+        assert_eq!((said("nft list tables"), taps()), (String::new(), Vec::new()));
+        daemon.stop().await;
+    });
+}
