@@ -1,20 +1,21 @@
 // Drives sandboxes by E2B's own JavaScript SDK, as its users do: what a version has, it must do.
 //
-// Usage: drive_e2b.mjs PACKAGE TEMPLATE ISOLATION. Address and key come from the variables that the SDK itself
+// Usage: drive_e2b.mjs PACKAGE TEMPLATE ISOLATION [life]. With `life` it asks only for what depends on the isolation: how
+// sandboxes begin, stand still, are copied and end. Address and key come from the variables that the SDK itself
 // reads. Prints a line of JSON: the version, and for each feature whether it was there.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const [pack, template, isolation] = process.argv.slice(2)
+const [pack, template, isolation, only] = process.argv.slice(2)
 const { Sandbox, CommandExitError, NotFoundError } = await import(pack)
 const features = {}
 
 /** Notes a feature as one that was driven, or as one that this version does not have. */
-function feature(name, there = true) {
-  features[name] = Boolean(there)
-  return there
+function feature(name, ...there) {
+  features[name] = there.every(Boolean)
+  return features[name]
 }
 
 async function refused(call, kind = Error) {
@@ -59,6 +60,12 @@ async function background(sandbox) {
   const reader = await sandbox.commands.run('head -n 1', { background: true, stdin: true })
   await sandbox.commands.sendStdin(reader.pid, 'grün\n')
   assert.equal((await reader.wait()).stdout, 'grün\n')
+  if (feature('close_stdin', sandbox.commands.closeStdin)) {
+    const counter = await sandbox.commands.run('wc -c', { background: true, stdin: true })
+    await sandbox.commands.sendStdin(counter.pid, '12345')
+    await sandbox.commands.closeStdin(counter.pid)
+    assert.equal((await counter.wait()).stdout.trim(), '5')
+  }
 }
 
 async function files(sandbox) {
@@ -76,6 +83,22 @@ async function files(sandbox) {
   await refused(() => sandbox.files.read('nothing'), NotFoundError)
   await sandbox.files.remove('dir')
   assert.equal(await sandbox.files.exists('dir'), false)
+  if (feature('get_info', sandbox.files.getInfo)) {
+    const { size, mode, owner } = await sandbox.files.getInfo('blob')
+    assert.deepEqual({ size, mode, owner }, { size: 3_000_000, mode: 0o644, owner: 'user' })
+  }
+  // What an older version does not know it leaves out.
+  const metadata = { author: 'ann' }
+  const marked = await sandbox.files.write('m.txt', 'm', { metadata })
+  if (feature('metadata', marked.metadata)) {
+    assert.deepEqual(marked.metadata, metadata)
+    assert.deepEqual((await sandbox.files.getInfo('m.txt')).metadata, metadata)
+  }
+  feature('signed URLs')
+  await sandbox.files.write('signed.txt', 'signed')
+  const url = await sandbox.downloadUrl('signed.txt', { user: 'user' })
+  assert.equal(await (await fetch(url)).text(), 'signed')
+  assert.equal((await fetch(url.replace('signed.txt', 'blob'))).status, 401)
 }
 
 async function watch(sandbox) {
@@ -108,6 +131,49 @@ async function pty(sandbox) {
   assert(heard.includes('40 100'), heard)
 }
 
+async function pauses(sandbox) {
+  const pause = sandbox.pause ?? sandbox.betaPause
+  if (!feature('pause and connect', isolation === 'vm' && pause)) return
+  const script = 'i=0; while true; do i=$((i+1)); echo $i > count; sleep 0.1; done'
+  const counter = await sandbox.commands.run(script, { background: true })
+  const count = async (one) => Number(await one.files.read('count'))
+  await sleep(300)
+  await pause.call(sandbox)
+  assert.equal(await sandbox.isRunning(), false)
+  const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 120_000 })
+  assert.equal(await again.isRunning(), true)
+  const first = await count(again)
+  for (let tries = 0; (await count(again)) <= first; tries += 1) {
+    assert(tries < 400, 'its program stands still')
+    await sleep(50)
+  }
+  await again.commands.kill(counter.pid)
+}
+
+async function copies(sandbox) {
+  const [fork, snapshot] = [sandbox.fork, sandbox.createSnapshot].map((it) => isolation === 'vm' && it)
+  if (feature('fork', fork)) {
+    await sandbox.files.write('state.txt', 'before')
+    const made = await fork.call(sandbox, { count: 2 })
+    assert(made.length === 2 && made.every((one) => one instanceof Sandbox), `${made}`)
+    await made[0].files.write('state.txt', 'after')
+    assert.equal(await made[1].files.read('state.txt'), 'before')
+    assert.equal(await sandbox.files.read('state.txt'), 'before')
+    for (const one of made) await one.kill()
+  }
+  if (feature('snapshots', snapshot)) {
+    await sandbox.files.write('state.txt', 'kept')
+    const { snapshotId } = await snapshot.call(sandbox)
+    const copy = await Sandbox.create(snapshotId, { timeoutMs: 120_000 })
+    assert.equal(await copy.files.read('state.txt'), 'kept')
+    await copy.kill()
+    const listed = await Sandbox.listSnapshots({ sandboxId: sandbox.sandboxId }).nextItems()
+    assert.deepEqual(listed.map((one) => one.snapshotId), [snapshotId])
+    assert.equal(await Sandbox.deleteSnapshot(snapshotId), true)
+    assert.equal(await Sandbox.deleteSnapshot(snapshotId), false)
+  }
+}
+
 async function lives(sandbox, mark) {
   if (feature('list', Sandbox.list)) {
     const pages = Sandbox.list({ query: { metadata: { mark } } })
@@ -116,13 +182,8 @@ async function lives(sandbox, mark) {
   }
   feature('timeout')
   await sandbox.setTimeout(600_000)
-  const pause = sandbox.pause ?? sandbox.betaPause
-  if (feature('pause and connect', isolation === 'vm' && pause)) {
-    await pause.call(sandbox)
-    assert.equal(await sandbox.isRunning(), false)
-    const again = await Sandbox.connect(sandbox.sandboxId)
-    assert.equal(await again.isRunning(), true)
-  }
+  await pauses(sandbox)
+  await copies(sandbox)
   feature('kill')
   // Older versions say nothing.
   assert.notEqual(await sandbox.kill(), false)
@@ -133,11 +194,13 @@ async function lives(sandbox, mark) {
 const mark = `mark-${process.hrtime.bigint()}`
 const sandbox = await Sandbox.create(template, { timeoutMs: 300_000, metadata: { mark }, envs: { A: '1' } })
 feature('create')
-await commands(sandbox)
-await background(sandbox)
-await files(sandbox)
-await watch(sandbox)
-await pty(sandbox)
+if (only !== 'life') {
+  await commands(sandbox)
+  await background(sandbox)
+  await files(sandbox)
+  await watch(sandbox)
+  await pty(sandbox)
+}
 await lives(sandbox, mark)
 const manifest = new URL(`./node_modules/${pack}/package.json`, import.meta.url)
 const { version } = JSON.parse(readFileSync(manifest, 'utf8'))

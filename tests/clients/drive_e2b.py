@@ -1,6 +1,7 @@
 """Drives sandboxes by E2B's own Python SDK, as its users do: what a version has, it must do.
 
-Usage: drive_e2b.py TEMPLATE ISOLATION. Address and key come from the variables that the SDK itself reads.
+Usage: drive_e2b.py TEMPLATE ISOLATION [life]. With `life` it asks only for what depends on the isolation: how sandboxes
+begin, stand still, are copied and end. Address and key come from the variables that the SDK itself reads.
 Prints a line of JSON: the version, and for each feature whether it was there.
 """
 
@@ -14,7 +15,7 @@ from importlib.metadata import version
 from e2b import CommandExitException, NotFoundException, Sandbox
 from e2b.sandbox_sync.commands.command import Commands
 
-TEMPLATE, ISOLATION = sys.argv[1:]
+TEMPLATE, ISOLATION, *ONLY = sys.argv[1:]
 FEATURES = {}
 
 
@@ -272,13 +273,14 @@ def main():
     sandbox = Sandbox.create(TEMPLATE, timeout=300, metadata={"mark": mark}, envs={"A": "1"})
     feature("create")
     assert sandbox.is_running()
-    commands(sandbox)
-    background(sandbox)
-    stdin(sandbox)
-    files(sandbox)
-    urls(sandbox)
-    watch(sandbox)
-    pty(sandbox)
+    if ONLY != ["life"]:
+        commands(sandbox)
+        background(sandbox)
+        stdin(sandbox)
+        files(sandbox)
+        urls(sandbox)
+        watch(sandbox)
+        pty(sandbox)
     lists(sandbox, mark)
     timeouts(sandbox)
     pauses(sandbox)

@@ -25,6 +25,8 @@ use crate::{Error, apply};
 
 /// Packets that are kept for a machine. More are lost, as on any way.
 const MAX_KEPT: usize = 64;
+/// Packets that wait in a tap at most, by the kernel's default.
+const MAX_QUEUED: usize = 1000;
 /// Longest frame, with the header of a tap: an interface of ours has the usual 1,500 bytes.
 const FRAME_BYTES: usize = 2048;
 /// Time for a machine to be awake.
@@ -34,7 +36,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// For a machine to take the tap that was given up to it.
 const START_PAUSE: Duration = Duration::from_secs(10);
 /// After a machine that could not be woken, before a packet has it tried again.
-const FAILED_PAUSE: Duration = Duration::from_secs(5);
+const FAILED_PAUSE: Duration = Duration::from_secs(15);
 
 /// Machine that is woken.
 #[derive(Clone)]
@@ -97,12 +99,20 @@ impl Waiting {
     fn give_up(&mut self, mac: Mac) {
         let Some(tap) = self.tap.take() else { return };
         let mut frame = vec![0; FRAME_BYTES];
-        while self.kept.len() < MAX_KEPT
-            && let Ok(len) = rustix::io::read(&tap, &mut frame)
-        {
-            self.kept.extend(apply::packet_to(mac, &frame[..len]).map(<[u8]>::to_vec));
+        for _ in 0..MAX_QUEUED {
+            let Ok(len) = rustix::io::read(&tap, &mut frame) else { break };
+            keep(&mut self.kept, mac, &frame[..len]);
         }
     }
+}
+
+/// True for a packet to the machine, which is kept while there is room.
+fn keep(kept: &mut Vec<Vec<u8>>, mac: Mac, read: &[u8]) -> bool {
+    let Some(packet) = apply::packet_to(mac, read) else { return false };
+    if kept.len() < MAX_KEPT {
+        kept.push(packet.to_vec());
+    }
+    true
 }
 
 async fn run(mut told: watch::Receiver<Phase>, of: WakeTarget) {
@@ -172,12 +182,8 @@ async fn listen(tap: OwnedFd, of: &WakeTarget, waiting: &mut Waiting) -> Result<
                 let Ok(read) = ready.try_io(|tap| Ok(rustix::io::read(tap, &mut frame)?)) else {
                     continue;
                 };
-                let read = &frame[..read.map_err(failed())?];
-                let Some(packet) = apply::packet_to(of.mac, read) else { continue };
-                if kept.len() < MAX_KEPT {
-                    kept.push(packet.to_vec());
-                }
-                if wake.is_empty() {
+                let len = read.map_err(failed())?;
+                if keep(kept, of.mac, &frame[..len]) && wake.is_empty() {
                     wake.spawn(self::wake(of.workspace, of.ports.clone()));
                 }
             }

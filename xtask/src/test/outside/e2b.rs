@@ -24,6 +24,9 @@ use crate::test::nextest::Scope;
 /// Template that sandboxes are made from.
 const TEMPLATE: &str = "base";
 
+/// Versions of the Python SDK that find a sandbox that they connect to by an address alone; older ones ask for its name.
+const CONNECT_BY_ADDRESS: usize = 4;
+
 /// SDKs that drive a door, those of each language with the newest first.
 struct SdkClients {
     /// File of Python's packages in `tests/clients`.
@@ -103,8 +106,8 @@ fn drive_doors(
     Ok(rows)
 }
 
-/// Runs of a door's clients. All versions with sandboxes; with virtual machines, which are slow where there is no KVM,
-/// the newest for Python, whose driver asks for more.
+/// Runs of a door's clients. With virtual machines, which are slow where there is no KVM, older versions are asked for
+/// what sandboxes have not, and only the newest for code.
 fn drive(
     repo: &Repo,
     tools: &Tools,
@@ -113,6 +116,7 @@ fn drive(
 ) -> Result<Vec<(String, Driven)>> {
     let folder = repo.root.join("tests/clients");
     let (all, over) = (isolation == "sandbox", clients.over);
+    let part = |at| if all || at == 0 { &[][..] } else { &["life"] };
     let mut rows = Vec::new();
     for (language, package, script, args) in [
         ("Python", "e2b", "drive_e2b.py", &[TEMPLATE, isolation][..]),
@@ -126,11 +130,15 @@ fn drive(
     ] {
         let versions = python_versions(repo, clients.pins, package)?;
         for (at, (version, packages)) in versions.into_iter().enumerate() {
-            let framework = package == "langchain-e2b";
-            if all || (at == 0 && !framework) {
-                let script = folder.join(script);
+            let in_machines = match package {
+                "e2b" => at < CONNECT_BY_ADDRESS,
+                "langchain-e2b" => false,
+                _ => at == 0,
+            };
+            if all || in_machines {
+                let (script, part) = (folder.join(script), part(at));
                 let shell = Shell::new()?;
-                let run = cmd!(shell, "python3 {script} {args...}");
+                let run = cmd!(shell, "python3 {script} {args...} {part...}");
                 let said = run.env("PYTHONPATH", packages).envs(door.environment.clone()).read();
                 let said = said.with_context(|| format!("{language} {version}, {isolation}"))?;
                 rows.push((format!("{language}{over}"), driven(&said)?));
@@ -143,8 +151,10 @@ fn drive(
     ] {
         let copy = tools.folder().join(script);
         fs::copy(folder.join(script), &copy)?;
-        for package in packages.iter().filter(|_| all) {
-            let run = tools.node(&copy).arg(package).args(args).envs(door.environment.clone());
+        let in_machines = script == "drive_e2b.mjs";
+        for (at, package) in packages.iter().enumerate().filter(|_| all || in_machines) {
+            let run = tools.node(&copy).arg(package).args(args).args(part(at));
+            let run = run.envs(door.environment.clone());
             let said = run.read().with_context(|| format!("{package}, {isolation}"))?;
             rows.push((format!("{language}{over}"), driven(&said)?));
         }
