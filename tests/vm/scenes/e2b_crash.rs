@@ -240,7 +240,12 @@ fn pause(stage: &mut Stage) {
     assert!(kept, "never ends: {set}");
     stage.sdk.ok("POST", &stage.path("/connect"), "", &json!({ "timeout": 600 }));
     assert!(stage.info()["ends_at"].is_string());
+    // What else wakes it gives it no end; a client that connects does.
+    stage.sdk.ok("POST", &stage.path("/pause"), "", &json!({}));
     assert_eq!(stage.exec("cat /dev/shm/x"), "volatile");
+    assert!(stage.info()["ends_at"].is_null());
+    stage.sdk.ok("POST", &stage.path("/connect"), "", &json!({ "timeout": 600 }));
+    assert!(stage.info()["ends_at"].is_string());
 }
 
 /// What was made of it has an end, and is whole; nothing else is left.

@@ -91,6 +91,7 @@ impl E2b {
         let secs = self.lifetime(timeout)?;
         let (status, end) = match self.wake(owner, &sandbox).await? {
             true => (StatusCode::CREATED, EndAsked::In(secs)),
+            false if sandbox.awaits_a_client() => (StatusCode::OK, EndAsked::In(secs)),
             false => (StatusCode::OK, EndAsked::NotBefore(secs)),
         };
         self.set_end(owner, &sandbox, end).await?;

@@ -35,6 +35,7 @@ pub(in super::super) struct Sandbox {
     #[serde(default)]
     pub(super) labels: BTreeMap<String, String>,
     pub(super) ends_at: Option<DateTime<Utc>>,
+    idle_park_secs: Option<u64>,
     /// What happens at its end as it is set now.
     #[serde(rename = "at_end")]
     end_set: Option<String>,
@@ -102,6 +103,12 @@ impl Sandbox {
 
     pub(in super::super) fn is_running(&self) -> bool {
         matches!(&*self.state, "running" | "starting" | "host_disk_full")
+    }
+
+    /// Whether it was made here, was paused, and has been woken by something else since: it is paused again when it is idle.
+    pub(super) fn awaits_a_client(&self) -> bool {
+        let endless = self.ends_at.is_none() && self.idle_park_secs.is_some();
+        endless && self.labels.contains_key(AT_END) && self.is_running()
     }
 
     pub(super) fn is_vm(&self) -> bool {
@@ -205,6 +212,19 @@ mod tests {
         let bare = sandbox(json!({}));
         assert!(bare.lacks(["A"].into_iter(), false) && bare.lacks([].into_iter(), true));
         assert!(!bare.lacks([].into_iter(), false));
+    }
+
+    #[test]
+    fn only_one_that_was_paused_awaits_a_client() {
+        assert!(sandbox(json!({ "idle_park_secs": 300 })).awaits_a_client());
+        for other in [
+            json!({}),
+            json!({ "idle_park_secs": 300, "ends_at": "9000-01-01T00:00:00Z" }),
+            json!({ "idle_park_secs": 300, "state": "parked" }),
+            json!({ "idle_park_secs": 300, "labels": {} }),
+        ] {
+            assert!(!sandbox(other.clone()).awaits_a_client(), "{other}");
+        }
     }
 
     #[test]
