@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use hivekeep_kernel::ports::{
-    ByteStream, ForwardedPort, Network as _, NetworkWish, Transport, WorkspacePorts,
+    ByteStream, ForwardedPort, Network as _, NetworkWish, ReachPolicy, Transport, WorkspacePorts,
 };
 use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
 use hivekeep_network::NetworkModeChoice;
@@ -15,7 +15,7 @@ use hivekeep_network::selftest::test_guest::TestGuest;
 
 use super::super::needs_root;
 use super::flow::plug;
-use super::{Daemon, ids, on_stage, options, said, taps, until};
+use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
 
 /// Counts who is woken, and cannot wake anybody unless told.
 #[derive(Default)]
@@ -188,6 +188,44 @@ fn a_machine_that_is_not_woken_is_tried_again_and_leaves_its_tap() {
         sleeps(&daemon, other, None).await;
         daemon.network.take_down().await;
         assert_eq!((said("nft list tables"), taps()), (String::new(), Vec::new()));
+        daemon.stop().await;
+    });
+}
+
+#[test]
+fn another_member_wakes_it_where_it_may_reach_it() {
+    needs_root!();
+    on_stage(|folder| async move {
+        let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
+        let wakes = Arc::<Wakes>::default();
+        daemon.ports.offer::<dyn WorkspacePorts>(wakes.clone());
+        let [id, peer] = ids();
+        for member in [id, peer] {
+            daemon.network.join(member, NetworkWish::default()).await.unwrap();
+            daemon.network.settled(member).await.unwrap();
+        }
+        let guest = plug(&daemon, peer).await;
+        daemon.network.set_parked(id, true).await.unwrap();
+        let held = || said("ip -o link show type tun").matches("LOWER_UP").count();
+        until("both taps are held", || held() == 2).await;
+        let socket = guest.inside.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        let to = (daemon.network.view(id).unwrap().attachment.address, 80);
+        for _ in 0..20 {
+            // The host refuses it.
+            let _ = socket.send_to(b"hello", to);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(wakes.asked(), 0, "one that may not reach it");
+        let open = ReachPolicy { allow_inter_vm: true, ..ReachPolicy::default() };
+        for member in [id, peer] {
+            daemon.network.set_policy(member, wish(&open)).await.unwrap();
+        }
+        until("it is woken", || {
+            let _ = socket.send_to(b"hello", to);
+            wakes.asked() == 1
+        })
+        .await;
+        tokio::task::spawn_blocking(move || drop(guest)).await.unwrap();
         daemon.stop().await;
     });
 }
