@@ -38,6 +38,7 @@ mod condition;
 mod convert;
 mod decide;
 mod enforce;
+mod from_outside;
 mod handle;
 mod held_ports;
 mod names;

@@ -33,6 +33,8 @@ const FRAME_BYTES: usize = 2048;
 const WAKE_PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks whether the machine that is being parked has ended.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// After a tap that could not be taken for another reason.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
 /// For a machine to take the tap that was given up to it.
 const START_PAUSE: Duration = Duration::from_secs(10);
 /// After a machine that could not be woken, before a packet has it tried again.
@@ -134,7 +136,7 @@ async fn run(mut told: watch::Receiver<Phase>, of: WakeTarget) {
         let (tap, kept) = (of.tap.clone(), waiting.kept);
         let sent = tokio::task::spawn_blocking(move || apply::send(&tap, &kept)).await;
         if let Ok(Err(error)) = sent {
-            tracing::debug!(workspace = %of.workspace, %error, "packets that woke it are lost");
+            tracing::warn!(workspace = %of.workspace, %error, "packets that woke it are lost");
         }
     }
 }
@@ -142,6 +144,7 @@ async fn run(mut told: watch::Receiver<Phase>, of: WakeTarget) {
 /// Takes the tap as often as nobody else has it, and listens.
 async fn watch_tap(pause: Duration, of: &WakeTarget, waiting: &mut Waiting) -> Infallible {
     sleep(pause).await;
+    let mut has_failed = false;
     loop {
         let tap = of.tap.clone();
         // A task of the runtime that ends has ended this one.
@@ -158,7 +161,10 @@ async fn watch_tap(pause: Duration, of: &WakeTarget, waiting: &mut Waiting) -> I
         match listened {
             Ok(()) | Err(Error::TapBusy { .. }) => {}
             Err(error) => {
-                tracing::debug!(workspace = %of.workspace, %error, "no packet wakes it for now");
+                if !std::mem::replace(&mut has_failed, true) {
+                    tracing::warn!(workspace = %of.workspace, %error, "packets do not wake it for now");
+                }
+                sleep(ERROR_PAUSE).await;
             }
         }
         sleep(BUSY_PAUSE).await;

@@ -3,6 +3,7 @@
 mod empty;
 mod flow;
 mod groups;
+mod guests;
 mod life;
 mod trouble;
 mod wake;

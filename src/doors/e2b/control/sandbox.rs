@@ -107,7 +107,7 @@ impl Sandbox {
 
     /// Whether it was made here, was paused, and has been woken by something else since: it is paused again when it is idle.
     pub(super) fn awaits_a_client(&self) -> bool {
-        let endless = self.ends_at.is_none() && self.idle_park_secs.is_some();
+        let endless = self.ends_at.is_none() && self.idle_park_secs.is_some_and(|secs| secs > 0);
         endless && self.labels.contains_key(AT_END) && self.is_running()
     }
 
@@ -219,6 +219,7 @@ mod tests {
         assert!(sandbox(json!({ "idle_park_secs": 300 })).awaits_a_client());
         for other in [
             json!({}),
+            json!({ "idle_park_secs": 0 }),
             json!({ "idle_park_secs": 300, "ends_at": "9000-01-01T00:00:00Z" }),
             json!({ "idle_park_secs": 300, "state": "parked" }),
             json!({ "idle_park_secs": 300, "labels": {} }),

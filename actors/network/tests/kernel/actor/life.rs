@@ -2,18 +2,17 @@
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
-use std::time::Duration;
 
+use hivekeep_kernel::WorkspaceId;
 use hivekeep_kernel::ports::{
-    ByteStream, ForwardedPort, Netdev, Network as _, NetworkWish, ReachPolicy, Transport,
-    WorkspacePorts,
+    ForwardedPort, Netdev, Network as _, NetworkWish, ReachPolicy, Transport, WorkspacePorts,
 };
-use hivekeep_kernel::{CallCx, ToolError, WorkspaceId};
 use hivekeep_network::NetworkModeChoice;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::super::needs_root;
+use super::guests::Guests;
 use super::{Daemon, ids, on_stage, options, said, taps, until, wish};
 
 fn internet() -> ReachPolicy {
@@ -178,42 +177,12 @@ fn forwards_are_taken_found_free_and_given_back() {
     });
 }
 
-/// A guest that greets whoever comes through a forward.
-struct Greeter;
-
-#[async_trait::async_trait]
-impl WorkspacePorts for Greeter {
-    async fn dial(
-        &self,
-        _: &CallCx,
-        _: WorkspaceId,
-        _: u16,
-    ) -> Result<Box<dyn ByteStream>, ToolError> {
-        Err(ToolError::internal("forwards have no caller"))
-    }
-
-    async fn dial_forward(
-        &self,
-        id: WorkspaceId,
-        port: u16,
-        _: Duration,
-    ) -> Result<Box<dyn ByteStream>, ToolError> {
-        let (ours, mut theirs) = tokio::io::duplex(1024);
-        theirs.write_all(format!("{id} {port}").as_bytes()).await.unwrap();
-        Ok(Box::new(ours))
-    }
-
-    async fn wake(&self, _: WorkspaceId, _: Duration) -> Result<(), ToolError> {
-        Err(ToolError::internal("no packet comes here"))
-    }
-}
-
 #[test]
 fn connections_to_a_parked_member_are_accepted_here_until_it_goes_on() {
     needs_root!();
     on_stage(|folder| async move {
         let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
-        daemon.ports.offer::<dyn WorkspacePorts>(Arc::new(Greeter));
+        daemon.ports.offer::<dyn WorkspacePorts>(Arc::<Guests>::default());
         let network = &daemon.network;
         let [id] = ids();
         let tcp = Transport::Tcp;
@@ -241,7 +210,7 @@ fn connections_to_a_parked_member_are_accepted_here_until_it_goes_on() {
         daemon.stop().await;
 
         let daemon = Daemon::start(&folder, options(NetworkModeChoice::Bridge)).await;
-        daemon.ports.offer::<dyn WorkspacePorts>(Arc::new(Greeter));
+        daemon.ports.offer::<dyn WorkspacePorts>(Arc::<Guests>::default());
         daemon.network.settled(id).await.unwrap();
         assert!(!led(&first), "forgotten by a restart");
         assert_eq!(greeting(first.host()).await.unwrap(), format!("{id} 80"));
