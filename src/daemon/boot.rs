@@ -15,7 +15,7 @@ use hivekeep_registry::{
     SessionsSeed, SharedCatalogue, host_room, registry,
 };
 use hivekeep_runtime::{
-    Daemon, Mounted, Ports, introspection::Introspection, log::LogError,
+    Daemon, Mounted, Ports, host_process, introspection::Introspection, log::LogError,
     tool_catalogue::ToolCatalogue,
 };
 use hivekeep_store::{Journal, Recovered};
@@ -198,6 +198,7 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, pid = std::process::id(), config = ?loaded.file, "starting");
 
+    end_orphans(loaded.folders.state.clone()).await?;
     let journal = open_journal(&loaded).await?;
     let audit = open_audit(&loaded).await?;
     let tree = Tree::grow(&loaded, &journal).await?;
@@ -232,6 +233,16 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
         true => Err(Error::TreeEnded(reason.unwrap_or_else(|| "see the log".to_owned()))),
         false => Ok(()),
     }
+}
+
+/// Ends processes of the host that a daemon which was killed left.
+async fn end_orphans(state: PathBuf) -> Result<(), Error> {
+    match blocking(move || host_process::end_orphans(&state)).await? {
+        Ok(0) => {}
+        Ok(ended) => tracing::warn!(ended, "processes that the last daemon left were ended"),
+        Err(error) => tracing::warn!(%error, "processes that the last daemon left"),
+    }
+    Ok(())
 }
 
 async fn open_journal(loaded: &LoadedConfig) -> Result<Journal, Error> {

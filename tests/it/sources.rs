@@ -237,6 +237,21 @@ fn processes(mark: &str) -> usize {
 }
 
 #[test]
+fn a_server_that_a_killed_daemon_left_is_ended_by_the_next_one() {
+    let home = home();
+    let mut left = std::process::Command::new("sleep")
+        .arg("1000")
+        .env("HIVEKEEP_HOST_PROCESS", home.path("state/sources/odd"))
+        .spawn()
+        .expect("the program runs");
+    let _daemon = home.daemon();
+    let ended = left.try_wait().expect("asked");
+    left.kill().expect("ended or killed");
+    assert!(ended.is_some(), "before the daemon serves");
+    wait_for(&home, "ready");
+}
+
+#[test]
 fn progress_a_trace_and_a_cancellation_reach_the_server() {
     let home = home();
     let _daemon = home.daemon();

@@ -52,6 +52,19 @@ impl Drop for Mounted {
     }
 }
 
+/// First of the ids that sandboxes of tests have.
+const FIRST_ID: u32 = 0x5000_0000;
+/// Numbers of machines that one daemon has, more than it may have workspaces.
+const MACHINES: u32 = 260;
+/// How many tests that run at a time have ids of their own.
+const SLOTS: u32 = 32;
+
+/// Which of the tests that run at a time this is, as nextest numbers them.
+fn slot() -> u32 {
+    let slot = std::env::var("NEXTEST_TEST_GLOBAL_SLOT").ok().and_then(|slot| slot.parse().ok());
+    slot.unwrap_or(0) % SLOTS
+}
+
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 impl House {
@@ -146,6 +159,14 @@ impl House {
             .env("HIVEKEEP_CONFIG", self.path().join("config.toml"))
             .env("HIVEKEEP_NETWORK__MODE", self.network)
             .env_remove("FAILPOINTS");
+        // What the kernel counts by user is this daemon's alone, and not of the tests beside it. An
+        // older version may not know the options.
+        if self.program == Path::new(env!("CARGO_BIN_EXE_hivekeep")) {
+            let first = FIRST_ID + slot() * (MACHINES + 1) * 65_536;
+            command
+                .env("HIVEKEEP_WORKSPACE__DRIVER__SANDBOX_FIRST_ID", first.to_string())
+                .env("HIVEKEEP_WORKSPACE__DRIVER__MACHINE_UID_COUNT", MACHINES.to_string());
+        }
         command
     }
 

@@ -6,14 +6,8 @@
 
 use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
-use hivekeep_runtime::host_process::{StderrTail, beside_usr};
-use tokio::{
-    fs,
-    net::TcpListener,
-    process::{Child, Command},
-    task::JoinHandle,
-    time::timeout,
-};
+use hivekeep_runtime::host_process::{HostChild, StderrTail, beside_usr};
+use tokio::{fs, net::TcpListener, process::Command, task::JoinHandle, time::timeout};
 
 use crate::{
     carrier,
@@ -76,7 +70,7 @@ pub(crate) struct ChromeSpec {
 
 /// Chrome as it runs. Dropped, it is killed with all that it started, and its folder removed.
 pub(crate) struct ChromeProcess {
-    child: Option<Child>,
+    child: Option<HostChild>,
     pid: u32,
     pub(crate) folder: Arc<BrowserFolder>,
     stderr: StderrTail,
@@ -103,21 +97,12 @@ impl ChromeProcess {
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        let cannot = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => "bubblewrap (`bwrap`) is not installed".to_owned(),
-            _ => format!("it cannot be started: {error}"),
-        };
+            .stderr(Stdio::piped());
+        let cannot = |error: io::Error| format!("it cannot be started: {error}");
         let slot = netns::isolate(&mut command).map_err(cannot)?;
-        let mut child = command.spawn().map_err(cannot)?;
+        let mut child = HostChild::spawn(command, &spec.folder)?;
         let listener = slot.take().and_then(TcpListener::from_std).map_err(cannot)?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err("it has no standard streams".to_owned());
-        };
+        let (stdin, stdout, stderr) = child.streams()?;
         let (stderr, refusals) = (StderrTail::of(stderr), Refusals::default());
         let proxy = tokio::spawn(proxy::serve(listener, spec.egress.clone(), refusals.clone()));
         let pid = child.id().unwrap_or_default();
@@ -134,8 +119,7 @@ impl ChromeProcess {
     /// Kills it.
     pub(crate) fn kill(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may have ended.
-            let _killed = child.start_kill();
+            child.kill();
         }
     }
 
@@ -171,16 +155,17 @@ impl Drop for ChromeProcess {
         else {
             return;
         };
-        let _killed = child.start_kill();
+        child.kill();
         drop(runtime.spawn(gone(child, self.folder.path().to_owned())));
     }
 }
 
 /// Waits for the end of a process, which is killed if it takes its time, and removes its folder.
-async fn gone(mut child: Child, folder: PathBuf) {
+async fn gone(mut child: HostChild, folder: PathBuf) {
     if timeout(LAST_WORDS, child.wait()).await.is_err() {
+        child.kill();
         // Killed, it is waited for as long as it takes.
-        let _killed = child.kill().await;
+        let _ended = child.wait().await;
     }
     if let Err(error) = fs::remove_dir_all(&folder).await {
         tracing::warn!(folder = %folder.display(), %error, "a browser's folder stays");
@@ -192,7 +177,7 @@ async fn sandbox(spec: &ChromeSpec) -> Vec<OsString> {
     let folder = &spec.folder;
     let mut args: Vec<OsString> = Vec::new();
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
-    add(&["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]);
+    add(&["--die-with-parent", "--unshare-pid", "--unshare-ipc"]);
     // Not root within, so that Chrome keeps its own sandbox.
     add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
     add(&["--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL", "--hostname", "browser"]);

@@ -9,9 +9,9 @@
 
 mod child;
 
-use std::{ffi::OsString, io, path::PathBuf, process::Stdio, time::Duration};
+use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
-use hivekeep_runtime::host_process::{HostSandbox, PROGRAM_PATH, StderrTail};
+use hivekeep_runtime::host_process::{HostChild, HostSandbox, PROGRAM_PATH, StderrTail};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
@@ -45,18 +45,9 @@ impl PdfReader {
     /// # Errors
     /// The reason, for people: what is wrong with the file, or why nothing reads it.
     pub(crate) async fn read(&self, pdf: Vec<u8>) -> Result<Vec<String>, String> {
-        let mut command = self.command().await?;
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                "PDF is read in a sandbox, and bubblewrap (`bwrap`) is not installed".to_owned()
-            }
-            _ => format!("nothing reads the PDF: {error}"),
-        })?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (Some(mut input), Some(output), Some(said)) = (input, output, child.stderr.take())
-        else {
-            return Err("nothing reads the PDF: it has no pipes".to_owned());
-        };
+        let nothing = |why| format!("nothing reads the PDF: {why}");
+        let mut child = HostChild::spawn(self.command().await?, &self.home).map_err(nothing)?;
+        let (mut input, output, said) = child.streams().map_err(nothing)?;
         let mut said = StderrTail::of(said);
         let (mut pages, most) = (Vec::new(), self.limits.output_bytes);
         let send = async {
@@ -111,8 +102,7 @@ impl PdfReader {
             .env("PATH", PROGRAM_PATH)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+            .stderr(Stdio::piped());
         Ok(command)
     }
 }

@@ -1,7 +1,9 @@
 //! Programs of the operator's on this host, in namespaces: what they see, and how they end.
 //!
 //! bubblewrap is the first process of a namespace of processes and dies with the daemon, so nothing that such
-//! a program starts outlives either.
+//! a program starts outlives either; what is killed before that holds is [`child`]'s matter.
+
+mod child;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,10 +14,11 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
-    process::Child,
     task::JoinHandle,
     time::timeout,
 };
+
+pub use child::{HostChild, end_orphans};
 
 /// Time for the end of a process, and of its output.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -113,7 +116,7 @@ pub fn unconfined() -> Vec<OsString> {
 }
 
 fn bare() -> Vec<OsString> {
-    let flags = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"];
+    let flags = ["--die-with-parent", "--unshare-pid", "--unshare-ipc"];
     flags.map(OsString::from).to_vec()
 }
 
@@ -138,7 +141,7 @@ impl StderrTail {
     }
 
     /// Why a process ended, and what it said last.
-    pub async fn last_words(&mut self, child: &mut Child) -> String {
+    pub async fn last_words(&mut self, child: &mut HostChild) -> String {
         let ended = timeout(LAST_WORDS, child.wait()).await;
         let _read = timeout(LAST_WORDS, &mut self.reader).await;
         let how = match ended {

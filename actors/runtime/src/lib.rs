@@ -11,7 +11,7 @@
 //! Families are mounted in the order of the list. A family that needs another asks [`Ports`] for a
 //! trait that the other offers, and comes after it in the list.
 #![warn(missing_docs)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod collection;
 mod daemon;

@@ -6,22 +6,23 @@
 use std::{ffi::OsString, path::Path, process::Stdio};
 
 use hivekeep_runtime::{
-    host_process::{self, HostSandbox, PROGRAM_PATH, StderrTail},
+    host_process::{self, HostChild, HostSandbox, PROGRAM_PATH, StderrTail},
     read_secret,
 };
 use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
 use tokio::{
     fs::DirBuilder,
-    process::{Child, ChildStdin, ChildStdout, Command},
+    process::{ChildStdin, ChildStdout, Command},
 };
 
 use crate::{SandboxKind, link::SourceShared};
 
 /// The home of a server within its sandbox.
 const HOME: &str = "/srv/source";
+
 /// A server that runs. Dropped, it is killed with everything that it started.
 pub(crate) struct ServerProcess {
-    child: Child,
+    child: HostChild,
     stderr: StderrTail,
 }
 
@@ -61,18 +62,9 @@ impl ServerProcess {
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => "bubblewrap (`bwrap`) is not installed".to_owned(),
-            _ => format!("it cannot be started: {error}"),
-        })?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err("it has no standard streams".to_owned());
-        };
+            .stderr(Stdio::piped());
+        let mut child = HostChild::spawn(command, &home)?;
+        let (stdin, stdout, stderr) = child.streams()?;
         let process = Self { child, stderr: StderrTail::of(stderr) };
         Ok((process, AsyncRwTransport::new(stdout, stdin)))
     }

@@ -3,12 +3,8 @@
 use std::{process::Stdio, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Backoff, Children, Context, Entity, Fault, GiveUp, Restart, RestartPolicy};
-use hivekeep_runtime::host_process::{HostSandbox, PROGRAM_PATH, StderrTail};
-use tokio::{
-    fs::DirBuilder,
-    process::{Child, Command},
-    time::sleep,
-};
+use hivekeep_runtime::host_process::{HostChild, HostSandbox, PROGRAM_PATH, StderrTail};
+use tokio::{fs::DirBuilder, process::Command, time::sleep};
 
 use super::ProviderShared;
 use crate::ModelProviderKind;
@@ -88,7 +84,7 @@ fn down(shared: &ProviderShared, why: String) -> Fault {
     Fault::new(why)
 }
 
-async fn spawn(shared: &ProviderShared) -> Result<(Child, StderrTail), String> {
+async fn spawn(shared: &ProviderShared) -> Result<(HostChild, StderrTail), String> {
     let home = &shared.home;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(home).await;
     made.map_err(|error| format!("its folder {} cannot be made: {error}", home.display()))?;
@@ -105,19 +101,14 @@ async fn spawn(shared: &ProviderShared) -> Result<(Child, StderrTail), String> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "bubblewrap (`bwrap`) is not installed".to_owned(),
-        _ => format!("it cannot be started: {error}"),
-    })?;
-    let stderr = child.stderr.take().ok_or("it has no standard error")?;
+        .stderr(Stdio::piped());
+    let mut child = HostChild::spawn(command, home)?;
+    let stderr = child.stderr().ok_or("it has no standard error")?;
     Ok((child, StderrTail::of(stderr)))
 }
 
 /// Waits until it answers, and then for its end; gives the reason.
-async fn watch(shared: Arc<ProviderShared>, mut child: Child, mut tail: StderrTail) -> String {
+async fn watch(shared: Arc<ProviderShared>, mut child: HostChild, mut tail: StderrTail) -> String {
     let ready = async {
         loop {
             let backend = shared.backend();

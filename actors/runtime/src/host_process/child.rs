@@ -1,0 +1,134 @@
+//! Child process that ends with all that it starts, also while it is being started.
+//!
+//! bubblewrap has its first process die with the daemon only after it has begun to make the sandbox. What
+//! dies some milliseconds before leaves a sandbox that goes on alone. So bubblewrap leads a session, whose
+//! processes are killed together, and what a daemon left that was killed itself is found by its
+//! environment when the next one starts.
+#![allow(unsafe_code)]
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::Path,
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setsid,
+};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+
+/// Variable of such a process and of all below it: its folder, which is in the daemon's state.
+const MARK: &str = "HIVEKEEP_HOST_PROCESS";
+/// How long the end of what was left by another daemon is waited for.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// bubblewrap with what runs in it. Dropped, all of it is killed.
+#[derive(Debug)]
+pub struct HostChild {
+    child: Child,
+    /// Its session's processes; `None` once they are gone.
+    group: Option<Pid>,
+}
+
+impl HostChild {
+    /// Starts it. `folder` is its own in the daemon's state.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub fn spawn(mut command: Command, folder: &Path) -> Result<Self, String> {
+        command.env(MARK, folder).kill_on_drop(true);
+        // SAFETY: between fork and exec it makes one system call.
+        unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
+        let child = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => "bubblewrap (`bwrap`) is not installed".to_owned(),
+            _ => format!("it cannot be started: {error}"),
+        })?;
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Ok(Self { child, group: pid })
+    }
+
+    /// Its number, until its end was waited for.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Its standard streams, which are there once if they were asked for.
+    ///
+    /// # Errors
+    /// When one is not.
+    pub fn streams(&mut self) -> Result<(ChildStdin, ChildStdout, ChildStderr), String> {
+        let child = &mut self.child;
+        match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
+            (Some(stdin), Some(stdout), Some(stderr)) => Ok((stdin, stdout, stderr)),
+            _ => Err("it has no standard streams".to_owned()),
+        }
+    }
+
+    /// Its standard error, if that alone was asked for.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    /// Waits for its end, at which what it left is killed. May be cancelled.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await?;
+        self.kill();
+        Ok(status)
+    }
+
+    /// Kills all of it. Its end is not waited for.
+    pub fn kill(&mut self) {
+        // Its number is not given to anybody as long as one of the processes is there.
+        if let Some(group) = self.group.take() {
+            // They may have ended.
+            let _killed = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for HostChild {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Kills what an earlier daemon with this state left, and waits for its end. Blocks.
+///
+/// # Errors
+/// When the host's processes cannot be listed.
+pub fn end_orphans(state: &Path) -> io::Result<usize> {
+    let orphans: Vec<OwnedFd> = fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| orphan(pid, state))
+        .collect();
+    let until = Instant::now() + END_LIMIT;
+    // One that has ended cannot be signalled.
+    while orphans.iter().any(|orphan| pidfd_send_signal(orphan, Signal::KILL).is_ok()) {
+        if Instant::now() > until {
+            return Err(io::Error::new(ErrorKind::TimedOut, "they do not end"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(orphans.len())
+}
+
+/// Handle of a process that was started with a folder in `state`. The handle is taken first, so that
+/// what is read is that process's.
+fn orphan(pid: i32, state: &Path) -> Option<OwnedFd> {
+    let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mark = format!("{MARK}=");
+    let folder =
+        environment.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(mark.as_bytes()))?;
+    let folder = Path::new(std::ffi::OsStr::from_bytes(folder));
+    (folder.starts_with(state) && pid != std::process::id().cast_signed()).then_some(handle)
+}
+
+#[cfg(test)]
+mod tests;
