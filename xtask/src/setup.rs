@@ -13,8 +13,8 @@ use self::apt::Order;
 use self::distribution::Distribution;
 use crate::repo::Repo;
 
-/// A cargo subcommand that is compiled from source where it is missing. Debug
-/// builds: they take a third of the time and run as long as the tests let them.
+/// A cargo subcommand that is compiled from source where it is missing. Debug builds without
+/// what a debugger needs: they take a fraction of the time and run as long as the tests let them.
 struct Tool {
     name: &'static str,
     version: &'static str,
@@ -133,6 +133,7 @@ impl Tool {
         let Self { name, version, features, .. } = *self;
         println!("compiling cargo-{name} {version}; this takes some minutes, once");
         cmd!(shell, "cargo install --locked cargo-{name} --version {version} {features...} --debug")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .run()
             .with_context(|| format!("cargo-{name} could not be installed"))
     }

@@ -1,8 +1,8 @@
 //! The test command: everything that has to hold before a change is taken.
 //!
 //! ```text
-//! format ─ lints ─ licences ─ guest ─ build ─ image ─ tests ─ contract ─ conformance ─ inspector
-//! ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ clients ─ docs ─ setup and soak ─ family ─ fuzz
+//! format ─ lints ─ licences ─ guest ─ vsock ─ build ─ image ─ tests ─ contract ─ docs
+//! ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ e2b ─ clients beside setup } ─ soak ─ family ─ fuzz
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product.
@@ -40,10 +40,10 @@ pub(crate) struct Test {
     /// soak test, ten minutes for each fuzz target
     #[arg(long)]
     nightly: bool,
-    /// Seconds that each fuzz target runs; 25 by default
+    /// Seconds that each fuzz target runs; 10 by default
     #[arg(long)]
     fuzz_secs: Option<u32>,
-    /// Minutes that the soak test works; 5 by default
+    /// Minutes that the soak test works; 3 by default
     #[arg(long)]
     soak_minutes: Option<u64>,
     /// Run only tests whose name contains this, and no other check
@@ -85,23 +85,23 @@ impl Test {
         });
         if self.filter.is_none() {
             steps.run("contract", || contract::check(repo, built));
-            outside::steps(repo, &mut steps, built, &scope);
             steps.run("docs", || match built {
                 true => docs::check(repo).map(|()| passed("generated pages are fresh")),
                 false => Ok(StepOutcome::Skipped("build failed".to_owned())),
             });
-            // Both take minutes, and the first mostly waits for archives.
+            // Mostly waits for archives, and they for packages and for each other.
             let target = repo.target.as_path();
             steps.run_beside(
                 "setup",
                 || roots::check(target),
-                |steps| steps.run("soak", || self.soak(repo, built && scope.images, scope.vms)),
+                |steps| outside::steps(repo, steps, built, &scope),
             );
+            steps.run("soak", || self.soak(repo, built && scope.images, scope.vms));
             steps.run("family", || {
                 ensure!(built, "guest or build failed");
                 family::check(repo)
             });
-            let fuzz_secs = self.fuzz_secs.unwrap_or(if self.nightly { 600 } else { 25 });
+            let fuzz_secs = self.fuzz_secs.unwrap_or(if self.nightly { 600 } else { 10 });
             steps.run("fuzz", || fuzz::check(repo, fuzz_secs, &[]));
         }
         finish(&steps, tally.unwrap_or_default())
@@ -111,7 +111,7 @@ impl Test {
 impl Test {
     fn soak(&self, repo: &Repo, ready: bool, vms: bool) -> Result<StepOutcome> {
         ensure!(ready, "guest, build or image failed");
-        let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 5 });
+        let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 3 });
         soak::check(repo, Duration::from_secs(60 * minutes), vms)
     }
 }

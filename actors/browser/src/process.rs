@@ -6,7 +6,7 @@
 
 use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
-use hivekeep_runtime::host_process::{HostChild, StderrTail, beside_usr};
+use hivekeep_runtime::host_process::{HostChild, StderrTail, beside_usr, own_processes};
 use tokio::{fs, net::TcpListener, process::Command, task::JoinHandle, time::timeout};
 
 use crate::{
@@ -175,9 +175,8 @@ async fn gone(mut child: HostChild, folder: PathBuf) {
 /// Arguments of bubblewrap. The network namespace is there already.
 async fn sandbox(spec: &ChromeSpec) -> Vec<OsString> {
     let folder = &spec.folder;
-    let mut args: Vec<OsString> = Vec::new();
+    let mut args = own_processes();
     let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
-    add(&["--die-with-parent", "--unshare-pid", "--unshare-ipc"]);
     // Not root within, so that Chrome keeps its own sandbox.
     add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
     add(&["--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL", "--hostname", "browser"]);

@@ -61,7 +61,7 @@ pub struct HostSandbox<'a> {
 impl HostSandbox<'_> {
     /// Arguments of `bwrap`, before `--` and the program.
     pub async fn arguments(&self) -> Vec<OsString> {
-        let mut args = bare();
+        let mut args = own_processes();
         let mut add = |parts: &[&OsStr]| args.extend(parts.iter().map(|&part| part.to_owned()));
         for flag in ["--unshare-user", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns"]
         {
@@ -109,14 +109,15 @@ pub async fn beside_usr() -> Vec<OsString> {
 
 /// Arguments of `bwrap` for a program in the daemon's own surroundings, which still dies with the daemon.
 pub fn unconfined() -> Vec<OsString> {
-    let mut args = bare();
+    let mut args = own_processes();
     let all = ["--dev-bind", "/", "/", "--proc", "/proc"];
     args.extend(all.map(OsString::from));
     args
 }
 
-fn bare() -> Vec<OsString> {
-    let flags = ["--die-with-parent", "--unshare-pid", "--unshare-ipc"];
+/// Arguments of `bwrap` for processes of its own, which end with the daemon.
+pub fn own_processes() -> Vec<OsString> {
+    let flags = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unsetenv", child::MARK];
     flags.map(OsString::from).to_vec()
 }
 

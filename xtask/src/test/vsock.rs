@@ -20,8 +20,9 @@ pub(super) fn prepare(repo: &Repo) -> Result<StepOutcome> {
     let installed = device.exists()
         || cmd!(
             shell,
-            "cargo install vhost-device-vsock --version {VERSION} --locked --root {root}"
+            "cargo install vhost-device-vsock --version {VERSION} --locked --debug --root {root}"
         )
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .run()
         .is_ok();
     Ok(match installed {

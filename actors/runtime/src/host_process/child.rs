@@ -20,8 +20,8 @@ use rustix::process::{
 };
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-/// Variable of such a process and of all below it: its folder, which is in the daemon's state.
-const MARK: &str = "HIVEKEEP_HOST_PROCESS";
+/// Variable of bubblewrap's processes, not of what runs in them: their folder, which is in the daemon's state.
+pub(super) const MARK: &str = "HIVEKEEP_HOST_PROCESS";
 /// How long the end of what was left by another daemon is waited for.
 const END_LIMIT: Duration = Duration::from_secs(5);
 

@@ -8,7 +8,7 @@ mod versions;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
 use xshell::{Shell, cmd};
 
@@ -54,6 +54,18 @@ const BY_NAME: SdkClients = SdkClients {
     over: ", over TLS",
 };
 
+/// Folder of the drivers.
+const DRIVERS: &str = "tests/clients";
+/// Clients in Python: their row, their package, their driver, and whether that is told the template (0) or not (1).
+const PYTHON: [(&str, &str, &str, usize); 3] = [
+    ("Python", "e2b", "drive_e2b.py", 0),
+    ("Python, code", "e2b-code-interpreter", "drive_code.py", 1),
+    ("Python, `langchain-e2b`", "langchain-e2b", "drive_langchain_e2b.py", 0),
+];
+/// Clients in JavaScript: their row and their driver.
+const JAVASCRIPT: [(&str, &str); 2] =
+    [("JavaScript", "drive_e2b.mjs"), ("JavaScript, code", "drive_code.mjs")];
+
 /// What a driver says.
 #[derive(Debug, Deserialize)]
 struct Driven {
@@ -66,17 +78,27 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Ste
     if !scope.images {
         return Ok(StepOutcome::Skipped("no images".to_owned()));
     }
-    let mut rows = Vec::new();
-    let mut left_out = Vec::new();
+    let (mut ways, mut left_out) = (Vec::new(), Vec::new());
     for (isolation, needed) in [("sandbox", "bwrap"), ("vm", "qemu-system-x86_64")] {
         if isolation == "vm" && !scope.vms {
             left_out.push("vm: --no-vm".to_owned());
         } else if !program(needed) {
             left_out.push(format!("{isolation}: {needed} is not installed"));
         } else {
-            rows.extend(drive_doors(repo, tools, isolation)?);
+            ways.push(isolation);
         }
     }
+    install(repo, tools)?;
+    // Both mostly wait: for what they started, and for what does not come.
+    let rows: Vec<_> = std::thread::scope(|scope| {
+        let driven = ways.into_iter().map(|isolation| scope.spawn(move || drive_doors(isolation)));
+        let driven: Vec<_> = driven.collect();
+        let rows = driven.into_iter().map(|it| it.join().map_err(|_| anyhow!("it panicked"))?);
+        rows.collect::<Result<Vec<_>>>()
+    })?
+    .into_iter()
+    .flatten()
+    .collect();
     ensure!(!rows.is_empty(), "none could run: {}", left_out.join("; "));
     left_out.iter().for_each(|what| println!("SKIPPED: e2b: {what}"));
     if left_out.is_empty() {
@@ -86,13 +108,25 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Ste
     Ok(StepOutcome::Passed(left_out.join("; not ")))
 }
 
+/// Puts everything in its place that drivers of several threads share.
+fn install(repo: &Repo, tools: &Tools) -> Result<()> {
+    for clients in [&BY_ADDRESS, &BY_NAME] {
+        for (_, package, ..) in PYTHON {
+            python_versions(repo, clients.pins, package)?;
+        }
+    }
+    for (_, script) in JAVASCRIPT {
+        fs::copy(repo.root.join(DRIVERS).join(script), tools.folder().join(script))?;
+    }
+    Ok(())
+}
+
 /// Runs of the clients of each door, one door after another in one home.
-fn drive_doors(
-    repo: &Repo,
-    tools: &Tools,
-    isolation: &'static str,
-) -> Result<Vec<(String, Driven)>> {
+fn drive_doors(isolation: &'static str) -> Result<Vec<(String, Driven)>> {
     use std::os::unix::fs::PermissionsExt;
+    // A shell is its thread's.
+    let repo = &Repo::open()?;
+    let tools = &Tools::get(repo)?;
     // Socket paths are short: not below the target folder. Sandboxes run as users of their own.
     let home = repo.shell.create_temp_dir()?;
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755))?;
@@ -114,20 +148,13 @@ fn drive(
     isolation: &'static str,
     (door, clients): (&SdkDoor, &SdkClients),
 ) -> Result<Vec<(String, Driven)>> {
-    let folder = repo.root.join("tests/clients");
+    let folder = repo.root.join(DRIVERS);
     let (all, over) = (isolation == "sandbox", clients.over);
     let part = |at| if all || at == 0 { &[][..] } else { &["life"] };
     let mut rows = Vec::new();
-    for (language, package, script, args) in [
-        ("Python", "e2b", "drive_e2b.py", &[TEMPLATE, isolation][..]),
-        ("Python, code", "e2b-code-interpreter", "drive_code.py", &[isolation][..]),
-        (
-            "Python, `langchain-e2b`",
-            "langchain-e2b",
-            "drive_langchain_e2b.py",
-            &[TEMPLATE, isolation],
-        ),
-    ] {
+    let args = [TEMPLATE, isolation];
+    for (language, package, script, from) in PYTHON {
+        let args = &args[from..];
         let versions = python_versions(repo, clients.pins, package)?;
         for (at, (version, packages)) in versions.into_iter().enumerate() {
             let in_machines = match package {
@@ -145,13 +172,12 @@ fn drive(
             }
         }
     }
-    for (language, packages, script, args) in [
-        ("JavaScript", clients.packages, "drive_e2b.mjs", &[TEMPLATE, isolation][..]),
-        ("JavaScript, code", clients.code_packages, "drive_code.mjs", &[isolation][..]),
-    ] {
-        let copy = tools.folder().join(script);
-        fs::copy(folder.join(script), &copy)?;
-        let in_machines = script == "drive_e2b.mjs";
+    for (language, script) in JAVASCRIPT {
+        let (copy, in_machines) = (tools.folder().join(script), language == "JavaScript");
+        let (packages, args) = match in_machines {
+            true => (clients.packages, &args[..]),
+            false => (clients.code_packages, &args[1..]),
+        };
         for (at, package) in packages.iter().enumerate().filter(|_| all || in_machines) {
             let run = tools.node(&copy).arg(package).args(args).args(part(at));
             let run = run.envs(door.environment.clone());

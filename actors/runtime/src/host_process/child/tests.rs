@@ -65,10 +65,17 @@ async fn a_sandbox_that_is_killed_while_it_is_made_does_not_go_on_alone() {
         return;
     }
     let home = TempDir::new().expect("a folder");
-    for tenths in 0..100 {
+    let sandbox = || {
         let mut command = Command::new("bwrap");
         command.args(unconfined()).args(["--", "sleep", "1000"]);
-        let mut child = HostChild::spawn(command, home.path()).expect("started");
+        HostChild::spawn(command, home.path()).expect("started")
+    };
+    let whole = sandbox();
+    // bubblewrap outside and inside; what runs there knows nothing of it.
+    until_there_are(2, home.path()).await;
+    drop(whole);
+    for tenths in 0..100 {
+        let mut child = sandbox();
         tokio::time::sleep(Duration::from_micros(100 * tenths)).await;
         child.kill();
         child.wait().await.expect("it ended");

@@ -39,14 +39,12 @@ fn installed(folder: &Path, pins: &str) -> Result<()> {
     shell.remove_path(folder)?;
     let python = folder.with_file_name("venv");
     let packages = pins.split(' ');
-    cmd!(shell, "python3 -m venv --clear {python}").run().context("python3 -m venv")?;
-    let pip = python.join("bin/python");
-    cmd!(
-        shell,
-        "timeout --kill-after=10 300 {pip} -m pip install --quiet --target {folder} {packages...}"
-    )
-    .run()
-    .with_context(|| format!("{pins} cannot be had"))?;
-    shell.remove_path(&python)?;
-    Ok(())
+    // The last that is made of it.
+    let pip = python.join("bin/pip");
+    if !pip.exists() {
+        cmd!(shell, "python3 -m venv --clear {python}").run().context("python3 -m venv")?;
+    }
+    cmd!(shell, "timeout --kill-after=10 300 {pip} install --quiet --target {folder} {packages...}")
+        .run()
+        .with_context(|| format!("{pins} cannot be had"))
 }
