@@ -15,8 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{
-    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setsid,
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setsid},
 };
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
@@ -107,13 +108,18 @@ pub fn end_orphans(state: &Path) -> io::Result<usize> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid| orphan(pid, state))
         .collect();
+    for orphan in &orphans {
+        // It may have ended.
+        let _killed = pidfd_send_signal(orphan, Signal::KILL);
+    }
     let until = Instant::now() + END_LIMIT;
-    // One that has ended cannot be signalled.
-    while orphans.iter().any(|orphan| pidfd_send_signal(orphan, Signal::KILL).is_ok()) {
-        if Instant::now() > until {
+    for orphan in &orphans {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        // Readable is one that has ended.
+        if poll(&mut [PollFd::new(orphan, PollFlags::IN)], Some(&left))? == 0 {
             return Err(io::Error::new(ErrorKind::TimedOut, "they do not end"));
         }
-        std::thread::sleep(Duration::from_millis(10));
     }
     Ok(orphans.len())
 }

@@ -24,8 +24,9 @@ use crate::test::nextest::Scope;
 /// Template that sandboxes are made from.
 const TEMPLATE: &str = "base";
 
-/// Versions of the Python SDK that find a sandbox that they connect to by an address alone; older ones ask for its name.
-const CONNECT_BY_ADDRESS: usize = 4;
+/// Version of the Python SDK among those that asks for a sandbox that it connects to by its name; newer ones find it by
+/// an address alone.
+const CONNECTS_BY_NAME: &str = "2.10.2";
 
 /// SDKs that drive a door, those of each language with the newest first.
 struct SdkClients {
@@ -158,7 +159,7 @@ fn drive(
         let versions = python_versions(repo, clients.pins, package)?;
         for (at, (version, packages)) in versions.into_iter().enumerate() {
             let in_machines = match package {
-                "e2b" => at < CONNECT_BY_ADDRESS,
+                "e2b" => version != CONNECTS_BY_NAME,
                 "langchain-e2b" => false,
                 _ => at == 0,
             };

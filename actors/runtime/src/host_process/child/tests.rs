@@ -83,8 +83,8 @@ async fn a_sandbox_that_is_killed_while_it_is_made_does_not_go_on_alone() {
     until_there_are(0, home.path()).await;
 }
 
-#[tokio::test]
-async fn what_a_daemon_left_is_ended_by_the_next_one_with_its_state() {
+#[test]
+fn what_a_daemon_left_is_ended_by_the_next_one_with_its_state() {
     let (state, other) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
     let left = |folder: &Path| {
         let mut command = std::process::Command::new("sleep");
@@ -95,10 +95,9 @@ async fn what_a_daemon_left_is_ended_by_the_next_one_with_its_state() {
     let mut others = left(other.path());
     let beside = state.path().with_extension("beside");
     let mut besides = left(&beside);
-    let folder = state.path().to_owned();
-    let ending = tokio::task::spawn_blocking(move || end_orphans(&folder));
-    orphan.wait().expect("it ends");
-    assert_eq!(ending.await.expect("no panic").expect("listed"), 1);
+    assert_eq!(end_orphans(state.path()).expect("listed"), 1);
+    assert!(orphan.try_wait().expect("asked").is_some(), "it has ended");
+    assert_eq!(end_orphans(state.path()).expect("listed"), 0);
     for child in [&mut others, &mut besides] {
         assert!(child.try_wait().expect("asked").is_none(), "somebody else's");
         child.kill().expect("killed");
