@@ -43,7 +43,7 @@ pub(crate) struct Test {
     /// Seconds that each fuzz target runs; 10 by default
     #[arg(long)]
     fuzz_secs: Option<u32>,
-    /// Minutes that the soak test works; 3 by default
+    /// Minutes that the soak test works; 5 by default
     #[arg(long)]
     soak_minutes: Option<u64>,
     /// Run only tests whose name contains this, and no other check
@@ -111,7 +111,7 @@ impl Test {
 impl Test {
     fn soak(&self, repo: &Repo, ready: bool, vms: bool) -> Result<StepOutcome> {
         ensure!(ready, "guest, build or image failed");
-        let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 3 });
+        let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 5 });
         soak::check(repo, Duration::from_secs(60 * minutes), vms)
     }
 }
