@@ -92,7 +92,7 @@ fn targets(repo: &Repo, only: &[String]) -> Result<Vec<String>> {
 }
 
 /// Builds all targets and returns the folder of their programs.
-fn build(repo: &Repo) -> Result<PathBuf> {
+pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
     let (shell, folder) = (&repo.shell, repo.target.join("fuzz"));
     let manifest = home(repo).join("Cargo.toml");
     // With a target named, the flags are not those of build scripts and macros.

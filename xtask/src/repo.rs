@@ -44,6 +44,18 @@ impl Repo {
         Ok(Self { shell, root, target })
     }
 
+    /// The checkout, whose commands give way to all others, and say nothing of their progress: the
+    /// calling thread has the lowest priority from now on, and so has what it starts.
+    pub(crate) fn giving_way() -> Result<Self> {
+        let repo = Self::open()?;
+        // Linux counts it by thread: `setpriority(2)`, C library/kernel differences.
+        rustix::process::nice(19)?;
+        let half = (std::thread::available_parallelism()?.get() / 2).max(1);
+        repo.shell.set_var("CARGO_BUILD_JOBS", half.to_string());
+        repo.shell.set_var("CARGO_TERM_QUIET", "true");
+        Ok(repo)
+    }
+
     /// The daemon of a debug build.
     pub(crate) fn hivekeep(&self) -> PathBuf {
         self.target.join("debug/hivekeep")

@@ -1,8 +1,9 @@
 //! Steps of a run and the table that closes it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 /// Outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub(crate) enum StepOutcome {
 pub(crate) fn passed(remark: impl std::fmt::Display) -> StepOutcome {
     StepOutcome::Passed(remark.to_string())
 }
+
+/// A step that runs beside others.
+pub(crate) type Beside<'a> = (&'static str, Box<dyn FnOnce() -> Result<StepOutcome> + Send + 'a>);
 
 /// Steps in the order they ran.
 #[derive(Default)]
@@ -42,23 +46,24 @@ impl Steps {
         }
     }
 
-    /// Runs a step that mostly waits beside others, which print while it runs.
-    pub(crate) fn run_beside(
-        &mut self,
-        name: &'static str,
-        step: impl FnOnce() -> Result<StepOutcome> + Send,
-        others: impl FnOnce(&mut Self),
-    ) {
-        if !self.wants(name) {
-            return others(self);
+    /// Runs steps one after another, with others beside them, which print meanwhile.
+    pub(crate) fn run_beside(&mut self, beside: Vec<Beside<'_>>, others: impl FnOnce(&mut Self)) {
+        let wanted: Vec<_> = beside.into_iter().filter(|(name, _)| self.wants(name)).collect();
+        for (name, _) in &wanted {
+            println!("\n== {name}, beside the next");
         }
-        println!("\n== {name}, beside the next");
         std::thread::scope(|scope| {
-            let beside = scope.spawn(|| timed(step));
+            let each = |(name, step): Beside<'_>| {
+                let step = || {
+                    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| bail!("it panicked"))
+                };
+                (name, timed(step))
+            };
+            let beside = scope.spawn(move || wanted.into_iter().map(each).collect::<Vec<_>>());
             others(self);
-            let panicked = |_| (StepOutcome::Failed("it panicked".to_owned()), Duration::ZERO);
-            let (outcome, took) = beside.join().unwrap_or_else(panicked);
-            self.ended(name, outcome, took);
+            for (name, (outcome, took)) in beside.join().expect("panics are caught") {
+                self.ended(name, outcome, took);
+            }
         });
     }
 
@@ -118,7 +123,7 @@ mod tests {
     fn an_error_fails_its_step_and_the_rest_goes_on() {
         let mut steps = Steps::default();
         steps.run("format", || Ok(StepOutcome::Passed(String::new())));
-        steps.run("lints", || anyhow::bail!("three warnings"));
+        steps.run("lints", || bail!("three warnings"));
         steps.run("images", || Ok(StepOutcome::Skipped("not asked for".to_owned())));
         assert!(steps.failed("lints") && !steps.failed("format") && !steps.failed("images"));
         assert_eq!(steps.failures(), 1);
@@ -126,14 +131,21 @@ mod tests {
         let rows: Vec<&str> = table.lines().collect();
         assert!(rows[1].starts_with("lints   FAILED") && rows[1].ends_with("three warnings"));
         let mut one = Steps::only(vec!["tests".to_owned()]);
-        one.run("format", || anyhow::bail!("not wanted"));
+        one.run("format", || bail!("not wanted"));
         one.run("tests", || Ok(StepOutcome::Passed(String::new())));
         assert_eq!((one.failures(), one.table().lines().count()), (0, 1));
         let mut both = Steps::default();
-        let waits = || anyhow::bail!("it waited");
-        both.run_beside("waits", waits, |steps| steps.run("works", || Ok(passed(""))));
-        assert!(both.failed("waits") && !both.failed("works"));
-        one.run_beside("waits", waits, |steps| steps.run("tests", || Ok(passed(""))));
+        let beside = || -> Vec<Beside<'_>> {
+            vec![
+                ("waits", Box::new(|| bail!("it waited"))),
+                ("panics", Box::new(|| panic!("{}", "on purpose"))),
+                ("holds", Box::new(|| Ok(passed("after both")))),
+            ]
+        };
+        both.run_beside(beside(), |steps| steps.run("works", || Ok(passed(""))));
+        assert!(both.failed("waits") && both.failed("panics") && !both.failed("works"));
+        assert!(both.table().ends_with("after both"), "{}", both.table());
+        one.run_beside(beside(), |steps| steps.run("tests", || Ok(passed(""))));
         assert_eq!((one.failures(), one.table().lines().count()), (0, 2));
         assert!(rows[2].contains("skipped") && rows[2].ends_with("not asked for"));
     }

@@ -1,7 +1,7 @@
 //! The test command: everything that has to hold before a change is taken.
 //!
 //! ```text
-//! format ─ lints ─ licences ─ guest ─ vsock ─ build ─ image ─ tests ─ contract ─ docs
+//! format ─ licences ─ guest ─ vsock ─ build ─ image ─ { tests beside lints ─ fuzz build } ─ contract ─ docs
 //! ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ e2b ─ clients beside setup } ─ soak ─ family ─ fuzz
 //! ```
 //!
@@ -24,7 +24,7 @@ use clap::Args;
 
 use self::junit::Tally;
 use crate::repo::Repo;
-use crate::steps::{StepOutcome, Steps, passed};
+use crate::steps::{Beside, StepOutcome, Steps, passed};
 use crate::{docs, fuzz, guest, image, soak};
 
 #[derive(Args)]
@@ -55,7 +55,6 @@ impl Test {
         let mut steps = Steps::only(self.only.clone());
         if self.filter.is_none() {
             steps.run("format", || checks::format(repo));
-            steps.run("lints", || checks::lints(repo));
             steps.run("licences", || checks::licences(repo));
         }
         steps.run("guest", || guest::build(repo).map(|path| passed(path.display())));
@@ -76,12 +75,14 @@ impl Test {
             nightly: self.nightly,
         };
         let mut tally = None;
-        steps.run("tests", || {
-            ensure!(built, "guest or build failed");
-            let found = nextest::run(repo, &scope)?;
-            let outcome = found.outcome();
-            tally = Some(found);
-            Ok(outcome)
+        steps.run_beside(self.beside_tests(), |steps| {
+            steps.run("tests", || {
+                ensure!(built, "guest or build failed");
+                let found = nextest::run(repo, &scope)?;
+                let outcome = found.outcome();
+                tally = Some(found);
+                Ok(outcome)
+            });
         });
         if self.filter.is_none() {
             steps.run("contract", || contract::check(repo, built));
@@ -91,11 +92,8 @@ impl Test {
             });
             // Mostly waits for archives, and they for packages and for each other.
             let target = repo.target.as_path();
-            steps.run_beside(
-                "setup",
-                || roots::check(target),
-                |steps| outside::steps(repo, steps, built, &scope),
-            );
+            let beside: Vec<Beside<'_>> = vec![("setup", Box::new(|| roots::check(target)))];
+            steps.run_beside(beside, |steps| outside::steps(repo, steps, built, &scope));
             steps.run("soak", || self.soak(repo, built && scope.images, scope.vms));
             steps.run("family", || {
                 ensure!(built, "guest or build failed");
@@ -109,6 +107,22 @@ impl Test {
 }
 
 impl Test {
+    /// What needs processors and no product of other steps, for the time in which tests mostly wait.
+    fn beside_tests(&self) -> Vec<Beside<'static>> {
+        if self.filter.is_some() {
+            return Vec::new();
+        }
+        // A step that is alone has the machine.
+        let open = if self.only.is_empty() { Repo::giving_way } else { Repo::open };
+        vec![
+            ("lints", Box::new(move || checks::lints(&open()?))),
+            (
+                "fuzz build",
+                Box::new(move || fuzz::build(&open()?).map(|path| passed(path.display()))),
+            ),
+        ]
+    }
+
     fn soak(&self, repo: &Repo, ready: bool, vms: bool) -> Result<StepOutcome> {
         ensure!(ready, "guest, build or image failed");
         let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 5 });

@@ -12,15 +12,15 @@ pub(super) fn format(repo: &Repo) -> Result<StepOutcome> {
     Ok(passed(""))
 }
 
+/// In a target folder of their own, so that they run while tests hold the other.
 pub(super) fn lints(repo: &Repo) -> Result<StepOutcome> {
-    let shell = &repo.shell;
+    let (shell, folder) = (&repo.shell, repo.target.join("lints"));
+    let _own = shell.push_env("CARGO_TARGET_DIR", folder);
     cmd!(shell, "cargo clippy --workspace --all-targets --features {FEATURES} -- -D warnings")
         .run()?;
     // The fuzz targets are a workspace of their own, which takes some files by their path.
     let fuzz = repo.root.join("tests/fuzz/Cargo.toml");
-    let folder = &repo.target;
-    cmd!(shell, "cargo clippy --manifest-path {fuzz} --target-dir {folder} -- -D warnings")
-        .run()?;
+    cmd!(shell, "cargo clippy --manifest-path {fuzz} -- -D warnings").run()?;
     // Broken links in the documentation are warnings of rustdoc only. Most of it is
     // of private items, for whoever works on them.
     cmd!(shell, "cargo doc --workspace --no-deps --document-private-items --quiet")
