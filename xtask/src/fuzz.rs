@@ -91,7 +91,7 @@ fn targets(repo: &Repo, only: &[String]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds all targets and returns the folder of their programs.
+/// Builds and lints all targets and returns the folder of their programs.
 pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
     let (shell, folder) = (&repo.shell, repo.target.join("fuzz"));
     let manifest = home(repo).join("Cargo.toml");
@@ -101,6 +101,9 @@ pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
         "cargo build --release --manifest-path {manifest} --target {TRIPLE} --target-dir {folder}"
     )
     .env("RUSTFLAGS", FLAGS)
+    // They are a workspace of their own, which is linted as it is built: all else in it is
+    // somebody else's.
+    .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
     .run()?;
     Ok(folder.join(TRIPLE).join("release"))
 }

@@ -1,8 +1,11 @@
 //! The test command: everything that has to hold before a change is taken.
 //!
 //! ```text
-//! format ─ licences ─ guest ─ vsock ─ build ─ image ─ { tests beside lints ─ fuzz build } ─ contract ─ docs
-//! ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ e2b ─ clients beside setup } ─ soak ─ family ─ fuzz
+//! format ─ licences ─ guest ─ vsock ─ build ─ image
+//! ─ { tests ─ contract ─ docs
+//!     ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ e2b ─ clients beside setup }
+//!     beside lints ─ fuzz build }
+//! ─ soak ─ family ─ fuzz
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product.
@@ -75,7 +78,8 @@ impl Test {
             nightly: self.nightly,
         };
         let mut tally = None;
-        steps.run_beside(self.beside_tests(), |steps| {
+        let beside = if self.filter.is_none() { self.giving_way() } else { Vec::new() };
+        steps.run_beside(beside, |steps| {
             steps.run("tests", || {
                 ensure!(built, "guest or build failed");
                 let found = nextest::run(repo, &scope)?;
@@ -83,17 +87,11 @@ impl Test {
                 tally = Some(found);
                 Ok(outcome)
             });
+            if self.filter.is_none() {
+                judged_by_others(repo, steps, built, &scope);
+            }
         });
         if self.filter.is_none() {
-            steps.run("contract", || contract::check(repo, built));
-            steps.run("docs", || match built {
-                true => docs::check(repo).map(|()| passed("generated pages are fresh")),
-                false => Ok(StepOutcome::Skipped("build failed".to_owned())),
-            });
-            // Mostly waits for archives, and they for packages and for each other.
-            let target = repo.target.as_path();
-            let beside: Vec<Beside<'_>> = vec![("setup", Box::new(|| roots::check(target)))];
-            steps.run_beside(beside, |steps| outside::steps(repo, steps, built, &scope));
             steps.run("soak", || self.soak(repo, built && scope.images, scope.vms));
             steps.run("family", || {
                 ensure!(built, "guest or build failed");
@@ -107,11 +105,8 @@ impl Test {
 }
 
 impl Test {
-    /// What needs processors and no product of other steps, for the time in which tests mostly wait.
-    fn beside_tests(&self) -> Vec<Beside<'static>> {
-        if self.filter.is_some() {
-            return Vec::new();
-        }
+    /// What needs processors and no product of other steps, for the time in which others wait.
+    fn giving_way(&self) -> Vec<Beside<'static>> {
         // A step that is alone has the machine.
         let open = if self.only.is_empty() { Repo::giving_way } else { Repo::open };
         vec![
@@ -128,6 +123,19 @@ impl Test {
         let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 5 });
         soak::check(repo, Duration::from_secs(60 * minutes), vms)
     }
+}
+
+/// Holds what was built against contracts, documents, and programs of others.
+fn judged_by_others(repo: &Repo, steps: &mut Steps, built: bool, scope: &nextest::Scope<'_>) {
+    steps.run("contract", || contract::check(repo, built));
+    steps.run("docs", || match built {
+        true => docs::check(repo).map(|()| passed("generated pages are fresh")),
+        false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+    });
+    // Mostly waits for archives, and they for packages and for each other.
+    let target = repo.target.as_path();
+    let setup: Vec<Beside<'_>> = vec![("setup", Box::new(|| roots::check(target)))];
+    steps.run_beside(setup, |steps| outside::steps(repo, steps, built, scope));
 }
 
 /// Says what ran and what did not. A failed check counts as a failed test.

@@ -18,9 +18,6 @@ pub(super) fn lints(repo: &Repo) -> Result<StepOutcome> {
     let _own = shell.push_env("CARGO_TARGET_DIR", folder);
     cmd!(shell, "cargo clippy --workspace --all-targets --features {FEATURES} -- -D warnings")
         .run()?;
-    // The fuzz targets are a workspace of their own, which takes some files by their path.
-    let fuzz = repo.root.join("tests/fuzz/Cargo.toml");
-    cmd!(shell, "cargo clippy --manifest-path {fuzz} -- -D warnings").run()?;
     // Broken links in the documentation are warnings of rustdoc only. Most of it is
     // of private items, for whoever works on them.
     cmd!(shell, "cargo doc --workspace --no-deps --document-private-items --quiet")
