@@ -101,8 +101,8 @@ pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
         "cargo build --release --manifest-path {manifest} --target {TRIPLE} --target-dir {folder}"
     )
     .env("RUSTFLAGS", FLAGS)
-    // They are a workspace of their own, which is linted as it is built: all else in it is
-    // somebody else's.
+    // The targets are the only members of their workspace, so clippy compiles and lints them alone.
+    // Their Cargo.toml denies warnings.
     .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
     .run()?;
     Ok(folder.join(TRIPLE).join("release"))

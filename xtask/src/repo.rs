@@ -44,11 +44,12 @@ impl Repo {
         Ok(Self { shell, root, target })
     }
 
-    /// The checkout, whose commands give way to all others, and say nothing of their progress: the
-    /// calling thread has the lowest priority from now on, and so has what it starts.
+    /// The checkout, for steps that run beside others: its cargo uses half of the processors and
+    /// prints no progress, and the calling thread has the lowest priority from now on, with all
+    /// that it starts.
     pub(crate) fn giving_way() -> Result<Self> {
         let repo = Self::open()?;
-        // Linux counts it by thread: `setpriority(2)`, C library/kernel differences.
+        // On Linux the nice value belongs to the thread: setpriority(2), "C library/kernel differences".
         rustix::process::nice(19)?;
         let half = (std::thread::available_parallelism()?.get() / 2).max(1);
         repo.shell.set_var("CARGO_BUILD_JOBS", half.to_string());

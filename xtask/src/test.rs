@@ -4,7 +4,7 @@
 //! format ─ licences ─ guest ─ vsock ─ build ─ image
 //! ─ { tests ─ contract ─ docs
 //!     ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ e2b ─ clients beside setup }
-//!     beside lints ─ fuzz build }
+//!     beside lints ─ fuzz-build }
 //! ─ soak ─ family ─ fuzz
 //! ```
 //!
@@ -88,7 +88,7 @@ impl Test {
                 Ok(outcome)
             });
             if self.filter.is_none() {
-                judged_by_others(repo, steps, built, &scope);
+                check_built(repo, steps, built, &scope);
             }
         });
         if self.filter.is_none() {
@@ -112,7 +112,7 @@ impl Test {
         vec![
             ("lints", Box::new(move || checks::lints(&open()?))),
             (
-                "fuzz build",
+                "fuzz-build",
                 Box::new(move || fuzz::build(&open()?).map(|path| passed(path.display()))),
             ),
         ]
@@ -125,8 +125,8 @@ impl Test {
     }
 }
 
-/// Holds what was built against contracts, documents, and programs of others.
-fn judged_by_others(repo: &Repo, steps: &mut Steps, built: bool, scope: &nextest::Scope<'_>) {
+/// Checks what was built against its contract, its documents and programs of others.
+fn check_built(repo: &Repo, steps: &mut Steps, built: bool, scope: &nextest::Scope<'_>) {
     steps.run("contract", || contract::check(repo, built));
     steps.run("docs", || match built {
         true => docs::check(repo).map(|()| passed("generated pages are fresh")),

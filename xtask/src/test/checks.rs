@@ -12,7 +12,8 @@ pub(super) fn format(repo: &Repo) -> Result<StepOutcome> {
     Ok(passed(""))
 }
 
-/// In a target folder of their own, so that they run while tests hold the other.
+/// Has a target folder of its own: cargo holds a lock on one for as long as it builds, for which
+/// the tests would wait. Fuzz targets are linted where they are built.
 pub(super) fn lints(repo: &Repo) -> Result<StepOutcome> {
     let (shell, folder) = (&repo.shell, repo.target.join("lints"));
     let _own = shell.push_env("CARGO_TARGET_DIR", folder);
