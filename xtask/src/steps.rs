@@ -86,9 +86,13 @@ impl Steps {
         row.is_some_and(|(_, outcome, _)| matches!(outcome, StepOutcome::Failed(_)))
     }
 
-    /// Number of steps that failed.
-    pub(crate) fn failures(&self) -> usize {
-        self.rows.iter().filter(|(_, outcome, _)| matches!(outcome, StepOutcome::Failed(_))).count()
+    /// Steps that failed, each with its whole reason.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let reason = |(name, outcome, _): &(&str, StepOutcome, Duration)| match outcome {
+            StepOutcome::Failed(why) => Some(format!("{name}: {why}")),
+            StepOutcome::Passed(_) | StepOutcome::Skipped(_) => None,
+        };
+        self.rows.iter().filter_map(reason).collect()
     }
 
     /// The table, a line a step.
@@ -126,14 +130,14 @@ mod tests {
         steps.run("lints", || bail!("three warnings"));
         steps.run("images", || Ok(StepOutcome::Skipped("not asked for".to_owned())));
         assert!(steps.failed("lints") && !steps.failed("format") && !steps.failed("images"));
-        assert_eq!(steps.failures(), 1);
+        assert_eq!(steps.failures(), ["lints: three warnings"]);
         let table = steps.table();
         let rows: Vec<&str> = table.lines().collect();
         assert!(rows[1].starts_with("lints   FAILED") && rows[1].ends_with("three warnings"));
         let mut one = Steps::only(vec!["tests".to_owned()]);
         one.run("format", || bail!("not wanted"));
         one.run("tests", || Ok(StepOutcome::Passed(String::new())));
-        assert_eq!((one.failures(), one.table().lines().count()), (0, 1));
+        assert_eq!((one.failures().len(), one.table().lines().count()), (0, 1));
         let mut both = Steps::default();
         let beside = || -> Vec<Beside<'_>> {
             vec![
@@ -146,7 +150,7 @@ mod tests {
         assert!(both.failed("waits") && both.failed("panics") && !both.failed("works"));
         assert!(both.table().ends_with("after both"), "{}", both.table());
         one.run_beside(beside(), |steps| steps.run("tests", || Ok(passed(""))));
-        assert_eq!((one.failures(), one.table().lines().count()), (0, 2));
+        assert_eq!((one.failures().len(), one.table().lines().count()), (0, 2));
         assert!(rows[2].contains("skipped") && rows[2].ends_with("not asked for"));
     }
 }

@@ -147,7 +147,11 @@ fn finish(steps: &Steps, tally: Tally) -> Result<()> {
     for flaky in &tally.flaky {
         println!("FLAKY: {flaky} failed and passed when it was run again");
     }
-    let failed = tally.failed.max(steps.failures());
+    let failures = steps.failures();
+    for failed in &failures {
+        println!("FAILED: {failed}");
+    }
+    let failed = tally.failed.max(failures.len());
     // The last line, in the form that a machine reads.
     println!("\n{} passed, {failed} failed, {} skipped", tally.passed, tally.skipped.len());
     if failed > 0 {
