@@ -17,7 +17,8 @@ await client.connect(
 );
 
 async function call(name, args = {}) {
-  const result = await client.callTool({ name, arguments: args });
+  // An emulated machine on a busy host needs longer than the client waits by itself, which is a minute.
+  const result = await client.callTool({ name, arguments: args }, undefined, { timeout: 300_000 });
   assert.ok(!result.isError, `${name}: ${JSON.stringify(result.content)}`);
   return result.structuredContent;
 }

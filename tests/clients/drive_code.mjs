@@ -102,7 +102,8 @@ async function timeouts(sandbox) {
   assert.equal((await sandbox.runCode('kept')).text, '7')
 }
 
-const sandbox = await Sandbox.create({ timeoutMs: 300_000, envs: { OF_SANDBOX: '1' } })
+// An emulated machine on a busy host needs longer than the SDK waits by itself, which is a minute.
+const sandbox = await Sandbox.create({ timeoutMs: 900_000, requestTimeoutMs: 300_000, envs: { OF_SANDBOX: '1' } })
 try {
   await runs(sandbox)
   await streams(sandbox)

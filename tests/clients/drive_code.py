@@ -21,6 +21,8 @@ from e2b_code_interpreter import Sandbox
 
 (ISOLATION,) = sys.argv[1:]
 FEATURES = {}
+# An emulated machine on a busy host needs longer than the SDK waits by itself, which is a minute.
+PATIENT = {"timeout": 900, "request_timeout": 300}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -130,12 +132,15 @@ def contexts(sandbox):
     assert made.id in [it.id for it in listed], listed
     sandbox.restart_code_context(made)
     assert sandbox.run_code("z", context=made).error.name == "NameError", "a restart keeps nothing"
-    sleeper = []
-    thread = threading.Thread(target=lambda: sleeper.append(sandbox.run_code("print(1); import time; time.sleep(60)", context=made)))
+    sleeper, sleeps = [], threading.Event()
+    code = "print(1, flush=True); import time; time.sleep(600)"
+    sleep = lambda: sandbox.run_code(code, context=made, on_stdout=lambda _: sleeps.set())
+    thread = threading.Thread(target=lambda: sleeper.append(sleep()))
     thread.start()
+    assert sleeps.wait(60), "told as it comes"
     assert sandbox.run_code("z").text == "of default", "contexts run beside each other"
     sandbox.remove_code_context(made.id)
-    thread.join(30)
+    thread.join(60)
     assert sleeper and sleeper[0].error.name == "KernelRestarted", sleeper
     assert made.id not in [it.id for it in sandbox.list_code_contexts()]
     refused(NotFoundException, lambda: sandbox.run_code("1", context=made))
@@ -163,12 +168,12 @@ def pauses(sandbox):
         return
     sandbox.run_code("held = object(); number = id(held)")
     pause()
-    again = Sandbox.connect(sandbox.sandbox_id, timeout=300)
+    again = Sandbox.connect(sandbox.sandbox_id, **PATIENT)
     assert again.run_code("id(held) == number").text == "True", "memory is kept"
 
 
 def main():
-    sandbox = Sandbox.create(timeout=300, envs={"OF_SANDBOX": "1"})
+    sandbox = Sandbox.create(envs={"OF_SANDBOX": "1"}, **PATIENT)
     try:
         runs(sandbox)
         streams(sandbox)

@@ -11,6 +11,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 const [pack, template, isolation, only] = process.argv.slice(2)
 const { Sandbox, CommandExitError, NotFoundError } = await import(pack)
 const features = {}
+// An emulated machine on a busy host needs longer than the SDK waits by itself, which is a minute.
+const patient = { timeoutMs: 900_000, requestTimeoutMs: 300_000 }
 
 /** Notes a feature as one that was driven, or as one that this version does not have. */
 function feature(name, ...there) {
@@ -123,7 +125,7 @@ async function pty(sandbox) {
     cols: 90,
     rows: 30,
     onData: (piece) => (heard += Buffer.from(piece).toString()),
-    timeoutMs: 30_000,
+    timeoutMs: 300_000,
   })
   await sandbox.pty.resize(terminal.pid, { cols: 100, rows: 40 })
   await sandbox.pty.sendInput(terminal.pid, Buffer.from('stty size; exit 0\n'))
@@ -140,7 +142,7 @@ async function pauses(sandbox) {
   await sleep(300)
   await pause.call(sandbox)
   assert.equal(await sandbox.isRunning(), false)
-  const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 120_000 })
+  const again = await Sandbox.connect(sandbox.sandboxId, patient)
   assert.equal(await again.isRunning(), true)
   const first = await count(again)
   for (let tries = 0; (await count(again)) <= first; tries += 1) {
@@ -164,7 +166,7 @@ async function copies(sandbox) {
   if (feature('snapshots', snapshot)) {
     await sandbox.files.write('state.txt', 'kept')
     const { snapshotId } = await snapshot.call(sandbox)
-    const copy = await Sandbox.create(snapshotId, { timeoutMs: 120_000 })
+    const copy = await Sandbox.create(snapshotId, patient)
     assert.equal(await copy.files.read('state.txt'), 'kept')
     await copy.kill()
     const listed = await Sandbox.listSnapshots({ sandboxId: sandbox.sandboxId }).nextItems()
@@ -181,7 +183,7 @@ async function lives(sandbox, mark) {
     assert.deepEqual(ids, [sandbox.sandboxId])
   }
   feature('timeout')
-  await sandbox.setTimeout(600_000)
+  await sandbox.setTimeout(1_200_000)
   await pauses(sandbox)
   await copies(sandbox)
   feature('kill')
@@ -192,7 +194,7 @@ async function lives(sandbox, mark) {
 }
 
 const mark = `mark-${process.hrtime.bigint()}`
-const sandbox = await Sandbox.create(template, { timeoutMs: 300_000, metadata: { mark }, envs: { A: '1' } })
+const sandbox = await Sandbox.create(template, { ...patient, metadata: { mark }, envs: { A: '1' } })
 feature('create')
 if (only !== 'life') {
   await commands(sandbox)

@@ -27,7 +27,7 @@ def call(number, name, **args):
 
 
 TEMPLATE, ISOLATION = sys.argv[1:]
-sandbox = Sandbox.create(TEMPLATE, timeout=120)
+sandbox = Sandbox.create(TEMPLATE, timeout=900, request_timeout=300)
 try:
     backend = E2BSandbox(sandbox=sandbox)
     home = sandbox.commands.run("pwd").stdout.strip()
