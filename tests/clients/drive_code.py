@@ -134,8 +134,8 @@ def contexts(sandbox):
     assert sandbox.run_code("z", context=made).error.name == "NameError", "a restart keeps nothing"
     sleeper, sleeps = [], threading.Event()
     code = "print(1, flush=True); import time; time.sleep(600)"
-    sleep = lambda: sandbox.run_code(code, context=made, on_stdout=lambda _: sleeps.set())
-    thread = threading.Thread(target=lambda: sleeper.append(sleep()))
+    asked = {"context": made, "on_stdout": lambda _: sleeps.set()}
+    thread = threading.Thread(target=lambda: sleeper.append(sandbox.run_code(code, **asked)))
     thread.start()
     assert sleeps.wait(60), "told as it comes"
     assert sandbox.run_code("z").text == "of default", "contexts run beside each other"

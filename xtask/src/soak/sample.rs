@@ -41,8 +41,8 @@ const QUANTITIES: [Quantity; 6] = [
     Quantity { name: "journal", unit: "MiB", chance: 64.0, chance_in_short: 64.0 },
     Quantity { name: "state", unit: "MiB", chance: 64.0, chance_in_short: 64.0 },
     // What sandboxes write, and the layers of machines, which become one when a machine stands: in
-    // short runs up to twice their level for a while. Five minutes make over a thousand sandboxes and
-    // hundreds of teams, so 100 KiB that each of these left are still seen.
+    // short runs up to twice their level for a while. A short run sees 100 KiB that each of a
+    // thousand sandboxes leaves, not less: that is for a long one, which allows a tenth alone.
     Quantity { name: "disks", unit: "MiB", chance: 0.0, chance_in_short: 64.0 },
 ];
 
