@@ -5,7 +5,7 @@ use clap::Args;
 use xshell::cmd;
 
 use crate::guest;
-use crate::repo::{FEATURES, Repo};
+use crate::repo::Repo;
 
 #[derive(Args)]
 pub(crate) struct Image {
@@ -15,9 +15,8 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
-        let shell = &repo.shell;
         guest::build(repo)?;
-        cmd!(shell, "cargo build --package hivekeep --features {FEATURES}").run()?;
+        repo.build_daemon()?;
         let names = if self.names.is_empty() { &["base".to_owned()][..] } else { &self.names };
         names.iter().try_for_each(|name| build(repo, name))
     }

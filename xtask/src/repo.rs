@@ -1,17 +1,21 @@
 //! Paths of the checkout and of its build products.
 
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use xshell::{Shell, cmd};
+use xshell::{Cmd, Shell, cmd};
 
 /// The target triple that the guest is linked for and the daemon runs on.
 pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// Crash points are live in the tests' daemon. Whatever else builds that daemon
-/// here builds the same one, so that neither takes the place of the other.
-pub(crate) const FEATURES: &str = "hivekeep/failpoints";
+/// Package that is selected beside others, so that each selection has the features of the whole
+/// workspace, crash points among them: nothing is compiled twice, and no daemon takes the place of
+/// another one.
+pub(crate) const UNIFY: &str = "hivekeep-unify";
+/// Package that only the bench builds; its dependencies are nobody else's.
+pub(crate) const BENCH_ONLY: &str = "hivekeep-bare-browser";
 
 /// The checkout.
 pub(crate) struct Repo {
@@ -21,6 +25,8 @@ pub(crate) struct Repo {
     pub(crate) root: PathBuf,
     /// Cargo's target folder.
     pub(crate) target: PathBuf,
+    /// True when the toolchain has clippy.
+    pub(crate) clippy: bool,
 }
 
 impl Repo {
@@ -41,20 +47,33 @@ impl Repo {
         };
         let (root, target) = (folder("workspace_root")?, folder("target_directory")?);
         shell.change_dir(&root);
-        Ok(Self { shell, root, target })
+        Ok(Self { shell, root, target, clippy: has_clippy() })
     }
 
-    /// The checkout, for steps that run beside others: its cargo uses half of the processors and
-    /// prints no progress, and the calling thread has the lowest priority from now on, with all
-    /// that it starts.
-    pub(crate) fn giving_way() -> Result<Self> {
-        let repo = Self::open()?;
-        // On Linux the nice value belongs to the thread: setpriority(2), "C library/kernel differences".
-        rustix::process::nice(19)?;
-        let half = (std::thread::available_parallelism()?.get() / 2).max(1);
-        repo.shell.set_var("CARGO_BUILD_JOBS", half.to_string());
-        repo.shell.set_var("CARGO_TERM_QUIET", "true");
-        Ok(repo)
+    /// A command of cargo over all packages, as a development build, linted while it is compiled.
+    pub(crate) fn cargo_all(&self, command: &[&str]) -> Cmd<'_> {
+        self.linted(cmd!(self.shell, "cargo {command...} --workspace --exclude {BENCH_ONLY}"))
+    }
+
+    /// The same over some packages: what they share with others is compiled once.
+    pub(crate) fn cargo(&self, command: &[&str], packages: &[&str]) -> Cmd<'_> {
+        let packages = packages.iter().chain([&UNIFY]).flat_map(|name| ["--package", name]);
+        self.linted(cmd!(self.shell, "cargo {command...} {packages...}"))
+    }
+
+    /// Clippy compiles the workspace's own packages, where the toolchain has it: then nothing is
+    /// compiled once more to be linted. It leaves optimisations of MIR out, so it is for development
+    /// builds alone.
+    pub(crate) fn linted<'s>(&self, cargo: Cmd<'s>) -> Cmd<'s> {
+        match self.clippy {
+            true => cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"),
+            false => cargo,
+        }
+    }
+
+    /// Builds the daemon that tests, images and documents use.
+    pub(crate) fn build_daemon(&self) -> Result<()> {
+        Ok(self.cargo(&["build", "--bin", "hivekeep"], &["hivekeep"]).run()?)
     }
 
     /// The daemon of a debug build.
@@ -78,4 +97,19 @@ impl Repo {
     pub(crate) fn images(&self) -> PathBuf {
         self.target.join("images")
     }
+}
+
+/// Folder of cargo's own programs and caches.
+pub(crate) fn cargo_home() -> Result<PathBuf> {
+    if let Some(home) = std::env::var_os("CARGO_HOME") {
+        return Ok(PathBuf::from(home));
+    }
+    let home = std::env::var_os("HOME").context("neither CARGO_HOME nor HOME is set")?;
+    Ok(PathBuf::from(home).join(".cargo"))
+}
+
+fn has_clippy() -> bool {
+    let mut clippy = Command::new("clippy-driver");
+    clippy.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    clippy.status().is_ok_and(|status| status.success())
 }

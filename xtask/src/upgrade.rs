@@ -10,8 +10,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use xshell::cmd;
 
-use crate::repo::{FEATURES, Repo, TRIPLE};
-
+use crate::repo::{Repo, TRIPLE};
+use crate::steps::{StepOutcome, passed};
+use crate::test::lane;
 use crate::{guest, image};
 
 /// The last commit before families stood in one list and logs were one.
@@ -29,14 +30,22 @@ pub(crate) struct Upgrade {
     record: bool,
 }
 
+/// Upgrades from the revision that the recorded state is of.
+pub(crate) fn check(repo: &Repo) -> Result<StepOutcome> {
+    Upgrade { from: REVISION.to_owned(), record: false }.run(repo)?;
+    Ok(passed(format!("from {REVISION}")))
+}
+
 impl Upgrade {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
         let guest = guest::build(repo)?;
         image::build(repo, "base")?;
         let old = self.build(repo)?;
-        let shell = &repo.shell;
-        let mut test = cmd!(shell, "cargo nextest run --workspace --features {FEATURES} -E")
+        let mut test = repo
+            .cargo(&["nextest", "run", "--test", "vm"], &["hivekeep"])
+            .arg("-E")
             .arg(format!("binary(vm) & test(={TEST})"))
+            .env(lane::NIGHTLY, "1")
             .env("TEST_HIVEKEEP_OLD", old)
             .env("TEST_HIVEKEEP_GUEST", guest)
             .env("TEST_HIVEKEEP_IMAGES", repo.images());

@@ -1,6 +1,5 @@
 //! Embedder: a model in the daemon, or a model of the operator's providers.
 
-mod bert;
 mod local;
 
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
+use hivekeep_encoder::{BertEncoder, is_bert};
 use hivekeep_kernel::{Layer, ToolError, codes as common};
 use model2vec_rs::model::StaticModel;
 use tokio::{
@@ -21,11 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Embedded,
-    bert::{self, BertEncoder},
-    failed,
-};
+use super::{Embedded, failed};
 use crate::LocalOptions;
 
 /// Largest file of a model.
@@ -167,7 +164,7 @@ fn load(configured: &Path) -> Result<Loaded, String> {
         Ok(hash.finalize().to_hex())
     });
     let hash = hash.map_err(|error| format!("{}: {error}", weights.display()))?;
-    let (encoder, dimension) = if bert::is_bert(folder)? {
+    let (encoder, dimension) = if is_bert(folder)? {
         let model = BertEncoder::load(folder)?;
         let dimension = model.dimension();
         (Encoder::Bert(Box::new(model)), dimension)

@@ -62,7 +62,7 @@ fn absolute() -> String {
 ///
 /// # Errors
 /// For a `config.json` that does not read.
-pub(in crate::embed) fn is_bert(folder: &Path) -> Result<bool, String> {
+pub fn is_bert(folder: &Path) -> Result<bool, String> {
     let kind: Option<Kind> = read(&folder.join("config.json"))?;
     Ok(kind.and_then(|kind| kind.model_type).is_some_and(|kind| kind == "bert"))
 }

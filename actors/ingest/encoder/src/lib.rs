@@ -17,12 +17,12 @@ use ndarray::{Array2, Axis, Slice};
 use tokenizers::{Tokenizer, TruncationParams};
 
 use layer::{Layer, LayerNorm};
-pub(super) use settings::is_bert;
+pub use settings::is_bert;
 use settings::{BertSettings, Pooling};
 use weights::Weights;
 
 /// Encoder in memory. Read-only.
-pub(super) struct BertEncoder {
+pub struct BertEncoder {
     tokenizer: Tokenizer,
     pooling: Pooling,
     words: Array2<f32>,
@@ -38,7 +38,7 @@ impl BertEncoder {
     ///
     /// # Errors
     /// The reason why it is no model that is understood.
-    pub(super) fn load(folder: &Path) -> Result<Self, String> {
+    pub fn load(folder: &Path) -> Result<Self, String> {
         let settings = BertSettings::read(folder)?;
         let path = folder.join("model.safetensors");
         let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -70,7 +70,8 @@ impl BertEncoder {
         })
     }
 
-    pub(super) fn dimension(&self) -> usize {
+    /// Length of its vectors.
+    pub fn dimension(&self) -> usize {
         self.words.ncols()
     }
 
@@ -78,7 +79,7 @@ impl BertEncoder {
     ///
     /// # Errors
     /// For a text that the tokenizer refuses.
-    pub(super) fn encode(&self, text: &str) -> Result<Vec<f32>, String> {
+    pub fn encode(&self, text: &str) -> Result<Vec<f32>, String> {
         let tokens = self.tokenizer.encode(text, true).map_err(|error| error.to_string())?;
         let ids = tokens.get_ids();
         if ids.is_empty() {
