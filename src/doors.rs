@@ -3,11 +3,17 @@
 
 mod announce;
 pub mod control;
+#[cfg(feature = "full")]
 pub mod e2b;
+#[cfg(feature = "full")]
 mod event_feed;
+#[cfg(test)]
+mod fuzzing;
 pub mod hello;
 mod http;
+#[cfg(feature = "full")]
 pub mod http_api;
+#[cfg(feature = "full")]
 pub(crate) mod hub;
 pub mod incoming;
 pub mod line_splitter;
@@ -16,7 +22,9 @@ pub mod mcp;
 pub mod mcp_http;
 pub mod parents;
 pub mod plain;
+#[cfg(feature = "full")]
 pub mod ports;
+#[cfg(feature = "full")]
 pub(crate) mod proxy;
 pub mod rate;
 mod result_form;

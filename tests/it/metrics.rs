@@ -76,11 +76,8 @@ fn metrics_are_counted_exported_and_kept_through_a_kill() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "failpoints"), ignore = "needs failpoints: `cargo xtask t it`")]
 fn a_record_that_is_durable_is_counted_once_whoever_dies_before_the_answer() {
-    if !cfg!(feature = "failpoints") {
-        println!("SKIPPED: this build has no failpoints");
-        return;
-    }
     let mut home = home();
     for round in 1..=3 {
         home = home.with("FAILPOINTS", "metrics.recorded=2*off->return(kill)");
@@ -103,8 +100,7 @@ fn a_record_that_is_durable_is_counted_once_whoever_dies_before_the_answer() {
 #[test]
 fn influxdb_has_each_of_5000_records_once_though_both_are_killed_in_the_middle() {
     let Some(mut server) = Influxd::start() else {
-        println!("SKIPPED: there is no influxd; `apt-get install influxdb` brings it");
-        return;
+        return hivekeep_skip::skip("there is no influxd; `apt-get install influxdb` brings it");
     };
     server.query("CREATE DATABASE hivekeep");
     let url = server.url();

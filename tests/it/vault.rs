@@ -68,11 +68,8 @@ fn a_daemon_whose_vault_is_missing_serves_everything_else() {
 
 /// The note is the old one until the rename and the new one after it, and nothing is left over.
 #[test]
+#[cfg_attr(not(feature = "failpoints"), ignore = "needs failpoints: `cargo xtask t it`")]
 fn a_kill_in_the_middle_of_a_write_leaves_a_whole_note() {
-    if !cfg!(feature = "failpoints") {
-        println!("SKIPPED: this build has no failpoints");
-        return;
-    }
     for (point, expected) in [("vault.before_rename", "old"), ("vault.after_rename", "new")] {
         let home = Home::new();
         {

@@ -3,11 +3,20 @@
 use crate::keys::{self, BaseKey};
 use crate::{JournalEvent, Seq, frame};
 
+/// Decodes a key, and a key and a value, of the database.
+///
+/// # Panics
+/// See [`frame`] and [`key`].
+pub fn journal(bytes: &[u8]) {
+    frame(bytes);
+    key(bytes);
+}
+
 /// Decodes a key and a value of the database. Whatever passes the check must be what was written.
 ///
 /// # Panics
 /// Panics when something passes that was not written.
-pub fn frame(bytes: &[u8]) {
+fn frame(bytes: &[u8]) {
     let (key, value) = bytes.split_at(bytes.len().min(9));
     if let Ok((seq, content)) = frame::unwrap(key, value) {
         assert_eq!(frame::wrap(key, seq, content), value);
@@ -24,9 +33,14 @@ pub fn frame(bytes: &[u8]) {
 ///
 /// # Panics
 /// Panics when a key that is read is not the one that would be written.
-pub fn key(bytes: &[u8]) {
+fn key(bytes: &[u8]) {
     let base = keys::split_piece(bytes).map_or(bytes, |(base, _)| base);
     if let Ok(decoded) = BaseKey::decode(base) {
         assert_eq!(decoded.encode(), base);
     }
+}
+
+#[test]
+fn the_corpus_and_its_mutations_are_taken() {
+    hivekeep_replay::replay("journal", journal);
 }

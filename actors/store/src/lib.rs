@@ -44,7 +44,7 @@ mod event;
 mod events;
 mod frame;
 mod fsx;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod head;
 mod identity;

@@ -6,8 +6,10 @@ use crate::{front, tags};
 
 /// Reads and edits a note's front matter, and finds its tags.
 ///
-/// Panics when an edit does not have the requested effect.
-pub fn note(text: &str) {
+/// # Panics
+/// When an edit does not have the requested effect.
+pub fn note(bytes: &[u8]) {
+    let text = &*String::from_utf8_lossy(bytes);
     let Ok(before) = front::read(text) else { return };
     let _ = front::tags_of(&before);
     if let Ok(edited) = front::set(text, "status", &json!("done: #1")) {
@@ -23,4 +25,9 @@ pub fn note(text: &str) {
         assert!(front::tags_of(&after).iter().any(|tag| tag == "a/b"));
     }
     let _ = tags::inline(front::body(text).1, &|| false);
+}
+
+#[test]
+fn the_corpus_and_its_mutations_are_taken() {
+    hivekeep_replay::replay("note", note);
 }

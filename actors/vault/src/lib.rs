@@ -23,7 +23,7 @@ mod error;
 mod family;
 mod folder;
 mod front;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod keyed_queue;
 mod ops;

@@ -1,7 +1,4 @@
 //! Keys and values of the journal's database.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    hivekeep_store::fuzzing::frame(bytes);
-    hivekeep_store::fuzzing::key(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hivekeep_store::fuzzing::journal(bytes));

@@ -43,11 +43,9 @@ fn put(home: &Home, name: &str, bytes: impl AsRef<[u8]>) {
 }
 
 #[test]
-#[allow(clippy::print_stdout)]
 fn a_printed_pdf_is_asked_and_hostile_ones_are_failures_by_name() {
     if std::process::Command::new("bwrap").arg("--version").output().is_err() {
-        println!("SKIPPED: bwrap is not installed");
-        return;
+        return hivekeep_skip::skip("bwrap is not installed");
     }
     let counter = Counter::start();
     let home = home(&counter);

@@ -91,8 +91,7 @@ mod tests {
     #[test]
     fn only_what_was_just_made_is_given_away() {
         if !geteuid().is_root() {
-            println!("SKIPPED: only root gives files away");
-            return;
+            return hivekeep_skip::skip("only root gives files away");
         }
         let folder = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::chown(folder.path(), Some(FOLK), Some(FOLK)).expect("given");

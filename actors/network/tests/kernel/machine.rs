@@ -63,7 +63,7 @@ fn start(host: &Namespace, netdev: &str, tap: Option<OwnedFd>) -> Result<[u8; 6]
 fn the_tap_that_it_is_handed() {
     needs_root!();
     if qemu_is_missing() {
-        return eprintln!("SKIPPED: {QEMU} is not installed");
+        return hivekeep_skip::skip(format_args!("{QEMU} is not installed"));
     }
     let (network, ids) = plan([internet()]);
     let stage = TestNetwork::new(HostAccess::default()).unwrap();
@@ -78,7 +78,7 @@ fn the_tap_that_it_is_handed() {
 fn the_network_without_a_bridge() {
     needs_root!();
     if qemu_is_missing() {
-        return eprintln!("SKIPPED: {QEMU} is not installed");
+        return hivekeep_skip::skip(format_args!("{QEMU} is not installed"));
     }
     let stage = TestNetwork::new(HostAccess::default()).unwrap();
     let here = [127, 0, 0, 1].into();

@@ -27,7 +27,7 @@ fn obstacle() -> Option<String> {
 macro_rules! needs_root {
     () => {
         if let Some(why) = crate::obstacle() {
-            return eprintln!("SKIPPED: {why}");
+            return hivekeep_skip::skip(why);
         }
     };
 }

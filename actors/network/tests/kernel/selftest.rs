@@ -47,12 +47,9 @@ fn every_property_holds_whatever_the_host_is_set_to() {
 const ORPHAN: &str = "TEST_HIVEKEEP_ORPHAN";
 
 #[test]
+#[ignore = "a helper process, started by a_killed_self_test_leaves_nothing"]
 fn orphan() {
-    if std::env::var_os(ORPHAN).is_none() {
-        return eprintln!(
-            "SKIPPED: {ORPHAN} is not set; `a_killed_self_test_leaves_nothing` sets it"
-        );
-    }
+    assert!(std::env::var_os(ORPHAN).is_some(), "it goes on until it is killed");
     loop {
         super::block_on(selftest::run(HostAccess::default())).unwrap();
     }
@@ -80,7 +77,7 @@ fn alive(namespaces: &BTreeSet<PathBuf>) -> bool {
 fn a_killed_self_test_leaves_nothing() {
     needs_root!();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "selftest::orphan", "--nocapture"]).env(ORPHAN, "1");
+    command.args(["--exact", "selftest::orphan", "--ignored", "--nocapture"]).env(ORPHAN, "1");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let own = namespaces(std::process::id());
     let until = Instant::now() + Duration::from_secs(60);

@@ -17,3 +17,8 @@ pub fn output(bytes: &[u8]) {
     let _ = url::origin_of(&text);
     let _ = SecretRedactor::default().text(&text);
 }
+
+#[test]
+fn the_corpus_and_its_mutations_are_taken() {
+    hivekeep_replay::replay("git_output", output);
+}

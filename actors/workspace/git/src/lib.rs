@@ -12,7 +12,7 @@ mod credentials;
 mod diff;
 mod family;
 mod fetch;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod merge;
 mod names;

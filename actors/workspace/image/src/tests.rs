@@ -154,7 +154,7 @@ async fn qemu_info(path: &Path) -> serde_json::Value {
 fn no_qemu_img() -> bool {
     let missing = tool("qemu-img").is_err();
     if missing {
-        eprintln!("SKIPPED: qemu-img is not installed");
+        hivekeep_skip::skip("qemu-img is not installed");
     }
     missing
 }

@@ -14,3 +14,8 @@ pub fn handshake(bytes: &[u8]) {
         .expect("a runtime without threads")
         .block_on(handshake::answered(connection, kind % 2 == 1));
 }
+
+#[test]
+fn the_corpus_and_its_mutations_are_taken() {
+    hivekeep_replay::replay("handshake", handshake);
+}

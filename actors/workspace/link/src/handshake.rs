@@ -63,7 +63,7 @@ pub(super) async fn greet(
 }
 
 /// Performs both steps of a handshake with an untrusted guest.
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(super) async fn answered(mut connection: Connection, repeat: bool) {
     let received = Vec::new();
     let mut greeting = Greeting { connection: &mut connection, received, stale_bytes: 0, repeat };

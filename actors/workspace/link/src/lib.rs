@@ -26,7 +26,7 @@ mod exec;
 pub mod fake;
 mod file_operation;
 mod follow;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod handshake;
 mod inbox;

@@ -49,10 +49,9 @@ impl Drop for Guest {
 }
 
 impl Guest {
-    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     async fn start() -> Option<Self> {
         let Some(binary) = guest_binary() else {
-            println!("SKIPPED: no hivekeep-guest binary (set TEST_HIVEKEEP_GUEST or build it)");
+            hivekeep_skip::skip("no hivekeep-guest binary (set TEST_HIVEKEEP_GUEST or build it)");
             return None;
         };
         let folder = TempDir::new().expect("a folder");

@@ -110,7 +110,7 @@ mod tests {
             let run = |command: &str| {
                 std::process::Command::new("qemu-img").arg(command).arg(&path).output()
             };
-            let Ok(checked) = run("check") else { return eprintln!("SKIPPED: no qemu-img") };
+            let Ok(checked) = run("check") else { return hivekeep_skip::skip("no qemu-img") };
             assert!(checked.status.success(), "{checked:?}");
             let said = String::from_utf8(run("info").unwrap().stdout).unwrap();
             assert!(said.contains(&format!("({} bytes)", size_gb << 30)), "{said}");

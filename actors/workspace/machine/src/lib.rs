@@ -26,6 +26,8 @@ mod facts;
 #[cfg(any(test, feature = "test-util"))]
 pub mod fake;
 mod folders;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod handle;
 mod host_env;
 mod kvm;

@@ -25,6 +25,8 @@ mod error;
 mod file_operation;
 mod files;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod hello;
 mod jobs;
 pub mod limits;

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
 /// A mount of an empty disk; `None` where there can be none.
 pub fn empty() -> Option<Mount> {
     if let Some(refused) = Mount::refused() {
-        eprintln!("SKIPPED: {refused}");
+        hivekeep_skip::skip(refused);
         return None;
     }
     Some(Mount::new(&Image::default()).unwrap())

@@ -61,8 +61,7 @@ async fn what_its_first_process_left_is_killed_with_it_and_after_it() {
 #[tokio::test]
 async fn a_sandbox_that_is_killed_while_it_is_made_does_not_go_on_alone() {
     if std::process::Command::new("bwrap").arg("--version").output().is_err() {
-        println!("SKIPPED: bwrap is not installed");
-        return;
+        return hivekeep_skip::skip("bwrap is not installed");
     }
     let home = TempDir::new().expect("a folder");
     let sandbox = || {

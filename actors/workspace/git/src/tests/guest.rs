@@ -39,11 +39,11 @@ impl Drop for Guest {
 impl Guest {
     pub(super) async fn start() -> Option<Self> {
         let Some(binary) = guest_binary() else {
-            println!("SKIPPED: no hivekeep-guest binary (set TEST_HIVEKEEP_GUEST or build it)");
+            hivekeep_skip::skip("no hivekeep-guest binary (set TEST_HIVEKEEP_GUEST or build it)");
             return None;
         };
         if !Command::new("git").arg("--version").output().is_ok_and(|it| it.status.success()) {
-            println!("SKIPPED: this host has no git");
+            hivekeep_skip::skip("this host has no git");
             return None;
         }
         let folder = TempDir::new().expect("a folder");

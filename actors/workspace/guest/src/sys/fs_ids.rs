@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn what_is_made_meanwhile_is_the_users_and_nothing_later() {
         if !rustix::process::geteuid().is_root() {
-            return eprintln!("SKIPPED: only root is somebody else");
+            return hivekeep_skip::skip("only root is somebody else");
         }
         let dir = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::chown(dir.path(), Some(1234), Some(1235)).expect("given");
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_thread_takes_a_user_on_with_the_groups_and_so_do_those_that_it_starts() {
         if !rustix::process::geteuid().is_root() {
-            return eprintln!("SKIPPED: only root is somebody else");
+            return hivekeep_skip::skip("only root is somebody else");
         }
         let dir = tempfile::tempdir().expect("a folder");
         let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);

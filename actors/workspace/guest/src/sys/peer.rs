@@ -55,7 +55,9 @@ mod tests {
         let _ours = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
         let (stream, _) = listener.accept().expect("a peer");
         if let Err(error) = pidfd(&stream) {
-            return eprintln!("SKIPPED: this kernel names no peer by a pidfd: {error}");
+            return hivekeep_skip::skip(format_args!(
+                "this kernel names no peer by a pidfd: {error}"
+            ));
         }
         assert!(!has_ended(&stream));
         // A child connects and ends; a grandchild keeps its socket until ours is closed.
@@ -64,7 +66,7 @@ mod tests {
         let mut python = Command::new("python3");
         python.args(["-c", script]).arg(&path).stdout(Stdio::null()).stderr(Stdio::null());
         let child = python.spawn();
-        let Ok(mut child) = child else { return eprintln!("SKIPPED: no python3") };
+        let Ok(mut child) = child else { return hivekeep_skip::skip("no python3") };
         let (stream, _) = listener.accept().expect("a peer");
         child.wait().expect("our own child");
         assert!(has_ended(&stream));

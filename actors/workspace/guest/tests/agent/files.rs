@@ -74,7 +74,7 @@ async fn writing_keeps_owner_and_mode_and_makes_parents() {
     let owner = if rustix::process::getuid().is_root() {
         1234
     } else {
-        eprintln!("SKIPPED: the part of another owner: needs root");
+        hivekeep_skip::skip("the part of another owner: needs root");
         rustix::process::getuid().as_raw()
     };
     std::os::unix::fs::chown(&path, Some(owner), None).expect("chown");
@@ -228,8 +228,9 @@ async fn a_full_disk_is_named_and_nothing_is_left() {
         .status()
         .is_ok_and(|status| status.success());
     if !mounted {
-        eprintln!("SKIPPED: a_full_disk_is_named_and_nothing_is_left: cannot mount a tmpfs");
-        return;
+        return hivekeep_skip::skip(
+            "a_full_disk_is_named_and_nothing_is_left: cannot mount a tmpfs",
+        );
     }
     let outcome = async {
         put(&host, at.join("f"), b"old").await.expect("fits");

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -22,14 +23,18 @@ pub struct Guest {
     way: Way,
 }
 
-/// A directory for cgroups v2, where this host lets us make one.
-fn cgroup_parent() -> Option<PathBuf> {
-    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().map(PathBuf::from).find(|dir| {
+/// A directory for cgroups v2, where this host lets us make one. Tests of one process look once, or
+/// they would meet each other's probe.
+fn cgroup_parent() -> Option<&'static Path> {
+    static PARENT: OnceLock<Option<&Path>> = OnceLock::new();
+    let usable = |dir: &&Path| {
         let probe = dir.join(format!("hivekeep-probe-{}", std::process::id()));
         let usable = std::fs::create_dir(&probe).is_ok() && probe.join("cgroup.kill").exists();
         let _ = std::fs::remove_dir(probe);
         usable
-    })
+    };
+    let all = || ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new).into_iter();
+    *PARENT.get_or_init(|| all().find(usable))
 }
 
 /// The ways that this host can do; says so if one is missing.
@@ -37,7 +42,7 @@ pub fn ways() -> Vec<Way> {
     if cgroup_parent().is_some() {
         vec![Way::Subreaper, Way::Cgroup]
     } else {
-        eprintln!("SKIPPED: containment by cgroup: no writable cgroup v2 on this host");
+        hivekeep_skip::skip("containment by cgroup: no writable cgroup v2 on this host");
         vec![Way::Subreaper]
     }
 }

@@ -99,8 +99,9 @@ async fn several_connections_are_served_at_once() {
 #[tokio::test]
 async fn another_user_is_not_served() {
     if !rustix::process::getuid().is_root() {
-        eprintln!("SKIPPED: another_user_is_not_served: needs root to become another user");
-        return;
+        return hivekeep_skip::skip(
+            "another_user_is_not_served: needs root to become another user",
+        );
     }
     let guest = Guest::start(Way::Subreaper);
     std::fs::set_permissions(guest.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
@@ -115,7 +116,9 @@ async fn another_user_is_not_served() {
         .status();
     match status {
         Ok(status) => assert!(status.success(), "the connection was not closed at once"),
-        Err(error) => eprintln!("SKIPPED: another_user_is_not_served: setpriv: {error}"),
+        Err(error) => {
+            hivekeep_skip::skip(format_args!("another_user_is_not_served: setpriv: {error}"))
+        }
     }
 }
 

@@ -135,7 +135,7 @@ async fn linked() -> Option<(Sandbox, Host)> {
             Some((sandbox, host))
         }
         Err(reason) => {
-            eprintln!("SKIPPED: {reason}");
+            hivekeep_skip::skip(reason);
             None
         }
     }
@@ -254,7 +254,7 @@ async fn what_it_said_cannot_be_taken_back() {
 async fn is_contained(uid: u32) {
     let mut sandbox = match start(uid) {
         Ok(sandbox) => sandbox,
-        Err(reason) => return eprintln!("SKIPPED: sandbox as user {uid}: {reason}"),
+        Err(reason) => return hivekeep_skip::skip(format_args!("sandbox as user {uid}: {reason}")),
     };
     let host = Host::dial(&sandbox.dir.path().join("socket")).await;
     assert_eq!(host.welcome.containment, Containment::Subreaper);

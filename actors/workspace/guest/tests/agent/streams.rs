@@ -152,7 +152,7 @@ async fn ipv6s_loopback_and_an_own_address_are_found_too() {
             let port = listener.local_addr().expect("bound").port();
             open(&host, port).await.expect("by ::1");
         }
-        Err(error) => eprintln!("SKIPPED: no IPv6 loopback: {error}"),
+        Err(error) => hivekeep_skip::skip(format_args!("no IPv6 loopback: {error}")),
     }
     // Asks the kernel for the address that it would leave by; nothing is sent.
     let probe = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
@@ -162,7 +162,7 @@ async fn ipv6s_loopback_and_an_own_address_are_found_too() {
             let (port, _listener) = listening(&format!("{}:0", own.ip())).await;
             open(&host, port).await.expect("by its own address");
         }
-        other => eprintln!("SKIPPED: this host has no other address: {other:?}"),
+        other => hivekeep_skip::skip(format_args!("this host has no other address: {other:?}")),
     }
 }
 

@@ -170,8 +170,7 @@ async fn failing_hanging_and_cancelled_programs_are_told_apart() {
 #[tokio::test]
 async fn owners_are_set_inside_the_image_for_a_builder_that_is_not_root() {
     if tool("mke2fs").is_err() || tool("debugfs").is_err() {
-        eprintln!("SKIPPED: e2fsprogs is not installed");
-        return;
+        return hivekeep_skip::skip("e2fsprogs is not installed");
     }
     let folder = TempDir::new().unwrap();
     let cancel = CancellationToken::new();
@@ -225,8 +224,7 @@ async fn obstacle() -> Option<String> {
 #[tokio::test]
 async fn base_is_built_kept_and_renewed() {
     if let Some(reason) = obstacle().await {
-        eprintln!("SKIPPED: {reason}");
-        return;
+        return hivekeep_skip::skip(reason);
     }
     let (folder, store) = store();
     let cancel = CancellationToken::new();
@@ -291,8 +289,7 @@ async fn base_is_built_kept_and_renewed() {
 #[tokio::test]
 async fn a_cancelled_build_leaves_nothing() {
     if let Some(reason) = obstacle().await {
-        eprintln!("SKIPPED: {reason}");
-        return;
+        return hivekeep_skip::skip(reason);
     }
     let (_folder, store) = store();
     let cancel = CancellationToken::new();

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_merged_layer_reads_as_the_upper_one_and_both_stay_as_they_were() {
         if Command::new("qemu-io").arg("--version").output().is_err() {
-            return eprintln!("SKIPPED: no qemu-io");
+            return hivekeep_skip::skip("no qemu-io");
         }
         let dir = tempfile::tempdir().unwrap();
         let [base, frozen, child, into] =

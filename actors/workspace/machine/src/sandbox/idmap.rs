@@ -201,8 +201,7 @@ mod tests {
     #[test]
     fn no_process_stays() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: only root maps ids");
-            return;
+            return hivekeep_skip::skip("only root maps ids");
         }
         let children = || fs::read_to_string("/proc/thread-self/children").unwrap();
         let before = children();
@@ -213,8 +212,7 @@ mod tests {
     #[test]
     fn an_owned_namespace_is_charged_to_its_owner() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: only root maps ids");
-            return;
+            return hivekeep_skip::skip("only root maps ids");
         }
         const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
         let user = MachineUser { uid: 64_777, gid: 64_777, switch: true };
@@ -231,8 +229,7 @@ mod tests {
     #[test]
     fn what_a_holder_cannot_do_is_told() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: only root maps ids");
-            return;
+            return hivekeep_skip::skip("only root maps ids");
         }
         let user = MachineUser { uid: u32::MAX - 1, gid: u32::MAX - 1, switch: true };
         let limits = [(libc::c_uint::MAX, 0); 4];
@@ -244,8 +241,7 @@ mod tests {
     #[test]
     fn many_at_once_do_not_hold_each_other() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: only root maps ids");
-            return;
+            return hivekeep_skip::skip("only root maps ids");
         }
         let (done, all) = std::sync::mpsc::channel();
         for _ in 0..8 {

@@ -216,8 +216,7 @@ mod tests {
     #[test]
     fn roots_files_become_the_machine_users_and_stay_read_only() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: only root maps ids");
-            return;
+            return hivekeep_skip::skip("only root maps ids");
         }
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);

@@ -42,14 +42,12 @@ fn a_program_starts_in_its_group_and_leaves_no_process() {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let unified = mounts.lines().find(|line| line.contains(" - cgroup2 "));
     let Some(point) = unified.and_then(|line| line.split(' ').nth(4)) else {
-        println!("SKIPPED: no unified cgroup hierarchy is mounted");
-        return;
+        return hivekeep_skip::skip("no unified cgroup hierarchy is mounted");
     };
     let name = format!("hivekeep-test-{}", std::process::id());
     let group = Path::new(point).join(&name);
     if let Err(error) = fs::create_dir(&group) {
-        println!("SKIPPED: no cgroup can be made: {error}");
-        return;
+        return hivekeep_skip::skip(format_args!("no cgroup can be made: {error}"));
     }
     let folder = tempfile::tempdir().unwrap();
     let (out, before) = (folder.path().join("out"), children());
@@ -112,8 +110,7 @@ fn it_has_what_it_was_given_and_nothing_of_the_daemons() {
 #[test]
 fn it_alone_switches_its_user() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: only root switches users");
-        return;
+        return hivekeep_skip::skip("only root switches users");
     }
     // Another thread, whose user must stay what it is.
     let (stop, wait) = std::sync::mpsc::channel::<()>();

@@ -53,7 +53,7 @@ macro_rules! bootable_or_skip {
     ($root:expr) => {
         match bootable($root).await {
             Ok(plan) => plan,
-            Err(why) => return eprintln!("SKIPPED: {why}"),
+            Err(why) => return hivekeep_skip::skip(why),
         }
     };
 }
@@ -101,7 +101,8 @@ async fn a_machine_boots_confined_answers_and_leaves_nothing() {
             assert!(line.unwrap_or(&groups).ends_with("/ws_boot"), "{groups}");
         }
     } else {
-        eprintln!("SKIPPED cgroup part: {:?}", driver.host_env.cgroups.missing());
+        let missing = driver.host_env.cgroups.missing();
+        hivekeep_skip::skip(format_args!("the part of cgroups: {missing:?}"));
     }
     let memory = driver.usage(&handle).await.unwrap();
     assert!(memory.rss_bytes > 50 << 20, "{memory:?}");
@@ -183,9 +184,7 @@ const ORPHANED: &str = "HIVEKEEP_TEST_ORPHAN_ROOT";
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "kills its own process; started by a_machine_outlives_the_death_of_its_daemon"]
 async fn launch_and_die() {
-    let Some(root) = std::env::var_os(ORPHANED).map(PathBuf::from) else {
-        return eprintln!("SKIPPED: {ORPHANED} is not set");
-    };
+    let root = PathBuf::from(std::env::var_os(ORPHANED).expect("the next test sets it"));
     let plan = bootable_or_skip!(&root);
     let driver = open(&root, tcg());
     driver.prepare(&plan).await.unwrap();
@@ -229,7 +228,7 @@ async fn a_machine_ends_with_its_vsock_helper() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = bootable_or_skip!(dir.path());
     let Some(helper) = std::env::var_os("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK") else {
-        return eprintln!("SKIPPED: TEST_HIVEKEEP_VHOST_DEVICE_VSOCK is not set");
+        return hivekeep_skip::skip("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK is not set");
     };
     use std::os::unix::fs::PermissionsExt;
     let open_to_all = std::fs::Permissions::from_mode(0o711);
@@ -333,7 +332,7 @@ async fn required_limits_are_refused_before_anything_starts() {
     let mut driver =
         match VmDriver::open(HostEnv::open(options, dir.path()), &no_kvm(), overlay_maker()) {
             Ok(driver) => driver,
-            Err(error) => return eprintln!("SKIPPED: {error}"),
+            Err(error) => return hivekeep_skip::skip(error),
         };
     driver.host_env.cgroups.leave();
     driver.host_env.cgroups = crate::cgroup::Cgroups::on(&host, "none");

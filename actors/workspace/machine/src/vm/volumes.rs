@@ -158,8 +158,7 @@ mod tests {
     #[test]
     fn a_server_has_its_folder_as_roots_and_no_right_beyond() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: only root maps ids");
-            return;
+            return hivekeep_skip::skip("only root maps ids");
         }
         let dir = tempfile::tempdir().unwrap();
         let (folder, out) = (dir.path().join("folder"), dir.path().join("out"));

@@ -1,6 +1,6 @@
 //! Images made by umoci and skopeo, in Debian's registry, an OCI layout and an archive of Docker;
 //! what is unpacked of them is compared with what `umoci unpack` makes.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used)]
 
 mod made;
 mod stage;

@@ -28,9 +28,11 @@ pub fn can_run() -> bool {
     let lacking = |name: &&&str| !folders.iter().any(|folder| folder.join(name).is_file());
     let lacking: Vec<_> = NEEDED.iter().filter(lacking).collect();
     if !lacking.is_empty() {
-        println!("SKIPPED: not installed: {lacking:?}; `cargo xtask setup` installs them");
+        hivekeep_skip::skip(format_args!(
+            "not installed: {lacking:?}; `cargo xtask setup` installs them"
+        ));
     } else if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: only root gives files their owners and capabilities");
+        hivekeep_skip::skip("only root gives files their owners and capabilities");
     } else {
         return true;
     }

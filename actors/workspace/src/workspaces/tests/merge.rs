@@ -31,7 +31,7 @@ async fn three(stage: &Stage) -> String {
 fn qemu_img() -> bool {
     let found = std::process::Command::new("qemu-img").arg("--version").output().is_ok();
     if !found {
-        eprintln!("SKIPPED: no qemu-img");
+        hivekeep_skip::skip("no qemu-img");
     }
     found
 }

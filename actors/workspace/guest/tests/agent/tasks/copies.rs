@@ -15,7 +15,7 @@ use crate::guest::{BIN, Guest, TOKEN, eventually, runs, ways};
 fn has_machine_id() -> bool {
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     if id.trim().is_empty() {
-        eprintln!("SKIPPED: this host has no machine id, and so its guests have none");
+        hivekeep_skip::skip("this host has no machine id, and so its guests have none");
     }
     !id.trim().is_empty()
 }

@@ -17,7 +17,7 @@ impl Small {
         match mount("tmpfs", path, "tmpfs", MountFlags::empty(), c"size=512k") {
             Ok(()) => Some(Self(path.to_path_buf())),
             Err(error) => {
-                eprintln!("SKIPPED: cannot mount a small file system here: {error}");
+                hivekeep_skip::skip(format_args!("cannot mount a small file system here: {error}"));
                 None
             }
         }

@@ -66,14 +66,14 @@ fn as_ordinary_user(test: &str, subuid: &str) -> Result<(), String> {
 fn each_sandbox_has_a_user_of_the_range_its_files_too_and_nothing_stays() {
     let range = format!("{USER}:{FIRST}:{COUNT}\n");
     if let Err(why) = as_ordinary_user("two_sandboxes", &range) {
-        eprintln!("SKIPPED: {why}");
+        hivekeep_skip::skip(why);
     }
 }
 
 #[test]
 fn without_a_range_they_share_the_daemons_user_and_that_is_said() {
     if let Err(why) = as_ordinary_user("one_that_shares", "somebody:300000:50\n") {
-        eprintln!("SKIPPED: {why}");
+        hivekeep_skip::skip(why);
     }
 }
 
@@ -127,9 +127,7 @@ async fn serves(
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs as an ordinary user; started by each_sandbox_has_a_user_of_the_range_..."]
 async fn two_sandboxes() {
-    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
-        return eprintln!("SKIPPED: {FOLDER} is not set");
-    };
+    let folder = PathBuf::from(std::env::var_os(FOLDER).expect("as_ordinary_user sets it"));
     let driver = driver_of(&folder);
     assert_eq!(driver.host_env.subordinates.as_ref().map(Subordinates::range), Ok((COUNT, FIRST)));
     assert_eq!(driver.facts.confinement.as_ref().unwrap().user, HostUser::Own);
@@ -194,9 +192,7 @@ async fn two_sandboxes() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs as an ordinary user; started by without_a_range_they_share_..."]
 async fn one_that_shares() {
-    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
-        return eprintln!("SKIPPED: {FOLDER} is not set");
-    };
+    let folder = PathBuf::from(std::env::var_os(FOLDER).expect("as_ordinary_user sets it"));
     let driver = driver_of(&folder);
     let HostUser::Shared { why } = driver.facts.confinement.clone().unwrap().user else { panic!() };
     assert!(why.contains("games has no range in /etc/subuid"), "{why}");

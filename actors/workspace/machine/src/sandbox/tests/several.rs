@@ -24,7 +24,7 @@ $b touch done; while :; do $b sleep 600; done";
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_inside_are_ids_of_the_range_outside() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: only root maps ids");
+        return hivekeep_skip::skip("only root maps ids");
     }
     let mut bench = or_skip!(stand_in(SCRIPT));
     let ids = bench.driver.host_env.sandbox_ids.clone().expect("ids that nobody has");

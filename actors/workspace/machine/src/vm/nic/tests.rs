@@ -83,7 +83,7 @@ macro_rules! or_skip {
     ($made:expr) => {
         match $made {
             Ok(made) => made,
-            Err(why) => return eprintln!("SKIPPED: {why}"),
+            Err(why) => return hivekeep_skip::skip(why),
         }
     };
 }

@@ -216,7 +216,7 @@ macro_rules! bench_or_skip {
     ($processor:expr) => {
         match Bench::start($processor).await {
             Ok(bench) => bench,
-            Err(why) => return eprintln!("SKIPPED: {why}"),
+            Err(why) => return hivekeep_skip::skip(why),
         }
     };
 }
