@@ -2,8 +2,10 @@
 
 mod approvals;
 mod artifact;
+#[cfg(feature = "full")]
 mod ask;
 mod audit;
+#[cfg(feature = "full")]
 mod backup;
 mod browse;
 mod call;
@@ -19,6 +21,7 @@ mod events;
 mod failure;
 mod hook;
 mod image;
+#[cfg(feature = "full")]
 mod ingest;
 mod integrate;
 mod logs;
@@ -30,11 +33,14 @@ mod output;
 mod policy;
 mod ps;
 mod reach;
+#[cfg(feature = "full")]
 mod read_pdf;
+#[cfg(feature = "full")]
 mod restore;
 mod sessions;
 mod status;
 mod stop;
+#[cfg(feature = "full")]
 mod team;
 mod tools;
 
@@ -68,7 +74,9 @@ enum Command {
     Mcp(mcp::Args),
     Call(call::Args),
     Browse(browse::Args),
+    #[cfg(feature = "full")]
     Ingest(ingest::Args),
+    #[cfg(feature = "full")]
     Ask(ask::Args),
     Tools(tools::Args),
     Errors(errors::Args),
@@ -79,7 +87,9 @@ enum Command {
     Stop(stop::Args),
     Check(check::Args),
     Image(image::Args),
+    #[cfg(feature = "full")]
     Backup(backup::Args),
+    #[cfg(feature = "full")]
     Restore(restore::Args),
     Logs(logs::Args),
     Events(events::Args),
@@ -89,12 +99,14 @@ enum Command {
     Models(models::Args),
     Policy(policy::Args),
     Approvals(approvals::Args),
+    #[cfg(feature = "full")]
     Team(team::Args),
     Config(config::Args),
     Integrate(integrate::Args),
     Hook(hook::Args),
     Completions(completions::Args),
     Man(man::Args),
+    #[cfg(feature = "full")]
     #[command(name = hivekeep_ingest::READ_PDF, hide = true)]
     ReadPdf(read_pdf::Args),
 }
@@ -109,7 +121,9 @@ pub fn main() -> ExitCode {
         Command::Mcp(args) => mcp::run(&context, args),
         Command::Call(args) => call::run(&context, args),
         Command::Browse(args) => browse::run(&context, &args),
+        #[cfg(feature = "full")]
         Command::Ingest(args) => ingest::run(&context, &args),
+        #[cfg(feature = "full")]
         Command::Ask(args) => ask::run(&context, &args),
         Command::Tools(args) => tools::run(args),
         Command::Errors(args) => errors::run(args),
@@ -120,7 +134,9 @@ pub fn main() -> ExitCode {
         Command::Stop(args) => stop::run(&context, args),
         Command::Check(args) => check::run(&context, args),
         Command::Image(args) => image::run(&context, args),
+        #[cfg(feature = "full")]
         Command::Backup(args) => backup::run(&context, args),
+        #[cfg(feature = "full")]
         Command::Restore(args) => restore::run(&context, args),
         Command::Logs(args) => logs::run(&context, args),
         Command::Events(args) => events::run(&context, args),
@@ -130,12 +146,14 @@ pub fn main() -> ExitCode {
         Command::Models(args) => models::run(&context, args),
         Command::Policy(args) => policy::run(&context, args),
         Command::Approvals(args) => approvals::run(&context, args),
+        #[cfg(feature = "full")]
         Command::Team(args) => team::run(&context, args),
         Command::Config(args) => config::run(&context, args),
         Command::Integrate(args) => integrate::run(args),
         Command::Hook(args) => hook::run(&context, args),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Man(args) => man::run(args, Cli::command()),
+        #[cfg(feature = "full")]
         Command::ReadPdf(args) => read_pdf::run(&args),
     };
     match outcome {

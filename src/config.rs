@@ -44,7 +44,7 @@ pub(crate) use shipped::schema;
 pub use shipped::shipped;
 
 macro_rules! config {
-    ($($(#[$doc:meta])* $name:ident: $family:ty,)+) => {
+    ($($(#[$attribute:meta])* $name:ident: $family:ty,)+) => {
         /// All options of the daemon.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
@@ -54,10 +54,13 @@ macro_rules! config {
             /// MCP over streamable HTTP.
             pub mcp_http: McpHttpOptions,
             /// The HTTP API.
+            #[cfg(feature = "full")]
             pub http_api: HttpApiOptions,
             /// Doors that other systems' clients know.
+            #[cfg(feature = "full")]
             pub doors: DoorsOptions,
             /// URLs for ports of workspaces.
+            #[cfg(feature = "full")]
             pub port_urls: PortUrlOptions,
             /// The journal.
             pub store: hivekeep_store::Options,
@@ -67,21 +70,23 @@ macro_rules! config {
             pub registry: hivekeep_registry::Options,
             /// Policy: who may call what, and what a person has to approve.
             pub policy: hivekeep_policy::Options,
-            $($(#[$doc])* pub $name: <$family as Family>::Options,)+
+            $($(#[$attribute])* pub $name: <$family as Family>::Options,)+
         }
 
         impl Config {
             /// Settings that families cannot work with: whole keys, each with the reason.
+            #[allow(unused_doc_comments)]
             fn problems_of_families(&self) -> Vec<(String, String)> {
                 let mut wrong = Vec::new();
-                let kinds: Vec<&str> = [$(<$family as Family>::HOLDS),+].concat();
+                let kinds: Vec<&str> =
+                    [$($(#[$attribute])* <$family as Family>::HOLDS,)+].concat();
                 for (tier, set) in &self.registry.tiers {
                     for kind in set.holds.keys().filter(|kind| !kinds.contains(&kind.as_str())) {
                         let why = format!("`{kind}` is not one of {}", kinds.join(", "));
                         wrong.push((format!("registry.tiers.{tier}.holds"), why));
                     }
                 }
-                $({
+                $($(#[$attribute])* {
                     let own = self.$name.problems().into_iter();
                     let named = |(key, why)| (format!("{}.{key}", stringify!($name)), why);
                     wrong.extend(own.map(named));

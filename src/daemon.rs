@@ -15,6 +15,8 @@ mod introspection;
 mod journal;
 mod lock;
 mod logging;
+#[cfg(feature = "full")]
+mod more_doors;
 mod notify;
 mod open_doors;
 mod people;

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use tikv_jemallocator::Jemalloc;
-
 /// Gives freed memory back by a thread of its own (decision 0047).
+#[cfg(feature = "full")]
 #[global_allocator]
-static ALLOCATOR: Jemalloc = Jemalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     hivekeep::cli::main()

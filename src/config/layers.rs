@@ -204,8 +204,11 @@ impl Config {
         };
         add("daemon", self.daemon.check());
         add("mcp_http", self.mcp_http.check());
+        #[cfg(feature = "full")]
         add("http_api", self.http_api.check());
+        #[cfg(feature = "full")]
         add("doors", self.doors.e2b.check());
+        #[cfg(feature = "full")]
         add("port_urls", self.port_urls.check());
         add("audit", self.audit.problems());
         if let Err(error) = self.store.check() {

@@ -39,10 +39,10 @@ use crate::{
     config::{Config, LoadedConfig},
     credentials::Credentials,
     doors::{
-        DaemonServices, StopOrder, e2b, http_api,
+        DaemonServices, StopOrder,
         incoming::MessageRoom,
         mcp::{PROMPTS, ToolListing},
-        mcp_http, ports, usual_view,
+        mcp_http, usual_view,
     },
     families,
 };
@@ -117,15 +117,19 @@ pub enum Error {
     #[error(transparent)]
     Http(#[from] mcp_http::Error),
     /// The HTTP API does not open.
+    #[cfg(feature = "full")]
     #[error(transparent)]
-    HttpApi(#[from] http_api::Error),
+    HttpApi(#[from] crate::doors::http_api::Error),
     /// The door for E2B's SDKs does not open.
+    #[cfg(feature = "full")]
     #[error(transparent)]
-    E2b(#[from] e2b::Error),
+    E2b(#[from] crate::doors::e2b::Error),
     /// The URLs for ports are not served.
+    #[cfg(feature = "full")]
     #[error(transparent)]
-    Ports(#[from] ports::Error),
+    Ports(#[from] crate::doors::ports::Error),
     /// The hub does not open.
+    #[cfg(feature = "full")]
     #[error("hub: {0}")]
     Hub(String),
     /// The tree ended by itself.

@@ -2,21 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::ports::HubDoor;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+#[cfg(feature = "full")]
+use super::more_doors::MoreDoors;
 use super::{
     boot::{Error, alive},
     notify,
     root::Places,
     socket::{self, Socket},
 };
-use crate::doors::{
-    DaemonServices, e2b, http_api,
-    hub::{Hub, HubAsPort},
-    mcp_http, ports,
-};
+use crate::doors::{DaemonServices, mcp_http};
 
 /// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -40,27 +37,8 @@ impl Doors {
             true => Some(mcp_http::open(core.clone(), end.clone()).await?),
             false => None,
         };
-        let api = match core.config.http_api.enabled {
-            true => Some(http_api::open(core.clone(), end.clone()).await?),
-            false => None,
-        };
-        let e2b = match core.config.doors.e2b.enabled {
-            true => Some(e2b::open(core.clone(), inside.clone(), end.clone()).await?),
-            false => None,
-        };
-        let port_urls = match core.config.port_urls.enabled {
-            true => Some(ports::open(core.clone(), inside.clone(), end.clone()).await?),
-            false => None,
-        };
-        let hub = Hub::new(core.clone(), inside.clone(), end.clone());
-        let hub = Arc::new(HubAsPort(Arc::new(hub)));
-        core.ports.offer::<dyn HubDoor>(hub.clone());
-        if core.config.hub.enabled {
-            let address = core.config.hub.address().map_err(Error::Hub)?;
-            let listener = hub.start(address).await;
-            let listener = listener.map_err(|error| Error::Hub(error.message))?;
-            tracing::info!(url = %listener.url, "hub");
-        }
+        #[cfg(feature = "full")]
+        let more = MoreDoors::open(&core, &inside, &end).await?;
         let path = &core.folders.socket;
         let listener =
             socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;
@@ -81,21 +59,8 @@ impl Doors {
                 }
             });
         }
-        if let Some(door) = api {
-            tracing::info!(url = %door.url, "HTTP API");
-            let _set_once = core.http_api.set(door.url.clone());
-            inside.spawn(door.serve());
-        }
-        if let Some(door) = e2b {
-            tracing::info!(url = %door.url, "E2B");
-            let _set_once = core.e2b.set(door.url.clone());
-            inside.spawn(door.serve());
-        }
-        if let Some(door) = port_urls {
-            tracing::info!(url = %door.example, "URLs for ports");
-            let _set_once = core.port_urls.set(door.example.clone());
-            inside.spawn(door.serve());
-        }
+        #[cfg(feature = "full")]
+        more.serve(&core, &inside);
         let beat = end.clone();
         inside.spawn(async move {
             notify::watchdog(beat, || {

@@ -21,9 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use policy::{ApprovalsMethod, ExplainedCall, PolicyMethod};
 
+#[cfg(feature = "full")]
+pub use messages::TeamSnapshot;
 pub use messages::{
     BackupMade, ControlMethod, ControlReply, ControlRequest, CredentialMade, DaemonStatus,
-    LogFolderSize, ReplyBody, TeamSnapshot,
+    LogFolderSize, ReplyBody,
 };
 
 use crate::codes;

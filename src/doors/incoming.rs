@@ -40,7 +40,9 @@ pub struct ReservedRoom {
 impl MessageRoom {
     /// Makes the configured room: eight of the longest messages that any door takes.
     pub fn new(config: &Config) -> Self {
-        let bodies = config.mcp_http.max_body_mb.max(config.http_api.max_body_mb);
+        let bodies = config.mcp_http.max_body_mb;
+        #[cfg(feature = "full")]
+        let bodies = bodies.max(config.http_api.max_body_mb);
         let longest_mb = config.daemon.max_message_mb.max(bodies);
         // Eight of them are counted in the same type.
         let longest_kib = u32::try_from(longest_mb.saturating_mul(1024)).unwrap_or(u32::MAX);

@@ -4,27 +4,26 @@
 //! with what the host finds by itself.
 //!
 //! ```text
-//! prepare: packages ─ build ─ guest ─ image
+//! prepare: packages ─ daemon, guest beside ─ image
 //! play:    house (folder and daemon) ─ client ─ workspace ─ ... ─ destroy
 //! close:   client ─ machines ─ daemon ─ folder, whatever happened before
 //! ```
 
 mod explore;
 mod farewell;
+mod host_image;
 mod house;
 mod job;
 mod play;
+mod prepare;
 mod sources;
 mod teller;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use xshell::cmd;
 
-use self::{house::DemoDaemon, play::Play, teller::Teller};
-use crate::{guest, image, repo::Repo, setup};
+use self::{house::DemoDaemon, play::Play, prepare::DemoPrograms, teller::Teller};
+use crate::repo::Repo;
 
 #[derive(Args)]
 pub(crate) struct Demo {
@@ -34,7 +33,7 @@ pub(crate) struct Demo {
     /// Leave the daemon and its workspace running, and say how to reach them
     #[arg(long)]
     keep: bool,
-    /// Build hivekeep with optimizations
+    /// Build all of hivekeep with optimizations, not what is played with alone
     #[arg(long)]
     release: bool,
 }
@@ -57,17 +56,16 @@ impl DemoIsolation {
     }
 }
 
-/// The programs that are played with.
-pub(crate) struct DemoPrograms {
-    /// The daemon and its command line.
-    hivekeep: PathBuf,
-}
-
 impl Demo {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
-        let teller = Teller::default();
+        let teller = Teller::new()?;
+        println!("{}\n", self.expected());
         let programs = self.prepare(repo, &teller)?;
-        let mut house = DemoDaemon::new(repo, &programs)?;
+        teller.prepared(match self.isolation {
+            DemoIsolation::Vm => "about a minute in virtual machines",
+            DemoIsolation::Sandbox => "about half a minute in a sandbox",
+        });
+        let mut house = DemoDaemon::new(&programs)?;
         let played = Play::new(repo, &programs, &mut house, &teller, self.isolation)
             .and_then(|play| play.all(self.keep));
         let played = teller.interrupted().and(played);
@@ -82,36 +80,17 @@ impl Demo {
         // Both may have failed; the first reason is the one to read first.
         played.and(closed)?;
         teller.closed();
-        farewell::configuration(repo, &programs, self.isolation);
+        farewell::configuration(&programs, self.isolation, self.release);
         Ok(())
     }
 
-    /// Everything that is made once and kept in the target folder.
-    fn prepare(&self, repo: &Repo, teller: &Teller) -> Result<DemoPrograms> {
-        let shell = &repo.shell;
-        teller.step("packages of the system", || {
-            setup::for_running(repo).map(|()| "all there".to_owned())
-        })?;
-        let (profile, flag) =
-            if self.release { ("release", Some("--release")) } else { ("debug", None) };
-        teller.step("build", || {
-            let what = ["--package", "hivekeep", "--bin", "hivekeep"];
-            cmd!(shell, "cargo build {what...}").args(flag).quiet().run()?;
-            Ok(format!("hivekeep, {profile}"))
-        })?;
-        teller.step("guest", || {
-            let guest = guest::build(repo)?;
-            Ok(format!("static, {} KiB", std::fs::metadata(guest)?.len() / 1024))
-        })?;
-        let programs = DemoPrograms { hivekeep: repo.target.join(profile).join("hivekeep") };
-        teller.step("image `base`", || {
-            let hivekeep = &programs.hivekeep;
-            cmd!(shell, "{hivekeep} image build base")
-                .envs(image::environment(repo))
-                .quiet()
-                .run()?;
-            Ok(format!("in {}", repo.images().display()))
-        })?;
-        Ok(programs)
+    /// How long it takes, before anything is known of this machine.
+    fn expected(&self) -> &'static str {
+        match self.release {
+            true => {
+                "half an hour on two idle cores from an empty cache, two minutes once all is built"
+            }
+            false => "ten minutes on two idle cores from an empty cache, two once all is built",
+        }
     }
 }

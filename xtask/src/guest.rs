@@ -6,8 +6,9 @@
 //! `target/lib/hivekeep/`, which is to `target/debug/hivekeep` what
 //! `/usr/lib/hivekeep/` is to `/usr/bin/hivekeep`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use xshell::cmd;
@@ -24,6 +25,49 @@ pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
     let place = installed(repo);
     put(&built, &place)?;
     Ok(place)
+}
+
+/// Build of a guest that is compiled fast and serves as well, beside other work: with a lower priority,
+/// and silent. Its profile is `guest-dev`: no optimisation across crates, and the checks of debug builds.
+pub(crate) struct FastGuest {
+    cargo: Child,
+    products: PathBuf,
+    told: PathBuf,
+}
+
+impl FastGuest {
+    /// Starts the build; what cargo says goes to a file.
+    pub(crate) fn start(repo: &Repo, told: &Path) -> Result<Self> {
+        let folder = repo.target.join("guest");
+        let mut cargo = Command::new("nice");
+        cargo.args(["-n", "10", "cargo", "build", "--package", "hivekeep-guest"]);
+        cargo.args(["--bin", "hivekeep-guest", "--profile", "guest-dev", "--target", TRIPLE]);
+        cargo.arg("--target-dir").arg(&folder).current_dir(&repo.root);
+        cargo.env("RUSTFLAGS", FLAGS).env("CARGO_INCREMENTAL", "0");
+        let told_to = File::create(told).with_context(|| format!("make {}", told.display()))?;
+        cargo.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told_to);
+        let cargo = cargo.spawn().context("cargo could not be started")?;
+        let products = folder.join(TRIPLE).join("guest-dev");
+        Ok(Self { cargo, products, told: told.to_owned() })
+    }
+
+    /// Waits for its end and puts the program at a place.
+    pub(crate) fn put(mut self, place: &Path) -> Result<()> {
+        let status = self.cargo.wait()?;
+        let told = || fs::read_to_string(&self.told).unwrap_or_default();
+        ensure!(status.success(), "cargo ended with {status}:\n{}", told());
+        let built = self.products.join("hivekeep-guest");
+        ensure!(is_static(&built)?, "{} needs a dynamic loader", built.display());
+        put(&built, place)
+    }
+}
+
+impl Drop for FastGuest {
+    fn drop(&mut self) {
+        // Whoever gives up waits for no build.
+        let _ended_already = self.cargo.kill();
+        let _reaped = self.cargo.wait();
+    }
 }
 
 /// Builds the program that tests the host's vsock carrier in a machine, and returns where it is.
@@ -58,7 +102,7 @@ pub(crate) fn installed(repo: &Repo) -> PathBuf {
 }
 
 /// Copies by rename: whoever runs the old binary keeps it.
-fn put(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn put(from: &Path, to: &Path) -> Result<()> {
     let folder = to.parent().context("the place has a folder")?;
     fs::create_dir_all(folder)?;
     let temporary = to.with_extension("new");

@@ -4,34 +4,17 @@ mod apt;
 #[path = "../../src/check/distribution.rs"]
 mod distribution;
 pub(crate) mod needs;
+mod tools;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use xshell::{Shell, cmd};
+use xshell::Shell;
 
 use self::apt::Order;
 use self::distribution::Distribution;
+use self::needs::SetupNeed;
+use self::tools::Tool;
 use crate::repo::Repo;
-
-/// A cargo subcommand that is compiled from source where it is missing. Debug builds without
-/// what a debugger needs: they take a fraction of the time and run as long as the tests let them.
-struct Tool {
-    name: &'static str,
-    version: &'static str,
-    features: &'static [&'static str],
-    purpose: &'static str,
-}
-
-const TOOLS: [Tool; 2] = [
-    Tool {
-        name: "nextest",
-        version: "0.9.143",
-        // Without the self-updater it needs half the crates.
-        features: &["--no-default-features", "--features", "default-no-update"],
-        purpose: "the tests",
-    },
-    Tool { name: "deny", version: "0.20.2", features: &[], purpose: "licences" },
-];
 
 #[derive(Args)]
 pub(crate) struct SetupCommand {
@@ -51,10 +34,7 @@ impl SetupCommand {
         );
         let here = Distribution::here();
         let missing = needs::missing();
-        let tools: Vec<&Tool> = match self.packages_only {
-            true => Vec::new(),
-            false => TOOLS.iter().filter(|tool| !tool.present(shell)).collect(),
-        };
+        let tools: Vec<&Tool> = if self.packages_only { Vec::new() } else { tools::missing(shell) };
         for need in &missing {
             let remedy = here.install(need.package);
             println!("missing: {}, for {}: {remedy}", need.what, need.purpose);
@@ -68,37 +48,55 @@ impl SetupCommand {
             return Ok(());
         }
         packages(shell)?;
-        tools.iter().try_for_each(|tool| tool.install(shell))?;
+        if !self.packages_only {
+            self::tools(shell)?;
+        }
         println!("setup: everything is there");
         Ok(())
     }
 }
 
-/// Installs the packages alone, without the cargo subcommands of the tests.
-pub(crate) fn for_running(repo: &Repo) -> Result<()> {
-    packages(&repo.shell)
+/// Installs cargo subcommands that are missing.
+pub(crate) fn tools(shell: &Shell) -> Result<()> {
+    tools::missing(shell).iter().try_for_each(|tool| tool.install(shell))
+}
+
+/// Installs packages and cargo subcommands. Who is not root gets the subcommands at least.
+pub(crate) fn for_testing(repo: &Repo) -> Result<()> {
+    let packages = packages(&repo.shell);
+    tools(&repo.shell)?;
+    packages
+}
+
+/// Installs what the demo takes, with virtual machines or with sandboxes.
+pub(crate) fn for_demo(repo: &Repo, virtual_machines: bool) -> Result<()> {
+    install(&repo.shell, &needs::for_demo(virtual_machines))
+}
+
+fn packages(shell: &Shell) -> Result<()> {
+    install(shell, &needs::NEEDS)
 }
 
 /// Installs packages as root; otherwise says the line that does.
 ///
 /// All that is needed is asked for at once, also what is there: so that apt keeps it,
 /// and brings what belongs together to one version.
-fn packages(shell: &Shell) -> Result<()> {
-    let mut missing = needs::missing();
+fn install(shell: &Shell, needed: &[SetupNeed]) -> Result<()> {
+    let mut missing = needs::missing_of(needed);
     if missing.is_empty() {
         return Ok(());
     }
     if !needs::program("apt-get") {
         bail!("no apt-get here: install what provides {}", needs::packages(&missing).join(", "));
     }
-    let all = needs::packages(&needs::NEEDS);
+    let all = needs::packages(needed);
     let whole = Order { packages: &all, reinstall: false, keep: &all };
     if !rustix::process::geteuid().is_root() {
         bail!("not root: run this line, then again:\n\n    sudo {}\n", apt::line(shell, &whole));
     }
     apt::update(shell);
     let mut outcome = apt::install(shell, &whole);
-    missing = needs::missing();
+    missing = needs::missing_of(needed);
     if !missing.is_empty() {
         // dpkg may believe to be there what somebody deleted, or apt have left something out.
         if let Err(error) = &outcome {
@@ -107,7 +105,7 @@ fn packages(shell: &Shell) -> Result<()> {
         println!("still missing: {}; once more", needs::names(&missing));
         let rest = needs::packages(&missing);
         outcome = apt::install(shell, &Order { packages: &rest, reinstall: true, keep: &all });
-        missing = needs::missing();
+        missing = needs::missing_of(needed);
     }
     if missing.is_empty() {
         return Ok(());
@@ -120,21 +118,4 @@ fn packages(shell: &Shell) -> Result<()> {
     );
     outcome.context(still.clone())?;
     bail!(still)
-}
-
-impl Tool {
-    fn present(&self, shell: &Shell) -> bool {
-        let name = self.name;
-        let asked = cmd!(shell, "cargo {name} --version").quiet().ignore_stdout().ignore_stderr();
-        asked.run().is_ok()
-    }
-
-    fn install(&self, shell: &Shell) -> Result<()> {
-        let Self { name, version, features, .. } = *self;
-        println!("compiling cargo-{name} {version}; this takes some minutes, once");
-        cmd!(shell, "cargo install --locked cargo-{name} --version {version} {features...} --debug")
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .run()
-            .with_context(|| format!("cargo-{name} could not be installed"))
-    }
 }

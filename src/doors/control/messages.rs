@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use hivekeep_kernel::{ArtifactId, SessionId, ToolError};
 use hivekeep_metrics::MetricsWindow;
+#[cfg(feature = "full")]
 use hivekeep_team::Picture;
 use hivekeep_workspace::backup::Contents;
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,7 @@ pub enum ControlMethod {
         timeout_ms: Option<u64>,
     },
     /// A team with its members and inboxes: a [`TeamSnapshot`]. Whoever may run the daemon may look.
+    #[cfg(feature = "full")]
     Team {
         /// The tool's name.
         name: String,
@@ -169,6 +171,7 @@ pub struct BackupMade {
 }
 
 /// A team at one moment.
+#[cfg(feature = "full")]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TeamSnapshot {
     /// The last event before the look; what came after it may be in the picture already.

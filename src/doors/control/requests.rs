@@ -7,14 +7,13 @@ use hivekeep_kernel::{
     ActorRow, Door, Layer, Progress, ReceiptPad, ToolError, ports::WaitingMessages,
 };
 use hivekeep_registry::{ApprovalRoute, CallOutcome, CallRequest, OpenSession, ToolView, User};
-use hivekeep_team::TeamsHandle;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, TeamSnapshot, artifacts,
-    backup, events, metrics, policy,
+    ControlMethod, CredentialMade, DaemonStatus, LogFolderSize, Outlet, artifacts, backup, events,
+    metrics, policy,
 };
 use crate::codes;
 use crate::credentials::CredentialRow;
@@ -52,13 +51,8 @@ pub(super) async fn answer(
             *receipt = outcome.receipt;
             outcome.result
         }
-        ControlMethod::Team { name, machines } => {
-            let no_teams =
-                || ToolError::new(Layer::Door, codes::NO_TEAMS, "this daemon has no teams");
-            let teams = core.ports.find::<TeamsHandle>().ok_or_else(no_teams)?;
-            let seq = core.journal.events().last().get();
-            value(TeamSnapshot { seq, picture: teams.picture(&name, machines).await? })
-        }
+        #[cfg(feature = "full")]
+        ControlMethod::Team { name, machines } => team(core, &name, machines).await,
         ControlMethod::Waiting { started_by } => value(waiting(core, &started_by)),
         ControlMethod::Policy(wanted) => policy::rules(core, uid, wanted).await,
         ControlMethod::Approvals(wanted) => policy::approvals(core, uid, wanted, outlet).await,
@@ -85,6 +79,14 @@ async fn revoke(core: &DaemonServices, uid: u32, name: &str) -> Result<Credentia
         core.sessions.end(session.session).await?;
     }
     Ok(row)
+}
+
+#[cfg(feature = "full")]
+async fn team(core: &DaemonServices, name: &str, machines: bool) -> Result<Value, ToolError> {
+    let no_teams = || ToolError::new(Layer::Door, codes::NO_TEAMS, "this daemon has no teams");
+    let teams = core.ports.find::<hivekeep_team::TeamsHandle>().ok_or_else(no_teams)?;
+    let seq = core.journal.events().last().get();
+    value(super::TeamSnapshot { seq, picture: teams.picture(name, machines).await? })
 }
 
 fn waiting(core: &DaemonServices, started_by: &[i32]) -> Vec<String> {

@@ -3,17 +3,14 @@
 use serde_json::json;
 
 use super::{DemoIsolation, DemoPrograms, house::DemoDaemon};
-use crate::{image, repo::Repo};
 
 /// The lines for the configuration of an MCP client.
-pub(super) fn configuration(repo: &Repo, programs: &DemoPrograms, isolation: DemoIsolation) {
+pub(super) fn configuration(programs: &DemoPrograms, isolation: DemoIsolation, whole: bool) {
     let hivekeep = programs.hivekeep.display().to_string();
     // What is built lies in the target folder; the client's daemon has its own home.
     let mut environment = serde_json::Map::new();
-    for (name, path) in image::environment(repo) {
-        if name != "HIVEKEEP_HOME" {
-            environment.insert(name.to_owned(), json!(path));
-        }
+    for (name, path) in programs.environment() {
+        environment.insert(name.to_owned(), json!(path));
     }
     if isolation != DemoIsolation::Vm {
         environment.insert("HIVEKEEP_WORKSPACE__ISOLATION".to_owned(), json!(isolation.word()));
@@ -27,6 +24,12 @@ pub(super) fn configuration(repo: &Repo, programs: &DemoPrograms, isolation: Dem
     println!("    claude mcp add hivekeep{pairs} -- {} mcp", quoted(&hivekeep));
     println!("\nClaude Desktop, Cursor and others (VS Code calls `mcpServers` `servers`):\n");
     println!("{:#}", json!({ "mcpServers": { "hivekeep": server } }));
+    if !whole {
+        println!(
+            "\nThis daemon has the tools that were played with. All of them: \
+             `cargo build --release` in this checkout, a quarter of an hour or more."
+        );
+    }
 }
 
 /// Ways to reach the workspace that was kept, and to end it.

@@ -13,7 +13,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::DemoPrograms;
-use crate::{image, repo::Repo};
 
 /// For the daemon to serve, and to stop with its machines.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -34,14 +33,13 @@ pub(super) struct DemoDaemon {
 
 impl DemoDaemon {
     /// Makes the folder.
-    pub(super) fn new(repo: &Repo, programs: &DemoPrograms) -> Result<Self> {
+    pub(super) fn new(programs: &DemoPrograms) -> Result<Self> {
         // Not below the target folder: a socket's path has 107 bytes at most.
         let folder = PathBuf::from(format!("/tmp/hivekeep-demo-{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
         // Machines run as users of their own and have to reach their sockets.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o711))?;
-        let mut environment = Vec::from(image::environment(repo));
-        environment.retain(|(name, _)| *name != "HIVEKEEP_HOME");
+        let mut environment = programs.environment();
         environment.push(("HIVEKEEP_HOME", folder.clone()));
         // No bridge in the namespace of whoever looks at the demo.
         environment.push(("HIVEKEEP_NETWORK__MODE", "off".into()));

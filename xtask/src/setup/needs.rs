@@ -61,10 +61,35 @@ pub(super) const NEEDS: [SetupNeed; 28] = [
     need("python3 -m ensurepip", "python3-venv", "the tests with the official clients"),
 ];
 
+/// Packages of the demo with virtual machines.
+const DEMO_MACHINES: [&str; 7] = [
+    "build-essential",
+    "debian-archive-keyring",
+    "dpkg",
+    "e2fsprogs",
+    "git",
+    "qemu-system-x86",
+    "qemu-utils",
+];
+/// Packages of the demo with sandboxes.
+const DEMO_SANDBOXES: [&str; 5] = ["bubblewrap", "build-essential", "e2fsprogs", "git", "uidmap"];
+
+/// Needs of the demo.
+pub(super) fn for_demo(virtual_machines: bool) -> Vec<SetupNeed> {
+    let packages = if virtual_machines { &DEMO_MACHINES[..] } else { &DEMO_SANDBOXES };
+    NEEDS.into_iter().filter(|need| packages.contains(&need.package)).collect()
+}
+
 /// Needs that this machine lacks.
 pub(crate) fn missing() -> Vec<SetupNeed> {
+    missing_of(&NEEDS)
+}
+
+/// Needs among these that this machine lacks.
+pub(super) fn missing_of(needs: &[SetupNeed]) -> Vec<SetupNeed> {
     let here = Distribution::here();
-    NEEDS.into_iter().filter(|need| here.has(need.package) && !present(need.what)).collect()
+    let lacks = |need: &&SetupNeed| here.has(need.package) && !present(need.what);
+    needs.iter().filter(lacks).copied().collect()
 }
 
 /// Their packages, each once.
@@ -121,5 +146,11 @@ mod tests {
             NEEDS.into_iter().filter(|need| need.package == "e2fsprogs").collect();
         assert!(disks.len() > 1);
         assert_eq!(packages(&disks), ["e2fsprogs"]);
+        for (machines, named) in [(true, &DEMO_MACHINES[..]), (false, &DEMO_SANDBOXES)] {
+            let mut wanted: Vec<_> = for_demo(machines).iter().map(|need| need.package).collect();
+            wanted.sort_unstable();
+            wanted.dedup();
+            assert_eq!(wanted, named);
+        }
     }
 }
