@@ -10,7 +10,10 @@ use hivekeep_mcp_client::blocking::Client;
 use hivekeep_network::{HostAccess, selftest::test_network::TestNetwork};
 use serde_json::{Value, json};
 
-use crate::door::{Door, Refusal};
+use crate::{
+    door::{Door, Refusal},
+    needs::{GUEST, IMAGES, named},
+};
 
 /// How its workspaces are isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,31 +71,26 @@ fn slot() -> u32 {
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 impl House {
-    /// A running daemon, or `None` when this host cannot run the test; that is said.
-    pub fn open(kind: Kind) -> Option<Self> {
+    /// A running daemon.
+    pub fn open(kind: Kind) -> Self {
         Self::open_with(kind, "")
     }
 
     /// The same with more lines of configuration.
-    pub fn open_with(kind: Kind, config: &str) -> Option<Self> {
+    pub fn open_with(kind: Kind, config: &str) -> Self {
         // No bridge in the namespace of whoever runs the tests.
         Self::open_on(None, "off", kind, config, None)
     }
 
     /// The same with everything on a file system of this size.
-    pub fn open_on_disk(kind: Kind, size: &str) -> Option<Self> {
+    pub fn open_on_disk(kind: Kind, size: &str) -> Self {
         Self::open_on(None, "off", kind, "", Some(size))
     }
 
     /// The same with a network of this mode, in a namespace and a world of the test's own.
-    pub fn open_networked(network: &'static str, kind: Kind, config: &str) -> Option<Self> {
-        match TestNetwork::new(HostAccess::default()) {
-            Ok(stage) => Self::open_on(Some(stage), network, kind, config, None),
-            Err(error) => {
-                println!("SKIPPED: no network namespaces: {error}");
-                None
-            }
-        }
+    pub fn open_networked(network: &'static str, kind: Kind, config: &str) -> Self {
+        let stage = TestNetwork::new(HostAccess::default()).expect("network namespaces");
+        Self::open_on(Some(stage), network, kind, config, None)
     }
 
     fn open_on(
@@ -101,27 +99,14 @@ impl House {
         kind: Kind,
         config: &str,
         disk: Option<&str>,
-    ) -> Option<Self> {
-        let images = needed("TEST_HIVEKEEP_IMAGES")?;
-        let guest = needed("TEST_HIVEKEEP_GUEST")?;
-        let missing = match kind {
-            Kind::Sandbox => which("bwrap"),
-            Kind::Vm => which("qemu-system-x86_64"),
-        };
-        if let Err(program) = missing {
-            println!("SKIPPED: {program} is not installed");
-            return None;
-        }
+    ) -> Self {
         // Socket paths are short: not below the target folder.
         let home = tempfile::Builder::new().prefix("hk").tempdir_in("/tmp").expect("a folder");
-        let disk = match disk {
-            Some(size) => Some(mount(home.path(), size)?),
-            None => None,
-        };
-        let mut house = Self::closed_at(home, kind, &images, &guest, config);
+        let disk = disk.map(|size| mount(home.path(), size));
+        let mut house = Self::closed_at(home, kind, &named(IMAGES), &named(GUEST), config);
         (house.stage, house.network, house._disk) = (stage, network, disk);
         house.start();
-        Some(house)
+        house
     }
 
     /// A daemon that is not started yet, without a network.
@@ -215,6 +200,19 @@ impl House {
         let mut daemon = self.daemon.take().expect("a daemon runs");
         daemon.kill().expect("killed");
         daemon.wait().expect("ended");
+    }
+
+    /// Starts it again, whatever became of the last one.
+    pub fn restart(&mut self) {
+        self.end();
+        self.start();
+    }
+
+    fn end(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ended = daemon.kill();
+            let _reaped = daemon.wait();
+        }
     }
 
     /// Waits until the daemon has died of an armed fault point.
@@ -332,7 +330,7 @@ impl House {
     }
 
     /// A file system of 1 MiB at a folder, gone when the answer is dropped.
-    pub fn mount_small(&self, folder: &Path) -> Option<Mounted> {
+    pub fn mount_small(&self, folder: &Path) -> Mounted {
         mount(folder, "1m")
     }
 
@@ -358,54 +356,24 @@ impl Drop for House {
                 );
             }
         }
-        if let Some(mut daemon) = self.daemon.take() {
-            let _ended = daemon.kill();
-            let _reaped = daemon.wait();
-        }
+        self.end();
         // Also after a panic nothing may go on running on this machine.
         crate::leaks::end_machines(self.path());
         crate::leaks::unmount(self.path());
     }
 }
 
-fn mount(folder: &Path, size: &str) -> Option<Mounted> {
+fn mount(folder: &Path, size: &str) -> Mounted {
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"])
         .arg(folder)
-        .status()
-        .is_ok_and(|status| status.success());
-    if !mounted {
-        println!("SKIPPED: this user may not mount a small file system");
-    }
-    mounted.then(|| Mounted(folder.to_owned()))
+        .status();
+    assert!(mounted.is_ok_and(|status| status.success()), "{} is not mounted", folder.display());
+    Mounted(folder.to_owned())
 }
 
 /// A machine's own user has to pass the folders on the way to its sockets.
 pub fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711)).expect("mode set");
-}
-
-pub fn needed(variable: &str) -> Option<PathBuf> {
-    match std::env::var_os(variable).map(PathBuf::from) {
-        Some(path) if path.exists() => Some(path),
-        Some(path) => {
-            println!(
-                "SKIPPED: {variable} names {}, which is not there: use `cargo xtask test`",
-                path.display()
-            );
-            None
-        }
-        None => {
-            println!("SKIPPED: {variable} is not set: use `cargo xtask test`");
-            None
-        }
-    }
-}
-
-/// Whether a program is in the path; its name if it is not.
-pub fn which(program: &'static str) -> Result<(), &'static str> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    if found { Ok(()) } else { Err(program) }
 }

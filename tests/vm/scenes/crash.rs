@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use super::jobs::{job, wait_ended};
+use super::{
+    jobs::{job, wait_ended},
+    parking, snapshots,
+};
 use crate::{house::House, leaks};
 
 const KILL: &str = "=return(kill)";
@@ -31,12 +34,14 @@ pub fn settled(house: &House, name: &str) -> Option<String> {
     }
 }
 
-pub fn idle_with_two_workspaces_and_a_job(mut house: House) {
-    house.create("w");
-    house.create("other");
+/// With `other` beside it, made where it is not there.
+pub fn idle_with_two_workspaces_and_a_job(house: &mut House) {
+    if settled(house, "other").is_none() {
+        house.create("other");
+    }
     house.exec("w", "echo volatile > /dev/shm/x");
     let started = job(
-        &house,
+        house,
         "start",
         json!({ "command": "i=0; while [ $i -lt 50 ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 6" }),
     );
@@ -48,14 +53,24 @@ pub fn idle_with_two_workspaces_and_a_job(mut house: House) {
     }
     assert_eq!(house.exec("w", "cat /dev/shm/x").trim(), "volatile", "it was rebooted");
     house.exec("other", "true");
-    let ended = wait_ended(&house, &started["job_id"]);
+    let ended = wait_ended(house, &started["job_id"]);
     let all: String = (0..50).map(|n| format!("{n}\n")).collect();
     assert_eq!(
         (&ended["stdout"], &ended["exit_code"]),
         (&json!(all), &json!(6)),
         "output was lost"
     );
-    leaks::check(&house);
+    leaks::check(house);
+}
+
+fn creation_is_undone(house: &mut House, point: &str) {
+    die_at(house, point, |house| {
+        let answer = house.try_call("workspace_create", json!({ "name": "half" }));
+        assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
+    });
+    let half = settled(house, "half");
+    assert_eq!(half, None, "{point}: an unacknowledged creation was not undone");
+    leaks::check(house);
 }
 
 pub fn every_point_of_create(mut house: House) {
@@ -68,16 +83,7 @@ pub fn every_point_of_create(mut house: House) {
         "start.after_launched",
         "create.before_created",
     ] {
-        die_at(&mut house, point, |house| {
-            let answer = house.try_call("workspace_create", json!({ "name": "half" }));
-            assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
-        });
-        assert_eq!(
-            settled(&house, "half"),
-            None,
-            "{point}: an unacknowledged creation was not undone"
-        );
-        leaks::check(&house);
+        creation_is_undone(&mut house, point);
     }
     // Acknowledged or not, what is recorded as made is there.
     die_at(&mut house, "create.after_created", |house| {
@@ -113,32 +119,50 @@ pub fn every_point_of_stop_and_start(mut house: House) {
         ("start.after_launch", "workspace_start"),
         ("start.after_launched", "workspace_start"),
     ] {
-        let wanted = if tool == "workspace_stop" { "running" } else { "stopped" };
-        let state = settled(&house, "w").expect("listed");
-        match (wanted, state.as_str()) {
-            ("running", "stopped" | "crashed") => {
-                drop(house.call("workspace_start", json!({ "workspace_id": "w" })))
-            }
-            ("stopped", "running") => {
-                drop(house.call("workspace_stop", json!({ "workspace_id": "w" })))
-            }
-            _ => {}
-        }
-        house.kill();
-        house.start_armed(&format!("{point}{KILL}"));
-        assert!(settled(&house, "w").is_some());
-        let answer = house.try_call(tool, json!({ "workspace_id": "w" }));
-        assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
-        house.wait_for_death();
-        house.start();
-        let after = settled(&house, "w").expect("listed");
-        assert!(after == "stopped" || after == "running", "{point}: {after}");
-        leaks::check(&house);
+        stop_or_start_is_settled(&mut house, point, tool);
     }
-    if settled(&house, "w").as_deref() != Some("running") {
+    running(&house);
+    assert_eq!(house.exec("w", "cat /root/kept").trim(), "kept");
+}
+
+/// Starts `w` where it does not run.
+fn running(house: &House) {
+    if settled(house, "w").as_deref() != Some("running") {
         house.call("workspace_start", json!({ "workspace_id": "w" }));
     }
-    assert_eq!(house.exec("w", "cat /root/kept").trim(), "kept");
+}
+
+fn stop_or_start_is_settled(house: &mut House, point: &str, tool: &str) {
+    if tool == "workspace_stop" {
+        running(house);
+    } else if settled(house, "w").as_deref() == Some("running") {
+        house.call("workspace_stop", json!({ "workspace_id": "w" }));
+    }
+    house.kill();
+    house.start_armed(&format!("{point}{KILL}"));
+    assert!(settled(house, "w").is_some());
+    let answer = house.try_call(tool, json!({ "workspace_id": "w" }));
+    assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
+    house.wait_for_death();
+    house.start();
+    let after = settled(house, "w").expect("listed");
+    assert!(after == "stopped" || after == "running", "{point}: {after}");
+    leaks::check(house);
+}
+
+/// Of machines, in each run: one point of each operation, which have all of theirs in turns.
+pub fn one_point_of_each(mut house: House) {
+    creation_is_undone(&mut house, "start.after_launched");
+    house.create("w");
+    house.exec("w", "echo kept > /root/kept; sync");
+    stop_or_start_is_settled(&mut house, "start.after_launch", "workspace_start");
+    running(&house);
+    snapshots::with_memory(&house, "base");
+    snapshots::snapshot_is_whole_or_gone(&mut house, "snapshot.after_save", true);
+    snapshots::restore_is_done_or_not(&mut house, "restore.after_kill");
+    let job = parking::begin(&house);
+    parking::parks_or_runs(&mut house, "park.after_save");
+    parking::end(&house, &job);
 }
 
 pub fn jobs_and_transfers(mut house: House) {

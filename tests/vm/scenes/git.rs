@@ -5,8 +5,7 @@ use serde_json::json;
 use crate::house::House;
 
 /// A work tree is made from a repository, changed, looked at, committed and pushed to another.
-pub fn a_repository_goes_round(house: House) {
-    house.create("w");
+pub fn a_repository_goes_round(house: &mut House) {
     let made = "mkdir -p /srv && cd /srv && git init -q -b main work && cd work && echo one > told && git add . && \
                 git -c user.name=a -c user.email=a@b.example commit -qm one && \
                 git clone -q --bare . /srv/from.git && git clone -q --bare . /srv/to.git";
@@ -50,8 +49,7 @@ pub fn a_repository_goes_round(house: House) {
 /// The way of a credential into a machine, where the daemon's own binary is the askpass and
 /// has no other name. What stands in for git's http is a script, which tells what it was told;
 /// the real one goes to a real server in `network/https.rs`.
-pub fn a_secret_is_asked_for_over_the_link(house: House) {
-    house.create("w");
+pub fn a_secret_is_asked_for_over_the_link(house: &mut House) {
     let script = "#!/bin/sh\n\
         about='protocol=http\nhost=127.0.0.1:8099'\n\
         told=$(printf '%s\\n\\n' \"$about\" | git credential fill) || exit 128\n\

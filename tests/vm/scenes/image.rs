@@ -13,18 +13,29 @@ use std::{
 
 use serde_json::json;
 
-use crate::house::{House, PATIENCE};
+use crate::{
+    house::{House, PATIENCE},
+    needs::Need,
+};
 pub use entry_point::an_entry_point_runs_where_there_is_no_shell;
 pub use faults::every_point_of_a_pull_and_a_removal;
 pub use software::python_and_node_work_and_what_npm_installs_outlives_the_workspace;
 use stage::{image, policy, run, stocked, with_images, with_policy_beside};
 pub use users::commands_of_a_sandbox_run_as_the_user_of_the_image;
 
+/// Programs that a registry with an image takes.
+pub const REGISTRY: [Need; 4] = [
+    Need::Program("umoci"),
+    Need::Program("skopeo"),
+    Need::Program("docker-registry"),
+    Need::Program("busybox"),
+];
+
 /// Name of an image that is kept for a while beside those of all tests.
 const IMAGE: &str = "test-of-users";
 
 pub fn a_container_image_is_pulled_and_worked_in(mut house: House) {
-    let Some((registry, reference)) = stocked(house.path()) else { return };
+    let (registry, reference) = stocked(house.path());
     let wanted = json!({ "name": "boxed", "base_image": reference });
     let refused = |refusal: Result<serde_json::Value, Option<crate::door::Refusal>>, code: &str| {
         let refusal = refusal.expect_err("it was made").expect("a refusal");
@@ -72,7 +83,7 @@ pub fn a_container_image_is_pulled_and_worked_in(mut house: House) {
 }
 
 pub fn commands_run_as_the_user_of_the_image(mut house: House) {
-    let Some((registry, reference)) = stocked(house.path()) else { return };
+    let (registry, reference) = stocked(house.path());
     let (pulled, said) = {
         with_policy_beside(&mut house, &registry.1);
         image(&house, &["pull", &reference, "--name", IMAGE])

@@ -22,17 +22,16 @@ pub fn wait_ended(house: &House, id: &Value) -> Value {
     }
 }
 
-pub fn a_job_is_followed_to_its_end(house: House) {
-    house.create("w");
+pub fn a_job_is_followed_to_its_end(house: &mut House) {
     let started = job(
-        &house,
+        house,
         "start",
         json!({ "command": "echo one; echo err >&2; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo two; exit 5" }),
     );
     let id = &started["job_id"];
     let begun = Instant::now();
     let first = loop {
-        let poll = job(&house, "poll", json!({ "job_id": id }));
+        let poll = job(house, "poll", json!({ "job_id": id }));
         if poll["stdout"] == "one\n" {
             break poll;
         }
@@ -42,9 +41,9 @@ pub fn a_job_is_followed_to_its_end(house: House) {
     let info = house.call("workspace_info", json!({ "workspace_id": "w" }));
     assert_eq!(info["running_jobs"][0], *id);
     house.exec("w", "touch /tmp/go");
-    let last = wait_ended(&house, id);
+    let last = wait_ended(house, id);
     assert_eq!((&last["exit_code"], &last["stdout"]), (&json!(5), &json!("one\ntwo\n")));
-    let rest = job(&house, "poll", json!({ "job_id": id, "stdout_from": first["stdout_next"] }));
+    let rest = job(house, "poll", json!({ "job_id": id, "stdout_from": first["stdout_next"] }));
     assert_eq!(
         (&rest["stdout"], &rest["stderr"], &rest["exit_code"]),
         (&json!("two\n"), &json!("err\n"), &json!(5)),
@@ -54,19 +53,18 @@ pub fn a_job_is_followed_to_its_end(house: House) {
     assert_eq!(unknown.code, "unknown_job");
 }
 
-pub fn a_job_is_killed(house: House) {
-    house.create("w");
+pub fn a_job_is_killed(house: &mut House) {
     let started = job(
-        &house,
+        house,
         "start",
         json!({ "command": "(setsid sleep 6661 &); trap '' TERM; sleep 6662; sleep 6663" }),
     );
     let id = &started["job_id"];
-    let killed = job(&house, "kill", json!({ "job_id": id }));
+    let killed = job(house, "kill", json!({ "job_id": id }));
     assert_eq!(killed["status"], "killed", "{killed}");
-    let poll = wait_ended(&house, id);
+    let poll = wait_ended(house, id);
     assert_eq!(poll["exit_code"], 137);
     let left = house.exec("w", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done | grep -c '[s]leep 666'; true");
     assert_eq!(left.trim(), "0");
-    assert_eq!(job(&house, "kill", json!({ "job_id": id }))["status"], "already_ended");
+    assert_eq!(job(house, "kill", json!({ "job_id": id }))["status"], "already_ended");
 }

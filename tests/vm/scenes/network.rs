@@ -37,6 +37,7 @@ pub const CONFIG: &str =
     "[network]\ndns_upstreams = [\"198.51.100.1:53\"]\nforward_host_ip = \"0.0.0.0\"\n";
 /// Of servers.
 const PORT: u16 = 4000;
+const FORKS: usize = 4;
 /// What is listened to for what must not arrive.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -144,7 +145,7 @@ pub fn walls_doors_and_windows(mut house: House) {
     together(&house, a, b);
     outside(&house);
     by_name(&house);
-    twenty_forks(&house);
+    forks(&house);
     for guest in ["a", "b"] {
         destroy(&house, guest);
     }
@@ -267,17 +268,18 @@ fn by_name(house: &House) {
     assert!(!greeted(house, "a", PUBLIC, PORT + 1), "open although its name is not allowed");
 }
 
-/// Of one memory, each with an address of its own, and apart from each other.
-fn twenty_forks(house: &House) {
+/// Of one memory, each with an address of its own, and apart from each other. Twenty of one memory are
+/// `snapshots::forks_of_one_memory_are_themselves`.
+fn forks(house: &House) {
     let save =
         json!({ "workspace_id": "a", "action": "create", "name": "s", "include_memory": true });
     house.call("snapshot", save);
     // The source lets others in.
     let fork = json!({
-        "workspace_id": "a", "snapshot_name": "s", "count": 20, "allow_inter_vm": false,
+        "workspace_id": "a", "snapshot_name": "s", "count": FORKS, "allow_inter_vm": false,
     });
     let forked = house.call("workspace_fork", fork);
-    assert_eq!(forked["success_count"], 20, "{}", forked["failures"]);
+    assert_eq!(forked["success_count"], FORKS, "{}", forked["failures"]);
     let workers = forked["workers"].as_array().expect("workers");
     let names: Vec<_> = workers.iter().map(|worker| worker["name"].clone()).collect();
     let look = "cat /sys/class/net/eth0/address; ip -4 -o addr show dev eth0; \

@@ -18,9 +18,8 @@ fn memories(house: &House) -> usize {
     std::fs::read_dir(house.path().join("state/memories")).expect("memories").count()
 }
 
-/// A secret that only a running program has, and a job that is done when it is told so.
-fn begin(house: &House) -> Value {
-    house.create("w");
+/// A secret that only a running program of `w` has, and a job that is done when it is told so.
+pub fn begin(house: &House) -> Value {
     house.exec("w", "echo volatile > /dev/shm/x");
     let started = super::jobs::job(
         house,
@@ -45,6 +44,7 @@ fn goes_on(house: &House, point: &str) {
 }
 
 pub fn a_machine_sleeps_and_wakes_at_every_point(mut house: House) {
+    house.create("w");
     let job = begin(&house);
     // Twice: from memory that it booted with, and from memory that it woke with.
     for round in 0..2 {
@@ -61,18 +61,7 @@ pub fn a_machine_sleeps_and_wakes_at_every_point(mut house: House) {
         assert!(off <= 3, "the clock is off by {off} s");
     }
     for point in ["park.before_save", "park.after_save", "park.after_parked", "park.after_kill"] {
-        house.kill();
-        house.start_armed(&format!("{point}{KILL}"));
-        house.wait_state("w", "running");
-        let answer = house.try_call("workspace_park", json!({ "workspace_id": "w" }));
-        assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
-        house.wait_for_death();
-        house.start();
-        let recorded = point == "park.after_parked" || point == "park.after_kill";
-        let expected = if recorded { "parked" } else { "running" };
-        assert_eq!(settled(&house, "w").as_deref(), Some(expected), "{point}");
-        goes_on(&house, point);
-        leaks::check(&house);
+        parks_or_runs(&mut house, point);
     }
     for point in
         ["start.after_intent", "start.after_launch", "start.after_launched", "wake.after_woken"]
@@ -90,11 +79,32 @@ pub fn a_machine_sleeps_and_wakes_at_every_point(mut house: House) {
         leaks::check(&house);
     }
     assert_eq!(memories(&house), 0, "memory that nobody needs is left");
-    house.exec("w", "touch /dev/shm/end");
-    let ended = wait_ended(&house, &job);
-    assert_eq!((&ended["stdout"], &ended["exit_code"]), (&json!("volatile\n"), &json!(6)));
+    end(&house, &job);
     house.call("workspace_destroy", json!({ "workspace_id": "w" }));
     leaks::check(&house);
+}
+
+/// The daemon dies over the parking of `w`, which goes on, whether from its memory or its process.
+pub fn parks_or_runs(house: &mut House, point: &str) {
+    house.kill();
+    house.start_armed(&format!("{point}{KILL}"));
+    house.wait_state("w", "running");
+    let answer = house.try_call("workspace_park", json!({ "workspace_id": "w" }));
+    assert!(matches!(answer, Err(None)), "{point}: {answer:?}");
+    house.wait_for_death();
+    house.start();
+    let recorded = point == "park.after_parked" || point == "park.after_kill";
+    let expected = if recorded { "parked" } else { "running" };
+    assert_eq!(settled(house, "w").as_deref(), Some(expected), "{point}");
+    goes_on(house, point);
+    leaks::check(house);
+}
+
+/// Ends the job that was begun.
+pub fn end(house: &House, job: &Value) {
+    house.exec("w", "touch /dev/shm/end");
+    let ended = wait_ended(house, job);
+    assert_eq!((&ended["stdout"], &ended["exit_code"]), (&json!("volatile\n"), &json!(6)));
 }
 
 pub fn a_fork_sleeps_as_a_difference(house: House) {

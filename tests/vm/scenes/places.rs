@@ -25,8 +25,7 @@ fn own(house: &House) -> String {
     name
 }
 
-pub fn every_file_tool_works_in_a_workspace(house: House) {
-    house.create("w");
+pub fn every_file_tool_works_in_a_workspace(house: &mut House) {
     let call = |tool: &str, mut args: Value| {
         args["place"] = json!("w");
         let answer = house.call(tool, args);

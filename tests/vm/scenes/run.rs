@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use crate::house::House;
 
-pub fn output_of_any_size(house: House) {
-    house.create("w");
+pub fn output_of_any_size(house: &mut House) {
     let run = |command: &str, most: u64| {
         house.call(
             "exec",
@@ -39,18 +38,16 @@ fn alive(house: &House, word: &str) -> usize {
     house.exec("w", &command).trim().parse().expect("a count")
 }
 
-pub fn timeouts_end_the_tree(house: House) {
-    house.create("w");
+pub fn timeouts_end_the_tree(house: &mut House) {
     let command = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 7771' &) ; (sleep 7772 & sleep 7773) & echo begun; sleep 7774";
     let refusal = house
         .refused("exec", json!({ "workspace_id": "w", "command": command, "timeout_secs": 2 }));
     assert_eq!(refusal.code, "exec_timed_out");
     assert_eq!(refusal.details["stdout"], "begun\n", "{}", refusal.text);
-    assert_eq!(alive(&house, "sleep 777"), 0, "processes outlived the timeout");
+    assert_eq!(alive(house, "sleep 777"), 0, "processes outlived the timeout");
 }
 
-pub fn stragglers_do_not_stall(house: House) {
-    house.create("w");
+pub fn stragglers_do_not_stall(house: &mut House) {
     let begun = Instant::now();
     let result = house.call(
         "exec",
@@ -58,15 +55,14 @@ pub fn stragglers_do_not_stall(house: House) {
     );
     assert_eq!(result["stdout"], "done\n");
     assert!(begun.elapsed() < Duration::from_secs(30), "a background child held the answer");
-    assert_eq!(alive(&house, "sleep 8881"), 0);
+    assert_eq!(alive(house, "sleep 8881"), 0);
 }
 
-pub fn many_at_once(house: House) {
-    house.create("w");
+pub fn many_at_once(house: &mut House) {
     std::thread::scope(|scope| {
         let calls: Vec<_> = (0..24)
             .map(|n| {
-                let house = &house;
+                let house = &*house;
                 scope.spawn(move || {
                     house.exec("w", &format!("sleep 0.$((RANDOM % 5)) 2>/dev/null; echo {n}"))
                 })

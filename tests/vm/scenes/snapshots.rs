@@ -244,47 +244,58 @@ pub fn a_paused_workspace_stands_still(mut house: House) {
 pub fn every_point_of_a_snapshot_and_a_restore(mut house: House) {
     house.create("w");
     house.exec("w", "echo kept > /root/kept; sync");
-    snapshot(&house, "create", json!({ "name": "base", "include_memory": true }));
+    with_memory(&house, "base");
     for (point, memory) in [
         ("snapshot.after_intent", true),
         ("snapshot.after_save", true),
         ("snapshot.after_save", false),
         ("snapshot.after_made", true),
     ] {
-        house.exec("w", "echo x >> /root/grows; sync");
-        let args = json!({
-            "workspace_id": "w", "action": "create", "name": "half", "include_memory": memory,
-        });
-        die_at_running(&mut house, point, "snapshot", args);
-        assert_eq!(settled(&house, "w").as_deref(), Some("running"), "{point}");
-        let made = names(&house).contains(&"half".to_owned());
-        assert_eq!(made, point == "snapshot.after_made", "{point}");
-        house.exec("w", "echo y >> /root/grows; sync");
-        leaks::check(&house);
+        snapshot_is_whole_or_gone(&mut house, point, memory);
     }
     assert_eq!(house.exec("w", "tr -d '\\n' < /root/grows").trim(), "xyxyxyxy");
     for point in ["restore.after_intent", "restore.after_kill", "restore.after_restored"] {
-        if settled(&house, "w").as_deref() != Some("running") {
-            house.call("workspace_start", json!({ "workspace_id": "w" }));
-        }
-        let args = json!({ "workspace_id": "w", "action": "restore", "name": "base" });
-        die_at_running(&mut house, point, "snapshot", args);
-        let state = settled(&house, "w").expect("listed");
-        let expected = match point {
-            "restore.after_intent" => "running",
-            "restore.after_kill" => "crashed",
-            _ => "stopped",
-        };
-        assert_eq!(state, expected, "{point}");
-        if state != "running" {
-            house.call("workspace_start", json!({ "workspace_id": "w" }));
-        }
-        // Before the point of no return the present disk is untouched, after it it is gone.
-        let grown = house.exec("w", "cat /root/kept; ls /root/grows 2>/dev/null | wc -l");
-        let there = if point == "restore.after_restored" { "kept\n0" } else { "kept\n1" };
-        assert_eq!(grown.trim(), there, "{point}");
-        leaks::check(&house);
+        restore_is_done_or_not(&mut house, point);
     }
+}
+
+/// Takes a snapshot of `w`, as it runs.
+pub fn with_memory(house: &House, name: &str) {
+    snapshot(house, "create", json!({ "name": name, "include_memory": true }));
+}
+
+pub fn snapshot_is_whole_or_gone(house: &mut House, point: &str, memory: bool) {
+    house.exec("w", "echo x >> /root/grows; sync");
+    let args = json!({
+        "workspace_id": "w", "action": "create", "name": "half", "include_memory": memory,
+    });
+    die_at_running(house, point, "snapshot", args);
+    assert_eq!(settled(house, "w").as_deref(), Some("running"), "{point}");
+    let made = names(house).contains(&"half".to_owned());
+    assert_eq!(made, point == "snapshot.after_made", "{point}");
+    house.exec("w", "echo y >> /root/grows; sync");
+    leaks::check(house);
+}
+
+/// Of the snapshot `base`, which has `/root/kept` and not `/root/grows`. Leaves it running.
+pub fn restore_is_done_or_not(house: &mut House, point: &str) {
+    let args = json!({ "workspace_id": "w", "action": "restore", "name": "base" });
+    die_at_running(house, point, "snapshot", args);
+    let state = settled(house, "w").expect("listed");
+    let expected = match point {
+        "restore.after_intent" => "running",
+        "restore.after_kill" => "crashed",
+        _ => "stopped",
+    };
+    assert_eq!(state, expected, "{point}");
+    if state != "running" {
+        house.call("workspace_start", json!({ "workspace_id": "w" }));
+    }
+    // Before the point of no return the present disk is untouched, after it it is gone.
+    let grown = house.exec("w", "cat /root/kept; ls /root/grows 2>/dev/null | wc -l");
+    let there = if point == "restore.after_restored" { "kept\n0" } else { "kept\n1" };
+    assert_eq!(grown.trim(), there, "{point}");
+    leaks::check(house);
 }
 
 pub fn every_point_of_ten_forks(mut house: House) {

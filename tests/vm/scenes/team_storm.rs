@@ -16,7 +16,7 @@ mod talk;
 mod tasks;
 
 use std::{
-    panic::resume_unwind,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::atomic::{
         AtomicBool, AtomicUsize,
         Ordering::{Relaxed, SeqCst},
@@ -29,18 +29,23 @@ use serde_json::{Value, json};
 
 use crate::{
     door::{Door, Miss, Refusal},
-    house::House,
+    house::{House, Kind},
     leaks,
 };
 use ledger::Sent;
+pub use ledger::losses_doubles_and_disorder_are_seen;
+pub use schedule::a_seed_says_all_of_it;
 use schedule::{Kills, Strike, schedule};
 use talk::Inbox;
 use tasks::Assigned;
+pub use tasks::what_ran_twice_and_lost_and_strange_results_are_seen;
 
 const TEAM: &str = "crew";
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
 /// Names the seed of another run.
 const SEED: &str = "TEST_HIVEKEEP_SEED";
+/// Makes a storm on sandboxes a whole one, for a night.
+const STORM: &str = "TEST_HIVEKEEP_STORM";
 
 /// A call that took longer is shown when the storm fails.
 const SLOW: Duration = Duration::from_secs(4);
@@ -53,14 +58,21 @@ pub struct Size {
     kills: Kills,
 }
 
-pub const FULL: Size = Size {
+const FULL: Size = Size {
     messages: 2_000,
     tasks: 300,
     kills: Kills { daemon: 8, guest: 4, link: 4, machine: 3, daemon_and_machine: 2 },
 };
 
+/// For each run.
+const MIDDLE: Size = Size {
+    messages: 500,
+    tasks: 75,
+    kills: Kills { daemon: 2, guest: 1, link: 1, machine: 1, daemon_and_machine: 1 },
+};
+
 /// For machines that take their time to boot.
-pub const SMALL: Size = Size {
+const SMALL: Size = Size {
     messages: 100,
     tasks: 20,
     kills: Kills { daemon: 2, guest: 1, link: 2, machine: 2, daemon_and_machine: 1 },
@@ -216,7 +228,12 @@ fn joined<T>(hands: Vec<ScopedJoinHandle<'_, T>>) -> Vec<T> {
     hands.into_iter().map(|hand| hand.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
 }
 
-pub fn nothing_is_lost_or_doubled(mut house: House, size: &Size) {
+pub fn nothing_is_lost_or_doubled(mut house: House) {
+    let size = match house.kind {
+        Kind::Vm => SMALL,
+        Kind::Sandbox if std::env::var_os(STORM).is_some() => FULL,
+        Kind::Sandbox => MIDDLE,
+    };
     let seed = seed();
     println!("the seed of this storm: {SEED}={seed}");
     let roles: Vec<_> = MEMBERS.iter().map(|one| json!({ "name": one, "role": "hand" })).collect();
@@ -225,7 +242,7 @@ pub fn nothing_is_lost_or_doubled(mut house: House, size: &Size) {
     let workspaces: Vec<_> =
         rows.map(|row| row["workspace_name"].as_str().expect("a name").to_owned()).collect();
 
-    let storm = Storm::new(&house, size, seed);
+    let storm = Storm::new(&house, &size, seed);
     let strikes = schedule(&mut storm.random(0), &size.kills, MEMBERS.len(), storm.all());
     let Aftermath { sent, assigned, inboxes } = blow(&mut house, &storm, &workspaces, &strikes);
 
@@ -249,4 +266,11 @@ pub fn nothing_is_lost_or_doubled(mut house: House, size: &Size) {
     assert_eq!(gone["success"], true, "{gone}");
     assert_eq!(house.list().len(), 0);
     leaks::check(&house);
+}
+
+/// Runs what must panic, and with these words.
+fn panics<T: std::fmt::Debug>(words: &str, what: impl FnOnce() -> T) {
+    let panic = catch_unwind(AssertUnwindSafe(what)).expect_err(words);
+    let said = panic.downcast_ref::<String>().expect("a panic with words");
+    assert!(said.contains(words), "{said}");
 }

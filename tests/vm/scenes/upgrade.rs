@@ -1,7 +1,7 @@
 //! A state folder of an older version, taken over by this one.
 //!
 //! Twice: as it was recorded of commit 59e9af1 when the power was cut (`tests/upgrade`), and, where
-//! `TEST_HIVEKEEP_OLD` names a folder with that version's two programs, from a daemon that was killed
+//! [`OLD`] names a folder with that version's two programs, from a daemon that was killed
 //! while its machines go on (`cargo xtask upgrade`).
 
 use std::{
@@ -12,14 +12,17 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    house::{House, Kind, needed},
+    house::{House, Kind},
     leaks,
+    needs::{GUEST, IMAGES, named},
 };
 
 /// Records name folders by their whole paths, so both daemons live here.
 const HOME: &str = "/tmp/hivekeep-upgrade";
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upgrade/state-59e9af1.tar.zst");
 
+/// Names a folder with both programs of an older version.
+pub const OLD: &str = "TEST_HIVEKEEP_OLD";
 /// Ids of the jobs, below the daemon's folder.
 const JOBS: &str = "jobs.json";
 /// Manifest of the image that the recorded sandboxes stand on, below the daemon's folder.
@@ -207,15 +210,7 @@ fn tree_of(manifest: &Path) -> String {
 /// The recorded state: everything of a daemon's that was cut from its power, but for the disks of
 /// virtual machines.
 pub fn a_recorded_state_is_taken_over() {
-    let (Some(images), Some(guest)) =
-        (needed("TEST_HIVEKEEP_IMAGES"), needed("TEST_HIVEKEEP_GUEST"))
-    else {
-        return;
-    };
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: files of recorded sandboxes have users of their own: run it as root");
-        return;
-    }
+    let (images, guest) = (named(IMAGES), named(GUEST));
     let home = home();
     let archive = std::fs::File::open(RECORDED).expect("the recorded state");
     let unpacked = zstd::Decoder::new(archive).expect("zstd");
@@ -280,12 +275,7 @@ pub fn a_recorded_state_is_taken_over() {
 
 /// A daemon of the older version, killed with its machines at work; this one goes on with them.
 pub fn an_older_daemon_is_replaced_while_its_machines_run() {
-    if std::env::var_os("TEST_HIVEKEEP_OLD").is_none() {
-        println!("SKIPPED: no older version is built: use `cargo xtask upgrade`");
-        return;
-    }
-    let Some(old) = needed("TEST_HIVEKEEP_OLD") else { return };
-    let Some(images) = needed("TEST_HIVEKEEP_IMAGES") else { return };
+    let (old, images) = (named(OLD), named(IMAGES));
     let home = home();
     // An older version may write into its images.
     let copy = home.path().join("images");

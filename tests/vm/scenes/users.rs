@@ -31,8 +31,7 @@ fn until(house: &House, id: &Value, wanted: &str) -> Value {
     }
 }
 
-pub fn files_and_processes_are_a_users(house: House) {
-    house.create("w");
+pub fn files_and_processes_are_a_users(house: &mut House) {
     house.exec("w", MADE);
     let app = |place: &str, tool: &str, mut args: Value| {
         args["place"] = json!(place);
@@ -75,7 +74,7 @@ pub fn files_and_processes_are_a_users(house: House) {
         let args = json!({ "path": "/", "place": "ghost@w" });
         assert_eq!(house.refused(tool, args).code, "user_unknown", "{tool}");
     }
-    metadata_come_back_or_are_refused(&house);
+    metadata_come_back_or_are_refused(house);
     let line = "id -un; id -Gn; echo $HOME $USER $LOGNAME; pwd; cat /etc/of-root";
     let ran = app("app@w:~", "cmd.run", json!({ "command": "sh", "args": ["-c", line] }));
     assert_eq!(ran["stdout"], "app\napp hkmedia\n/srv/app app app\n/srv/app\n", "{ran}");
@@ -85,8 +84,8 @@ pub fn files_and_processes_are_a_users(house: House) {
     assert_eq!(ran["stdout"], "root\nroot\n/root root root\n/srv\nsecret\n", "{ran}");
     let ghost = json!({ "command": "true", "place": "ghost@w" });
     assert_eq!(house.refused("cmd.run", ghost).code, "user_unknown");
-    changes_are_told(&house);
-    processes_are_waited_for(&house);
+    changes_are_told(house);
+    processes_are_waited_for(house);
 }
 
 fn metadata_come_back_or_are_refused(house: &House) {

@@ -23,7 +23,7 @@ const PULL: [&str; 11] = [
 const REMOVAL: [&str; 2] = ["image.after_unnamed", "image.after_aside"];
 
 pub fn every_point_of_a_pull_and_a_removal(mut house: House) {
-    let Some((registry, reference)) = stocked(house.path()) else { return };
+    let (registry, reference) = stocked(house.path());
     with_images(&mut house, &policy(&registry.1));
     for point in PULL {
         dies(&house, point, &["pull", &reference]);

@@ -92,10 +92,6 @@ fn with_a_credential(house: &House, served: &Path) {
 /// A binding's git runs in machines of one operation, which have the network and the volume; a credential
 /// is there for that one alone.
 fn bound_to_a_volume(house: &House, served: &Path) {
-    if !Path::new("/dev/loop-control").exists() {
-        println!("SKIPPED: volumes need loop devices");
-        return;
-    }
     let url = format!("https://{HOST}/closed.git");
     let credential = json!({ "username": USER, "token": TOKEN });
     let clone = json!({ "repo_url": url, "label": "app", "size_limit_bytes": 32 << 20 });

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use super::MEMBERS;
+use super::{MEMBERS, panics};
 
 /// What a sender knows of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,49 +104,32 @@ fn compare(sent: &[&Sent], got: &[&Received], told: &mut Told, wrong: &mut dyn F
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn sent(number: usize, fate: Fate) -> Sent {
+    Sent { to: vec![1], content: number.to_string(), fate }
+}
 
-    fn sent(number: usize, fate: Fate) -> Sent {
-        Sent { to: vec![1], content: number.to_string(), fate }
-    }
+fn known(number: usize) -> Sent {
+    sent(number, Fate::Acknowledged(format!("id{number}")))
+}
 
-    fn known(number: usize) -> Sent {
-        sent(number, Fate::Acknowledged(format!("id{number}")))
-    }
+fn came(numbers: &[usize]) -> Vec<Vec<Received>> {
+    let one = |number: &usize| Received {
+        from: "a".to_owned(),
+        id: format!("id{number}"),
+        content: number.to_string(),
+    };
+    vec![Vec::new(), numbers.iter().map(one).collect(), Vec::new()]
+}
 
-    fn came(numbers: &[usize]) -> Vec<Vec<Received>> {
-        let one = |number: &usize| Received {
-            from: "a".to_owned(),
-            id: format!("id{number}"),
-            content: number.to_string(),
-        };
-        vec![Vec::new(), numbers.iter().map(one).collect(), Vec::new()]
-    }
-
-    #[test]
-    fn what_is_unknown_may_be_there() {
-        let sent = [vec![known(0), sent(1, Fate::Unknown), sent(2, Fate::Unknown), known(3)]];
-        let told = check(&sent, &came(&[0, 2, 3]));
-        assert_eq!(told, Told { acknowledged: 2, unknown: 2, there_after_all: 1 });
-    }
-
-    #[test]
-    #[should_panic(expected = "`1` came 0 times")]
-    fn a_lost_one_is_seen() {
-        check(&[vec![known(0), known(1)]], &came(&[0]));
-    }
-
-    #[test]
-    #[should_panic(expected = "`0` came 2 times")]
-    fn a_double_is_seen() {
-        check(&[vec![sent(0, Fate::Unknown), known(1)]], &came(&[0, 0, 1]));
-    }
-
-    #[test]
-    #[should_panic(expected = "`0` came after a later one")]
-    fn disorder_is_seen() {
-        check(&[vec![known(0), known(1)]], &came(&[1, 0]));
+pub fn losses_doubles_and_disorder_are_seen() {
+    let all = [vec![known(0), sent(1, Fate::Unknown), sent(2, Fate::Unknown), known(3)]];
+    let told = check(&all, &came(&[0, 2, 3]));
+    assert_eq!(told, Told { acknowledged: 2, unknown: 2, there_after_all: 1 });
+    for (first, numbers, words) in [
+        (known(0), &[0][..], "`1` came 0 times"),
+        (sent(0, Fate::Unknown), &[0, 0, 1], "`0` came 2 times"),
+        (known(0), &[1, 0], "`0` came after a later one"),
+    ] {
+        panics(words, || check(&[vec![first, known(1)]], &came(numbers)));
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::atomic::Ordering::Relaxed};
 
 use serde_json::{Value, json};
 
-use super::{MEMBERS, Storm};
+use super::{MEMBERS, Storm, panics};
 use crate::house::House;
 
 /// Where tasks leave their names.
@@ -134,42 +134,25 @@ pub fn check(assigned: &[Assigned], told: &[Vec<Outcome>], done: &[Vec<String>])
     sum
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn compared(told: &[&str], done: &[&str]) -> Told {
+    let assigned = ["1", "2"].map(|id| Assigned { member: 0, task_id: id.to_owned() });
+    let told = told
+        .iter()
+        .zip(1..)
+        .map(|(how, number)| Outcome { task_id: format!("{number}"), how: (*how).to_owned() });
+    check(&assigned, &[told.collect()], &[done.iter().map(|id| (*id).to_owned()).collect()])
+}
 
-    fn compared(told: &[&str], done: &[&str]) -> Told {
-        let assigned = ["1", "2"].map(|id| Assigned { member: 0, task_id: id.to_owned() });
-        let told = told
-            .iter()
-            .zip(1..)
-            .map(|(how, number)| Outcome { task_id: format!("{number}"), how: (*how).to_owned() });
-        check(&assigned, &[told.collect()], &[done.iter().map(|id| (*id).to_owned()).collect()])
-    }
-
-    #[test]
-    fn what_was_interrupted_may_be_done() {
-        let sum = Told { exited: 1, interrupted: 1, done_after_all: 1 };
-        assert_eq!(compared(&["exited", "interrupted"], &["2", "1"]), sum);
-        let sum = Told { done_after_all: 0, ..sum };
-        assert_eq!(compared(&["exited", "interrupted"], &["1"]), sum);
-    }
-
-    #[test]
-    #[should_panic(expected = "1: done 2 times")]
-    fn a_task_that_ran_twice_is_seen() {
-        compared(&["exited", "exited"], &["1", "1", "2"]);
-    }
-
-    #[test]
-    #[should_panic(expected = "2: done 1 times, told []")]
-    fn a_lost_result_is_seen() {
-        compared(&["exited"], &["1", "2"]);
-    }
-
-    #[test]
-    #[should_panic(expected = "a told of 3, which it was not given")]
-    fn a_strange_result_is_seen() {
-        compared(&["exited", "exited", "exited"], &["1", "2"]);
+pub fn what_ran_twice_and_lost_and_strange_results_are_seen() {
+    let sum = Told { exited: 1, interrupted: 1, done_after_all: 1 };
+    assert_eq!(compared(&["exited", "interrupted"], &["2", "1"]), sum);
+    let sum = Told { done_after_all: 0, ..sum };
+    assert_eq!(compared(&["exited", "interrupted"], &["1"]), sum);
+    for (told, done, words) in [
+        (&["exited", "exited"][..], &["1", "1", "2"][..], "1: done 2 times"),
+        (&["exited"], &["1", "2"], "2: done 1 times, told []"),
+        (&["exited"; 3], &["1", "2"], "a told of 3, which it was not given"),
+    ] {
+        panics(words, || compared(told, done));
     }
 }

@@ -2,11 +2,9 @@
 
 use serde_json::json;
 
-use crate::house::{House, Kind};
+use crate::house::House;
 
-#[test]
-fn a_workspace_outlives_its_session_and_can_be_adopted() {
-    let Some(house) = House::open(Kind::Sandbox) else { return };
+pub fn a_workspace_outlives_its_session_and_can_be_adopted(house: House) {
     let client = house.attach();
     let made = client.call("workspace_create", json!({ "name": "w" })).expect("made");
     assert_eq!(made["state"], "running", "{made}");

@@ -4,8 +4,10 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::house::{House, Kind, needed};
+use crate::{house::House, needs::named};
 
+/// Names a program that dials a listener in its own kernel.
+pub const PROBE: &str = "TEST_HIVEKEEP_VSOCK_PROBE";
 /// What a second agent in the machine is told and the probe knows.
 const TOKEN: [u8; 32] = [0x5a; 32];
 /// Where agents listen.
@@ -13,11 +15,8 @@ const PORT: u32 = 5000;
 /// This machine, for itself.
 const LOCAL_CID: u32 = 1;
 
-pub fn the_hosts_vsock_carrier_inside_a_guest() {
-    let Some(probe) = needed("TEST_HIVEKEEP_VSOCK_PROBE") else { return };
-    let Some(house) = House::open(Kind::Vm) else { return };
-    house.create("w");
-    fs::copy(&probe, house.path().join("state/transfers/probe")).expect("copied");
+pub fn the_hosts_vsock_carrier_inside_a_guest(house: &mut House) {
+    fs::copy(named(PROBE), house.path().join("state/transfers/probe")).expect("copied");
     let upload = json!({ "workspace_id": "w", "direction": "upload", "host_path": "probe", "guest_path": "/data/probe" });
     house.call("file_transfer", upload);
     let hash = blake3::hash(&TOKEN).to_hex();
