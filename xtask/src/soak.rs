@@ -1,15 +1,19 @@
-//! A soak test: mixed work for minutes or hours, after which a daemon must hold no more than
-//! shortly after it began.
+//! A soak test: mixed work, after which a daemon must hold no more than shortly after it began.
+//!
+//! By count, in each run of the tests: what some rounds of all work leave at rest ([`count`]). By time, for an hour:
+//! also what grows slowly and has no number, as memory.
 //!
 //! ```text
 //! workers (a session each, or one a call) ─▶ daemon ◀─ samples, one a second
 //!                                                        │
 //!                              verdict, curve, table ◀───┘
 //! ```
-//! What is compared is the median of the second tenth of the time with that of the last: the first
-//! tenth is for what a daemon reads once.
+//! Over a time, what is compared is the median of its second tenth with that of the last: the first tenth is for what a
+//! daemon reads once.
 
+mod count;
 mod curve;
+mod holdings;
 mod load;
 mod sample;
 
@@ -22,7 +26,7 @@ use clap::Args;
 use crate::bench::{house::BenchDaemon, kit::BenchPrograms};
 use crate::repo::Repo;
 use crate::steps::StepOutcome;
-use load::Tally;
+use load::{Extent, Tally};
 use sample::{Sample, Series};
 
 /// Between two samples.
@@ -60,7 +64,24 @@ impl Soak {
     }
 }
 
-/// A short soak of the daemon that the tests have built.
+/// A soak by count of the daemon that the tests have built.
+///
+/// # Errors
+/// When it cannot run; what is left is in the outcome.
+pub(crate) fn check_by_count(repo: &Repo, vms: bool) -> Result<StepOutcome> {
+    let house =
+        BenchDaemon::open(&BenchPrograms::new(repo, false, true, Vec::new()), load::CONFIG)?;
+    let deeds = Tally::default();
+    let left = count::left(&house, vms, &deeds).inspect_err(|_| keep_logs(repo, &house))?;
+    if left.is_empty() {
+        return Ok(StepOutcome::Passed(deeds.to_string()));
+    }
+    keep_logs(repo, &house);
+    left.iter().for_each(|line| println!("{line}"));
+    Ok(StepOutcome::Failed(format!("left at rest: {}", left.join("; "))))
+}
+
+/// A soak by time of the daemon that the tests have built.
 ///
 /// # Errors
 /// When it cannot run; what grew is in the outcome.
@@ -86,7 +107,17 @@ fn soak(kit: &BenchPrograms<'_>, time: Duration, vms: bool) -> Result<Soaked> {
     let (stop, deeds) = (AtomicBool::new(false), Tally::default());
     let began = Instant::now();
     let samples: Result<Vec<Sample>> = std::thread::scope(|scope| {
-        let workers = load::start(scope, &house, vms, &stop, &deeds);
+        let work = |make: load::Maker<'_>| {
+            let mut worker = make()?;
+            while !stop.load(Relaxed) {
+                worker.work(1, &deeds)?;
+                std::thread::sleep(load::PAUSE);
+            }
+            anyhow::Ok(())
+        };
+        let makers = load::makers(&house, Extent::Time, vms);
+        let workers: Vec<_> =
+            makers.into_iter().map(|make| scope.spawn(move || work(make))).collect();
         let mut samples = Vec::new();
         let sampled = loop {
             if began.elapsed() >= time {
@@ -109,11 +140,17 @@ fn soak(kit: &BenchPrograms<'_>, time: Duration, vms: bool) -> Result<Soaked> {
         sampled.map(|()| samples)
     });
     if samples.is_err() {
-        let kept = kit.repo.target.join("soak");
-        house.keep_logs(&kept)?;
-        println!("the logs of the daemon and its machines are in {}", kept.display());
+        keep_logs(kit.repo, &house);
     }
     Ok(Soaked { time, series: sample::series(&samples?)?, deeds })
+}
+
+fn keep_logs(repo: &Repo, house: &BenchDaemon) {
+    let kept = repo.target.join("soak");
+    match house.keep_logs(&kept) {
+        Ok(()) => println!("the logs of the daemon and its machines are in {}", kept.display()),
+        Err(error) => println!("no logs were kept: {error:#}"),
+    }
 }
 
 impl Soaked {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::{Scope, ScopedJoinHandle, sleep};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -20,9 +19,11 @@ pub(super) const CONFIG: &str = "isolation = \"sandbox\"\n\
     [registry.sessions]\ngrace_secs = 5\n\
     [store]\ncache_mb = 8\ncompact_at_mb = 16\nevents_kept = 2000\n";
 
-/// Workers with sandboxes, and sandboxes of each.
+/// Workers with sandboxes, and sandboxes of each in a soak by time.
 const HOLDERS: usize = 4;
 const HELD: usize = 10;
+/// Sandboxes of each in a soak by count: after as many rounds all have been used.
+pub(super) const HELD_BY_COUNT: usize = 3;
 /// Command that takes a guest once through its file system's own journal: 16 MiB that are written
 /// for the first time, a few KiB with each sync, and over again from then on.
 const THROUGH_THE_JOURNAL: &str = "for n in $(seq 1200); do echo $n > /root/round; sync; done";
@@ -32,8 +33,14 @@ const STANDS: Duration = Duration::from_secs(3);
 const ALL_MERGED_IN: Duration = Duration::from_mins(5);
 /// Rounds with machines from one stop of each to the next.
 const STOPPED_EVERY: u64 = 40;
-/// Between two rounds of a worker: all of them together leave the host some air.
-const PAUSE: Duration = Duration::from_millis(150);
+/// Machines that live as long as the work.
+const MACHINES: [&str; 2] = ["vm-0", "vm-1"];
+/// Rounds of a worker between the two counts of a soak by count. All take about as long.
+const SANDBOX_ROUNDS: u64 = 25;
+const MACHINE_ROUNDS: u64 = 24;
+const OTHER_ROUNDS: u64 = 60;
+/// Between two rounds of a worker in a soak by time, which leaves the host some air; between two looks.
+pub(super) const PAUSE: Duration = Duration::from_millis(150);
 
 /// Counts of each kind of work.
 #[derive(Default)]
@@ -55,47 +62,83 @@ impl fmt::Display for Tally {
 
 /// One round of a worker's work.
 type Round<'w> = Box<dyn FnMut(u64) -> Result<&'static str> + Send + 'w>;
+/// What makes a worker, in its thread.
+pub(super) type Maker<'w> = Box<dyn FnOnce() -> Result<Worker<'w>> + Send + 'w>;
 
-/// Starts all workers. Each ends with its round once `stop` says so.
-pub(super) fn start<'s, 'e: 's>(
-    scope: &'s Scope<'s, 'e>,
-    house: &'e BenchDaemon,
-    vms: bool,
-    stop: &'e AtomicBool,
-    tally: &'e Tally,
-) -> Vec<ScopedJoinHandle<'s, Result<()>>> {
-    let work = move |make: Box<dyn FnOnce() -> Result<Round<'e>> + Send + 'e>| {
-        scope.spawn(move || {
-            let mut round = make()?;
-            for nth in 0.. {
-                if stop.load(Relaxed) {
-                    break;
-                }
-                tally.add(round(nth)?);
-                sleep(PAUSE);
-            }
-            Ok(())
-        })
-    };
-    let mut workers: Vec<_> =
-        (0..HOLDERS).map(|holder| work(Box::new(move || sandboxes(house, holder)))).collect();
-    workers.push(work(Box::new(move || teams(house))));
-    workers.push(work(Box::new(move || notes(house))));
-    workers.push(work(Box::new(move || sessions(house))));
-    if vms {
-        workers.push(work(Box::new(move || machines(house))));
-    }
-    workers
+/// What a soak compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Levels, over a time.
+    Time,
+    /// Counts, before and after some rounds.
+    Count,
 }
 
-/// Ten sandboxes, of which the oldest is always being replaced by a new one that works.
-fn sandboxes(house: &BenchDaemon, holder: usize) -> Result<Round<'_>> {
+/// Work of one kind.
+pub(super) struct Worker<'w> {
+    /// Rounds between the two counts.
+    pub(super) rounds: u64,
+    worked: u64,
+    round: Round<'w>,
+    /// Session with machines that stand still at rest.
+    machines: Option<Arc<Client>>,
+}
+
+impl<'w> Worker<'w> {
+    fn new(rounds: u64, round: impl FnMut(u64) -> Result<&'static str> + Send + 'w) -> Self {
+        Self { rounds, worked: 0, round: Box::new(round), machines: None }
+    }
+
+    pub(super) fn work(&mut self, rounds: u64, tally: &Tally) -> Result<()> {
+        for _ in 0..rounds {
+            tally.add((self.round)(self.worked)?);
+            self.worked += 1;
+        }
+        Ok(())
+    }
+
+    /// Stops its machines, for their layers to be merged.
+    pub(super) fn stop_machines(&self) -> Result<()> {
+        self.of_machines(|client, name| {
+            client.call("workspace_stop", with(name, json!({})))?;
+            Ok(())
+        })
+    }
+
+    pub(super) fn start_machines(&self) -> Result<()> {
+        self.of_machines(started)
+    }
+
+    fn of_machines(&self, act: impl Fn(&Client, &str) -> Result<()>) -> Result<()> {
+        let Some(client) = &self.machines else { return Ok(()) };
+        MACHINES.iter().try_for_each(|name| act(client, name))
+    }
+}
+
+/// Makers of all workers.
+pub(super) fn makers(house: &BenchDaemon, extent: Extent, vms: bool) -> Vec<Maker<'_>> {
+    let mut makers: Vec<Maker<'_>> = Vec::new();
+    for holder in 0..HOLDERS {
+        makers.push(Box::new(move || sandboxes(house, extent, holder)));
+    }
+    makers.push(Box::new(|| teams(house)));
+    makers.push(Box::new(|| notes(house)));
+    makers.push(Box::new(|| sessions(house)));
+    if vms {
+        makers.push(Box::new(move || machines(house, extent)));
+    }
+    makers
+}
+
+/// Some sandboxes, of which the oldest is always being replaced by a new one that works.
+fn sandboxes(house: &BenchDaemon, extent: Extent, holder: usize) -> Result<Worker<'_>> {
     let client = house.client()?;
-    for n in 0..HELD {
+    let held = if extent == Extent::Count { HELD_BY_COUNT } else { HELD };
+    for n in 0..held {
         client.call("workspace_create", json!({ "name": format!("s{holder}-{n}") }))?;
     }
-    Ok(Box::new(move |nth| {
-        let name = format!("s{holder}-{}", nth as usize % HELD);
+    Ok(Worker::new(SANDBOX_ROUNDS, move |nth| {
+        let name = format!("s{holder}-{}", nth as usize % held);
         let at = |more: Value| with(&name, more);
         client.call("workspace_destroy", at(json!({})))?;
         client.call("workspace_create", json!({ "name": name }))?;
@@ -116,18 +159,21 @@ fn sandboxes(house: &BenchDaemon, holder: usize) -> Result<Round<'_>> {
 }
 
 /// Two machines: a snapshot, a fork of it, work in both.
-fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
-    let client = house.client()?;
-    for name in ["vm-0", "vm-1"] {
+fn machines(house: &BenchDaemon, extent: Extent) -> Result<Worker<'_>> {
+    let client = Arc::new(house.client()?);
+    for name in MACHINES {
         client.call("workspace_create", json!({ "name": name, "isolation": "vm" }))?;
-        let through = json!({ "command": THROUGH_THE_JOURNAL, "timeout_secs": 300 });
-        client.call("exec", with(name, through))?;
+        if extent == Extent::Time {
+            let through = json!({ "command": THROUGH_THE_JOURNAL, "timeout_secs": 300 });
+            client.call("exec", with(name, through))?;
+        }
     }
-    Ok(Box::new(move |nth| {
-        let name = format!("vm-{}", nth % 2);
-        let at = |more: Value| with(&name, more);
+    let machines = Some(client.clone());
+    let worker = Worker::new(MACHINE_ROUNDS, move |nth| {
+        let name = MACHINES[nth as usize % MACHINES.len()];
+        let at = |more: Value| with(name, more);
         if nth % STOPPED_EVERY < 2 && nth > 1 {
-            stand(&client, &name)?;
+            stand(&client, name)?;
         }
         client.call("exec", at(json!({ "command": format!("echo {nth} > /root/round; sync") })))?;
         let snapshot = |action: &str| at(json!({ "action": action, "name": "s" }));
@@ -138,7 +184,7 @@ fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
             // On a busy host one stop is too short to merge all that the rounds before it left.
             ensure!(error.to_string().contains("too_many_layers"), error);
             ensure!(begun.elapsed() < ALL_MERGED_IN, error);
-            stand(&client, &name)?;
+            stand(&client, name)?;
         }
         client.call("workspace_fork", at(json!({ "snapshot_name": "s", "new_name": "fork" })))?;
         let said = client.call("exec", with("fork", json!({ "command": "cat /root/round" })))?;
@@ -146,7 +192,8 @@ fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
         client.call("workspace_destroy", with("fork", json!({})))?;
         client.call("snapshot", snapshot("delete"))?;
         Ok("snapshots of machines, forked")
-    }))
+    });
+    Ok(Worker { machines, ..worker })
 }
 
 /// Stops a machine for a while: the layers that deleted snapshots leave of its disk are merged
@@ -154,6 +201,10 @@ fn machines(house: &BenchDaemon) -> Result<Round<'_>> {
 fn stand(client: &Client, machine: &str) -> Result<()> {
     client.call("workspace_stop", with(machine, json!({})))?;
     sleep(STANDS);
+    started(client, machine)
+}
+
+fn started(client: &Client, machine: &str) -> Result<()> {
     let begun = Instant::now();
     // For the moment in which a merge is recorded a start is refused, to be repeated.
     while let Err(error) = client.call("workspace_start", with(machine, json!({}))) {
@@ -164,9 +215,9 @@ fn stand(client: &Client, machine: &str) -> Result<()> {
     Ok(())
 }
 
-fn teams(house: &BenchDaemon) -> Result<Round<'_>> {
+fn teams(house: &BenchDaemon) -> Result<Worker<'_>> {
     let client = house.client()?;
-    Ok(Box::new(move |nth| {
+    Ok(Worker::new(OTHER_ROUNDS, move |nth| {
         let crew = |action: &str, mut more: Value| {
             more["action"] = action.into();
             more["name"] = "crew".into();
@@ -191,9 +242,9 @@ fn teams(house: &BenchDaemon) -> Result<Round<'_>> {
     }))
 }
 
-fn notes(house: &BenchDaemon) -> Result<Round<'_>> {
+fn notes(house: &BenchDaemon) -> Result<Worker<'_>> {
     let client = house.client()?;
-    Ok(Box::new(move |nth| {
+    Ok(Worker::new(OTHER_ROUNDS, move |nth| {
         let path = format!("soak/{}.md", nth % 50);
         let word = format!("word{nth}");
         let content = format!("# Round {nth}\n\n{word} {}\n", "text ".repeat(500));
@@ -207,8 +258,8 @@ fn notes(house: &BenchDaemon) -> Result<Round<'_>> {
 }
 
 /// Clients that come, look and go.
-fn sessions(house: &BenchDaemon) -> Result<Round<'_>> {
-    Ok(Box::new(move |_| {
+fn sessions(house: &BenchDaemon) -> Result<Worker<'_>> {
+    Ok(Worker::new(OTHER_ROUNDS, move |_| {
         let client = house.client()?;
         client.call("workspace_list", json!({})).context("a new session lists workspaces")?;
         Ok("sessions opened and left")

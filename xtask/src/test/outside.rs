@@ -9,45 +9,97 @@ mod embeddings;
 mod inspector;
 mod models;
 mod openapi;
+mod package_cache;
+mod python;
 mod qdrant;
 mod server;
 mod sources;
 mod tools;
 
 use anyhow::{Result, anyhow};
+use xshell::Cmd;
 
 pub(crate) use self::embeddings::{minilm, static_model};
-pub(crate) use self::models::python;
+pub(crate) use self::python::python;
 pub(crate) use self::server::ServedDaemon;
 use self::tools::Tools;
-use super::nextest::Scope;
+use super::{nextest::Scope, proven, roots};
 use crate::repo::Repo;
-use crate::steps::{StepOutcome, Steps};
+use crate::steps::{Beside, StepOutcome, Steps, passed};
 
-/// Runs all. Without a network for their packages they are skipped, and
-/// where CI is told, that is a failure.
-pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'_>) {
-    let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
-    let with = |step: &dyn Fn(&Tools) -> Result<StepOutcome>| match &tools {
-        Ok(tools) => step(tools),
-        Err(why) => Ok(StepOutcome::Skipped(format!("{why:#}"))),
+/// Environments of Python that have nothing but what their file names.
+const PINNED: [&str; 3] = ["models", "embeddings", "qdrant"];
+
+/// Installs all packages of the steps. It waits for registries and takes next to no processor time: it has its place
+/// beside a build. A step whose packages cannot be had says so itself.
+pub(super) fn prepare(repo: &Repo) -> Result<StepOutcome> {
+    let install = || {
+        Tools::get(repo)?;
+        PINNED.into_iter().try_for_each(|name| python(repo, name).map(drop))?;
+        e2b::install(repo)
     };
-    steps.run("conformance", || with(&|tools| conformance::check(repo, tools)));
-    steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
-    steps.run("openapi", || with(&|tools| openapi::check(repo, tools)));
-    steps.run("sources", || with(&|tools| sources::check(repo, tools)));
-    steps.run("models", || match built {
-        true => models::check(repo),
-        false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+    Ok(match install() {
+        Ok(()) => passed("all packages are there"),
+        Err(why) => StepOutcome::Skipped(format!("{why:#}")),
+    })
+}
+
+/// Runs all; with `all`, nothing takes turns or is left out because it did not change. A step whose packages cannot be
+/// had is skipped. Each waits for what it started most of the time, so that two run at a time.
+pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'_>, all: bool) {
+    let beside: Vec<Beside<'_>> = vec![
+        ("e2b", Box::new(move || alone(built, |repo, tools| e2b::check(repo, tools, scope, all)))),
+        ("setup", Box::new(move || in_roots(all))),
+    ];
+    steps.run_beside(beside, |steps| {
+        let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
+        let with = |step: &dyn Fn(&Tools) -> Result<StepOutcome>| match &tools {
+            Ok(tools) => step(tools),
+            Err(why) => Ok(StepOutcome::Skipped(format!("{why:#}"))),
+        };
+        let unchanged = |step: &str, check: &dyn Fn() -> Result<StepOutcome>| match built {
+            true => proven::unless_unchanged(&repo.root, step, all, check),
+            false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+        };
+        steps.run("conformance", || with(&|tools| conformance::check(repo, tools)));
+        steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
+        steps.run("openapi", || with(&|tools| openapi::check(repo, tools)));
+        steps.run("sources", || with(&|tools| sources::check(repo, tools)));
+        steps.run("models", || unchanged("models", &|| models::check(repo)));
+        steps.run("embeddings", || {
+            unchanged("embeddings", &|| embeddings::check(repo, scope.nightly))
+        });
+        steps.run("qdrant", || match built {
+            true => qdrant::check(repo),
+            false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+        });
+        steps.run("clients", || with(&|tools| clients::check(repo, tools, scope, all)));
     });
-    steps.run("embeddings", || match built {
-        true => embeddings::check(repo, scope.nightly),
-        false => Ok(StepOutcome::Skipped("build failed".to_owned())),
-    });
-    steps.run("qdrant", || match built {
-        true => qdrant::check(repo),
-        false => Ok(StepOutcome::Skipped("build failed".to_owned())),
-    });
-    steps.run("e2b", || with(&|tools| e2b::check(repo, tools, scope)));
-    steps.run("clients", || with(&|tools| clients::check(repo, tools, scope)));
+}
+
+/// A step on a thread of its own: a shell is its thread's.
+fn alone(
+    built: bool,
+    step: impl FnOnce(&Repo, &Tools) -> Result<StepOutcome>,
+) -> Result<StepOutcome> {
+    if !built {
+        return Ok(StepOutcome::Skipped("build failed".to_owned()));
+    }
+    let repo = Repo::open()?;
+    match Tools::get(&repo) {
+        Ok(tools) => step(&repo, &tools),
+        Err(why) => Ok(StepOutcome::Skipped(format!("{why:#}"))),
+    }
+}
+
+/// `setup` in root file systems, if what it does could have changed.
+fn in_roots(all: bool) -> Result<StepOutcome> {
+    let repo = Repo::open()?;
+    proven::unless_unchanged(&repo.root, "setup", all, || roots::check(&repo.target))
+}
+
+/// Tests of packages that are left out of other runs, as the build has compiled them.
+fn tests_of<'r>(repo: &'r Repo, packages: &[&str], targets: &[&str], filterset: &str) -> Cmd<'r> {
+    let run = ["nextest", "run", "--run-ignored", "all", "--no-tests", "fail"];
+    repo.cargo(&run, packages).args(targets).args(["--filterset", filterset])
 }

@@ -1,5 +1,7 @@
 //! The official clients, Python and TypeScript, drive workspaces over stdio, and over HTTP answer what
 //! the daemon asks the person at the client; the official library for tasks follows some.
+//!
+//! Nothing of MCP is a machine's: over stdio they have sandboxes, and machines in a run of everything.
 
 use std::fs;
 
@@ -14,7 +16,13 @@ use crate::test::nextest::Scope;
 /// The newest protocol revision; it knows no `initialize`.
 const STATELESS: &str = "2026-07-28";
 
-pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<StepOutcome> {
+/// With `all`, machines too.
+pub(super) fn check(
+    repo: &Repo,
+    tools: &Tools,
+    scope: &Scope<'_>,
+    all: bool,
+) -> Result<StepOutcome> {
     over_http(repo, tools)?;
     if !scope.images {
         return Ok(StepOutcome::Passed("4 runs over HTTP; not over stdio: no images".to_owned()));
@@ -31,7 +39,8 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Ste
     fs::copy(folder.join("drive.mjs"), &typescript)?;
     let python = folder.join("drive.py");
     let mut driven = 0;
-    for (isolation, needed) in [("sandbox", "bwrap"), ("vm", "qemu-system-x86_64")] {
+    let isolations = [("sandbox", "bwrap"), ("vm", "qemu-system-x86_64")];
+    for (isolation, needed) in isolations.into_iter().take(if all { 2 } else { 1 }) {
         let reason = match (isolation, program(needed)) {
             ("vm", _) if !scope.vms => "--no-vm".to_owned(),
             (_, false) => format!("{needed} is not installed"),
@@ -61,6 +70,9 @@ pub(super) fn check(repo: &Repo, tools: &Tools, scope: &Scope<'_>) -> Result<Ste
     }
     ensure!(driven > 0, "none could run: {}", left_out.join("; "));
     left_out.iter().for_each(|what| println!("SKIPPED: clients: {what}"));
+    if !all {
+        left_out.push("in machines, which a run of everything has".to_owned());
+    }
     left_out.insert(0, format!("4 runs over HTTP, {driven} over stdio"));
     Ok(StepOutcome::Passed(left_out.join("; not ")))
 }

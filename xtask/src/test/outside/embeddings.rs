@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use xshell::{Shell, cmd};
 
-use super::models;
+use super::python::{Dependencies, PythonEnvironment};
+use super::tests_of;
 use crate::repo::Repo;
 use crate::steps::{StepOutcome, passed};
 use crate::test::nextest;
@@ -16,9 +16,9 @@ pub(super) fn check(repo: &Repo, nightly: bool) -> Result<StepOutcome> {
         (Err(why), _) | (_, Err(why)) => return Ok(StepOutcome::Skipped(format!("{why:#}"))),
     };
     let tests = "test(/^knowledge::real::/) | test(/a_real_encoder_/)";
-    nextest::command(repo)
+    tests_of(repo, &["hivekeep", "hivekeep-ingest"], &["--lib", "--test", "it"], tests)
         .envs(if nightly { &nextest::NIGHTLY[..] } else { &[] }.iter().copied())
-        .args(["--filterset", tests, "--no-tests", "fail", "--no-capture"])
+        .arg("--no-capture")
         .env("TEST_HIVEKEEP_STATIC_MODEL", tiny)
         .env("TEST_HIVEKEEP_MINILM", minilm)
         .run()?;
@@ -36,7 +36,6 @@ pub(crate) fn minilm(repo: &Repo) -> Result<PathBuf> {
 }
 
 fn folder(repo: &Repo, below: &str) -> Result<PathBuf> {
-    let (shell, python) = (Shell::new()?, models::python(repo, "embeddings")?);
-    let find = format!("import sysconfig; print(sysconfig.get_path('purelib') + '/{below}')");
-    Ok(PathBuf::from(cmd!(shell, "{python} -c {find}").quiet().read()?))
+    let environment = PythonEnvironment::of_file(repo, "embeddings", Dependencies::Pinned)?;
+    Ok(environment.packages()?.join(below))
 }

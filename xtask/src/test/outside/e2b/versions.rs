@@ -1,50 +1,44 @@
-//! Pinned versions of Python packages, each installed to a folder of its own.
+//! Pinned versions of Python packages, each in an environment of its own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use xshell::{Shell, cmd};
+use anyhow::Result;
 
 use crate::repo::Repo;
+use crate::test::outside::python::PythonEnvironment;
 
-/// The versions of a package in a file of `tests/clients`, the newest first, each with the folder that it is
-/// installed to.
+/// The versions of a package in a file of `tests/clients`, the newest first, each with its environment.
 pub(super) fn python_versions(
     repo: &Repo,
     pins: &str,
     package: &str,
-) -> Result<Vec<(String, PathBuf)>> {
+) -> Result<Vec<(String, PythonEnvironment)>> {
     let pins = fs::read_to_string(repo.root.join("tests/clients").join(pins))?;
-    let lines = pins.lines().filter_map(|line| Some((line, line.strip_prefix(package)?)));
-    // A version may stand before that of another package that it is installed with.
-    let pinned = lines.filter_map(|(line, rest)| Some((line, rest.strip_prefix("==")?)));
-    let install = |(line, version): (&str, &str)| {
-        let version = version.split(' ').next().unwrap_or(version);
-        let name = package.replace('-', "_");
-        let folder = repo.target.join("e2b").join(format!("{name}-{version}"));
-        let there = folder.join(format!("{name}-{version}.dist-info/METADATA"));
-        if !there.exists() {
-            println!("installing {line} to {}", folder.display());
-            installed(&folder, line)?;
-        }
-        Ok((version.to_owned(), folder))
-    };
-    pinned.map(install).collect()
+    let versions = pinned(&pins, package).into_iter().map(|(version, line)| {
+        let environment = PythonEnvironment::of_line(&format!("{package}-{version}"), line)?;
+        Ok((version.to_owned(), environment))
+    });
+    versions.collect()
 }
 
-fn installed(folder: &Path, pins: &str) -> Result<()> {
-    let shell = Shell::new()?;
-    // What a broken installation has left behind is no part of it.
-    shell.remove_path(folder)?;
-    let python = folder.with_file_name("venv");
-    let packages = pins.split(' ');
-    // The last that is made of it.
-    let pip = python.join("bin/pip");
-    if !pip.exists() {
-        cmd!(shell, "python3 -m venv --clear {python}").run().context("python3 -m venv")?;
+/// Versions of a package, each with its line, which may name others that it is installed with.
+fn pinned<'p>(pins: &'p str, package: &str) -> Vec<(&'p str, &'p str)> {
+    let lines = pins.lines().filter_map(|line| {
+        let version = line.strip_prefix(package)?.strip_prefix("==")?;
+        Some((version.split(' ').next().unwrap_or(version), line))
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_that_of_the_package_that_begins_the_line() {
+        let pins = "# e2b==9\ne2b==2.63.0\ne2b-code==2.11.5 e2b==2.63.0\ne2b==2.53.1\n";
+        let sdk = [("2.63.0", "e2b==2.63.0"), ("2.53.1", "e2b==2.53.1")];
+        assert_eq!(pinned(pins, "e2b"), sdk);
+        assert_eq!(pinned(pins, "e2b-code"), [("2.11.5", "e2b-code==2.11.5 e2b==2.63.0")]);
     }
-    cmd!(shell, "timeout --kill-after=10 300 {pip} install --quiet --target {folder} {packages...}")
-        .run()
-        .with_context(|| format!("{pins} cannot be had"))
 }
