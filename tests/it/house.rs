@@ -5,12 +5,15 @@
 mod catalogue;
 mod circles;
 mod codes;
+mod counts;
 mod dependencies;
 mod layout;
 mod links;
 mod markers;
 mod names;
+mod nights;
 mod size;
+mod skips;
 mod sources;
 mod trees;
 

@@ -1,6 +1,11 @@
-//! Pages that are written from the declarations: `docs/tools/`, `docs/errors.md`, `config.toml` and
-//! the table of tools in `README.md`.
+//! Files that are written from the declarations: `docs/tools/`, `docs/errors.md`, `config.toml`,
+//! `tests/contract/cli.txt`, the table of tools in `README.md`, and the counts in all pages. The
+//! manifest of `tests/unify` is written beside them.
 
+mod cli;
+mod counts;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -8,7 +13,15 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use xshell::cmd;
 
-use crate::repo::{FEATURES, Repo};
+use self::counts::Counts;
+use crate::repo::Repo;
+use crate::unify;
+
+/// The page that lists the tools of all families.
+const INDEX: &str = "docs/tools/README.md";
+
+/// Texts of files, by their paths below the root.
+type Files = BTreeMap<String, String>;
 
 #[derive(Args)]
 pub(crate) struct Docs {
@@ -19,45 +32,73 @@ pub(crate) struct Docs {
 
 impl Docs {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
-        let shell = &repo.shell;
-        cmd!(shell, "cargo build --package hivekeep --features {FEATURES}").run()?;
-        if self.check { check(repo) } else { write(repo, &repo.root) }
+        // First: it says which features the daemon is built with.
+        if self.check {
+            unify::check(repo)?
+        } else {
+            unify::write(repo)?
+        }
+        repo.build_daemon()?;
+        if self.check { check(repo) } else { write(repo) }
     }
 }
 
 /// Fails when a generated file is not what the declarations say now.
 pub(crate) fn check(repo: &Repo) -> Result<()> {
-    let fresh = repo.shell.create_temp_dir()?;
-    write(repo, fresh.path())?;
-    let mut stale = Vec::new();
-    for folder in ["", "docs", "docs/tools"] {
-        compare(&fresh.path().join(folder), &repo.root.join(folder), &mut stale)?;
-    }
-    for path in files(&repo.root.join("docs/tools"))? {
-        if !fresh.path().join("docs/tools").join(&path).exists() {
-            stale.push(format!("docs/tools/{path} belongs to nothing"));
-        }
-    }
+    let stale = stale(&repo.root, &generated(repo)?)?;
     ensure!(stale.is_empty(), "{}; run `cargo xtask docs`", stale.join("; "));
     Ok(())
 }
 
-fn write(repo: &Repo, root: &Path) -> Result<()> {
-    let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
-    let folder = root.join("docs/tools");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
+fn write(repo: &Repo) -> Result<()> {
+    let files = generated(repo)?;
+    for (path, text) in &files {
+        fs::write(repo.root.join(path), text).with_context(|| format!("write {path}"))?;
     }
-    fs::create_dir_all(&folder)?;
-    cmd!(shell, "{hivekeep} tools --write {folder}").quiet().run()?;
-    let errors = root.join("docs/errors.md");
+    for path in unknown_pages(&repo.root, &files)? {
+        fs::remove_file(repo.root.join(path))?;
+    }
+    Ok(())
+}
+
+/// Every generated file, as the declarations of the built daemon say.
+fn generated(repo: &Repo) -> Result<Files> {
+    let (shell, hivekeep) = (&repo.shell, repo.hivekeep());
+    let folder = shell.create_temp_dir()?;
+    let (tools, errors) = (folder.path().join("tools"), folder.path().join("errors.md"));
+    cmd!(shell, "{hivekeep} tools --write {tools}").quiet().run()?;
     cmd!(shell, "{hivekeep} errors --write {errors}").quiet().run()?;
     let shipped = cmd!(shell, "{hivekeep} config --default").quiet().output()?.stdout;
-    fs::write(root.join("config.toml"), shipped)?;
-    let index = fs::read_to_string(folder.join("README.md"))?;
-    let readme = fs::read_to_string(repo.root.join("README.md"))?;
-    fs::write(root.join("README.md"), with_table(&readme, &table(&index)?)?)?;
-    Ok(())
+    let mut files = Files::from([
+        ("docs/errors.md".to_owned(), fs::read_to_string(errors)?),
+        ("config.toml".to_owned(), String::from_utf8(shipped)?),
+        ("tests/contract/cli.txt".to_owned(), cli::text(&hivekeep)?),
+    ]);
+    for name in names(&tools)? {
+        files.insert(format!("docs/tools/{name}"), fs::read_to_string(tools.join(name))?);
+    }
+    let index = files.get(INDEX).context("the daemon wrote no index of tools")?;
+    let frozen = fs::read_to_string(repo.root.join("tests/contract/tools.json"))?;
+    let (counts, table) = (counts::of(index, &frozen)?, table(index)?);
+    for page in hivekeep_figures::sources(&repo.root, &[".md"])? {
+        if files.contains_key(&page.path) {
+            continue;
+        }
+        if let Some(text) = filled(&page.path, &page.text, &counts, &table)? {
+            files.insert(page.path, text);
+        }
+    }
+    Ok(files)
+}
+
+/// A page that people write, with its generated parts; `None` when it has none.
+fn filled(path: &str, text: &str, counts: &Counts, table: &str) -> Result<Option<String>> {
+    let listed = path == "README.md";
+    if !listed && !counts::has_any(text) {
+        return Ok(None);
+    }
+    let text = if listed { with_table(text, table)? } else { text.to_owned() };
+    counts::with(&text, counts).with_context(|| path.to_owned()).map(Some)
 }
 
 /// The table of tools, a row for each family, from the index of their pages.
@@ -86,18 +127,30 @@ fn with_table(page: &str, table: &str) -> Result<String> {
     Ok(format!("{before}{}\n{table}\n{}{after}", MARKERS.0, MARKERS.1))
 }
 
-/// Adds what of `fresh`'s files differs in `kept`. Does not descend.
-fn compare(fresh: &Path, kept: &Path, stale: &mut Vec<String>) -> Result<()> {
-    for path in files(fresh)? {
-        let new = fs::read(fresh.join(&path))?;
-        if fs::read(kept.join(&path)).ok().as_ref() != Some(&new) {
-            stale.push(format!("{} is stale", kept.join(&path).display()));
+/// What of the generated files differs below `root`, and what there should not be.
+fn stale(root: &Path, files: &Files) -> Result<Vec<String>> {
+    let mut stale = Vec::new();
+    for (path, text) in files {
+        if fs::read_to_string(root.join(path)).ok().as_ref() != Some(text) {
+            stale.push(format!("{path} is stale"));
         }
     }
-    Ok(())
+    let unknown = unknown_pages(root, files)?;
+    stale.extend(unknown.iter().map(|path| format!("{path} belongs to nothing")));
+    Ok(stale)
 }
 
-fn files(folder: &Path) -> Result<Vec<String>> {
+/// Pages in the folder of tools that no declaration has.
+fn unknown_pages(root: &Path, files: &Files) -> Result<Vec<String>> {
+    let kept = names(&root.join("docs/tools"))?.into_iter();
+    Ok(kept
+        .map(|name| format!("docs/tools/{name}"))
+        .filter(|path| !files.contains_key(path))
+        .collect())
+}
+
+/// Names of the files in a folder, in order; none when there is no such folder.
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -115,41 +168,4 @@ fn files(folder: &Path) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tools_are_listed_by_family_between_the_markers() {
-        let index = "# Tools\n\n## [one & two](one-two.md)\n\n| tool | what it does |\n|---|---|\n\
-                     | [`a`](one-two.md#a) | Do a [thing] |\n| [`b`](one-two.md#b) | Do b |\n";
-        let table = table(index).unwrap();
-        assert_eq!(
-            table,
-            "| family | tools |\n|---|---|\n| [one & two](docs/tools/one-two.md) | `a` `b` |\n"
-        );
-        let page = "before\n<!-- tools: written by `cargo xtask docs` -->\nold\n\
-                    <!-- end of tools -->\nafter";
-        let written = with_table(page, &table).unwrap();
-        assert!(written.contains(&table) && !written.contains("old"), "{written}");
-        assert!(written.starts_with("before\n") && written.ends_with("\nafter"), "{written}");
-        assert_eq!(with_table(&written, &table).unwrap(), written);
-        assert!(with_table("no markers", &table).is_err());
-    }
-
-    #[test]
-    fn a_changed_and_a_missing_file_are_both_stale() {
-        let (fresh, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for (name, text) in [("same.md", "a"), ("changed.md", "new"), ("missing.md", "b")] {
-            fs::write(fresh.path().join(name), text).unwrap();
-        }
-        fs::write(kept.path().join("same.md"), "a").unwrap();
-        fs::write(kept.path().join("changed.md"), "old").unwrap();
-        let mut stale = Vec::new();
-        compare(fresh.path(), kept.path(), &mut stale).unwrap();
-        assert_eq!(stale.len(), 2);
-        assert!(
-            stale[0].ends_with("changed.md is stale") && stale[1].ends_with("missing.md is stale")
-        );
-        assert_eq!(files(&kept.path().join("no-such-folder")).unwrap(), Vec::<String>::new());
-    }
-}
+mod tests;

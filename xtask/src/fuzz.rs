@@ -174,10 +174,22 @@ fn found(repo: &Repo) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_tests_replay_each_target() {
+        let repo = Repo::open().expect("the checkout");
+        for name in targets(&repo, &[]).expect("they list") {
+            let (shell, call) = (&repo.shell, format!("hivekeep_replay::replay(\"{name}\", "));
+            let found = cmd!(shell, "git grep --untracked --quiet --fixed-strings {call} -- *.rs");
+            found.quiet().run().unwrap_or_else(|_| panic!("no test calls {call}"));
+        }
+    }
+
     #[test]
     fn the_number_of_runs_is_read() {
         let said = "INFO: x\nstat::number_of_executed_units: 81234\nstat::peak_rss_mb: 31\n";
-        assert_eq!(super::runs(said), Some(81_234));
-        assert_eq!(super::runs("crashed"), None);
+        assert_eq!(runs(said), Some(81_234));
+        assert_eq!(runs("crashed"), None);
     }
 }

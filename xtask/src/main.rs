@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 mod bench;
+mod changelog;
 mod demo;
 mod docs;
 mod e2b_suite;
@@ -15,7 +16,9 @@ mod repo;
 mod setup;
 mod soak;
 mod steps;
+mod t;
 mod test;
+mod unify;
 mod upgrade;
 mod way;
 
@@ -34,6 +37,8 @@ struct Arguments {
 enum Command {
     /// Install what this machine lacks, or print the one line that does
     Setup(setup::SetupCommand),
+    /// Run the tests of one package, or of one module of the root's
+    T(t::TestOne),
     /// Check, build and test everything; the summary says what was skipped and why
     Test(test::Test),
     /// Build the static in-guest daemon and put it where the daemon looks for it
@@ -56,8 +61,11 @@ enum Command {
     Way(way::Way),
     /// Print lines of each crate with and without tests, and the largest circle of its imports
     Figures(figures::Figures),
-    /// Write docs/tools/, docs/errors.md, config.toml and README.md's table from the declarations
+    /// Write what is generated: docs/tools/, docs/errors.md, config.toml, tests/contract/cli.txt,
+    /// README.md's table of tools, the counts in pages, and the manifest of tests/unify
     Docs(docs::Docs),
+    /// Say what a change is to users, release what was said, or see what was not
+    Changelog(changelog::Changelog),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +88,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     let repo = repo::Repo::open()?;
     match command {
         Command::Setup(setup) => setup.run(&repo.shell),
+        Command::T(one) => one.run(&repo),
         Command::Test(test) => test.run(&repo),
         Command::Guest => guest::build(&repo).map(|path| println!("{}", path.display())),
         Command::Image(image) => image.run(&repo),
@@ -92,5 +101,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Way(way) => way.run(&repo),
         Command::Figures(figures) => figures.run(&repo),
         Command::Docs(docs) => docs.run(&repo),
+        Command::Changelog(changelog) => changelog.run(&repo),
     }
 }

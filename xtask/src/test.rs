@@ -1,148 +1,220 @@
 //! The test command: everything that has to hold before a change is taken.
 //!
 //! ```text
-//! format ─ licences ─ guest ─ vsock ─ build ─ image
-//! ─ { tests ─ contract ─ docs
-//!     ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ e2b ─ clients beside setup }
-//!     beside lints ─ fuzz-build }
+//! machine ─ format ─ licences ─ { build beside guest ─ vsock ─ environments } ─ lints ─ image
+//! ─ tests ─ contract ─ docs ─ changelog
+//! ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ clients beside e2b ─ setup }
 //! ─ soak ─ family ─ fuzz
 //! ```
 //!
-//! Every step runs even when an earlier one failed, unless it needs its product.
-//! What did not run, and which tests skipped themselves, is said at the end.
+//! Every step runs even when an earlier one failed, unless it needs its product; where `CI` is set a
+//! run whose tests failed ends there. What did not run, and why, is said at the end: what takes turns
+//! (`lane`), what depends on nothing that changed (`proven`), and what a test could not do here.
 
 mod checks;
 mod contract;
 mod family;
 mod junit;
-mod nextest;
+pub(crate) mod lane;
+pub(crate) mod nextest;
+mod night;
 pub(crate) mod outside;
+mod proven;
+mod quick;
 mod roots;
+mod times;
 mod vsock;
 
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
 
 use self::junit::Tally;
+use self::night::Night;
 use crate::repo::Repo;
 use crate::steps::{Beside, StepOutcome, Steps, passed};
-use crate::{docs, fuzz, guest, image, soak};
+use crate::{changelog, docs, fuzz, guest, image, setup, soak};
+
+/// Seconds of each fuzz target.
+const FUZZ_SECS: u32 = 10;
 
 #[derive(Args)]
 pub(crate) struct Test {
+    /// Check in some minutes what changed since origin/main, and what depends on it
+    #[arg(long, conflicts_with_all = ["only", "nightly", "share", "filter"])]
+    quick: bool,
+    /// With --quick: also two machines, on which most of what one machine does is tried
+    #[arg(long, requires = "quick")]
+    vm: bool,
     /// Leave out the tests that boot virtual machines
     #[arg(long)]
     no_vm: bool,
     /// Run only this step, with what earlier runs built; may be repeated
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
-    /// Take a night: 200 power cuts, 10,000 generated cases of searches and of edits, images with
-    /// python and node, an encoder asked about all documents, 200 parked machines, an hour of the
-    /// soak test, ten minutes for each fuzz target
-    #[arg(long)]
-    nightly: bool,
-    /// Seconds that each fuzz target runs; 10 by default
-    #[arg(long)]
-    fuzz_secs: Option<u32>,
-    /// Minutes that the soak test works; 5 by default
-    #[arg(long)]
-    soak_minutes: Option<u64>,
+    /// Which of the tests that take turns: 1/3, 2/3, 3/3 or all; by default it goes by the number of
+    /// commits. `all` also runs what depends on nothing that changed
+    #[arg(long, value_parser = ["1/3", "2/3", "3/3", "all"])]
+    share: Option<String>,
+    /// Run a part of what takes a night, two hours or so, and write its outcome to docs/nightly.md
+    #[arg(long, value_enum, value_name = "PART")]
+    nightly: Option<Night>,
+    /// Write what each step and the longest tests took to this file
+    #[arg(long, value_name = "FILE")]
+    times: Option<PathBuf>,
     /// Run only tests whose name contains this, and no other check
     filter: Option<String>,
 }
 
 impl Test {
     pub(crate) fn run(&self, repo: &Repo) -> Result<()> {
+        if self.quick {
+            return quick::run(repo, self.vm);
+        }
         let mut steps = Steps::only(self.only.clone());
-        if self.filter.is_none() {
-            steps.run("format", || checks::format(repo));
-            steps.run("licences", || checks::licences(repo));
+        let mut tally = Tally::default();
+        match self.nightly {
+            Some(night) => night.run(repo, &mut steps, &mut tally)?,
+            None => self.steps(repo, &mut steps, &mut tally)?,
         }
-        steps.run("guest", || guest::build(repo).map(|path| passed(path.display())));
-        if !self.no_vm {
-            steps.run("vsock", || vsock::prepare(repo));
+        if let Some(file) = &self.times {
+            times::write(repo, &steps, file)?;
         }
-        steps.run("build", || nextest::build(repo));
-        let built = !steps.failed("guest") && !steps.failed("build");
-        steps.run("image", || {
-            ensure!(built, "guest or build failed");
-            ["base", "code-interpreter"].iter().try_for_each(|name| image::build(repo, name))?;
-            Ok(passed(repo.images().display()))
-        });
-        let scope = nextest::Scope {
-            filter: self.filter.as_deref(),
-            vms: !self.no_vm,
-            images: !steps.failed("image"),
-            nightly: self.nightly,
+        finish(&steps, &tally)
+    }
+
+    fn steps(&self, repo: &Repo, steps: &mut Steps, tally: &mut Tally) -> Result<()> {
+        let share = match (&self.share, &self.filter) {
+            (Some(share), _) => share.clone(),
+            // What somebody names is run.
+            (None, Some(_)) => lane::ALL.to_owned(),
+            (None, None) => lane::share_of_this_run(repo)?,
         };
-        let mut tally = None;
-        let beside = if self.filter.is_none() { self.giving_way() } else { Vec::new() };
-        steps.run_beside(beside, |steps| {
-            steps.run("tests", || {
-                ensure!(built, "guest or build failed");
-                let found = nextest::run(repo, &scope)?;
-                let outcome = found.outcome();
-                tally = Some(found);
-                Ok(outcome)
-            });
-            if self.filter.is_none() {
-                check_built(repo, steps, built, &scope);
-            }
-        });
-        if self.filter.is_none() {
-            steps.run("soak", || self.soak(repo, built && scope.images, scope.vms));
-            steps.run("family", || {
-                ensure!(built, "guest or build failed");
-                family::check(repo)
-            });
-            let fuzz_secs = self.fuzz_secs.unwrap_or(if self.nightly { 600 } else { 10 });
-            steps.run("fuzz", || fuzz::check(repo, fuzz_secs, &[]));
+        let whole = self.filter.is_none();
+        if whole {
+            before_the_build(repo, steps);
         }
-        finish(&steps, tally.unwrap_or_default())
+        let mut scope = nextest::Scope {
+            filter: self.filter.as_deref(),
+            filterset: None,
+            vms: !self.no_vm,
+            images: false,
+            nightly: false,
+            share,
+        };
+        let built = build(repo, steps, &mut scope, whole);
+        run_tests(repo, steps, tally, &scope);
+        if whole {
+            if steps.failed("tests") && std::env::var_os("CI").is_some() {
+                steps.give_up("left out: tests failed");
+            }
+            self.after_the_tests(repo, steps, built, &scope);
+        }
+        Ok(())
+    }
+
+    /// Checks what was built against its contract, its documents and programs of others.
+    fn after_the_tests(
+        &self,
+        repo: &Repo,
+        steps: &mut Steps,
+        built: bool,
+        scope: &nextest::Scope<'_>,
+    ) {
+        // A step that is asked for by its name runs.
+        let force = scope.all() || !self.only.is_empty();
+        let root = repo.root.as_path();
+        documents(repo, steps, built);
+        outside::steps(repo, steps, built, scope, force);
+        steps.run("soak", || {
+            ensure!(built && scope.images, "guest, build or image failed");
+            soak::check_by_count(repo, scope.vms)
+        });
+        steps.run("family", || {
+            ensure!(built, "guest or build failed");
+            proven::unless_unchanged(root, "family", force, || family::check(repo))
+        });
+        steps.run("fuzz", || {
+            proven::unless_unchanged(root, "fuzz", force, || fuzz::check(repo, FUZZ_SECS, &[]))
+        });
     }
 }
 
-impl Test {
-    /// What needs processors and no product of other steps, for the time in which others wait.
-    fn giving_way(&self) -> Vec<Beside<'static>> {
-        // A step that is alone has the machine.
-        let open = if self.only.is_empty() { Repo::giving_way } else { Repo::open };
-        vec![
-            ("lints", Box::new(move || checks::lints(&open()?))),
-            (
-                "fuzz-build",
-                Box::new(move || fuzz::build(&open()?).map(|path| passed(path.display()))),
-            ),
-        ]
-    }
-
-    fn soak(&self, repo: &Repo, ready: bool, vms: bool) -> Result<StepOutcome> {
-        ensure!(ready, "guest, build or image failed");
-        let minutes = self.soak_minutes.unwrap_or(if self.nightly { 60 } else { 5 });
-        soak::check(repo, Duration::from_secs(60 * minutes), vms)
-    }
+/// What needs no build: it says soon what is wrong.
+fn before_the_build(repo: &Repo, steps: &mut Steps) {
+    machine(repo, steps);
+    steps.run("format", || checks::format(repo));
+    steps.run("licences", || checks::licences(repo));
 }
 
-/// Checks what was built against its contract, its documents and programs of others.
-fn check_built(repo: &Repo, steps: &mut Steps, built: bool, scope: &nextest::Scope<'_>) {
+/// Brings what the tests take from this machine.
+fn machine(repo: &Repo, steps: &mut Steps) {
+    steps.run("machine", || match setup::for_testing(repo) {
+        Ok(()) => Ok(passed("nothing is missing")),
+        Err(why) if !rustix::process::geteuid().is_root() => {
+            Ok(StepOutcome::Skipped(format!("{why:#}")))
+        }
+        Err(why) => Err(why),
+    });
+}
+
+/// Builds everything that tests take; true when the programs are there.
+fn build(
+    repo: &Repo,
+    steps: &mut Steps,
+    scope: &mut nextest::Scope<'_>,
+    with_environments: bool,
+) -> bool {
+    let vms = scope.vms;
+    // Each has a target folder of its own, and the end of the guest's takes one processor.
+    let mut beside: Vec<Beside<'_>> = vec![(
+        "guest",
+        Box::new(|| guest::build(&Repo::open()?).map(|path| passed(path.display()))),
+    )];
+    if vms {
+        beside.push(("vsock", Box::new(|| vsock::prepare(&Repo::open()?))));
+    }
+    if with_environments {
+        beside.push(("environments", Box::new(|| outside::prepare(&Repo::open()?))));
+    }
+    steps.run_beside(beside, |steps| steps.run("build", || nextest::build(repo)));
+    if with_environments {
+        steps.run("lints", || checks::lints(repo, repo.cargo_all(&["test"])));
+    }
+    let built = !steps.failed("guest") && !steps.failed("build");
+    steps.run("image", || {
+        ensure!(built, "guest or build failed");
+        ["base", "code-interpreter"].iter().try_for_each(|name| image::build(repo, name))?;
+        Ok(passed(repo.images().display()))
+    });
+    scope.images = !steps.failed("image");
+    built
+}
+
+fn run_tests(repo: &Repo, steps: &mut Steps, tally: &mut Tally, scope: &nextest::Scope<'_>) {
+    let built = !steps.failed("guest") && !steps.failed("build");
+    steps.run("tests", || {
+        ensure!(built, "guest or build failed");
+        *tally = nextest::run(repo, scope)?;
+        Ok(tally.outcome())
+    });
+}
+
+fn documents(repo: &Repo, steps: &mut Steps, built: bool) {
     steps.run("contract", || contract::check(repo, built));
     steps.run("docs", || match built {
         true => docs::check(repo).map(|()| passed("generated pages are fresh")),
         false => Ok(StepOutcome::Skipped("build failed".to_owned())),
     });
-    // Mostly waits for archives, and they for packages and for each other.
-    let target = repo.target.as_path();
-    let setup: Vec<Beside<'_>> = vec![("setup", Box::new(|| roots::check(target)))];
-    steps.run_beside(setup, |steps| outside::steps(repo, steps, built, scope));
+    steps.run("changelog", || changelog::check(repo));
 }
 
 /// Says what ran and what did not. A failed check counts as a failed test.
-fn finish(steps: &Steps, tally: Tally) -> Result<()> {
+fn finish(steps: &Steps, tally: &Tally) -> Result<()> {
     println!("\n== summary\n{}", steps.table());
-    for skipped in &tally.skipped {
-        println!("SKIPPED: {skipped}");
+    for (what, names) in [("SKIPPED", &tally.skipped), ("LEFT OUT", &tally.left_out)] {
+        names.iter().for_each(|name| println!("{what}: {name}"));
     }
     for flaky in &tally.flaky {
         println!("FLAKY: {flaky} failed and passed when it was run again");
@@ -152,8 +224,9 @@ fn finish(steps: &Steps, tally: Tally) -> Result<()> {
         println!("FAILED: {failed}");
     }
     let failed = tally.failed.max(failures.len());
+    let skipped = tally.skipped.len() + tally.left_out.len();
     // The last line, in the form that a machine reads.
-    println!("\n{} passed, {failed} failed, {} skipped", tally.passed, tally.skipped.len());
+    println!("\n{} passed, {failed} failed, {skipped} skipped", tally.passed);
     if failed > 0 {
         std::process::exit(1);
     }

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use xshell::{TempDir, cmd};
 
-use crate::repo::{FEATURES, Repo};
+use super::proven::Tree;
+use crate::repo::{BENCH_ONLY, Repo};
 use crate::steps::{StepOutcome, passed};
 
 /// The crate, and where it goes.
@@ -26,7 +27,7 @@ const EDITS: [(&str, &[(&str, &str)]); 2] = [
                 "hivekeep-vault = { path = \"actors/vault\" }\n",
                 "hivekeep-counter = { path = \"actors/counter\" }\n",
             ),
-            ("hivekeep-vault.workspace = true\n", "hivekeep-counter.workspace = true\n"),
+            ("hivekeep-volume.workspace = true\n", "hivekeep-counter.workspace = true\n"),
         ],
     ),
     (
@@ -55,13 +56,7 @@ pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
     let tree = repo.shell.create_temp_dir()?;
     copy(repo, tree.path())?;
     for (file, lines) in EDITS {
-        let path = tree.path().join(file);
-        let mut text = fs::read_to_string(&path)?;
-        for (behind, line) in lines {
-            let at = text.find(behind).with_context(|| format!("{file} has no {behind:?}"))?;
-            text.insert_str(at + behind.len(), line);
-        }
-        fs::write(path, text)?;
+        fs::write(tree.path().join(file), edited(tree.path(), file, lines)?)?;
     }
     let lines = lines(&tree.path().join(CRATE).join("src"))?;
     let hivekeep = build(repo, tree.path())?;
@@ -70,14 +65,23 @@ pub(super) fn check(repo: &Repo) -> Result<StepOutcome> {
     Ok(passed(format!("{} files touched outside; {} lines a tool", EDITS.len(), lines / 5)))
 }
 
-/// Copies what is tracked, and the crate to its place.
+/// Text of a file of EDITS, with its lines.
+fn edited(tree: &Path, file: &str, lines: &[(&str, &str)]) -> Result<String> {
+    let mut text = fs::read_to_string(tree.join(file))?;
+    for (behind, line) in lines {
+        let at = text.find(behind).with_context(|| format!("{file} has no {behind:?}"))?;
+        text.insert_str(at + behind.len(), line);
+    }
+    Ok(text)
+}
+
+/// Copies what is tracked or could be, and the crate to its place.
 fn copy(repo: &Repo, to: &Path) -> Result<()> {
-    let (shell, from) = (&repo.shell, &repo.root);
-    let tracked = cmd!(shell, "git ls-files -z").quiet().read()?;
-    for file in tracked.split('\0').filter(|file| !file.is_empty() && from.join(file).is_file()) {
+    let from = &repo.root;
+    for file in Tree::of(from)?.files(&[])? {
         let place = match file.strip_prefix(TEMPLATE) {
             Some(file) => to.join(format!("{CRATE}{file}")),
-            None => to.join(file),
+            None => to.join(&file),
         };
         fs::create_dir_all(place.parent().context("a file has a folder")?)?;
         let file = from.join(file);
@@ -109,9 +113,8 @@ fn build(repo: &Repo, tree: &Path) -> Result<PathBuf> {
             cmd!(shell, "cargo build")
         }
     };
-    let built = build
-        // With an example the features of dependencies are those that the tests were built with.
-        .args(["--workspace", "--bin", "hivekeep", "--example", "team", "--features", FEATURES])
+    let built = repo
+        .linted(build.args(["--workspace", "--exclude", BENCH_ONLY, "--bin", "hivekeep"]))
         .env("CARGO_TARGET_DIR", &repo.target)
         .run();
     let theirs = aside.join("hivekeep");
@@ -201,4 +204,19 @@ fn use_it(hivekeep: &Path, home: &TempDir) -> Result<()> {
     daemon.run(&["stop"])?;
     ensure!(daemon.process.wait()?.success(), "it stops in order");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The step runs when its inputs changed; that the manifest has the places of its edits is said each time.
+    #[test]
+    fn the_edits_have_their_places() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root");
+        for (file, lines) in EDITS {
+            let text = edited(root, file, lines).expect("it has the places");
+            assert!(lines.iter().all(|(behind, line)| text.contains(&format!("{behind}{line}"))));
+        }
+    }
 }

@@ -13,21 +13,23 @@ const SKIPPED: &str = "SKIPPED: ";
 
 /// Counts of the tests' outcomes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) passed: usize,
-    pub(super) failed: usize,
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
     /// Tests that said they could not run here, as `test: reason`.
-    pub(super) skipped: Vec<String>,
+    pub(crate) skipped: Vec<String>,
+    /// Tests that were not this run's, as `test: reason`.
+    pub(crate) left_out: Vec<String>,
     /// Tests that failed and passed when they were run once more.
-    pub(super) flaky: Vec<String>,
+    pub(crate) flaky: Vec<String>,
     /// The run ended early.
-    pub(super) broken: bool,
+    pub(crate) broken: bool,
     /// The tests that boot machines were not asked for or not possible.
-    pub(super) vms_left_out: bool,
+    pub(crate) vms_left_out: bool,
 }
 
 impl Tally {
-    pub(super) fn read(report: &Path) -> Result<Self> {
+    pub(crate) fn read(report: &Path) -> Result<Self> {
         let text = fs::read_to_string(report)
             .with_context(|| format!("nextest left no report at {}", report.display()))?;
         Self::parse(&text)
@@ -55,7 +57,7 @@ impl Tally {
         Ok(tally)
     }
 
-    pub(super) fn outcome(&self) -> StepOutcome {
+    pub(crate) fn outcome(&self) -> StepOutcome {
         let skipped = self.skipped.len();
         let vms = if self.vms_left_out { ", none in virtual machines" } else { "" };
         let flaky = match self.flaky.len() {

@@ -4,15 +4,15 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use xshell::{Cmd, cmd};
+use xshell::Cmd;
 
 use super::junit::Tally;
-use super::vsock;
+use super::{lane, vsock};
 use crate::guest;
-use crate::repo::{FEATURES, Repo};
+use crate::repo::Repo;
 use crate::steps::{StepOutcome, passed};
 
-/// Compiles all tests and, with them, the daemon.
+/// Compiles all tests and, with them, the daemon; clippy lints what it compiles.
 pub(super) fn build(repo: &Repo) -> Result<StepOutcome> {
     command(repo).arg("--no-run").run()?;
     Ok(passed(""))
@@ -22,20 +22,32 @@ pub(super) fn build(repo: &Repo) -> Result<StepOutcome> {
 pub(super) struct Scope<'a> {
     /// Only tests whose name contains this.
     pub(super) filter: Option<&'a str>,
+    /// Only tests of this filterset.
+    pub(super) filterset: Option<&'a str>,
     /// Also those that boot virtual machines.
     pub(super) vms: bool,
     /// The images are built; without them tests of workspaces skip themselves.
     pub(super) images: bool,
-    /// As much of the generated tests as a night has time for.
+    /// As much of the generated tests as a night has time for, and what is a night's alone.
     pub(super) nightly: bool,
+    /// Which of the tests that take turns: `1/3`, `2/3`, `3/3` or `all`.
+    pub(super) share: String,
+}
+
+impl Scope<'_> {
+    /// True when nothing takes turns or is left out because it did not change.
+    pub(super) fn all(&self) -> bool {
+        self.share == lane::ALL
+    }
 }
 
 /// How much each test does whose amount can be chosen.
-pub(super) const NIGHTLY: [(&str, &str); 6] = [
+pub(super) const NIGHTLY: [(&str, &str); 7] = [
+    (lane::NIGHTLY, "1"),
     ("TEST_HIVEKEEP_POWER_CUTS", "200"),
     ("TEST_HIVEKEEP_FILE_CASES", "10000"),
     ("TEST_HIVEKEEP_AUDIT_CALLS", "100000"),
-    ("TEST_HIVEKEEP_SOFTWARE", "1"),
+    ("TEST_HIVEKEEP_STORM", "full"),
     ("TEST_HIVEKEEP_QUALITY", "all"),
     ("TEST_HIVEKEEP_SLEEPERS", "200"),
 ];
@@ -45,32 +57,38 @@ pub(super) const NIGHTLY: [(&str, &str); 6] = [
 /// # Errors
 /// When nextest itself cannot run; failed tests are in the tally.
 pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<Tally> {
+    let mut run = command(repo).args(["--profile", "ci", "--no-tests", "fail"]);
+    let no_machines = (!scope.vms).then_some("not group(vm)");
+    let filtersets: Vec<String> =
+        no_machines.into_iter().chain(scope.filterset).map(|set| format!("({set})")).collect();
+    if !filtersets.is_empty() {
+        run = run.arg("--filterset").arg(filtersets.join(" & "));
+    }
+    let mut tally = ran(repo, in_scope(repo, run, scope)?.args(scope.filter))?;
+    tally.vms_left_out = !scope.vms;
+    let scenes = in_scope(repo, lane::program(repo), scope)?;
+    let left_out = lane::left_out(scenes, scope.filter, scope.vms)?;
+    tally.skipped.extend(left_out.skipped);
+    tally.left_out.extend(left_out.later);
+    Ok(tally)
+}
+
+fn in_scope<'r>(repo: &'r Repo, run: Cmd<'r>, scope: &Scope<'_>) -> Result<Cmd<'r>> {
+    let nightly = if scope.nightly { &NIGHTLY[..] } else { &[] };
+    let named = scope.filter.is_some_and(lane::names_scenes).then_some((lane::NIGHTLY, "1"));
+    let amounts = nightly.iter().copied().chain(named);
+    let run = run.env(lane::SHARE, &scope.share).envs(amounts);
+    with_programs(repo, run, scope.images)
+}
+
+/// Runs nextest with the profile `ci` and reads its report.
+pub(crate) fn ran(repo: &Repo, run: Cmd<'_>) -> Result<Tally> {
     let report = report(repo);
     // A report of an earlier run must not speak for this one.
     let _ = std::fs::remove_file(&report);
-    let mut run = command(repo).args(["--profile", "ci", "--no-tests", "fail"]);
-    if !scope.vms {
-        run = run.args(["--filterset", "not group(vm)"]);
-    }
-    run = run.env("TEST_HIVEKEEP_GUEST", guest::installed(repo));
-    if scope.images {
-        run = run.env("TEST_HIVEKEEP_IMAGES", repo.images());
-    }
-    if scope.nightly {
-        run = run.envs(NIGHTLY);
-    }
-    for (variable, program) in [
-        ("TEST_HIVEKEEP_VSOCK_PROBE", guest::vsock_probe(repo)),
-        ("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK", vsock::device(repo)),
-    ] {
-        if program.exists() {
-            run = run.env(variable, program);
-        }
-    }
-    let ran = run.args(scope.filter).run();
+    let ran = run.run();
     match Tally::read(&report) {
         Ok(mut tally) => {
-            tally.vms_left_out = !scope.vms;
             // A run that broke off without naming a failed test has failed all the same.
             tally.broken = ran.is_err() && tally.failed == 0;
             Ok(tally)
@@ -79,12 +97,29 @@ pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<Tally> {
     }
 }
 
-/// All tests, with the features of the build.
-pub(super) fn command(repo: &Repo) -> Cmd<'_> {
-    let shell = &repo.shell;
-    cmd!(shell, "cargo nextest run --workspace --features {FEATURES}")
+/// Tells tests where the programs are that they start, and that this program lists what they skip.
+pub(crate) fn with_programs<'r>(repo: &'r Repo, run: Cmd<'r>, images: bool) -> Result<Cmd<'r>> {
+    let mut run = run.env("TEST_HIVEKEEP_COUNTS_SKIPS", "1");
+    for (variable, program) in [
+        ("TEST_HIVEKEEP_GUEST", guest::installed(repo)),
+        ("TEST_HIVEKEEP_VSOCK_PROBE", guest::vsock_probe(repo)),
+        ("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK", vsock::device()?),
+    ] {
+        if program.exists() {
+            run = run.env(variable, program);
+        }
+    }
+    if images {
+        run = run.env("TEST_HIVEKEEP_IMAGES", repo.images());
+    }
+    Ok(run)
 }
 
-fn report(repo: &Repo) -> PathBuf {
+/// All tests.
+fn command(repo: &Repo) -> Cmd<'_> {
+    repo.cargo_all(&["nextest", "run"])
+}
+
+pub(super) fn report(repo: &Repo) -> PathBuf {
     repo.target.join("nextest/ci/junit.xml")
 }

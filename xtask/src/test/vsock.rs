@@ -6,7 +6,7 @@ use anyhow::Result;
 use xshell::cmd;
 
 use crate::guest;
-use crate::repo::Repo;
+use crate::repo::{Repo, cargo_home};
 use crate::steps::{StepOutcome, passed};
 
 /// The device process whose behaviour the daemon is tested against.
@@ -16,7 +16,10 @@ const VERSION: &str = "0.3.0";
 /// the network for it the test that needs it says that it did not run.
 pub(super) fn prepare(repo: &Repo) -> Result<StepOutcome> {
     guest::build_vsock_probe(repo)?;
-    let (shell, root, device) = (&repo.shell, tools(repo), device(repo));
+    let (shell, root, device) = (&repo.shell, tools()?, device()?);
+    if !device.exists() {
+        println!("compiling vhost-device-vsock {VERSION}; a minute or two, once on this machine");
+    }
     let installed = device.exists()
         || cmd!(
             shell,
@@ -32,10 +35,11 @@ pub(super) fn prepare(repo: &Repo) -> Result<StepOutcome> {
 }
 
 /// The device process, if [`prepare`] could install it.
-pub(super) fn device(repo: &Repo) -> PathBuf {
-    tools(repo).join("bin/vhost-device-vsock")
+pub(super) fn device() -> Result<PathBuf> {
+    Ok(tools()?.join("bin/vhost-device-vsock"))
 }
 
-fn tools(repo: &Repo) -> PathBuf {
-    repo.target.join("tools")
+/// A folder of this version beside cargo's other programs: a clean clone finds it there.
+fn tools() -> Result<PathBuf> {
+    Ok(cargo_home()?.join(format!("vhost-device-vsock-{VERSION}")))
 }
