@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use self::junit::Tally;
+use self::junit::TestTally;
 use self::night::Night;
 use crate::repo::Repo;
 use crate::steps::{Beside, StepOutcome, Steps, passed};
@@ -73,7 +73,7 @@ impl Test {
             return quick::run(repo, self.vm);
         }
         let mut steps = Steps::only(self.only.clone());
-        let mut tally = Tally::default();
+        let mut tally = TestTally::default();
         match self.nightly {
             Some(night) => night.run(repo, &mut steps, &mut tally)?,
             None => self.steps(repo, &mut steps, &mut tally)?,
@@ -84,7 +84,7 @@ impl Test {
         finish(&steps, &tally)
     }
 
-    fn steps(&self, repo: &Repo, steps: &mut Steps, tally: &mut Tally) -> Result<()> {
+    fn steps(&self, repo: &Repo, steps: &mut Steps, tally: &mut TestTally) -> Result<()> {
         let share = match (&self.share, &self.filter) {
             (Some(share), _) => share.clone(),
             // What somebody names is run.
@@ -192,7 +192,7 @@ fn build(
     built
 }
 
-fn run_tests(repo: &Repo, steps: &mut Steps, tally: &mut Tally, scope: &nextest::Scope<'_>) {
+fn run_tests(repo: &Repo, steps: &mut Steps, tally: &mut TestTally, scope: &nextest::Scope<'_>) {
     let built = !steps.failed("guest") && !steps.failed("build");
     steps.run("tests", || {
         ensure!(built, "guest or build failed");
@@ -211,7 +211,7 @@ fn documents(repo: &Repo, steps: &mut Steps, built: bool) {
 }
 
 /// Says what ran and what did not. A failed check counts as a failed test.
-fn finish(steps: &Steps, tally: &Tally) -> Result<()> {
+fn finish(steps: &Steps, tally: &TestTally) -> Result<()> {
     println!("\n== summary\n{}", steps.table());
     for (what, names) in [("SKIPPED", &tally.skipped), ("LEFT OUT", &tally.left_out)] {
         names.iter().for_each(|name| println!("{what}: {name}"));

@@ -13,7 +13,7 @@ const SKIPPED: &str = "SKIPPED: ";
 
 /// Counts of the tests' outcomes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct TestTally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     /// Tests that said they could not run here, as `test: reason`.
@@ -28,7 +28,7 @@ pub(crate) struct Tally {
     pub(crate) vms_left_out: bool,
 }
 
-impl Tally {
+impl TestTally {
     pub(crate) fn read(report: &Path) -> Result<Self> {
         let text = fs::read_to_string(report)
             .with_context(|| format!("nextest left no report at {}", report.display()))?;
@@ -102,7 +102,7 @@ SKIPPED: no qemu-system-x86_64
 
     #[test]
     fn a_test_that_skipped_itself_did_not_pass() {
-        let tally = Tally::parse(REPORT).unwrap();
+        let tally = TestTally::parse(REPORT).unwrap();
         assert_eq!((tally.passed, tally.failed), (1, 1));
         assert_eq!(tally.skipped, ["vm::boots: no qemu-system-x86_64"]);
         assert_eq!(
@@ -117,17 +117,17 @@ SKIPPED: no qemu-system-x86_64
             <testcase name="vm::boots"><flakyFailure type="test failure"/></testcase>
             <testcase name="vm::dies"><failure/><rerunFailure type="test failure"/></testcase>
             </testsuite></testsuites>"#;
-        let tally = Tally::parse(report).unwrap();
+        let tally = TestTally::parse(report).unwrap();
         assert_eq!((tally.passed, tally.failed, tally.flaky.len()), (1, 1, 1));
-        let passed = Tally { passed: 1, flaky: tally.flaky, ..Tally::default() };
+        let passed = TestTally { passed: 1, flaky: tally.flaky, ..TestTally::default() };
         let summary = "1 passed, 0 failed, 0 skipped, 1 passed only when run again";
         assert_eq!(passed.outcome(), StepOutcome::Passed(summary.to_owned()));
     }
 
     #[test]
     fn a_run_that_broke_off_did_not_pass() {
-        let tally = Tally { passed: 3, broken: true, ..Tally::default() };
+        let tally = TestTally { passed: 3, broken: true, ..TestTally::default() };
         assert!(matches!(tally.outcome(), StepOutcome::Failed(_)));
-        assert!(Tally::parse("no report").is_err());
+        assert!(TestTally::parse("no report").is_err());
     }
 }

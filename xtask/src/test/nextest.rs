@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use xshell::Cmd;
 
-use super::junit::Tally;
+use super::junit::TestTally;
 use super::{lane, vsock};
 use crate::guest;
 use crate::repo::Repo;
@@ -56,7 +56,7 @@ pub(super) const NIGHTLY: [(&str, &str); 7] = [
 ///
 /// # Errors
 /// When nextest itself cannot run; failed tests are in the tally.
-pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<Tally> {
+pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<TestTally> {
     let mut run = command(repo).args(["--profile", "ci", "--no-tests", "fail"]);
     let no_machines = (!scope.vms).then_some("not group(vm)");
     let filtersets: Vec<String> =
@@ -82,12 +82,12 @@ fn in_scope<'r>(repo: &'r Repo, run: Cmd<'r>, scope: &Scope<'_>) -> Result<Cmd<'
 }
 
 /// Runs nextest with the profile `ci` and reads its report.
-pub(crate) fn ran(repo: &Repo, run: Cmd<'_>) -> Result<Tally> {
+pub(crate) fn ran(repo: &Repo, run: Cmd<'_>) -> Result<TestTally> {
     let report = report(repo);
     // A report of an earlier run must not speak for this one.
     let _ = std::fs::remove_file(&report);
     let ran = run.run();
-    match Tally::read(&report) {
+    match TestTally::read(&report) {
         Ok(mut tally) => {
             // A run that broke off without naming a failed test has failed all the same.
             tally.broken = ran.is_err() && tally.failed == 0;
@@ -103,7 +103,7 @@ pub(crate) fn with_programs<'r>(repo: &'r Repo, run: Cmd<'r>, images: bool) -> R
     for (variable, program) in [
         ("TEST_HIVEKEEP_GUEST", guest::installed(repo)),
         ("TEST_HIVEKEEP_VSOCK_PROBE", guest::vsock_probe(repo)),
-        ("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK", vsock::device()?),
+        ("TEST_HIVEKEEP_VHOST_DEVICE_VSOCK", vsock::device(repo)),
     ] {
         if program.exists() {
             run = run.env(variable, program);

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use xshell::cmd;
 
-use super::junit::Tally;
+use super::junit::TestTally;
 use super::nextest::Scope;
 use super::{before_the_build, build, checks, documents, family, lane, outside, proven, run_tests};
 use crate::repo::Repo;
@@ -47,7 +47,7 @@ impl Night {
         }
     }
 
-    pub(super) fn run(self, repo: &Repo, steps: &mut Steps, tally: &mut Tally) -> Result<()> {
+    pub(super) fn run(self, repo: &Repo, steps: &mut Steps, tally: &mut TestTally) -> Result<()> {
         let began = Instant::now();
         let others = self == Self::Others;
         let without = format!("not ({OF_MACHINES})");
@@ -92,7 +92,7 @@ impl Night {
     }
 
     /// Writes how it ended to its row of the page.
-    fn record(self, repo: &Repo, steps: &Steps, tally: &Tally, took: Duration) -> Result<()> {
+    fn record(self, repo: &Repo, steps: &Steps, tally: &TestTally, took: Duration) -> Result<()> {
         let said = |cmd: xshell::Cmd<'_>| cmd.quiet().read();
         let shell = &repo.shell;
         let commit = said(cmd!(shell, "git rev-parse --short=8 HEAD"))?;

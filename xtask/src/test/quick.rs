@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use xshell::cmd;
 
-use super::junit::Tally;
+use super::junit::TestTally;
 use super::{before_the_build, checks, finish, nextest};
 use crate::repo::{BENCH_ONLY, Repo, UNIFY};
 use crate::steps::{Steps, passed};
@@ -57,7 +57,7 @@ const SCENES: [&str; 10] = [
 
 /// Runs the check, with machines too if wanted.
 pub(super) fn run(repo: &Repo, vms: bool) -> Result<()> {
-    let (mut steps, mut tally) = (Steps::default(), Tally::default());
+    let (mut steps, mut tally) = (Steps::default(), TestTally::default());
     let house = Packages::read(repo)?;
     let files = changed_files(repo)?;
     let changed = house.of_files(&files);

@@ -1,8 +1,9 @@
 //! Requirements of the vsock carriers' tests beside the daemon.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use xshell::cmd;
 
 use crate::guest;
@@ -16,30 +17,32 @@ const VERSION: &str = "0.3.0";
 /// the network for it the test that needs it says that it did not run.
 pub(super) fn prepare(repo: &Repo) -> Result<StepOutcome> {
     guest::build_vsock_probe(repo)?;
-    let (shell, root, device) = (&repo.shell, tools()?, device()?);
-    if !device.exists() {
-        println!("compiling vhost-device-vsock {VERSION}; a minute or two, once on this machine");
+    let (kept, device) = (kept()?, device(repo));
+    let program = kept.join("bin/vhost-device-vsock");
+    if !program.exists() && !installed(repo, &kept) {
+        return Ok(StepOutcome::Skipped(format!(
+            "vhost-device-vsock {VERSION} cannot be installed"
+        )));
     }
-    let installed = device.exists()
-        || cmd!(
-            shell,
-            "cargo install vhost-device-vsock --version {VERSION} --locked --debug --root {root}"
-        )
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        .run()
-        .is_ok();
-    Ok(match installed {
-        true => passed(device.display()),
-        false => StepOutcome::Skipped(format!("vhost-device-vsock {VERSION} cannot be installed")),
-    })
+    fs::create_dir_all(device.parent().context("it has a folder")?)?;
+    fs::copy(program, &device)?;
+    Ok(passed(device.display()))
 }
 
-/// The device process, if [`prepare`] could install it.
-pub(super) fn device() -> Result<PathBuf> {
-    Ok(tools()?.join("bin/vhost-device-vsock"))
+/// The device process, if [`prepare`] could install it. Machines run as users of their own, who do not
+/// enter the home of another one.
+pub(super) fn device(repo: &Repo) -> PathBuf {
+    repo.target.join("tools/vhost-device-vsock")
 }
 
 /// A folder of this version beside cargo's other programs: a clean clone finds it there.
-fn tools() -> Result<PathBuf> {
+fn kept() -> Result<PathBuf> {
     Ok(cargo_home()?.join(format!("vhost-device-vsock-{VERSION}")))
+}
+
+fn installed(repo: &Repo, root: &Path) -> bool {
+    println!("compiling vhost-device-vsock {VERSION}; a minute or two, once on this machine");
+    let install = ["install", "vhost-device-vsock", "--version", VERSION, "--locked", "--debug"];
+    let install = cmd!(repo.shell, "cargo {install...} --root {root}");
+    install.env("CARGO_PROFILE_DEV_DEBUG", "0").run().is_ok()
 }
