@@ -77,6 +77,10 @@ impl Demo {
         let built = self.daemon(repo, teller)?;
         // Whoever runs the last one keeps it, and a test's build takes its place nowhere.
         guest::put(&built, &programs.hivekeep)?;
+        if !self.release {
+            // Nothing may take it for the daemon that has all families; cargo puts it there again.
+            fs::remove_file(built)?;
+        }
         self.guest(repo, teller, &programs, beside)?;
         match self.isolation {
             DemoIsolation::Vm => base_image(repo, teller, &programs)?,
