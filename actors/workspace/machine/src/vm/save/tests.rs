@@ -82,7 +82,8 @@ async fn run(link: &Link, script: &str) -> String {
 
 async fn counter(link: &Link) -> u64 {
     // The file is empty for a moment each time it is written.
-    run(link, "until [ -s /tmp/count ]; do :; done; cat /tmp/count").await.parse().unwrap()
+    let script = "until n=$(cat /tmp/count) && [ -n \"$n\" ]; do :; done; echo $n";
+    run(link, script).await.parse().unwrap()
 }
 
 async fn goes_on(link: &Link, from: u64) {
