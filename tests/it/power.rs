@@ -13,7 +13,7 @@ use load::Gate;
 
 /// How many cuts; 200 in a nightly run.
 const CUTS_VARIABLE: &str = "TEST_HIVEKEEP_POWER_CUTS";
-const CUTS: usize = 32;
+const CUTS: usize = 16;
 /// Cuts of one load; the next goes on with what is there.
 const CUTS_OF_A_LOAD: usize = 8;
 /// Changes and syncs from one cut to the next, at most.

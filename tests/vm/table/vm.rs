@@ -27,13 +27,12 @@ pub fn scenes() -> Vec<Scene> {
 }
 
 fn in_each_run(table: &mut Table) {
-    let rows: [(&str, OnHouse); 10] = rows! {
+    let rows: [(&str, OnHouse); 9] = rows! {
         bundle: one_workspace, life_and_crash;
         crash: one_point_of_each;
         snapshots: memory_and_disk_go_back_to_any_node, forks_of_one_memory_are_themselves,
             a_paused_workspace_stands_still;
         parking: a_fork_sleeps_as_a_difference;
-        disks: disks_come_back_as_they_were_frozen;
         prepare: a_golden_workspace_is_forked;
         swarm: tasks_run_in_forks_and_come_together
     };
@@ -73,7 +72,8 @@ fn in_turns(table: &mut Table) {
         swarm: an_ordered_stop_cancels_no_swarm;
         host: a_slow_machine_is_no_dead_one
     };
-    let third: [(&str, OnHouse); 8] = rows! {
+    let third: [(&str, OnHouse); 9] = rows! {
+        disks: disks_come_back_as_they_were_frozen;
         merge: what_deletions_leave_is_merged_and_lost_nowhere;
         parking: every_sleeper_has_its_own_answer;
         places: a_session_has_one_workspace_of_its_own;
@@ -149,7 +149,7 @@ fn of_doors_and_programs_in_turns(table: &mut Table) {
     table.on_houses(Share(3), &image::REGISTRY, House::open, &rows);
     table.on_w(
         Share(2),
-        &[Named(loopback::PROBE, "cargo xtask t vm")],
+        &[Named(loopback::PROBE, "cargo xtask t vm::the_hosts_vsock_carrier_inside_a_guest")],
         House::open,
         &[(
             "the_hosts_vsock_carrier_inside_a_guest",
@@ -158,7 +158,7 @@ fn of_doors_and_programs_in_turns(table: &mut Table) {
     );
     table.on_w(
         Share(3),
-        &[Named(vsock::DEVICE, "cargo xtask t vm")],
+        &[Named(vsock::DEVICE, "cargo xtask t vm::vsock_carries_the_link")],
         |kind| House::open_with(kind, &vsock::config()),
         &[("vsock_carries_the_link", vsock::carries_the_link)],
     );

@@ -59,7 +59,7 @@ async fn settled(stage: &Stage, most: usize) {
 }
 
 /// How many come and go.
-const MANY: usize = 50_000;
+const MANY: usize = 10_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_that_did_nothing_leave_nothing() {
