@@ -21,7 +21,7 @@ pub(crate) const FLAGS: &str = "-C target-feature=+crt-static -C relocation-mode
 
 /// Builds the guest and returns where it was put.
 pub(crate) fn build(repo: &Repo) -> Result<PathBuf> {
-    let built = build_static(repo, "hivekeep-guest", "--bin", "hivekeep-guest")?;
+    let built = build_static(repo, "hivekeep-guest", "hivekeep-guest")?;
     let place = installed(repo);
     put(&built, &place)?;
     Ok(place)
@@ -72,26 +72,25 @@ impl Drop for FastGuest {
 
 /// Builds the program that tests the host's vsock carrier in a machine, and returns where it is.
 pub(crate) fn build_vsock_probe(repo: &Repo) -> Result<PathBuf> {
-    build_static(repo, "hivekeep-link", "--example", "vsock_probe")
+    build_static(repo, "hivekeep-vsock-probe", "vsock_probe")
 }
 
 /// Path at which [`build_vsock_probe`] leaves the program.
 pub(crate) fn vsock_probe(repo: &Repo) -> PathBuf {
-    repo.target.join("guest").join(TRIPLE).join("guest/examples/vsock_probe")
+    repo.target.join("guest").join(TRIPLE).join("guest/vsock_probe")
 }
 
-/// Builds a program that runs without a loader; `kind` is `--bin` or `--example`.
-fn build_static(repo: &Repo, package: &str, kind: &str, name: &str) -> Result<PathBuf> {
+/// Builds a program that runs without a loader.
+fn build_static(repo: &Repo, package: &str, name: &str) -> Result<PathBuf> {
     let folder = repo.target.join("guest");
     let shell = &repo.shell;
     cmd!(
         shell,
-        "cargo build --package {package} {kind} {name} --profile guest --target {TRIPLE} --target-dir {folder}"
+        "cargo build --package {package} --bin {name} --profile guest --target {TRIPLE} --target-dir {folder}"
     )
     .env("RUSTFLAGS", FLAGS)
     .run()?;
-    let products = folder.join(TRIPLE).join("guest");
-    let built = if kind == "--example" { products.join("examples") } else { products }.join(name);
+    let built = folder.join(TRIPLE).join("guest").join(name);
     ensure!(is_static(&built)?, "{} needs a dynamic loader", built.display());
     Ok(built)
 }

@@ -7,8 +7,8 @@ use xshell::cmd;
 
 use crate::repo::{Repo, UNIFY};
 use crate::steps::StepOutcome;
-use crate::test::lane;
 use crate::test::nextest::{ran, with_programs};
+use crate::test::{lane, vsock};
 use crate::{guest, image, setup};
 
 /// Packages with tests that start the static guest.
@@ -56,6 +56,12 @@ impl TestOne {
         if scenes || chosen.package == WITH_IMAGE {
             repo.build_daemon()?;
             image::build(repo, "base")?;
+        }
+        let names = |it: &str| {
+            self.package.contains(it) || self.filter.iter().any(|filter| filter.contains(it))
+        };
+        if scenes && names("vsock") {
+            vsock::prepare(repo, lane::ALL)?;
         }
         let run = repo.cargo(&["nextest", "run", "--no-tests", "fail"], &[&chosen.package]);
         let run = match chosen.binary {
