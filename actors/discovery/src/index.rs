@@ -5,7 +5,7 @@
 //! letters and digits, so that the parts of a name are words, and stemmed. Beside the ranking, a query
 //! that is a part of a name finds the tool by it.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{cmp::Reverse, collections::HashMap, sync::LazyLock};
 
 use bm25::{SearchEngine, SearchEngineBuilder, Tokenizer};
 use hivekeep_kernel::{Effect, ToolSpec};
@@ -39,19 +39,20 @@ impl Tokenizer for Words {
     }
 }
 
+type Engine = SearchEngine<usize, u32, Words>;
+
 /// Index of all tools; a tool is its place in the catalogue.
 pub(crate) struct ToolIndex {
-    engine: SearchEngine<usize, u32, Words>,
+    /// Built by the first search, so that a daemon does not start later for it.
+    engine: LazyLock<Engine, Box<dyn FnOnce() -> Engine + Send>>,
     /// Names in lower case, with underscores.
     names: Vec<String>,
 }
 
 impl ToolIndex {
     pub(crate) fn new(tools: &[CataloguedTool]) -> Self {
-        let documents = tools.iter().map(document).enumerate();
-        let documents = documents.map(|(at, contents)| bm25::Document::new(at, contents));
-        let words = Words(Stemmer::create(Algorithm::English));
-        let engine = SearchEngineBuilder::with_tokenizer_and_documents(words, documents).build();
+        let documents: Vec<String> = tools.iter().map(document).collect();
+        let engine = LazyLock::new(Box::new(move || engine(documents)) as Box<_>);
         Self { engine, names: tools.iter().map(|tool| plain(tool.spec.name)).collect() }
     }
 
@@ -95,6 +96,13 @@ impl ToolIndex {
         // Two tools may differ in a dot alone.
         named.min_by_key(|at| Reverse(declared(*at) == name))
     }
+}
+
+fn engine(documents: Vec<String>) -> Engine {
+    let documents = documents.into_iter().enumerate();
+    let documents = documents.map(|(at, contents)| bm25::Document::new(at, contents));
+    let words = Words(Stemmer::create(Algorithm::English));
+    SearchEngineBuilder::with_tokenizer_and_documents(words, documents).build()
 }
 
 fn plain(name: &str) -> String {

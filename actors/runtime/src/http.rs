@@ -1,7 +1,11 @@
 //! HTTP clients of the daemon: TLS on ring with the host's authorities, no redirects, no proxies of the
 //! environment, so that a credential goes to the operator's address alone.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use reqwest::{Client, ClientBuilder, redirect::Policy};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::pem::PemObject};
@@ -45,13 +49,19 @@ pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> 
     }
 }
 
+/// The host's authorities, as the first client finds them.
+static HOST_AUTHORITIES: LazyLock<RootCertStore> = LazyLock::new(|| {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+});
+
 /// TLS that trusts the host's authorities and these. Blocks.
 ///
 /// # Errors
 /// The reason, for people: one of them is not an authority's certificate.
 pub fn trusting(more: Vec<CertificateDer<'static>>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let mut roots = HOST_AUTHORITIES.clone();
     for certificate in more {
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
