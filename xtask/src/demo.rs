@@ -24,6 +24,7 @@ use clap::{Args, ValueEnum};
 
 use self::{house::DemoDaemon, play::Play, prepare::DemoPrograms, teller::Teller};
 use crate::repo::Repo;
+use crate::steps::{StepOutcome, passed};
 
 #[derive(Args)]
 pub(crate) struct Demo {
@@ -82,6 +83,12 @@ impl Demo {
         teller.closed();
         farewell::configuration(&programs, self.isolation, self.release);
         Ok(())
+    }
+
+    /// The demo as a test: a daemon without the feature `full` builds and works.
+    pub(crate) fn check(repo: &Repo) -> Result<StepOutcome> {
+        let demo = Self { isolation: DemoIsolation::Sandbox, keep: false, release: false };
+        demo.run(repo).map(|()| passed("in a sandbox"))
     }
 
     /// How long it takes, before anything is known of this machine.

@@ -1,10 +1,10 @@
 //! The test command: everything that has to hold before a change is taken.
 //!
 //! ```text
-//! machine ─ format ─ licences ─ { build beside guest ─ vsock ─ environments } ─ lints ─ image
-//! ─ tests ─ contract ─ docs ─ changelog
-//! ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ clients beside e2b ─ setup }
-//! ─ soak ─ family ─ fuzz
+//! machine ─ format ─ licences ─ { build beside guest ─ vsock ─ environments ─ image } ─ lints ─ tests
+//! ─ contract ─ docs ─ changelog
+//! ─ { conformance ─ inspector ─ openapi ─ sources ─ models ─ embeddings ─ qdrant ─ clients beside e2b ─ setup ─ soak }
+//! ─ family ─ fuzz
 //! ```
 //!
 //! Every step runs even when an earlier one failed, unless it needs its product; where `CI` is set a
@@ -23,18 +23,19 @@ mod proven;
 mod quick;
 mod roots;
 mod times;
-mod vsock;
+pub(crate) mod vsock;
 
 use std::path::PathBuf;
+use std::sync::mpsc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use self::junit::TestTally;
 use self::night::Night;
 use crate::repo::Repo;
 use crate::steps::{Beside, StepOutcome, Steps, passed};
-use crate::{changelog, docs, fuzz, guest, image, setup, soak};
+use crate::{changelog, docs, fuzz, guest, image, setup};
 
 /// Seconds of each fuzz target.
 const FUZZ_SECS: u32 = 10;
@@ -127,10 +128,6 @@ impl Test {
         let root = repo.root.as_path();
         documents(repo, steps, built);
         outside::steps(repo, steps, built, scope, force);
-        steps.run("soak", || {
-            ensure!(built && scope.images, "guest, build or image failed");
-            soak::check_by_count(repo, scope.vms)
-        });
         steps.run("family", || {
             ensure!(built, "guest or build failed");
             proven::unless_unchanged(root, "family", force, || family::check(repo))
@@ -166,30 +163,40 @@ fn build(
     scope: &mut nextest::Scope<'_>,
     with_environments: bool,
 ) -> bool {
-    let vms = scope.vms;
     // Each has a target folder of its own, and the end of the guest's takes one processor.
+    let (built, daemon) = mpsc::channel();
     let mut beside: Vec<Beside<'_>> = vec![(
         "guest",
         Box::new(|| guest::build(&Repo::open()?).map(|path| passed(path.display()))),
     )];
-    if vms {
-        beside.push(("vsock", Box::new(|| vsock::prepare(&Repo::open()?))));
+    if scope.vms {
+        let share = scope.share.clone();
+        beside.push(("vsock", Box::new(move || vsock::prepare(&Repo::open()?, &share))));
     }
     if with_environments {
         beside.push(("environments", Box::new(|| outside::prepare(&Repo::open()?))));
     }
-    steps.run_beside(beside, |steps| steps.run("build", || nextest::build(repo)));
+    beside.push(("image", Box::new(move || images(&daemon))));
+    steps.run_beside(beside, |steps| {
+        let tell = move || {
+            let _nobody_wants_images = built.send(());
+        };
+        steps.run("build", || nextest::build(repo, tell));
+    });
     if with_environments {
         steps.run("lints", || checks::lints(repo, repo.cargo_all(&["test"])));
     }
-    let built = !steps.failed("guest") && !steps.failed("build");
-    steps.run("image", || {
-        ensure!(built, "guest or build failed");
-        ["base", "code-interpreter"].iter().try_for_each(|name| image::build(repo, name))?;
-        Ok(passed(repo.images().display()))
-    });
     scope.images = !steps.failed("image");
-    built
+    !steps.failed("guest") && !steps.failed("build")
+}
+
+/// Makes the images as soon as the daemon is there, which makes them.
+fn images(daemon: &mpsc::Receiver<()>) -> Result<StepOutcome> {
+    daemon.recv().context("the daemon was not built")?;
+    let repo = Repo::open()?;
+    ensure!(guest::installed(&repo).exists(), "the guest was not built");
+    ["base", "code-interpreter"].iter().try_for_each(|name| image::build(&repo, name))?;
+    Ok(passed(repo.images().display()))
 }
 
 fn run_tests(repo: &Repo, steps: &mut Steps, tally: &mut TestTally, scope: &nextest::Scope<'_>) {

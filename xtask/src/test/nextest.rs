@@ -1,21 +1,47 @@
 //! The tests of the workspace, run by nextest: a process each, so that one
 //! test's actors, signals and children are never another's.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use xshell::Cmd;
 
 use super::junit::TestTally;
+use super::outside::BROWSERS;
 use super::{lane, vsock};
 use crate::guest;
 use crate::repo::Repo;
 use crate::steps::{StepOutcome, passed};
 
-/// Compiles all tests and, with them, the daemon; clippy lints what it compiles.
-pub(super) fn build(repo: &Repo) -> Result<StepOutcome> {
-    command(repo).arg("--no-run").run()?;
+/// Compiles all tests and, with them, the daemon; clippy lints what it compiles. Calls `daemon` as soon
+/// as that program is there, minutes before the rest.
+pub(super) fn build(repo: &Repo, daemon: impl FnOnce()) -> Result<StepOutcome> {
+    let build =
+        command(repo).args(["--no-run", "--cargo-message-format", "json-render-diagnostics"]);
+    println!("$ {build}");
+    let mut cargo = Command::from(build).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let told = cargo.stdout.take().context("cargo has an output")?;
+    let mut daemon = Some(daemon);
+    for line in BufReader::new(told).lines() {
+        if is_daemon(&line?) {
+            daemon.take().into_iter().for_each(|daemon| daemon());
+        }
+    }
+    let status = cargo.wait()?;
+    ensure!(status.success(), "cargo ended with {status}");
     Ok(passed(""))
+}
+
+/// True for cargo's message that the daemon was built, or need not be.
+fn is_daemon(message: &str) -> bool {
+    let message: Value = serde_json::from_str(message).unwrap_or_default();
+    let name = &message["target"]["name"];
+    // Its tests are a program of the same name.
+    let built = message["executable"].is_string() && message["profile"]["test"] == false;
+    built && name == "hivekeep" && message["reason"] == "compiler-artifact"
 }
 
 /// Scope of a test run: the tests, and the machine they run on.
@@ -57,10 +83,15 @@ pub(super) const NIGHTLY: [(&str, &str); 7] = [
 /// # Errors
 /// When nextest itself cannot run; failed tests are in the tally.
 pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<TestTally> {
+    // One more than there are processors: a fifth of their time tests wait, for a disk, a clock, a machine.
+    let threads = std::thread::available_parallelism()?.get() + 1;
     let mut run = command(repo).args(["--profile", "ci", "--no-tests", "fail"]);
+    run = run.arg("--test-threads").arg(threads.to_string());
     let no_machines = (!scope.vms).then_some("not group(vm)");
-    let filtersets: Vec<String> =
-        no_machines.into_iter().chain(scope.filterset).map(|set| format!("({set})")).collect();
+    // Who names a test has it run; in a whole run these are a step of their own.
+    let no_browsers = scope.filter.is_none().then(|| format!("not ({BROWSERS})"));
+    let filtersets = no_machines.into_iter().chain(no_browsers.as_deref()).chain(scope.filterset);
+    let filtersets: Vec<String> = filtersets.map(|set| format!("({set})")).collect();
     if !filtersets.is_empty() {
         run = run.arg("--filterset").arg(filtersets.join(" & "));
     }

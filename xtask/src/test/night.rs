@@ -10,6 +10,7 @@ use xshell::cmd;
 use super::junit::TestTally;
 use super::nextest::Scope;
 use super::{before_the_build, build, checks, documents, family, lane, outside, proven, run_tests};
+use crate::demo::Demo;
 use crate::repo::Repo;
 use crate::steps::Steps;
 use crate::{fuzz, soak, upgrade};
@@ -30,7 +31,7 @@ pub(crate) enum Night {
     /// An hour of the soak test, ten minutes for each fuzz target
     Soak,
     /// All versions of clients of others with sandboxes and machines, real models, 10,000 generated
-    /// cases, root file systems, rustdoc, a build and lints without clippy in the compiler's place
+    /// cases, root file systems, rustdoc, a build and lints without clippy in the compiler's place, the demo
     Others,
 }
 
@@ -86,6 +87,11 @@ impl Night {
                 });
                 steps.run("rustdoc", || checks::rustdoc(repo));
                 steps.run("plain", || checks::plain_build(repo));
+                // The last: it leaves no daemon where the others look for one.
+                steps.run("demo", || {
+                    ensure!(built, "guest or build failed");
+                    Demo::check(repo)
+                });
             }
         }
         self.record(repo, steps, tally, began.elapsed())

@@ -16,7 +16,7 @@ mod server;
 mod sources;
 mod tools;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use xshell::Cmd;
 
 pub(crate) use self::embeddings::{minilm, static_model};
@@ -25,6 +25,7 @@ pub(crate) use self::server::ServedDaemon;
 use self::tools::Tools;
 use super::{nextest::Scope, proven, roots};
 use crate::repo::Repo;
+use crate::soak;
 use crate::steps::{Beside, StepOutcome, Steps, passed};
 
 /// Environments of Python that have nothing but what their file names.
@@ -50,6 +51,7 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
     let beside: Vec<Beside<'_>> = vec![
         ("e2b", Box::new(move || alone(built, |repo, tools| e2b::check(repo, tools, scope, all)))),
         ("setup", Box::new(move || in_roots(all))),
+        ("soak", Box::new(move || soaked(built, scope))),
     ];
     steps.run_beside(beside, |steps| {
         let tools = if built { Tools::get(repo) } else { Err(anyhow!("build failed")) };
@@ -65,6 +67,7 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
         steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
         steps.run("openapi", || with(&|tools| openapi::check(repo, tools)));
         steps.run("sources", || with(&|tools| sources::check(repo, tools)));
+        steps.run("browsers", || unchanged("browsers", &|| browsers(repo)));
         steps.run("models", || unchanged("models", &|| models::check(repo)));
         steps.run("embeddings", || {
             unchanged("embeddings", &|| embeddings::check(repo, scope.nightly))
@@ -90,6 +93,21 @@ fn alone(
         Ok(tools) => step(&repo, &tools),
         Err(why) => Ok(StepOutcome::Skipped(format!("{why:#}"))),
     }
+}
+
+/// Filterset of the tests that start a Chrome for themselves.
+pub(super) const BROWSERS: &str = "package(hivekeep-browser) & test(/^tests::/)";
+
+/// What Chrome does to its actor and its actor to Chrome. Browsers behind a daemon are in each run's tests.
+fn browsers(repo: &Repo) -> Result<StepOutcome> {
+    tests_of(repo, &["hivekeep-browser"], &["--lib"], BROWSERS).run()?;
+    Ok(passed("Chrome killed, hung, hostile, and at work"))
+}
+
+/// The soak counts what its own daemon holds, whatever runs beside it.
+fn soaked(built: bool, scope: &Scope<'_>) -> Result<StepOutcome> {
+    ensure!(built && scope.images, "guest, build or image failed");
+    soak::check_by_count(&Repo::open()?, scope.vms)
 }
 
 /// `setup` in root file systems, if what it does could have changed.

@@ -16,7 +16,16 @@ use xshell::{Shell, cmd};
 use crate::steps::StepOutcome;
 
 /// Files and folders, from the root, on which a step's outcome depends.
-const INPUTS: [(&str, &[&str]); 5] = [
+const INPUTS: [(&str, &[&str]); 6] = [
+    (
+        "browsers",
+        &[
+            "actors/browser",
+            "actors/runtime/src/host_process",
+            "actors/runtime/src/host_process.rs",
+            "actors/testkit",
+        ],
+    ),
     (
         "fuzz",
         &[
