@@ -36,7 +36,7 @@ const REPLAY: &str = "hivekeep-replay";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 31] = [
+const RULES: [Rule; 32] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -124,6 +124,7 @@ const RULES: [Rule; 31] = [
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },
     Rule { name: "hivekeep-bare-browser", house: &[], others: None },
+    Rule { name: "hivekeep-vsock-probe", house: &[LINK, PROTOCOL], others: None },
     Rule { name: "xtask", house: &[FIGURES, MCP_CLIENT], others: None },
 ];
 
