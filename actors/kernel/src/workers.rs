@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
@@ -36,6 +37,8 @@ impl Workers {
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
         let end = self.0.end.clone();
+        // In a box, so that tokio's task is compiled once for each type of result and not of work.
+        let work: BoxFuture<'static, T> = Box::pin(work);
         let work = async move { end.run_until_cancelled(work).await };
         self.0.tracker.spawn(work.in_current_span())
     }

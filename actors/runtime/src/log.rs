@@ -204,7 +204,7 @@ impl<S: Sourced> Log<S> {
         let idle = watch::channel(!due).0;
         let log = Self(Arc::new(Inner { journal, stream, held: Mutex::new(held), idle }));
         if due {
-            tokio::spawn(write::all(log.0.clone()));
+            tokio::spawn(write::all(log.0.clone()).boxed());
         }
         log
     }
@@ -294,7 +294,7 @@ impl<S: Sourced> Log<S> {
             !std::mem::replace(&mut held.writing, true)
         };
         if begin {
-            tokio::spawn(write::all(self.0.clone()));
+            tokio::spawn(write::all(self.0.clone()).boxed());
         }
         Ok(())
     }
@@ -313,7 +313,7 @@ impl<S: Sourced> Log<S> {
     pub async fn forget(&self) -> Result<(), LogError> {
         let log = self.0.clone();
         let stream = log.stream.clone();
-        let removed = tokio::spawn(async move { log.forget().await }).await;
+        let removed = tokio::spawn(async move { log.forget().await }.boxed()).await;
         removed.unwrap_or_else(|panic| Err(LogError::Defect { stream, what: panic.to_string() }))
     }
 }
