@@ -4,6 +4,7 @@
 //! daemon and the tests is compiled once for all of them, because `hivekeep-unify` is selected beside
 //! it, and by the compiler that tests are built with (`RUSTC_WORKSPACE_WRAPPER`; xtask/src/repo.rs).
 
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -19,16 +20,29 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
+    let error = command(&program).args(std::env::args_os().skip(1)).exec();
     eprintln!("xtask: {} could not be started: {error}", program.display());
     ExitCode::FAILURE
+}
+
+/// A command without what `cargo run` says of this package. Build scripts may ask cargo to run them again
+/// when such a variable changes, as ring's does, and a plain `cargo build` has none of them.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    let said = |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|it| name.starts_with(it));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(said) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Builds `xtask` and returns its path.
 fn build() -> Result<PathBuf, String> {
     let target = target()?;
     let program = target.join("debug/xtask");
-    let mut cargo = Command::new("cargo");
+    let mut cargo = command("cargo");
     cargo.current_dir(CHECKOUT).args([
         "build",
         "--package",
