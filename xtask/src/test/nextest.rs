@@ -83,7 +83,7 @@ pub(super) const NIGHTLY: [(&str, &str); 7] = [
 /// # Errors
 /// When nextest itself cannot run; failed tests are in the tally.
 pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<TestTally> {
-    // One more than there are processors: a fifth of their time tests wait, for a disk, a clock, a machine.
+    // One more than there are processors: tests wait for disks, clocks and machines.
     let threads = std::thread::available_parallelism()?.get() + 1;
     let mut run = command(repo).args(["--profile", "ci", "--no-tests", "fail"]);
     run = run.arg("--test-threads").arg(threads.to_string());

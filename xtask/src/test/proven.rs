@@ -21,8 +21,10 @@ const INPUTS: [(&str, &[&str]); 6] = [
         "browsers",
         &[
             "actors/browser",
-            "actors/runtime/src/host_process",
-            "actors/runtime/src/host_process.rs",
+            "actors/files/engine",
+            "actors/kernel",
+            "actors/runtime",
+            "actors/store",
             "actors/testkit",
         ],
     ),
