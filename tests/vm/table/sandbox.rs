@@ -5,13 +5,13 @@ use crate::{
     counter::Counter,
     house::{House, Kind::Sandbox},
     ingested, knowledge_config,
-    needs::Need::{Example, Image, LoopDevices, Mounts, Program, Root},
+    needs::Need::{self, Example, Image, LoopDevices, Mounts, Program, Root},
     scenes::{
         browser, e2b, e2b_crash, escapes, examples, http_api, hub, image, knowledge, life, places,
         port_urls, prepare, repositories, rows, snapshots, team, team_cards, team_storm,
         team_watch, upgrade, volumes, waiting,
     },
-    share::When::{Each, Night},
+    share::When::{Each, Night, Share},
 };
 
 const WITH_VOLUMES: Open = |kind| House::open_with(kind, volumes::CONFIG);
@@ -26,7 +26,46 @@ pub fn scenes() -> Vec<Scene> {
     of_volumes(&mut table);
     of_doors(&mut table);
     of_teams(&mut table);
+    killed_in_turns(&mut table);
     table.scenes
+}
+
+/// A daemon killed at each point of one operation; at those of a workspace's life it is in each run. Those of
+/// E2B are in another run than with machines. Shares take about the same time.
+fn killed_in_turns(table: &mut Table) {
+    let ends: [(&str, OnHouse); 1] = rows!(lifetimes: every_point_of_an_end);
+    table.on_houses(Share(1), &[], House::open, &ends);
+    let pulls: [(&str, OnHouse); 1] = rows!(image: every_point_of_a_pull_and_a_removal);
+    table.on_houses(Share(1), &image::REGISTRY, House::open, &pulls);
+    let with_disks: [Need; 2] = [Root, LoopDevices];
+    table.on_house(
+        Share(2),
+        &with_disks,
+        WITH_VOLUMES,
+        "every_point_of_a_volume",
+        volumes::every_point_of_a_volume,
+    );
+    table.on_house(
+        Share(2),
+        &[],
+        House::open,
+        "every_point_of_a_team",
+        team::every_point_of_a_team,
+    );
+    table.on_house(
+        Share(3),
+        &with_disks,
+        WITH_VOLUMES,
+        "every_point_of_a_repository",
+        repositories::every_point_of_a_repository,
+    );
+    table.on_house(
+        Share(3),
+        &[],
+        WITH_E2B,
+        "a_daemon_dies_over_each_operation_of_e2b",
+        e2b_crash::a_daemon_dies_over_each_operation,
+    );
 }
 
 /// Scenes that virtual machines play too.
@@ -52,7 +91,7 @@ fn of_machines_too(table: &mut Table) {
 }
 
 fn of_sandboxes_alone(table: &mut Table) {
-    let rows: [(&str, OnHouse); 14] = rows! {
+    let rows: [(&str, OnHouse); 13] = rows! {
         owners: a_workspace_outlives_its_session_and_can_be_adopted;
         walls: a_sandbox_is_walled_in_and_says_how;
         disks: a_sandboxs_disk_is_left_out_by_name;
@@ -63,13 +102,12 @@ fn of_sandboxes_alone(table: &mut Table) {
         resources: a_workspace_is_read_by_uri_by_its_owner;
         tasks: a_command_outlives_its_client_and_is_told_by_the_next_daemon;
         escapes: no_path_leads_out_of_a_sandbox;
-        lifetimes: every_point_of_an_end;
         parking: a_sandbox_says_that_it_cannot_sleep
     };
     table.on_houses(Each, &[], House::open, &rows);
     let rows = rows!(interpreter: code_runs_where_it_ran_before);
     table.on_houses(Each, &[Image("code-interpreter")], House::open, &rows);
-    let rows: [(&str, OnHouse); 2] = rows!(image: a_container_image_is_pulled_and_worked_in, every_point_of_a_pull_and_a_removal);
+    let rows = rows!(image: a_container_image_is_pulled_and_worked_in);
     table.on_houses(Each, &image::REGISTRY, House::open, &rows);
     let rows = rows!(image: an_entry_point_runs_where_there_is_no_shell);
     table.on_houses(Each, &[Program("umoci"), Program("busybox")], House::open, &rows);
@@ -109,17 +147,15 @@ fn of_roots_daemon(table: &mut Table) {
 }
 
 fn of_volumes(table: &mut Table) {
-    let rows: [(&str, OnHouse); 7] = [
+    let rows: [(&str, OnHouse); 5] = [
         ("volumes_outlive_workspaces_and_daemons", volumes::bytes_outlive_workspaces_and_daemons),
         (
             "what_cannot_be_mounted_is_refused",
             volumes::what_cannot_be_mounted_is_refused_and_leaves_nothing,
         ),
-        ("every_point_of_a_volume", volumes::every_point_of_a_volume),
         ("no_mount_leads_out_of_a_sandbox", escapes::no_mount_leads_out_of_a_sandbox),
         ("no_path_leads_out_of_a_repository", escapes::no_path_leads_out_of_a_repository),
         ("a_repository_goes_there_and_back", repositories::a_repository_goes_there_and_back),
-        ("every_point_of_a_repository", repositories::every_point_of_a_repository),
     ];
     table.on_houses(Each, &[Root, LoopDevices], WITH_VOLUMES, &rows);
     table.on_house(
@@ -166,14 +202,13 @@ fn of_doors(table: &mut Table) {
         "a_port_has_a_url_and_its_owner_says_who_gets_in",
         port_urls::a_port_has_a_url_and_its_owner_says_who_gets_in,
     );
-    let rows: [(&str, OnHouse); 2] = [
-        (
-            "a_sandbox_of_e2b_tells_what_it_takes_and_says",
-            e2b::a_sandbox_tells_what_it_takes_and_says,
-        ),
-        ("a_daemon_dies_over_each_operation_of_e2b", e2b_crash::a_daemon_dies_over_each_operation),
-    ];
-    table.on_houses(Each, &[], WITH_E2B, &rows);
+    table.on_house(
+        Each,
+        &[],
+        WITH_E2B,
+        "a_sandbox_of_e2b_tells_what_it_takes_and_says",
+        e2b::a_sandbox_tells_what_it_takes_and_says,
+    );
     let rows: [(&str, OnHouse); 2] = [
         ("a_process_is_followed_while_it_lives", hub::a_process_is_followed_while_it_lives),
         (
@@ -191,9 +226,8 @@ fn of_teams(table: &mut Table) {
         waiting: a_trace_goes_through_to_commands
     };
     table.on_houses(Each, &[], House::open, &rows);
-    let rows: [(&str, OnHouse); 4] = [
+    let rows: [(&str, OnHouse); 3] = [
         ("a_team_talks_and_outlives_the_daemon", team::a_team_talks_and_outlives_the_daemon),
-        ("every_point_of_a_team", team::every_point_of_a_team),
         ("cards_follow_their_team", team_cards::cards_follow_their_team),
         ("a_team_in_a_storm", team_storm::nothing_is_lost_or_doubled),
     ];
