@@ -153,6 +153,23 @@ pub trait SessionQuotas: Send + Sync {
     /// User of a session; `None` for a session that is over.
     fn user(&self, session: SessionId) -> Option<User>;
 
+    /// User of a session, also of one that is over, as long as it is known.
+    fn last_user(&self, session: SessionId) -> Option<User> {
+        self.user(session)
+    }
+
+    /// True if a thing is of the user of a session: of the user who was `recorded` with it, or whoever its
+    /// `owner` was where none is, as in records of earlier versions.
+    fn is_of_user(
+        &self,
+        session: SessionId,
+        recorded: Option<User>,
+        owner: Option<SessionId>,
+    ) -> bool {
+        let user = recorded.or_else(|| self.last_user(owner?));
+        owner == Some(session) || user.is_some() && user == self.user(session)
+    }
+
     /// Number of things of a kind that a user may hold at a time by its tier; `None` for no limit
     /// beyond the family's own. Kinds are declared by families, which keep to them.
     fn allowance(&self, user: User, kind: &str) -> Option<u64> {

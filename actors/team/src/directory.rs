@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::TeamId;
+use hivekeep_kernel::{SessionId, TeamId, User};
 
 use crate::Options;
 
@@ -16,6 +16,9 @@ use crate::Options;
 pub(crate) struct TeamEntry {
     /// Unique.
     pub(crate) name: String,
+    /// The session that planned it, and its user where that was recorded.
+    pub(crate) owner: SessionId,
+    pub(crate) user: Option<User>,
     /// The team it is below.
     pub(crate) parent: Option<TeamId>,
     /// Most members in it and below it.

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{SessionId, TeamId, ToolError, WorkspaceId};
+use hivekeep_kernel::{SessionId, TeamId, ToolError, User, WorkspaceId};
 use hivekeep_runtime::log::{self, Sourced};
 use hivekeep_store::{NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ pub(crate) struct Plan {
     pub(crate) name: String,
     /// The session that made the team.
     pub(crate) owner: SessionId,
+    /// The user of that session; not there in plans of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<User>,
     pub(crate) parent: Option<TeamId>,
     /// The parent's name; absent of teams planned before it was recorded.
     #[serde(default)]
@@ -61,7 +64,12 @@ pub(crate) enum Record {
     /// All members are there, in the plan's order.
     Ready { workspaces: Vec<WorkspaceId> },
     /// Another session operates it.
-    Owned { by: SessionId },
+    Owned {
+        by: SessionId,
+        /// The user of that session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<User>,
+    },
     /// The team is going to be removed.
     Ending {
         /// Numbers of members of which nothing was made, when it was not ready: whatever has the
@@ -76,6 +84,7 @@ pub(crate) enum Record {
 pub(crate) struct State {
     pub(crate) plan: Plan,
     pub(crate) owner: SessionId,
+    pub(crate) user: Option<User>,
     pub(crate) workspaces: Option<Vec<WorkspaceId>>,
     pub(crate) ending: bool,
     /// Members that have no workspace, by number; as far as it is known of a plan that is undone.
@@ -84,7 +93,8 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(plan: Plan) -> Self {
-        Self { owner: plan.owner, plan, workspaces: None, ending: false, unmade: BTreeSet::new() }
+        let (owner, user) = (plan.owner, plan.user);
+        Self { plan, owner, user, workspaces: None, ending: false, unmade: BTreeSet::new() }
     }
 
     /// The word for it.
@@ -131,6 +141,8 @@ impl State {
         let Plan { name, parent, max_vms, members, at, .. } = &self.plan;
         TeamEntry {
             name: name.clone(),
+            owner: self.owner,
+            user: self.user,
             parent: *parent,
             max_vms: *max_vms,
             members: u32::try_from(members.len()).unwrap_or(u32::MAX),
@@ -159,7 +171,7 @@ impl Sourced for State {
             Record::Ready { workspaces } if workspaces.len() == self.plan.members.len() => {
                 self.workspaces = Some(workspaces);
             }
-            Record::Owned { by } => self.owner = by,
+            Record::Owned { by, user } => (self.owner, self.user) = (by, user.or(self.user)),
             Record::Ending { unmade } => {
                 self.ending = true;
                 self.unmade.extend(unmade);

@@ -25,6 +25,7 @@ impl Claims {
     /// # Errors
     /// `name_taken`.
     pub(crate) fn of(shared: &Arc<Shared>, plan: Planned) -> Result<Self, ToolError> {
+        let plan = Planned { user: shared.daemon.sessions.user(plan.owner), ..plan };
         if plan.pool.is_none() {
             shared.directory.claim(&plan.name, plan.id)?;
         }

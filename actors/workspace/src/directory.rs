@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use chrono::{DateTime, Utc};
 use dashmap::DashMap;
 use hivekeep_kernel::{
-    Address, Layer, SessionId, SnapshotId, Target, ToolError, WorkspaceId, serve,
+    Address, Layer, SessionId, SnapshotId, Target, ToolError, User, WorkspaceId, serve,
 };
 
 use crate::{
@@ -25,6 +25,8 @@ pub(crate) struct DirectoryEntry {
     pub(crate) phase: Phase,
     pub(crate) process: MachineProcess,
     pub(crate) owner: Option<SessionId>,
+    /// The user of whoever owned it last.
+    pub(crate) user: Option<User>,
     /// Whose call it was made for.
     pub(crate) planned_by: SessionId,
     /// Set while it is the pool's.
@@ -194,12 +196,16 @@ impl WorkspaceDirectory {
             let name: WorkspaceName = id_or_name.parse().ok()?;
             self.names.get(&name).map(|id| *id)
         });
-        id.and_then(|id| self.any(id)).filter(|card| card.pool.is_none()).ok_or_else(|| {
-            let code = codes::WORKSPACE_NOT_FOUND;
-            ToolError::not_found(Layer::Resolve, code, "workspace", id_or_name)
-                .next("workspace_list shows the workspaces there are")
-        })
+        id.and_then(|id| self.any(id))
+            .filter(|card| card.pool.is_none())
+            .ok_or_else(|| unknown(id_or_name))
     }
+}
+
+/// Refusal of a workspace that is not there, or is another user's.
+pub(crate) fn unknown(id_or_name: &str) -> ToolError {
+    ToolError::not_found(Layer::Resolve, codes::WORKSPACE_NOT_FOUND, "workspace", id_or_name)
+        .next("workspace_list shows the workspaces there are")
 }
 
 impl serve::ActorDirectory for WorkspaceDirectory {

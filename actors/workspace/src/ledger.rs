@@ -7,7 +7,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use hivekeep_image::ImageDefaults;
-use hivekeep_kernel::{JobId, LayerId, Resources, SessionId, SnapshotId};
+use hivekeep_kernel::{JobId, LayerId, Resources, SessionId, SnapshotId, User};
 use hivekeep_machine::{AppliedLimits, MachineHandle};
 use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ pub struct Ledger {
     pub plan: Planned,
     /// Who owns it; `None` is nobody.
     pub owner: Option<SessionId>,
+    /// The user of whoever owned it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
     /// Set once creation was acknowledged.
     pub created: bool,
     /// The snapshot that its preparation ended with.
@@ -235,9 +238,12 @@ impl Sourced for Ledger {
                     None => self.env.remove(&name),
                 };
             }),
-            Record::Owned { by } => self.owner = by,
-            Record::Claimed { owner, name, at, network, labels, lifetime } => {
-                self.owner = Some(owner);
+            Record::Owned { by, user } => {
+                self.owner = by;
+                self.user = user.or(self.user);
+            }
+            Record::Claimed { owner, user, name, at, network, labels, lifetime } => {
+                (self.owner, self.user) = (Some(owner), user);
                 self.lifetime = lifetime;
                 // What it was a copy of was the pool's own affair.
                 let plan = self.plan.clone();
@@ -267,6 +273,7 @@ impl Ledger {
         let (base, env) = fork.map(|fork| (fork.base.clone(), fork.env.clone())).unzip();
         Self {
             owner: plan.holder(),
+            user: plan.user,
             disk: disk.unwrap_or_default(),
             base,
             defaults: plan.fork.as_ref().and_then(|fork| fork.defaults.clone()),

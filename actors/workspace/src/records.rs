@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use chrono::{DateTime, Utc};
 use hivekeep_image::ImageDefaults;
 use hivekeep_kernel::{
-    JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, WorkspaceId,
+    JobId, LayerId, Resources, SessionId, SnapshotId, ToolError, User, WorkspaceId,
     ports::{AttachedVolume, NetworkWish},
 };
 use hivekeep_link::LinkToken;
@@ -111,6 +111,9 @@ pub enum Record {
     Owned {
         /// `None`: orphaned.
         by: Option<SessionId>,
+        /// The user of that session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<User>,
     },
     /// A background job shall be started.
     JobWanted {
@@ -227,6 +230,9 @@ pub enum Record {
     Claimed {
         /// Whose.
         owner: SessionId,
+        /// The user of that session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<User>,
         /// Its name from now on.
         name: WorkspaceName,
         /// When.
@@ -267,6 +273,9 @@ pub struct Planned {
     pub name: WorkspaceName,
     /// The session that asked for it.
     pub owner: SessionId,
+    /// The user of that session; not there in plans of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
     /// Size and kind.
     pub spec: WorkspaceSpec,
     /// When.
@@ -323,6 +332,7 @@ impl Planned {
             id,
             name,
             owner,
+            user: None,
             spec,
             at: Utc::now(),
             token,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hivekeep_image::ImageStore;
 use hivekeep_kernel::{
-    Layer, ToolError, WorkspaceId,
+    CallCx, Layer, Tier, ToolError, WorkspaceId,
     ports::{Network, Volumes},
 };
 use hivekeep_machine::{Driver, Isolation, sweep::Sweeper};
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{
     Options, codes,
-    directory::WorkspaceDirectory,
+    directory::{DirectoryEntry, WorkspaceDirectory},
     folders::WorkspaceFolders,
     lifetime::AtEnd,
     logs::WorkspaceLogSet,
@@ -97,6 +97,13 @@ impl Shared {
             Some(AtEnd::Destroy | AtEnd::Stop) | None => return Ok(()),
         };
         self.driver(isolation)?.snapshots().map(drop).ok_or(refusal)
+    }
+
+    /// Whether the caller is shown a workspace, and may take it over: it is of the caller's own user, or the
+    /// caller is an operator.
+    pub(crate) fn is_shown(&self, cx: &CallCx, card: &DirectoryEntry) -> bool {
+        let of_user = || self.daemon.sessions.is_of_user(cx.session, card.user, card.owner);
+        cx.view.reaches(Tier::Operator) || of_user()
     }
 
     /// Name of this daemon among those that share an image directory.

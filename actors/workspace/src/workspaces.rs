@@ -118,6 +118,7 @@ impl Workspaces {
         let wanted = input.labels.unwrap_or_default();
         let cards = self.shared.directory.cards().into_iter();
         let workspaces: Vec<_> = cards
+            .filter(|card| self.shared.is_shown(cx, card))
             .filter(|card| input.state_filter.is_none_or(|state| card.phase == state))
             .filter(|card| wanted.iter().all(|(name, value)| card.labels.get(name) == Some(value)))
             .map(|card| WorkspaceRow {

@@ -116,7 +116,37 @@ fn use_secrets(owner: &Caller) {
     assert_eq!(owner.exec("cat /srv/told", &json!({})), TOKEN.len().to_string(), "it was used");
 }
 
-pub fn a_workspace_is_its_owners_and_its_secrets_are_written_nowhere(house: House) {
+/// What a session leaves that has ended is for its user, and for an operator who names it, in the next daemon
+/// too.
+fn left_behind(house: &mut House, (owner, other): (&Caller, &Caller), session: &str) {
+    let counts = |caller: &Caller| caller.ok("workspace_list", &json!({}))["count"].clone();
+    assert_eq!((counts(owner), counts(other)), (json!(1), json!(0)));
+    let end = json!({ "method": "end_session", "params": { "session": session } });
+    house.ask(end).expect("ended");
+    for restarted in [false, true] {
+        if restarted {
+            house.kill();
+            house.start();
+        }
+        let [owner, other] = [owner, other].map(|it| Caller::again(house, it.credential.clone()));
+        assert_eq!(other.ok("workspace_adopt", &json!({}))["adopted_count"], 0);
+        for force in [false, true] {
+            let adopt = json!({ "workspace_id": "w", "force": force });
+            let (status, body) = other.call("workspace_adopt", &adopt, None);
+            assert_eq!((status, counts(&other)), (404, json!(0)), "{restarted}: {body}");
+        }
+        assert_eq!(counts(&owner), 1);
+    }
+    let [owner, other] = [owner, other].map(|it| Caller::again(house, it.credential.clone()));
+    let operator = Caller::again(house, credential(house, "ops", "operator"));
+    assert_eq!(operator.ok("workspace_adopt", &json!({}))["adopted_count"], 0, "it names none");
+    let named = json!({ "workspace_id": "w" });
+    assert_eq!(operator.ok("workspace_adopt", &named)["adopted_one"], true);
+    assert_eq!(operator.exec("cat /root/kept", &json!({})), "mine\n");
+    assert_eq!((counts(&owner), counts(&other)), (json!(0), json!(0)), "it is the operator's");
+}
+
+pub fn a_workspace_is_its_owners_and_its_secrets_are_written_nowhere(mut house: House) {
     let (owner, other) = (Caller::new(&house, "owner"), Caller::new(&house, "other"));
     owner.ok("workspace_create", &json!({ "name": "w" }));
     owner.exec("echo mine > /root/kept", &json!({}));
@@ -152,6 +182,7 @@ pub fn a_workspace_is_its_owners_and_its_secrets_are_written_nowhere(house: Hous
         }
     }
     assert_eq!(owner.exec("cat /root/kept", &json!({})), "mine\n");
+    left_behind(&mut house, (&owner, &other), of_owner);
 
     let shown = ["events", "logs"].map(|what| {
         house.command().args([what, "--json"]).output().expect("the program runs").stdout

@@ -320,6 +320,10 @@ impl ports::SessionQuotas for SessionsHandle {
         live.map(|shared| shared.account.user)
     }
 
+    fn last_user(&self, session: SessionId) -> Option<User> {
+        self.owner(session)
+    }
+
     fn allowance(&self, user: User, kind: &str) -> Option<u64> {
         self.0.account(user).holds.get(kind).copied()
     }

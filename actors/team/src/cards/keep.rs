@@ -224,6 +224,7 @@ mod tests {
             id: TeamId::new(),
             name: "crew".to_owned(),
             owner: SessionId::new(),
+            user: None,
             parent: None,
             parent_name: None,
             max_vms: 1,

@@ -9,7 +9,8 @@ fn limits() -> Options {
 }
 
 fn entry(name: &str, parent: Option<TeamId>, max_vms: u32, members: u32) -> TeamEntry {
-    TeamEntry { name: name.to_owned(), parent, max_vms, members, at: DateTime::UNIX_EPOCH }
+    let (owner, at) = (SessionId::new(), DateTime::UNIX_EPOCH);
+    TeamEntry { name: name.to_owned(), owner, user: None, parent, max_vms, members, at }
 }
 
 fn directory(teams: &Teams) -> Directory<'_> {

@@ -59,7 +59,8 @@ async fn take_over(
 ) -> Result<(), ToolError> {
     let from = state.owner;
     let rows = shared.tools.workspaces(state.plan.id, &OnBehalfOf::own(by, LOOK)).await?;
-    let over = shared.sessions.standing(from).await.ended;
+    let over = shared.sessions.standing(from).await.ended
+        && shared.sessions.is_of_user(by, state.user, Some(from));
     if !holds(state, &rows, over) {
         return Err(refuse::not_owner(&state.plan.name));
     }
@@ -69,7 +70,7 @@ async fn take_over(
 }
 
 /// True when the caller who sees these rows owns every member that there is. For a team without
-/// members, it is enough that its own session is over.
+/// members, it is enough that the session which had it is `over` and was of the caller's user.
 fn holds(state: &State, rows: &[ListedWorkspace], over: bool) -> bool {
     let Some(ids) = &state.workspaces else {
         let names = state.plan.members.iter().map(|member| &member.workspace);
@@ -122,6 +123,7 @@ impl TeamActor {
     pub(super) fn own(&mut self, take: Takeover, reply: AnswerSender<()>) {
         let Takeover { by, from } = take;
         let name = &self.state.plan.name;
+        let user = self.seed.shared.sessions.user(by);
         let decided = if self.state.owner == by {
             // Whoever asked may have gone.
             return drop(reply.send(Ok(())));
@@ -134,9 +136,9 @@ impl TeamActor {
             self.log.decide(|state| match state {
                 Some(state) if state.owner == by => Ok(Decision::nothing()),
                 Some(state) if state.owner == from => {
-                    let adopted = State { owner: by, ..state.clone() };
+                    let adopted = State { owner: by, user, ..state.clone() };
                     let event = adopted.event("team.adopted", json!({ "by": by, "from": from }));
-                    Ok(Decision::record(Record::Owned { by }).event(event))
+                    Ok(Decision::record(Record::Owned { by, user }).event(event))
                 }
                 _ => Err(refuse::not_owner(name)),
             })

@@ -128,6 +128,7 @@ impl TeamRequest {
             id,
             name: self.name,
             owner: cx.session,
+            user: shared.sessions.user(cx.session),
             parent,
             parent_name,
             max_vms: self.max_vms,

@@ -1,7 +1,7 @@
 //! `status` and `list`.
 
 use futures::future::join_all;
-use hivekeep_kernel::{CallCx, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, Tier, ToolError};
 
 use super::Teams;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     group,
     shared::OnBehalfOf,
     status,
-    team::{self, operate},
+    team::{self, TeamView, operate},
 };
 
 /// Time limit of a team's answer about itself.
@@ -72,26 +72,31 @@ impl Teams {
                     parent_team: self.parent(entry),
                     owned: None,
                 };
-                (row, team)
+                (row, team, entry.owner, entry.user)
             })
             .collect();
-        let session = cx.session;
+        let (shared, cx) = (self.shared.clone(), cx.clone());
         Reply::later(async move {
-            let rows = teams.into_iter().map(|(row, team)| async move {
-                match team {
-                    None => row,
-                    Some(team) => match team.ask(PATIENCE, team::Msg::Look).await {
-                        Ok(view) => TeamRow {
-                            state: view.state.word().to_owned(),
-                            owned: Some(view.state.owner == session),
-                            ..row
-                        },
-                        // It is being started again, or is just gone.
-                        Err(_) => row,
-                    },
+            let is_shown = |owner, user| {
+                let sessions = &shared.sessions;
+                let of_user = || sessions.is_of_user(cx.session, user, Some(owner));
+                cx.view.reaches(Tier::Operator) || of_user()
+            };
+            let rows = teams.into_iter().map(|(row, team, owner, user)| async move {
+                let view = match team {
+                    Some(team) => team.ask(PATIENCE, team::Msg::Look).await.ok(),
+                    None => None,
+                };
+                match view {
+                    Some(TeamView { state, .. }) => is_shown(state.owner, state.user).then(|| {
+                        let owned = Some(state.owner == cx.session);
+                        TeamRow { state: state.word().to_owned(), owned, ..row }
+                    }),
+                    // It is planned, is being started again, or is just gone.
+                    None => is_shown(owner, user).then_some(row),
                 }
             });
-            let teams: Vec<_> = join_all(rows).await;
+            let teams: Vec<_> = join_all(rows).await.into_iter().flatten().collect();
             Ok(TeamResult {
                 action: Some(TeamAction::List),
                 count: Some(teams.len()),

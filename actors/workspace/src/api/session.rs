@@ -12,7 +12,7 @@ use crate::phase::Phase;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceAdopt {
-    /// Id or name of the workspace; left out, every orphaned one is taken.
+    /// Id or name of the workspace; left out, every orphaned one of the same user is taken.
     pub workspace_id: Option<String>,
     /// Take it from a session that still exists, if that has been idle for 60 s.
     #[serde(default)]

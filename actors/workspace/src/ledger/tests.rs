@@ -12,6 +12,7 @@ fn plan() -> Planned {
         id,
         name: crate::name::WorkspaceName::default_for(id),
         owner: SessionId::new(),
+        user: Some(User::Uid(1)),
         spec: WorkspaceSpec {
             image: "base".to_owned(),
             isolation: Isolation::Vm,
@@ -45,9 +46,10 @@ fn record() -> impl Strategy<Value = Record> {
         Just(Record::Stopped { at, how: StopHow::Guest }),
         Just(Record::Crashed { at, reason: "oom".to_owned() }),
         Just(Record::DestroyWanted),
-        Just(Record::Owned { by: None }),
+        Just(Record::Owned { by: None, user: Some(User::Uid(2)) }),
         Just(Record::Claimed {
             owner: SessionId::new(),
+            user: Some(User::Bearer),
             name: "w".parse().expect("a name"),
             at,
             network: Default::default(),

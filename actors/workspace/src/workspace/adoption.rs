@@ -7,17 +7,21 @@ use serde_json::json;
 
 use super::{Adopt, Workspace};
 use crate::codes;
-use crate::{handle::WorkspaceHandle, phase::Want, records::Record};
+use crate::{directory::unknown, handle::WorkspaceHandle, phase::Want, records::Record};
 
 /// A session that was idle for this long may be robbed by force.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
 
 impl Workspace {
     pub(super) fn adopt(&mut self, wish: Adopt) {
-        let Adopt { by, force, reply } = wish;
-        let owner = self.ledger.owner;
+        let Adopt { of_any_user, by, force, reply } = wish;
+        let (owner, user) = (self.ledger.owner, self.ledger.user);
         if owner == Some(by) {
             return drop(reply.send(Ok(None)));
+        }
+        let sessions = &self.handle.shared.daemon.sessions;
+        if !of_any_user && !sessions.is_of_user(by, user, owner) {
+            return drop(reply.send(Err(unknown(&self.handle.id.to_string()))));
         }
         if let Err(error) = self.on(Want::Adopt) {
             return drop(reply.send(Err(error)));
@@ -49,7 +53,8 @@ async fn take_over(
         sessions.take_over(by, owner, holds).await?;
     }
     let event = ("workspace.adopted", json!({ "by": by, "from": owner, "forced": forced }));
-    if let Err(error) = workspace.commit(vec![Record::Owned { by: Some(by) }], Some(event)).await {
+    let owned = Record::Owned { by: Some(by), user: sessions.user(by) };
+    if let Err(error) = workspace.commit(vec![owned], Some(event)).await {
         holds.into_iter().for_each(|holds| sessions.release(by, holds));
         return Err(error);
     }

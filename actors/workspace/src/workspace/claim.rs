@@ -141,6 +141,7 @@ async fn hand_over(
     claims.keep();
     let record = Record::Claimed {
         owner: wish.owner,
+        user: wish.user,
         name: name.clone(),
         at: wish.at,
         network: wish.network,

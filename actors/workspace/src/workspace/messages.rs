@@ -132,6 +132,8 @@ pub enum ParkMsg {
 
 /// A wish to take a workspace over.
 pub struct Adopt {
+    /// Whether it may be another user's: an operator asks.
+    pub(crate) of_any_user: bool,
     /// The new owner.
     pub(crate) by: SessionId,
     /// Take it from a session that still exists.

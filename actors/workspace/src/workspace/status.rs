@@ -43,6 +43,7 @@ impl Workspace {
     /// Brings the card and the word in `hivekeep ps` up to date.
     pub(super) fn sync(&self) {
         let (phase, owner, process) = (self.phase, self.ledger.owner, self.process());
+        let user = self.ledger.user;
         let word = match (phase, process) {
             (Phase::Crashed, MachineProcess::Running) => "crashed, machine runs",
             (Phase::Crashed, MachineProcess::Unknown) => "crashed, machine may run",
@@ -54,6 +55,7 @@ impl Workspace {
         self.handle.shared.directory.update(self.handle.id, |card| {
             card.phase = phase;
             card.owner = owner;
+            card.user = user;
             card.process = process;
             card.lifetime = lifetime;
             card.parks_when_idle = parks_when_idle;

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{CallCx, Reply, SessionId, ToolError};
+use hivekeep_kernel::{CallCx, Reply, Tier, ToolError};
 
 use super::Workspaces;
 use crate::{
     api::session::{Adopted, Adoption, NotAdopted, WorkspaceAdopt},
-    directory::DirectoryEntry,
+    directory::{DirectoryEntry, unknown},
     shared::Shared,
     workspace::{self, Adopt},
 };
@@ -24,11 +24,11 @@ impl Workspaces {
         cx: &CallCx,
         input: WorkspaceAdopt,
     ) -> Result<Reply<Adoption>, ToolError> {
-        let (shared, by) = (self.shared.clone(), cx.session);
+        let (shared, cx) = (self.shared.clone(), cx.clone());
         Ok(Reply::later(async move {
             match input.workspace_id {
-                Some(workspace) => one(&shared, by, &workspace, input.force).await,
-                None => all(&shared, by).await,
+                Some(workspace) => one(&shared, &cx, &workspace, input.force).await,
+                None => all(&shared, &cx).await,
             }
         }))
     }
@@ -37,13 +37,15 @@ impl Workspaces {
 /// Gives a workspace another owner: `None` when it was the caller's, else whether that took force.
 ///
 /// # Errors
-/// `owner_active`, `quota_exceeded`.
+/// `owner_active`, `quota_exceeded`, `workspace_not_found` for another user's.
 pub(super) async fn take(
     card: &DirectoryEntry,
-    by: SessionId,
+    cx: &CallCx,
     force: bool,
 ) -> Result<Option<bool>, ToolError> {
-    card.address.ask(PATIENCE, |reply| workspace::Msg::Adopt(Adopt { by, force, reply })).await?
+    let (of_any_user, by) = (cx.view.reaches(Tier::Operator), cx.session);
+    let adopt = |reply| workspace::Msg::Adopt(Adopt { of_any_user, by, force, reply });
+    card.address.ask(PATIENCE, adopt).await?
 }
 
 fn adopted(card: &DirectoryEntry) -> Adopted {
@@ -52,12 +54,15 @@ fn adopted(card: &DirectoryEntry) -> Adopted {
 
 async fn one(
     shared: &Arc<Shared>,
-    by: SessionId,
+    cx: &CallCx,
     workspace: &str,
     force: bool,
 ) -> Result<Adoption, ToolError> {
     let card = shared.directory.card(workspace)?;
-    let taken = take(&card, by, force).await?;
+    if !shared.is_shown(cx, &card) {
+        return Err(unknown(workspace));
+    }
+    let taken = take(&card, cx, force).await?;
     Ok(Adoption {
         workspace_id: Some(card.id),
         name: Some(card.name.to_string()),
@@ -73,11 +78,15 @@ async fn one(
 }
 
 /// Takes what belongs to nobody who is there: never by force.
-async fn all(shared: &Arc<Shared>, by: SessionId) -> Result<Adoption, ToolError> {
+async fn all(shared: &Arc<Shared>, cx: &CallCx) -> Result<Adoption, ToolError> {
     let mut adoption = Adoption::default();
     for card in shared.directory.cards() {
+        // What is another user's is taken by its name alone, by an operator.
+        if !shared.daemon.sessions.is_of_user(cx.session, card.user, card.owner) {
+            continue;
+        }
         let orphaned = match card.owner {
-            Some(owner) if owner == by => false,
+            Some(owner) if owner == cx.session => false,
             Some(owner) => {
                 let standing = shared.daemon.sessions.standing(owner).await;
                 standing.ended || (!standing.attached && standing.calls_in_flight == 0)
@@ -87,7 +96,7 @@ async fn all(shared: &Arc<Shared>, by: SessionId) -> Result<Adoption, ToolError>
         if !orphaned {
             continue;
         }
-        match take(&card, by, false).await {
+        match take(&card, cx, false).await {
             Ok(Some(_)) => adoption.adopted.push(adopted(&card)),
             Ok(None) => {}
             Err(error) => {

@@ -196,7 +196,7 @@ async fn reuse(
         return Err(ask::not_prepared(wish.name.as_str(), "its snapshot `golden` was deleted"));
     };
     if is.owner != Some(cx.session) {
-        adopt::take(card, cx.session, false).await?;
+        adopt::take(card, cx, false).await?;
         tracing::debug!(workspace = %card.id, "taken over by a preparation");
     }
     Ok(Prepared {

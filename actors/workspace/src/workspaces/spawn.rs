@@ -57,6 +57,7 @@ impl Workspaces {
             phase: Phase::Creating,
             process: MachineProcess::None,
             owner: plan.holder(),
+            user: plan.user,
             planned_by: plan.owner,
             pool: plan.pool.clone(),
             spec: plan.spec.clone(),

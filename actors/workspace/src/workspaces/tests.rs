@@ -214,6 +214,7 @@ async fn no_actor(daemon_stops: bool) {
         id,
         name: "w".parse().unwrap(),
         owner: stage.session,
+        user: None,
         spec: WorkspaceSpec {
             image: "base".to_owned(),
             isolation: Isolation::Vm,

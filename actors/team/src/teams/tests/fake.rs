@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    Layer, Resources, SessionId, ToolError, WorkspaceId,
+    Layer, Resources, SessionId, ToolError, User, WorkspaceId,
     ports::{Hold, InternalCall, ReachPolicy, SessionQuotas, Standing, Tools},
 };
 use serde_json::{Value, json};
@@ -39,6 +39,8 @@ pub(super) struct World {
     /// Removing these is refused.
     pub(super) stuck: BTreeSet<String>,
     pub(super) ended: BTreeSet<SessionId>,
+    /// Sessions of another user.
+    pub(super) strangers: BTreeSet<SessionId>,
     /// Machines are not on a bridge, for this reason.
     pub(super) alone: Option<&'static str>,
     /// No workspace has a place in the network.
@@ -218,8 +220,9 @@ impl SessionQuotas for Fake {
     fn hold(&self, _: SessionId) -> Hold {
         Hold::default()
     }
-    fn user(&self, _: SessionId) -> Option<hivekeep_kernel::User> {
-        None
+    fn user(&self, session: SessionId) -> Option<User> {
+        let stranger = self.with(|world| world.strangers.contains(&session));
+        Some(if stranger { User::Nobody } else { User::Bearer })
     }
     async fn standing(&self, session: SessionId) -> Standing {
         let ended = self.with(|world| world.ended.contains(&session));

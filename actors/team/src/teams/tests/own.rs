@@ -109,6 +109,21 @@ async fn each_event_names_the_session_that_operates_the_team_then() {
 }
 
 #[tokio::test]
+async fn a_team_is_listed_to_its_user_alone() {
+    let stage = Stage::new().await;
+    stage.create("crew", &["a"]).await;
+    let (stranger, heir) = (SessionId::new(), SessionId::new());
+    stage.fake.with(|world| world.strangers.insert(stranger));
+    let listed = async |session: SessionId| {
+        let list = stage.begin_as(session, json!({ "action": "list" }));
+        list.answer().await.expect("listed")["count"].clone()
+    };
+    assert_eq!((listed(stranger).await, listed(heir).await), (json!(0), json!(1)));
+    own(&stage.team("crew").await, stranger, stage.session).await.expect("it is the stranger's");
+    assert_eq!((listed(stranger).await, listed(heir).await), (json!(1), json!(0)));
+}
+
+#[tokio::test]
 async fn a_team_that_is_being_made_is_not_taken_over() {
     let stage = Stage::new().await;
     stage.fake.with(|world| world.slow = Duration::from_millis(300));
@@ -127,7 +142,7 @@ async fn a_stream_without_a_plan_keeps_no_daemon_from_starting() {
     let stage = Stage::new().await;
     stage.create("crew", &["a"]).await;
     let debris = records::stream(TeamId::new());
-    let record = Record::Owned { by: SessionId::new() }.encode().expect("plain data");
+    let record = Record::Owned { by: SessionId::new(), user: None }.encode().expect("plain data");
     stage.journal.append(&debris, vec![record]).await.expect("written");
     let stage = stage.crashed().await;
     assert_eq!(stage.teams().await.len(), 1);

@@ -319,6 +319,7 @@ async fn a_first_incarnation_that_does_not_start_is_followed_by_one_that_undoes_
         id,
         name: "late".to_owned(),
         owner: stage.session,
+        user: None,
         parent: None,
         parent_name: None,
         max_vms: 1,

@@ -240,6 +240,7 @@ async fn a_claim_that_was_recorded_and_not_answered_is_the_claimers() {
     // As a claim does up to its commit; then the daemon dies.
     let record = Record::Claimed {
         owner: stage.session,
+        user: None,
         name: "w".parse().unwrap(),
         at: chrono::Utc::now(),
         network: Default::default(),

@@ -75,7 +75,7 @@ impl SessionQuotas for Quota {
         Hold::default()
     }
     fn user(&self, _: SessionId) -> Option<hivekeep_kernel::User> {
-        None
+        Some(hivekeep_kernel::User::Bearer)
     }
     async fn standing(&self, _: SessionId) -> Standing {
         Standing { attached: true, calls_in_flight: 0, idle_for: Duration::ZERO, ended: false }
