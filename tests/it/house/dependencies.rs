@@ -20,6 +20,7 @@ const SHELL: &str = "hivekeep-shell";
 const STORE: &str = "hivekeep-store";
 const RUNTIME: &str = "hivekeep-runtime";
 const PROTOCOL: &str = "hivekeep-protocol";
+const CONFINE: &str = "hivekeep-confine";
 const TREES: &str = "hivekeep-trees";
 const ENCODER: &str = "hivekeep-encoder";
 const FILE_ENGINE: &str = "hivekeep-file-engine";
@@ -36,7 +37,7 @@ const REPLAY: &str = "hivekeep-replay";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 33] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -64,10 +65,15 @@ const RULES: [Rule; 32] = [
         house: &[],
         others: Some(&["crc32fast", "postcard", "serde", "serde_bytes", "thiserror", "zeroize"]),
     },
-    Rule { name: "hivekeep-guest", house: &[PROTOCOL, FILE_ENGINE], others: None },
+    Rule { name: "hivekeep-guest", house: &[CONFINE, PROTOCOL, FILE_ENGINE], others: None },
     Rule { name: FILE_ENGINE, house: &[TREES], others: None },
     Rule { name: STORE, house: &[KERNEL], others: None },
-    Rule { name: RUNTIME, house: &[KERNEL, STORE], others: None },
+    Rule { name: RUNTIME, house: &[CONFINE, KERNEL, STORE], others: None },
+    Rule {
+        name: CONFINE,
+        house: &[],
+        others: Some(&["libc", "rustix", "seccompiler", "thiserror"]),
+    },
     Rule { name: AUDIT, house: &[], others: None },
     Rule { name: SHELL, house: &[], others: Some(&["tree-sitter", "tree-sitter-bash"]) },
     Rule { name: POLICY, house: &[KERNEL, STORE, RUNTIME, SHELL], others: None },
@@ -85,7 +91,7 @@ const RULES: [Rule; 32] = [
     Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
     Rule { name: OCI, house: &[KERNEL, IMAGE, TREES], others: None },
     Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },
-    Rule { name: MACHINE, house: &[KERNEL, PROTOCOL, IMAGE, LINK, TREES], others: None },
+    Rule { name: MACHINE, house: &[CONFINE, KERNEL, PROTOCOL, IMAGE, LINK, TREES], others: None },
     Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",

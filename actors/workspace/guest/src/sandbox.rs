@@ -29,11 +29,12 @@
 
 mod confine;
 mod root;
-mod syscalls;
 
 use std::ffi::CString;
 use std::path::Path;
 use std::process::ExitCode;
+
+use hivekeep_confine::syscalls::{self, FilterSet};
 
 use crate::args::{RUN_DIR, SandboxArgs};
 use crate::identity;
@@ -66,7 +67,10 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     confine::rlimits(&args.rlimits)?;
     rustix::thread::set_no_new_privs(true)?;
     let landlock = confine::landlock()?;
-    syscalls::confine(args.no_set_id)?;
+    syscalls::confine(match args.no_set_id {
+        true => FilterSet::WithoutSetId,
+        false => FilterSet::Contained,
+    })?;
     crate::say!("sandbox: landlock {landlock}; seccomp and capabilities in force");
     if let Some(console) = console {
         // What speaks from here on may be opened by everything in the sandbox: not a file of

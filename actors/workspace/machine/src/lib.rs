@@ -34,7 +34,6 @@ mod kvm;
 mod landlock;
 pub mod layer;
 mod memory;
-mod mounts;
 mod nic;
 mod options;
 mod pidfd;
@@ -70,6 +69,7 @@ pub use nic::{Nic, NicEnd};
 pub use options::{Accelerator, CarrierChoice, Options, SandboxOptions};
 pub use plan::{CarrierKind, Disk, Images, MAX_VOLUMES, MachinePlan, VOLUME_TAG, VolumeMount};
 pub use refuse::host_disk_full;
+pub use sandbox::ids_of_programs;
 pub use snapshot::{
     MachineMemory, MachineShape, ParkRequest, RamLocation, SaveRequest, SaveResult, SavedMemory,
     SavedNic, SharedImage, SnapshotFolder, Snapshots,

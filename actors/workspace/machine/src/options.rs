@@ -148,3 +148,10 @@ pub(super) struct MachineUser {
     /// True if that is not the daemon's own user.
     pub(super) switch: bool,
 }
+
+impl MachineUser {
+    /// User and group.
+    pub(super) fn ids(self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+}

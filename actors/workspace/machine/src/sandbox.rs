@@ -11,7 +11,6 @@
 
 mod args;
 mod copies;
-mod idmap;
 mod ids;
 mod launch;
 mod layout;
@@ -32,8 +31,8 @@ use super::{
     MachineUsage, ReattachError, tools,
 };
 
-pub(super) use idmap::user_namespace;
 pub(super) use ids::SandboxIds;
+pub use ids::ids_of_programs;
 pub(super) use layout::Layout;
 pub(super) use subordinates::{REMEDY as USERS_REMEDY, Subordinates};
 

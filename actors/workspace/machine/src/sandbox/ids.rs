@@ -10,7 +10,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use super::idmap::{Extent, Owner, namespace_of, owned_namespace};
+use hivekeep_confine::idmap::{Extent, NamespaceOwner, namespace_of, owned_namespace};
+
 use super::limits::counted_limits;
 use crate::options::{MachineUser, Options};
 
@@ -53,7 +54,8 @@ impl SandboxIds {
         if first == 0 {
             return Err("workspace.driver.sandbox_first_id is 0".into());
         }
-        let end = machines.checked_add(1).and_then(|ranges| ranges.checked_mul(IDS));
+        // The volumes' range, one for each machine, and that of programs on the host.
+        let end = machines.checked_add(2).and_then(|ranges| ranges.checked_mul(IDS));
         let end = end.and_then(|count| first.checked_add(count)).filter(|end| *end <= LAST);
         let Some(end) = end else {
             return Err(format!("{machines} ranges from {first} on go beyond {LAST}"));
@@ -80,6 +82,11 @@ impl SandboxIds {
         (self.machines, self.first)
     }
 
+    /// First id of the range behind all machines', which programs of the operator's have.
+    pub(crate) fn of_programs(&self) -> u32 {
+        self.first + (self.machines + 1) * IDS
+    }
+
     /// Root of the sandbox with this machine number; `None` beyond the ranges.
     pub(crate) fn root(&self, slot: u32) -> Option<MachineUser> {
         let first = self.first + (slot.checked_add(1)?).checked_mul(IDS)?;
@@ -89,7 +96,7 @@ impl SandboxIds {
     /// User namespace of a sandbox. It is its root's of the host, so what the kernel counts for
     /// all of its users together is counted as that one's, and limited as one user is.
     pub(super) fn namespace(&self, root: MachineUser) -> io::Result<OwnedFd> {
-        let owner = Owner { user: root, limits: counted_limits(self.max_processes) };
+        let owner = NamespaceOwner { user: root.ids(), limits: counted_limits(self.max_processes) };
         owned_namespace(own(root), &owner)
     }
 
@@ -104,6 +111,14 @@ impl SandboxIds {
         let others = Extent { inside: self.first + 1, outside: root.uid + 1, count: IDS - 1 };
         namespace_of(&[of_root, others])
     }
+}
+
+/// First of 65,536 ids of the host that no machine has, and nobody else: for programs of the operator's.
+///
+/// # Errors
+/// Why there are none, for people.
+pub fn ids_of_programs(options: &Options) -> Result<u32, String> {
+    SandboxIds::find(options).map(|ids| ids.of_programs())
 }
 
 fn own(root: MachineUser) -> Extent {
@@ -141,14 +156,15 @@ mod tests {
         assert!(firsts.windows(2).all(|two| two[1] - two[0] == IDS));
         assert_eq!(firsts[0] - ids.ranges().1, IDS, "the first range is the volumes'");
         assert!(ids.root(900).is_none() && ids.root(u32::MAX).is_none());
-        assert!(firsts[899].checked_add(IDS).is_some_and(|end| end < i32::MAX as u32));
+        assert_eq!(ids.of_programs(), firsts[899] + IDS);
+        assert!(ids.of_programs().checked_add(IDS).is_some_and(|end| end < i32::MAX as u32));
     }
 
     #[test]
     fn ids_that_are_somebodys_are_not_taken() {
         let etc = tempfile::tempdir().unwrap();
         let first = Options::default().sandbox_first_id;
-        let last = first + 901 * IDS - 1;
+        let last = first + 902 * IDS - 1;
         let with = |file: &str, line: String| {
             fs::write(etc.path().join(file), format!("root:x:0:0::/root:/bin/sh\n\n{line}\n"))
                 .unwrap();

@@ -23,10 +23,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::idmap::{user_namespace, user_namespace_of};
+use hivekeep_confine::idmap::user_namespace_of;
+use hivekeep_confine::mounts::{self, done, mount, move_mount, open_tree};
+
 use super::subordinates::Within;
 use super::user::User;
-use crate::mounts::{self, done, mount, move_mount, open_tree};
 use crate::{MAX_VOLUMES, VolumeMount};
 
 /// Mount points of the parts.
@@ -74,7 +75,7 @@ impl Layout {
         let rights = match (&user.within, &user.several) {
             (Some(within), _) => Rights::Own(within.clone()),
             (None, Some(ids)) => Rights::Several(ids.namespace(user.host)?),
-            (None, None) => Rights::Mapped(user_namespace(user.host)?),
+            (None, None) => Rights::Mapped(user_namespace_of((0, 0), user.host.ids())?),
         };
         let (tree, overlay, guest) = (c_string(tree)?, c_string(overlay)?, c_string(guest)?);
         Ok(Self { tree, overlay, guest, volumes: Vec::new(), rights })
@@ -87,7 +88,7 @@ impl Layout {
         }
         let map = |volume: &VolumeMount| match (volume.owner, &user.several) {
             // Root's alone: what other users would make there has no owner on the host.
-            (Some(of), _) => user_namespace_of(of, user.host).map(Some),
+            (Some(of), _) => user_namespace_of(of, user.host.ids()).map(Some),
             (None, Some(ids)) => ids.volume_namespace(user.host).map(Some),
             (None, None) => Ok(None),
         };

@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::idmap::namespace_mapped_by;
 use crate::options::MachineUser;
 use crate::tools;
+use hivekeep_confine::idmap::namespace_mapped_by;
 
 /// Advice on how to get such users.
 pub(crate) const REMEDY: &str = "run the daemon as root, as docs/hivekeep.service does, \

@@ -7,11 +7,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use hivekeep_confine::idmap::user_namespace_of;
+use hivekeep_confine::mounts::{done, mount, move_mount, view};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::mounts::{done, mount, move_mount, view};
 use crate::options::MachineUser;
-use crate::sandbox::{SandboxIds, user_namespace};
+use crate::sandbox::SandboxIds;
 use crate::sweep::TAG_VARIABLE;
 
 /// Where the process finds the folder.
@@ -43,7 +44,7 @@ impl Export {
         tag: &str,
     ) -> io::Result<Self> {
         let (map, namespace) = match ids {
-            None => (user_namespace(user)?, None),
+            None => (user_namespace_of((0, 0), user.ids())?, None),
             Some(ids) => (ids.volume_namespace(user)?, Some(ids.servers_namespace(user)?)),
         };
         Ok(Self {

@@ -13,8 +13,6 @@ use std::ptr::null_mut;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::options::MachineUser;
-
 /// Enough for two system calls, and for a signal handler should one run.
 const STACK_BYTES: usize = 64 * 1024;
 
@@ -23,41 +21,48 @@ const KEEP_CAPABILITIES: libc::c_ulong = 1 << 2;
 
 /// Consecutive ids of a map, for users and groups alike.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
+pub struct Extent {
     /// First in the namespace: on the disk, if it is the map of a mount.
-    pub(super) inside: u32,
+    pub inside: u32,
     /// First on the host.
-    pub(super) outside: u32,
-    pub(super) count: u32,
+    pub outside: u32,
+    /// How many.
+    pub count: u32,
 }
 
 /// User of the host that a namespace is charged to, and the limits of setrlimit(2) that it is made
 /// under: those that the kernel counts by user hold for all of its users together.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Owner {
-    pub(super) user: MachineUser,
-    pub(super) limits: [(libc::c_uint, u64); 4],
+pub struct NamespaceOwner {
+    /// User and group.
+    pub user: (u32, u32),
+    /// Number of each limit, and its value.
+    pub limits: [(libc::c_uint, u64); 4],
 }
 
-/// Makes a user namespace that maps root of the disk to the machine's user.
-pub(crate) fn user_namespace(user: MachineUser) -> io::Result<OwnedFd> {
-    user_namespace_of((0, 0), user)
-}
-
-/// Makes a user namespace that maps a user and a group of a file system to the machine's.
-pub(super) fn user_namespace_of((uid, gid): (u32, u32), user: MachineUser) -> io::Result<OwnedFd> {
+/// Makes a user namespace that maps a user and a group of a file system to those of the host.
+///
+/// # Errors
+/// Of the kernel.
+pub fn user_namespace_of((uid, gid): (u32, u32), to: (u32, u32)) -> io::Result<OwnedFd> {
     let one = |inside, outside| [Extent { inside, outside, count: 1 }];
-    let (users, groups) = (one(uid, user.uid), one(gid, user.gid));
+    let (users, groups) = (one(uid, to.0), one(gid, to.1));
     namespace_mapped_by(|holder| write_maps(holder, &users, &groups))
 }
 
 /// Makes a user namespace with this map.
-pub(super) fn namespace_of(map: &[Extent]) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// Of the kernel.
+pub fn namespace_of(map: &[Extent]) -> io::Result<OwnedFd> {
     namespace_mapped_by(|holder| write_maps(holder, map, map))
 }
 
 /// Makes a user namespace with this map that a user owns.
-pub(super) fn owned_namespace(map: Extent, owner: &Owner) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// Of the kernel.
+pub fn owned_namespace(map: Extent, owner: &NamespaceOwner) -> io::Result<OwnedFd> {
     namespace_held(Some(owner), |holder| write_maps(holder, &[map], &[map]))
 }
 
@@ -75,9 +80,10 @@ fn write_maps(holder: libc::pid_t, users: &[Extent], groups: &[Extent]) -> io::R
 }
 
 /// Makes a user namespace whose maps `map` writes for the process in it. Blocks for that.
-pub(super) fn namespace_mapped_by(
-    map: impl FnOnce(libc::pid_t) -> io::Result<()>,
-) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// Of the kernel.
+pub fn namespace_mapped_by(map: impl FnOnce(libc::pid_t) -> io::Result<()>) -> io::Result<OwnedFd> {
     namespace_held(None, map)
 }
 
@@ -85,11 +91,11 @@ pub(super) fn namespace_mapped_by(
 struct Held {
     waits_on: libc::c_int,
     /// Set where the process makes the namespace itself, as this user, and says so.
-    owner: Option<(Owner, libc::c_int)>,
+    owner: Option<(NamespaceOwner, libc::c_int)>,
 }
 
 fn namespace_held(
-    owner: Option<&Owner>,
+    owner: Option<&NamespaceOwner>,
     map: impl FnOnce(libc::pid_t) -> io::Result<()>,
 ) -> io::Result<OwnedFd> {
     let (wait, release) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -165,8 +171,8 @@ extern "C" fn hold(held: *mut libc::c_void) -> libc::c_int {
 /// Becomes the owner and makes a user namespace, with root's rights until then, whatever the host
 /// allows other users. The C library's `setuid` and its relatives would have the daemon's threads
 /// switch too. Returns the error's number, 0 for none.
-fn make_as(owner: &Owner) -> libc::c_int {
-    let Owner { user: MachineUser { uid, gid, .. }, limits } = owner;
+fn make_as(owner: &NamespaceOwner) -> libc::c_int {
+    let NamespaceOwner { user: (uid, gid), limits } = owner;
     let failed = |result: libc::c_long| result < 0;
     for (resource, value) in limits {
         let limit = libc::rlimit { rlim_cur: *value, rlim_max: *value };
@@ -198,6 +204,14 @@ fn errno() -> libc::c_int {
 mod tests {
     use super::*;
 
+    const USER: (u32, u32) = (64_777, 64_777);
+    const LIMITS: [(libc::c_uint, u64); 4] = [
+        (libc::RLIMIT_MEMLOCK, 8 << 20),
+        (libc::RLIMIT_MSGQUEUE, 819_200),
+        (libc::RLIMIT_SIGPENDING, 1024),
+        (libc::RLIMIT_NPROC, 8),
+    ];
+
     #[test]
     fn no_process_stays() {
         if !rustix::process::geteuid().is_root() {
@@ -205,7 +219,7 @@ mod tests {
         }
         let children = || fs::read_to_string("/proc/thread-self/children").unwrap();
         let before = children();
-        user_namespace(MachineUser { uid: 64_777, gid: 64_777, switch: true }).unwrap();
+        user_namespace_of((0, 0), USER).unwrap();
         assert_eq!(children(), before);
     }
 
@@ -215,8 +229,7 @@ mod tests {
             return hivekeep_skip::skip("only root maps ids");
         }
         const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
-        let user = MachineUser { uid: 64_777, gid: 64_777, switch: true };
-        let owner = Owner { user, limits: crate::sandbox::limits::counted_limits(8) };
+        let owner = NamespaceOwner { user: USER, limits: LIMITS };
         let map = Extent { inside: 0, outside: 64_777, count: 3 };
         let namespace = owned_namespace(map, &owner).unwrap();
         let mut uid: libc::uid_t = 0;
@@ -231,10 +244,10 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return hivekeep_skip::skip("only root maps ids");
         }
-        let user = MachineUser { uid: u32::MAX - 1, gid: u32::MAX - 1, switch: true };
+        let user = (u32::MAX - 1, u32::MAX - 1);
         let limits = [(libc::c_uint::MAX, 0); 4];
         let map = Extent { inside: 0, outside: 64_777, count: 1 };
-        let error = owned_namespace(map, &Owner { user, limits }).unwrap_err();
+        let error = owned_namespace(map, &NamespaceOwner { user, limits }).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }
 
@@ -247,11 +260,10 @@ mod tests {
         for _ in 0..8 {
             let done = done.clone();
             std::thread::spawn(move || {
-                let user = MachineUser { uid: 64_777, gid: 64_777, switch: true };
-                let owner = Owner { user, limits: crate::sandbox::limits::counted_limits(2048) };
+                let owner = NamespaceOwner { user: USER, limits: LIMITS };
                 let map = Extent { inside: 0, outside: 64_777, count: 1 };
                 for _ in 0..100 {
-                    user_namespace(user).unwrap();
+                    user_namespace_of((0, 0), USER).unwrap();
                     owned_namespace(map, &owner).unwrap();
                 }
                 done.send(()).unwrap();

@@ -8,7 +8,10 @@ use std::ptr::null;
 
 /// Makes a mount of a folder that is not attached anywhere, without set-user-id programs and
 /// devices, and with the id map of the user namespace `map`.
-pub(super) fn view(folder: &CStr, read_only: bool, map: Option<RawFd>) -> io::Result<libc::c_long> {
+///
+/// # Errors
+/// Of the kernel; `EINVAL` where the file system maps no ids.
+pub fn view(folder: &CStr, read_only: bool, map: Option<RawFd>) -> io::Result<libc::c_long> {
     let view = open_tree(folder)?;
     let read_only = if read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
     let mapped = if map.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 };
@@ -32,13 +35,21 @@ pub(super) fn view(folder: &CStr, read_only: bool, map: Option<RawFd>) -> io::Re
     Ok(view)
 }
 
-pub(super) fn open_tree(path: &CStr) -> io::Result<libc::c_long> {
+/// Makes a mount of a file or a folder that is not attached anywhere.
+///
+/// # Errors
+/// Of the kernel.
+pub fn open_tree(path: &CStr) -> io::Result<libc::c_long> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
     // SAFETY: the path is a C string that lives on.
     done(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
 }
 
-pub(super) fn move_mount(tree: libc::c_long, target: &CStr) -> io::Result<()> {
+/// Attaches a mount.
+///
+/// # Errors
+/// Of the kernel.
+pub fn move_mount(tree: libc::c_long, target: &CStr) -> io::Result<()> {
     // SAFETY: both paths are C strings that live on.
     done(unsafe {
         libc::syscall(
@@ -53,7 +64,11 @@ pub(super) fn move_mount(tree: libc::c_long, target: &CStr) -> io::Result<()> {
     .map(drop)
 }
 
-pub(super) fn mount(
+/// Makes a mount without data, or changes how one propagates.
+///
+/// # Errors
+/// Of the kernel.
+pub fn mount(
     source: Option<&CStr>,
     target: &CStr,
     kind: Option<&CStr>,
@@ -64,6 +79,10 @@ pub(super) fn mount(
     done(unsafe { libc::mount(source, target.as_ptr(), kind, flags, null()) }.into()).map(drop)
 }
 
-pub(super) fn done(result: libc::c_long) -> io::Result<libc::c_long> {
+/// What a system call answered.
+///
+/// # Errors
+/// The thread's `errno`, of a negative answer.
+pub fn done(result: libc::c_long) -> io::Result<libc::c_long> {
     if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }

@@ -59,17 +59,53 @@ pub enum Error {
     Apply(#[from] seccompiler::Error),
 }
 
-/// Puts the filters in force for this process and everything it starts. `no_set_id` is for folders of the
-/// host, where a file with such a bit would lend its owner's rights to users of the host.
-pub(super) fn confine(no_set_id: bool) -> Result<(), Error> {
-    let mut programs = vec![known()?, refused()?, families()?, protocols()?];
-    if no_set_id {
+/// Filters of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterSet {
+    /// All but the last two of the table.
+    Contained,
+    /// All. For folders of the host, where a file with such a bit would lend its owner's rights to users of
+    /// the host.
+    WithoutSetId,
+    /// Sockets and modes of files alone: for a program that makes namespaces and filters of its own.
+    SocketsAndModes,
+}
+
+/// The programs of a set, each of which is to be put in force.
+///
+/// # Errors
+/// When one does not compile.
+pub fn programs(set: FilterSet) -> Result<Vec<BpfProgram>, BackendError> {
+    let (contained, modes) = match set {
+        FilterSet::Contained => (true, false),
+        FilterSet::WithoutSetId => (true, true),
+        FilterSet::SocketsAndModes => (false, true),
+    };
+    let mut programs = vec![families()?, protocols()?];
+    if contained {
+        programs.extend([known()?, refused()?]);
+    }
+    if modes {
         programs.extend([set_id()?, hidden_modes()?]);
     }
-    for program in programs {
-        seccompiler::apply_filter(&program)?;
-    }
-    Ok(())
+    Ok(programs)
+}
+
+/// Puts the filters in force for this process and everything it starts.
+///
+/// # Errors
+/// When one does not compile, or the kernel refuses it.
+pub fn confine(set: FilterSet) -> Result<(), Error> {
+    programs(set)?.iter().try_for_each(|program| Ok(seccompiler::apply_filter(program)?))
+}
+
+/// A program in the form that the kernel takes, `struct sock_filter` after `struct sock_filter`.
+pub fn bytes(program: &BpfProgram) -> Vec<u8> {
+    let instruction = |it: &seccompiler::sock_filter| {
+        let [code, k] = [it.code.to_ne_bytes().to_vec(), it.k.to_ne_bytes().to_vec()];
+        [code, vec![it.jt, it.jf], k].concat()
+    };
+    program.iter().flat_map(instruction).collect()
 }
 
 /// An allow list of numbers. Not on it are clone3, whose flags are in memory, where a filter
