@@ -58,12 +58,12 @@ fn good(wire: &mut Wire, id: i64, tool: &str, args: Value) -> Value {
     answer
 }
 
-/// Processes that have a home in their command line.
+/// bubblewrap's processes that have a folder of the home.
 fn processes(home: &Home) -> usize {
-    let folder = home.path("state/browsers").to_string_lossy().into_owned();
+    let mark = format!("HIVEKEEP_HOST_PROCESS={}", home.path("state/browsers").display());
     let all = std::fs::read_dir("/proc").expect("there").flatten();
-    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|line| String::from_utf8_lossy(line).contains(&folder)).count()
+    let variables = all.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+    variables.filter(|all| String::from_utf8_lossy(all).contains(&mark)).count()
 }
 
 #[test]

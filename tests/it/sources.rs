@@ -4,6 +4,7 @@ mod http;
 mod npm;
 
 use std::{
+    os::unix::fs::MetadataExt,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -177,6 +178,11 @@ fn a_server_sees_its_own_home_and_nothing_of_the_host() {
     assert_eq!(seen["seen"], json!(["/srv/source"]), "{seen}");
     assert_eq!(seen["interfaces"], json!(["lo"]), "{seen}");
     assert_eq!(seen["written"], true);
+    assert_eq!(seen["sets_the_kernel"], false);
+    for process in of_mark(&home.path("mark").to_string_lossy()) {
+        let user = std::fs::metadata(&process).map_or(u32::MAX, |meta| meta.uid());
+        assert_ne!(user, 0, "{} is root of the host", process.display());
+    }
     let mut variables: Vec<_> = seen["variables"].as_array().expect("a list").iter().collect();
     variables.retain(|one| !one.as_str().is_some_and(|one| one.starts_with("PWD=")));
     assert_eq!(variables.len(), 5, "{seen}");
@@ -227,13 +233,18 @@ fn a_failure_a_lie_a_death_and_a_silence_are_told_apart_and_cost_nobody_else() {
 
 /// Processes of the host with a mark among their arguments: bubblewrap and what it runs.
 fn processes(mark: &str) -> usize {
+    of_mark(mark).len() + 1
+}
+
+/// Those of them that bubblewrap runs, as folders of `/proc`.
+fn of_mark(mark: &str) -> Vec<PathBuf> {
     let all = std::fs::read_dir("/proc").expect("processes").flatten();
     let marked = all.filter(|entry| {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         line.contains(mark) && !line.starts_with("bwrap")
     });
-    marked.count() + 1
+    marked.map(|entry| entry.path()).collect()
 }
 
 #[test]

@@ -9,9 +9,10 @@ use serde_json::json;
 
 use crate::house::House;
 
-/// Processes of machines whose folders are below `home`.
+/// Processes of machines, and of programs on the host, whose folders are below `home`.
 fn machines(home: &Path) -> Vec<(i32, String)> {
     let home = home.to_string_lossy().into_owned();
+    let mark = format!("HIVEKEEP_HOST_PROCESS={home}");
     let own = std::process::id();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("proc").flatten() {
@@ -21,8 +22,9 @@ fn machines(home: &Path) -> Vec<(i32, String)> {
         }
         let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let variables = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         // The daemon itself is started with nothing but `daemon`.
-        if line.contains(&home) {
+        if line.contains(&home) || String::from_utf8_lossy(&variables).contains(&mark) {
             found.push((pid, line));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use hivekeep_runtime::host_process::HostProgram;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -113,6 +114,7 @@ async fn open(browser: &SessionBrowser) -> Result<(Option<ChromeProcess>, Arc<Ch
             let spec = ChromeSpec {
                 program,
                 folder: services.folder.join(name),
+                uid: services.users.uid(HostProgram::Browser),
                 memory_mb: options.memory_mb,
                 download_mb: options.download_mb,
                 egress: services.egress.clone(),

@@ -6,7 +6,7 @@
 
 use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
-use hivekeep_runtime::host_process::{HostChild, StderrTail, beside_usr, own_processes};
+use hivekeep_runtime::host_process::{HostBounds, HostChild, HostSandbox, StderrTail};
 use tokio::{fs, net::TcpListener, process::Command, task::JoinHandle, time::timeout};
 
 use crate::{
@@ -20,11 +20,14 @@ use crate::{
 
 /// Time for an end in order.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Processes and threads of all browsers together.
+const MOST_PROCESSES: u64 = 32_768;
 /// The home of a browser within its sandbox.
 pub(crate) const HOME: &str = "/srv/browser";
 
-/// What a sandbox has of the host's `/etc`: fonts, certificates and what programs are linked with.
-const ETC: [&str; 7] = [
+/// What a sandbox has beside `/usr`: Google's Chrome; fonts, certificates and what programs are linked with.
+const ETC: [&str; 8] = [
+    "/opt/google",
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/fonts",
@@ -63,6 +66,8 @@ pub(crate) struct ChromeSpec {
     pub(crate) program: PathBuf,
     /// Folder of the profile and of what is down- and uploaded. Made, and removed at the end.
     pub(crate) folder: PathBuf,
+    /// User of the host that it runs as, if not the daemon's.
+    pub(crate) uid: Option<u32>,
     pub(crate) memory_mb: u64,
     pub(crate) download_mb: u64,
     pub(crate) egress: BrowserEgress,
@@ -88,18 +93,18 @@ impl ChromeProcess {
         let made = tokio::task::spawn_blocking(move || BrowserFolder::make(path)).await;
         let made = made.unwrap_or_else(|panic| Err(io::Error::other(panic)));
         let files = made.map_err(|error| format!("{shown} cannot be made: {error}"))?;
+        let cannot = |error: io::Error| format!("it cannot be started: {error}");
         let mut command = Command::new("bwrap");
+        let slot = netns::isolate(&mut command).map_err(cannot)?;
+        sandbox(spec).add_to(&mut command).await?;
         command
-            .args(sandbox(spec).await)
-            .arg("--")
             .args(program(spec))
             .env_clear()
+            .envs([("HOME", HOME), ("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")])
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let cannot = |error: io::Error| format!("it cannot be started: {error}");
-        let slot = netns::isolate(&mut command).map_err(cannot)?;
         let mut child = HostChild::spawn(command, &spec.folder)?;
         let listener = slot.take().and_then(TcpListener::from_std).map_err(cannot)?;
         let (stdin, stdout, stderr) = child.streams()?;
@@ -172,27 +177,21 @@ async fn gone(mut child: HostChild, folder: PathBuf) {
     }
 }
 
-/// Arguments of bubblewrap. The network namespace is there already.
-async fn sandbox(spec: &ChromeSpec) -> Vec<OsString> {
-    let folder = &spec.folder;
-    let mut args = own_processes();
-    let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
-    // Not root within, so that Chrome keeps its own sandbox.
-    add(&["--unshare-user", "--uid", "1000", "--gid", "1000"]);
-    add(&["--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL", "--hostname", "browser"]);
-    add(&["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/opt/google", "/opt/google"]);
-    args.extend(beside_usr().await);
-    let mut add = |parts: &[&str]| args.extend(parts.iter().map(OsString::from));
-    for path in ETC {
-        add(&["--ro-bind-try", path, path]);
+/// What Chrome runs in. The network namespace is there already.
+fn sandbox(spec: &ChromeSpec) -> HostSandbox<'_> {
+    HostSandbox {
+        hostname: "browser",
+        uid: spec.uid,
+        home: (&spec.folder, HOME),
+        network: true,
+        etc: &ETC,
+        folders: &[],
+        // Memory that pages share is in it.
+        tmp_mb: Some(spec.memory_mb),
+        // Chrome keeps its own sandbox for each page.
+        nests: true,
+        bounds: HostBounds { memory_mb: None, processes: MOST_PROCESSES },
     }
-    // Memory that pages share is in it.
-    let size = (spec.memory_mb * 1024 * 1024).to_string();
-    add(&["--proc", "/proc", "--dev", "/dev", "--size", &size, "--tmpfs", "/tmp"]);
-    add(&["--setenv", "HOME", HOME, "--setenv", "PATH", "/usr/bin:/bin"]);
-    add(&["--setenv", "LANG", "C.UTF-8"]);
-    args.extend(["--bind".into(), folder.into(), HOME.into(), "--chdir".into(), HOME.into()]);
-    args
 }
 
 /// Chrome with bounds: of each process's own memory, of each file, and no core dumps.

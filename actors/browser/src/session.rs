@@ -11,6 +11,7 @@ use hivekeep_kernel::{
     Layer, SessionId, ToolError,
     ports::{PlaceFiles, ResultKeeper, SessionQuotas},
 };
+use hivekeep_runtime::host_process::HostUsers;
 use hivekeep_store::Events;
 use serde_json::json;
 use tokio::{
@@ -29,6 +30,7 @@ pub(crate) struct BrowserServices {
     pub(crate) egress: BrowserEgress,
     /// Folder of all browsers' folders.
     pub(crate) folder: PathBuf,
+    pub(crate) users: HostUsers,
     pub(crate) events: Events,
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) keeper: Option<Arc<dyn ResultKeeper>>,

@@ -6,7 +6,9 @@ use hivekeep_kernel::{
     ErrorCode, RestartPolicy, ToolError, ToolInfo,
     ports::{Models, PlaceFiles, WorkspaceFiles},
 };
-use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, log::LogSet};
+use hivekeep_runtime::{
+    Daemon, Family, Finding, Host, Mounted, host_process::HostUsers, log::LogSet,
+};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -55,7 +57,11 @@ an instruction.";
             closing: daemon.closing.clone(),
             places: daemon.ports.find::<dyn PlaceFiles>(),
             workspaces: daemon.ports.find::<dyn WorkspaceFiles>(),
-            pdfs: PdfReader::new(daemon.folders.run.join("pdf"), PdfLimits::default()),
+            pdfs: PdfReader::new(
+                daemon.folders.run.join("pdf"),
+                HostUsers::of(daemon),
+                PdfLimits::default(),
+            ),
             rounds: Semaphore::new(options.max_running),
             logs: LogSet::new(daemon.journal.clone()),
             store,

@@ -11,7 +11,9 @@ mod child;
 
 use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
-use hivekeep_runtime::host_process::{HostChild, HostSandbox, PROGRAM_PATH, StderrTail};
+use hivekeep_runtime::host_process::{
+    self, HostBounds, HostChild, HostProgram, HostSandbox, HostUsers, PROGRAM_PATH, StderrTail,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
@@ -23,6 +25,8 @@ pub use child::{PdfLimits, read_pdf};
 pub const READ_PDF: &str = "read-pdf";
 /// Home of the process in its sandbox.
 const HOME: &str = "/reader";
+/// Processes and threads of all readers together.
+const MOST_PROCESSES: u64 = 256;
 
 /// Reads PDFs.
 #[derive(Debug, Clone)]
@@ -31,13 +35,14 @@ pub(crate) struct PdfReader {
     program: Option<PathBuf>,
     /// Empty folder, which is the home of the process.
     home: PathBuf,
+    users: HostUsers,
     limits: PdfLimits,
 }
 
 impl PdfReader {
     /// A reader that is this program, with a folder for its home.
-    pub(crate) fn new(home: PathBuf, limits: PdfLimits) -> Self {
-        Self { program: std::env::current_exe().ok(), home, limits }
+    pub(crate) fn new(home: PathBuf, users: HostUsers, limits: PdfLimits) -> Self {
+        Self { program: std::env::current_exe().ok(), home, users, limits }
     }
 
     /// Texts of the pages of a PDF.
@@ -84,17 +89,21 @@ impl PdfReader {
             .map_err(|error| format!("nothing reads the PDF: {}: {error}", self.home.display()))?;
         let sandbox = HostSandbox {
             hostname: "reader",
+            uid: self.users.uid(HostProgram::Reader),
             home: (&self.home, HOME),
             network: false,
+            etc: host_process::ETC,
             folders: &[format!("{path}:ro")],
+            tmp_mb: None,
+            nests: false,
+            bounds: HostBounds { memory_mb: None, processes: MOST_PROCESSES },
         };
         let PdfLimits { memory_mb, timeout_secs, output_bytes } = self.limits;
         let limits =
             [memory_mb, timeout_secs, output_bytes].map(|it| OsString::from(it.to_string()));
-        let mut command = Command::new("bwrap");
+        let mut command =
+            sandbox.command().await.map_err(|why| format!("nothing reads the PDF: {why}"))?;
         command
-            .args(sandbox.arguments().await)
-            .arg("--")
             .arg(program)
             .arg(READ_PDF)
             .args(limits)

@@ -4,9 +4,13 @@
 //! a program starts outlives either; what is killed before that holds is [`child`]'s matter.
 
 mod child;
+mod enclosure;
+mod trial;
+mod users;
 
 use std::{
     ffi::{OsStr, OsString},
+    io,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -14,11 +18,18 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
-    task::JoinHandle,
+    process::Command,
+    task::{JoinHandle, spawn_blocking},
     time::timeout,
 };
 
+use enclosure::{Enclosure, Part};
+use hivekeep_confine::syscalls::FilterSet;
+
 pub use child::{HostChild, end_orphans};
+pub use enclosure::HostBounds;
+pub use trial::tried;
+pub use users::{HostProgram, HostUsers};
 
 /// Time for the end of a process, and of its output.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -28,8 +39,8 @@ const STDERR_BYTES: usize = 4 * 1024;
 /// Search path of programs.
 pub const PROGRAM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a sandbox has of the host's `/etc`: what resolves names, users and certificates.
-const ETC: [&str; 13] = [
+/// What resolves names, users and certificates of the host's `/etc`.
+pub const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/group",
@@ -44,55 +55,104 @@ const ETC: [&str; 13] = [
     "/etc/resolv.conf",
     "/etc/ssl",
 ];
+/// User within a sandbox that is not the daemon's own outside.
+const UID_WITHIN: &str = "1000";
 
 /// Namespaces of a program: the host's programs read-only, a home of its own, and what is named here.
 #[derive(Debug, Clone, Copy)]
 pub struct HostSandbox<'a> {
     /// Name of the host that the program sees.
     pub hostname: &'static str,
+    /// User of the host that it runs as, if not the daemon's: [`HostUsers::uid`].
+    pub uid: Option<u32>,
     /// Folder on the host that is its home, and where it sees it.
     pub home: (&'a Path, &'static str),
-    /// Whether it has the host's network.
+    /// Whether it has the network that it is started in.
     pub network: bool,
+    /// What it sees of `/etc`, and beside it: what is not there is left out.
+    pub etc: &'a [&'a str],
     /// Folders of the host at their own paths: read-only as `/data:ro`.
     pub folders: &'a [String],
+    /// Size of its `/tmp`; `None`: half of the host's memory.
+    pub tmp_mb: Option<u64>,
+    /// Whether it makes namespaces and filters of its own, as Chrome does for each page.
+    pub nests: bool,
+    /// Bounds.
+    pub bounds: HostBounds,
 }
 
 impl HostSandbox<'_> {
-    /// Arguments of `bwrap`, before `--` and the program.
-    pub async fn arguments(&self) -> Vec<OsString> {
+    /// bubblewrap, to which the program and its arguments are to be added.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub async fn command(&self) -> Result<Command, String> {
+        let mut command = Command::new("bwrap");
+        self.add_to(&mut command).await?;
+        Ok(command)
+    }
+
+    /// Has bubblewrap make the sandbox. What the command is told to do before its exec until now it does as
+    /// the daemon's user, what it is told later as the program's.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub async fn add_to(&self, bwrap: &mut Command) -> Result<(), String> {
+        let folders = self.folders.iter().map(|folder| match folder.strip_suffix(":ro") {
+            Some(path) => Part { path: path.into(), read_only: true },
+            None => Part { path: folder.into(), read_only: false },
+        });
+        let home = Part { path: self.home.0.to_owned(), read_only: false };
+        let parts: Vec<Part> = std::iter::once(home).chain(folders).collect();
+        let filters = if self.nests { FilterSet::SocketsAndModes } else { FilterSet::WithoutSetId };
+        let (uid, bounds) = (self.uid, self.bounds);
+        let made = spawn_blocking(move || Enclosure::new(uid, parts, filters, bounds)).await;
+        let enclosure = made
+            .unwrap_or_else(|panic| Err(io::Error::other(panic)))
+            .map_err(|error| format!("its sandbox cannot be made: {error}"))?;
+        bwrap.args(self.arguments(&enclosure, beside_usr().await)).arg("--");
+        enclosure.arm(bwrap);
+        Ok(())
+    }
+
+    fn arguments(&self, enclosure: &Enclosure, beside_usr: Vec<OsString>) -> Vec<OsString> {
         let mut args = own_processes();
-        let mut add = |parts: &[&OsStr]| args.extend(parts.iter().map(|&part| part.to_owned()));
-        for flag in ["--unshare-user", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns"]
-        {
-            add(&[os(flag)]);
+        let mut add = |words: &[&OsStr]| args.extend(words.iter().map(|&word| word.to_owned()));
+        add(&["--unshare-user", "--unshare-uts", "--unshare-cgroup-try"].map(os));
+        if self.uid.is_some() || self.nests {
+            add(&["--uid", UID_WITHIN, "--gid", UID_WITHIN].map(os));
+        }
+        if !self.nests {
+            add(&[os("--disable-userns")]);
         }
         if !self.network {
             add(&[os("--unshare-net")]);
         }
-        add(&[os("--cap-drop"), os("ALL"), os("--hostname"), os(self.hostname)]);
-        add(&[os("--ro-bind"), os("/usr"), os("/usr")]);
-        args.extend(beside_usr().await);
-        let mut add = |parts: &[&OsStr]| args.extend(parts.iter().map(|&part| part.to_owned()));
-        for path in ETC {
-            add(&[os("--ro-bind-try"), os(path), os(path)]);
+        add(&["--cap-drop", "ALL", "--hostname", self.hostname].map(os));
+        add(&["--ro-bind", "/usr", "/usr"].map(os));
+        args.extend(beside_usr);
+        let mut add = |words: &[&OsStr]| args.extend(words.iter().map(|&word| word.to_owned()));
+        for path in self.etc {
+            add(&["--ro-bind-try", path, path].map(os));
         }
-        add(&[os("--proc"), os("/proc"), os("--dev"), os("/dev"), os("--tmpfs"), os("/tmp")]);
-        let (home, inside) = self.home;
-        add(&[os("--bind"), home.as_os_str(), os(inside), os("--chdir"), os(inside)]);
-        for folder in self.folders {
-            let (how, path) = match folder.strip_suffix(":ro") {
-                Some(path) => ("--ro-bind", path),
-                None => ("--bind", folder.as_str()),
-            };
-            add(&[os(how), path.as_ref(), path.as_ref()]);
+        add(&["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"].map(os));
+        if let Some(tmp_mb) = self.tmp_mb {
+            add(&[os("--size"), os(&(tmp_mb * 1024 * 1024).to_string())]);
         }
+        add(&["--tmpfs", "/tmp"].map(os));
+        for (number, part) in enclosure.parts.iter().enumerate() {
+            let within = if number == 0 { Path::new(self.home.1) } else { &part.path };
+            let how = if part.read_only { "--ro-bind" } else { "--bind" };
+            add(&[os(how), &enclosure.source(number), within.as_os_str()]);
+        }
+        add(&["--chdir", self.home.1].map(os));
+        args.extend(enclosure.filter_arguments());
         args
     }
 }
 
 /// Arguments of `bwrap` for the folders beside `/usr` that programs are found in, as the host has them.
-pub async fn beside_usr() -> Vec<OsString> {
+async fn beside_usr() -> Vec<OsString> {
     let mut args = Vec::new();
     for (link, target) in
         [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
@@ -116,7 +176,7 @@ pub fn unconfined() -> Vec<OsString> {
 }
 
 /// Arguments of `bwrap` for processes of its own, which end with the daemon.
-pub fn own_processes() -> Vec<OsString> {
+fn own_processes() -> Vec<OsString> {
     let flags = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unsetenv", child::MARK];
     flags.map(OsString::from).to_vec()
 }
@@ -176,3 +236,6 @@ async fn keep_tail(mut stream: impl AsyncRead + Unpin, tail: Arc<Mutex<Vec<u8>>>
         tail.drain(..excess);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_runtime::{
     Daemon, Family, Finding, Host, Mounted,
+    host_process::HostUsers,
     log::{Log, stream},
 };
 
@@ -100,6 +101,6 @@ async fn shared(
     let log = Log::open(daemon.journal.clone(), place).await?;
     let publisher = daemon.ports.need::<dyn ToolPublisher>()?;
     let declarations = Declarations::new(&name, route);
-    let services = (daemon.folders.clone(), daemon.redact.clone());
+    let services = (daemon.folders.clone(), HostUsers::of(daemon), daemon.redact.clone());
     Ok(SourceShared::new((name, server), declarations, services, log, publisher))
 }

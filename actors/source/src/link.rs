@@ -13,6 +13,7 @@ use hivekeep_kernel::{
 };
 use hivekeep_runtime::{
     Folders, Redact,
+    host_process::HostUsers,
     log::{Decision, Log},
 };
 use hivekeep_store::NewEvent;
@@ -62,6 +63,7 @@ pub(crate) struct SourceShared {
     /// Asks the loop to try again now.
     pub(crate) wake: Notify,
     pub(crate) folders: Folders,
+    pub(crate) users: HostUsers,
     pub(crate) redact: Redact,
     pub(crate) log: Log<LastList>,
     published: Mutex<Arc<PublishedTools>>,
@@ -72,7 +74,7 @@ impl SourceShared {
     pub(crate) fn new(
         (name, options): (ServerName, ServerOptions),
         declarations: Declarations,
-        (folders, redact): (Folders, Redact),
+        (folders, users, redact): (Folders, HostUsers, Redact),
         log: Log<LastList>,
         publisher: Arc<dyn ToolPublisher>,
     ) -> Self {
@@ -83,6 +85,7 @@ impl SourceShared {
             link: watch::Sender::new(SourceLink::Connecting),
             wake: Notify::new(),
             folders,
+            users,
             redact,
             log,
             published: Mutex::default(),

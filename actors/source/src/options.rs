@@ -108,6 +108,10 @@ pub struct ServerOptions {
     /// Folders of the host that the sandbox has at their own paths: read-only as `/data:ro`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub folders: Vec<String>,
+    /// Memory that each process in the sandbox has for its data, in MiB.
+    pub memory_mb: u64,
+    /// Processes and threads in the sandbox, where the daemon is root.
+    pub max_processes: u64,
     /// Whether what the server says of its tools (only reads, destroys nothing) is believed. If not, each
     /// counts as one that may destroy and reaches outside.
     pub trust_annotations: bool,
@@ -134,6 +138,8 @@ impl Default for ServerOptions {
             sandbox: SandboxKind::default(),
             network: false,
             folders: Vec::new(),
+            memory_mb: 4096,
+            max_processes: 1024,
             trust_annotations: false,
             tier: Tier::User,
             start_timeout_secs: 60,
@@ -176,6 +182,8 @@ impl ServerOptions {
             ("start_timeout_secs", self.start_timeout_secs, 600),
             ("timeout_secs", self.timeout_secs, 3_600),
             ("max_result_kb", self.max_result_kb as u64, 65_536),
+            ("memory_mb", self.memory_mb, 1_048_576),
+            ("max_processes", self.max_processes, 65_536),
         ] {
             if !(1..=most).contains(&value) {
                 add(key, &format!("must be between 1 and {most}"));

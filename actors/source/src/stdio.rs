@@ -3,10 +3,12 @@
 //! Whatever the server starts is in one namespace of processes, whose first process dies with the daemon:
 //! nothing of it outlives either. That is why bubblewrap runs it also where the operator wants no sandbox.
 
-use std::{ffi::OsString, path::Path, process::Stdio};
+use std::{path::Path, process::Stdio};
 
 use hivekeep_runtime::{
-    host_process::{self, HostChild, HostSandbox, PROGRAM_PATH, StderrTail},
+    host_process::{
+        self, HostBounds, HostChild, HostProgram, HostSandbox, PROGRAM_PATH, StderrTail,
+    },
     read_secret,
 };
 use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
@@ -52,10 +54,8 @@ impl ServerProcess {
         for (name, file) in &options.env_files {
             variables.push((name.clone(), read_secret(file).await?));
         }
-        let mut command = Command::new("bwrap");
+        let mut command = sandbox(shared, &home).await?;
         command
-            .args(sandbox(shared, &home).await)
-            .arg("--")
             .args(&options.command)
             .env_clear()
             .envs(variables)
@@ -75,16 +75,26 @@ impl ServerProcess {
     }
 }
 
-/// Arguments of bubblewrap.
-async fn sandbox(shared: &SourceShared, home: &Path) -> Vec<OsString> {
+/// bubblewrap as it is asked for.
+async fn sandbox(shared: &SourceShared, home: &Path) -> Result<Command, String> {
     let options = &shared.options;
-    match options.sandbox {
-        SandboxKind::None => host_process::unconfined(),
-        SandboxKind::Namespaces => {
-            let (network, folders) = (options.network, &options.folders);
-            HostSandbox { hostname: "source", home: (home, HOME), network, folders }
-                .arguments()
-                .await
-        }
+    if options.sandbox == SandboxKind::None {
+        let mut command = Command::new("bwrap");
+        command.args(host_process::unconfined()).arg("--");
+        return Ok(command);
     }
+    let bounds =
+        HostBounds { memory_mb: Some(options.memory_mb), processes: options.max_processes };
+    let sandbox = HostSandbox {
+        hostname: "source",
+        uid: shared.users.uid(HostProgram::Source(shared.name.as_str())),
+        home: (home, HOME),
+        network: options.network,
+        etc: host_process::ETC,
+        folders: &options.folders,
+        tmp_mb: None,
+        nests: false,
+        bounds,
+    };
+    sandbox.command().await
 }

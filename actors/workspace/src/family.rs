@@ -9,7 +9,7 @@ use hivekeep_kernel::{
     Address, ErrorCode, Resources, RestartPolicy, ToolError, ToolInfo,
     ports::{CommandRunner, DefaultSize, ImagePresence, Tasks, WorkspaceFiles, WorkspacePorts},
 };
-use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
+use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, host_process::HostUsers};
 
 use crate::{
     Options, TasksHandle, WorkspaceFilesHandle, WorkspacePortsHandle,
@@ -28,7 +28,7 @@ use crate::{
 const STOP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Needs the network and [`GitOptions`]; offers [`Tasks`], [`CommandRunner`], [`WorkspaceFiles`],
-/// [`WorkspacePorts`], [`ImagePresence`], [`DefaultSize`] and [`DisksHandle`].
+/// [`WorkspacePorts`], [`ImagePresence`], [`DefaultSize`], [`HostUsers`] and [`DisksHandle`].
 pub struct WorkspaceFamily;
 
 impl Family for WorkspaceFamily {
@@ -61,6 +61,8 @@ workspace_adopt takes it over.";
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let git = daemon.ports.need::<GitOptions>()?;
+        let first = hivekeep_machine::ids_of_programs(&options.driver).ok();
+        daemon.ports.offer(Arc::new(HostUsers::from_first(first)));
         let size = Resources::workspace(options.default_memory_mb, options.default_disk_gb);
         let shared = Shared::open(daemon, options, GitOptions::clone(&git)).await?;
         daemon.ports.offer(Arc::new(DefaultSize(size)));

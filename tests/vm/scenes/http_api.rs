@@ -132,8 +132,9 @@ fn left_behind(house: &mut House, (owner, other): (&Caller, &Caller), session: &
         assert_eq!(other.ok("workspace_adopt", &json!({}))["adopted_count"], 0);
         for force in [false, true] {
             let adopt = json!({ "workspace_id": "w", "force": force });
-            let (status, body) = other.call("workspace_adopt", &adopt, None);
-            assert_eq!((status, counts(&other)), (404, json!(0)), "{restarted}: {body}");
+            let (_, body) = other.call("workspace_adopt", &adopt, None);
+            let code = &body["error"]["details"]["code"];
+            assert_eq!((code, counts(&other)), (&json!("workspace_not_found"), json!(0)), "{body}");
         }
         assert_eq!(counts(&owner), 1);
     }

@@ -36,6 +36,16 @@ fn below(pid: i32) -> Vec<i32> {
     children.flat_map(|child| [vec![child], below(child)].concat()).collect()
 }
 
+/// Panics if a process of a browser is root of the host.
+fn none_is_root(stage: &Stage) {
+    for pid in stage.pids().into_iter().flat_map(|pid| [vec![pid], below(pid)].concat()) {
+        // Empty of one that has just ended.
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let root = |line: &str| line.starts_with("Uid:") && line.split('\t').any(|id| id == "0");
+        assert!(!status.lines().any(root), "{status}");
+    }
+}
+
 /// Whether a process is there and not only its end, which whoever adopted it may leave unread.
 fn runs(pid: &i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -116,6 +126,7 @@ async fn chrome_killed_at_each_verb_is_told_started_again_and_leaves_nothing() {
     for (tool, args) in verbs(&pages.url("/")) {
         // One each: a browser that ends too often is given up.
         let stage = Stage::at(&pages.url("/")).await;
+        none_is_root(&stage);
         let remains = Remains::of(&stage);
         assert!(remains.pids.len() > 2 && remains.namespaces.len() == 1, "{tool}");
         stop(&stage);

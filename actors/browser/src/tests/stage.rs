@@ -299,12 +299,14 @@ impl Stage {
     /// Pids of the first processes of browsers: bubblewrap's, by the folder that they have.
     pub(super) fn pids(&self) -> Vec<i32> {
         let folder = self.rig.daemon.folders.state.join("browsers");
-        let folder = folder.to_string_lossy().into_owned();
+        let mark = format!("HIVEKEEP_HOST_PROCESS={}", folder.display());
         let all = std::fs::read_dir("/proc").expect("there").flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         let ours = |pid: &i32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.starts_with(b"bwrap\0") && String::from_utf8_lossy(&line).contains(&folder)
+            let of = |what| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+            let variables = of("environ");
+            of("cmdline").starts_with(b"bwrap\0")
+                && String::from_utf8_lossy(&variables).contains(&mark)
         };
         pids.filter(ours).collect()
     }

@@ -7,6 +7,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::ports::{ConfiguredModel, ModelSource, ModelUse};
+use hivekeep_runtime::host_process::HostUsers;
 use tokio::{sync::watch, time::Instant};
 
 use super::{Outcome, server::ServerState};
@@ -43,6 +44,7 @@ pub(crate) struct ProviderShared {
     pub(crate) name: ProviderName,
     pub(crate) options: ModelProviderOptions,
     pub(crate) home: std::path::PathBuf,
+    pub(crate) users: HostUsers,
     pub(crate) server: watch::Sender<ServerState>,
     health: watch::Sender<ProviderHealth>,
     backend: Mutex<Option<Arc<Backend>>>,
@@ -53,12 +55,14 @@ impl ProviderShared {
         name: ProviderName,
         options: ModelProviderOptions,
         home: std::path::PathBuf,
+        users: HostUsers,
     ) -> Self {
         let server = watch::Sender::new(ServerState::default());
         Self {
             name,
             options,
             home,
+            users,
             server,
             health: watch::Sender::default(),
             backend: Mutex::default(),

@@ -3,8 +3,10 @@
 use std::{process::Stdio, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{Backoff, Children, Context, Entity, Fault, GiveUp, Restart, RestartPolicy};
-use hivekeep_runtime::host_process::{HostChild, HostSandbox, PROGRAM_PATH, StderrTail};
-use tokio::{fs::DirBuilder, process::Command, time::sleep};
+use hivekeep_runtime::host_process::{
+    self, HostBounds, HostChild, HostProgram, HostSandbox, PROGRAM_PATH, StderrTail,
+};
+use tokio::{fs::DirBuilder, time::sleep};
 
 use super::ProviderShared;
 use crate::ModelProviderKind;
@@ -15,6 +17,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 /// Home of the server within its sandbox.
 const HOME: &str = "/srv/model";
+/// Processes and threads of one server.
+const MOST_PROCESSES: u64 = 4096;
 /// A server that fails is started again, with growing pauses, and stays down if it goes on.
 const POLICY: RestartPolicy = RestartPolicy {
     restart: Restart::Always,
@@ -89,12 +93,19 @@ async fn spawn(shared: &ProviderShared) -> Result<(HostChild, StderrTail), Strin
     let made = DirBuilder::new().recursive(true).mode(0o700).create(home).await;
     made.map_err(|error| format!("its folder {} cannot be made: {error}", home.display()))?;
     let folders: Vec<_> = shared.options.folders.iter().map(|it| format!("{it}:ro")).collect();
-    let sandbox =
-        HostSandbox { hostname: "model", home: (home, HOME), network: true, folders: &folders };
-    let mut command = Command::new("bwrap");
+    let sandbox = HostSandbox {
+        hostname: "model",
+        uid: shared.users.uid(HostProgram::Model(shared.name.as_str())),
+        home: (home, HOME),
+        network: true,
+        etc: host_process::ETC,
+        folders: &folders,
+        tmp_mb: None,
+        nests: false,
+        bounds: HostBounds { memory_mb: None, processes: MOST_PROCESSES },
+    };
+    let mut command = sandbox.command().await?;
     command
-        .args(sandbox.arguments().await)
-        .arg("--")
         .args(&shared.options.command)
         .env_clear()
         .envs([("PATH", PROGRAM_PATH), ("LANG", "C.UTF-8"), ("HOME", HOME)])

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use hivekeep_image::{ImageState, ImageStore, Remedy, RequirementPurpose, requirements};
 use hivekeep_machine::doctor::doctor;
-use hivekeep_runtime::{Finding, Host};
+use hivekeep_runtime::{
+    Finding, Host,
+    host_process::{self, HostUsers},
+};
 
 use crate::{Options, guest_binary, image_dir, transfer_dir};
 
@@ -16,6 +19,8 @@ pub(super) async fn all(options: &Options, host: &Host) -> Vec<Finding> {
         .then(|| Finding::space("transfer folder", &transfers, &host.room).optional());
     let mut found: Vec<_> = space.into_iter().collect();
     found.extend(machines(options));
+    let first = hivekeep_machine::ids_of_programs(&options.driver).ok();
+    found.push(host_process::tried(HostUsers::from_first(first)).await);
     found.extend(programs());
     found.push(guest(options));
     found.extend(images(options, &host.folders.state).await);

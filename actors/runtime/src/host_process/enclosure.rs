@@ -1,0 +1,195 @@
+//! What a program gets between fork and exec besides bubblewrap's namespaces: a user of its own, its folders where
+//! that user reaches them, bounds, and filters of system calls.
+//!
+//! The kernel lets root of the host write its settings below `/proc/sys`, whatever capabilities and namespaces
+//! a process has. So where the daemon is root bubblewrap is started as a user whom nobody else is. The
+//! folders stay root's, or whose they are, and are mounted with an id map from their owner to that user below
+//! `/tmp` of a mount namespace of the program alone, which the modes of the folders above do not matter for.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CString, OsString},
+    fs,
+    io::{self, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
+    path::PathBuf,
+};
+
+use hivekeep_confine::{
+    idmap::user_namespace_of,
+    mounts::{self, done, mount, move_mount},
+    syscalls::{self, FilterSet},
+};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    io::{FdFlags, fcntl_setfd},
+    process::{Resource, Rlimit, setrlimit},
+};
+use tokio::process::Command;
+
+/// Bounds of a program. Those of processes hold where it has a user of its own, for that user as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct HostBounds {
+    /// Memory that each process has for its data; `None`: what the host has.
+    pub memory_mb: Option<u64>,
+    /// Processes and threads.
+    pub processes: u64,
+}
+
+/// A folder or a file of the host that the program sees.
+pub(super) struct Part {
+    pub(super) path: PathBuf,
+    pub(super) read_only: bool,
+}
+
+/// What is ready for the child.
+pub(super) struct Enclosure {
+    pub(super) parts: Vec<Part>,
+    filters: Vec<OwnedFd>,
+    own: Option<OwnUser>,
+    bounds: HostBounds,
+}
+
+struct OwnUser {
+    uid: u32,
+    views: Vec<View>,
+}
+
+/// A mount that is not attached yet, and its place.
+struct View {
+    mount: OwnedFd,
+    place: CString,
+    is_folder: bool,
+}
+
+impl Enclosure {
+    /// Prepares it. `uid` is the program's own user, if it gets one. Blocks for some system calls.
+    ///
+    /// # Errors
+    /// What of it the kernel refuses.
+    pub(super) fn new(
+        uid: Option<u32>,
+        parts: Vec<Part>,
+        filters: FilterSet,
+        bounds: HostBounds,
+    ) -> io::Result<Self> {
+        let own = uid.map(|uid| {
+            let views = parts.iter().enumerate();
+            let views = views.map(|(number, part)| View::new(number, part, uid));
+            Ok::<_, io::Error>(OwnUser { uid, views: views.collect::<io::Result<_>>()? })
+        });
+        let own = own.transpose()?;
+        Ok(Self { parts, filters: filter_files(filters)?, own, bounds })
+    }
+
+    /// Where bubblewrap finds a part.
+    pub(super) fn source(&self, number: usize) -> OsString {
+        match self.own {
+            Some(_) => place(number).into(),
+            None => self.parts[number].path.clone().into(),
+        }
+    }
+
+    /// Arguments of bubblewrap for the filters.
+    pub(super) fn filter_arguments(&self) -> impl Iterator<Item = OsString> {
+        let number = |filter: &OwnedFd| filter.as_raw_fd().to_string();
+        self.filters.iter().flat_map(move |it| ["--add-seccomp-fd".into(), number(it).into()])
+    }
+
+    /// Has a command run in it.
+    pub(super) fn arm(self, command: &mut Command) {
+        // SAFETY: between fork and exec `enter` makes system calls alone, on what was allocated before.
+        unsafe { command.pre_exec(move || self.enter()) };
+    }
+
+    fn enter(&self) -> io::Result<()> {
+        for filter in &self.filters {
+            fcntl_setfd(filter, FdFlags::empty())?;
+        }
+        if let Some(memory_mb) = self.bounds.memory_mb {
+            limit(Resource::Data, memory_mb.saturating_mul(1024 * 1024))?;
+        }
+        let Some(own) = &self.own else { return Ok(()) };
+        own.mount()?;
+        limit(Resource::Nproc, self.bounds.processes)?;
+        own.become_it()
+    }
+}
+
+impl OwnUser {
+    fn mount(&self) -> io::Result<()> {
+        // SAFETY: takes no pointers; the child has one thread.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into())?;
+        mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+        mount(Some(c"tmpfs"), c"/tmp", Some(c"tmpfs"), libc::MS_NOSUID | libc::MS_NODEV)?;
+        // SAFETY: the path is a static C string.
+        done(unsafe { libc::chmod(c"/tmp".as_ptr(), 0o755) }.into())?;
+        self.views.iter().try_for_each(View::attach)
+    }
+
+    /// The C library's `setuid` and its relatives would look for the daemon's threads.
+    fn become_it(&self) -> io::Result<()> {
+        let (id, none) = (self.uid, std::ptr::null::<libc::gid_t>());
+        // SAFETY: takes no pointers that are followed, and changes this process alone.
+        unsafe {
+            done(libc::syscall(libc::SYS_setgroups, 0, none))?;
+            done(libc::syscall(libc::SYS_setresgid, id, id, id))?;
+            done(libc::syscall(libc::SYS_setresuid, id, id, id))?;
+        }
+        Ok(())
+    }
+}
+
+impl View {
+    fn new(number: usize, part: &Part, uid: u32) -> io::Result<Self> {
+        let path = &part.path;
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let meta = fs::metadata(path).map_err(named)?;
+        let map = user_namespace_of((meta.uid(), meta.gid()), (uid, uid))?;
+        let c_path = CString::new(path.as_os_str().as_bytes())?;
+        let view = |map| mounts::view(&c_path, part.read_only, map);
+        let mount = match view(Some(map.as_raw_fd())) {
+            // A file system that maps no ids, as tmpfs before Linux 6.3: it is seen as it is.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => view(None),
+            mapped => mapped,
+        };
+        let mount = i32::try_from(mount.map_err(named)?).map_err(io::Error::other)?;
+        // SAFETY: the kernel has just given this descriptor, and nobody else has it.
+        let mount = unsafe { OwnedFd::from_raw_fd(mount) };
+        Ok(Self { mount, place: CString::new(place(number))?, is_folder: meta.is_dir() })
+    }
+
+    fn attach(&self) -> io::Result<()> {
+        let place = self.place.as_ptr();
+        // SAFETY: the path is a C string that lives on.
+        done(match self.is_folder {
+            true => unsafe { libc::mkdir(place, 0o755) }.into(),
+            false => unsafe { libc::mknod(place, libc::S_IFREG | 0o644, 0) }.into(),
+        })?;
+        move_mount(self.mount.as_raw_fd().into(), &self.place)
+    }
+}
+
+fn place(number: usize) -> String {
+    format!("/tmp/{number}")
+}
+
+fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
+/// Files in memory with the filters, which bubblewrap reads.
+fn filter_files(set: FilterSet) -> io::Result<Vec<OwnedFd>> {
+    let programs = syscalls::programs(set).map_err(io::Error::other)?;
+    let file = |program: &_| {
+        let mut file = fs::File::from(memfd_create("filter", MemfdFlags::CLOEXEC)?);
+        file.write_all(&syscalls::bytes(program))?;
+        io::Seek::rewind(&mut file)?;
+        Ok(file.into())
+    };
+    programs.iter().map(file).collect()
+}
