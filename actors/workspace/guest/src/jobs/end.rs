@@ -38,8 +38,10 @@ fn signal_all(job: &JobDir, cgroup: Option<&Path>, signal: i32) -> io::Result<()
     let pids = match cgroup {
         Some(dir) if signal == libc::SIGKILL => {
             return match std::fs::write(dir.join("cgroup.kill"), "1") {
-                // The job has ended and its cgroup is gone.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                // The job has ended and its cgroup is gone, maybe since the file was opened.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {
+                    Ok(())
+                }
                 written => written,
             };
         }
