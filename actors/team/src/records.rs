@@ -171,7 +171,7 @@ impl Sourced for State {
             Record::Ready { workspaces } if workspaces.len() == self.plan.members.len() => {
                 self.workspaces = Some(workspaces);
             }
-            Record::Owned { by, user } => (self.owner, self.user) = (by, user.or(self.user)),
+            Record::Owned { by, user } => (self.owner, self.user) = (by, user),
             Record::Ending { unmade } => {
                 self.ending = true;
                 self.unmade.extend(unmade);

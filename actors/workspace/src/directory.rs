@@ -60,10 +60,7 @@ impl WorkspaceDirectory {
     pub(crate) fn claim(&self, name: &WorkspaceName, id: WorkspaceId) -> Result<(), ToolError> {
         match self.names.entry(name.clone()) {
             dashmap::Entry::Occupied(taken) if *taken.get() != id => {
-                let message = format!("a workspace named `{name}` exists");
-                Err(ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
-                    .next("choose another name, or leave it out")
-                    .detail("workspace_id", taken.get().to_string()))
+                Err(name_taken(name, *taken.get()))
             }
             entry => {
                 entry.insert(id);
@@ -200,6 +197,14 @@ impl WorkspaceDirectory {
             .filter(|card| card.pool.is_none())
             .ok_or_else(|| unknown(id_or_name))
     }
+}
+
+/// Refusal of a name that a workspace has, whoever's it is.
+pub(crate) fn name_taken(name: &WorkspaceName, by: WorkspaceId) -> ToolError {
+    let message = format!("a workspace named `{name}` exists");
+    ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
+        .next("choose another name, or leave it out")
+        .detail("workspace_id", by.to_string())
 }
 
 /// Refusal of a workspace that is not there, or is another user's.

@@ -240,7 +240,8 @@ impl Sourced for Ledger {
             }),
             Record::Owned { by, user } => {
                 self.owner = by;
-                self.user = user.or(self.user);
+                // What is orphaned is its last user's still.
+                self.user = if by.is_some() { user } else { self.user };
             }
             Record::Claimed { owner, user, name, at, network, labels, lifetime } => {
                 (self.owner, self.user) = (Some(owner), user);

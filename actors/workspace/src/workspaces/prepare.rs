@@ -18,7 +18,7 @@ use crate::{
     },
     claims::Claims,
     codes,
-    directory::DirectoryEntry,
+    directory::{DirectoryEntry, name_taken},
     name::WorkspaceName,
     phase::Phase,
     records::{Planned, Recipe, WorkspaceSpec, differences},
@@ -176,6 +176,10 @@ async fn reuse(
     card: &DirectoryEntry,
     wish: &Wish,
 ) -> Result<Prepared, ToolError> {
+    // An operator too prepares, and so takes over, what is of the operator's own user alone.
+    if !shared.daemon.sessions.is_of_user(cx.session, card.user, card.owner) {
+        return Err(name_taken(&wish.name, card.id));
+    }
     let standing = |reply| workspace::Msg::Prepare(ask::PrepareMsg::PreparedState(reply));
     let is = card.address.ask(PATIENCE, standing).await?;
     if let Phase::Creating | Phase::Destroying = is.phase {
