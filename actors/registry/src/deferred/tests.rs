@@ -59,7 +59,9 @@ async fn streams(stage: &Stage) -> usize {
 
 #[tokio::test]
 async fn a_call_that_ends_soon_is_answered_and_leaves_nothing() {
-    let (stage, calls) = stage().await;
+    let stage = Stage::new(Stage::loose()).await;
+    let options = DeferredOptions { after_ms: 60_000, ..options(8) };
+    let calls = open(&stage, options, CancellationToken::new()).await;
     let outcome = calls.call(&stage.dispatcher, wait(&stage, 1)).await;
     let DeferredOutcome::Answered(outcome) = outcome else { panic!("it is handed out") };
     assert_eq!(outcome.result.expect("a success")["timed_out"], false);
