@@ -71,6 +71,8 @@ pub(super) fn licences(repo: &Repo) -> Result<StepOutcome> {
     let Ok(version) = version else {
         return Ok(StepOutcome::Skipped("no cargo-deny: cargo xtask setup".to_owned()));
     };
+    // It asks for the manifests of all packages, and a build has fetched those of its selection.
+    cmd!(shell, "cargo fetch --quiet --locked").run()?;
     let checks = ["bans", "licenses", "sources"];
     let output = cmd!(
         shell,
