@@ -78,15 +78,18 @@ pub(super) const NIGHTLY: [(&str, &str); 7] = [
     ("TEST_HIVEKEEP_SLEEPERS", "200"),
 ];
 
+/// Tests at a time: one more than there are processors, for tests wait for disks, clocks and machines.
+pub(super) fn threads() -> Result<String> {
+    Ok((std::thread::available_parallelism()?.get() + 1).to_string())
+}
+
 /// Runs the tests.
 ///
 /// # Errors
 /// When nextest itself cannot run; failed tests are in the tally.
 pub(super) fn run(repo: &Repo, scope: &Scope<'_>) -> Result<TestTally> {
-    // One more than there are processors: tests wait for disks, clocks and machines.
-    let threads = std::thread::available_parallelism()?.get() + 1;
     let mut run = command(repo).args(["--profile", "ci", "--no-tests", "fail"]);
-    run = run.arg("--test-threads").arg(threads.to_string());
+    run = run.args(["--test-threads", &threads()?]);
     let no_machines = (!scope.vms).then_some("not group(vm)");
     // Who names a test has it run; in a whole run these are a step of their own.
     let no_browsers = scope.filter.is_none().then(|| format!("not ({BROWSERS})"));

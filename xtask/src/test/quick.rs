@@ -10,6 +10,7 @@ use serde_json::Value;
 use xshell::cmd;
 
 use super::junit::TestTally;
+use super::outside::BROWSERS;
 use super::{before_the_build, checks, finish, nextest};
 use crate::repo::{BENCH_ONLY, Repo, UNIFY};
 use crate::steps::{Steps, passed};
@@ -81,6 +82,7 @@ pub(super) fn run(repo: &Repo, vms: bool) -> Result<()> {
         ensure!(ready, "guest, build or image failed");
         let run = repo.cargo(&["nextest", "run", "--profile", "ci"], &packages);
         let run = run.arg("--filterset").arg(filterset(&changed, &dependents, vms));
+        let run = run.args(["--test-threads", &nextest::threads()?]);
         tally = nextest::ran(repo, nextest::with_programs(repo, run, true)?)?;
         Ok(tally.outcome())
     });
@@ -101,8 +103,12 @@ fn filterset(changed: &BTreeSet<&str>, dependents: &BTreeSet<&str>, vms: bool) -
     if vms {
         sets.push("(binary(=vm) & test(/^vm::bundle/))".to_owned());
     }
-    // A power cut is a start of the daemon, many times.
-    format!("({}) & not test(/power_cuts$/)", sets.join(" | "))
+    // A power cut is a start of the daemon, many times; a Chrome of its own is for a change of the actor.
+    let mut left_out = vec!["test(/power_cuts$/)".to_owned()];
+    if !changed.contains("hivekeep-browser") {
+        left_out.push(format!("({BROWSERS})"));
+    }
+    format!("({}) & not ({})", sets.join(" | "), left_out.join(" | "))
 }
 
 /// Files that differ from what `origin/main` and this branch have in common, committed or not.
@@ -234,7 +240,10 @@ mod tests {
         ] {
             assert!(set.contains(part), "{part} is not in {set}");
         }
-        assert!(!set.contains("bundle"));
+        assert!(!set.contains("bundle") && set.contains(&format!("| ({BROWSERS}))")));
+        assert!(
+            !filterset(&["hivekeep-browser"].into(), &BTreeSet::new(), false).contains(BROWSERS)
+        );
         assert!(filterset(&BTreeSet::new(), &BTreeSet::new(), true).contains("/^vm::bundle/"));
     }
 }
