@@ -40,6 +40,7 @@ fn tools(grown: bool) -> Vec<Value> {
         tool("leave", "Leave a process behind and end.", json!({})),
         tool("hang", "Answer nothing any more.", json!({})),
         tool("grow", "Have one tool more.", json!({})),
+        tool("strange", "Parts that nobody knows, and half a letter.", json!({})),
         tool("two-names", "One of two.", json!({})),
         tool("two.names", "The other of two.", json!({})),
         tool("Not A Name", "Nobody can call it.", json!({})),
@@ -53,6 +54,17 @@ fn tools(grown: bool) -> Vec<Value> {
         } }),
         ),
     ];
+    // What the protocol does not have.
+    tools.extend([
+        json!(null),
+        json!({ "name": "schemaless" }),
+        json!({ "name": 7, "inputSchema": { "type": "object" } }),
+        tool(
+            "hinting",
+            "A hint that is none.",
+            json!({ "annotations": { "readOnlyHint": "yes" } }),
+        ),
+    ]);
     if grown {
         tools.push(tool("grown", "It was not there before.", json!({})));
     }
@@ -113,7 +125,10 @@ fn main() {
                 "serverInfo": { "name": "odd", "version": "1" },
             })),
             (Some("ping"), _) => answer(json!({})),
-            (Some("tools/list"), _) => answer(json!({ "tools": tools(grown) })),
+            // Its list has no end.
+            (Some("tools/list"), _) => {
+                answer(json!({ "tools": tools(grown), "nextCursor": "again" }));
+            }
             (Some("tools/call"), Some("echo")) => answer(text(given)),
             (Some("tools/call"), Some("count")) => {
                 let count = json!({ "count": given.chars().count() });
@@ -125,6 +140,15 @@ fn main() {
                 { "type": "resource", "resource": {
                     "uri": "odd://file", "mimeType": "text/plain", "text": "whole" } },
             ] })),
+            (Some("tools/call"), Some("strange")) => {
+                let content = json!([
+                    { "type": "text", "text": "cut HALF here" }, { "type": "hologram", "data": "x" },
+                ]);
+                let result =
+                    json!({ "jsonrpc": "2.0", "id": id, "result": { "content": content } });
+                let mut out = io::stdout().lock();
+                let _gone = writeln!(out, "{}", result.to_string().replace("HALF", "\\ud83d"));
+            }
             (Some("tools/call"), Some("wait")) => {
                 let token = &params["_meta"]["progressToken"];
                 let told =

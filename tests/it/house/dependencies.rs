@@ -36,8 +36,9 @@ const SKIP: &str = "hivekeep-skip";
 const REPLAY: &str = "hivekeep-replay";
 const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
+const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 33] = [
+const RULES: [Rule; 34] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -130,6 +131,7 @@ const RULES: [Rule; 33] = [
     Rule { name: MCP_CLIENT, house: &[], others: None },
     Rule { name: FIGURES, house: &[], others: None },
     Rule { name: "hivekeep-bare-browser", house: &[], others: None },
+    Rule { name: BASELINES, house: &[STORE], others: None },
     Rule { name: "hivekeep-vsock-probe", house: &[LINK, PROTOCOL], others: None },
     Rule { name: "xtask", house: &[FIGURES, MCP_CLIENT], others: None },
 ];
@@ -145,14 +147,14 @@ const ROOT: &str = "hivekeep";
 
 /// What only some may use, in what they ship.
 const ONLY_IN: [(&str, &[&str]); 13] = [
-    ("sled", &[STORE]),
-    ("rmcp", &[ROOT, MCP_CLIENT, "hivekeep-source"]),
-    ("axum", &[ROOT]),
+    ("sled", &[STORE, BASELINES]),
+    ("rmcp", &[ROOT, MCP_CLIENT, BASELINES, "hivekeep-source"]),
+    ("axum", &[ROOT, BASELINES]),
     ("model2vec-rs", &["hivekeep-ingest"]),
     ("notify", &["hivekeep-ingest"]),
     ("pdf-extract", &["hivekeep-ingest"]),
     ("clap", &[ROOT, "xtask"]),
-    ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser"]),
+    ("anyhow", &[ROOT, "xtask", "hivekeep-bare-browser", BASELINES]),
     ("governor", &[ROOT, "hivekeep-team"]),
     ("postcard", &[PROTOCOL, FILE_ENGINE, "hivekeep-ingest"]),
     ("chromiumoxide", &["hivekeep-bare-browser"]),

@@ -102,7 +102,7 @@ impl Drop for BareBrowser {
 impl BareBrowser {
     fn start(kit: &BenchPrograms<'_>, url: &str) -> Result<Self> {
         let folder = kit.repo.shell.create_temp_dir()?;
-        let mut command = kit.bare_browser();
+        let mut command = kit.baseline("bare-browser");
         command.arg(PROGRAM).arg(folder.path()).arg(url);
         let mut child = command
             .stdin(Stdio::piped())

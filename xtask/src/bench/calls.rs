@@ -17,7 +17,7 @@ const RULES: usize = 500;
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "")?;
     let (mut ours, mut bare) =
-        (house.attach()?, StdioClient::start(kit.example("bare_mcp_server"))?);
+        (house.attach()?, StdioClient::start(kit.baseline("bare-mcp-server"))?);
     for client in [&mut ours, &mut bare] {
         client.round_trips_us(TOOL, &json!({}), CALLS_A_ROUND)?;
     }

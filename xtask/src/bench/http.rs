@@ -80,7 +80,7 @@ impl BareServer {
     fn start(kit: &BenchPrograms<'_>, like: &BenchDoor, threads: Option<usize>) -> Result<Self> {
         let answer = like.connect()?.answer_to(&like.call())?;
         let answer = String::from_utf8(answer)?;
-        let mut command = kit.example("bare_http_server");
+        let mut command = kit.baseline("bare-http-server");
         if let Some(threads) = threads {
             command.env("TOKIO_WORKER_THREADS", threads.to_string());
         }

@@ -1,4 +1,4 @@
-//! Gain by group commit. The store's own example measures both sides in turns; this takes the
+//! Gain by group commit. `journal-bench` measures both sides in turns; this takes the
 //! median of several runs of it.
 
 use anyhow::{Context, Result};
@@ -12,10 +12,10 @@ const ROUNDS: usize = 5;
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let (mut ours, mut bare, mut synced) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..kit.rounds(ROUNDS) {
-        let told: Value = serde_json::from_str(&output(kit.example("journal_bench"))?)?;
+        let told: Value = serde_json::from_str(&output(kit.baseline("journal-bench"))?)?;
         let number = |pointer: &str| {
             let value = told.pointer(pointer).and_then(Value::as_f64);
-            value.with_context(|| format!("journal_bench tells no {pointer}"))
+            value.with_context(|| format!("journal-bench tells no {pointer}"))
         };
         ours.push(number("/journal/durable_appends_per_sec")?);
         bare.push(number("/one_flush_per_append/appends_per_sec")?);

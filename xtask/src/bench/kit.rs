@@ -25,11 +25,9 @@ impl<'r> BenchPrograms<'r> {
     pub(crate) fn build(&self) -> Result<()> {
         let shell = &self.repo.shell;
         let profile = self.profile();
-        let packages = ["--package", "hivekeep", "--package", "hivekeep-store"];
-        let examples = ["bare_mcp_server", "bare_http_server", "journal_bench"]
-            .into_iter()
-            .flat_map(|example| ["--example", example]);
-        cmd!(shell, "cargo build --profile {profile} {packages...} {examples...}").run()?;
+        // Beside the daemon, with the features of both: what they share is compiled once.
+        let packages = ["--package", "hivekeep", "--package", "hivekeep-baselines"];
+        cmd!(shell, "cargo build --profile {profile} {packages...} --bins").run()?;
         for (figure, package, example) in [
             ("rag_query_100k", "hivekeep-ingest", "bare_engine"),
             ("metrics_query", "hivekeep-metrics", "year_of_metrics"),
@@ -72,12 +70,12 @@ impl<'r> BenchPrograms<'r> {
         self.folder().join("hivekeep")
     }
 
-    /// The baseline of browsers.
-    pub(crate) fn bare_browser(&self) -> Command {
-        Command::new(self.folder().join("bare-browser"))
+    /// A program of a package of baselines.
+    pub(crate) fn baseline(&self, name: &str) -> Command {
+        Command::new(self.folder().join(name))
     }
 
-    /// A program of `examples/`.
+    /// An example of a family's crate.
     pub(crate) fn example(&self, name: &str) -> Command {
         Command::new(self.folder().join("examples").join(name))
     }

@@ -22,7 +22,7 @@ const PATIENCE_SECS: u64 = 60;
 pub(super) fn messages(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(kit, "isolation = \"sandbox\"\n")?;
     let (mut ours, mut bare) =
-        (house.attach()?, StdioClient::start(kit.example("bare_mcp_server"))?);
+        (house.attach()?, StdioClient::start(kit.baseline("bare-mcp-server"))?);
     let roles = ["a", "b"].map(|name| json!({ "name": name, "role": "bench" }));
     ours.call("team", &json!({ "action": "create", "name": TEAM, "roles": roles }))?;
     let message = json!({
@@ -108,10 +108,10 @@ fn task_us(client: &mut StdioClient, nth: u64) -> Result<f64> {
 
 /// Median time of a durable append of one caller.
 fn append_us(kit: &BenchPrograms<'_>) -> Result<f64> {
-    let mut bench = kit.example("journal_bench");
+    let mut bench = kit.baseline("journal-bench");
     bench.args(["--one", &MESSAGES_A_ROUND.to_string()]);
     let told: Value = serde_json::from_str(&output(bench)?)?;
-    told["durable_append_p50_us"].as_f64().context("journal_bench tells a time")
+    told["durable_append_p50_us"].as_f64().context("journal-bench tells a time")
 }
 
 /// Empties the inbox; how many messages were in it.

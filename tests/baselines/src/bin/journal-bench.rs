@@ -1,7 +1,7 @@
 //! Benchmark of group commit: durable appends per second of many callers through the journal,
 //! against one writer that flushes each append.
 //!
-//! `cargo run --release -p hivekeep-store --example journal_bench [DIR]`
+//! `cargo run --release -p hivekeep-baselines --bin journal-bench [DIR]`
 //!
 //! With `--one COUNT` instead: the median time of that many durable appends in sequence by the
 //! database alone, a lower bound for a single append.
