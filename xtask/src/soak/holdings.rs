@@ -1,11 +1,12 @@
-//! What a daemon holds and can be counted: descriptors, threads, processes and files.
+//! What a daemon holds and can be counted: descriptors, threads, processes, files, and what it counts itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde_json::Value;
 
 use crate::bench::house::BenchDaemon;
 
@@ -41,6 +42,9 @@ impl Holdings {
             holdings.add("processes", name);
         }
         holdings.files(house.path(), house.path());
+        for (quantity, count) in counted(house)? {
+            (0..count).for_each(|number| holdings.add(quantity, format!("number {number}")));
+        }
         Ok(holdings)
     }
 
@@ -102,6 +106,21 @@ impl fmt::Display for Holdings {
         let counts = self.0.iter().map(|(quantity, names)| format!("{} {quantity}", names.len()));
         f.write_str(&counts.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// What the daemon counts itself. A session that has ended is kept for a while, and has a stream as long.
+fn counted(house: &BenchDaemon) -> Result<[(&'static str, usize); 2]> {
+    let asked =
+        |what| Ok::<Value, anyhow::Error>(serde_json::from_str(&house.output(&[what, "--json"])?)?);
+    let (status, sessions) = (asked("status")?, asked("sessions")?);
+    let streams = status.pointer("/journal/streams").and_then(Value::as_u64);
+    let streams = usize::try_from(streams.context("the status counts no streams")?)?;
+    let actors = status["actors"].as_u64().context("the status counts no actors")?;
+    let kept = sessions.as_array().context("no list of sessions")?.len();
+    Ok([
+        ("streams beside sessions'", streams.saturating_sub(kept)),
+        ("actors", usize::try_from(actors)?),
+    ])
 }
 
 /// Processes that a daemon and its machines started. A machine is nobody's child: its command names the home.
