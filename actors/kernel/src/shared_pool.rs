@@ -1,0 +1,168 @@
+//! A pool of places that several holders share, of which none takes more than half: what one fills, costs
+//! nobody else.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{Layer, ToolError, User, codes};
+
+/// The pool. Cheap to clone.
+///
+/// Its holders are users, or what strangers ask for where nobody is known.
+#[derive(Debug)]
+pub struct SharedPool<K: Eq + Hash + Clone = User>(Arc<Pool<K>>);
+
+impl<K: Eq + Hash + Clone> Clone for SharedPool<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+#[derive(Debug)]
+struct Pool<K> {
+    /// Option that bounds the pool.
+    option: &'static str,
+    most: usize,
+    held: Mutex<Held<K>>,
+}
+
+#[derive(Debug)]
+struct Held<K> {
+    all: usize,
+    by: HashMap<K, usize>,
+}
+
+/// A place in a pool, until it is dropped.
+#[derive(Debug)]
+pub struct PoolPlace<K: Eq + Hash + Clone = User> {
+    pool: SharedPool<K>,
+    holder: K,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PoolFull {
+    /// The holder has half of the pool.
+    #[error("you hold {most} places, your half of those that `{option}` bounds")]
+    Own {
+        /// Option that bounds the pool.
+        option: &'static str,
+        /// Places of one holder.
+        most: usize,
+    },
+    /// All together have the whole of it.
+    #[error("all {most} places that `{option}` bounds are taken")]
+    All {
+        /// Option that bounds the pool.
+        option: &'static str,
+        /// Places of the pool.
+        most: usize,
+    },
+}
+
+impl<K: Eq + Hash + Clone> SharedPool<K> {
+    /// Makes a pool of so many places, bounded by the option of this name.
+    pub fn new(option: &'static str, most: usize) -> Self {
+        let held = Mutex::new(Held { all: 0, by: HashMap::new() });
+        Self(Arc::new(Pool { option, most, held }))
+    }
+
+    /// Takes a place for a holder, at once or not at all.
+    ///
+    /// # Errors
+    /// With half of the pool held, or none of it free.
+    pub fn take(&self, holder: K) -> Result<PoolPlace<K>, PoolFull> {
+        let Pool { option, most, .. } = *self.0;
+        let mut held = self.held();
+        let own = held.by.get(&holder).copied().unwrap_or_default();
+        PoolFull::check(option, most, own, held.all)?;
+        held.all += 1;
+        *held.by.entry(holder.clone()).or_default() += 1;
+        drop(held);
+        Ok(PoolPlace { pool: self.clone(), holder })
+    }
+
+    /// Places that are taken, of all holders.
+    pub fn taken(&self) -> usize {
+        self.held().all
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<K>> {
+        // Counts stay right: nothing panics between two of them.
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash + Clone> Drop for PoolPlace<K> {
+    fn drop(&mut self) {
+        let mut held = self.pool.held();
+        held.all -= 1;
+        if let Some(own) = held.by.get_mut(&self.holder) {
+            *own -= 1;
+            if *own == 0 {
+                held.by.remove(&self.holder);
+            }
+        }
+    }
+}
+
+impl PoolFull {
+    /// Judges one place more for a holder of `own` of the `all` that are taken, where places are counted by
+    /// what is kept and not by [`PoolPlace`]s.
+    ///
+    /// # Errors
+    /// As [`SharedPool::take`].
+    pub fn check(option: &'static str, most: usize, own: usize, all: usize) -> Result<(), Self> {
+        let half = most.div_ceil(2);
+        match () {
+            () if own > 0 && own >= half => Err(Self::Own { option, most: half }),
+            () if all >= most => Err(Self::All { option, most }),
+            () => Ok(()),
+        }
+    }
+}
+
+impl From<PoolFull> for ToolError {
+    fn from(full: PoolFull) -> Self {
+        let (PoolFull::Own { option, most } | PoolFull::All { option, most }) = full;
+        let next = match full {
+            PoolFull::Own { .. } => "end something that holds a place, then try again",
+            PoolFull::All { .. } => "try again later, or have the operator raise that option",
+        };
+        Self::new(Layer::Admission, codes::BUSY, full.to_string())
+            .next(next)
+            .detail("share", option)
+            .detail("most", most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_takes_half_and_leaves_the_rest_to_others() {
+        let pool = SharedPool::new("doors.most", 4);
+        let mut held: Vec<_> = (0..2).map(|_| pool.take(User::Uid(1)).expect("a place")).collect();
+        let own = pool.take(User::Uid(1)).expect_err("it has its half");
+        assert_eq!(own, PoolFull::Own { option: "doors.most", most: 2 });
+        let told = ToolError::from(own);
+        assert!(told.is(codes::BUSY) && told.message.contains("doors.most"), "{told}");
+        held.extend((2..4).map(|it| pool.take(User::Uid(it)).expect("a place")));
+        let all = pool.take(User::Uid(5)).expect_err("it is full");
+        assert_eq!(all, PoolFull::All { option: "doors.most", most: 4 });
+        held.truncate(1);
+        assert!(pool.take(User::Uid(1)).is_ok(), "what was dropped is free again");
+        drop(held);
+        assert!(pool.held().by.is_empty() && pool.held().all == 0, "nobody is remembered");
+    }
+
+    #[test]
+    fn a_pool_of_one_is_anybodys_and_one_of_none_nobodys() {
+        assert!(SharedPool::new("o", 1).take(()).is_ok());
+        assert!(SharedPool::new("o", 0).take(()).is_err());
+    }
+}
