@@ -153,10 +153,7 @@ pub(crate) fn own(cx: &CallCx, found: &FoundWorkspace) -> Result<(), ToolError> 
     if found.owner == Some(cx.session) {
         return Ok(());
     }
-    let whose = if found.owner.is_some() { "another session" } else { "nobody" };
-    let message = format!("workspace `{}` belongs to {whose}", found.name);
-    Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
-        .next("workspace_adopt takes over a workspace whose session is gone"))
+    Err(ToolError::not_owner(found.owner.is_some()))
 }
 
 fn changing(name: &str) -> ToolError {

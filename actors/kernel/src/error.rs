@@ -134,6 +134,14 @@ impl ToolError {
         Self::new(layer, code, format!("there is no {what} `{shown}`"))
     }
 
+    /// Reports that the workspace that was named is not the caller's. Whoever knows its id alone is not told its name.
+    pub fn not_owner(owned: bool) -> Self {
+        let whose = if owned { "another session" } else { "nobody" };
+        let message = format!("the workspace belongs to {whose}");
+        Self::new(Layer::Policy, codes::NOT_OWNER, message)
+            .next("workspace_adopt takes over a workspace whose session is gone")
+    }
+
     /// Rejects input that is well-formed JSON but makes no sense.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Layer::Actor, codes::INVALID_INPUT, message)

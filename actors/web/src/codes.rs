@@ -1,6 +1,6 @@
 //! Error codes of the web.
 
-pub(crate) use hivekeep_kernel::codes::{NOT_OWNER, WORKSPACE_NOT_FOUND};
+pub(crate) use hivekeep_kernel::codes::WORKSPACE_NOT_FOUND;
 
 hivekeep_kernel::codes! {
     /// Sessions may not use the web.

@@ -39,9 +39,7 @@ impl FetchReach {
                 .next("workspace_list shows those there are")
         })?;
         if found.owner != Some(cx.session) {
-            let message = format!("workspace `{}` is another session's or nobody's", found.name);
-            return Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
-                .next("workspace_adopt takes over a workspace whose session is gone"));
+            return Err(ToolError::not_owner(found.owner.is_some()));
         }
         let rules = ports.need::<dyn ReachRules>()?;
         Ok(Self(Some(WorkspaceReach { rules, id: found.id, name: found.name })))

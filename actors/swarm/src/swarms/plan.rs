@@ -208,9 +208,7 @@ fn own<'r>(rows: &'r [Row], key: &str) -> Result<&'r Row, ToolError> {
     if row.owned {
         return Ok(row);
     }
-    let message = format!("workspace `{}` is not yours", row.name);
-    Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
-        .next("workspace_adopt takes over a workspace whose session is gone"))
+    Err(ToolError::not_owner(true))
 }
 
 /// Names that no workspace has: `swarm-`, digits of the swarm's id, the task's name as far as it

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use futures::future::BoxFuture;
 use hivekeep_kernel::{
-    Address, CallCx, Children, Context, JobId, Layer, Owned, SessionId, ToolError, WorkspaceId,
+    Address, CallCx, Children, Context, JobId, Owned, SessionId, ToolError, WorkspaceId,
     supervise::RestartCounter, workers::Workers,
 };
 use hivekeep_link::LinkToken;
@@ -13,7 +13,6 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use super::{LinkState, ending::Ending, merge::Merger, messages::Msg, waiting::Sleeping};
-use crate::codes;
 use crate::{
     activity::{Activity, Situation},
     handle::WorkspaceHandle,
@@ -122,10 +121,7 @@ impl Workspace {
         if self.ledger.owner == Some(session) || pools {
             return Ok(());
         }
-        let whose = if self.ledger.owner.is_some() { "another session" } else { "nobody" };
-        let message = format!("workspace `{}` belongs to {whose}", self.ledger.plan.name);
-        Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
-            .next("workspace_adopt takes over a workspace whose session is gone"))
+        Err(ToolError::not_owner(self.ledger.owner.is_some()))
     }
 
     /// Everything that decides what may be asked of it.

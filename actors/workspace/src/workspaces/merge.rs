@@ -5,10 +5,10 @@ use std::time::Duration;
 use hivekeep_git::merge::{
     self, GuestRepository, MergeSide, MergeWish, Repository, api::MergeResult,
 };
-use hivekeep_kernel::{CallCx, Layer, Reply, ToolError};
+use hivekeep_kernel::{CallCx, Reply, ToolError};
 
 use super::Workspaces;
-use crate::{api::merge::WorkspaceMerge, codes, directory::DirectoryEntry, workspace};
+use crate::{api::merge::WorkspaceMerge, directory::DirectoryEntry, workspace};
 
 /// Where a repository is when nobody says.
 const DEFAULT_PATH: &str = "/workspace";
@@ -61,9 +61,7 @@ impl Workspaces {
         if card.owner == Some(cx.session) {
             return Ok(card);
         }
-        let message = format!("workspace `{}` is not yours", card.name);
-        Err(ToolError::new(Layer::Policy, codes::NOT_OWNER, message)
-            .next("workspace_adopt takes over a workspace whose session is gone"))
+        Err(ToolError::not_owner(card.owner.is_some()))
     }
 }
 
