@@ -34,7 +34,7 @@ pub struct E2bOptions {
     /// User of commands and files for which a client names none.
     pub user: String,
     /// Whether the ports of a sandbox are reached without a token where a client does not say: by whoever reaches
-    /// this address and knows the sandbox's name, which has 80 random bits.
+    /// this address and knows the sandbox's name, which has 80 random bits. Ports that run code never are.
     pub public_ports: bool,
     /// Lifetime of a sandbox for which a client names none.
     pub lifetime_secs: u64,
@@ -46,11 +46,12 @@ pub struct E2bOptions {
     pub max_file_mb: u64,
     /// Connections at once. One more waits to be accepted.
     pub max_connections: usize,
-    /// Requests at once, streams included. One more is answered 503.
+    /// Requests at once, streams included, of which a credential has half at most, and so have all that show none
+    /// together. One more is answered 503.
     pub max_requests: usize,
     /// How long the head of a request may take; an idle connection is closed after it, too.
     pub header_timeout_secs: u64,
-    /// How long the body of a call, or a pause within an upload, may take.
+    /// How long the body of a call, a long message of a stream, or a pause within an upload or a stream may take.
     pub body_timeout_secs: u64,
     /// How long a client may leave an answer unread before its connection is closed.
     pub write_timeout_secs: u64,

@@ -29,11 +29,11 @@ mod tokens;
 use std::{io, sync::Arc, time::Duration};
 
 use chrono::Utc;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use hivekeep_kernel::Door;
+use hivekeep_kernel::{Door, SharedPool};
 
 use super::{
     DaemonServices,
@@ -125,11 +125,15 @@ pub async fn open(
             max_bytes: options.max_body_mb * 1024 * 1024,
             patience: Duration::from_secs(options.body_timeout_secs),
         },
-        requests: Arc::new(Semaphore::new(options.max_requests)),
+        requests: SharedPool::new("doors.e2b.max_requests", options.max_requests),
         // The sessions are those of the HTTP API: a credential's sandboxes are its workspaces there, too.
         lasting: LastingSessions::new(core.sessions.clone(), Door::HttpApi, "http-api"),
         tokens: AccessTokens::new(&secret),
-        tunnels: Tunnels::new(options.max_requests, inside, end.clone()),
+        tunnels: Tunnels::new(
+            ("doors.e2b.max_requests", options.max_requests),
+            inside,
+            end.clone(),
+        ),
         homes: Homes::default(),
         watchers: Watchers::default(),
         forking: Arc::default(),

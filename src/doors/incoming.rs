@@ -42,7 +42,7 @@ impl MessageRoom {
     pub fn new(config: &Config) -> Self {
         let bodies = config.mcp_http.max_body_mb;
         #[cfg(feature = "full")]
-        let bodies = bodies.max(config.http_api.max_body_mb);
+        let bodies = bodies.max(config.http_api.max_body_mb).max(config.doors.e2b.max_body_mb);
         let longest_mb = config.daemon.max_message_mb.max(bodies);
         // Eight of them are counted in the same type.
         let longest_kib = u32::try_from(longest_mb.saturating_mul(1024)).unwrap_or(u32::MAX);
@@ -78,6 +78,22 @@ mod tests {
             config.daemon.max_message_mb = megabytes;
             let incoming = MessageRoom::new(&config);
             assert!(incoming.kib.available_permits() >= incoming.longest_kib as usize * 8);
+        }
+    }
+
+    #[cfg(feature = "full")]
+    #[test]
+    fn room_is_for_the_longest_message_of_any_door() {
+        let lengthen: [fn(&mut Config); 4] = [
+            |config| config.daemon.max_message_mb = 100,
+            |config| config.mcp_http.max_body_mb = 100,
+            |config| config.http_api.max_body_mb = 100,
+            |config| config.doors.e2b.max_body_mb = 100,
+        ];
+        for (nth, lengthen) in lengthen.into_iter().enumerate() {
+            let mut config = Config::default();
+            lengthen(&mut config);
+            assert_eq!(MessageRoom::new(&config).longest_kib, 100 * 1024, "{nth}");
         }
     }
 

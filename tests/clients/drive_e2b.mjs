@@ -193,7 +193,7 @@ async function lives(sandbox, mark) {
   assert.equal(await sandbox.isRunning(), false)
 }
 
-const mark = `mark-${process.hrtime.bigint()}`
+const mark = `märk ${process.hrtime.bigint()} a@b/c 100%+1`
 const sandbox = await Sandbox.create(template, { ...patient, metadata: { mark }, envs: { A: '1' } })
 feature('create')
 if (only !== 'life') {

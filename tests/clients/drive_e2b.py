@@ -274,7 +274,7 @@ def ends(sandbox):
 
 
 def main():
-    mark = f"mark-{time.time_ns()}"
+    mark = f"märk {time.time_ns()} a@b/c 100%+1"
     sandbox = Sandbox.create(TEMPLATE, metadata={"mark": mark}, envs={"A": "1"}, **PATIENT)
     feature("create")
     assert sandbox.is_running()

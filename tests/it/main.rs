@@ -10,6 +10,7 @@ mod browser;
 mod cli;
 mod contract;
 mod daemon;
+mod e2b;
 mod escapes;
 mod home;
 mod house;

@@ -167,6 +167,12 @@ impl WorkspaceDirectory {
         cards
     }
 
+    /// Everybody's workspaces with their users and owners, in no order.
+    pub(crate) fn owners(&self) -> Vec<(WorkspaceId, Option<User>, Option<SessionId>)> {
+        let everybodys = self.cards.iter().filter(|card| card.pool.is_none());
+        everybodys.map(|card| (card.id, card.user, card.owner)).collect()
+    }
+
     /// Addresses of those whose lifetime is over.
     pub(crate) fn over(&self, now: DateTime<Utc>) -> Vec<Address<Msg>> {
         let due = |card: &DirectoryEntry| card.lifetime.is_some_and(|it| it.is_due(now));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{
-    CallCx, Layer, ToolError, WorkspaceId,
+    CallCx, Layer, SessionId, ToolError, User, WorkspaceId,
     ports::{
         FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
         WorkspaceFiles, WorkspaceReadiness,
@@ -78,6 +78,20 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
             owner: card.owner,
             readiness,
         })
+    }
+
+    fn of_user(&self, user: User) -> Vec<WorkspaceId> {
+        // Records of earlier versions name no user.
+        let last = |owner: Option<SessionId>| self.0.daemon.sessions.last_user(owner?);
+        let all = self.0.directory.owners().into_iter();
+        let own =
+            all.filter(|(_, recorded, owner)| recorded.or_else(|| last(*owner)) == Some(user));
+        own.map(|(id, ..)| id).collect()
+    }
+
+    fn has_label(&self, id: WorkspaceId, name: &str, value: &str) -> bool {
+        let card = self.0.directory.any(id);
+        card.is_some_and(|card| card.labels.get(name).is_some_and(|it| it == value))
     }
 
     async fn run(

@@ -1,27 +1,41 @@
-//! Admission of requests: whom the door serves, how many at a time, and how large. Stands before every route.
+//! Admission of requests: whom the door serves, how many of whose at a time, and how large.
+//!
+//! ```text
+//! host ─▶ key, token or signature ─▶ place of its credential ─▶ body ─▶ route
+//! ```
 
 use std::sync::Arc;
 
 use axum::{
+    body::Body,
     extract::{Request, State},
-    http::{HeaderValue, StatusCode, Uri, header},
+    http::{HeaderValue, StatusCode, Uri, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use hivekeep_kernel::{PoolPlace, ToolError, User};
 
 use super::{
     error::{E2bError, Kind},
-    routes::TAKES_STREAMS,
     state::E2b,
-    target::ENVD_PORT,
 };
-use crate::doors::http::place;
+use crate::doors::http::{body::BodyRefusal, idle, place};
 
-/// Lets a request in or says why not.
+/// Path of the contents of files, which URLs are signed for.
+pub(super) const FILES: &str = "/files";
+/// Paths whose bodies are read as they come.
+const TAKES_STREAMS: [&str; 2] = [FILES, "/process.Process/StreamInput"];
+
+/// Serves hosts that are ours; every answer leaves with the same headers.
 pub(super) async fn admit(State(e2b): State<Arc<E2b>>, request: Request, next: Next) -> Response {
-    let mut answer = match pass(&e2b, request, next).await {
-        Ok(answer) => answer,
-        Err(refused) => refused.into_response(),
+    let (parts, body) = request.into_parts();
+    let foreign = match e2b.named_by_host(&parts) {
+        Some(_) => None,
+        None => e2b.hosts.check(&parts.uri, &parts.headers).err(),
+    };
+    let mut answer = match foreign {
+        None => next.run(Request::from_parts(parts, body)).await,
+        Some(it) => E2bError::new(Kind::PermissionDenied, it.why()).into_response(),
     };
     let headers = answer.headers_mut();
     let nosniff = HeaderValue::from_static("nosniff");
@@ -30,29 +44,68 @@ pub(super) async fn admit(State(e2b): State<Arc<E2b>>, request: Request, next: N
     answer
 }
 
-async fn pass(e2b: &E2b, request: Request, next: Next) -> Result<Response, E2bError> {
-    let (parts, body) = request.into_parts();
-    let foreign = |why: &str| E2bError::new(Kind::PermissionDenied, why);
-    if e2b.named_by_host(&parts).is_none() {
-        e2b.hosts.check(&parts.uri, &parts.headers).map_err(|it| foreign(it.why()))?;
+/// Serves whoever has a key.
+pub(super) async fn by_key(
+    State(e2b): State<Arc<E2b>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, E2bError> {
+    let (mut parts, body) = request.into_parts();
+    let owner = e2b.keyed(&parts.headers).await?;
+    let credential = owner.credential;
+    parts.extensions.insert(owner);
+    e2b.serve(User::Credential(credential), (parts, body), next).await
+}
+
+/// Serves whoever has the token of a sandbox, or an URL of a file that was signed with it.
+pub(super) async fn by_token(
+    State(e2b): State<Arc<E2b>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, E2bError> {
+    let (mut parts, body) = request.into_parts();
+    let target = match parts.uri.path() == FILES {
+        true => e2b.file_target(&parts).await?,
+        false => e2b.target(&parts).await?,
+    };
+    let credential = target.owner.credential;
+    parts.extensions.insert(target);
+    e2b.serve(User::Credential(credential), (parts, body), next).await
+}
+
+impl E2b {
+    /// A place for a request; it is held for as long as the answer goes on.
+    ///
+    /// # Errors
+    /// With as many as there may be.
+    pub(super) fn place(&self, of: User) -> Result<PoolPlace, E2bError> {
+        Ok(self.requests.take(of).map_err(ToolError::from)?)
     }
-    let full = "too many requests at once; `doors.e2b.max_requests` bounds them";
-    let room = e2b.requests.clone().try_acquire_owned();
-    let room = room.map_err(|_| E2bError::new(Kind::Unavailable, full))?;
-    let for_port = e2b.sandbox_named(&parts).ok().flatten().filter(|it| it.port != ENVD_PORT);
-    let streamed = for_port.is_some() || TAKES_STREAMS.contains(&parts.uri.path());
-    let mut request = Request::from_parts(parts, body);
-    if !streamed {
-        request = e2b.bodies.weigh(request).await.map_err(|refused| {
-            let kind = match refused.status {
-                StatusCode::SERVICE_UNAVAILABLE => Kind::Unavailable,
-                StatusCode::PAYLOAD_TOO_LARGE => Kind::ResourceExhausted,
-                _ => Kind::InvalidArgument,
-            };
-            E2bError::new(kind, refused.why)
-        })?;
+
+    async fn serve(
+        &self,
+        user: User,
+        (parts, body): (Parts, Body),
+        next: Next,
+    ) -> Result<Response, E2bError> {
+        let place = self.place(user)?;
+        let request = match TAKES_STREAMS.contains(&parts.uri.path()) {
+            true => Request::from_parts(parts, idle::limit(body, self.bodies.patience)),
+            false => self.bodies.weigh(Request::from_parts(parts, body)).await?,
+        };
+        Ok(place::hold(place, next.run(request).await))
     }
-    Ok(place::hold(room, next.run(request).await))
+}
+
+impl From<BodyRefusal> for E2bError {
+    fn from(refused: BodyRefusal) -> Self {
+        let kind = match refused.status {
+            StatusCode::SERVICE_UNAVAILABLE => Kind::Unavailable,
+            StatusCode::PAYLOAD_TOO_LARGE => Kind::ResourceExhausted,
+            _ => Kind::InvalidArgument,
+        };
+        Self::new(kind, refused.why)
+    }
 }
 
 /// The answer of a path without a route.

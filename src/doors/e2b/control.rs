@@ -77,12 +77,6 @@ impl E2b {
         }
     }
 
-    /// Names of an owner's sandboxes.
-    pub(super) async fn names(&self, owner: &Owner) -> Result<Vec<String>, E2bError> {
-        let sandboxes = self.sandboxes(owner).await?;
-        Ok(sandboxes.into_iter().map(|sandbox| sandbox.name).collect())
-    }
-
     /// Names of an owner's sandboxes, and of those that were killed and are kept for their snapshots.
     async fn all_names(&self, owner: &Owner) -> Result<Vec<String>, E2bError> {
         let all = self.workspaces(owner).await?;
@@ -136,7 +130,7 @@ pub(super) async fn info(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, E2bError> {
     let sandbox = e2b.sandbox(&owner, &id).await?;
-    Ok(Json(e2b.detail(&owner, &sandbox)))
+    Ok(Json(e2b.detail(&owner, &sandbox)?))
 }
 
 /// `DELETE /sandboxes/{id}`. One that has snapshots is kept for them, stopped and out of sight.

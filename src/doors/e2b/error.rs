@@ -117,6 +117,7 @@ const KINDS: &[(Kind, &[&ErrorCode])] = &[
         ],
     ),
     (Kind::NoSpace, &[codes::GUEST_DISK_FULL]),
+    (Kind::Unavailable, &[codes::BUSY]),
     (Kind::DeadlineExceeded, &[codes::DEADLINE_EXCEEDED]),
 ];
 

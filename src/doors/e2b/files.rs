@@ -3,6 +3,7 @@
 mod compose;
 mod download;
 mod encoding;
+mod form;
 mod signature;
 mod upload;
 
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
+    call::part_of,
     error::E2bError,
     state::{E2b, Owner},
     target::Target,
@@ -65,8 +67,8 @@ impl SandboxFile {
         let asked = json!({
             "place": self.place, "path": self.path, "from": from, "max_bytes": PIECE_BYTES,
         });
-        let Piece { content_base64, bytes, next } =
-            self.e2b.ask(&self.owner, "fs.get", asked).await?;
+        let piece = self.e2b.call_in_turn(&self.owner, "fs.get", asked).await?;
+        let Piece { content_base64, bytes, next } = part_of("fs.get", piece)?;
         let content = STANDARD.decode(content_base64);
         let content = content.map_err(|_| E2bError::invalid("the file could not be read"))?;
         Ok((content.into(), bytes, next))

@@ -1,18 +1,17 @@
 //! Envelopes of Connect's streams: a byte of flags, a length of four bytes, and a message of JSON.
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::E2bError;
+use crate::doors::incoming::SHORT_BYTES;
 
 /// Flag of the last envelope of an answer.
 const END: u8 = 2;
 /// Flag of a compressed message.
 const COMPRESSED: u8 = 1;
 const HEAD_BYTES: usize = 5;
-/// The longest message of a client.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
 
 /// A message in its envelope.
 pub(super) fn message(message: &Value) -> Bytes {
@@ -36,12 +35,44 @@ fn envelope(flags: u8, message: &Value) -> Bytes {
 }
 
 /// Messages of a stream that arrives in pieces.
-#[derive(Debug, Default)]
-pub(super) struct FrameReader(BytesMut);
+#[derive(Debug)]
+pub(super) struct FrameReader {
+    come: BytesMut,
+    /// The longest message of a client.
+    most_bytes: usize,
+}
 
 impl FrameReader {
+    pub(super) fn new(most_bytes: usize) -> Self {
+        Self { come: BytesMut::new(), most_bytes }
+    }
+
     pub(super) fn push(&mut self, piece: &[u8]) {
-        self.0.extend_from_slice(piece);
+        self.come.extend_from_slice(piece);
+    }
+
+    /// Takes memory for an envelope of so many bytes, and no more.
+    pub(super) fn make_room(&mut self, length: usize) {
+        self.come.reserve(length.saturating_sub(self.come.len()));
+    }
+
+    /// Bytes of the next envelope, once its head is there.
+    ///
+    /// # Errors
+    /// For one that is too long or compressed.
+    pub(super) fn length(&self) -> Result<Option<usize>, E2bError> {
+        let Some((&[flags, a, b, c, d], _)) = self.come.split_first_chunk::<HEAD_BYTES>() else {
+            return Ok(None);
+        };
+        let (length, most) = (u32::from_be_bytes([a, b, c, d]) as usize, self.most_bytes);
+        if length > most {
+            let why = format!("a message has {length} bytes, and may have {most}");
+            return Err(E2bError::invalid(why));
+        }
+        if flags & COMPRESSED != 0 {
+            return Err(E2bError::unsupported("the compression of messages"));
+        }
+        Ok(Some(HEAD_BYTES + length))
     }
 
     /// The next message, once it is whole.
@@ -49,23 +80,15 @@ impl FrameReader {
     /// # Errors
     /// For one that is too long, compressed, or not valid.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, E2bError> {
-        let Some((&[flags, a, b, c, d], _)) = self.0.split_first_chunk::<HEAD_BYTES>() else {
+        let Some(length) = self.length()?.filter(|length| *length <= self.come.len()) else {
             return Ok(None);
         };
-        let length = u32::from_be_bytes([a, b, c, d]) as usize;
-        if length > MOST_BYTES {
-            let why = format!("a message has {length} bytes, and may have {MOST_BYTES}");
-            return Err(E2bError::invalid(why));
+        let envelope = self.come.split_to(length);
+        // The memory of a long one goes with it.
+        if length > SHORT_BYTES {
+            self.come = BytesMut::from(&*self.come);
         }
-        if flags & COMPRESSED != 0 {
-            return Err(E2bError::unsupported("the compression of messages"));
-        }
-        if self.0.len() < HEAD_BYTES + length {
-            return Ok(None);
-        }
-        self.0.advance(HEAD_BYTES);
-        let message = self.0.split_to(length);
-        let message = serde_json::from_slice(&message);
+        let message = serde_json::from_slice(envelope.get(HEAD_BYTES..).unwrap_or_default());
         message.map(Some).map_err(|error| E2bError::invalid(format!("the message: {error}")))
     }
 }
@@ -80,7 +103,7 @@ mod tests {
         let (one, two) = (json!({ "a": 1 }), json!({ "b": "x".repeat(70_000) }));
         let bytes = [message(&one), message(&two)].concat();
         for step in [1, 3, 7, bytes.len()] {
-            let (mut reader, mut read) = (FrameReader::default(), Vec::new());
+            let (mut reader, mut read) = (FrameReader::new(100_000), Vec::new());
             for piece in bytes.chunks(step) {
                 reader.push(piece);
                 while let Some(value) = reader.next::<Value>().expect("valid") {
@@ -92,13 +115,23 @@ mod tests {
     }
 
     #[test]
+    fn the_memory_of_a_long_message_goes_with_it() {
+        let mut reader = FrameReader::new(1_000_000);
+        reader.push(&[message(&json!("x".repeat(500_000))), message(&json!(1))].concat());
+        assert!(reader.next::<Value>().expect("valid").is_some());
+        assert!(reader.come.capacity() < 1_000, "{}", reader.come.capacity());
+        assert_eq!(reader.next::<Value>().expect("valid"), Some(json!(1)));
+    }
+
+    #[test]
     fn hostile_envelopes_are_refused() {
         let next = |bytes: &[u8]| {
-            let mut reader = FrameReader::default();
+            let mut reader = FrameReader::new(1_000);
             reader.push(bytes);
             reader.next::<Value>()
         };
         assert!(next(&[0, 0xff, 0xff, 0xff, 0xff]).is_err(), "too long");
+        assert!(next(&[0, 0, 0, 3, 0xe9]).is_err(), "too long by one");
         assert!(next(&[1, 0, 0, 0, 0]).is_err(), "compressed");
         assert!(next(&[0, 0, 0, 0, 1, b'{']).is_err(), "not JSON");
         assert!(next(&[0, 0, 0, 0]).expect("no more yet").is_none());

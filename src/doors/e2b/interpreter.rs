@@ -1,9 +1,6 @@
 //! Code interpreter of a sandbox: started by the tool that runs code, the first time that its port is asked for.
 
-use hivekeep_kernel::{
-    CallCx, WorkspaceId,
-    ports::{Tools as _, WorkspacePorts},
-};
+use hivekeep_kernel::{CallCx, WorkspaceId, ports::WorkspacePorts};
 use serde_json::json;
 
 use super::{
@@ -29,9 +26,7 @@ impl E2b {
         cx: &CallCx,
         (workspace, id): (WorkspaceId, &str),
     ) -> Result<(), E2bError> {
-        let tool = self.core.catalogue().find(TOOL).map(|entry| entry.spec);
-        let may = |spec| self.core.dispatcher.may_call(owner.session, &owner.view, spec);
-        if !tool.is_some_and(may) {
+        if !self.may(owner, TOOL) {
             let why = format!("a policy denies `{TOOL}`");
             return Err(E2bError::new(Kind::PermissionDenied, why));
         }

@@ -9,10 +9,9 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use hivekeep_kernel::{
-    CallCx,
-    ports::{WorkspaceFiles, WorkspacePorts},
+    CallCx, ToolError, User,
+    ports::{FoundWorkspace, WorkspacePorts},
 };
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -21,9 +20,10 @@ use super::{
     interpreter::INTERPRETER_PORT,
     state::{E2b, Owner},
     target::{ENVD_PORT, SandboxPort},
+    tokens::TokenKind,
 };
 use crate::doors::{
-    http::{idle, server::PeerAddress},
+    http::{idle, place, server::PeerAddress},
     ports::cookies,
     proxy::{self, ForwardTerms, ForwardedFor},
 };
@@ -56,11 +56,10 @@ impl E2b {
         mut parts: Parts,
         body: axum::body::Body,
     ) -> Result<Response, E2bError> {
-        let owner = self.who_may(sandbox, &parts).await?;
-        let workspaces = self.core.ports.need::<dyn WorkspaceFiles>()?;
+        let (owner, asking) = self.who_may(sandbox, &parts).await?;
+        let place = self.place(asking)?;
+        let workspace = self.workspace(&sandbox.id)?;
         let ports = self.core.ports.need::<dyn WorkspacePorts>()?;
-        let gone = || E2bError::no_sandbox(&sandbox.id);
-        let workspace = workspaces.find(&sandbox.id).ok_or_else(gone)?;
         // A sandbox sees no key and no token of its owner's.
         for name in [TRAFFIC_TOKEN, ACCESS_TOKEN, "x-api-key", "e2b-sandbox-id", "e2b-sandbox-port"]
         {
@@ -78,7 +77,7 @@ impl E2b {
         if sandbox.port == INTERPRETER_PORT {
             self.start_interpreter(&owner, &*ports, &cx, (workspace.id, &sandbox.id)).await?;
         }
-        let body = idle::limit(body, Duration::from_secs(self.options.body_timeout_secs));
+        let body = idle::limit(body, self.bodies.patience);
         let request = Request::from_parts(parts, body);
         let target = (workspace.id, sandbox.port);
         let answer = proxy::forward(&*ports, &cx, target, request, &terms).await;
@@ -86,6 +85,7 @@ impl E2b {
             proxy::ForwardError::Dial(error) if !error.is(hivekeep_link::codes::PORT_CLOSED) => {
                 error.into()
             }
+            proxy::ForwardError::Full(full) => ToolError::from(full).into(),
             // The SDKs look for `port is not open`.
             error => {
                 let why = format!("The sandbox's port is not open ({}): {error}", sandbox.port);
@@ -94,35 +94,37 @@ impl E2b {
         })?;
         // A sandbox sets no cookie for another one, or for this host.
         cookies::confine(answer.headers_mut());
-        Ok(answer)
+        Ok(place::hold(place, answer))
     }
 
-    /// Whom a port is reached for: whose token is shown, or the owner of a public one.
-    async fn who_may(&self, sandbox: &SandboxPort, parts: &Parts) -> Result<Owner, E2bError> {
-        let shown = |name: &str| parts.headers.get(name).map(|value| value.as_bytes());
-        let (traffic, access) = (shown(TRAFFIC_TOKEN), shown(ACCESS_TOKEN));
-        let by_traffic = traffic.and_then(|it| self.tokens.traffic_credential(it, &sandbox.id));
-        let by_access = || access.and_then(|it| self.tokens.credential(it, &sandbox.id));
-        if let Some(row) = by_traffic.or_else(by_access).and_then(|id| self.live(id)) {
-            return self.owner_of(&row).await;
+    /// Whom a port is reached for, and who asks: whose token is shown, or anybody for the owner of a public one.
+    async fn who_may(
+        &self,
+        sandbox: &SandboxPort,
+        parts: &Parts,
+    ) -> Result<(Owner, User), E2bError> {
+        for (header, kind) in
+            [(TRAFFIC_TOKEN, TokenKind::Traffic), (ACCESS_TOKEN, TokenKind::Access)]
+        {
+            let Some(token) = parts.headers.get(header) else { continue };
+            if let Some(row) = self.shown(kind, token.as_bytes(), &sandbox.id)? {
+                return Ok((self.owner_of(&row).await?, row.user()));
+            }
         }
         let private = "this port is private: show `e2b-traffic-access-token`";
         let private = || E2bError::new(Kind::PermissionDenied, private);
-        let workspaces = self.core.ports.need::<dyn WorkspaceFiles>()?;
-        let found = workspaces.find(&sandbox.id).ok_or_else(private)?;
+        let found = self.workspace(&sandbox.id).map_err(|_| private())?;
+        if !self.is_public(&found, sandbox.port)? {
+            return Err(private());
+        }
         let session = found.owner.ok_or_else(private)?;
         let row = self.credential_of(session).ok_or_else(private)?;
-        let owner = Owner { session, ..self.owner_of(&row).await? };
-        match self.has_public_ports(&owner, &found.name).await? {
-            true => Ok(owner),
-            false => Err(private()),
-        }
+        Ok((Owner { session, ..self.owner_of(&row).await? }, User::Nobody))
     }
 
-    async fn has_public_ports(&self, owner: &Owner, name: &str) -> Result<bool, E2bError> {
-        let asked = json!({ "labels": { PUBLIC_PORTS: "true" } });
-        let listed = self.call(owner, "workspace_list", asked).await?;
-        let rows = listed["workspaces"].as_array().map(Vec::as_slice).unwrap_or_default();
-        Ok(rows.iter().any(|row| row["name"] == *name))
+    /// Whether anybody reaches a port. Those through which code is run are never public.
+    fn is_public(&self, found: &FoundWorkspace, port: u16) -> Result<bool, E2bError> {
+        let runs_code = [INTERPRETER_PORT, ENVD_PORT].contains(&port);
+        Ok(!runs_code && self.directory()?.has_label(found.id, PUBLIC_PORTS, "true"))
     }
 }

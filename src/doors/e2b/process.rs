@@ -7,6 +7,7 @@ mod start;
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
+use hivekeep_kernel::JobId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -52,7 +53,7 @@ struct ProcessList {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ProcessItem {
-    pub(super) id: String,
+    pub(super) id: JobId,
     pub(super) pid: u32,
     command: String,
     args: Vec<String>,

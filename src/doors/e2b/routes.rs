@@ -15,9 +15,6 @@ use super::{
     admit, control, error::E2bError, files, filesystem, ports, process, state::E2b, target::Target,
 };
 
-/// Paths whose bodies are read as they come.
-pub(super) const TAKES_STREAMS: [&str; 2] = ["/files", "/process.Process/StreamInput"];
-
 pub(super) fn router(e2b: Arc<E2b>) -> Router {
     let both = |path: &'static str| [path.to_owned(), format!("/v2{path}")];
     let mut routes = Router::new()
@@ -41,9 +38,10 @@ pub(super) fn router(e2b: Arc<E2b>) -> Router {
         routes = routes.route(&path, post(control::connect));
     }
     routes
-        .merge(data_plane())
         .fallback(admit::nothing_here)
         .method_not_allowed_fallback(admit::nothing_here)
+        .layer(middleware::from_fn_with_state(e2b.clone(), admit::by_key))
+        .merge(data_plane(&e2b))
         .layer(middleware::from_fn_with_state(e2b.clone(), ports::route))
         .layer(middleware::from_fn_with_state(e2b.clone(), admit::admit))
         // The gate of bodies bounds them.
@@ -51,14 +49,14 @@ pub(super) fn router(e2b: Arc<E2b>) -> Router {
         .with_state(e2b)
 }
 
-fn data_plane() -> Router<Arc<E2b>> {
+fn data_plane(e2b: &Arc<E2b>) -> Router<Arc<E2b>> {
     let process = |name: &str| format!("/process.Process/{name}");
     let files = |name: &str| format!("/filesystem.Filesystem/{name}");
     Router::new()
         .route("/health", get(health))
         .route("/envs", get(envs))
         .route("/metrics", get(control::metrics_of_this))
-        .route("/files", get(files::download).post(files::upload))
+        .route(admit::FILES, get(files::download).post(files::upload))
         .route("/files/compose", post(files::compose))
         .route(&process("List"), post(process::list))
         .route(&process("Start"), post(process::start))
@@ -77,6 +75,8 @@ fn data_plane() -> Router<Arc<E2b>> {
         .route(&files("CreateWatcher"), post(filesystem::create_watcher))
         .route(&files("GetWatcherEvents"), post(filesystem::get_watcher_events))
         .route(&files("RemoveWatcher"), post(filesystem::remove_watcher))
+        .method_not_allowed_fallback(admit::nothing_here)
+        .route_layer(middleware::from_fn_with_state(e2b.clone(), admit::by_token))
 }
 
 /// `GET /health`: whether the sandbox runs. Wakes none.

@@ -4,18 +4,26 @@ use std::time::Duration;
 
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::{Body, BodyDataStream, Bytes},
     extract::{FromRequest, Request},
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
+use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     error::E2bError,
     frames::{self, FrameReader},
+};
+use crate::doors::{
+    http::body::BodyGate,
+    incoming::{ReservedRoom, SHORT_BYTES},
 };
 
 /// Messages on their way to one client.
@@ -62,10 +70,58 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for EnvelopeOf<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, RpcError> {
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|error| E2bError::invalid(error.body_text()))?;
-        let mut reader = FrameReader::default();
+        // The gate of bodies has bounded it.
+        let mut reader = FrameReader::new(usize::MAX);
         reader.push(&body);
         let message = reader.next()?;
         Ok(Self(message.ok_or_else(|| E2bError::invalid("the call has no message"))?))
+    }
+}
+
+/// Messages of a client's stream, of which a long one takes room until the next is asked for.
+pub(super) struct FrameStream<'g> {
+    gate: &'g BodyGate,
+    pieces: BodyDataStream,
+    reader: FrameReader,
+    /// The next message is long, and has to be whole by then.
+    long: Option<(ReservedRoom, Instant)>,
+}
+
+impl<'g> FrameStream<'g> {
+    pub(super) fn new(gate: &'g BodyGate, body: Body) -> Self {
+        let reader = FrameReader::new(gate.max_bytes);
+        Self { gate, pieces: body.into_data_stream(), reader, long: None }
+    }
+
+    /// The next message; `None` at the end.
+    ///
+    /// # Errors
+    /// For one that is not valid or comes too slowly, and where there is no room for it.
+    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, E2bError> {
+        self.long = None;
+        loop {
+            if let Some(message) = self.reader.next()? {
+                return Ok(Some(message));
+            }
+            if let (Some(length @ SHORT_BYTES..), None) = (self.reader.length()?, &self.long) {
+                let mut room = self.gate.reserve().await?;
+                room.shrink(length);
+                self.reader.make_room(length);
+                self.long = Some((room, Instant::now() + self.gate.patience));
+            }
+            let piece = match &self.long {
+                None => self.pieces.next().await,
+                Some((_, until)) => {
+                    let late = |_| E2bError::invalid("the message took too long");
+                    timeout_at(*until, self.pieces.next()).await.map_err(late)?
+                }
+            };
+            match piece {
+                Some(Ok(piece)) => self.reader.push(&piece),
+                Some(Err(error)) => return Err(E2bError::invalid(error.to_string())),
+                None => return Ok(None),
+            }
+        }
     }
 }
 
@@ -123,7 +179,7 @@ where
         }
     });
     let pieces = futures::stream::poll_fn(move |cx| receiver.poll_recv(cx));
-    of_stream(Body::from_stream(futures::StreamExt::map(pieces, Ok::<_, std::convert::Infallible>)))
+    of_stream(Body::from_stream(pieces.map(Ok::<_, std::convert::Infallible>)))
 }
 
 /// A stream that has failed before its first message.
@@ -142,4 +198,67 @@ pub(super) fn single(message: &Value) -> Response {
 fn of_stream(body: Body) -> Response {
     let kind = HeaderValue::from_static("application/connect+json");
     ([(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        config::Config,
+        doors::{
+            incoming::{LONGEST, MessageRoom},
+            rate::RateBuckets,
+        },
+    };
+
+    /// Every door takes a MiB at once.
+    fn config() -> Config {
+        let mut config = Config::default();
+        config.daemon.max_message_mb = 1;
+        config.mcp_http.max_body_mb = 1;
+        config.http_api.max_body_mb = 1;
+        config.doors.e2b.max_body_mb = 1;
+        config
+    }
+
+    fn gate(incoming: &MessageRoom, patience_secs: u64) -> BodyGate {
+        BodyGate {
+            pace: RateBuckets::new(&config().daemon),
+            incoming: incoming.clone(),
+            max_bytes: 1 << 20,
+            patience: Duration::from_secs(patience_secs),
+        }
+    }
+
+    /// A body of these bytes, and nothing behind them.
+    fn stalled(bytes: Bytes) -> Body {
+        let begun = futures::stream::iter([Ok::<_, std::convert::Infallible>(bytes)]);
+        Body::from_stream(begun.chain(futures::stream::pending()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_messages_take_room_that_is_bounded_and_for_a_time_that_is() {
+        let room = MessageRoom::new(&config());
+        let (gate, hasty) = (gate(&room, 60), gate(&room, 30));
+        // The head of the longest message there is, and the beginning of it.
+        let begun =
+            Bytes::from([&[0][..], &(1_u32 << 20).to_be_bytes(), &[b' '; 100_000]].concat());
+        let read = |gate| {
+            let mut half = FrameStream::new(gate, stalled(begun.clone()));
+            async move { half.next::<Value>().await.expect_err("half").message }
+        };
+        let half = futures::future::join_all((0..LONGEST).map(|_| read(&gate)));
+        let short = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let whole = stalled(frames::message(&json!({ "a": 1 })));
+            FrameStream::new(&gate, whole).next::<Value>().await
+        };
+        let (half, one_more, short) = tokio::join!(half, read(&hasty), short);
+        assert_eq!(short.expect("no room is needed"), Some(json!({ "a": 1 })));
+        assert_eq!(one_more, "too many long requests at once");
+        assert!(half.iter().all(|why| why == "the message took too long"), "{half:?}");
+        assert!(gate.reserve().await.is_ok(), "all of it is free again");
+    }
 }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::{SessionId, ToolError, User};
+use hivekeep_kernel::{SessionId, SharedPool, ToolError, User};
 use hivekeep_registry::ToolView;
-use tokio::sync::Semaphore;
 
 use super::{
     filesystem::{Homes, Watchers},
@@ -26,8 +25,8 @@ pub(super) struct E2b {
     pub(super) options: E2bOptions,
     pub(super) hosts: AllowedHosts,
     pub(super) bodies: BodyGate,
-    /// Requests at a time, streams included.
-    pub(super) requests: Arc<Semaphore>,
+    /// Requests at a time, streams included. Those that show nothing, as for public ports, are nobody's.
+    pub(super) requests: SharedPool,
     /// A session for each credential.
     pub(super) lasting: LastingSessions,
     pub(super) tokens: AccessTokens,

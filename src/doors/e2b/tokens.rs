@@ -1,7 +1,7 @@
 //! Access tokens of sandboxes: message authentication codes over whose and which, so that none is stored.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use hivekeep_kernel::CredentialId;
+use hivekeep_kernel::{CredentialId, WorkspaceId};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
@@ -10,8 +10,18 @@ use crate::doors::http::token::BearerToken;
 /// What the key is for.
 const PURPOSE: &str = "hivekeep 2026 access tokens of E2B sandboxes";
 
-/// Makes and checks them.
+/// Makes and checks them. A token is of a workspace and not of its name: what is made again under the name of one that
+/// is gone has others.
 pub(super) struct AccessTokens([u8; 32]);
+
+/// What a token lets its bearer do with a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    /// What its credential may.
+    Access,
+    /// Reach its ports, and no more.
+    Traffic,
+}
 
 /// What a signed URL lets its bearer do with one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,49 +46,47 @@ impl AccessTokens {
         Self(secret.key_for(PURPOSE))
     }
 
-    /// The access token of a credential's sandbox. It lets its bearer do with the sandbox what the credential may.
-    pub(super) fn of(&self, credential: CredentialId, sandbox: &str) -> String {
-        self.token("access", credential, sandbox)
-    }
-
-    /// The traffic token of a credential's sandbox. It lets its bearer reach the sandbox's ports, and no more.
-    pub(super) fn traffic(&self, credential: CredentialId, sandbox: &str) -> String {
-        self.token("traffic", credential, sandbox)
-    }
-
-    fn token(&self, purpose: &str, credential: CredentialId, sandbox: &str) -> String {
+    /// The token of a credential's sandbox.
+    pub(super) fn of(
+        &self,
+        kind: TokenKind,
+        credential: CredentialId,
+        sandbox: WorkspaceId,
+    ) -> String {
+        let purpose = match kind {
+            TokenKind::Access => "access",
+            TokenKind::Traffic => "traffic",
+        };
         let said = format!("{purpose}\0{credential}\0{sandbox}");
         let code = blake3::keyed_hash(&self.0, said.as_bytes());
         format!("{credential}.{}", code.to_hex())
     }
 
-    /// The credential whose access token this is, if it is one of the sandbox.
-    pub(super) fn credential(&self, token: &[u8], sandbox: &str) -> Option<CredentialId> {
-        known(token, |credential| self.of(credential, sandbox))
-    }
-
-    /// The same of a traffic token.
-    pub(super) fn traffic_credential(&self, token: &[u8], sandbox: &str) -> Option<CredentialId> {
-        known(token, |credential| self.traffic(credential, sandbox))
+    /// Whether this is the token of a credential's sandbox.
+    pub(super) fn is(
+        &self,
+        kind: TokenKind,
+        (credential, sandbox): (CredentialId, WorkspaceId),
+        token: &[u8],
+    ) -> bool {
+        self.of(kind, credential, sandbox).as_bytes().ct_eq(token).into()
     }
 
     /// Whether a signature of a file's URL is one by the token of a credential's sandbox.
     pub(super) fn has_signed(
         &self,
-        (credential, sandbox): (CredentialId, &str),
+        (credential, sandbox): (CredentialId, WorkspaceId),
         file: SignedFile<'_>,
         signature: &str,
     ) -> bool {
-        let token = self.of(credential, sandbox);
+        let token = self.of(TokenKind::Access, credential, sandbox);
         bool::from(file.signature(&token).as_bytes().ct_eq(signature.as_bytes()))
     }
 }
 
-/// The credential that a token names, if the token is the right one.
-fn known(token: &[u8], right: impl Fn(CredentialId) -> String) -> Option<CredentialId> {
-    let (credential, _) = std::str::from_utf8(token).ok()?.split_once('.')?;
-    let credential = credential.parse().ok()?;
-    bool::from(right(credential).as_bytes().ct_eq(token)).then_some(credential)
+/// The credential that a token names, whether or not the token is one.
+pub(super) fn named_by(token: &[u8]) -> Option<CredentialId> {
+    std::str::from_utf8(token).ok()?.split_once('.')?.0.parse().ok()
 }
 
 impl SignedFile<'_> {
@@ -100,38 +108,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_of_one_credential_and_one_sandbox() {
+    fn a_token_is_of_one_kind_one_credential_and_one_sandbox() {
         let (tokens, others) = (AccessTokens([1; 32]), AccessTokens([2; 32]));
         let (mine, yours) = (CredentialId::new(), CredentialId::new());
-        let token = tokens.of(mine, "box");
-        assert_eq!(tokens.credential(token.as_bytes(), "box"), Some(mine));
-        assert_eq!(tokens.credential(token.as_bytes(), "other"), None);
-        assert_eq!(others.credential(token.as_bytes(), "box"), None);
+        let (sandbox, other) = (WorkspaceId::new(), WorkspaceId::new());
+        let (access, traffic) = (TokenKind::Access, TokenKind::Traffic);
+        let token = tokens.of(access, mine, sandbox);
+        let is = |kind, of, token: &str| tokens.is(kind, of, token.as_bytes());
+        assert!(is(access, (mine, sandbox), &token));
+        assert_eq!(named_by(token.as_bytes()), Some(mine));
+        assert!(!is(traffic, (mine, sandbox), &token));
+        assert!(!is(access, (mine, other), &token) && !is(access, (yours, sandbox), &token));
+        assert!(!others.is(access, (mine, sandbox), token.as_bytes()));
         let forged = token.replace(&mine.to_string(), &yours.to_string());
-        assert_eq!(tokens.credential(forged.as_bytes(), "box"), None);
-        let traffic = tokens.traffic(mine, "box");
-        assert_eq!(tokens.traffic_credential(traffic.as_bytes(), "box"), Some(mine));
-        assert_eq!(tokens.credential(traffic.as_bytes(), "box"), None, "it is for ports alone");
-        assert_eq!(tokens.traffic_credential(traffic.as_bytes(), "other"), None);
+        assert!(!is(access, (yours, sandbox), &forged));
+        assert!(is(traffic, (mine, sandbox), &tokens.of(traffic, mine, sandbox)));
         for nonsense in ["", ".", "cred_x.y", &token[1..]] {
-            assert_eq!(tokens.credential(nonsense.as_bytes(), "box"), None, "{nonsense}");
+            assert_eq!(named_by(nonsense.as_bytes()), None, "{nonsense}");
         }
     }
 
     #[test]
     fn a_signature_is_of_one_file_one_operation_and_one_time() {
-        let (tokens, mine) = (AccessTokens([1; 32]), CredentialId::new());
+        let (tokens, mine, sandbox) =
+            (AccessTokens([1; 32]), CredentialId::new(), WorkspaceId::new());
         let read = FileOperation::Read;
         let file = SignedFile { path: "a.txt", operation: read, user: "", expires: Some(9) };
-        let signature = file.signature(&tokens.of(mine, "box"));
-        let is = |file| tokens.has_signed((mine, "box"), file, &signature);
+        let signature = file.signature(&tokens.of(TokenKind::Access, mine, sandbox));
+        let is = |file| tokens.has_signed((mine, sandbox), file, &signature);
         assert!(is(file));
         assert!(!is(SignedFile { path: "b.txt", ..file }));
         assert!(!is(SignedFile { operation: FileOperation::Write, ..file }));
         assert!(!is(SignedFile { user: "root", ..file }));
         assert!(!is(SignedFile { expires: Some(10), ..file }));
         assert!(!is(SignedFile { expires: None, ..file }));
-        assert!(!tokens.has_signed((mine, "other"), file, &signature));
+        assert!(!tokens.has_signed((mine, WorkspaceId::new()), file, &signature));
     }
 
     #[test]

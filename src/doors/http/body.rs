@@ -10,7 +10,7 @@ use axum::{
 use http_body::Body as _;
 
 use crate::doors::{
-    incoming::{MessageRoom, SHORT_BYTES},
+    incoming::{MessageRoom, ReservedRoom, SHORT_BYTES},
     rate::{LARGE_BYTES, MessageCost, RateBuckets},
 };
 
@@ -38,7 +38,7 @@ fn refused(status: StatusCode, why: impl Into<String>) -> BodyRefusal {
 impl BodyGate {
     /// Takes the body in, and lets it wait for what it costs before anybody parses it.
     pub(in crate::doors) async fn weigh(&self, request: Request) -> Result<Request, BodyRefusal> {
-        if request.method() != Method::POST {
+        if request.method() != Method::POST && request.body().is_end_stream() {
             return Ok(request);
         }
         let (parts, body) = request.into_parts();
@@ -47,13 +47,7 @@ impl BodyGate {
         }
         let mut reserved = match body.size_hint().upper() {
             Some(bytes) if bytes <= SHORT_BYTES as u64 => None,
-            _ => match tokio::time::timeout(self.patience, self.incoming.reserve()).await {
-                Ok(reserved) => reserved,
-                Err(_) => {
-                    let why = "too many long requests at once";
-                    return Err(refused(StatusCode::SERVICE_UNAVAILABLE, why));
-                }
-            },
+            _ => Some(self.reserve().await?),
         };
         let body = self.whole(body).await?;
         let mut weight = match body.len() > LARGE_BYTES {
@@ -76,6 +70,13 @@ impl BodyGate {
         // It goes with the request's handler: the answer may wait for a client that does not read.
         request.extensions_mut().insert(reserved.map(Arc::new));
         Ok(request)
+    }
+
+    /// Waits for room for a long message.
+    pub(in crate::doors) async fn reserve(&self) -> Result<ReservedRoom, BodyRefusal> {
+        let reserved = tokio::time::timeout(self.patience, self.incoming.reserve()).await;
+        let full = || refused(StatusCode::SERVICE_UNAVAILABLE, "too many long requests at once");
+        reserved.ok().flatten().ok_or_else(full)
     }
 
     async fn whole(&self, body: Body) -> Result<Bytes, BodyRefusal> {

@@ -11,17 +11,20 @@ use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// Breaks a body off that has brought nothing for `patience`.
+/// Breaks a body off that has brought nothing for `patience` while its reader waited for it.
 pub(in crate::doors) fn limit(body: Body, patience: Duration) -> Body {
     if http_body::Body::is_end_stream(&body) {
         return body;
     }
-    Body::new(IdleBody { body, patience, timer: Box::pin(tokio::time::sleep(patience)) })
+    let timer = Box::pin(tokio::time::sleep(patience));
+    Body::new(IdleBody { body, patience, awaited: false, timer })
 }
 
 struct IdleBody {
     body: Body,
     patience: Duration,
+    /// The timer runs: what the reader takes for a piece is no pause of the client's.
+    awaited: bool,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -34,9 +37,12 @@ impl http_body::Body for IdleBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            let next = Instant::now() + self.patience;
-            self.timer.as_mut().reset(next);
+            self.awaited = false;
             return Poll::Ready(frame);
+        }
+        if !std::mem::replace(&mut self.awaited, true) {
+            let late = Instant::now() + self.patience;
+            self.timer.as_mut().reset(late);
         }
         match self.timer.as_mut().poll(cx) {
             Poll::Ready(()) => {
@@ -75,5 +81,20 @@ mod tests {
         let whole = axum::body::to_bytes(limit(pieces(9), patience), 10).await;
         assert_eq!(whole.expect("it goes on"), "xxx");
         axum::body::to_bytes(limit(pieces(11), patience), 10).await.expect_err("it stopped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_takes_its_time_breaks_nothing_off() {
+        let piece = |n: u64| async move {
+            tokio::time::sleep(Duration::from_secs(n * 5)).await;
+            Ok::<_, io::Error>(Bytes::from_static(b"x"))
+        };
+        let slow = Body::from_stream(futures::stream::iter([0, 1, 1]).then(piece));
+        let mut pieces = limit(slow, Duration::from_secs(10)).into_data_stream();
+        for _ in 0..3 {
+            assert_eq!(pieces.next().await.expect("a piece").expect("in time"), "x");
+            tokio::time::sleep(Duration::from_secs(11)).await;
+        }
+        assert!(pieces.next().await.is_none());
     }
 }

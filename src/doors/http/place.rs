@@ -1,4 +1,4 @@
-//! Permit for one request, held for as long as its answer goes on.
+//! Place of one request, held for as long as its answer goes on.
 
 use std::{
     pin::Pin,
@@ -10,20 +10,19 @@ use axum::{
     response::Response,
 };
 use http_body::{Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Gives the place back when the body was sent or its client has gone: an event stream is an answer
 /// whose head is there at once and whose body may last for days.
-pub(in crate::doors) fn hold(place: OwnedSemaphorePermit, answer: Response) -> Response {
+pub(in crate::doors) fn hold<P: Send + Unpin + 'static>(place: P, answer: Response) -> Response {
     answer.map(|body| Body::new(Placed { body, _place: place }))
 }
 
-struct Placed {
+struct Placed<P> {
     body: Body,
-    _place: OwnedSemaphorePermit,
+    _place: P,
 }
 
-impl http_body::Body for Placed {
+impl<P: Unpin> http_body::Body for Placed<P> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -137,6 +137,59 @@ pub fn a_sandbox_tells_what_it_takes_and_says(house: House) {
     assert_eq!(of_another.0, 404);
 }
 
+pub fn what_is_shown_opens_one_sandbox_and_nothing_is_lost(house: House) {
+    let caller = Caller::new(&house, "sdk");
+    let sdk = Sdk::new(&house, &caller.credential);
+    let key = "Idempotency-Key: a\r\n";
+    let wanted = |note: &str| {
+        json!({
+            "templateID": "base", "timeout": 600, "metadata": { "note": note },
+            "network": { "allowPublicTraffic": true },
+        })
+    };
+    let create = || {
+        let made = sdk.ok("POST", "/sandboxes", key, &wanted("for ann@x"));
+        let text = |name: &str| made[name].as_str().expect("text").to_owned();
+        (text("sandboxID"), text("envdAccessToken"))
+    };
+    let (id, token) = create();
+    assert_eq!(create(), (id.clone(), token.clone()), "it was made before");
+    let other = sdk.ask("POST", "/sandboxes", key, &wanted("another")).expect("an answer");
+    assert_eq!(other.0, 409, "{}", other.1);
+    // As the SDKs encode it: each part, the pairs, and the query.
+    let listed = sdk.get("/v2/sandboxes?metadata=note%3Dfor%252520ann%252540x");
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    for (port, status) in [(8123, 502), (49_999, 403)] {
+        let headers = format!("E2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: {port}\r\n");
+        let answer = sdk.ask("GET", "/", &headers, &Value::Null).expect("an answer");
+        assert_eq!(answer.0, status, "without a token, {port}: {}", answer.1);
+    }
+
+    let message = json!({ "process": {
+        "cmd": "/bin/bash", "args": ["-c", "head -c 6000000 /dev/zero"],
+    } })
+    .to_string();
+    let length = u32::try_from(message.len()).expect("short");
+    let envelope = [&[0], &length.to_be_bytes()[..], message.as_bytes()].concat();
+    let shown = |token: &str| format!("E2b-Sandbox-Id: {id}\r\nX-Access-Token: {token}\r\n");
+    let kind = "application/connect+json";
+    let said = sdk.send("POST", "/process.Process/Start", &shown(&token), kind, &envelope);
+    let (_, events) = said.expect("an answer");
+    let events = events.as_str().expect("a stream");
+    let pieces = events.split("\"stdout\":\"").skip(1).filter_map(|it| it.split('"').next());
+    let bytes: usize =
+        pieces.map(|it| it.len() / 4 * 3 - it.bytes().filter(|byte| *byte == b'=').count()).sum();
+    assert!(bytes == 6_000_000 && events.contains("\"exitCode\":0"), "{bytes}");
+
+    sdk.ok("DELETE", &format!("/sandboxes/{id}"), "", &Value::Null);
+    let (again, new) = create();
+    assert_eq!(again, id);
+    for (token, status) in [(&token, 401), (&new, 204)] {
+        let answer = sdk.ask("GET", "/health", &shown(token), &Value::Null).expect("an answer");
+        assert_eq!(answer.0, status, "{}", answer.1);
+    }
+}
+
 pub fn a_fork_that_was_killed_leaves_no_snapshot(mut house: House) {
     let caller = Caller::new(&house, "sdk");
     let credential = caller.credential.clone();

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{CallCx, SessionId, ToolError, WorkspaceId};
+use crate::{CallCx, SessionId, ToolError, User, WorkspaceId};
 
 /// What a workspace is ready for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +106,16 @@ pub trait WorkspaceFiles: Send + Sync {
     /// Finds a workspace by its id or name, without asking anybody. While the daemon takes up its
     /// workspaces, one that exists may not be found yet; its name is taken all the same.
     fn find(&self, id_or_name: &str) -> Option<FoundWorkspace>;
+
+    /// Workspaces of a user, without asking anybody.
+    fn of_user(&self, _: User) -> Vec<WorkspaceId> {
+        Vec::new()
+    }
+
+    /// Whether a workspace has this label, without asking anybody.
+    fn has_label(&self, _: WorkspaceId, _name: &str, _value: &str) -> bool {
+        false
+    }
 
     /// Home of a user of a guest: an absolute path. `None` is whom its commands run as.
     ///

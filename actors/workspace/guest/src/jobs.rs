@@ -54,6 +54,7 @@ async fn start_wanted(cx: &RequestContext, asked: Wanted) -> Result<JobStarted, 
 /// `UnknownJob`, or disk errors.
 pub async fn poll(cx: &RequestContext, asked: JobPoll) -> Result<JobReport, GuestError> {
     let job = cx.agent.jobs.find(&asked.job_id)?;
+    process::note_read(&job, &asked).await;
     off_thread(move || job.report(asked.stdout_from, asked.stderr_from, asked.max_bytes))
         .await
         .map_err(|error| disk(&error))

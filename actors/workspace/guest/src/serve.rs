@@ -53,6 +53,9 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::ProcessStartWithoutInput(it) => {
             FromGuest::ProcessStartWithoutInput(jobs::process::start_without_input(cx, it).await?)
         }
+        ToGuest::ProcessStartHeld(it) => {
+            FromGuest::ProcessStartHeld(jobs::process::start_held(cx, it).await?)
+        }
         ToGuest::JobWait(it) => FromGuest::JobWait(jobs::wait::wait(cx, it).await?),
         ToGuest::ProcessResize(it) => {
             FromGuest::ProcessResize(jobs::process::resize(cx, it).await?)

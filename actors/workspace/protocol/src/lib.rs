@@ -58,7 +58,7 @@ pub use jobs::{
 };
 pub use network::{NetworkSet, SetNetwork};
 pub use processes::{
-    ProcessInput, ProcessInputTaken, ProcessResize, ProcessResized, ProcessStart,
+    ProcessInput, ProcessInputTaken, ProcessResize, ProcessResized, ProcessStart, ProcessStartHeld,
     ProcessStartWithoutInput, ProcessStop, PtySize,
 };
 pub use request::{FromGuest, GuestEvent, GuestRequest, ToGuest};

@@ -57,6 +57,9 @@ pub const DEFAULT_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
 /// Maximum size of one write to a process.
 pub const MAX_PROCESS_INPUT_BYTES: usize = 64 * 1024;
 
+/// Time that the output of a [`crate::ProcessStartHeld`] is held back while its reader does not go on.
+pub const MAX_HELD_MS: u64 = 2 * 60 * 1000;
+
 /// Maximum time between the two signals of a [`crate::ProcessStop`].
 pub const MAX_STOP_GRACE_MS: u64 = 5 * 60 * 1000;
 

@@ -36,6 +36,17 @@ pub struct ProcessStartWithoutInput {
     pub job: JobStart,
 }
 
+/// Starts a process whose output is held back for its reader: what would drop bytes that nobody has asked for is not
+/// taken from it, and it waits. Its reader has read what is before the cursors of [`crate::JobPoll`]; where these have
+/// not moved for [`crate::limits::MAX_HELD_MS`], nothing is held back until they do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStartHeld {
+    /// The process.
+    pub start: ProcessStart,
+    /// As in [`ProcessStartWithoutInput`].
+    pub without_input: bool,
+}
+
 /// Sets the size of a process's terminal; those in its foreground are told by SIGWINCH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessResize {

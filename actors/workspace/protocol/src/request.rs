@@ -118,6 +118,8 @@ requests! {
     WatchEnd => WatchEnded,
     /// Connect to a port.
     OpenStream => StreamClosed,
+    /// Start a process whose output is held back for its reader.
+    ProcessStartHeld => JobStarted,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use chrono::Utc;
 use futures::future::join_all;
 use hivekeep_kernel::{
-    CallCx, JobId, Layer, ToolError, WorkspaceId, fault_point,
+    CallCx, Door, JobId, Layer, ToolError, WorkspaceId, fault_point,
     ports::{
         PlaceProcess, ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow,
         TerminalSize,
@@ -13,9 +13,9 @@ use hivekeep_kernel::{
 };
 use hivekeep_link::{CallTerms, Link, LinkError, link_error};
 use hivekeep_protocol::{
-    Argv, Exit, GuestCode, JobForget, JobKill, JobList, JobPoll, JobStart, JobSummary, JobWait,
-    ProcessInput, ProcessResize, ProcessStart, ProcessStartWithoutInput, ProcessStop, PtySize,
-    Spool,
+    Argv, Exit, GuestCode, JobForget, JobKill, JobList, JobPoll, JobStart, JobStarted, JobSummary,
+    JobWait, ProcessInput, ProcessResize, ProcessStart, ProcessStartHeld, ProcessStartWithoutInput,
+    ProcessStop, PtySize, Spool,
 };
 use serde_json::json;
 
@@ -58,9 +58,29 @@ struct Starting {
 }
 
 /// Request by which it is started.
-enum StartRequest {
-    WithInput(ProcessStart),
-    WithoutInput(ProcessStartWithoutInput),
+struct StartRequest {
+    start: ProcessStart,
+    without_input: bool,
+    /// Its output is held back for its reader, where the guest can.
+    held: bool,
+}
+
+impl StartRequest {
+    async fn ask(self, link: &Link, wait: CallTerms) -> Result<JobStarted, LinkError> {
+        let Self { start, without_input, held } = self;
+        if held {
+            let request = ProcessStartHeld { start: start.clone(), without_input };
+            match link.ask(request, wait.clone()).await {
+                // It is of an older daemon.
+                Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported => {}
+                started => return started,
+            }
+        }
+        match without_input {
+            true => link.ask(ProcessStartWithoutInput { job: start.job }, wait).await,
+            false => link.ask(start, wait).await,
+        }
+    }
 }
 
 impl CommandsHandle {
@@ -93,9 +113,11 @@ impl CommandsHandle {
         };
         let pty = process.terminal.map(pty_size);
         let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
-        let request = match process.input || pty.is_some() {
-            true => StartRequest::WithInput(ProcessStart { job: start, pty }),
-            false => StartRequest::WithoutInput(ProcessStartWithoutInput { job: start }),
+        let request = StartRequest {
+            start: ProcessStart { job: start, pty },
+            without_input: !process.input && pty.is_none(),
+            // Clients of this door read all of it, and take what is missing for an error.
+            held: cx.door == Door::E2b && cx.tool == "process_start",
         };
         // Not given up in the middle when the caller is.
         let starting =
@@ -284,11 +306,7 @@ impl Starting {
         let process = Box::new(entry.clone());
         workspace.note(Record::ProcessWanted { job, process }).await?;
         fault_point!("job.after_intent");
-        let started = match request {
-            StartRequest::WithInput(start) => link.ask(start, wait).await,
-            StartRequest::WithoutInput(start) => link.ask(start, wait).await,
-        };
-        let started = match started {
+        let started = match request.ask(&link, wait).await {
             Ok(started) => started,
             Err(error) => {
                 if let LinkError::Guest(_) = &error {

@@ -7,13 +7,13 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
     BodyOf,
     network::NetworkConfig,
-    sandbox::{AT_END, AUTO_RESUME, METADATA, PUBLIC_PORTS, Sandbox, TEMPLATE},
+    sandbox::{AT_END, AUTO_RESUME, METADATA, PUBLIC_PORTS, REQUEST, Sandbox, TEMPLATE},
     template::Template,
 };
 use crate::doors::e2b::{
@@ -25,7 +25,7 @@ use crate::doors::e2b::{
 const KEY_CHARS: usize = 200;
 
 /// What a sandbox shall be.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in super::super) struct NewSandbox {
     #[serde(rename = "templateID")]
@@ -49,7 +49,7 @@ pub(in super::super) struct NewSandbox {
     other: Map<String, Value>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct AutoResume {
     #[serde(default)]
     enabled: bool,
@@ -69,6 +69,13 @@ impl NewSandbox {
             }
             None => Ok(()),
         }
+    }
+
+    /// By which a request that is repeated is told from another one with its key.
+    fn digest(&self) -> Result<String, E2bError> {
+        let json =
+            serde_json::to_vec(self).map_err(|error| E2bError::invalid(error.to_string()))?;
+        Ok(blake3::hash(&json).to_hex().to_string())
     }
 
     fn at_end(&self) -> &'static str {
@@ -128,10 +135,13 @@ impl E2b {
         owner: &Owner,
         name: &str,
         wanted: &NewSandbox,
+        digest: Option<String>,
     ) -> Result<Value, E2bError> {
+        let mut labels = wanted.labels(self.options.public_ports);
+        labels.extend(digest.map(|digest| (REQUEST.to_owned(), digest)));
         let mut asked = json!({
             "lifetime_secs": self.lifetime(wanted.timeout)?.max(1), "at_end": wanted.at_end(),
-            "labels": wanted.labels(self.options.public_ports),
+            "labels": labels,
         });
         let mut reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
         if let Some(allow) = reach.allow_internet {
@@ -174,7 +184,7 @@ impl E2b {
             }
             return Err(error);
         }
-        Ok(self.reached(owner, name, &wanted.template))
+        self.reached(owner, name, &wanted.template)
     }
 
     /// Gives a new sandbox what its creation does not take.
@@ -209,7 +219,8 @@ async fn created(
         return Err(E2bError::invalid("`Idempotency-Key` is too long"));
     }
     let name = new_name(owner, key)?;
-    match e2b.make(owner, &name, &wanted).await {
+    let digest = key.map(|_| wanted.digest()).transpose()?;
+    match e2b.make(owner, &name, &wanted, digest.clone()).await {
         Ok(made) => Ok((StatusCode::CREATED, Json(made))),
         // The request was made before, with the same key.
         Err(error) if error.kind == Kind::AlreadyExists && key.is_some() => {
@@ -217,13 +228,18 @@ async fn created(
                 let why = "the first request with this key is still being carried out";
                 E2bError::new(Kind::Unavailable, why)
             })?;
+            // Those of earlier versions do not say what they were made by.
+            if there.labels.get(REQUEST).is_some_and(|made_by| Some(made_by) != digest.as_ref()) {
+                let why = "the key was used for another request: choose another key for each one";
+                return Err(E2bError::new(Kind::AlreadyExists, why));
+            }
             let mut reach = NetworkConfig::reach(wanted.network.as_ref(), wanted.allow_internet)?;
             reach.egress_allow.take_if(|allow| allow.is_empty());
             let env = wanted.env_vars.iter().flatten().map(|(name, _)| &**name);
             if there.lacks(env, reach.egress_allow.is_some()) {
                 e2b.finish(owner, &name, &wanted, reach.egress_allow).await?;
             }
-            Ok((StatusCode::CREATED, Json(e2b.reached(owner, &name, there.template()))))
+            Ok((StatusCode::CREATED, Json(e2b.reached(owner, &name, there.template())?)))
         }
         Err(error) => Err(error),
     }
@@ -251,6 +267,24 @@ mod tests {
         assert!(refused.expect_err("refused").message.contains("`iam`"));
         let refused = check(json!({ "templateID": "base", "volumeMounts": [{ "name": "v" }] }));
         assert!(refused.is_err());
+    }
+
+    #[test]
+    fn a_request_is_told_from_another_one() {
+        let digest = |body: Value| {
+            let wanted = serde_json::from_value::<NewSandbox>(body).expect("one");
+            wanted.digest().expect("a digest")
+        };
+        let one = digest(json!({ "templateID": "base", "metadata": { "a": "1", "b": "2" } }));
+        let again = json!({ "metadata": { "b": "2", "a": "1" }, "templateID": "base" });
+        assert_eq!(digest(again), one);
+        for other in [
+            json!({ "templateID": "other", "metadata": { "a": "1", "b": "2" } }),
+            json!({ "templateID": "base", "metadata": { "a": "1" } }),
+            json!({ "templateID": "base", "metadata": { "a": "1", "b": "2" }, "timeout": 7 }),
+        ] {
+            assert_ne!(digest(other.clone()), one, "{other}");
+        }
     }
 
     #[test]

@@ -93,8 +93,10 @@ impl E2b {
         }
         let forked = forked?;
         let names = forked.name.into_iter().chain(forked.workers.into_iter().map(|it| it.name));
-        let made =
-            names.map(|name| json!({ "sandbox": self.reached(owner, &name, sandbox.template()) }));
+        let made = names.map(|name| match self.reached(owner, &name, sandbox.template()) {
+            Ok(reached) => json!({ "sandbox": reached }),
+            Err(error) => json!({ "error": { "code": 500, "message": error.message } }),
+        });
         let failed = forked.failures.iter().map(|failure| {
             let why = failure["error"]["message"].as_str().or(failure["message"].as_str());
             let why = why.unwrap_or("the fork could not be made");

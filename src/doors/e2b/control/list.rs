@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -25,7 +26,7 @@ const PAGE: usize = 100;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in super::super) struct ListQuery {
-    /// `key=value&...`, encoded once more.
+    /// `key=value&...`, whose keys and values are percent-encoded before it is made.
     metadata: Option<String>,
     /// `running`, `paused`, or both with a comma.
     state: Option<String>,
@@ -39,7 +40,9 @@ pub(in super::super) struct ListQuery {
 impl ListQuery {
     fn metadata(&self) -> BTreeMap<String, String> {
         let text = self.metadata.as_deref().unwrap_or_default();
-        url::form_urlencoded::parse(text.as_bytes()).into_owned().collect()
+        let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        let pairs = url::form_urlencoded::parse(text.as_bytes());
+        pairs.map(|(name, value)| (decoded(&name), decoded(&value))).collect()
     }
 
     /// Rows that are wanted, in their order.
@@ -130,11 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn metadata_are_encoded_twice() {
-        let query =
-            ListQuery { metadata: Some("a%20b=c%26d&e=f".to_owned()), ..Default::default() };
-        let metadata = query.metadata();
-        assert_eq!(metadata["a b"], "c&d");
-        assert_eq!(metadata["e"], "f");
+    fn metadata_are_decoded_as_the_sdks_encode_them() {
+        // What both SDKs make of these: Python's `urlencode` of what `quote` has made, JavaScript's `URLSearchParams`
+        // of what `encodeURIComponent` has made.
+        for (name, value, python, javascript) in [
+            ("a b", "c&d", "a%2520b=c%2526d", "a%2520b=c%2526d"),
+            ("owner", "ann@x.org", "owner=ann%2540x.org", "owner=ann%2540x.org"),
+            ("é", "100%+1", "%25C3%25A9=100%2525%252B1", "%25C3%25A9=100%2525%252B1"),
+            ("path", "a/b", "path=a%2Fb", "path=a%252Fb"),
+            ("plain", "x", "plain=x", "plain=x"),
+        ] {
+            for text in [python, javascript] {
+                let query = ListQuery { metadata: Some(text.to_owned()), ..Default::default() };
+                let read = query.metadata();
+                assert_eq!(read, BTreeMap::from([(name.to_owned(), value.to_owned())]), "{text}");
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use axum::{
     extract::{Path, State},
     http::StatusCode,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{BodyOf, gone_is_not_found};
@@ -19,7 +19,7 @@ use crate::doors::e2b::{
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 /// Rules of a client.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in super::super) struct NetworkConfig {
     allow_out: Vec<String>,

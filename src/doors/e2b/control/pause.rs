@@ -95,7 +95,7 @@ impl E2b {
             false => (StatusCode::OK, EndAsked::NotBefore(secs)),
         };
         self.set_end(owner, &sandbox, end).await?;
-        Ok((status, Json(self.reached(owner, &sandbox.name, sandbox.template()))))
+        Ok((status, Json(self.reached(owner, &sandbox.name, sandbox.template())?)))
     }
 }
 

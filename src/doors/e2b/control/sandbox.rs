@@ -6,7 +6,11 @@ use chrono::{DateTime, TimeZone as _, Utc};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::doors::e2b::state::{E2b, Owner};
+use crate::doors::e2b::{
+    error::E2bError,
+    state::{E2b, Owner},
+    tokens::TokenKind,
+};
 
 /// Beginning of the labels that are a sandbox's metadata.
 pub(super) const METADATA: &str = "e2b.metadata.";
@@ -16,6 +20,8 @@ pub(super) const TEMPLATE: &str = "e2b.template";
 pub(super) const AUTO_RESUME: &str = "e2b.auto_resume";
 /// Label of one whose ports are reached without a token.
 pub(in super::super) const PUBLIC_PORTS: &str = "e2b.public_ports";
+/// Label with the digest of the request that it was made by, where that has a key.
+pub(super) const REQUEST: &str = "e2b.request";
 /// Label with what happens at its end, which its workspace forgets when that has happened.
 pub(super) const AT_END: &str = "e2b.at_end";
 /// What the data plane can do: what the published one of this version can.
@@ -153,18 +159,31 @@ impl Sandbox {
 
 impl E2b {
     /// What a client needs to reach a sandbox.
-    pub(super) fn reached(&self, owner: &Owner, id: &str, template: &str) -> Value {
-        json!({
+    ///
+    /// # Errors
+    /// For one that is gone.
+    pub(super) fn reached(
+        &self,
+        owner: &Owner,
+        id: &str,
+        template: &str,
+    ) -> Result<Value, E2bError> {
+        let workspace = self.workspace(id).map_err(E2bError::of_control)?.id;
+        let token = |kind| self.tokens.of(kind, owner.credential, workspace);
+        Ok(json!({
             "sandboxID": id, "templateID": template, "alias": template, "clientID": "hivekeep",
-            "envdVersion": ENVD_VERSION, "envdAccessToken": self.tokens.of(owner.credential, id),
-            "trafficAccessToken": self.tokens.traffic(owner.credential, id), "domain": self.domain,
-        })
+            "envdVersion": ENVD_VERSION, "envdAccessToken": token(TokenKind::Access),
+            "trafficAccessToken": token(TokenKind::Traffic), "domain": self.domain,
+        }))
     }
 
     /// All that a client is told of a sandbox.
-    pub(super) fn detail(&self, owner: &Owner, sandbox: &Sandbox) -> Value {
+    ///
+    /// # Errors
+    /// As [`Self::reached`].
+    pub(super) fn detail(&self, owner: &Owner, sandbox: &Sandbox) -> Result<Value, E2bError> {
         let mut told = sandbox.row();
-        let reached = self.reached(owner, &sandbox.name, sandbox.template());
+        let reached = self.reached(owner, &sandbox.name, sandbox.template())?;
         for key in ["envdAccessToken", "domain"] {
             told[key] = reached[key].clone();
         }
@@ -174,7 +193,7 @@ impl E2b {
             told["allowInternetAccess"] = network.allow_internet.into();
             told["network"] = json!({ "allowOut": network.egress_allow });
         }
-        told
+        Ok(told)
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::{
     body::Body,
-    extract::{Query, Request, State},
-    http::{HeaderValue, StatusCode, header},
+    extract::{Query, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use super::{
     FileQuery, SandboxFile,
     encoding::{Compressor, wants_gzip},
 };
-use crate::doors::e2b::{error::E2bError, state::E2b, tokens::FileOperation};
+use crate::doors::e2b::{error::E2bError, state::E2b, target::Target};
 
 /// A download under way.
 struct Download {
@@ -58,12 +58,11 @@ impl Download {
 /// `GET /files`.
 pub(in super::super) async fn download(
     State(e2b): State<Arc<E2b>>,
+    target: Target,
     Query(query): Query<FileQuery>,
-    request: Request,
+    headers: HeaderMap,
 ) -> Result<Response, E2bError> {
-    let (parts, _) = request.into_parts();
-    let target = e2b.file_target(&parts, &query, FileOperation::Read).await?;
-    let Ok(gzip) = wants_gzip(&parts.headers) else {
+    let Ok(gzip) = wants_gzip(&headers) else {
         let why = "no acceptable encoding found, supported: [identity, gzip]";
         let body = serde_json::json!({ "code": 406, "message": why });
         return Ok((StatusCode::NOT_ACCEPTABLE, axum::Json(body)).into_response());

@@ -2,9 +2,13 @@
 
 use std::io::Write as _;
 
-use axum::http::{HeaderMap, header};
+use axum::{
+    body::{Body, BodyDataStream},
+    http::{HeaderMap, header},
+};
 use bytes::Bytes;
 use flate2::{Compression, write::GzDecoder, write::GzEncoder};
+use futures::StreamExt as _;
 
 use crate::doors::e2b::error::E2bError;
 
@@ -100,6 +104,43 @@ impl Decoder {
                 decoder.finish().map(Bytes::from).map_err(|error| broken(&error))
             }
         }
+    }
+}
+
+/// A body that is read without its encoding.
+pub(super) struct DecodedBody {
+    pieces: BodyDataStream,
+    /// `None` at the end.
+    decoder: Option<Decoder>,
+    /// What has come and is not decoded yet.
+    piece: Bytes,
+}
+
+impl DecodedBody {
+    pub(super) fn new(body: Body, decoder: Decoder) -> Self {
+        let pieces = body.into_data_stream();
+        Self { pieces, decoder: Some(decoder), piece: Bytes::new() }
+    }
+
+    /// The next part of it, never an empty one; `None` at the end.
+    ///
+    /// # Errors
+    /// For a body that breaks off or is not what it says.
+    pub(super) async fn part(&mut self) -> Result<Option<Bytes>, E2bError> {
+        while let Some(decoder) = &mut self.decoder {
+            let part = if !self.piece.is_empty() {
+                decoder.take(&mut self.piece)?
+            } else if let Some(piece) = self.pieces.next().await {
+                self.piece = piece.map_err(|error| E2bError::invalid(error.to_string()))?;
+                continue;
+            } else {
+                self.decoder.take().map_or(Ok(Bytes::new()), Decoder::finish)?
+            };
+            if !part.is_empty() {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
     }
 }
 

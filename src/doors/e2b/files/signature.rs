@@ -1,34 +1,35 @@
 //! Who may reach a file: whoever has the sandbox's token, or a URL that was signed with it.
 
-use axum::http::request::Parts;
+use axum::{
+    extract::Query,
+    http::{Method, request::Parts},
+};
 use chrono::Utc;
 
 use super::FileQuery;
 use crate::{
     credentials::{CredentialRow, CredentialScope},
     doors::e2b::{
-        error::{E2bError, Kind},
+        access::refused,
+        error::E2bError,
         state::E2b,
         target::Target,
         tokens::{FileOperation, SignedFile},
     },
 };
 
-fn refused(why: &str) -> E2bError {
-    E2bError::new(Kind::Unauthenticated, why)
-}
-
 impl E2b {
     /// Sandbox of a request about a file.
     ///
     /// # Errors
     /// Without a token and a signature, or with one that is not valid or has expired.
-    pub(super) async fn file_target(
-        &self,
-        parts: &Parts,
-        query: &FileQuery,
-        operation: FileOperation,
-    ) -> Result<Target, E2bError> {
+    pub(in super::super) async fn file_target(&self, parts: &Parts) -> Result<Target, E2bError> {
+        let query = Query::<FileQuery>::try_from_uri(&parts.uri);
+        let Query(query) = query.map_err(|error| E2bError::invalid(error.body_text()))?;
+        let operation = match parts.method == Method::POST {
+            true => FileOperation::Write,
+            false => FileOperation::Read,
+        };
         let user = self.user(&query.username)?;
         let named = self.sandbox_named(parts)?;
         if let (Some(sandbox), true) = (&named, parts.headers.contains_key("x-access-token")) {
@@ -42,9 +43,10 @@ impl E2b {
         let Some(signature) = &query.signature else {
             return Err(refused("neither `X-Access-Token` nor a signature was given"));
         };
-        let FileQuery { path, username, signature_expiration: expires, .. } = query;
+        let FileQuery { path, username, signature_expiration: expires, .. } = &query;
         let file = SignedFile { path, operation, user: username, expires: *expires };
-        let (row, id) = self.signer(named.map(|sandbox| sandbox.id), file, signature).await?;
+        let named = named.as_ref().map(|sandbox| &*sandbox.id);
+        let (row, id) = self.signer(named, file, signature)?;
         if expires.is_some_and(|at| at < Utc::now().timestamp()) {
             return Err(refused("signature is already expired"));
         }
@@ -53,29 +55,27 @@ impl E2b {
 
     /// The credential and the sandbox by whose token a URL was signed. One URL may serve all sandboxes, and then
     /// names none.
-    async fn signer(
+    fn signer(
         &self,
-        named: Option<String>,
+        named: Option<&str>,
         file: SignedFile<'_>,
         signature: &str,
     ) -> Result<(CredentialRow, String), E2bError> {
+        let (workspaces, invalid) = (self.directory()?, || refused("invalid signature"));
+        let named = named.map(|name| self.workspace(name)).transpose();
+        let named = named.map_err(|_| invalid())?.map(|found| found.id);
         for row in self.core.credentials.list() {
             // Its tokens open nothing.
             if row.scope == CredentialScope::ReadOnly {
                 continue;
             }
-            let names = match &named {
-                Some(id) => vec![id.clone()],
-                None => match self.lasting.known(row.user()) {
-                    Some(_) => self.names(&self.owner_of(&row).await?).await?,
-                    None => continue,
-                },
-            };
-            let signed = |id: &String| self.tokens.has_signed((row.id, id), file, signature);
-            if let Some(id) = names.into_iter().find(signed) {
-                return Ok((row, id));
+            let ids = named.map_or_else(|| workspaces.of_user(row.user()), |id| vec![id]);
+            let signed = |id: &_| self.tokens.has_signed((row.id, *id), file, signature);
+            if let Some(id) = ids.into_iter().find(signed) {
+                let found = workspaces.find(&id.to_string()).ok_or_else(invalid)?;
+                return Ok((row, found.name));
             }
         }
-        Err(refused("invalid signature"))
+        Err(invalid())
     }
 }

@@ -1,26 +1,27 @@
 //! `POST /files`: files as they come, in one body or as the parts of a form.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     Json,
-    body::BodyDataStream,
-    extract::{Query, Request, State},
+    body::Body,
+    extract::{Query, State},
     http::{HeaderMap, header},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bytes::{Bytes, BytesMut};
-use futures::{StreamExt as _, stream};
-use multer::Multipart;
+use bytes::BytesMut;
 use serde_json::{Value, json};
 
-use super::{FileQuery, PIECE_BYTES, SandboxFile, encoding::Decoder};
+use super::{
+    FileQuery, PIECE_BYTES, SandboxFile,
+    encoding::{DecodedBody, Decoder},
+    form::FormFiles,
+};
 use crate::doors::e2b::{
     error::{E2bError, Kind},
     filesystem::entry::METADATA_PREFIX,
     state::E2b,
     target::Target,
-    tokens::FileOperation,
 };
 
 /// Beginning of the headers with metadata.
@@ -65,7 +66,7 @@ impl Written {
         if self.at == 0 {
             asked["metadata"] = json!(self.metadata);
         }
-        self.file.e2b.call(&self.file.owner, "fs.put", asked).await?;
+        self.file.e2b.call_in_turn(&self.file.owner, "fs.put", asked).await?;
         self.at += piece.len() as u64;
         Ok(())
     }
@@ -96,53 +97,21 @@ fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, E2bError> {
     Ok(metadata)
 }
 
-/// A body that is read without its encoding.
-struct Decoded {
-    pieces: BodyDataStream,
-    /// `None` at the end.
-    decoder: Option<Decoder>,
-    /// What has come and is not decoded yet.
-    piece: Bytes,
-}
-
-impl Decoded {
-    async fn part(&mut self) -> Result<Option<Bytes>, E2bError> {
-        while let Some(decoder) = &mut self.decoder {
-            let part = if !self.piece.is_empty() {
-                decoder.take(&mut self.piece)?
-            } else if let Some(piece) = self.pieces.next().await {
-                self.piece = piece.map_err(|error| E2bError::invalid(error.to_string()))?;
-                continue;
-            } else {
-                self.decoder.take().map_or(Ok(Bytes::new()), Decoder::finish)?
-            };
-            if !part.is_empty() {
-                return Ok(Some(part));
-            }
-        }
-        Ok(None)
-    }
-}
-
 /// `POST /files`.
 pub(in super::super) async fn upload(
     State(e2b): State<Arc<E2b>>,
+    target: Target,
     Query(query): Query<FileQuery>,
-    request: Request,
+    headers: HeaderMap,
+    body: Body,
 ) -> Result<Json<Value>, E2bError> {
-    let (parts, body) = request.into_parts();
-    let target = e2b.file_target(&parts, &query, FileOperation::Write).await?;
-    let metadata = metadata(&parts.headers)?;
-    let decoder = Some(Decoder::of(&parts.headers)?);
-    let mut content = Decoded { pieces: body.into_data_stream(), decoder, piece: Bytes::new() };
-    let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let metadata = metadata(&headers)?;
+    let mut content = DecodedBody::new(body, Decoder::of(&headers)?);
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let paths = match kind.map(multer::parse_boundary) {
         Some(Ok(boundary)) => {
-            let parts = stream::try_unfold(content, |mut content| async move {
-                let part = content.part().await.map_err(|error| io::Error::other(error.message))?;
-                Ok::<_, io::Error>(part.map(|part| (part, content)))
-            });
-            form(&e2b, &target, &query.path, &metadata, Multipart::new(parts, boundary)).await?
+            let form = FormFiles::new(content, boundary);
+            write_form(&e2b, &target, &query.path, &metadata, form).await?
         }
         _ if query.path.is_empty() => return Err(E2bError::invalid("`path` is missing")),
         _ => {
@@ -169,20 +138,16 @@ pub(in super::super) async fn upload(
 }
 
 /// Writes the files of a form; each is named by the query, or by its own part.
-async fn form(
+async fn write_form(
     e2b: &Arc<E2b>,
     target: &Target,
     path: &str,
     metadata: &BTreeMap<String, String>,
-    mut form: Multipart<'_>,
+    mut form: FormFiles,
 ) -> Result<Vec<String>, E2bError> {
-    let broken = |error: multer::Error| E2bError::invalid(format!("the form: {error}"));
     let mut paths = Vec::new();
-    while let Some(mut field) = form.next_field().await.map_err(broken)? {
-        if field.name() != Some("file") {
-            continue;
-        }
-        let named = if path.is_empty() { field.file_name().unwrap_or_default() } else { path };
+    while let Some(mut part) = form.next().await? {
+        let named = if path.is_empty() { part.name() } else { path };
         if named.is_empty() || paths.len() >= MOST_FILES {
             return Err(E2bError::invalid("a file of the form has no path, or there are too many"));
         }
@@ -193,7 +158,7 @@ async fn form(
         }
         let file = SandboxFile::new(e2b.clone(), target, &named);
         let mut written = Written::new(file, metadata.clone());
-        while let Some(piece) = field.chunk().await.map_err(broken)? {
+        while let Some(piece) = part.piece().await? {
             written.push(&piece).await?;
         }
         written.finish().await?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::doors::e2b::{
+    call::part_of,
     error::{E2bError, Kind},
     rpc::{self, CallTimes, EnvelopeOf, StreamWriter},
     state::E2b,
@@ -83,7 +84,8 @@ impl E2b {
             "place": target.place("/"), "watch": watch.id, "after": watch.after,
             "wait_secs": wait_secs,
         });
-        let Changes { changes, next, lost } = self.ask(&target.owner, "fs.changes", asked).await?;
+        let told = self.call_in_turn(&target.owner, "fs.changes", asked).await?;
+        let Changes { changes, next, lost } = part_of("fs.changes", told)?;
         if lost {
             let why = "changes came faster than they were read, and some are lost";
             return Err(E2bError::new(Kind::ResourceExhausted, why));

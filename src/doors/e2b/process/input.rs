@@ -4,22 +4,21 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    body::{Body, BodyDataStream},
+    body::Body,
     extract::State,
     http::HeaderMap,
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{ProcessItem, Selector};
 use crate::doors::e2b::{
+    call::part_of,
     error::{E2bError, Kind},
-    frames::FrameReader,
-    rpc::{self, Answer, CallTimes, MessageOf, RpcError},
+    rpc::{self, Answer, CallTimes, FrameStream, MessageOf, RpcError},
     state::E2b,
     target::Target,
 };
@@ -72,7 +71,8 @@ impl E2b {
             let asked = json!({
                 "id": process.id, "input": STANDARD.encode(piece), "encoding": "base64",
             });
-            let Taken { written_bytes } = self.ask(&target.owner, "process_input", asked).await?;
+            let taken = self.call_in_turn(&target.owner, "process_input", asked).await?;
+            let Taken { written_bytes } = part_of("process_input", taken)?;
             bytes = bytes.get(written_bytes..).unwrap_or_default();
             if written_bytes > 0 {
                 (until, pause) = (Instant::now() + PATIENCE, PAUSE);
@@ -113,7 +113,7 @@ pub(in super::super) async fn close_stdin(
 ) -> Answer {
     let process = e2b.selected(&target, message.process.as_ref()).await?;
     let asked = json!({ "id": process.id, "input": "", "close": true });
-    e2b.call(&target.owner, "process_input", asked).await?;
+    e2b.call_in_turn(&target.owner, "process_input", asked).await?;
     Ok(Json(json!({})))
 }
 
@@ -137,7 +137,7 @@ pub(in super::super) async fn stream_input(
     body: Body,
 ) -> Response {
     let limit = CallTimes::of(&headers).limit.unwrap_or(LONGEST_STREAM);
-    let written = timeout(limit, write_all(&e2b, &target, body.into_data_stream())).await;
+    let written = timeout(limit, write_all(&e2b, &target, body)).await;
     let late = || E2bError::new(Kind::DeadlineExceeded, "the call has reached its time limit");
     match written.unwrap_or_else(|_| Err(late())) {
         Ok(()) => rpc::single(&json!({})),
@@ -146,22 +146,16 @@ pub(in super::super) async fn stream_input(
     }
 }
 
-async fn write_all(e2b: &E2b, target: &Target, mut pieces: BodyDataStream) -> Result<(), E2bError> {
-    let (mut reader, mut process) = (FrameReader::default(), None);
-    loop {
-        while let Some(message) = reader.next::<StreamMessage>()? {
-            if let Some(start) = message.start {
-                process = Some(e2b.selected(target, start.process.as_ref()).await?);
-            }
-            let Some(input) = message.data.and_then(|data| data.input) else { continue };
-            let to = process.as_ref();
-            let to = to.ok_or_else(|| E2bError::invalid("the first message names no process"))?;
-            e2b.write(target, to, &input.bytes()?).await?;
+async fn write_all(e2b: &E2b, target: &Target, body: Body) -> Result<(), E2bError> {
+    let (mut frames, mut process) = (FrameStream::new(&e2b.bodies, body), None);
+    while let Some(message) = frames.next::<StreamMessage>().await? {
+        if let Some(start) = message.start {
+            process = Some(e2b.selected(target, start.process.as_ref()).await?);
         }
-        match pieces.next().await {
-            Some(Ok(piece)) => reader.push(&piece),
-            Some(Err(error)) => return Err(E2bError::invalid(error.to_string())),
-            None => return Ok(()),
-        }
+        let Some(input) = message.data.and_then(|data| data.input) else { continue };
+        let to = process.as_ref();
+        let to = to.ok_or_else(|| E2bError::invalid("the first message names no process"))?;
+        e2b.write(target, to, &input.bytes()?).await?;
     }
+    Ok(())
 }

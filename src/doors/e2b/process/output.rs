@@ -1,10 +1,18 @@
 //! Reader of what a process writes, from a cursor on, for one client: any number of them read one process.
+//!
+//! The first read is a call of `process_output`. What follows is no call for each piece, by which a program that writes a
+//! line now and then would use its owner's rate up; but a policy that denies such calls ends it.
 
 use std::{sync::Arc, time::Duration};
 
-use serde::Deserialize;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hivekeep_kernel::{
+    CallCx, JobId,
+    ports::{CommandRunner, ProcessOutput, ProcessSpan, ProcessState, ProcessWindow},
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::doors::e2b::{
     error::{E2bError, Kind},
@@ -13,89 +21,78 @@ use crate::doors::e2b::{
     target::Target,
 };
 
+/// Tool that reads output.
+const READS: &str = "process_output";
 /// Bytes of each stream in one read.
-const READ_BYTES: u64 = 128 * 1024;
+const READ_BYTES: u64 = 256 * 1024;
 /// Longest wait of one read.
-const WAIT_SECS: u64 = 25;
+const WAIT: Duration = Duration::from_secs(25);
+/// Time for the answer of one read, beyond its wait.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct OutputReader {
     e2b: Arc<E2b>,
     target: Target,
-    id: String,
+    id: JobId,
     terminal: bool,
     stdout_from: u64,
     stderr_from: u64,
     /// Whether the process is killed when the call has reached its limit.
     kills: bool,
+    /// The policy has let it read.
+    admitted: bool,
 }
 
-/// A part of the output.
-#[derive(Debug, Deserialize)]
-struct Part {
-    #[serde(default)]
-    stdout_base64: String,
-    #[serde(default)]
-    stderr_base64: String,
-    stdout_next: u64,
-    stderr_next: u64,
-    stdout_lost: u64,
-    stderr_lost: u64,
-    more: bool,
-    status: String,
-    #[serde(rename = "exitCode")]
-    exit_code: Option<i32>,
-    signal: Option<i32>,
-    reason: Option<String>,
-}
-
-impl Part {
-    /// Refuses a part before which something is missing: a client shall not take it for all.
-    fn is_whole(&self) -> Result<(), E2bError> {
-        match self.stdout_lost + self.stderr_lost {
-            0 => Ok(()),
-            lost => {
-                let why =
-                    format!("{lost} bytes of output came faster than they were read, and are lost");
-                Err(E2bError::new(Kind::ResourceExhausted, why))
-            }
+/// Refuses a part before which something is missing: a client shall not take it for all.
+fn whole(part: ProcessOutput, [stdout, stderr]: [u64; 2]) -> Result<ProcessOutput, E2bError> {
+    let lost = |span: &ProcessSpan, asked: u64| span.from.saturating_sub(asked);
+    match lost(&part.stdout, stdout) + lost(&part.stderr, stderr) {
+        0 => Ok(part),
+        lost => {
+            let why =
+                format!("{lost} bytes of output came faster than they were read, and are lost");
+            Err(E2bError::new(Kind::ResourceExhausted, why))
         }
     }
+}
 
-    /// The last event of a process that has ended.
-    fn end(&self) -> Result<Option<Value>, E2bError> {
-        let end = match (&*self.status, self.exit_code, self.signal) {
-            _ if self.more => return Ok(None),
-            ("running", ..) => return Ok(None),
-            ("exited", Some(code), _) => {
-                let status = format!("exit status {code}");
-                let mut end = json!({ "exitCode": code, "exited": true, "status": status });
-                if code != 0 {
-                    end["error"] = status.into();
-                }
-                end
+/// Whether there is more to read already.
+fn has_more(part: &ProcessOutput) -> bool {
+    [&part.stdout, &part.stderr].iter().any(|span| span.next() < span.end)
+}
+
+/// The last event of a process that has ended, once all is read.
+fn end(part: &ProcessOutput) -> Result<Option<Value>, E2bError> {
+    let end = match &part.process.state {
+        _ if has_more(part) => return Ok(None),
+        ProcessState::Running => return Ok(None),
+        ProcessState::Exited(code) => {
+            let status = format!("exit status {code}");
+            let mut end = json!({ "exitCode": code, "exited": true, "status": status });
+            if *code != 0 {
+                end["error"] = status.into();
             }
-            ("killed", _, Some(signal)) => {
-                let status = format!("signal: {signal}");
-                json!({ "exitCode": -1, "exited": false, "status": status, "error": status })
-            }
-            ("interrupted", ..) => {
-                let why = "the sandbox was stopped or went back to a snapshot under the process";
-                return Err(E2bError::new(Kind::Unavailable, why));
-            }
-            _ => {
-                let why = self.reason.clone().unwrap_or_else(|| "its end is not known".to_owned());
-                return Err(E2bError::new(Kind::Unavailable, why));
-            }
-        };
-        Ok(Some(json!({ "event": { "end": end } })))
-    }
+            end
+        }
+        ProcessState::Signalled(signal) => {
+            let status = format!("signal: {signal}");
+            json!({ "exitCode": -1, "exited": false, "status": status, "error": status })
+        }
+        ProcessState::Interrupted => {
+            let why = "the sandbox was stopped or went back to a snapshot under the process";
+            return Err(E2bError::new(Kind::Unavailable, why));
+        }
+        ProcessState::Unknown(why) => return Err(E2bError::new(Kind::Unavailable, why.clone())),
+    };
+    Ok(Some(json!({ "event": { "end": end } })))
 }
 
 impl OutputReader {
-    pub(super) fn new(e2b: Arc<E2b>, target: Target, id: String, terminal: bool) -> Self {
+    pub(super) fn new(e2b: Arc<E2b>, target: Target, id: JobId, terminal: bool) -> Self {
         let (stdout_from, stderr_from) = (0, 0);
-        Self { e2b, target, id, terminal, stdout_from, stderr_from, kills: false }
+        let (kills, admitted) = (false, false);
+        Self { e2b, target, id, terminal, stdout_from, stderr_from, kills, admitted }
     }
 
     /// The process shall be killed when the call has reached its limit.
@@ -107,20 +104,41 @@ impl OutputReader {
     pub(super) async fn skip(&mut self) -> Result<(), E2bError> {
         // What is kept of it is bounded.
         loop {
-            let part = self.read(0).await?;
-            (self.stdout_from, self.stderr_from) = (part.stdout_next, part.stderr_next);
-            if !part.more {
+            let part = self.read(Duration::ZERO).await?;
+            self.go_behind(&part);
+            if !has_more(&part) {
                 return Ok(());
             }
         }
     }
 
-    async fn read(&self, wait_secs: u64) -> Result<Part, E2bError> {
-        let asked = json!({
-            "id": self.id, "stdout_from": self.stdout_from, "stderr_from": self.stderr_from,
-            "max_bytes": READ_BYTES, "wait_secs": wait_secs, "encoding": "base64",
-        });
-        self.e2b.ask(&self.target.owner, "process_output", asked).await
+    async fn read(&mut self, wait: Duration) -> Result<ProcessOutput, E2bError> {
+        if !self.admitted {
+            let asked = json!({ "id": self.id });
+            self.e2b.call_in_turn(&self.target.owner, READS, asked).await?;
+            self.admitted = true;
+        }
+        let runner = self.e2b.core.ports.need::<dyn CommandRunner>()?;
+        let window = ProcessWindow {
+            stdout_from: self.stdout_from,
+            stderr_from: self.stderr_from,
+            max_bytes: READ_BYTES,
+            wait,
+        };
+        let (end, span) = (CancellationToken::new(), tracing::debug_span!("e2b_output"));
+        let cx = CallCx::internal(self.target.owner.session, wait + ANSWER_TIME, end, span);
+        let part = runner.output(&cx, self.id, window).await?;
+        match self.e2b.may(&self.target.owner, READS) {
+            true => Ok(part),
+            false => {
+                let why = format!("a policy denies `{READS}` by now, or the key was revoked");
+                Err(E2bError::new(Kind::PermissionDenied, why))
+            }
+        }
+    }
+
+    fn go_behind(&mut self, part: &ProcessOutput) {
+        (self.stdout_from, self.stderr_from) = (part.stdout.next(), part.stderr.next());
     }
 
     /// Tells a client what is new until the process has ended, or the call has reached its limit.
@@ -146,26 +164,26 @@ impl OutputReader {
     async fn late(&self) -> Result<(), E2bError> {
         if self.kills {
             let asked = json!({ "id": self.id });
-            self.e2b.call(&self.target.owner, "process_kill", asked).await?;
+            self.e2b.call_in_turn(&self.target.owner, "process_kill", asked).await?;
         }
         Err(E2bError::new(Kind::DeadlineExceeded, "the call has reached its time limit"))
     }
 
     async fn tell(&mut self, writer: &StreamWriter, silence: Duration) -> Result<(), E2bError> {
-        let wait_secs = silence.as_secs().clamp(1, WAIT_SECS);
+        let wait = silence.clamp(Duration::from_secs(1), WAIT);
         let mut spoken = Instant::now();
         loop {
-            let part = self.read(wait_secs).await?;
-            part.is_whole()?;
-            (self.stdout_from, self.stderr_from) = (part.stdout_next, part.stderr_next);
+            let part = self.read(wait).await?;
+            let part = whole(part, [self.stdout_from, self.stderr_from])?;
+            self.go_behind(&part);
             let stdout = if self.terminal { "pty" } else { "stdout" };
-            let pieces = [(stdout, &part.stdout_base64), ("stderr", &part.stderr_base64)];
+            let pieces = [(stdout, &part.stdout.bytes), ("stderr", &part.stderr.bytes)];
             for (stream, bytes) in pieces.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
-                let event = json!({ "event": { "data": { stream: bytes } } });
+                let event = json!({ "event": { "data": { stream: STANDARD.encode(bytes) } } });
                 let Ok(()) = writer.message(&event).await else { return Ok(()) };
                 spoken = Instant::now();
             }
-            if let Some(end) = part.end()? {
+            if let Some(end) = end(&part)? {
                 let _gone = writer.message(&end).await;
                 return Ok(());
             }
@@ -186,53 +204,49 @@ impl OutputReader {
 mod tests {
     use super::*;
 
-    fn part(status: &str, exit_code: Option<i32>, signal: Option<i32>, more: bool) -> Part {
-        let (stdout_base64, stderr_base64) = (String::new(), String::new());
-        let (stdout_next, stderr_next, status) = (0, 0, status.to_owned());
-        let reason = Some("its guest is away".to_owned());
-        Part {
-            stdout_base64,
-            stderr_base64,
-            stdout_next,
-            stderr_next,
-            stdout_lost: 0,
-            stderr_lost: 0,
-            more,
-            status,
-            exit_code,
-            signal,
-            reason,
-        }
+    fn part(state: ProcessState, read: u64) -> ProcessOutput {
+        let process = hivekeep_kernel::ports::PlaceProcess {
+            id: JobId::new(),
+            workspace: hivekeep_kernel::WorkspaceId::new(),
+            place: String::new(),
+            argv: Vec::new(),
+            workdir: String::new(),
+            terminal: false,
+            pid: 1,
+            started_unix_ms: 0,
+            state,
+            ended_unix_ms: None,
+        };
+        let stdout = ProcessSpan { from: 7, bytes: vec![b'x'; 3], end: 7 + read, total_bytes: 10 };
+        ProcessOutput { process, stdout, stderr: ProcessSpan::default() }
     }
 
     #[test]
     fn a_process_ends_once_all_is_read() {
-        assert_eq!(part("exited", Some(0), None, true).end().expect("no end"), None);
-        assert_eq!(part("running", None, None, false).end().expect("no end"), None);
-        let end = part("exited", Some(3), None, false).end().expect("known").expect("an end");
-        assert_eq!(end["event"]["end"]["exitCode"], 3);
-        assert_eq!(end["event"]["end"]["error"], "exit status 3");
-        let end = part("exited", Some(0), None, false).end().expect("known").expect("an end");
-        assert_eq!(end["event"]["end"].get("error"), None);
-        let end = part("killed", None, Some(9), false).end().expect("known").expect("an end");
-        assert_eq!(
-            (&end["event"]["end"]["exitCode"], &end["event"]["end"]["exited"]),
-            (&json!(-1), &json!(false))
-        );
+        let ended = |state, read| end(&part(state, read)).expect("known");
+        assert_eq!(ended(ProcessState::Exited(0), 4), None, "one byte is left");
+        assert_eq!(ended(ProcessState::Running, 3), None);
+        let told = ended(ProcessState::Exited(3), 3).expect("an end");
+        assert_eq!(told["event"]["end"]["exitCode"], 3);
+        assert_eq!(told["event"]["end"]["error"], "exit status 3");
+        let told = ended(ProcessState::Exited(0), 3).expect("an end");
+        assert_eq!(told["event"]["end"].get("error"), None);
+        let told = ended(ProcessState::Signalled(9), 3).expect("an end");
+        let end = &told["event"]["end"];
+        assert_eq!((&end["exitCode"], &end["exited"]), (&json!(-1), &json!(false)));
     }
 
     #[test]
     fn output_that_is_lost_is_told() {
-        let whole = part("exited", Some(0), None, false);
-        assert!(whole.is_whole().is_ok());
-        let cut = Part { stdout_lost: 7, ..whole };
-        assert!(cut.is_whole().expect_err("told").message.starts_with("7 bytes"));
+        assert!(whole(part(ProcessState::Running, 3), [7, 0]).is_ok());
+        let lost = whole(part(ProcessState::Running, 3), [0, 0]).expect_err("told");
+        assert!(lost.message.starts_with("7 bytes"), "{}", lost.message);
     }
 
     #[test]
     fn an_end_that_is_not_known_is_no_success() {
-        assert!(part("interrupted", None, None, false).end().is_err());
-        let unknown = part("unknown", None, None, false).end().expect_err("not known");
-        assert_eq!(unknown.message, "its guest is away");
+        assert!(end(&part(ProcessState::Interrupted, 3)).is_err());
+        let away = ProcessState::Unknown("its guest is away".to_owned());
+        assert_eq!(end(&part(away, 3)).expect_err("not known").message, "its guest is away");
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
+use hivekeep_kernel::JobId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ pub(in super::super) struct ConnectMessage {
 
 #[derive(Debug, Deserialize)]
 struct Started {
-    id: String,
+    id: JobId,
     pid: u32,
 }
 

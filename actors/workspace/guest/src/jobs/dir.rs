@@ -9,6 +9,7 @@
 //! | `input-closed` | nothing: the input is to be closed | the daemon |
 //! | `stop.json` | the order to end a process | the daemon |
 //! | `size.json` | the order to resize a terminal; `size.taken` while that is done | the daemon |
+//! | `read.json` | how far a reader has come for whom output is held back; `read.taken` once that is known | the daemon |
 //! | `process.json` | process ids | the shim |
 //! | `stdout`, `stderr` | the kept output; of a process also [`super::segments`] | the shim, with the first byte |
 //! | `totals` | two big-endian `u64`: bytes written in all | the shim, past the limit |
@@ -24,6 +25,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use hivekeep_protocol::{Exit, JobReport, JobStart, JobSummary, PtySize, Spool};
@@ -62,6 +64,9 @@ pub struct ProcessTerms {
     /// Its standard input is `/dev/null`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_input: bool,
+    /// Its output is held back for its reader.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
 }
 
 /// Order to end a process.
@@ -132,6 +137,10 @@ const STOP: &str = "stop.json";
 const SIZE: &str = "size.json";
 /// The same, while it gets it.
 const SIZE_TAKEN: &str = "size.taken";
+/// Bytes of both streams that a reader has read.
+const READ: &str = "read.json";
+/// The same, once the shim knows.
+const READ_TAKEN: &str = "read.taken";
 
 /// The folder of one job.
 #[derive(Debug, Clone)]
@@ -323,6 +332,30 @@ impl JobDir {
     /// Whether an order of a size is to be carried out.
     pub(super) fn is_to_be_sized(&self) -> bool {
         [SIZE, SIZE_TAKEN].iter().any(|name| self.path.join(name).exists())
+    }
+
+    /// Notes how far a reader has come. Returns whether that is further than was known.
+    pub(super) fn note_read(&self, read: [u64; 2]) -> io::Result<bool> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let taken = || self.load::<[u64; 2]>(READ_TAKEN);
+        let known = self.load(READ)?.map_or_else(taken, |read| Ok(Some(read)))?.unwrap_or_default();
+        let read = [read[0].max(known[0]), read[1].max(known[1])];
+        if read != known {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let temp = self.path.join(format!("{READ}.{number}"));
+            std::fs::write(&temp, serde_json::to_vec(&read)?)?;
+            std::fs::rename(temp, self.path.join(READ))?;
+        }
+        Ok(read != known)
+    }
+
+    /// How far a reader has come, if that is further than when it was taken last.
+    pub(super) fn take_read(&self) -> io::Result<Option<[u64; 2]>> {
+        match std::fs::rename(self.path.join(READ), self.path.join(READ_TAKEN)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => self.load(READ_TAKEN),
+        }
     }
 
     /// # Errors

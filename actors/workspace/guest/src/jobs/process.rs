@@ -8,8 +8,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use hivekeep_protocol::{
-    GuestCode, GuestError, JobKilled, JobStarted, ProcessInput, ProcessInputTaken, ProcessResize,
-    ProcessResized, ProcessStart, ProcessStartWithoutInput, ProcessStop, limits,
+    GuestCode, GuestError, JobKilled, JobPoll, JobStarted, ProcessInput, ProcessInputTaken,
+    ProcessResize, ProcessResized, ProcessStart, ProcessStartHeld, ProcessStartWithoutInput,
+    ProcessStop, limits,
 };
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -35,7 +36,7 @@ const SOON: Duration = Duration::from_millis(2);
 /// # Errors
 /// As [`super::start()`].
 pub async fn start(cx: &RequestContext, asked: ProcessStart) -> Result<JobStarted, GuestError> {
-    let terms = ProcessTerms { pty: asked.pty, without_input: false };
+    let terms = ProcessTerms { pty: asked.pty, without_input: false, held: false };
     super::start_wanted(cx, Wanted { start: asked.job, process: Some(terms) }).await
 }
 
@@ -47,8 +48,34 @@ pub async fn start_without_input(
     cx: &RequestContext,
     asked: ProcessStartWithoutInput,
 ) -> Result<JobStarted, GuestError> {
-    let terms = ProcessTerms { pty: None, without_input: true };
+    let terms = ProcessTerms { pty: None, without_input: true, held: false };
     super::start_wanted(cx, Wanted { start: asked.job, process: Some(terms) }).await
+}
+
+/// Answers [`ProcessStartHeld`].
+///
+/// # Errors
+/// As [`super::start()`].
+pub async fn start_held(
+    cx: &RequestContext,
+    asked: ProcessStartHeld,
+) -> Result<JobStarted, GuestError> {
+    let ProcessStartHeld { start, without_input } = asked;
+    let terms = ProcessTerms { pty: start.pty, without_input, held: true };
+    super::start_wanted(cx, Wanted { start: start.job, process: Some(terms) }).await
+}
+
+/// Has the shim take more of what is held back for whoever reads from here on.
+pub(super) async fn note_read(job: &JobDir, poll: &JobPoll) {
+    let (job, read) = (job.clone(), [poll.stdout_from, poll.stderr_from]);
+    off_thread(move || {
+        let held = job.spec().is_ok_and(|spec| spec.process.is_some_and(|terms| terms.held));
+        // A shim that is not told lets go after a while.
+        if held && job.note_read(read).unwrap_or(false) {
+            let _told = wake(&job);
+        }
+    })
+    .await;
 }
 
 /// Answers [`ProcessResize`].

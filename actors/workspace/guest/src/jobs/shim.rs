@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use hivekeep_protocol::GuestError;
+use hivekeep_protocol::{GuestError, limits};
 use rustix::event::{PollFd, PollFlags};
 
 use super::dir::{JobDir, JobEnd, JobSpec, Process, unix_ms};
@@ -43,6 +43,8 @@ const BLOCKED: [i32; 7] = [
 
 /// Time for what a task's leader leaves behind to end by itself.
 const LINGER: Duration = Duration::from_millis(75);
+/// Time that output is held back while its reader does not go on.
+const HELD_FOR: Duration = Duration::from_millis(limits::MAX_HELD_MS);
 
 /// A command that was started.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ struct Job {
     children: OwnedFd,
     spool: Spool,
     input: Input,
+    /// Time from the start to which output is held back, for a process of such terms.
+    held_until: Option<Duration>,
     /// Orders in the folder are for it.
     is_process: bool,
     cgroup: PathBuf,
@@ -201,7 +205,7 @@ impl Job {
             Ok((streams, procs, signals::descriptor(&[libc::SIGCHLD, libc::SIGUSR1])?))
         };
         let (streams, procs, children) = prepare().map_err(failed)?;
-        let Streams { spool, input, given: [stdin, stdout, stderr], terminal } = streams;
+        let Streams { mut spool, input, given: [stdin, stdout, stderr], terminal } = streams;
         let stdio = Stdio {
             cgroup: procs.as_ref().map(AsFd::as_fd),
             terminal,
@@ -219,12 +223,15 @@ impl Job {
         };
         let (tree, leader_ran_for) = (ProcessTree { leader, exit: None }, None);
         let (dir, stop_at) = (dir.clone(), None);
+        let held_until = spec.process.is_some_and(|terms| terms.held).then_some(HELD_FOR);
+        spool.hold_for(held_until.map(|_| [0; 2]));
         let mut job = Self {
             dir,
             tree,
             children,
             spool,
             input,
+            held_until,
             is_process: spec.process.is_some(),
             cgroup,
             begun,
@@ -259,7 +266,8 @@ impl Job {
             let mut fds = vec![PollFd::new(&self.children, PollFlags::IN)];
             fds.extend(self.spool.pipes().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
             fds.extend(self.input.poll());
-            let patience = self.due().map(|due| {
+            let held_until = self.held_until.filter(|_| self.spool.is_held());
+            let patience = self.due().into_iter().chain(held_until).min().map(|due| {
                 let left = due.saturating_sub(self.begun.elapsed());
                 rustix::event::Timespec {
                     tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
@@ -283,6 +291,9 @@ impl Job {
                 self.timed_out |= self.limit.is_some() && self.tree.exit.is_none();
                 self.kill_all()?;
                 any_left = false;
+            }
+            if self.held_until.is_some_and(|until| self.begun.elapsed() >= until) {
+                self.spool.hold_for(None);
             }
             self.spool.drain(!any_left);
             if !any_left {
@@ -311,6 +322,12 @@ impl Job {
         {
             // Whoever waits for it says that it did not happen.
             let _ = self.dir.note_sized();
+        }
+        if self.held_until.is_some()
+            && let Ok(Some(read)) = self.dir.take_read()
+        {
+            self.spool.hold_for(Some(read));
+            self.held_until = Some(self.begun.elapsed() + HELD_FOR);
         }
         // Whoever gave an order that cannot be read gives it again.
         let Ok(Some(order)) = self.dir.stop_order() else { return };

@@ -12,6 +12,12 @@ use rustix::pipe::PipeFlags;
 use super::dir::JobDir;
 use super::segments;
 
+/// Bytes that are taken at once.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes that are not held back although their stream is: the next ones that are taken, and what the pipe holds when
+/// nobody writes to it any more.
+const SLACK_BYTES: u64 = 2 * BUFFER_BYTES as u64;
+
 /// Both streams of a job.
 #[derive(Debug)]
 pub(super) struct Spool {
@@ -30,6 +36,8 @@ struct Stream {
     kept: Kept,
     room: u64,
     total: u64,
+    /// Bytes that its reader has, if it is held back for one.
+    read: Option<u64>,
 }
 
 /// What is kept of a stream.
@@ -60,15 +68,29 @@ impl Spool {
         let stream = |name, pipe| {
             let folder = job.outputs().to_path_buf();
             let room = if let Kept::First(bytes) = kept { bytes } else { u64::MAX };
-            Stream { pipe, folder, name, file: None, kept, room, total: 0 }
+            Stream { pipe, folder, name, file: None, kept, room, total: 0, read: None }
         };
         let streams = [stream("stdout", stdout), stream("stderr", stderr)];
         Self { streams, totals: job.path().join("totals"), totals_file: None }
     }
 
-    /// The pipes that are open.
+    /// The pipes that are open and not held back.
     pub(super) fn pipes(&self) -> impl Iterator<Item = &File> {
-        self.streams.iter().filter_map(|stream| stream.pipe.as_ref())
+        let streams = self.streams.iter().filter(|stream| !stream.is_held());
+        streams.filter_map(|stream| stream.pipe.as_ref())
+    }
+
+    /// Holds back from now on what would drop bytes that a reader does not have, who has so many of each stream;
+    /// nothing without one.
+    pub(super) fn hold_for(&mut self, read: Option<[u64; 2]>) {
+        for (nth, stream) in self.streams.iter_mut().enumerate() {
+            stream.read = read.map(|read| read[nth]);
+        }
+    }
+
+    /// Whether something is held back now.
+    pub(super) fn is_held(&self) -> bool {
+        self.streams.iter().any(Stream::is_held)
     }
 
     /// Bytes written to stdout and stderr, kept or not.
@@ -81,7 +103,9 @@ impl Spool {
     pub(super) fn drain(&mut self, all: bool) {
         let mut beyond = false;
         for stream in &mut self.streams {
-            while stream.take() && all {}
+            if all || !stream.is_held() {
+                while stream.take() && all {}
+            }
             beyond |= stream.room == 0 && stream.total > 0;
         }
         if beyond {
@@ -148,10 +172,17 @@ impl Stream {
         file.write_all(bytes)
     }
 
+    fn is_held(&self) -> bool {
+        let (Kept::Last(bytes), Some(read)) = (self.kept, self.read) else { return false };
+        let unread = self.total.saturating_sub(read);
+        // What is not kept waits for nobody.
+        self.room > 0 && self.pipe.is_some() && unread > bytes.saturating_sub(SLACK_BYTES)
+    }
+
     /// Takes one buffer. Returns whether there may be more.
     fn take(&mut self) -> bool {
         let Some(pipe) = &mut self.pipe else { return false };
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = [0; BUFFER_BYTES];
         match pipe.read(&mut buffer) {
             Ok(0) => {
                 self.pipe = None;

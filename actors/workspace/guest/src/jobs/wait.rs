@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::dir::JobDir;
 use super::folder::disk;
-use super::watch;
+use super::{process, watch};
 use crate::files::off_thread;
 use crate::session::call::{RequestContext, cancelled};
 use crate::sys::watched;
@@ -38,6 +38,7 @@ pub async fn wait(cx: &RequestContext, asked: JobWait) -> Result<JobReport, Gues
     let JobWait { poll, wait_ms } = asked;
     let job = cx.agent.jobs.find(&poll.job_id)?;
     let deadline = Instant::now() + Duration::from_millis(wait_ms.min(limits::MAX_WAIT_MS));
+    process::note_read(&job, &poll).await;
     let listener = cx.agent.news.listen(job.outputs());
     let ended = watch::ended(&job);
     tokio::pin!(ended);

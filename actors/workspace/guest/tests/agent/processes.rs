@@ -309,6 +309,34 @@ async fn a_process_without_an_input_reads_nothing_and_is_stopped_as_others_are()
 }
 
 #[tokio::test]
+async fn output_that_its_reader_would_lose_is_not_taken_from_a_process() {
+    const BYTES: u64 = 6_000_000;
+    for way in ways() {
+        let mut guest = Guest::start(way);
+        let host = Host::to(&guest).await;
+        let mut start = shell("held", &format!("head -c {BYTES} /dev/zero; echo end >&2"));
+        start.job.spool_bytes = 512 * 1024;
+        host.ask(ProcessStartHeld { start, without_input: true }).await.expect("started");
+        // Without a reader it would be through long before.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        guest.crash_and_restart();
+        let host = Host::to(&guest).await;
+        let (mut read, deadline) = (0, tokio::time::Instant::now() + Duration::from_secs(60));
+        let ended = loop {
+            let poll = JobWait { poll: poll("held", read), wait_ms: limits::MAX_WAIT_MS };
+            let report = host.ask(poll).await.expect("a report");
+            assert_eq!(report.stdout.from, read, "nothing of it is lost");
+            read += report.stdout.bytes.len() as u64;
+            if report.summary.exit.is_some() && read == report.stdout.kept_bytes {
+                break report;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{read} of it in 60 s: {report:?}");
+        };
+        assert_eq!((read, &ended.stderr.bytes[..]), (BYTES, &b"end\n"[..]));
+    }
+}
+
+#[tokio::test]
 async fn a_terminal_gets_another_size_and_a_tree_a_signal() {
     for way in ways() {
         let mut guest = Guest::start(way);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    SessionId, WorkspaceId,
+    Door, SessionId, WorkspaceId,
     ports::{
         CommandLimits, CommandRunner, CommandSpec, NetworkMode, PlaceProcess, ProcessSpec,
         ProcessState, ProcessWindow, TerminalSize,
@@ -32,6 +32,8 @@ use crate::commands::CommandsHandle;
 #[derive(Default)]
 struct Inside {
     processes: BTreeMap<String, (ProcessStart, Option<Exit>)>,
+    /// It holds output back.
+    holds: bool,
     forgotten: usize,
 }
 
@@ -90,6 +92,11 @@ impl Guest {
                 let start = ProcessStart { job: start.job.clone(), pty: None };
                 self.inside().processes.insert(id, (start, None));
                 Ok(FromGuest::ProcessStartWithoutInput(JobStarted { pid: 8, existed: false }))
+            }
+            ToGuest::ProcessStartHeld(held) if self.inside().holds => {
+                let id = held.start.job.job_id.clone();
+                self.inside().processes.insert(id, (held.start.clone(), None));
+                Ok(FromGuest::ProcessStartHeld(JobStarted { pid: 9, existed: false }))
             }
             ToGuest::ProcessResize(resize) if resize.size == (PtySize { rows: 9, cols: 8 }) => {
                 Ok(FromGuest::ProcessResize(ProcessResized))
@@ -282,6 +289,22 @@ async fn waits_sizes_and_signals_go_into_the_guest_in_their_sessions_name() {
     assert_eq!((process.state, ended), (ProcessState::Signalled(2), false));
     stage.once("w", |info| info["running_jobs"].as_array().is_some_and(Vec::is_empty)).await;
     assert!(port.signal(&cx, started.id, 2).await.expect("told").1);
+}
+
+#[tokio::test]
+async fn output_is_held_back_for_e2bs_clients_where_the_guest_can() {
+    let (stage, inside, id) = stage().await;
+    let (port, mut cx) = (port(&stage), stage.cx("process_start"));
+    let spec = || ProcessSpec { terminal: None, input: false, ..process(&["cat"]) };
+    cx.door = Door::E2b;
+    assert_eq!(port.start(&cx, id, spec()).await.expect("started").pid, 8, "an older guest");
+    inside.inside().holds = true;
+    assert_eq!(port.start(&cx, id, spec()).await.expect("started").pid, 9);
+    // A program that the daemon itself starts for a call writes for nobody.
+    cx.tool = "run_code";
+    assert_eq!(port.start(&cx, id, spec()).await.expect("started").pid, 8);
+    let other = stage.cx("process_start");
+    assert_eq!(port.start(&other, id, spec()).await.expect("started").pid, 8);
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
-//! Connections to ports of guests through the port that others have.
+//! What other families have of workspaces: connections to ports of guests, and what is known without a question.
 
 use std::time::Duration;
 
 use hivekeep_kernel::{
-    CallCx, SessionId, WorkspaceId,
-    ports::{ByteStream, NetworkMode, WorkspacePorts},
+    CallCx, SessionId, User, WorkspaceId,
+    ports::{ByteStream, NetworkMode, WorkspaceFiles, WorkspacePorts},
 };
 use hivekeep_link::fake::RequestBehaviour;
 use hivekeep_protocol::{GuestCode, GuestError, ToGuest};
@@ -16,7 +16,7 @@ use super::{
     stage::{Stage, guest},
     wires::Wires,
 };
-use crate::WorkspacePortsHandle;
+use crate::{WorkspaceFilesHandle, WorkspacePortsHandle};
 
 /// Port 80 echoes; nothing listens on others.
 fn script(request: &ToGuest) -> RequestBehaviour {
@@ -62,4 +62,19 @@ async fn the_owner_reaches_ports_without_a_network_and_nobody_else_does() {
     assert_eq!(refused(&ports, stage.session, WorkspaceId::new(), 80).await, "workspace_not_found");
     stage.call("workspace_stop", json!({ "workspace_id": id })).await.unwrap();
     assert_eq!(refused(&ports, stage.session, id, 80).await, "workspace_state");
+}
+
+#[tokio::test]
+async fn a_users_workspaces_and_their_labels_are_known_without_a_call() {
+    let stage = Stage::open().await;
+    let wish = json!({ "name": "w", "disk_gb": 1, "labels": { "a": "b" } });
+    let made = stage.call("workspace_create", wish).await.unwrap();
+    let id: WorkspaceId = made["workspace_id"].as_str().unwrap().parse().unwrap();
+    let known = WorkspaceFilesHandle::new(stage.daemon.shared.clone());
+    // Every session of the stage is this user's.
+    assert_eq!(known.of_user(User::Bearer), [id]);
+    assert_eq!(known.of_user(User::Nobody), []);
+    assert!(known.has_label(id, "a", "b"));
+    assert!(!known.has_label(id, "a", "c") && !known.has_label(id, "b", "b"));
+    assert!(!known.has_label(WorkspaceId::new(), "a", "b"));
 }

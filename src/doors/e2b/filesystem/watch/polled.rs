@@ -7,6 +7,7 @@ use std::{
 };
 
 use axum::{Json, extract::State};
+use hivekeep_kernel::{PoolPlace, SharedPool, User};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -19,45 +20,52 @@ use crate::doors::e2b::{
     target::Target,
 };
 
-/// Watches of all clients.
+/// Watches of all clients, of which one credential has half at most.
 const MOST: usize = 4_096;
 /// Time after which one that nobody reads is forgotten; its guest has ended it by then.
 const UNREAD: Duration = Duration::from_secs(900);
 
 /// See the module. By sandbox and id.
-#[derive(Debug, Default)]
-pub(in super::super::super) struct Watchers(Mutex<HashMap<(String, String), Polled>>);
+#[derive(Debug)]
+pub(in super::super::super) struct Watchers {
+    places: SharedPool,
+    all: Mutex<HashMap<(String, String), Polled>>,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self { places: SharedPool::new("CreateWatcher", MOST), all: Mutex::default() }
+    }
+}
 
 #[derive(Debug)]
 struct Polled {
     watch: Watch,
     read: Instant,
+    place: PoolPlace,
 }
 
 impl Watchers {
     fn all(&self) -> MutexGuard<'_, HashMap<(String, String), Polled>> {
         // Nothing between lock and unlock panics; were it so, the map still holds.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_room(&self) -> Result<(), E2bError> {
-        let mut all = self.all();
-        all.retain(|_, polled| polled.read.elapsed() < UNREAD);
-        match all.len() < MOST {
-            true => Ok(()),
-            false => Err(E2bError::new(Kind::ResourceExhausted, "too many watches are polled")),
-        }
+    fn place(&self, of: User) -> Result<PoolPlace, E2bError> {
+        self.all().retain(|_, polled| polled.read.elapsed() < UNREAD);
+        let full = |_| E2bError::new(Kind::ResourceExhausted, "too many watches are polled");
+        self.places.take(of).map_err(full)
     }
 
-    fn put(&self, sandbox: &str, watch: Watch) {
+    fn put(&self, sandbox: &str, watch: Watch, place: PoolPlace) {
         let key = (sandbox.to_owned(), watch.id.clone());
-        self.all().insert(key, Polled { watch, read: Instant::now() });
+        self.all().insert(key, Polled { watch, read: Instant::now(), place });
     }
 
-    fn take(&self, sandbox: &str, id: &str) -> Result<Watch, E2bError> {
+    fn take(&self, sandbox: &str, id: &str) -> Result<(Watch, PoolPlace), E2bError> {
         let taken = self.all().remove(&(sandbox.to_owned(), id.to_owned()));
         let none = || E2bError::new(Kind::NotFound, format!("watcher with id {id} not found"));
-        taken.map(|polled| polled.watch).ok_or_else(none)
+        taken.map(|polled| (polled.watch, polled.place)).ok_or_else(none)
     }
 }
 
@@ -67,10 +75,10 @@ pub(in super::super::super) async fn create_watcher(
     target: Target,
     MessageOf(message): MessageOf<WatchMessage>,
 ) -> Answer {
-    e2b.watchers.has_room()?;
+    let place = e2b.watchers.place(User::Credential(target.owner.credential))?;
     let watch = e2b.begin(&target, message).await?;
     let id = watch.id.clone();
-    e2b.watchers.put(&target.id, watch);
+    e2b.watchers.put(&target.id, watch, place);
     Ok(Json(json!({ "watcherId": id })))
 }
 
@@ -86,10 +94,10 @@ pub(in super::super::super) async fn get_watcher_events(
     target: Target,
     MessageOf(WatcherMessage { watcher_id }): MessageOf<WatcherMessage>,
 ) -> Answer {
-    let mut watch = e2b.watchers.take(&target.id, &watcher_id)?;
+    let (mut watch, place) = e2b.watchers.take(&target.id, &watcher_id)?;
     let events = e2b.changes(&target, &mut watch, 0).await;
     if !events.as_ref().is_err_and(|error| error.kind == Kind::NotFound) {
-        e2b.watchers.put(&target.id, watch);
+        e2b.watchers.put(&target.id, watch, place);
     }
     Ok(Json(json!({ "events": events? })))
 }
@@ -100,7 +108,7 @@ pub(in super::super::super) async fn remove_watcher(
     target: Target,
     MessageOf(WatcherMessage { watcher_id }): MessageOf<WatcherMessage>,
 ) -> Answer {
-    let watch = e2b.watchers.take(&target.id, &watcher_id)?;
+    let (watch, _place) = e2b.watchers.take(&target.id, &watcher_id)?;
     e2b.unwatch(&target, &watch).await?;
     Ok(Json(json!({})))
 }
