@@ -40,7 +40,7 @@ async fn main() -> Result<()> {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         end.cancel();
     });
-    door.serve().await?;
+    door.serve().await;
     stage.end().await;
     Ok(())
 }

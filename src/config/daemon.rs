@@ -37,11 +37,12 @@ pub struct DaemonOptions {
     pub log_file_mb: u64,
     /// How many rotated log files are kept.
     pub log_files_kept: u64,
-    /// MCP clients at once over the socket, and requests at once over HTTP; one
-    /// more is refused. The command line has places of its own. At least 1.
+    /// MCP clients at once over the socket, and requests at once over HTTP, of
+    /// which one user has half at most; one more is refused. The command line has
+    /// places of its own. At least 1.
     pub max_connections: usize,
     /// How long a client may take to say who it is, and then to begin with the
-    /// protocol.
+    /// protocol; over HTTP, how long the head of a request to `/mcp` may take.
     pub handshake_timeout_secs: u64,
     /// The longest message from a client over the socket. All clients together have
     /// room for eight of them on their way in and in work; what is longer than

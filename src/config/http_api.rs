@@ -28,11 +28,13 @@ pub struct HttpApiOptions {
     pub max_body_mb: usize,
     /// The largest head of a request: its line and its headers.
     pub max_header_kb: usize,
-    /// Connections at once. One more waits to be accepted.
+    /// Connections at once. One more takes the place of the one that is silent for longest, and waits where all
+    /// have a request.
     pub max_connections: usize,
-    /// Requests at once, streams of events not counted. One more is answered 503.
+    /// Requests at once, streams of events not counted; one credential has half of them at most. One more is
+    /// answered 503.
     pub max_requests: usize,
-    /// Streams of events at once. One more is answered 503.
+    /// Streams of events at once; one credential has half of them at most. One more is answered 503.
     pub max_streams: usize,
     /// How long the head of a request, or a TLS handshake, may take; an idle connection is closed after
     /// it, too.

@@ -26,11 +26,14 @@ pub struct PortUrlOptions {
     pub public_port: Option<u16>,
     /// The largest head of a request: its line and its headers.
     pub max_header_kb: usize,
-    /// Connections at once. One more waits to be accepted.
+    /// Connections at once. One more takes the place of the one that is silent for longest, and waits where all
+    /// have a request.
     pub max_connections: usize,
-    /// Requests at once, for as long as their answers last. One more is answered 503.
+    /// Requests at once, for as long as their answers last; those for one workspace are half of them at most. One
+    /// more is answered 503.
     pub max_requests: usize,
-    /// Upgraded connections at once, such as WebSockets. One more is answered 503.
+    /// Upgraded connections at once, such as WebSockets; those to one workspace are half of them at most. One more is
+    /// answered 503. One over which nothing passes for an hour ends.
     pub max_upgrades: usize,
     /// How long the head of a request, or a TLS handshake, may take; an idle connection is closed after
     /// it, too.

@@ -53,11 +53,7 @@ impl Doors {
         if let Some(door) = http {
             tracing::info!(address = %door.address, "MCP over HTTP");
             let _set_once = core.http.set(door.address);
-            inside.spawn(async move {
-                if let Err(error) = door.serve().await {
-                    tracing::error!(%error, "the HTTP door closed");
-                }
-            });
+            inside.spawn(door.serve());
         }
         #[cfg(feature = "full")]
         more.serve(&core, &inside);

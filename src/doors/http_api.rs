@@ -36,7 +36,7 @@ mod toolsets;
 use std::{io, sync::Arc, time::Duration};
 
 use axum::{Router, middleware};
-use hivekeep_kernel::{Door, ports::ToolSearch};
+use hivekeep_kernel::{Door, SharedPool, ports::ToolSearch};
 use hivekeep_runtime::log::LogError;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -112,8 +112,8 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<A
             max_bytes: options.max_body_mb * 1024 * 1024,
             patience: Duration::from_secs(options.body_timeout_secs),
         },
-        requests: Arc::new(Semaphore::new(options.max_requests)),
-        streams: Arc::new(Semaphore::new(options.max_streams)),
+        requests: SharedPool::new("http_api.max_requests", options.max_requests),
+        streams: SharedPool::new("http_api.max_streams", options.max_streams),
         lasting: LastingSessions::new(sessions.clone(), Door::HttpApi, "http-api"),
         held: HeldSessions::new(sessions, Duration::from_secs(options.session_idle_secs)),
         keys,

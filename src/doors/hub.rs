@@ -33,10 +33,9 @@ use axum::{
 };
 use hivekeep_hub::codes;
 use hivekeep_kernel::{
-    Layer, ToolError,
+    Layer, SharedPool, ToolError,
     ports::{HubCounts, HubDoor, HubListener},
 };
-use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -59,7 +58,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Hub {
     core: Arc<DaemonServices>,
     hosts: AllowedHosts,
-    places: Arc<Semaphore>,
+    places: SharedPool,
     /// Channels with the number of their subscribers.
     channels: Mutex<HashMap<String, usize>>,
     listener: Mutex<Option<HubListener>>,
@@ -76,7 +75,7 @@ impl Hub {
         let options = &core.config.hub;
         Self {
             hosts: AllowedHosts::new(&options.allowed_hosts, &options.allowed_origins),
-            places: Arc::new(Semaphore::new(options.max_clients)),
+            places: SharedPool::new("hub.max_clients", options.max_clients),
             channels: Mutex::default(),
             listener: Mutex::default(),
             core,
@@ -150,9 +149,7 @@ impl HubDoor for HubAsPort {
 
     fn counts(&self) -> HubCounts {
         let hub = &self.0;
-        let free = hub.places.available_permits();
-        let clients = hub.core.config.hub.max_clients.saturating_sub(free);
-        HubCounts { clients, channels: held(&hub.channels).len() }
+        HubCounts { clients: hub.places.taken(), channels: held(&hub.channels).len() }
     }
 }
 
@@ -197,11 +194,11 @@ async fn enter(
         Ok(upgrade) => upgrade,
         Err(error) => return refused(error.status(), error.body_text()),
     };
-    let Ok(place) = hub.places.clone().try_acquire_owned() else {
-        let why = "too many clients at once; `hub.max_clients` bounds them".to_owned();
-        return refused(StatusCode::SERVICE_UNAVAILABLE, why);
-    };
     let caller = HttpCaller::from(known);
+    let place = match hub.places.take(caller.user) {
+        Ok(place) => place,
+        Err(full) => return refused(StatusCode::SERVICE_UNAVAILABLE, full.to_string()),
+    };
     let upgrade = upgrade.max_message_size(HEARD_BYTES).max_frame_size(HEARD_BYTES);
     upgrade.on_upgrade(async move |socket| {
         client::serve(hub, caller, socket).await;

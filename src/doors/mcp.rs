@@ -11,6 +11,7 @@ mod elicit;
 pub(super) mod excerpt;
 mod forms;
 mod listing;
+mod misfits;
 mod progress;
 mod prompts;
 mod receipts;
@@ -34,13 +35,14 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-        CompleteResult, GetPromptRequestMethod, GetPromptRequestParams, GetPromptResponse,
-        GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
-        JsonObject, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-        ListToolsResult, PaginatedRequestParams, PromptsCapability, ReadResourceRequestMethod,
-        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
-        SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID,
-        Tool, UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams,
+        CompleteResult, CustomRequest, CustomResult, ErrorCode, GetPromptRequestMethod,
+        GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation,
+        InitializeRequestParams, InitializeResult, JsonObject, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        PromptsCapability, ReadResourceRequestMethod, ReadResourceRequestParams,
+        ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestMethod,
+        SubscribeRequestParams, SubscriptionFilter, TASKS_EXTENSION_ID, Tool,
+        UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
@@ -56,6 +58,7 @@ pub use prompts::{PROMPTS, PromptAttachment, PromptParameter, PromptTemplate};
 pub use receipts::ReceiptTransport;
 pub use small::{AUTO, small_listing};
 pub use wire::McpTransport;
+pub(super) use wire::refusal_of;
 
 use super::{
     DaemonServices,
@@ -422,6 +425,16 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> impl Future<Output = Result<CompleteResult, ErrorData>> + Send + '_ {
         Box::pin(async move { self.completion(request, &context).await })
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let misfit = misfits::error(&request.method, request.params.as_ref());
+        let unknown = || ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None);
+        Err(misfit.unwrap_or_else(unknown))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {

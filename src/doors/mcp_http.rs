@@ -1,7 +1,7 @@
 //! MCP over streamable HTTP at `/mcp`, on loopback, behind a bearer token.
 //!
 //! ```text
-//! request ─▶ concurrency ─▶ bearer token ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
+//! connection (bounds) ─▶ bearer token ─▶ a place of its user's ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
 //! ```
 //!
 //! The token is that of the door's file, or a credential that the operator has made.
@@ -12,6 +12,8 @@
 mod kept_sessions;
 mod newcomers;
 mod owners;
+mod resumable;
+mod tolerance;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,18 +23,17 @@ use axum::{
     http::{HeaderMap, HeaderName, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    serve::ListenerExt,
 };
-use hivekeep_kernel::{Door, ports::SessionQuotas as _};
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
-};
-use tokio::{net::TcpListener, sync::Semaphore};
+use hivekeep_kernel::{Door, SharedPool, ports::SessionQuotas as _};
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use kept_sessions::KeptClients;
 use newcomers::Newcomers;
 use owners::SessionOwners;
+use resumable::ResumableSessions;
+use tolerance::AnswerForm;
 
 pub use super::http::token::{BearerToken, TokenError};
 use super::{
@@ -43,6 +44,7 @@ use super::{
         caller::HttpCaller,
         lasting::LastingSessions,
         place,
+        server::{self, ServerBounds},
     },
     mcp::McpHandler,
     rate::RateBuckets,
@@ -74,9 +76,18 @@ pub struct HttpDoor {
     pub address: SocketAddr,
     listener: TcpListener,
     router: Router,
+    bounds: ServerBounds,
     end: CancellationToken,
 }
 
+/// Option that bounds requests, and with them sessions.
+const PLACES: &str = "daemon.max_connections";
+/// Connections beyond the places of requests, for those that are told that there is none.
+const SPARE_CONNECTIONS: usize = 64;
+/// The largest head of a request: `Mcp-Param-*` headers say again what is in its body.
+const HEADER_BYTES: usize = 64 * 1024;
+/// Time that a client may leave an answer unread.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that the body of a request may take.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// Sessions of the protocol for each request that may be answered at a time. Most are idle.
@@ -91,7 +102,7 @@ struct Guard {
     credentials: Credentials,
     owners: SessionOwners,
     /// Requests at a time, streams included: a place is held to the end of the answer.
-    room: Arc<Semaphore>,
+    places: SharedPool,
     bodies: BodyGate,
     newcomers: Newcomers,
 }
@@ -108,17 +119,15 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<H
     let listener = TcpListener::bind(address).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
     let daemon = &core.config.daemon;
-    let mut sessions = LocalSessionManager::default();
-    sessions.session_config.keep_alive = Some(Duration::from_secs(options.session_idle_secs));
-    let sessions = Arc::new(sessions);
+    let sessions = ResumableSessions::new(Duration::from_secs(options.session_idle_secs));
     let patience = Duration::from_secs(daemon.handshake_timeout_secs);
     let most = daemon.max_connections.saturating_mul(SESSIONS_PER_PLACE);
     let kept = kept_clients(&core, most).await.map_err(Error::Kept)?;
     let guard = Arc::new(Guard {
         token,
         credentials: core.credentials.clone(),
-        owners: SessionOwners::new(sessions.clone(), most),
-        room: Arc::new(Semaphore::new(daemon.max_connections)),
+        owners: SessionOwners::new(sessions.clone(), kept.clone(), most),
+        places: SharedPool::new(PLACES, daemon.max_connections),
         bodies: BodyGate {
             pace: RateBuckets::new(daemon),
             incoming: core.incoming.clone(),
@@ -127,8 +136,14 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<H
         },
         newcomers: Newcomers::new(sessions.clone(), kept.clone(), patience, most),
     });
+    let bounds = ServerBounds {
+        connections: daemon.max_connections.saturating_add(SPARE_CONNECTIONS),
+        header_bytes: HEADER_BYTES,
+        header_timeout: patience,
+        write_timeout: WRITE_TIMEOUT,
+    };
     let router = router(guard, service(core.clone(), sessions, kept, end.clone()));
-    Ok(HttpDoor { address, listener, router, end })
+    Ok(HttpDoor { address, listener, router, bounds, end })
 }
 
 async fn kept_clients(core: &DaemonServices, most: usize) -> io::Result<KeptClients> {
@@ -139,28 +154,16 @@ async fn kept_clients(core: &DaemonServices, most: usize) -> io::Result<KeptClie
 
 impl HttpDoor {
     /// Serves until the end token fires.
-    ///
-    /// # Errors
-    /// When listening fails.
-    pub async fn serve(self) -> io::Result<()> {
-        // Nagle's algorithm would hold each small event back for 40 ms.
-        let listener = self.listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "no TCP_NODELAY");
-            }
-        });
-        let end = self.end;
-        axum::serve(listener, self.router)
-            .with_graceful_shutdown(async move { end.cancelled().await })
-            .await
+    pub async fn serve(self) {
+        server::serve(self.listener, None, self.router, self.bounds, self.end).await;
     }
 }
 
-type Service = StreamableHttpService<McpHandler, LocalSessionManager>;
+type Service = StreamableHttpService<McpHandler, ResumableSessions>;
 
 fn service(
     core: Arc<DaemonServices>,
-    sessions: Arc<LocalSessionManager>,
+    sessions: ResumableSessions,
     kept: KeptClients,
     end: CancellationToken,
 ) -> Service {
@@ -180,7 +183,7 @@ fn service(
         let (core, view) = (core.clone(), view.clone());
         Ok(McpHandler::for_http(core, view, shared.clone(), kept.clone()))
     };
-    StreamableHttpService::new(handler, sessions, config)
+    StreamableHttpService::new(handler, Arc::new(sessions), config)
 }
 
 fn router(guard: Arc<Guard>, service: Service) -> Router {
@@ -188,38 +191,41 @@ fn router(guard: Arc<Guard>, service: Service) -> Router {
 }
 
 async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let Ok(room) = guard.room.clone().try_acquire_owned() else {
-        return unavailable("too many requests at once");
-    };
     let caller = match guard.caller(request.headers()) {
         Ok(caller) => caller,
         Err(refused) => return *refused,
     };
+    let user = caller.user;
+    let place = match guard.places.take(user) {
+        Ok(place) => place,
+        Err(full) => return unavailable(&full.to_string()),
+    };
     let known = session(request.headers());
     if let Some(known) = &known {
-        if !guard.owners.may_use(known, caller.user) {
+        if !guard.owners.may_use(known, user).await {
             // As rmcp says of one that is not there.
             return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
         }
         guard.newcomers.mark_active(known);
     }
-    let mut request = match guard.bodies.weigh(request).await {
+    let request = match guard.bodies.weigh(request).await {
         Ok(request) => request,
         Err(BodyRefusal { status: StatusCode::SERVICE_UNAVAILABLE, why }) => {
             return unavailable(&why);
         }
         Err(BodyRefusal { status, why }) => return (status, why).into_response(),
     };
-    let user = caller.user;
+    let (mut request, form) = AnswerForm::of(request).await;
     request.extensions_mut().insert(caller);
-    let answer = next.run(request).await;
+    let answer = kept_sessions::serving(user, next.run(request)).await;
     if let (None, Some(made)) = (known, session(answer.headers())) {
         guard.owners.made(&made, user).await;
-        if !guard.newcomers.made(made.into()).await {
-            return unavailable("too many sessions at once");
+        let own = guard.owners.live_of(user).await;
+        if let Err(full) = guard.newcomers.made(made.into(), own).await {
+            return unavailable(&full.to_string());
         }
     }
-    place::hold(room, answer)
+    place::hold(place, form.apply(answer).await)
 }
 
 impl Guard {

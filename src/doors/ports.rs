@@ -20,11 +20,11 @@ use std::{io, sync::Arc, time::Duration};
 
 use axum::Router;
 use hivekeep_kernel::{
-    SessionId, User,
+    SessionId, SharedPool, User, WorkspaceId,
     ports::{PortUrls, WorkspaceFiles, WorkspacePorts},
 };
 use hivekeep_runtime::log::LogError;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -76,8 +76,24 @@ struct PortDoor {
     workspaces: Arc<dyn WorkspaceFiles>,
     ports: Arc<dyn WorkspacePorts>,
     urls: Arc<Urls>,
-    requests: Arc<Semaphore>,
+    pools: PortPools,
+}
+
+/// What the ports of all workspaces share: whoever asks for those of one takes half of it at most, since clients of
+/// a public port are nobody who is known.
+struct PortPools {
+    requests: SharedPool<WorkspaceId>,
     tunnels: Tunnels,
+}
+
+impl PortPools {
+    fn new(options: &PortUrlOptions, inside: TaskTracker, end: CancellationToken) -> Self {
+        let upgrades = ("port_urls.max_upgrades", options.max_upgrades);
+        Self {
+            requests: SharedPool::new("port_urls.max_requests", options.max_requests),
+            tunnels: Tunnels::new(upgrades, inside, end),
+        }
+    }
 }
 
 /// The open door.
@@ -111,8 +127,7 @@ pub async fn open(
     core.ports.offer::<dyn PortUrls>(urls.clone());
     let sessions = core.sessions.clone();
     let door = PortDoor {
-        requests: Arc::new(Semaphore::new(options.max_requests)),
-        tunnels: Tunnels::new(options.max_upgrades, inside, end.clone()),
+        pools: PortPools::new(&options, inside, end.clone()),
         options,
         credentials: core.credentials.clone(),
         users: Box::new(move |session| sessions.row(session).and_then(|row| row.user)),

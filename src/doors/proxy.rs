@@ -14,7 +14,7 @@ mod tunnel;
 use std::{error::Error as _, time::Duration};
 
 use axum::{body::Body, http::StatusCode, response::Response};
-use hivekeep_kernel::{CallCx, ToolError, WorkspaceId, ports::WorkspacePorts};
+use hivekeep_kernel::{CallCx, PoolFull, ToolError, WorkspaceId, ports::WorkspacePorts};
 use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
 
@@ -39,8 +39,8 @@ pub(crate) enum ForwardError {
     #[error("{0}")]
     Broken(String),
     /// There are as many upgraded connections as there may be.
-    #[error("too many upgraded connections at once")]
-    Full,
+    #[error("{0}")]
+    Full(#[from] PoolFull),
 }
 
 impl ForwardError {
@@ -48,7 +48,7 @@ impl ForwardError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Dial(error) if error.code == crate::codes::DEADLINE_EXCEEDED.name => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -82,7 +82,7 @@ pub(crate) async fn forward(
 ) -> Result<Response, ForwardError> {
     let upgrade = headers::for_port(&mut request, &terms.forwarded);
     let place = match upgrade {
-        Some(_) => Some(terms.tunnels.place().ok_or(ForwardError::Full)?),
+        Some(_) => Some(terms.tunnels.place(workspace)?),
         None => None,
     };
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));

@@ -7,11 +7,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{Daemon, Home, PATIENCE, wait_until};
+use crate::{
+    home::{Daemon, Home, PATIENCE, wait_until},
+    http_api::credential,
+};
 
 pub(crate) struct Server {
     pub(crate) home: Home,
-    _daemon: Daemon,
+    daemon: Daemon,
     address: String,
     token: String,
 }
@@ -40,7 +43,7 @@ impl Server {
         let url = status["mcp_http"].as_str().expect("the door is open").to_owned();
         let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
         let token = std::fs::read_to_string(home.path("state/mcp-token")).expect("it was made");
-        Self { home, _daemon: daemon, address, token: token.trim().to_owned() }
+        Self { home, daemon, address, token: token.trim().to_owned() }
     }
 
     /// Posts a message: status and what came back.
@@ -56,11 +59,13 @@ impl Server {
         let mut stream = TcpStream::connect(&self.address).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let mut request = format!(
-            "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\
+            "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
              Connection: close\r\n",
             body.len()
         );
+        if !headers.iter().any(|(name, _)| *name == "Accept") {
+            request.push_str("Accept: application/json, text/event-stream\r\n");
+        }
         if !headers.iter().any(|(name, _)| *name == "Host") {
             request.push_str(&format!("Host: {}\r\n", self.address));
         }
@@ -80,13 +85,13 @@ impl Server {
 
     /// The daemon is killed, and started again at another port.
     pub(crate) fn killed(self) -> Self {
-        let Self { home, _daemon, token, .. } = self;
-        drop(_daemon);
+        let Self { home, daemon, token, .. } = self;
+        drop(daemon);
         let daemon = home.daemon();
         let status = home.json(&["status", "--json"]);
         let url = status["mcp_http"].as_str().expect("the door is open").to_owned();
         let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
-        Self { home, _daemon: daemon, address, token }
+        Self { home, daemon, address, token }
     }
 
     /// Sends a request without a body: status and what is about to come back.
@@ -110,6 +115,11 @@ impl Server {
 
     pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
+    }
+
+    /// The same of another user.
+    fn others_bearer(&self) -> String {
+        format!("Bearer {}", credential(&self.home, "other", "session"))
     }
 
     /// Asks as a client of 2026-07-28 with a credential, which can do this.
@@ -256,8 +266,8 @@ fn notes_are_resources_here_too() {
 
 #[test]
 fn a_stream_has_its_place_until_its_client_has_gone() {
-    const PLACES: usize = 3;
-    let server = Server::among(PLACES);
+    const HALF: usize = 2;
+    let server = Server::among(2 * HALF);
     server.home.ok(&[
         "call",
         "vault",
@@ -284,7 +294,7 @@ fn a_stream_has_its_place_until_its_client_has_gone() {
     .to_string();
     let headers =
         [auth, ("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "subscriptions/listen")];
-    let mut streams: Vec<_> = (0..PLACES)
+    let mut streams: Vec<_> = (0..HALF)
         .map(|nth| {
             let (status, mut reader) = server.begin(&headers, &listen);
             assert_eq!(status, 200, "stream {nth}");
@@ -296,8 +306,12 @@ fn a_stream_has_its_place_until_its_client_has_gone() {
             reader
         })
         .collect();
-    assert_eq!(server.begin(&headers, &listen).0, 503, "one stream more than places");
-    assert_eq!(server.post(&[auth], &initialize()).0, 503, "any request");
+    assert_eq!(server.begin(&headers, &listen).0, 503, "one stream more than half of the places");
+    let (status, answer) = server.post(&[auth], &initialize());
+    assert_eq!(status, 503, "any request: {answer}");
+    assert!(answer.contains("daemon.max_connections"), "{answer}");
+    let other = server.others_bearer();
+    assert_eq!(server.post(&[("Authorization", &other)], &initialize()).0, 200, "another user's");
     drop(streams.pop());
     wait_until("a place is free", || server.post(&[auth], &initialize()).0 == 200);
 }
@@ -443,11 +457,19 @@ fn a_session_with_a_handshake_goes_on_after_the_daemon_was_killed() {
     let before = own(&server);
     assert_eq!(before.len(), 1, "one of its own");
 
+    let other = server.others_bearer();
     let server = server.killed();
+    let mut others = headers;
+    others[0].1 = &other;
+    for method in ["GET", "DELETE"] {
+        assert_eq!(server.send(method, &others).0, 404, "{method}: it is another's");
+    }
+    assert_eq!(server.post(&others, &call()).0, 404, "also for whoever comes first");
     let (status, answer) = server.post(&headers, &call());
     assert_eq!(status, 200, "{answer}");
     assert_eq!(message(&answer)["result"]["isError"], false, "{answer}");
     assert_eq!(own(&server), before, "the same one");
+    assert_eq!(server.post(&others, &call()).0, 404, "and when it is in use again");
     let mut stranger = headers;
     stranger[1].1 = "00000000-0000-4000-8000-000000000000";
     assert_eq!(server.post(&stranger, &call()).0, 404, "nobody shook hands for it");
@@ -482,4 +504,152 @@ fn an_answer_that_was_not_read_is_sent_again_to_whoever_comes_back_for_it() {
         }
     };
     assert_eq!(answer["result"]["isError"], false, "{answer}");
+}
+
+/// A question to nobody: a call that takes so many seconds.
+fn question(secs: u64) -> String {
+    let arguments = json!({ "question": "Which way?", "timeout_secs": secs });
+    json!({
+        "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": { "name": "ask_user", "arguments": arguments },
+    })
+    .to_string()
+}
+
+#[test]
+fn an_answer_that_came_while_nobody_listened_waits_for_its_client() {
+    let server = Server::start();
+    let good = server.bearer();
+    let session = session_of(&server.post(&[("Authorization", &good)], &initialize()).1);
+    let mut headers = vec![
+        ("Authorization", good.as_str()),
+        ("Mcp-Session-Id", session.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let (_, mut stream) = server.begin(&headers, &question(1));
+    let last = next_line(&mut stream, "id:");
+    drop(stream);
+    wait_until("the call has ended", || {
+        let events = server.home.ok(&["events", "--json"]);
+        events.lines().any(|it| it.contains("call.finished") && it.contains("ask_user"))
+    });
+    headers.push(("Last-Event-ID", &last));
+    for time in ["first", "second"] {
+        let (status, mut stream) = server.send("GET", &headers);
+        assert_eq!(status, 200);
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).expect("it ends");
+        let answer = &message(&rest)["result"]["structuredContent"];
+        assert_eq!(answer["status"], "no_answer", "{time}: {rest}");
+    }
+}
+
+#[test]
+fn a_session_is_not_idle_while_its_call_runs() {
+    let server = Server::with(256, &[("HIVEKEEP_MCP_HTTP__SESSION_IDLE_SECS", "1")]);
+    let good = server.bearer();
+    let session = session_of(&server.post(&[("Authorization", &good)], &initialize()).1);
+    let headers = [
+        ("Authorization", good.as_str()),
+        ("Mcp-Session-Id", session.as_str()),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ];
+    let (_, answer) = server.post(&headers, &question(4));
+    let answer = &message(&answer)["result"]["structuredContent"];
+    assert_eq!(answer["status"], "no_answer", "{answer}");
+}
+
+#[test]
+fn clients_that_name_no_stream_get_one_json() {
+    let server = Server::start();
+    let good = server.bearer();
+    let auth = ("Authorization", good.as_str());
+    for accept in ["application/json", "*/*", ""] {
+        let accept = ("Accept", accept);
+        let (status, answer) = server.post(&[auth, accept], &initialize());
+        assert_eq!(status, 200, "{accept:?}: {answer}");
+        let session = session_of(&answer);
+        let version = ("MCP-Protocol-Version", "2025-11-25");
+        let headers = [auth, accept, ("Mcp-Session-Id", session.as_str()), version];
+        let (status, answer) = server.post(&headers, &call());
+        assert_eq!(status, 200, "{accept:?}: {answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+        assert!(head.to_ascii_lowercase().contains("content-type: application/json"), "{head}");
+        assert_eq!(message(body)["result"]["isError"], false, "{body}");
+    }
+}
+
+#[test]
+fn what_is_no_message_gets_an_error_of_the_protocol() {
+    let server = Server::start();
+    let good = server.bearer();
+    let auth = ("Authorization", good.as_str());
+    let refused = |headers: &[(&str, &str)], body: &str| message(&server.post(headers, body).1);
+    assert_eq!(refused(&[auth], r#"{"jsonrpc":"2.0","id":3"#)["error"]["code"], -32700);
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":3,"method":"ping","params":{{"a":{}1{}}}}}"#,
+        "[".repeat(500),
+        "]".repeat(500)
+    );
+    let deep = refused(&[auth], &deep);
+    assert_eq!((&deep["error"]["code"], &deep["id"]), (&json!(-32700), &json!(3)), "{deep}");
+    let nameless = json!({ "jsonrpc": "2.0", "id": 3, "method": "initialize", "params": {} });
+    assert_eq!(refused(&[auth], &nameless.to_string())["error"]["code"], -32602);
+    let session = session_of(&server.post(&[auth], &initialize()).1);
+    let version = ("MCP-Protocol-Version", "2025-11-25");
+    let headers = [auth, ("Mcp-Session-Id", session.as_str()), version];
+    let text = call().replace(r#""arguments":{}"#, r#""arguments":"{}""#);
+    let text = refused(&headers, &text);
+    assert_eq!(text["error"]["code"], -32602, "{text}");
+    assert!(text["error"]["message"].as_str().is_some_and(|it| it.contains("arguments")), "{text}");
+}
+
+#[test]
+fn silent_connections_lock_nobody_out_and_end_in_time_and_with_the_daemon() {
+    let server = Server::with(4, &[("HIVEKEEP_DAEMON__HANDSHAKE_TIMEOUT_SECS", "5")]);
+    let good = server.bearer();
+    let auth = ("Authorization", good.as_str());
+    let silent = |begun: &str| {
+        let mut stream = TcpStream::connect(&server.address).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.write_all(begun.as_bytes()).expect("writes");
+        stream
+    };
+    // More than there may be connections at once.
+    let streams: Vec<_> = (0..200).map(|_| silent("POST /mc")).collect();
+    let (status, answer) = server.post(&[auth], &initialize());
+    assert_eq!(status, 200, "{answer}");
+    for mut stream in streams {
+        // Reset or closed.
+        let ended = stream.read_to_end(&mut Vec::new());
+        let late = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!late, "it is kept");
+    }
+    let session = session_of(&server.post(&[auth], &initialize()).1);
+    let version = ("MCP-Protocol-Version", "2025-11-25");
+    let headers = [auth, ("Mcp-Session-Id", session.as_str()), version];
+    let (status, mut told) = server.send("GET", &headers);
+    assert_eq!(status, 200);
+    let mut idle = silent("");
+    let Server { home, mut daemon, .. } = server;
+    home.ok(&["stop"]);
+    daemon.wait();
+    let _reset_or_closed = idle.read_to_end(&mut Vec::new());
+    let _reset_or_closed = told.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn one_user_leaves_half_of_the_sessions_to_others() {
+    // Four sessions for each place.
+    const HALF: usize = 8;
+    let server = Server::with(4, &[("HIVEKEEP_DAEMON__HANDSHAKE_TIMEOUT_SECS", "90")]);
+    let good = server.bearer();
+    let begins = |auth: &str| server.post(&[("Authorization", auth)], &initialize());
+    for nth in 0..HALF {
+        assert_eq!(begins(&good).0, 200, "session {nth}");
+    }
+    let (status, answer) = begins(&good);
+    assert_eq!(status, 503, "{answer}");
+    let other = server.others_bearer();
+    assert_eq!(begins(&other).0, 200, "another user's");
 }

@@ -164,6 +164,32 @@ fn a_session_sees_its_own_events_alone_until_its_credential_is_revoked() {
 }
 
 #[test]
+fn a_credential_leaves_half_of_the_places_to_others() {
+    let mut stage = Stage::new(&[("HIVEKEEP_HUB__MAX_CLIENTS", "2")]);
+    let first = Socket::open(&stage.address, &stage.operator);
+    let (operator, worker) = (bearer(&stage.operator), bearer(&stage.worker));
+    let status = |auth: &str| handshake(&stage.address, &[("Authorization", auth)]);
+    assert_eq!(status(&operator).0, 503, "a second one");
+    let other = status(&worker);
+    assert_eq!(other.0, 101, "another's");
+    drop((first, other));
+    crate::home::wait_until("they are gone", || stage.info() == (0, 0));
+}
+
+#[test]
+fn a_read_only_credential_hears_events_and_no_output() {
+    let stage = Stage::new(&[]);
+    let reader = credential(&stage.home, "dashboard", "read-only");
+    let mut socket = Socket::open(&stage.address, &reader);
+    socket.follow("events", &Value::Null);
+    let process = format!("process:job_{}", "0".repeat(32));
+    socket.send(&json!({ "type": "subscribe", "id": 6, "channel": process }));
+    let refused = socket.next_but_events();
+    assert_eq!(refused["data"]["code"], "hub_channel_refused", "{refused}");
+    assert!(refused.to_string().contains("read-only"), "{refused}");
+}
+
+#[test]
 fn a_slow_client_is_told_what_it_missed_and_slows_nobody() {
     let mut stage = Stage::new(&[("HIVEKEEP_HUB__MAX_BEHIND", "8")]);
     let mut slow = Socket::open_small(&stage.address, &stage.operator);

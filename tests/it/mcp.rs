@@ -1,5 +1,7 @@
 //! MCP over standard input and output.
 
+use std::io::Write as _;
+
 use hivekeep_mcp_client::blocking::Client;
 use serde_json::{Value, json};
 
@@ -81,6 +83,49 @@ fn errors_go_where_their_readers_are() {
     assert_eq!(nonsense["error"]["code"], -32602, "{nonsense}");
     let unknown = wire.ask(5, "no/such/method", json!({}));
     assert_eq!(unknown["error"]["code"], -32601, "{unknown}");
+}
+
+#[test]
+fn a_request_that_makes_no_sense_is_told_why() {
+    let home = Home::new();
+    let mut wire = Wire::start(&home, &[]);
+    let nobody = wire.ask(7, "initialize", json!({ "protocolVersion": "2025-11-25" }));
+    assert_eq!(nobody["error"]["code"], -32602, "{nobody}");
+    wire.initialize();
+    for (id, method, params, why) in [
+        (
+            1,
+            "tools/call",
+            json!({ "name": "exec", "arguments": "{}" }),
+            "`arguments`: invalid type",
+        ),
+        (2, "tools/call", json!({ "arguments": {} }), "missing field `name`"),
+        (3, "tools/call", json!(null), "`params` are missing"),
+        (4, "tools/call", json!([]), "`params` should be an object"),
+        (5, "prompts/get", json!({ "arguments": {} }), "missing field `name`"),
+        (6, "resources/read", json!({ "uri": 1 }), "`uri`: invalid type"),
+    ] {
+        let refused = wire.ask(id, method, params);
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        let told = refused["error"]["message"].as_str().expect("a text");
+        assert!(told.contains(why), "{told}");
+    }
+    let deep = format!(r#","params":{{"a":{}1{}}}}}"#, "[".repeat(500), "]".repeat(500));
+    for (line, id) in [
+        ("nonsense".to_owned(), json!(null)),
+        (r#"{"jsonrpc":"2.0","id":8,"method":"ping""#.to_owned(), json!(null)),
+        (format!(r#"{{"jsonrpc":"2.0","id":8,"method":"ping"{deep}"#), json!(8)),
+        (
+            r#"{"jsonrpc":"2.0","id":9,"method":"ping","params":{"a":"\ud83d"}}"#.to_owned(),
+            json!(9),
+        ),
+    ] {
+        writeln!(wire.stream, "{line}").expect("it reads");
+        let refused = wire.receive();
+        assert_eq!(refused["error"]["code"], -32700, "{line}: {refused}");
+        assert_eq!(refused["id"], id, "{line}: {refused}");
+    }
+    assert_eq!(wire.ask(10, "ping", json!({}))["result"], json!({}), "it goes on");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Options {
     /// `Origin` headers that are accepted, as `https://dashboard.example` or `http://localhost:*`.
     /// Clients without one, as programs are, pass.
     pub allowed_origins: Vec<String>,
-    /// Clients at once. One more is answered 503.
+    /// Clients at once; one credential has half of them at most. One more is answered 503.
     pub max_clients: usize,
     /// Channels that one client may subscribe to.
     pub max_channels: usize,

@@ -54,6 +54,11 @@ pub enum ApprovalsMethod {
         #[serde(default)]
         all: bool,
     },
+    /// One, with all of its input that is kept.
+    Show {
+        /// The approval.
+        id: ApprovalId,
+    },
     /// Each approval that waits, now and from now on, as items.
     Follow {},
     /// Decides one.
@@ -62,6 +67,14 @@ pub enum ApprovalsMethod {
         id: ApprovalId,
         /// The answer.
         answer: ApprovalAnswer,
+    },
+    /// Denies all that waits of a user.
+    DenyAll {
+        /// The user.
+        user: User,
+        /// Why, for the callers and the records.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// Grants that hold.
     Grants {},
@@ -126,6 +139,18 @@ pub(super) async fn approvals(
         ApprovalsMethod::List { all } => Ok(json!(approvals.list(all))),
         ApprovalsMethod::Decide { id, answer } => {
             Ok(json!(approvals.decide(id, &by(uid), answer).await?))
+        }
+        ApprovalsMethod::Show { id } => match approvals.get(id) {
+            Some(approval) => Ok(json!(approval)),
+            None => Err(ToolError::not_found(
+                Layer::Approval,
+                codes::APPROVAL_NOT_FOUND,
+                "approval",
+                &id.to_string(),
+            )),
+        },
+        ApprovalsMethod::DenyAll { user, why } => {
+            Ok(json!(approvals.deny_all_of(user, &by(uid), why).await?))
         }
         ApprovalsMethod::Grants {} => Ok(json!(approvals.grants())),
         ApprovalsMethod::Revoke { id } => {

@@ -5,8 +5,8 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body};
-use hyper::server::conn::http1::Builder;
+use axum::{Router, body::Body, extract::Request};
+use hyper::{body::Incoming, server::conn::http1::Builder};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -15,14 +15,16 @@ use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::ServiceExt as _;
+use tower::ServiceExt;
 
-/// Pause after a failed accept, as when file descriptors have run out.
+use super::place;
+use crate::doors::seats::{ConnectionSlot, ConnectionSlots};
+
+/// Pause after a failed accept, as when file descriptors have run out, and between two looks for room.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes on their way to one client, in the kernel.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
@@ -34,7 +36,8 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::doors) struct ServerBounds {
-    /// One more connection waits to be accepted.
+    /// One more takes the place of the one that has said nothing for longest, and waits where all have a
+    /// request.
     pub(in crate::doors) connections: usize,
     /// Of the head of a request.
     pub(in crate::doors) header_bytes: usize,
@@ -56,13 +59,13 @@ pub(in crate::doors) async fn serve(
     bounds: ServerBounds,
     end: CancellationToken,
 ) {
-    let (places, inside) = (Arc::new(Semaphore::new(bounds.connections)), TaskTracker::new());
+    let (slots, inside) = (ConnectionSlots::new(bounds.connections), TaskTracker::new());
     loop {
         let accepted = tokio::select! {
             () = end.cancelled() => break,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &slots) => accepted,
         };
-        let (stream, peer, place) = match accepted {
+        let (stream, peer, slot) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -70,19 +73,12 @@ pub(in crate::doors) async fn serve(
                 continue;
             }
         };
-        let (tls, router, end) = (tls.clone(), router.clone(), end.clone());
+        let serving = Connection { peer, slot: slot.clone(), router: router.clone(), bounds };
+        let (tls, end) = (tls.clone(), end.clone());
         inside.spawn(async move {
-            let _place = place;
-            match tls {
-                None => connection((stream, peer), router, bounds, end).await,
-                Some(tls) => {
-                    let shaken = tokio::time::timeout(bounds.header_timeout, tls.accept(stream));
-                    match shaken.await {
-                        Ok(Ok(stream)) => connection((stream, peer), router, bounds, end).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
-                        Err(_) => tracing::debug!("no TLS in time"),
-                    }
-                }
+            tokio::select! {
+                () = serving.run(tls, stream, end) => {}
+                () = slot.lost() => tracing::debug!("a silent connection made room for another"),
             }
         });
     }
@@ -92,48 +88,161 @@ pub(in crate::doors) async fn serve(
 
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, PeerAddress, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+    slots: &ConnectionSlots,
+) -> io::Result<(TcpStream, PeerAddress, Arc<ConnectionSlot>)> {
     let (stream, peer) = listener.accept().await?;
     // Nagle's algorithm would hold each small event back for 40 ms.
     stream.set_nodelay(true)?;
     // What a client leaves unread is not the host's memory: it would grow to megabytes for each.
     sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
-    Ok((stream, PeerAddress(peer), place))
+    loop {
+        if let Some(slot) = slots.take() {
+            return Ok((stream, PeerAddress(peer), Arc::new(slot)));
+        }
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
 }
 
-async fn connection<S>(
-    (stream, peer): (S, PeerAddress),
+/// A client's connection. It can lose its slot whenever it has no request.
+struct Connection {
+    peer: PeerAddress,
+    slot: Arc<ConnectionSlot>,
     router: Router,
     bounds: ServerBounds,
-    end: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(bounds.write_timeout));
-    let router = router.map_request(move |mut request: axum::http::Request<_>| {
-        request.extensions_mut().insert(peer);
-        request.map(Body::new)
-    });
-    let mut builder = Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.header_timeout)
-        .max_buf_size(bounds.header_bytes)
-        .max_headers(MAX_HEADERS);
-    let io = TokioIo::new(Box::pin(stream));
-    let served = builder.serve_connection(io, TowerToHyperService::new(router)).with_upgrades();
-    let mut served = std::pin::pin!(served);
-    let ended = tokio::select! {
-        ended = served.as_mut() => ended,
-        () = end.cancelled() => {
-            served.as_mut().graceful_shutdown();
-            served.await
+}
+
+/// A request of a connection, until its answer was sent.
+struct RequestInWork(Arc<ConnectionSlot>);
+
+impl Drop for RequestInWork {
+    fn drop(&mut self) {
+        self.0.set_busy(false);
+    }
+}
+
+impl Connection {
+    async fn run(self, tls: Option<TlsAcceptor>, stream: TcpStream, end: CancellationToken) {
+        let Some(tls) = tls else { return self.serve(stream, end).await };
+        match tokio::time::timeout(self.bounds.header_timeout, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.serve(stream, end).await,
+            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+            Err(_) => tracing::debug!("no TLS in time"),
         }
+    }
+
+    async fn serve<S>(self, stream: S, end: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Self { peer, slot, router, bounds } = self;
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(bounds.write_timeout));
+        let answered = slot.clone();
+        let router = router.map_request(move |mut request: Request<Incoming>| {
+            slot.set_busy(true);
+            request.extensions_mut().insert(peer);
+            request.map(Body::new)
+        });
+        let router = ServiceExt::<Request<Incoming>>::map_response(router, move |answer| {
+            place::hold(RequestInWork(answered.clone()), answer)
+        });
+        let mut builder = Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(bounds.header_timeout)
+            .max_buf_size(bounds.header_bytes)
+            .max_headers(MAX_HEADERS);
+        let io = TokioIo::new(Box::pin(stream));
+        let served = builder.serve_connection(io, TowerToHyperService::new(router)).with_upgrades();
+        let mut served = std::pin::pin!(served);
+        let ended = tokio::select! {
+            ended = served.as_mut() => ended,
+            () = end.cancelled() => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection broke");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        sync::Semaphore,
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+
+    use super::*;
+
+    const MOST: usize = 4;
+
+    /// Address of a server in which nothing is late, and how many requests have begun to wait there.
+    async fn served(end: &CancellationToken) -> (SocketAddr, Arc<Semaphore>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let hour = Duration::from_secs(3_600);
+        let bounds = ServerBounds {
+            connections: MOST,
+            header_bytes: 16 * 1024,
+            header_timeout: hour,
+            write_timeout: hour,
+        };
+        let waiting = Arc::new(Semaphore::new(0));
+        let begun = waiting.clone();
+        let waits = get(async move || {
+            begun.add_permits(1);
+            std::future::pending::<()>().await;
+        });
+        let router = Router::new().route("/", get(async || "served")).route("/waits", waits);
+        tokio::spawn(serve(listener, None, router, bounds, end.clone()));
+        (address, waiting)
+    }
+
+    async fn asks(address: SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.expect("written");
+        stream
+    }
+
+    async fn rest(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        let reading = stream.read_to_string(&mut text);
+        let read = tokio::time::timeout(Duration::from_secs(60), reading).await;
+        let _reset_or_ended = read.expect("it ends in time");
+        text
+    }
+
+    #[tokio::test]
+    async fn silent_connections_make_room_and_those_with_a_request_stay() {
+        let end = CancellationToken::new();
+        let (address, begun) = served(&end).await;
+        let waiting = asks(address, "/waits").await;
+        begun.acquire().await.expect("it is open").forget();
+        let mut silent = Vec::new();
+        for begun in ["", "GET / HT"].iter().cycle().take(3 * MOST) {
+            let mut stream = TcpStream::connect(address).await.expect("connects");
+            stream.write_all(begun.as_bytes()).await.expect("written");
+            silent.push(stream);
+        }
+        assert!(rest(asks(address, "/").await).await.ends_with("served"));
+        assert_eq!(rest(silent.remove(0)).await, "", "the first was silent for longest");
+        let mut byte = [0];
+        let still = tokio::time::timeout(Duration::from_millis(50), waiting.peek(&mut byte)).await;
+        assert!(still.is_err(), "a request is under way: {still:?}");
+    }
+
+    #[tokio::test]
+    async fn the_end_closes_silent_connections_too() {
+        let end = CancellationToken::new();
+        let (address, _) = served(&end).await;
+        let silent = TcpStream::connect(address).await.expect("connects");
+        assert!(rest(asks(address, "/").await).await.ends_with("served"));
+        end.cancel();
+        assert_eq!(rest(silent).await, "");
     }
 }

@@ -8,6 +8,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use hivekeep_kernel::User;
 
 use super::{error::ApiError, pages, state::Api};
 use crate::doors::http::{bearer, body::BodyRefusal, caller::HttpCaller, place};
@@ -29,28 +30,28 @@ async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiEr
     api.hosts.check(request.uri(), request.headers()).map_err(|it| foreign(it.why()))?;
     let path = request.uri().path();
     let (public, stream) = (pages::is_public(path), path.starts_with(STREAMS));
-    // A stream takes a place of its own kind.
-    let room = match stream {
-        true => None,
-        false => Some(api.requests.clone().try_acquire_owned().map_err(|_| {
-            ApiError::unavailable("too many requests at once; `http_api.max_requests` bounds them")
-        })?),
-    };
     let mut request = request;
+    let mut user = User::Nobody;
     if !public {
         let given = bearer::of(request.headers());
         let known = given.and_then(|given| api.core.credentials.find(given));
         let unauthorized = ApiError::Unauthorized { given: given.is_some() };
         let caller = HttpCaller::from(known.ok_or(unauthorized)?);
+        user = caller.user;
         request.extensions_mut().insert(caller);
     }
+    // A stream takes a place of its own kind.
+    let place = match stream {
+        true => None,
+        false => Some(api.requests.take(user)?),
+    };
     let request = api.bodies.weigh(request).await.map_err(|refused| {
         let BodyRefusal { status, why } = refused;
         ApiError::plain(status, why)
     })?;
     let answer = next.run(request).await;
-    Ok(match room {
-        Some(room) => place::hold(room, answer),
+    Ok(match place {
+        Some(place) => place::hold(place, answer),
         None => answer,
     })
 }

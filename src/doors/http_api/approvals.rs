@@ -32,7 +32,7 @@ pub(super) struct ApprovalPayload {
     agent_name: Option<String>,
     workspace_id: Option<String>,
     input_digest: String,
-    /// Beginning of the input, without credentials.
+    /// The input, without credentials; in a list its beginning. What is left out is told behind it.
     input: String,
     /// Why a person is asked.
     why: String,

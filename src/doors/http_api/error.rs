@@ -10,7 +10,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, PoolFull, ToolError};
 use serde_json::{Map, Value, json};
 
 use super::published::{
@@ -88,6 +88,13 @@ impl ApiError {
             details: details(error),
         };
         Self::Tool(status, Box::new(payload))
+    }
+}
+
+/// The door has no place for one request more.
+impl From<PoolFull> for ApiError {
+    fn from(full: PoolFull) -> Self {
+        Self::plain(StatusCode::SERVICE_UNAVAILABLE, full.to_string())
     }
 }
 

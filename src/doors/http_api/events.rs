@@ -10,8 +10,8 @@ use axum::{
     response::sse::{Event, KeepAlive, Sse},
 };
 use futures::{Stream, stream};
+use hivekeep_kernel::PoolPlace;
 use serde::Deserialize;
-use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::{
@@ -66,15 +66,13 @@ const BEHIND: usize = 256;
 /// Subscribes, and takes a place among the streams of the door, which lasts as long as its guard.
 ///
 /// # Errors
-/// When there are as many streams as there may be.
+/// When the caller, or all, have as many streams as there may be.
 fn feed(
     api: &Api,
     caller: &HttpCaller,
     wanted: EventsQuery,
-) -> Result<(EventFeed, OwnedSemaphorePermit), ApiError> {
-    let place = api.streams.clone().try_acquire_owned().map_err(|_| {
-        ApiError::unavailable("too many streams at once; `http_api.max_streams` bounds them")
-    })?;
+) -> Result<(EventFeed, PoolPlace), ApiError> {
+    let place = api.streams.take(caller.user)?;
     let EventsQuery { kind, subject, from } = wanted;
     let filter =
         EventFilter { kinds: kind.into_iter().collect(), subject, ..EventFilter::default() };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hivekeep_kernel::ports::ToolSearch;
+use hivekeep_kernel::{SharedPool, ports::ToolSearch};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +18,9 @@ pub(super) struct Api {
     pub(super) hosts: AllowedHosts,
     pub(super) bodies: BodyGate,
     /// Requests at a time, streams of events not counted.
-    pub(super) requests: Arc<Semaphore>,
+    pub(super) requests: SharedPool,
     /// Streams of events at a time.
-    pub(super) streams: Arc<Semaphore>,
+    pub(super) streams: SharedPool,
     /// Sessions of callers that name none.
     pub(super) lasting: LastingSessions,
     /// Sessions that callers have named.

@@ -15,7 +15,6 @@ use super::{
     client::Follower,
     frame::{FollowFrom, ToldFrame},
 };
-use crate::credentials::CredentialScope;
 
 /// Bytes of a stream in one read.
 const MOST_BYTES: u64 = 32 * 1024;
@@ -32,6 +31,7 @@ fn context(session: SessionId) -> CallCx {
         id: CallId::new(),
         session,
         tool: "process_output",
+        caller: None,
         door: Door::HttpApi,
         view: Default::default(),
         deadline: Instant::now() + READ_TIME,
@@ -58,7 +58,7 @@ async fn read(
 
 /// Sessions of the caller's that may own the process.
 async fn candidates(this: &Follower) -> Vec<SessionId> {
-    let reaches_all = this.caller.scope != CredentialScope::Session;
+    let reaches_all = this.caller.is_operator();
     let rows = this.seat.core.sessions.list().await.into_iter();
     rows.filter(|row| row.ended_at.is_none())
         .filter(|row| reaches_all || row.user == Some(this.caller.user))
@@ -71,8 +71,13 @@ async fn candidates(this: &Follower) -> Vec<SessionId> {
 /// Tells output and state of a process until it has ended.
 ///
 /// # Errors
-/// `hub_channel_refused` for one that is not of the caller's sessions.
+/// `hub_channel_refused` for one that is not of the caller's sessions, and for a caller that has none.
 pub(super) async fn follow(this: &Follower, id: JobId) -> Result<(), ToolError> {
+    if !this.caller.may_change() {
+        let why = "a read-only credential reads no output of processes";
+        return Err(ToolError::new(Layer::Door, codes::HUB_CHANNEL_REFUSED, why)
+            .next("show a credential of the scope session or operator"));
+    }
     let core = &this.seat.core;
     let runner = core.ports.need::<dyn CommandRunner>()?;
     let at = |stream: &str| match &this.frame.from {

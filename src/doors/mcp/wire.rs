@@ -41,7 +41,8 @@ use crate::doors::{
     lines::{LineOutcome, LineReader},
     rate::{MessageCost, RateBuckets},
 };
-use parse::{Parsed, Work, parse, refusal, refuse_excessive};
+pub(in crate::doors) use parse::refusal_of;
+use parse::{Parsed, Work, parse, refusal, refuse_excessive, too_long};
 pub(super) use parse::{refused, too_many};
 use unread::Unread;
 
@@ -190,7 +191,7 @@ where
                     (line, weight)
                 }));
             }
-            Ok(LineOutcome::TooLong) => tracing::info!("a message above the limit was dropped"),
+            Ok(LineOutcome::TooLong) => self.answer(too_long()),
             Ok(LineOutcome::End) => return None,
             Err(error) => {
                 tracing::debug!(%error, "a connection broke");

@@ -1,5 +1,5 @@
-//! Handshakes of HTTP clients on the disk, each with the session that its calls belong to, so that both go
-//! on after a restart of the daemon. A file each: one client's is not another's to lose.
+//! Handshakes of HTTP clients on the disk, each with its user and the session that its calls belong to, so that
+//! all go on after a restart of the daemon. A file each: one client's is not another's to lose.
 
 use std::{
     fs, io,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use hivekeep_kernel::SessionId;
+use hivekeep_kernel::{SessionId, User};
 use rmcp::transport::streamable_http_server::session::{
     SessionState, SessionStore, SessionStoreError,
 };
@@ -26,10 +26,21 @@ const MOST_BYTES: u64 = 64 * 1024;
 /// How long a handshake is kept to which no call belongs.
 const UNUSED: Duration = Duration::from_secs(3_600);
 
+tokio::task_local! {
+    /// The user whose request is served: rmcp stores a handshake within its request, and knows no users.
+    static SERVED: User;
+}
+
+/// Serves a request of a user, to whom a handshake in it belongs.
+pub(super) async fn serving<T>(user: User, serving: impl Future<Output = T>) -> T {
+    SERVED.scope(user, serving).await
+}
+
 /// What is kept of one client.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptClient {
     state: SessionState,
+    user: User,
     session: Option<SessionId>,
 }
 
@@ -108,11 +119,19 @@ impl KeptClients {
         fs::File::open(&self.folder)?.sync_all()
     }
 
+    async fn find(&self, name: &str) -> io::Result<Option<KeptClient>> {
+        let (kept, Some(path)) = (self.clone(), self.at(name)) else { return Ok(None) };
+        tokio::task::spawn_blocking(move || kept.read(&path)).await.map_err(io::Error::other)?
+    }
+
     /// The session that a client's calls belonged to.
     pub(crate) async fn session(&self, name: &str) -> Option<SessionId> {
-        let (kept, path) = (self.clone(), self.at(name)?);
-        let read = tokio::task::spawn_blocking(move || kept.read(&path)).await;
-        read.ok()?.ok()??.session
+        self.find(name).await.ok()??.session
+    }
+
+    /// The user who shook hands. None where that is not known.
+    pub(super) async fn user(&self, name: &str) -> Option<User> {
+        Some(self.find(name).await.ok()??.user)
     }
 
     /// Notes the session that a client's calls belong to. Without it the client begins with a new one
@@ -137,14 +156,13 @@ impl KeptClients {
 #[async_trait]
 impl SessionStore for KeptClients {
     async fn load(&self, name: &str) -> Result<Option<SessionState>, SessionStoreError> {
-        let (kept, Some(path)) = (self.clone(), self.at(name)) else { return Ok(None) };
-        let client = tokio::task::spawn_blocking(move || kept.read(&path)).await??;
-        Ok(client.map(|client| client.state))
+        Ok(self.find(name).await?.map(|client| client.state))
     }
 
     async fn store(&self, name: &str, state: &SessionState) -> Result<(), SessionStoreError> {
         let (kept, Some(path)) = (self.clone(), self.at(name)) else { return Ok(()) };
-        let client = KeptClient { state: state.clone(), session: None };
+        let user = SERVED.try_with(|user| *user)?;
+        let client = KeptClient { state: state.clone(), user, session: None };
         let store = move || -> io::Result<()> {
             kept.write(&path, &client)?;
             let files = kept.files()?;
@@ -173,6 +191,10 @@ mod tests {
         SessionState::new(InitializeRequestParams::default())
     }
 
+    async fn store(kept: &KeptClients, name: &str) {
+        serving(User::Uid(7), kept.store(name, &state())).await.expect("stored");
+    }
+
     #[tokio::test]
     async fn a_client_is_found_again_while_its_session_lives() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -180,14 +202,28 @@ mod tests {
             KeptClients::open(dir.path().join("kept"), 2, move |_| lives).expect("opens")
         };
         let (kept, session) = (open(true), SessionId::new());
-        kept.store("a-1", &state()).await.expect("stored");
+        store(&kept, "a-1").await;
         kept.bind("a-1", session).await;
         kept.bind("never-stored", session).await;
         let again = open(true);
         assert!(again.load("a-1").await.expect("read").is_some());
         assert_eq!(again.session("a-1").await, Some(session));
+        assert_eq!(again.user("a-1").await, Some(User::Uid(7)));
         assert!(again.load("never-stored").await.expect("read").is_none());
         assert!(open(false).load("a-1").await.expect("read").is_none(), "its session is over");
+    }
+
+    #[tokio::test]
+    async fn a_handshake_whose_user_is_not_known_is_nobodys() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let kept = KeptClients::open(dir.path().join("kept"), 2, |_| true).expect("opens");
+        assert!(kept.store("a", &state()).await.is_err(), "no request is served");
+        let of_before = serde_json::json!({ "state": state(), "session": SessionId::new() });
+        fs::write(dir.path().join("kept/b"), of_before.to_string()).expect("written");
+        for name in ["a", "b"] {
+            assert_eq!(kept.user(name).await, None);
+            assert!(kept.load(name).await.expect("read").is_none(), "{name}");
+        }
     }
 
     #[tokio::test]
@@ -196,13 +232,13 @@ mod tests {
         let kept = KeptClients::open(dir.path().join("kept"), 2, |_| true).expect("opens");
         fs::write(dir.path().join("secret"), "{}").expect("written");
         for bad in ["../secret", "", ".", "a/b", "a.part", &"a".repeat(65)] {
-            kept.store(bad, &state()).await.expect("nothing to store");
+            store(&kept, bad).await;
             assert!(kept.load(bad).await.expect("nothing there").is_none(), "{bad}");
             kept.delete(bad).await.expect("nothing to delete");
         }
         assert!(dir.path().join("secret").exists());
         for name in ["a", "b", "c"] {
-            kept.store(name, &state()).await.expect("stored");
+            store(&kept, name).await;
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(kept.load("a").await.expect("read").is_none(), "the oldest went");

@@ -7,16 +7,17 @@ use std::{
     time::Duration,
 };
 
+use hivekeep_kernel::PoolFull;
 use rmcp::transport::streamable_http_server::session::{
-    SessionId, SessionManager, SessionStore as _, local::LocalSessionManager,
+    SessionId, SessionManager as _, SessionStore as _,
 };
 
-use super::KeptClients;
+use super::{KeptClients, PLACES, resumable::ResumableSessions};
 
 /// Sessions that are silent, and the manager of all sessions. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Newcomers {
-    manager: Arc<LocalSessionManager>,
+    manager: ResumableSessions,
     kept: KeptClients,
     silent: Arc<Mutex<VecDeque<SessionId>>>,
     patience: Duration,
@@ -26,7 +27,7 @@ pub(super) struct Newcomers {
 
 impl Newcomers {
     pub(super) fn new(
-        manager: Arc<LocalSessionManager>,
+        manager: ResumableSessions,
         kept: KeptClients,
         patience: Duration,
         most: usize,
@@ -34,26 +35,34 @@ impl Newcomers {
         Self { manager, kept, silent: Arc::default(), patience, most }
     }
 
-    /// A session was made. When there are too many, the one silent for longest ends; false when
-    /// that is this one.
-    pub(super) async fn made(&self, session: SessionId) -> bool {
+    /// A session was made, one of `own` of its user's. When there are too many, the one silent for longest
+    /// ends.
+    ///
+    /// # Errors
+    /// When that is this one, or its user has half of those that there may be.
+    pub(super) async fn made(&self, session: SessionId, own: usize) -> Result<(), PoolFull> {
+        let others = self.manager.count().await.saturating_sub(1);
+        let room = PoolFull::check(PLACES, self.most, own.saturating_sub(1), others);
         self.lock().push_back(session.clone());
-        let full = self.manager.sessions.read().await.len() > self.most;
-        let surplus = if full { self.lock().pop_front() } else { None };
-        if let Some(oldest) = &surplus {
-            self.end(oldest).await;
+        let surplus = match room {
+            Ok(()) => None,
+            Err(PoolFull::Own { .. }) => self.mark_active(&session).then(|| session.clone()),
+            Err(PoolFull::All { .. }) => self.lock().pop_front(),
+        };
+        if let Some(surplus) = &surplus {
+            self.end(surplus).await;
         }
-        let stays = surplus.as_ref() != Some(&session);
-        if stays {
-            let newcomers = self.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(newcomers.patience).await;
-                if newcomers.mark_active(&session) {
-                    newcomers.end(&session).await;
-                }
-            });
+        if surplus.as_ref() == Some(&session) {
+            return room;
         }
-        stays
+        let newcomers = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(newcomers.patience).await;
+            if newcomers.mark_active(&session) {
+                newcomers.end(&session).await;
+            }
+        });
+        Ok(())
     }
 
     /// Notes a sign of life of the session's client. True when it was silent until now.

@@ -2,31 +2,41 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use hivekeep_kernel::User;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
-/// The user whose request made each session.
+use super::{KeptClients, resumable::ResumableSessions};
+
+/// The user whose request made each session, also before the daemon was restarted.
 pub(super) struct SessionOwners {
-    manager: Arc<LocalSessionManager>,
+    manager: ResumableSessions,
+    kept: KeptClients,
     users: Mutex<HashMap<String, User>>,
     /// Entries at which those of sessions that are gone are removed.
     most: usize,
 }
 
 impl SessionOwners {
-    pub(super) fn new(manager: Arc<LocalSessionManager>, most: usize) -> Self {
-        Self { manager, users: Mutex::default(), most: 2 * most }
+    pub(super) fn new(manager: ResumableSessions, kept: KeptClients, most: usize) -> Self {
+        Self { manager, kept, users: Mutex::default(), most: 2 * most }
     }
 
-    /// True unless the session is another's.
-    pub(super) fn may_use(&self, session: &str, user: User) -> bool {
-        self.lock().get(session).is_none_or(|owner| *owner == user)
+    /// True for the session's owner: a session of which none is known is nobody's.
+    pub(super) async fn may_use(&self, session: &str, user: User) -> bool {
+        let noted = self.lock().get(session).copied();
+        if let Some(owner) = noted {
+            return owner == user;
+        }
+        let owns = self.kept.user(session).await == Some(user);
+        if owns {
+            self.made(session, user).await;
+        }
+        owns
     }
 
-    /// Notes who made a session.
+    /// Notes whose a session is.
     pub(super) async fn made(&self, session: &str, user: User) {
         let full = {
             let mut users = self.lock();
@@ -34,9 +44,16 @@ impl SessionOwners {
             users.len() > self.most
         };
         if full {
-            let live = self.manager.sessions.read().await;
-            self.lock().retain(|session, _| live.contains_key(session.as_str()));
+            let live = self.manager.names().await;
+            self.lock().retain(|session, _| live.contains(session.as_str()));
         }
+    }
+
+    /// Live sessions of a user.
+    pub(super) async fn live_of(&self, user: User) -> usize {
+        let live = self.manager.names().await;
+        let users = self.lock();
+        live.iter().filter(|session| users.get(&***session) == Some(&user)).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, User>> {

@@ -37,10 +37,6 @@ pub(super) async fn serve(State(door): State<Arc<PortDoor>>, request: Request) -
 async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
     let (mut parts, body) = request.into_parts();
     let host = PortHost::of(&parts.uri, &parts.headers, &door.urls.domain).map_err(no_host)?;
-    let place = door.requests.clone().try_acquire_owned().map_err(|_| {
-        let why = "too many requests at once; `port_urls.max_requests` bounds them";
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, codes::TOO_MANY_REQUESTS.name, why)
-    })?;
     let workspace = found(door, &host).ok_or_else(|| {
         let why = format!("there is no workspace `{}`", host.name);
         Refusal::new(StatusCode::NOT_FOUND, "unknown_host", why)
@@ -61,12 +57,16 @@ async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
         let why = format!("workspace `{}` belongs to no session; adopt it first", workspace.name);
         Refusal::new(StatusCode::BAD_GATEWAY, codes::NOT_OWNER.name, why)
     })?;
+    let place = door.pools.requests.take(workspace.id).map_err(|full| {
+        let (status, code) = (StatusCode::SERVICE_UNAVAILABLE, codes::TOO_MANY_REQUESTS.name);
+        Refusal::new(status, code, full.to_string())
+    })?;
     let options = &door.options;
     let client = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
     let terms = ForwardTerms {
         answer_timeout: Duration::from_secs(options.answer_timeout_secs),
         forwarded: ForwardedFor { client, scheme: door.urls.scheme },
-        tunnels: door.tunnels.clone(),
+        tunnels: door.pools.tunnels.clone(),
     };
     let body = idle::limit(body, Duration::from_secs(options.idle_timeout_secs));
     let request = Request::from_parts(parts, body);
@@ -112,7 +112,7 @@ fn unanswered(error: &ForwardError) -> Refusal {
             .map_or("port_unreachable", |code| code.name),
         ForwardError::Late(_) => "port_silent",
         ForwardError::Broken(_) => "port_broken",
-        ForwardError::Full => "too_many_upgrades",
+        ForwardError::Full(_) => "too_many_upgrades",
     };
     Refusal::new(error.status(), code, error.to_string())
 }

@@ -122,8 +122,7 @@ impl Stage {
         let urls = bound.urls(&options, LinkKey::new(&secret), public);
         let known = users.clone();
         let door = PortDoor {
-            requests: Arc::new(Semaphore::new(options.max_requests)),
-            tunnels: Tunnels::new(options.max_upgrades, inside, end.clone()),
+            pools: PortPools::new(&options, inside, end.clone()),
             options,
             credentials: credentials.clone(),
             users: Box::new(move |id| known.lock().expect("no panic").get(&id).copied()),

@@ -69,15 +69,20 @@ fn a_head_that_is_too_large_or_too_slow_ends_its_connection() {
 #[test]
 fn there_are_so_many_places_and_no_more() {
     let api = Api::with(&[
-        ("HIVEKEEP_HTTP_API__MAX_STREAMS", "2"),
-        ("HIVEKEEP_HTTP_API__MAX_REQUESTS", "2"),
-        ("HIVEKEEP_HTTP_API__MAX_CONNECTIONS", "6"),
+        ("HIVEKEEP_HTTP_API__MAX_STREAMS", "4"),
+        ("HIVEKEEP_HTTP_API__MAX_REQUESTS", "4"),
+        ("HIVEKEEP_HTTP_API__MAX_CONNECTIONS", "8"),
     ]);
-    let auth = bearer(&api.operator);
-    let stream = || api.begin("GET", "/api/events?from=1", &[("Authorization", &auth)], None);
+    let stream_of = |token: &str| {
+        let auth = bearer(token);
+        api.begin("GET", "/api/events?from=1", &[("Authorization", &auth)], None)
+    };
+    let stream = || stream_of(&api.operator);
     let mut streams = vec![stream(), stream()];
     assert!(streams.iter().all(|(status, ..)| *status == 200));
-    assert_eq!(stream().0, 503, "one stream more");
+    assert_eq!(stream().0, 503, "one stream more than half");
+    streams.push(stream_of(&api.reader));
+    assert_eq!(streams[2].0, 200, "another credential has its own");
     // Streams take no place of other requests.
     api.get(&api.operator, "/api/tools/vault").of(200);
     let slow: Vec<_> = (0..2).map(|_| start(&api, "Content-Length: 10\r\n\r\n{")).collect();
@@ -85,8 +90,10 @@ fn there_are_so_many_places_and_no_more() {
         let answer = api.get(&api.operator, "/api/tools/vault");
         answer.status == 503 && answer.headers["retry-after"] == "1"
     });
+    api.get(&api.session, "/api/tools/vault").of(200);
+    assert_eq!(api.raw("GET", "/api/health", &[], None).status, 200, "nobody's are their own");
     drop(slow);
-    drop(streams.pop());
+    drop(streams.swap_remove(0));
     wait_until("there is room again", || api.get(&api.operator, "/api/tools/vault").status == 200);
     wait_until("and for a stream", || stream().0 == 200);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State, http::StatusCode};
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::Door;
-use hivekeep_policy::{WantedCall, input_digest};
+use hivekeep_policy::{WantedCall, input_digest, input_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -22,9 +22,6 @@ use crate::doors::{
         state::Api,
     },
 };
-
-/// Characters of an input that are shown.
-const SHOWN: usize = 2_000;
 
 /// A token for one call.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -138,14 +135,13 @@ impl Api {
             ApiError::invalid(ToolReason::SchemaInvalid, "`session_id` is missing")
         })?;
         let (input, input_digest) = body.digest()?;
-        let shown = match &input {
+        let (input, input_chars) = match &input {
             Some(input) => {
                 let args = Value::Object(input.clone());
                 entry.check(&args).map_err(|error| ApiError::of_call(error, id))?;
-                let (shown, _hidden) = self.core.dispatcher.redactor().json(args);
-                shown.to_string().chars().take(SHOWN).collect()
+                input_text(&self.core.dispatcher.redactor().input(input))
             }
-            None => "only the digest was given".to_owned(),
+            None => ("only the digest was given".to_owned(), 0),
         };
         Ok(WantedCall {
             tool: entry.name().to_owned(),
@@ -155,7 +151,8 @@ impl Api {
             agent: scope.agent(),
             workspace: scope.workspace,
             input_digest,
-            input: shown,
+            input,
+            input_chars,
         })
     }
 }

@@ -150,6 +150,7 @@ impl ToolRun {
                 approval: ApprovalRoute {
                     token: self.body.approval_token.clone().filter(|token| !token.is_empty()),
                     workspace: self.scope.workspace.clone(),
+                    caller: Some(self.caller.user),
                     ..ApprovalRoute::default()
                 },
             })

@@ -3,16 +3,19 @@
 use hivekeep_kernel::{Layer, ToolError};
 use rmcp::{
     ErrorData,
-    model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
+    model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::async_rw::{JsonRpcMessageCodec, JsonRpcMessageCodecError},
 };
 use serde::Deserialize;
-use serde_json::{error::Category, json};
+use serde_json::{Value, error::Category, json};
 use tokio::task::JoinHandle;
 use tokio_util::{bytes::BytesMut, codec::Decoder};
 
 use crate::codes;
-use crate::doors::rate::{LARGE_BYTES, MAX_VALUES};
+use crate::doors::{
+    mcp::misfits,
+    rate::{LARGE_BYTES, MAX_VALUES},
+};
 
 /// Kind of a line.
 pub(super) enum Parsed {
@@ -47,34 +50,79 @@ impl<T: Send + 'static> Work<T> {
 
 pub(super) fn parse(line: &[u8]) -> Parsed {
     if let Ok(message) = serde_json::from_slice(line) {
-        return Parsed::Message(message);
+        return fitting(message);
     }
     // What is to be overlooked, and what to be complained of, is rmcp's to know.
     let mut whole = BytesMut::with_capacity(line.len() + 1);
     whole.extend_from_slice(line);
     whole.extend_from_slice(b"\n");
     match JsonRpcMessageCodec::default().decode(&mut whole) {
-        Ok(Some(message)) => Parsed::Message(message),
-        Err(JsonRpcMessageCodecError::Serde(error)) if error.classify() == Category::Data => {
-            let error = ErrorData::invalid_request("Invalid request", None);
-            Parsed::Refused(ServerJsonRpcMessage::error(error, None))
-        }
+        Ok(Some(message)) => fitting(message),
+        Err(JsonRpcMessageCodecError::Serde(_)) if line.trim_ascii().is_empty() => Parsed::Ignored,
+        Err(JsonRpcMessageCodecError::Serde(error)) => unreadable(line, &error),
         Ok(None) | Err(_) => Parsed::Ignored,
     }
 }
 
-/// The head of a message.
+/// A message, unless it is a request whose parameters its method does not take.
+fn fitting(message: ClientJsonRpcMessage) -> Parsed {
+    if let JsonRpcMessage::Request(request) = &message
+        && let ClientRequest::CustomRequest(custom) = &request.request
+        && let Some(error) = misfits::error(&custom.method, custom.params.as_ref())
+    {
+        return Parsed::Refused(ServerJsonRpcMessage::error(error, Some(request.id.clone())));
+    }
+    Parsed::Message(message)
+}
+
+/// The outside of a message. However deep the rest nests, it is read.
 #[derive(Deserialize)]
 struct Head {
     id: Option<RequestId>,
+}
+
+/// A message of which no more is known than that it is a request, if it is one.
+#[derive(Deserialize)]
+struct Loose {
+    method: String,
+    params: Option<Value>,
+}
+
+/// What is told of a line that is no message, to the request that it was meant to be if that can be told.
+fn unreadable(line: &[u8], error: &serde_json::Error) -> Parsed {
+    let error = match error.classify() {
+        Category::Data => {
+            let loose = serde_json::from_slice::<Loose>(line).ok();
+            let misfit = loose.and_then(|it| misfits::error(&it.method, it.params.as_ref()));
+            misfit.unwrap_or_else(|| ErrorData::invalid_request("Invalid request", None))
+        }
+        _ => ErrorData::parse_error(format!("the message cannot be parsed: {error}"), None),
+    };
+    let id = serde_json::from_slice::<Head>(line).ok().and_then(|head| head.id);
+    Parsed::Refused(ServerJsonRpcMessage::error(error, id))
+}
+
+/// The error that a body or a line gets which is no message.
+pub(in crate::doors) fn refusal_of(message: &[u8]) -> Option<ServerJsonRpcMessage> {
+    match parse(message) {
+        Parsed::Refused(refusal) => Some(refusal),
+        Parsed::Message(_) | Parsed::Ignored => None,
+    }
 }
 
 /// Nothing but the id of such a message is looked at.
 pub(super) fn refuse_excessive(line: &[u8]) -> Parsed {
     match serde_json::from_slice::<Head>(line) {
         Ok(Head { id: Some(id) }) => Parsed::Refused(refusal(Some(id), &too_many_values())),
-        _ => Parsed::Ignored,
+        Ok(Head { id: None }) => Parsed::Ignored,
+        Err(error) => unreadable(line, &error),
     }
+}
+
+/// Of a message above the limit nothing is known.
+pub(super) fn too_long() -> ServerJsonRpcMessage {
+    let why = "a message above `daemon.max_message_mb` was dropped";
+    ServerJsonRpcMessage::error(ErrorData::invalid_request(why, None), None)
 }
 
 pub(super) fn refusal(id: Option<RequestId>, error: &ToolError) -> ServerJsonRpcMessage {

@@ -130,6 +130,18 @@ async fn an_answer_that_nobody_reads_holds_no_room_of_its_request() {
 }
 
 #[tokio::test]
+async fn a_message_above_the_limit_is_answered() {
+    let (mut wire, mut client) = pair(4 << 20);
+    say(&mut client, &"x".repeat((1 << 20) + 1)).await;
+    say(&mut client, &ping(1)).await;
+    assert!(now(&mut wire).await.is_some(), "the next one is read");
+    let mut told = vec![0; 256];
+    let length = client.read(&mut told).await.expect("reads");
+    let told = String::from_utf8_lossy(&told[..length]).into_owned();
+    assert!(told.contains("-32600") && told.contains("daemon.max_message_mb"), "{told}");
+}
+
+#[tokio::test]
 async fn an_id_that_is_used_twice_gives_no_place_away() {
     let (mut wire, mut client) = pair(1 << 16);
     let mut handlers = Vec::new();

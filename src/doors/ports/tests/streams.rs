@@ -100,7 +100,15 @@ const UPGRADE: &str = "GET /ws HTTP/1.1\r\nHost: 80-web.localhost\r\nConnection:
                        Upgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
 
 async fn upgraded(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
-    let mut client = client(stage, UPGRADE).await;
+    upgraded_at(stage, listener, UPGRADE).await
+}
+
+async fn upgraded_at(
+    stage: &Stage,
+    listener: &TcpListener,
+    request: &str,
+) -> (TcpStream, TcpStream) {
+    let mut client = client(stage, request).await;
     let (mut port, seen) = accepted(listener).await;
     let seen = seen.to_ascii_lowercase();
     for line in ["connection: upgrade", "upgrade: websocket", "sec-websocket-key: x"] {
@@ -134,9 +142,12 @@ async fn an_upgrade_carries_bytes_both_ways_until_a_side_ends_or_the_door_closes
 }
 
 #[tokio::test]
-async fn upgrades_and_requests_are_bounded() {
-    let options = PortUrlOptions { max_upgrades: 1, max_requests: 2, ..Default::default() };
+async fn what_is_asked_of_one_workspace_leaves_half_of_the_places_to_others() {
+    let options = PortUrlOptions { max_upgrades: 2, max_requests: 4, ..Default::default() };
     let (stage, listener) = listened(options).await;
+    let other = stage.workspace("other", User::Uid(1));
+    stage.url(other, "other", public(true)).await;
+    let of_other = stage.listen(other, 80).await;
     let (_client, _port) = upgraded(&stage, &listener).await;
     let mut refused = client(&stage, UPGRADE).await;
     assert!(head(&mut refused).await.starts_with("HTTP/1.1 503"));
@@ -147,7 +158,13 @@ async fn upgrades_and_requests_are_bounded() {
         let client = client(&stage, &get).await;
         waiting.push((client, accepted(&listener).await));
     }
-    assert_eq!(stage.get(HOST, "/", &[]).await.0, 503);
+    let (status, _, why) = stage.get(HOST, "/", &[]).await;
+    assert_eq!(status, 503);
+    assert!(why.contains("port_urls.max_requests"), "{why}");
+    let to_other = UPGRADE.replace("80-web", "80-other");
+    let _others = upgraded_at(&stage, &of_other, &to_other).await;
+    stage.repeats(other, 80).await;
+    assert_eq!(stage.get("80-other.localhost", "/", &[]).await.0, 200);
     let (_, (mut port, _)) = waiting.pop().expect("two");
     port.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.expect("written");
     drop(waiting);

@@ -1,0 +1,361 @@
+//! Streams of answers that outlive their connections: what a request's stream told is kept for a while, so that
+//! a client that comes back with `Last-Event-ID` gets what it missed, also where that was the answer.
+//!
+//! ```text
+//! session's worker ─▶ stream of a request ─▶ kept ─┬─▶ client, for as long as it listens
+//!                                                  └─▶ one that comes back
+//! ```
+//! rmcp forgets a stream with its answer, whether or not anybody heard it; and it ends a session whose worker
+//! has heard nothing for a while, also while a request runs.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt as _, future::Either, stream};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    transport::streamable_http_server::session::{
+        RestoreOutcome, ServerSseMessage, SessionId, SessionManager,
+        local::{LocalSessionManager, LocalSessionManagerError},
+    },
+};
+use tokio::sync::mpsc;
+
+/// Events of one stream that are kept, the last ones, and that wait for a client that listens.
+const MOST_EVENTS: usize = 16;
+/// Streams that have ended and are kept: of one session, and of all.
+const MOST_STREAMS: [usize; 2] = [16, 1024];
+/// Bytes of the events of all streams that have ended and are kept.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// No request of a session: what says it to a worker changes nothing.
+const NO_REQUEST: u64 = u64::MAX;
+
+/// The sessions of the protocol, with the streams of their requests. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct ResumableSessions {
+    local: Arc<LocalSessionManager>,
+    kept: Arc<Mutex<KeptStreams>>,
+}
+
+/// Session and request of a stream, as its events' ids name the request.
+type StreamKey = (SessionId, String);
+
+#[derive(Default)]
+struct KeptStreams {
+    all: HashMap<StreamKey, Arc<KeptStream>>,
+    /// Those that have ended, the oldest first, with their bytes.
+    ended: VecDeque<(StreamKey, usize)>,
+    bytes: usize,
+}
+
+/// The stream of one request.
+#[derive(Default)]
+struct KeptStream(Mutex<StreamEvents>);
+
+#[derive(Default)]
+struct StreamEvents {
+    last: VecDeque<ServerSseMessage>,
+    /// Whoever listens.
+    client: Option<mpsc::Sender<ServerSseMessage>>,
+    ended: bool,
+}
+
+impl ResumableSessions {
+    /// A session without a request that runs ends after `idle`.
+    pub(super) fn new(idle: Duration) -> Self {
+        let mut local = LocalSessionManager::default();
+        local.session_config.keep_alive = Some(idle);
+        Self { local: Arc::new(local), kept: Arc::default() }
+    }
+
+    /// How many there are.
+    pub(super) async fn count(&self) -> usize {
+        self.local.sessions.read().await.len()
+    }
+
+    pub(super) async fn names(&self) -> HashSet<SessionId> {
+        self.local.sessions.read().await.keys().cloned().collect()
+    }
+
+    /// Takes the events of a stream in until it ends, and tells them to whoever listens.
+    async fn take_in(
+        self,
+        key: StreamKey,
+        kept: Arc<KeptStream>,
+        mut events: impl Stream<Item = ServerSseMessage> + Unpin,
+    ) {
+        let idle = self.local.session_config.keep_alive.unwrap_or(Duration::MAX) / 2;
+        loop {
+            match tokio::time::timeout(idle, events.next()).await {
+                Ok(Some(event)) => {
+                    // A client that does not read is left by its connection in time.
+                    if let Some(client) = kept.push(&event) {
+                        let _gone = client.send(event).await;
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => self.stir(&key.0).await,
+            }
+        }
+        let bytes = kept.end();
+        held(&self.kept).end(key, bytes);
+    }
+
+    /// Has a session's worker hear something: its session is in use.
+    async fn stir(&self, session: &SessionId) {
+        let worker = self.local.sessions.read().await.get(session).cloned();
+        if let Some(worker) = worker
+            && let Err(error) = worker.close_request_wise_channel(NO_REQUEST).await
+        {
+            tracing::debug!(%error, "a session had ended already");
+        }
+    }
+}
+
+impl KeptStreams {
+    /// Keeps a stream that has ended, within the bounds.
+    fn end(&mut self, key: StreamKey, bytes: usize) {
+        // Its session may be over.
+        if !self.all.contains_key(&key) {
+            return;
+        }
+        let own = |(other, _): &(StreamKey, usize)| other.0 == key.0;
+        let full = self.ended.iter().filter(|it| own(it)).count() >= MOST_STREAMS[0];
+        let oldest = self.ended.iter().position(own).filter(|_| full);
+        if let Some(oldest) = oldest.and_then(|at| self.ended.remove(at)) {
+            self.forget(&oldest);
+        }
+        self.bytes += bytes;
+        self.ended.push_back((key, bytes));
+        while self.ended.len() > MOST_STREAMS[1] || self.bytes > MOST_BYTES {
+            let Some(oldest) = self.ended.pop_front() else { break };
+            self.forget(&oldest);
+        }
+    }
+
+    fn forget(&mut self, (key, bytes): &(StreamKey, usize)) {
+        self.bytes -= bytes;
+        self.all.remove(key);
+    }
+
+    fn forget_session(&mut self, session: &SessionId) {
+        self.all.retain(|(of, _), _| of != session);
+        self.ended.retain(|((of, _), _)| of != session);
+        self.bytes = self.ended.iter().map(|(_, bytes)| bytes).sum();
+    }
+}
+
+impl KeptStream {
+    /// Keeps an event; whom it is for, if anybody listens.
+    fn push(&self, event: &ServerSseMessage) -> Option<mpsc::Sender<ServerSseMessage>> {
+        let mut events = held(&self.0);
+        if events.last.len() >= MOST_EVENTS {
+            events.last.pop_front();
+        }
+        events.last.push_back(event.clone());
+        events.client.clone()
+    }
+
+    /// Ends what its client hears; how many bytes are kept.
+    fn end(&self) -> usize {
+        let mut events = held(&self.0);
+        (events.ended, events.client) = (true, None);
+        events.last.iter().map(weight).sum()
+    }
+
+    /// What is kept behind the event of this id, and what comes. Whoever listened before hears no more.
+    fn behind(&self, last: Option<&str>) -> impl Stream<Item = ServerSseMessage> + use<> {
+        let (client, mut told) = mpsc::channel(MOST_EVENTS);
+        let mut events = held(&self.0);
+        let known = events.last.iter().position(|event| event.event_id.as_deref() == last);
+        let missed: Vec<_> =
+            events.last.iter().skip(known.map_or(0, |at| at + 1)).cloned().collect();
+        events.client = (!events.ended).then_some(client);
+        stream::iter(missed).chain(stream::poll_fn(move |cx| told.poll_recv(cx)))
+    }
+}
+
+/// Bytes of an event on the wire, but for its id.
+fn weight(event: &ServerSseMessage) -> usize {
+    struct Counted(usize);
+    impl io::Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = Counted(0);
+    if let Some(message) = &event.message
+        && let Err(error) = serde_json::to_writer(&mut counted, message.as_ref())
+    {
+        tracing::debug!(%error, "an event is kept unweighed");
+    }
+    counted.0
+}
+
+/// The request that an event's id names.
+fn request_of(event_id: &str) -> Option<&str> {
+    event_id.split_once('/').map(|(_, request)| request)
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing between lock and unlock panics; were it so, what is held is still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type Answer<T> = Result<T, LocalSessionManagerError>;
+
+impl SessionManager for ResumableSessions {
+    type Error = LocalSessionManagerError;
+    type Transport = <LocalSessionManager as SessionManager>::Transport;
+
+    async fn create_session(&self) -> Answer<(SessionId, Self::Transport)> {
+        self.local.create_session().await
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Answer<ServerJsonRpcMessage> {
+        self.local.initialize_session(id, message).await
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Answer<bool> {
+        self.local.has_session(id).await
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Answer<()> {
+        held(&self.kept).forget_session(id);
+        self.local.close_session(id).await
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Answer<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static> {
+        let mut events = Box::pin(self.local.create_stream(id, message).await?);
+        // Its first event, which is there already, names the request.
+        let first = events.next().await;
+        let request = first.as_ref().and_then(|it| request_of(it.event_id.as_deref()?));
+        let Some(request) = request.map(str::to_owned) else {
+            return Ok(Either::Left(stream::iter(first).chain(events)));
+        };
+        let (key, kept) = ((id.clone(), request), Arc::<KeptStream>::default());
+        first.iter().for_each(|event| drop(kept.push(event)));
+        held(&self.kept).all.insert(key.clone(), kept.clone());
+        let told = kept.behind(None);
+        tokio::spawn(self.clone().take_in(key, kept, events));
+        Ok(Either::Right(told))
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Answer<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static> {
+        self.local.create_standalone_stream(id).await
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Answer<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static> {
+        let kept = request_of(&last_event_id).and_then(|request| {
+            held(&self.kept).all.get(&(id.clone(), request.to_owned())).cloned()
+        });
+        match kept {
+            Some(kept) => Ok(Either::Left(kept.behind(Some(&last_event_id)))),
+            None => self.local.resume(id, last_event_id).await.map(Either::Right),
+        }
+    }
+
+    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Answer<()> {
+        self.local.accept_message(id, message).await
+    }
+
+    async fn restore_session(&self, id: SessionId) -> Answer<RestoreOutcome<Self::Transport>> {
+        self.local.restore_session(id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::{ErrorData, model::RequestId};
+
+    use super::*;
+
+    fn event(request: &str, index: usize, text: &str) -> ServerSseMessage {
+        let error = ErrorData::internal_error(text.to_owned(), None);
+        let message = ServerJsonRpcMessage::error(error, Some(RequestId::Number(1)));
+        ServerSseMessage::new(format!("{index}/{request}"), message)
+    }
+
+    /// A stream of a session's that told `events` while nobody listened, and ended.
+    async fn ended(sessions: &ResumableSessions, session: &str, events: Vec<ServerSseMessage>) {
+        let first = events[0].event_id.clone().expect("an id");
+        let key = (session.into(), request_of(&first).expect("a request").to_owned());
+        let kept = Arc::<KeptStream>::default();
+        held(&sessions.kept).all.insert(key.clone(), kept.clone());
+        sessions.clone().take_in(key, kept, stream::iter(events)).await;
+    }
+
+    async fn resumed(sessions: &ResumableSessions, session: &str, last: &str) -> Vec<String> {
+        let events = sessions.resume(&session.into(), last.to_owned()).await;
+        let events = stream::iter(events.ok()).flatten();
+        events.filter_map(async |event| event.event_id).collect().await
+    }
+
+    #[tokio::test]
+    async fn what_came_while_nobody_listened_is_told_to_its_own_session_alone() {
+        let sessions = ResumableSessions::new(Duration::from_secs(60));
+        let events = (0..3).map(|index| event("7", index, "x")).collect();
+        ended(&sessions, "a", events).await;
+        assert_eq!(resumed(&sessions, "a", "0/7").await, ["1/7", "2/7"]);
+        assert_eq!(resumed(&sessions, "a", "1/7").await, ["2/7"], "again, from elsewhere");
+        assert_eq!(resumed(&sessions, "b", "0/7").await, [""; 0], "another's");
+        sessions.close_session(&"a".into()).await.expect("closed");
+        assert_eq!(resumed(&sessions, "a", "0/7").await, [""; 0], "the session is over");
+        assert_eq!(held(&sessions.kept).bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_back_hears_the_rest_and_nothing_twice() {
+        let kept = KeptStream::default();
+        drop(kept.push(&event("7", 0, "x")));
+        drop(kept.behind(None));
+        drop(kept.push(&event("7", 1, "x")));
+        let heard = kept.behind(Some("0/7"));
+        let client = kept.push(&event("7", 2, "x")).expect("it listens");
+        client.send(event("7", 2, "x")).await.expect("sent");
+        drop(client);
+        kept.end();
+        let heard: Vec<_> = heard.filter_map(async |event| event.event_id).collect().await;
+        assert_eq!(heard, ["1/7", "2/7"]);
+    }
+
+    #[tokio::test]
+    async fn no_more_is_kept_than_may_be() {
+        let sessions = ResumableSessions::new(Duration::from_secs(60));
+        for request in 0..=MOST_STREAMS[0] {
+            ended(&sessions, "a", vec![event(&request.to_string(), 0, "x")]).await;
+        }
+        let all = || held(&sessions.kept).all.len();
+        assert_eq!(all(), MOST_STREAMS[0]);
+        assert_eq!(resumed(&sessions, "a", "x/0").await, [""; 0], "the oldest went");
+        assert_eq!(resumed(&sessions, "a", "x/1").await, ["0/1"]);
+        ended(&sessions, "b", vec![event("0", 0, &"x".repeat(MOST_BYTES - 1024))]).await;
+        assert!(all() > 1, "there was room for it");
+        ended(&sessions, "c", vec![event("0", 0, &"x".repeat(MOST_BYTES - 1024))]).await;
+        assert_eq!(all(), 1, "the last one alone fits");
+        assert!(held(&sessions.kept).bytes <= MOST_BYTES);
+    }
+}
