@@ -154,6 +154,7 @@ impl Fixtures {
             workspace: None,
             input_digest: input_digest(&Map::from_iter([("question".to_owned(), json!(question))])),
             input: question.question.clone(),
+            input_chars: question.question.chars().count(),
         };
         let questions = questions.map(|question| (call(&question), question));
         let (approvals, client) = (self.approvals.clone(), cx.client.clone());

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use hivekeep_kernel::{
-    ApprovalId, GrantId,
+    ApprovalId, GrantId, User,
     ports::{FormField, UserQuestion, UserReply},
 };
 use hivekeep_policy::{Approval, ApprovalAnswer, Grant, Remember, ToolPattern};
@@ -23,9 +23,11 @@ use crate::doors::{
 Examples:
   hivekeep approvals
   hivekeep approvals --follow            # asks about each as it comes, on a terminal
-  hivekeep approvals approve apr_0192f0c1a2b37c4d8e5f60718293a4b5
+  hivekeep approvals show apr_0192f0c1a2b37c4d8e5f60718293a4b5
+  hivekeep approvals approve apr_0192...
   hivekeep approvals approve apr_0192... --tools 'git_*' --for-secs 3600
   hivekeep approvals deny apr_0192... --why 'not on a Friday'
+  hivekeep approvals deny --of uid:1000
   hivekeep approvals answer apr_0192... --select 2
   hivekeep approvals answer apr_0192... --value region=eu --value replicas=3
   hivekeep approvals grants"
@@ -46,11 +48,22 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Show(ShowArgs),
     Approve(ApproveArgs),
     Deny(DenyArgs),
     Answer(AnswerArgs),
     Grants(GrantsArgs),
     Revoke(RevokeArgs),
+}
+
+/// Show a call with all of its input that is kept, without credentials.
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// The approval.
+    id: ApprovalId,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Approve a call; or calls like it from now on.
@@ -72,11 +85,15 @@ struct ApproveArgs {
     why: Option<String>,
 }
 
-/// Deny a call, or take an approval back that was not used.
+/// Deny a call, or take an approval back that was not used; or deny all that waits of a user.
 #[derive(Debug, clap::Args)]
 struct DenyArgs {
     /// The approval.
-    id: ApprovalId,
+    #[arg(required_unless_present = "of")]
+    id: Option<ApprovalId>,
+    /// All calls and questions of this user that wait: `uid:1000`, or as `hivekeep approvals` shows it.
+    #[arg(long, value_name = "USER", conflicts_with = "id")]
+    of: Option<User>,
     /// Why, for the caller and the records.
     #[arg(long)]
     why: Option<String>,
@@ -127,6 +144,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
     let method = match args.command {
         None if args.follow => return follow(context, args.json),
         None => return list(context, &args),
+        Some(Command::Show(args)) => return show(context, &args),
         Some(Command::Grants(args)) => return grants(context, &args),
         Some(Command::Approve(ApproveArgs { id, session, tools, for_secs, why })) => {
             let remember = match (session, tools, for_secs) {
@@ -137,7 +155,13 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
             let answer = ApprovalAnswer { approved: true, why, remember, reply: None };
             ApprovalsMethod::Decide { id, answer }
         }
-        Some(Command::Deny(DenyArgs { id, why })) => {
+        Some(Command::Deny(DenyArgs { of: Some(user), why, .. })) => {
+            let method = ControlMethod::Approvals(ApprovalsMethod::DenyAll { user, why });
+            let denied: usize = context.client()?.get_as(method)?;
+            return Ok(output::text(&format!("denied: {denied}\n"))?);
+        }
+        Some(Command::Deny(DenyArgs { id, why, .. })) => {
+            let id = id.ok_or_else(|| CommandFailure::Usage("no approval is named".to_owned()))?;
             let answer =
                 ApprovalAnswer { approved: false, why, remember: Remember::Once, reply: None };
             ApprovalsMethod::Decide { id, answer }
@@ -167,6 +191,15 @@ fn list(context: &CliContext, args: &Args) -> Result<(), CommandFailure> {
     Ok(())
 }
 
+fn show(context: &CliContext, args: &ShowArgs) -> Result<(), CommandFailure> {
+    let method = ApprovalsMethod::Show { id: args.id };
+    let one: Approval = context.client()?.get_as(ControlMethod::Approvals(method))?;
+    match args.json {
+        true => Ok(output::json(&one)?),
+        false => Ok(output::text(&format!("{}\n", readable(&one)))?),
+    }
+}
+
 fn readable(one: &Approval) -> String {
     let state = serde_json::to_value(one.state).unwrap_or_default();
     if let Some(question) = &one.question {
@@ -184,7 +217,7 @@ fn readable(one: &Approval) -> String {
         call.user,
         one.expires_at.format("%H:%M:%S"),
         one.why,
-        call.input,
+        call.input.replace('\n', "\n    "),
     );
     text.lines().map(plain::line).collect::<Vec<_>>().join("\n")
 }

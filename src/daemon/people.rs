@@ -7,7 +7,7 @@ use hivekeep_kernel::{
     CallCx, SessionId, ToolError,
     ports::{ConversationMode, People, UserOutcome, UserQuestion},
 };
-use hivekeep_policy::{PolicyEngine, WantedCall, input_digest};
+use hivekeep_policy::{PolicyEngine, WantedCall, input_digest, input_text};
 use hivekeep_registry::{SessionsHandle, approval_required, client_answer, client_question};
 use serde_json::{Map, Value, json};
 
@@ -25,7 +25,9 @@ impl SessionPeople {
     fn wanted(&self, cx: &CallCx, about: Value) -> Result<WantedCall, ToolError> {
         let owner = self.sessions.owner(cx.session);
         let agent = self.sessions.profile(cx.session)?.agent;
-        let user = owner.ok_or_else(|| ToolError::internal("a session has no user"))?;
+        let user = cx.caller.or(owner);
+        let user = user.ok_or_else(|| ToolError::internal("a session has no user"))?;
+        let (input, input_chars) = about.as_object().map(input_text).unwrap_or_default();
         let about: Map<String, Value> = [("about".to_owned(), about)].into_iter().collect();
         Ok(WantedCall {
             tool: cx.tool.to_owned(),
@@ -35,7 +37,8 @@ impl SessionPeople {
             agent,
             workspace: None,
             input_digest: input_digest(&about),
-            input: about["about"].to_string().chars().take(2_000).collect(),
+            input,
+            input_chars,
         })
     }
 

@@ -54,6 +54,8 @@ fn a_person_at_the_command_line_approves_what_an_agent_asks_for() {
     let asked = waiting(&home);
     assert_eq!((asked["tool"].as_str(), asked["state"].as_str()), (Some(SAVE), Some("pending")));
     assert!(asked["input"].as_str().expect("a text").contains("console.log"));
+    let shown = home.ok(&["approvals", "show", id(&asked)]);
+    assert!(shown.contains("console.log"), "{shown}");
     home.ok(&["approvals", "approve", id(&asked), "--session", "--why", "it is small"]);
     let made = agent.answer(2);
     assert_eq!(made["result"]["isError"], false, "{made}");
@@ -76,7 +78,8 @@ fn a_person_at_the_command_line_approves_what_an_agent_asks_for() {
         .expect("runs");
     let refused = show(&home.run(&["approvals", "approve", id(&waiting(&home))]));
     assert!(refused.contains("self_approval"), "{refused}");
-    home.ok(&["approvals", "deny", id(&waiting(&home))]);
+    let user = waiting(&home)["user"].as_str().expect("a user").to_owned();
+    assert_eq!(home.ok(&["approvals", "deny", "--of", &user]), "denied: 1\n");
     assert!(!own.wait().expect("ends").success());
 }
 

@@ -5,7 +5,7 @@ pub(crate) use hivekeep_kernel::codes::*;
 hivekeep_kernel::codes! {
     /// The command is not on the list of those that may be run.
     COMMAND_NOT_ALLOWED = "command_not_allowed" {
-        cause: "The operator restricted commands by `command.allow`, and no entry is the beginning of this one.",
+        cause: "The operator restricted commands by `command.allow`, and no entry is the beginning of this one; or `command.allow_variables` does not name a variable that it is given.",
         next: "Use an allowed command, or ask the operator to extend the list.",
     }
     /// The line has a part of which it cannot be said what it would run.

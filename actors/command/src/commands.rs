@@ -70,15 +70,25 @@ impl CommandService {
         self.places()?.workspace(cx, place).await
     }
 
+    /// Terms of a command. Beside an allow list it has no variables but those that the operator names.
+    ///
+    /// # Errors
+    /// `command_not_allowed`.
     pub(crate) fn spec(
         &self,
         place: &PlaceWorkspace,
         argv: Vec<String>,
         workdir: String,
         env: BTreeMap<String, String>,
-    ) -> CommandSpec {
-        let (inherit, user) = (self.options.workspace_variables.clone(), place.user.clone());
-        CommandSpec { argv, workdir, env, inherit, user }
+    ) -> Answer<CommandSpec> {
+        let Options { allow, allow_variables, workspace_variables, .. } = &self.options;
+        let listed = !allow.is_empty();
+        let inherit = if listed { allow_variables } else { workspace_variables }.clone();
+        let spec = CommandSpec { argv, workdir, env, inherit, user: place.user.clone() };
+        match spec.env.keys().find(|name| listed && !spec.inherits(name)) {
+            None => Ok(spec),
+            Some(name) => Err(variable_not_allowed(name)),
+        }
     }
 
     pub(crate) async fn run(self: Arc<Self>, cx: CallCx, input: CmdRun) -> Answer<CmdEnd> {
@@ -91,7 +101,7 @@ impl CommandService {
         };
         let env = input.env_additions.into_iter().map(|(name, value)| (name, value.0)).collect();
         let ran = input.entrypoint.then(|| argv.clone());
-        let spec = self.spec(&place, argv, workdir, env);
+        let spec = self.spec(&place, argv, workdir, env)?;
         let end = self.commands.run(&cx, place.workspace, spec, limits).await?;
         let ((stdout, stdout_omitted_bytes), (stderr, stderr_omitted_bytes)) =
             (tail(&end.stdout), tail(&end.stderr));
@@ -175,7 +185,7 @@ impl CommandService {
         };
         let run = async |shell: &str| {
             let argv = [shell, "-c", &line].map(str::to_owned).to_vec();
-            let spec = self.spec(&place, argv, place.root.clone(), BTreeMap::new());
+            let spec = self.spec(&place, argv, place.root.clone(), BTreeMap::new())?;
             self.commands.run(&cx, place.workspace, spec, limits).await
         };
         let (shell, end) = match run("bash").await {
@@ -232,6 +242,14 @@ fn shown(end: &CommandEnd, timeout_secs: u64) -> (String, bool) {
         output.push_str("(no output)");
     }
     (output, cut || cut_too)
+}
+
+fn variable_not_allowed(name: &str) -> ToolError {
+    let shown: String = name.chars().take(80).collect();
+    let message =
+        format!("`{shown}` is not among the variables that allowed commands may be given");
+    ToolError::new(Layer::Policy, codes::COMMAND_NOT_ALLOWED, message)
+        .next("leave it out; the operator names variables in `command.allow_variables`")
 }
 
 fn timed_out(after_secs: u64) -> ToolError {

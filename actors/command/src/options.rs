@@ -11,15 +11,20 @@ pub(crate) const MAX_GRACE_SECS: u64 = 300;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Commands that may be run, by their first words: "git status" allows that with any arguments
-    /// behind it, "python3" every use of python3. Empty allows all. Programs are compared as written,
+    /// Commands that may be run, by their first words: "cargo test" allows that with any arguments
+    /// behind it, "python3" every use of python3. A program that takes commands from files or from its
+    /// arguments runs those, too. Empty allows all. Programs are compared as written,
     /// so that "rm" is not "/bin/rm". "script:NAME" allows a script of that name, whatever its user writes
     /// into it. It binds the tools of this section, and not `exec`.
     pub allow: Vec<String>,
     /// Whether `cmd.run` may use a shell for a line. With an allow list every command of the line is
     /// judged, and a line that cannot be judged is refused; `bash` needs this too then.
     pub shell: bool,
-    /// Variables of `set_env` that commands get: names, or beginnings that end with `*`.
+    /// Variables that calls may give to the commands of `allow`, themselves or by `set_env`: names, or
+    /// beginnings that end with `*`. Many a program runs what a variable says. Without `allow` calls may
+    /// give any.
+    pub allow_variables: Vec<String>,
+    /// Variables of `set_env` that commands get without `allow`: names, or beginnings that end with `*`.
     pub workspace_variables: Vec<String>,
     /// Seconds between SIGTERM and SIGKILL in `process_stop`, at most 300.
     pub stop_grace_secs: u64,
@@ -30,6 +35,7 @@ impl Default for Options {
         Self {
             allow: Vec::new(),
             shell: false,
+            allow_variables: Vec::new(),
             workspace_variables: vec!["*".to_owned()],
             stop_grace_secs: 10,
         }

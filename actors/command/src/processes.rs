@@ -29,10 +29,7 @@ impl CommandService {
         cx: CallCx,
         input: RunProcess,
     ) -> Answer<StartedRow> {
-        let mut env = variables(input.env.into_iter().map(|argument| argument.0))?;
-        if input.pty {
-            env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
-        }
+        let env = variables(input.env.into_iter().map(|argument| argument.0))?;
         if input.pty && !input.stdin {
             return Err(
                 ToolError::invalid("a terminal has an input").next("leave out `pty`, or `stdin`")
@@ -51,8 +48,12 @@ impl CommandService {
             (argv, below(&place.root, dir)?, place)
         };
         let size = TerminalSize { rows: input.rows, cols: input.cols };
+        let mut command = self.spec(&place, argv, workdir, env)?;
+        if input.pty {
+            command.env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
+        }
         let process = ProcessSpec {
-            command: self.spec(&place, argv, workdir, env),
+            command,
             terminal: input.pty.then_some(size),
             input: input.stdin,
             place: place.place,

@@ -114,6 +114,23 @@ async fn a_shell_runs_what_is_granted_and_judged() {
 }
 
 #[tokio::test]
+async fn allowed_commands_get_the_variables_that_the_operator_names() {
+    let allow_variables = vec!["LC_*".to_owned()];
+    let options = Options { allow_variables, ..restricted(&["git status"], false) };
+    let stage = Stage::new(options).await;
+    stage.fake.ends(CommandEnd::default());
+    let run = |name: &str| json!({ "command": "git status", "env_additions": { name: "1" } });
+    stage.call("cmd.run", run("LC_ALL")).await.expect("it is named");
+    let spec = stage.fake.last().0;
+    assert!(spec.inherits("LC_TIME") && !spec.inherits("GIT_CONFIG_COUNT"), "by set_env neither");
+    assert_eq!(code(&stage, "cmd.run", run("GIT_CONFIG_COUNT")).await, "command_not_allowed");
+    let args =
+        |env: &str| json!({ "command": "git", "args": ["status"], "env": [env], "pty": true });
+    stage.call("process_start", args("LC_ALL=C")).await.expect("it is named");
+    assert_eq!(code(&stage, "process_start", args("GIT_PAGER=x")).await, "command_not_allowed");
+}
+
+#[tokio::test]
 async fn an_entry_point_is_judged_with_the_arguments_of_the_call() {
     let stage = Stage::new(restricted(&["/tini /app serve", "/tini /app --help"], false)).await;
     stage.fake.ends(CommandEnd::default());

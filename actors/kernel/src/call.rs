@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CallId, Receipt, SessionId, ToolError, TraceContext,
+    CallId, Receipt, SessionId, ToolError, TraceContext, User,
     ports::{ClientPrompt, Reservation},
     view::ToolView,
 };
@@ -38,6 +38,9 @@ pub struct CallCx {
     pub id: CallId,
     /// Session of the caller.
     pub session: SessionId,
+    /// User who calls, where the door knows it: an operator may call in another's session. Without one it
+    /// is the session's user.
+    pub caller: Option<User>,
     /// Canonical name of the tool.
     pub tool: &'static str,
     /// Door that the call came through.
@@ -75,6 +78,7 @@ impl CallCx {
         Self {
             id: CallId::new(),
             session,
+            caller: None,
             tool: "internal",
             door: Door::Internal,
             view: Arc::default(),

@@ -10,6 +10,7 @@
 mod admit;
 mod ask;
 mod decide;
+mod input;
 mod question;
 mod state;
 mod token;
@@ -18,7 +19,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::{FutureExt, future::BoxFuture};
-use hivekeep_kernel::{ApprovalId, Door, Layer, ToolError, User, ports::UserReply};
+use hivekeep_kernel::{ApprovalId, Door, Layer, PoolFull, ToolError, User, ports::UserReply};
 use hivekeep_runtime::log::{Decision, Log, LogError, stream};
 use hivekeep_store::{Journal, NewEvent, StreamId};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ use tokio::sync::watch;
 use crate::{ApprovalOptions, ToolPattern, codes};
 use state::{ApprovalLedger, Record};
 
+pub use input::input_text;
 pub use state::{Approval, ApprovalState, Grant, WantedCall};
 
 /// Whoever decides.
@@ -125,20 +127,22 @@ impl Approvals {
         Ok(approvals)
     }
 
-    /// Approvals that are known, the oldest first; those that wait for a person if not `all`.
+    /// Approvals that are known, the oldest first, with the beginnings of their inputs; those that wait for
+    /// a person if not `all`.
     pub fn list(&self, all: bool) -> Vec<Approval> {
         let now = Utc::now();
         let rows = self.0.log.view(|ledger| {
             let known = ledger.into_iter().flat_map(|it| it.approvals.values());
-            known.map(|one| shown(one, now)).collect::<Vec<_>>()
+            known.map(|one| shown(one, now, Approval::input_beginning)).collect::<Vec<_>>()
         });
         rows.into_iter().filter(|one| all || one.state == ApprovalState::Pending).collect()
     }
 
-    /// One approval.
+    /// One approval, with all of its input that is kept.
     pub fn get(&self, id: ApprovalId) -> Option<Approval> {
         let now = Utc::now();
-        self.0.log.view(|ledger| ledger?.approvals.get(&id).map(|one| shown(one, now)))
+        let whole = |one: &Approval| shown(one, now, Approval::whole_input);
+        self.0.log.view(|ledger| ledger?.approvals.get(&id).map(whole))
     }
 
     /// Grants that hold.
@@ -155,14 +159,39 @@ impl Approvals {
         self.0.changes.subscribe()
     }
 
-    /// Refuses one more that would wait.
-    fn room(&self, ledger: &ApprovalLedger, now: DateTime<Utc>) -> Result<(), ToolError> {
-        let most = self.0.options.max_pending;
-        if ledger.pending(now) < most {
-            return Ok(());
-        }
-        let message = format!("{most} calls wait for approvals");
-        Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable())
+    /// Refuses a user one more of the approvals that take a place, as a [`SharedPool`] of them would.
+    ///
+    /// [`SharedPool`]: hivekeep_kernel::SharedPool
+    fn room(
+        &self,
+        ledger: &ApprovalLedger,
+        user: User,
+        takes_place: impl Fn(&Approval) -> bool,
+    ) -> Result<(), ToolError> {
+        let (option, most) = ("policy.approvals.max_pending", self.0.options.max_pending);
+        let taken = || ledger.approvals.values().filter(|one| takes_place(one));
+        let (own, half) = (taken().filter(|one| one.call.user == user).count(), most.div_ceil(2));
+        let full = match (own >= half, taken().count() >= most) {
+            (true, _) => PoolFull::Own { option, most: half },
+            (false, true) => PoolFull::All { option, most },
+            (false, false) => return Ok(()),
+        };
+        Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, full.to_string())
+            .retryable()
+            .detail("share", option))
+    }
+
+    /// Refuses a user one more that waits for a person: of calls, or of questions.
+    fn room_to_wait(
+        &self,
+        ledger: &ApprovalLedger,
+        user: User,
+        questions: bool,
+        now: DateTime<Utc>,
+    ) -> Result<(), ToolError> {
+        self.room(ledger, user, |one| {
+            state_at(one, now) == ApprovalState::Pending && one.question.is_some() == questions
+        })
     }
 
     fn timeout(&self) -> Duration {
@@ -193,9 +222,11 @@ impl Approvals {
         }
     }
 
-    /// Separation of duties: whoever calls does not approve it.
+    /// Separation of duties: whoever calls does not approve it. A credential is the same one at all doors; a
+    /// user of this host may be a person at one and an agent at another.
     fn other_than_caller(&self, call: &WantedCall, approver: &Approver) -> Result<(), ToolError> {
-        let same = call.user == approver.user && call.door == approver.door;
+        let same = call.user == approver.user
+            && (matches!(call.user, User::Credential(_)) || call.door == approver.door);
         if !same || self.0.options.self_approval {
             return Ok(());
         }
@@ -238,9 +269,11 @@ fn ended(id: ApprovalId, state: ApprovalState) -> Decision<Record> {
     Decision::record(Record::Ended { id, state, at: Utc::now() }).event(event)
 }
 
-/// An approval as it is told: with the time in mind, and without its token.
-fn shown(one: &Approval, now: DateTime<Utc>) -> Approval {
-    Approval { token: None, state: state_at(one, now), ..one.clone() }
+/// An approval as it is told: with the time in mind, without its token, with this much of its input.
+fn shown(one: &Approval, now: DateTime<Utc>, input: fn(&Approval) -> String) -> Approval {
+    let mut told = one.clone();
+    (told.token, told.state, told.call.input) = (None, state_at(one, now), input(one));
+    told
 }
 
 /// State with the time in mind.

@@ -21,10 +21,10 @@ hivekeep_kernel::codes! {
         cause: "No person answered within `policy.approvals.timeout_secs`; that is a denial.",
         next: "Repeat the call when somebody looks at `hivekeep approvals`.",
     }
-    /// Too many calls wait for approvals.
+    /// Too many calls wait for approvals, or too many questions for replies.
     APPROVALS_FULL = "approvals_full" {
-        cause: "`policy.approvals.max_pending` calls wait for a person already.",
-        next: "Approve or deny some of `hivekeep approvals`, then repeat the call.",
+        cause: "`policy.approvals.max_pending` of them wait for a person already, or half of those are the caller's.",
+        next: "Decide some of `hivekeep approvals` (`deny --of USER` ends all of a user's), then repeat the call.",
     }
     /// The approval token is for something else, or there is no such token.
     APPROVAL_TOKEN_MISMATCH = "approval_token_mismatch" {
@@ -48,7 +48,7 @@ hivekeep_kernel::codes! {
     }
     /// Whoever calls cannot approve it.
     SELF_APPROVAL = "self_approval" {
-        cause: "The same user asked for the call over the same door.",
+        cause: "The same credential asked for the call, or the same user of this host over the same door.",
         next: "Have another person approve it, or set `policy.approvals.self_approval`.",
     }
     /// There is no such grant.

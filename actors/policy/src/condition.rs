@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use cel::{Context, Env, Program, Value as CelValue};
 use serde_json::{Value, json};
 
-use crate::{Question, facts::CallCommands};
+use crate::{Question, facts::program_name};
 
 /// Longest expression, in bytes.
 const MAX_BYTES: usize = 4_096;
@@ -26,6 +26,10 @@ pub(crate) const VARIABLES: [&str; 4] = ["tool", "session", "args", "commands"];
 static STANDARD: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 /// Place of the first variable that depends on the input.
 const OF_INPUT: usize = 2;
+/// Place of the commands.
+const COMMANDS: usize = 3;
+/// Place, behind the variables, of the commands by the names of their programs.
+const COMMANDS_BY_NAME: usize = VARIABLES.len();
 
 /// Value of a variable for one call, or why there is none.
 pub(crate) type Variable = Result<CelValue, String>;
@@ -72,14 +76,24 @@ impl Condition {
         Ok(Self { program, wants })
     }
 
-    /// Evaluates it for a call. Without an input, what depends on one does not hold.
-    pub(crate) fn holds(&self, question: &Question<'_>) -> Holds {
+    /// Evaluates it for a call, and once more by the names of programs if it looks at some that are named by
+    /// a path. Without an input, what depends on one does not hold.
+    pub(crate) fn holds(&self, question: &Question<'_>) -> (Holds, Option<Holds>) {
+        let by_paths = self.wants.contains(&COMMANDS)
+            && question.args.is_some()
+            && question.facts.commands().have_paths();
+        let by_name = by_paths.then(|| self.evaluate(question, COMMANDS_BY_NAME));
+        (self.evaluate(question, COMMANDS), by_name)
+    }
+
+    fn evaluate(&self, question: &Question<'_>, commands: usize) -> Holds {
         if question.args.is_none() && self.wants.iter().any(|at| *at >= OF_INPUT) {
             return Holds::No;
         }
         let mut context = Context::with_env(STANDARD.clone());
         for at in &self.wants {
-            match question.facts.variable(*at, || variable(*at, question)) {
+            let place = if *at == COMMANDS { commands } else { *at };
+            match question.facts.variable(place, || variable(place, question)) {
                 Ok(value) => context.add_variable_from_value(VARIABLES[*at], value.clone()),
                 Err(why) => return Holds::Unclear(why.clone()),
             }
@@ -94,27 +108,34 @@ impl Condition {
 }
 
 /// Value of a variable by its place.
-fn variable(at: usize, question: &Question<'_>) -> Variable {
+fn variable<'a>(at: usize, question: &'a Question<'_>) -> Variable {
     let spec = question.tool;
     let value = |value: &Value| cel::to_value(value).map_err(|error| error.to_string());
-    match VARIABLES[at] {
-        "tool" => value(&json!({
+    match VARIABLES.get(at).copied() {
+        Some("tool") => value(&json!({
             "name": spec.name, "toolset": spec.family, "risk": spec.risk, "effect": spec.effect,
             "open_world": spec.open_world,
         })),
-        "session" => value(&json!({
+        Some("session") => value(&json!({
             "id": question.session, "user": question.user, "door": question.door,
             "agent": question.profile.agent,
         })),
-        "args" => {
+        Some("args") => {
             let args = question.args.unwrap_or(&Value::Null);
             small(args)?;
             value(args)
         }
-        _ => match question.facts.commands() {
-            CallCommands::Clear(commands) => value(&json!(commands)),
-            CallCommands::Unclear(what) => Err(format!("the command line has {what}")),
-        },
+        _ => {
+            let judged = question.facts.commands().judged();
+            let judged = judged.map_err(|what| format!("the command line has {what}"))?;
+            let word = |(nth, word): (usize, &'a String)| match nth == 0 && at == COMMANDS_BY_NAME {
+                true => program_name(word),
+                false => word.as_str(),
+            };
+            let words = |command: &'a [String]| command.iter().enumerate().map(word).collect();
+            let commands: Vec<Vec<&str>> = judged.into_iter().map(words).collect();
+            value(&json!(commands))
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Security context: a list of capabilities, denied by default.
 
 use crate::{
-    CapabilityOptions, ContextOptions, Question, ReasonCode, Verdict, facts::CallCommands,
+    CapabilityOptions, ContextOptions, Question, ReasonCode, Verdict,
+    facts::{CallCommand, CallCommands},
 };
 
 pub(crate) const LAYER: &str = "context";
@@ -34,7 +35,7 @@ fn admits(capability: &CapabilityOptions, question: &Question<'_>) -> Result<(),
             .into_iter()
             .find(|path| !paths.iter().any(|allowed| below(allowed, path)));
         if let Some(path) = outside {
-            return Err(format!("`{}` is none of the allowed paths", short(path)));
+            return Err(format!("`{}` is none of the allowed paths", short(&path)));
         }
     }
     if let Some(domains) = &capability.domains {
@@ -49,9 +50,9 @@ fn admits(capability: &CapabilityOptions, question: &Question<'_>) -> Result<(),
     match question.facts.commands() {
         CallCommands::Unclear(what) => Err(format!("a command with {what} cannot be judged")),
         CallCommands::Clear(commands) => {
-            let begins = |words: &[String]| allowed.iter().any(|rule| begins_with(words, rule));
-            match commands.iter().find(|words| !begins(words)) {
-                Some(words) => {
+            let begins = |it: &CallCommand| allowed.iter().any(|rule| begins_with(&it.words, rule));
+            match commands.iter().find(|command| !begins(command)) {
+                Some(CallCommand { words, .. }) => {
                     Err(format!("`{}` is none of the allowed commands", short(&words.join(" "))))
                 }
                 None => Ok(()),

@@ -3,12 +3,14 @@
 //! They are read by the names of parameters, which are the same in all families. A command line is
 //! taken apart by a shell's grammar ([`hivekeep_shell`]): what is judged are words, not text.
 
+mod commands;
+
 use std::sync::OnceLock;
 
-use hivekeep_shell::{Token, Word};
 use serde_json::Value;
 
 use crate::condition::{VARIABLES, Variable};
+pub(crate) use commands::{CallCommand, CallCommands, program_name};
 
 /// Parameters, at any depth of an input, that are a path or a list of paths. A test of the catalogue
 /// keeps the list closed.
@@ -29,35 +31,17 @@ pub const PATH_PARAMETERS: [&str; 13] = [
 ];
 /// Parameters that are an address.
 const ADDRESSES: [&str; 3] = ["url", "git_url", "repo_url"];
-/// Parameters that are a command line, or a list of such.
-const LINES: [&str; 3] = ["command", "commands", "setup_commands"];
-/// Beginning of a command that names a script of a user's library.
-const SCRIPT: &str = "script:";
-/// Type of a message whose content is a task, as JSON.
-const TASK: &str = "task_assignment";
-/// Programs that run what their arguments say: the words behind them are another command.
-const WRAPPERS: [&str; 30] = [
-    ".", "ash", "bash", "builtin", "chroot", "command", "dash", "doas", "env", "eval", "exec",
-    "ksh", "nice", "nohup", "nsenter", "parallel", "setsid", "sh", "source", "ssh", "stdbuf", "su",
-    "sudo", "time", "timeout", "trap", "unshare", "watch", "xargs", "zsh",
-];
-
-/// Commands of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CallCommands {
-    /// The words of each command, in order; none for a call that runs none.
-    Clear(Vec<Vec<String>>),
-    /// What cannot be judged.
-    Unclear(String),
-}
+/// Parameter that is a place: `[USER@]WORKSPACE[:FOLDER]`.
+const PLACE: &str = "place";
 
 /// Facts of one call's input, each read when it is first asked for.
 #[derive(Debug, Default)]
 pub(crate) struct CallFacts<'a> {
     args: Option<&'a Value>,
     commands: OnceLock<CallCommands>,
-    /// Variables of conditions, each made once for all rules.
-    variables: [OnceLock<Variable>; VARIABLES.len()],
+    /// Variables of conditions, each made once for all rules; behind them the commands by the names of their
+    /// programs.
+    variables: [OnceLock<Variable>; VARIABLES.len() + 1],
 }
 
 impl<'a> CallFacts<'a> {
@@ -68,7 +52,8 @@ impl<'a> CallFacts<'a> {
 
     /// Commands that the call runs.
     pub(crate) fn commands(&self) -> &CallCommands {
-        self.commands.get_or_init(|| self.args.map_or(CallCommands::Clear(Vec::new()), commands))
+        let none = CallCommands::Clear(Vec::new());
+        self.commands.get_or_init(|| self.args.map_or(none, commands::of))
     }
 
     /// Variable of conditions at a place.
@@ -76,9 +61,20 @@ impl<'a> CallFacts<'a> {
         self.variables[at].get_or_init(make)
     }
 
-    /// Paths that the call names, as they are written.
-    pub(crate) fn paths(&self) -> Vec<&'a str> {
-        self.texts(&PATH_PARAMETERS)
+    /// Paths that the call names, as they are written; relative ones from the folder that its place names,
+    /// which is one of them.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let folder = |place: &'a str| place.split_once(':').map(|(_, folder)| folder);
+        let absolute = |folder: &&str| folder.starts_with(['/', '~']);
+        let roots = self.texts(&[PLACE]).into_iter().filter_map(folder).filter(absolute);
+        let mut paths: Vec<String> = roots.map(str::to_owned).collect();
+        let root = paths.first().cloned().unwrap_or_default();
+        let from_root = |path: &str| match path.starts_with('/') {
+            true => path.to_owned(),
+            false => format!("{root}/{path}"),
+        };
+        paths.extend(self.texts(&PATH_PARAMETERS).into_iter().map(from_root));
+        paths
     }
 
     /// Hosts that the call names, in small letters; `Err` is an address without one.
@@ -119,83 +115,6 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-fn commands(args: &Value) -> CallCommands {
-    match found_commands(args) {
-        Ok(commands) => CallCommands::Clear(commands),
-        Err(what) => CallCommands::Unclear(what),
-    }
-}
-
-fn found_commands(args: &Value) -> Result<Vec<Vec<String>>, String> {
-    if args.get("entrypoint") == Some(&Value::Bool(true)) {
-        return Err("the entry point of an image".to_owned());
-    }
-    // The programs of a library have names, and are kept and not run.
-    if args.get("code").is_some_and(|code| code != "") && args.get("name").is_none() {
-        return Err("the code of a program".to_owned());
-    }
-    if args.get("message_type").and_then(Value::as_str) == Some(TASK) {
-        let content = args.get("content").and_then(Value::as_str).unwrap_or_default();
-        let task: Value = serde_json::from_str(content).map_err(|_| "a task that is not JSON")?;
-        return found_commands(&task);
-    }
-    let arguments = args.get("args").and_then(Value::as_array);
-    let (mut lines, mut found) = (Vec::new(), Vec::new());
-    named(args, &LINES, &mut lines);
-    for line in lines {
-        // With arguments beside it, a command is one program, and no shell reads it.
-        let commands = match arguments {
-            Some(arguments) => {
-                let words = arguments.iter().filter_map(Value::as_str).map(str::to_owned);
-                vec![std::iter::once(line.to_owned()).chain(words).collect()]
-            }
-            None => words(line)?,
-        };
-        found.extend(bare(commands)?);
-    }
-    Ok(found)
-}
-
-/// The commands of a line.
-fn words(line: &str) -> Result<Vec<Vec<String>>, String> {
-    let tokens = hivekeep_shell::parse(line).map_err(|unclear| unclear.0)?;
-    let commands = tokens.iter().filter_map(|token| match token {
-        Token::Command(words) => Some(words),
-        Token::Operator(_) | Token::Redirect(..) => None,
-    });
-    commands
-        .map(|words| {
-            let literal: Option<Vec<_>> = words.iter().map(Word::literal).collect();
-            match (literal, words.first().and_then(Word::literal)) {
-                (Some(words), _) => Ok(words),
-                // Names that a pattern stands for are arguments, and stay what they are.
-                (None, Some(_)) => Ok(words
-                    .iter()
-                    .map(|word| word.literal().unwrap_or_else(|| "*".to_owned()))
-                    .collect()),
-                (None, None) => Err("a program that a pattern stands for".to_owned()),
-            }
-        })
-        .collect()
-}
-
-/// Refuses commands whose words hide another one.
-fn bare(commands: Vec<Vec<String>>) -> Result<Vec<Vec<String>>, String> {
-    for words in &commands {
-        let program = words[0].rsplit('/').next().unwrap_or_default();
-        if WRAPPERS.binary_search(&program).is_ok() && words.len() > 1 {
-            return Err(format!("`{program}`, which runs what its arguments say"));
-        }
-        if words[0].starts_with(SCRIPT) {
-            return Err("a script of the library".to_owned());
-        }
-        if words[0].contains('=') {
-            return Err("an assignment".to_owned());
-        }
-    }
-    Ok(commands)
-}
-
 /// Host of an address: of a URL, or of `user@host:path` as git has it.
 fn host(address: &str) -> Option<String> {
     let behind = |text: &str| match text.split_once("://") {
@@ -217,68 +136,22 @@ mod tests {
 
     use super::*;
 
-    fn clear(args: Value) -> Vec<Vec<String>> {
-        match commands(&args) {
-            CallCommands::Clear(commands) => commands,
-            CallCommands::Unclear(what) => panic!("{args}: {what}"),
-        }
-    }
-
     #[test]
-    fn every_command_of_a_line_is_found() {
-        let line = json!({ "command": "cd /x && git push origin main | tee 'a b'; rm -rf *" });
-        let words = [
-            &["cd", "/x"][..],
-            &["git", "push", "origin", "main"],
-            &["tee", "a b"],
-            &["rm", "-rf", "*"],
-        ];
-        assert_eq!(clear(line), words);
-        let argv = json!({ "command": "git", "args": ["push", "a && b"] });
-        assert_eq!(clear(argv), [["git", "push", "a && b"]]);
-        let tasks =
-            json!({ "tasks": [{ "name": "a", "command": "make" }, { "command": "ls; pwd" }] });
-        assert_eq!(clear(tasks), [["make"], ["ls"], ["pwd"]]);
-        let content = json!({ "task_id": "1", "command": "git push" }).to_string();
-        let sent = json!({ "message_type": "task_assignment", "content": content });
-        assert_eq!(clear(sent), [["git", "push"]]);
-        assert_eq!(clear(json!({ "path": "x", "content": content })), Vec::<Vec<String>>::new());
+    fn paths_are_found_at_any_depth_and_begin_where_the_place_does() {
+        let paths = |args: Value| {
+            let mut paths = CallFacts::of(Some(&args)).paths();
+            paths.sort_unstable();
+            paths
+        };
         let deep = json!({ "tasks": [{ "workdir": "/w" }], "volumes": [{ "path": "/v" }], "newPath": "/n" });
-        let mut paths = CallFacts::of(Some(&deep)).paths();
-        paths.sort_unstable();
-        assert_eq!(paths, ["/n", "/v", "/w"]);
-    }
-
-    #[test]
-    fn what_hides_a_command_is_unclear() {
-        assert!(WRAPPERS.is_sorted());
-        for line in [
-            "sh -c 'rm x'",
-            "/usr/bin/env rm x",
-            "sudo rm x",
-            "$(rm x)",
-            "X=1 rm x",
-            "rm x `pwd`",
-            "f() { rm x; }",
-            "xargs rm",
-            "r* x",
-            "echo \"$HOME\"",
-            "a <<E\nE",
-            "timeout 5 rm x",
+        assert_eq!(paths(deep), ["/n", "/v", "/w"]);
+        for (place, found) in [
+            ("w", &["/a", "/b"][..]),
+            ("volume:work", &["/a", "/b"]),
+            ("app@w:/srv", &["/b", "/srv", "/srv/a"]),
+            ("w:~/x", &["/b", "~/x", "~/x/a"]),
         ] {
-            assert!(
-                matches!(commands(&json!({ "command": line })), CallCommands::Unclear(_)),
-                "{line}"
-            );
-        }
-        for args in [
-            json!({ "command": "bash", "args": ["-c", "rm x"] }),
-            json!({ "command": "script:tidy" }),
-            json!({ "command": "x", "entrypoint": true }),
-            json!({ "message_type": "task_assignment", "content": "rm x" }),
-            json!({ "message_type": "task_assignment", "content": "{\"command\": \"sh -c 'rm x'\"}" }),
-        ] {
-            assert!(matches!(commands(&args), CallCommands::Unclear(_)), "{args}");
+            assert_eq!(paths(json!({ "place": place, "paths": ["a", "/b"] })), found, "{place}");
         }
     }
 

@@ -36,7 +36,7 @@ mod verdict;
 
 pub use approvals::{
     Approval, ApprovalAnswer, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember,
-    WantedCall,
+    WantedCall, input_text,
 };
 pub use digest::{hexadecimal, input_digest};
 pub use engine::{ContextLimits, PolicyEngine, RuleRow};

@@ -102,8 +102,9 @@ pub struct RuleOptions {
     /// Tools: names, or beginnings with `*`.
     pub tools: Vec<ToolPattern>,
     /// Condition in CEL over `tool`, `session`, `args` and `commands`, the words of each command that the
-    /// call runs: `commands.exists(c, c[0] == "git" && "push" in c)`. Without one every call matches. What it
-    /// cannot judge asks.
+    /// call runs: `commands.exists(c, c[0] == "git" && "push" in c)`. A program that is named by a path is
+    /// judged as written and by its last part. Without a condition every call matches. What it cannot judge
+    /// asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// Why, for whoever meets it.
@@ -148,10 +149,10 @@ pub struct ContextOptions {
 pub struct CapabilityOptions {
     /// Tools: names, or beginnings with `*`.
     pub tools: Vec<ToolPattern>,
-    /// Paths that calls may name: a path, or a folder and `/**`.
+    /// Paths that calls may name, the folder of a place among them: a path, or a folder and `/**`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<String>>,
-    /// Commands that calls may run: first words, as `git status`.
+    /// Commands that calls may run: first words as they are written, as `cargo test`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<Vec<String>>,
     /// Hosts that calls may name, with all below them.
@@ -175,11 +176,12 @@ pub struct ToolsetOptions {
 pub struct ApprovalOptions {
     /// How long a call waits for a person, and how long an approval or a token is good, in seconds.
     pub timeout_secs: u64,
-    /// Whether the user who calls may approve it, over the same door.
+    /// Whether whoever calls may approve it: a credential at any door, a user of this host over the same one.
     pub self_approval: bool,
     /// Whether the person at an MCP client may approve its calls, by elicitation.
     pub elicitation: bool,
-    /// Approvals that wait at a time. One more call is refused.
+    /// Approvals that wait at a time, and questions beside them, of which one user has at most half. One more
+    /// is refused.
     pub max_pending: usize,
 }
 

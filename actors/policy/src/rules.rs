@@ -38,8 +38,22 @@ impl CompiledRule {
         Ok(Self { options, added, condition })
     }
 
+    /// A path of a program says as much as its last part: either is enough to deny and to ask, to allow takes
+    /// both.
     fn holds(&self, question: &Question<'_>) -> Holds {
-        self.condition.as_ref().map_or(Holds::Yes, |condition| condition.holds(question))
+        let Some(condition) = &self.condition else { return Holds::Yes };
+        let (as_written, by_name) = condition.holds(question);
+        let both = [Some(as_written), by_name].into_iter().flatten();
+        let certainty = |holds: &Holds| match holds {
+            Holds::No => 0,
+            Holds::Unclear(_) => 1,
+            Holds::Yes => 2,
+        };
+        let holds = match self.options.effect {
+            RuleEffect::Allow => both.min_by_key(certainty),
+            RuleEffect::Ask | RuleEffect::Deny => both.max_by_key(certainty),
+        };
+        holds.unwrap_or(Holds::No)
     }
 
     fn why(&self, does: &str) -> String {

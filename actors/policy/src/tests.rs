@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, str::FromStr as _, time::Duration};
 
 use hivekeep_kernel::{
-    Access, Addressing, Door, Effect, RateClass, Risk, SessionId, Tier, ToolSpec, User,
+    Access, Addressing, CredentialId, Door, Effect, RateClass, Risk, SessionId, Tier, ToolSpec,
+    User,
     ports::{UserOutcome, UserQuestion, UserReply},
     view::ToolView,
 };
@@ -12,10 +13,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::{
-    AgentOptions, ApprovalAnswer, Approver, CapabilityOptions, ContextOptions, ConversationOptions,
-    Options, PermissionMode, PolicyDecision, PolicyEngine, Question, Remember, RuleEffect,
-    RuleOptions, SessionProfile, SourceTrust, ToolPattern, ToolsetOptions, Verdict, WantedCall,
-    rules::CompiledRule, rules::RuleSet,
+    AgentOptions, ApprovalAnswer, ApprovalOptions, Approver, CapabilityOptions, ContextOptions,
+    ConversationOptions, Options, PermissionMode, PolicyDecision, PolicyEngine, Question, Remember,
+    RuleEffect, RuleOptions, SessionProfile, SourceTrust, ToolPattern, ToolsetOptions, Verdict,
+    WantedCall, rules::CompiledRule, rules::RuleSet,
 };
 
 const fn tool(name: &'static str, family: &'static str, effect: Effect) -> ToolSpec {
@@ -113,7 +114,7 @@ async fn rules_deny_first_and_then_the_first_that_matches_decides() {
     let options = Options {
         permission_mode: PermissionMode::ApproveReads,
         rules: vec![
-            rule("tests", RuleEffect::Allow, "cmd.*", Some(r#"commands.all(c, c[0] == "make")"#)),
+            rule("tests", RuleEffect::Allow, "cmd.*", Some(r#"commands.all(c, c[0] == "cargo")"#)),
             rule("no-push", RuleEffect::Deny, "cmd_*", Some(pushes)),
             rule("etc", RuleEffect::Ask, "fs.write", Some(r#"args.path.startsWith("/etc/")"#)),
             rule("files", RuleEffect::Allow, "fs.*", None),
@@ -122,12 +123,24 @@ async fn rules_deny_first_and_then_the_first_that_matches_decides() {
     };
     let bench = Bench::new(options).await;
     let run = |line: &str| bench.decides(&RUN, json!({ "command": line }));
-    assert_eq!(run("make test"), (PolicyDecision::Allowed, "availability"));
-    assert_eq!(run("make test && git push"), (PolicyDecision::Denied, "rules"));
+    assert_eq!(run("cargo test"), (PolicyDecision::Allowed, "availability"));
+    assert_eq!(run("cargo test && git push"), (PolicyDecision::Denied, "rules"));
+    let pushes = "/usr/local/bin/git push";
+    assert_eq!(run(pushes), (PolicyDecision::Denied, "rules"), "by the last part of its path");
+    for hidden in
+        ["gi\\\nt push", "git pu\\\nsh", "git pus?", "busybox sh -c 'git push'", "make push"]
+    {
+        assert_eq!(run(hidden), (PolicyDecision::Asks, "rules"), "{hidden}");
+    }
+    assert_eq!(
+        run("/tmp/cargo test"),
+        (PolicyDecision::Asks, "permission_mode"),
+        "another program of the name is not allowed"
+    );
     assert_eq!(run("git 'push'"), (PolicyDecision::Denied, "rules"));
     assert_eq!(run("echo git push"), (PolicyDecision::Asks, "permission_mode"));
     assert_eq!(
-        run("make $(git push)"),
+        run("cargo $(git push)"),
         (PolicyDecision::Asks, "rules"),
         "what cannot be judged asks"
     );
@@ -228,6 +241,9 @@ async fn a_context_denies_what_no_capability_takes() {
         (&READ, json!({ "path": "/work/a" }), PolicyDecision::Allowed),
         (&READ, json!({ "path": "/work/../etc" }), PolicyDecision::Denied),
         (&READ, json!({ "paths": ["/work/a", "/etc"] }), PolicyDecision::Denied),
+        (&READ, json!({ "path": "work/a", "place": "w:/srv" }), PolicyDecision::Denied),
+        (&READ, json!({ "path": "a", "place": "w:/work/sub" }), PolicyDecision::Allowed),
+        (&READ, json!({ "place": "w:/srv" }), PolicyDecision::Denied),
         (&WRITE, json!({ "path": "/work/a" }), PolicyDecision::Denied),
         (&RUN, json!({ "command": "git status; ls -l" }), PolicyDecision::Allowed),
         (&RUN, json!({ "command": "git status; git push" }), PolicyDecision::Denied),
@@ -260,22 +276,78 @@ async fn rules_change_while_calls_run() {
     assert_eq!(unknown.code, "rule_not_found");
 }
 
+/// A call of a user, one of many.
+fn wanted(user: User, nth: usize) -> WantedCall {
+    WantedCall {
+        tool: "ask_user".to_owned(),
+        session: SessionId::from_str("ses_0192f0c1a2b37c4d8e5f60718293a4b5").expect("an id"),
+        user,
+        door: Door::McpStdio,
+        agent: None,
+        workspace: None,
+        input_digest: format!("sha256:{nth}"),
+        input: String::new(),
+        input_chars: 0,
+    }
+}
+
+async fn with_pending(max_pending: usize) -> Bench {
+    let approvals = ApprovalOptions { max_pending, ..ApprovalOptions::default() };
+    Bench::new(Options { approvals, ..Options::default() }).await
+}
+
+#[tokio::test]
+async fn what_waits_of_one_user_leaves_room_to_others_and_ends_at_a_word() {
+    let bench = with_pending(4).await;
+    let approvals = bench.engine.approvals();
+    let ask = async |user, nth| approvals.ask(wanted(user, nth), "why".to_owned(), false).await;
+    let question = UserQuestion { free_text: true, ..UserQuestion::default() };
+    let short = Duration::from_millis(10);
+    let asks = async |user, nth| {
+        approvals.ask_question(wanted(user, nth), question.clone(), short, None).await
+    };
+    let (one, other) = (User::Uid(7), User::Uid(8));
+    for nth in 0..2 {
+        asks(one, nth).await.expect("it has room for two questions");
+        ask(one, nth + 10).await.expect("and for two calls beside them");
+    }
+    let full = ask(one, 12).await.expect_err("it has its half");
+    assert_eq!(full.code, "approvals_full");
+    assert!(full.message.contains("your half") && full.message.contains("max_pending"), "{full}");
+    assert_eq!(asks(one, 2).await.expect_err("it has its half").code, "approvals_full");
+    ask(other, 0).await.expect("there is room");
+    asks(other, 1).await.expect("there is room");
+
+    let by = Approver { user: User::Uid(1), door: Door::Cli };
+    assert_eq!(approvals.deny_all_of(one, &by, None).await.expect("denied"), 4);
+    let left = approvals.list(false);
+    assert!(left.len() == 2 && left.iter().all(|it| it.call.user == other), "{left:?}");
+    ask(one, 13).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn a_credential_is_the_same_one_at_every_door_and_a_user_of_the_host_is_not() {
+    let bench = with_pending(4).await;
+    let approvals = bench.engine.approvals();
+    let yes =
+        || ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply: None };
+    for (user, code) in
+        [(User::Credential(CredentialId::new()), Some("self_approval")), (User::Uid(7), None)]
+    {
+        let asked = approvals.ask(wanted(user, 0), "why".to_owned(), false).await.expect("asked");
+        let by = Approver { user, door: Door::HttpApi };
+        let decided = approvals.decide(asked.id, &by, yes()).await;
+        assert_eq!(decided.err().map(|error| error.code).as_deref(), code, "{user}");
+    }
+}
+
 #[tokio::test]
 async fn a_question_is_asked_once_answered_once_and_idle_in_between() {
     let bench = Bench::new(Options::default()).await;
     let approvals = bench.engine.approvals();
-    let call = || WantedCall {
-        tool: "ask_user".to_owned(),
-        session: SessionId::from_str("ses_0192f0c1a2b37c4d8e5f60718293a4b5").expect("an id"),
-        user: User::Uid(7),
-        door: Door::McpStdio,
-        agent: None,
-        workspace: None,
-        input_digest: "sha256:0".to_owned(),
-        input: String::new(),
-    };
     let question = UserQuestion { free_text: true, ..UserQuestion::default() };
-    let ask = |limit| approvals.ask_question(call(), question.clone(), limit, None);
+    let ask =
+        |limit| approvals.ask_question(wanted(User::Uid(7), 0), question.clone(), limit, None);
     let short = Duration::from_millis(200);
     let unanswered = ask(short).await.expect("asked");
     assert_eq!(*approvals.changes().borrow(), 1, "waiting changes nothing");
@@ -287,8 +359,11 @@ async fn a_question_is_asked_once_answered_once_and_idle_in_between() {
         ..UserReply::default()
     });
     let answer = ApprovalAnswer { approved: true, why: None, remember: Remember::Once, reply };
+    let remember = Remember::Tools { tools: pattern("*"), secs: 3_600 };
+    let grant = ApprovalAnswer { remember, ..answer.clone() };
     // Whoever asked may answer: a reply approves nothing.
     let by = Approver { user: User::Uid(7), door: Door::McpStdio };
+    assert_eq!(approvals.decide(id, &by, grant).await.expect_err("grants").code, "invalid_input");
     approvals.decide(id, &by, answer).await.expect("decided");
     let replied = ask(Duration::from_secs(60)).await.expect("asked");
     assert!(matches!(replied, UserOutcome::Replied(reply) if reply.text.as_deref() == Some("yes")));

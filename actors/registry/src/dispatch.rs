@@ -202,6 +202,7 @@ impl Dispatcher {
         let caller = route::Caller::Client(live);
         let order = route::Order {
             entry,
+            user: approval.caller,
             door,
             view,
             args,

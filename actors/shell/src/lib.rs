@@ -96,6 +96,7 @@ pub fn parse(line: &str) -> Answer<Vec<Token>> {
     if tree.root_node().has_error() {
         return Err(unclear("a syntax error, or something that this reads as one"));
     }
+    check_gaps(tree.root_node(), line)?;
     let mut tokens = Vec::new();
     let mut open = vec![tree.root_node()];
     // Depth first, in the order of the text.
@@ -112,6 +113,31 @@ pub fn parse(line: &str) -> Answer<Vec<Token>> {
     let tokens = with_line_ends(tokens);
     check_order(&tokens)?;
     Ok(tokens)
+}
+
+/// Refuses a backslash between words. The grammar takes it for a gap, with the blank or the line's end behind
+/// it; to a shell it is a word of its own or makes one of two, unless the two stand among blanks.
+fn check_gaps(root: Node<'_>, line: &str) -> Answer<()> {
+    let check = |at: usize, end: usize| {
+        let gap = line.get(at..end).unwrap_or_default();
+        let left = gap.replace("\\\n", "");
+        let blank = !left.is_empty() && left.bytes().all(|byte| b" \t".contains(&byte));
+        match gap.contains('\\') && !blank {
+            true => Err(unclear("a backslash between words")),
+            false => Ok(()),
+        }
+    };
+    let (mut open, mut at) = (vec![root], 0);
+    while let Some(node) = open.pop() {
+        let mut cursor = node.walk();
+        let children: Vec<_> = node.children(&mut cursor).collect();
+        if children.is_empty() {
+            check(at, node.start_byte())?;
+            at = at.max(node.end_byte());
+        }
+        open.extend(children.into_iter().rev());
+    }
+    check(at, line.len())
 }
 
 /// The grammar has no node for the end of a line: two commands without an operator between them are on
@@ -176,9 +202,16 @@ fn token(node: Node<'_>, line: &str) -> Answer<Option<Token>> {
 
 fn command(node: Node<'_>, line: &str) -> Answer<Vec<Word>> {
     let mut cursor = node.walk();
-    let words = node.children(&mut cursor).map(|child| match child.kind() {
-        "command_name" => word(child.child(0).ok_or_else(|| unclear("no program"))?, line),
-        _ => word(child, line),
+    let mut at = None;
+    let words = node.children(&mut cursor).map(|child| {
+        // Two words without a gap are one to a shell.
+        if at.replace(child.end_byte()) == Some(child.start_byte()) {
+            return Err(unclear("a word in pieces"));
+        }
+        match child.kind() {
+            "command_name" => word(child.child(0).ok_or_else(|| unclear("no program"))?, line),
+            _ => word(child, line),
+        }
     });
     let words: Vec<_> = words.collect::<Answer<_>>()?;
     if words.is_empty() { Err(unclear("no program")) } else { Ok(words) }
@@ -264,6 +297,10 @@ fn unquoted(text: &str, whole: &str, word: &mut Word) -> Answer<()> {
                 None | Some((_, '/')) => word.0.push(Piece::Special('~')),
                 Some(_) => return Err(unclear("the folder of another user")),
             },
+            // Bash takes one behind these for a folder too.
+            '~' if whole.contains("=~") || whole.contains(":~") => {
+                return Err(unclear("a folder within a word"));
+            }
             // Braces alone are text to a shell too.
             '{' | '}' if whole.contains(',') || whole.contains("..") => {
                 return Err(unclear("a brace expansion"));

@@ -94,6 +94,7 @@ pub fn context(
         id: CallId::new(),
         session,
         tool,
+        caller: None,
         door: Door::Internal,
         view: Default::default(),
         deadline: Instant::now() + limit,

@@ -78,7 +78,7 @@ impl Entity for Workspaces {
             }
             Msg::Tool(call) => {
                 let workers = self.me.workers.clone();
-                serve::serve(self, tools::OF_WORKSPACES, &workers, call);
+                serve::serve(self, tools::OF_WORKSPACES, &workers, *call);
             }
             Msg::Spawn(plan, reply) => self.spawn_for(*plan, reply),
             Msg::Gone { id, done } => {

@@ -180,7 +180,7 @@ const UNLIMITED: [(&str, &str); 13] = [
     ("id", "looked up by its owner"),
     ("label", "looked up by its owner"),
     ("pattern", "names within what `path` names"),
-    ("place", "opened by the operator, or looked up by its owner"),
+    ("place", "looked up by its owner; the folder that it names is looked at"),
     ("repo_url", "limited by `domains`"),
     ("url", "limited by `domains`"),
     ("volume", "looked up by its owner"),

@@ -102,6 +102,18 @@ fn whoever_calls_does_not_approve_it() {
         api.post(&api.operator, "/api/tools/vault/approvals", &mint).code(403),
         "tool_denied"
     );
+    // In a session that it opened for another credential it is the caller, too.
+    let other = api.open(&api.operator, &json!({ "credential": "worker" }));
+    let input = note("a.md", "x")["input"].clone();
+    let asked = api.invoke(&api.operator, "vault", &call(&other, &input, None)).of(202);
+    let id = asked["error"]["details"]["approval"].as_str().expect("an id");
+    let own = api.post(&api.operator, &format!("/api/approvals/{id}/approve"), &json!({})).of(403);
+    assert_eq!(own["error"]["details"]["code"], "self_approval", "{own}");
+    let mint = json!({ "session_id": other, "input": input });
+    let minted = api.post(&api.operator, "/api/tools/vault/approvals", &mint).of(201);
+    let token = minted["approval"]["approval_token"].as_str();
+    let refused = api.invoke(&api.operator, "vault", &call(&other, &input, token)).of(403);
+    assert_eq!(refused["error"]["reason_codes"], json!(["approval_token_mismatch"]));
 }
 
 #[test]

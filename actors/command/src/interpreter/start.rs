@@ -53,7 +53,7 @@ impl CommandService {
         place: &PlaceWorkspace,
     ) -> Answer<Option<String>> {
         let argv = vec![SERVER.to_owned()];
-        let mut command = self.spec(place, argv, place.root.clone(), BTreeMap::new());
+        let mut command = self.spec(place, argv, place.root.clone(), BTreeMap::new())?;
         command.user = Some(USER.to_owned());
         let place_name = place.place.clone();
         let process = ProcessSpec { command, terminal: None, input: false, place: place_name };

@@ -69,6 +69,7 @@ fn cx(wait: Duration) -> CallCx {
         id: CallId::new(),
         session: SessionId::new(),
         tool: "do_it",
+        caller: None,
         door: Door::Internal,
         view: Default::default(),
         deadline: Instant::now() + wait,

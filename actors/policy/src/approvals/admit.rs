@@ -86,17 +86,10 @@ impl Approvals {
             ..self.new_approval(call, "a token was asked for".to_owned(), false, now)
         };
         let made = approval.clone();
-        let most = self.0.options.max_pending;
         self.change::<ToolError>(|ledger| {
-            let tokens = |one: &&Approval| {
+            self.room(ledger, approval.call.user, |one| {
                 one.token.is_some() && state_at(one, now) == ApprovalState::Approved
-            };
-            if ledger.approvals.values().filter(tokens).count() >= most {
-                let message = format!("{most} tokens are out");
-                return Err(
-                    ToolError::new(Layer::Approval, codes::APPROVALS_FULL, message).retryable()
-                );
-            }
+            })?;
             let event = event("approval.minted", &approval);
             Ok(Decision::record(Record::Asked { approval: approval.into() }).event(event))
         })?

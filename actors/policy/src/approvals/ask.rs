@@ -33,7 +33,7 @@ impl Approvals {
             if let Some(one) = ledger.denied(&call, now).filter(|_| !waits) {
                 return Err(denied(Some(one)));
             }
-            self.room(ledger, now)?;
+            self.room_to_wait(ledger, call.user, false, now)?;
             let approval = asked.insert(self.new_approval(call, why, waits, now)).clone();
             let event = event("approval.requested", &approval);
             Ok(Decision::record(Record::Asked { approval: approval.into() }).event(event))

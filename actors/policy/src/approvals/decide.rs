@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{ApprovalId, GrantId, Layer, ToolError};
+use hivekeep_kernel::{ApprovalId, GrantId, Layer, ToolError, User};
 use hivekeep_runtime::log::Decision;
 use hivekeep_store::NewEvent;
 use serde_json::json;
@@ -27,7 +27,8 @@ impl Approvals {
     /// Decides on an approval that waits; or takes back one that was given and not used.
     ///
     /// # Errors
-    /// `approval_not_found`, `self_approval`, `journal_failed`.
+    /// `approval_not_found`, `self_approval`, `invalid_input` for a reply that does not fit the question or is
+    /// to be remembered, `journal_failed`.
     pub async fn decide(
         &self,
         id: ApprovalId,
@@ -76,6 +77,10 @@ impl Approvals {
                 return Err(not_found(id).detail("state", json!(state_at(one, now))));
             }
             if let Some(question) = &one.question {
+                if remember != Remember::Once {
+                    let why = "a reply to a question approves nothing that could be remembered";
+                    return Err(ToolError::invalid(why).next("answer it, for this once"));
+                }
                 let reply = reply.clone().unwrap_or_default();
                 question.takes(&reply).map_err(ToolError::invalid)?;
             }
@@ -106,6 +111,29 @@ impl Approvals {
         })?
         .await?;
         self.get(id).ok_or_else(|| not_found(id))
+    }
+
+    /// Denies all that waits of a user, calls and questions, and tells how many that were.
+    ///
+    /// # Errors
+    /// `journal_failed`.
+    pub async fn deny_all_of(
+        &self,
+        user: User,
+        approver: &Approver,
+        why: Option<String>,
+    ) -> Result<usize, ToolError> {
+        let no = ApprovalAnswer { approved: false, why, remember: Remember::Once, reply: None };
+        let mut denied = 0;
+        for one in self.list(false).into_iter().filter(|one| one.call.user == user) {
+            match self.decide(one.id, approver, no.clone()).await {
+                Ok(_) => denied += 1,
+                // It was decided, or ended, meanwhile.
+                Err(error) if error.is(codes::APPROVAL_NOT_FOUND) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(denied)
     }
 
     /// Ends a grant.

@@ -78,7 +78,7 @@ impl Approvals {
                 asked = Some(known.clone());
                 return Ok(Decision::nothing());
             }
-            self.room(ledger, now)?;
+            self.room_to_wait(ledger, call.user, true, now)?;
             let new = Approval {
                 expires_at: now + LASTS,
                 question: Some(question.clone()),

@@ -25,7 +25,7 @@ pub struct WantedCall {
     pub tool: String,
     /// The session that calls.
     pub session: SessionId,
-    /// Its user.
+    /// Who calls: the session's user, or an operator in another's session.
     pub user: User,
     /// The door it came through.
     pub door: Door,
@@ -37,8 +37,11 @@ pub struct WantedCall {
     pub workspace: Option<String>,
     /// SHA-256 of the input in its canonical form (RFC 8785).
     pub input_digest: String,
-    /// Beginning of the input as JSON, without credentials; for people only.
+    /// The input as JSON, without credentials, as far as it is kept; for people only.
     pub input: String,
+    /// Characters of all of it.
+    #[serde(default)]
+    pub input_chars: usize,
 }
 
 impl WantedCall {
@@ -46,6 +49,7 @@ impl WantedCall {
     fn is(&self, other: &Self) -> bool {
         self.tool == other.tool
             && self.session == other.session
+            && self.user == other.user
             && self.agent == other.agent
             && self.workspace == other.workspace
             && self.input_digest == other.input_digest
@@ -169,11 +173,6 @@ pub(crate) struct ApprovalLedger {
 }
 
 impl ApprovalLedger {
-    pub(crate) fn pending(&self, now: DateTime<Utc>) -> usize {
-        let pending = |one: &&Approval| one.state == ApprovalState::Pending && one.expires_at > now;
-        self.approvals.values().filter(pending).count()
-    }
-
     /// An approval of this very call that was given and not used.
     pub(crate) fn approved(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let good = |one: &&Approval| {
@@ -258,6 +257,7 @@ impl Sourced for ApprovalLedger {
                         if approved { ApprovalState::Approved } else { ApprovalState::Denied };
                     (one.decided_by, one.decided_why, one.decided_at) = (Some(by), why, Some(at));
                     (one.expires_at, one.reply) = (expires_at, reply);
+                    one.shorten();
                 }
                 self.grants.extend(grant.map(|grant| (grant.id, *grant)));
                 self.prune(at);
@@ -265,6 +265,7 @@ impl Sourced for ApprovalLedger {
             Record::Ended { id, state, .. } => {
                 if let Some(one) = self.approvals.get_mut(&id) {
                     one.state = state;
+                    one.shorten();
                 }
             }
             Record::GrantRevoked { id, .. } => drop(self.grants.remove(&id)),

@@ -3,22 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    ApprovalId, Layer, Progress, ToolError,
+    ApprovalId, Layer, Progress, ToolError, User,
     ports::{ClientPrompt, UserQuestion, UserReply},
 };
 use hivekeep_policy::{
     Approval, ApprovalAnswer, Question, ReasonCode, Remember, Verdict, WantedCall, input_digest,
+    input_text,
 };
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::{Inner, decide::Asks, decide::notable};
+use super::{Inner, decide, decide::Asks, decide::notable};
 use crate::{ToolEntry, codes};
 
 /// The layer, in verdicts.
 const LAYER: &str = "approval";
-/// Most characters of an input that a person is shown.
-const SHOWN: usize = 2_000;
 /// Interval of telling a client that its call still waits: clients give up on calls that are silent.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -33,6 +32,8 @@ pub struct ApprovalRoute {
     pub workspace: Option<String>,
     /// The person at the client, if it can be asked.
     pub client: Option<Arc<dyn ClientPrompt>>,
+    /// User who calls, where that may be another than the session's.
+    pub caller: Option<User>,
 }
 
 impl ApprovalRoute {
@@ -51,10 +52,11 @@ pub(super) struct Patience<'a> {
     pub(super) over: &'a CancellationToken,
 }
 
-/// Lets a call through that gets its approval; by which it did.
+/// Lets a call through that gets its approval, and that the rules which hold then do not deny; by which
+/// approval it did.
 ///
 /// # Errors
-/// `approval_required`, `approval_denied`, `approval_timed_out`, those of tokens, `cancelled`.
+/// `approval_required`, `approval_denied`, `approval_timed_out`, those of tokens, `cancelled`, `denied`.
 pub(super) async fn pass(
     inner: &Inner,
     asks: Asks,
@@ -77,7 +79,13 @@ pub(super) async fn pass(
     });
     let told =
         |error: ToolError| error.detail("policy", asks.layer).detail("verdicts", notable(verdicts));
-    by.map_err(told)
+    let by = by.map_err(told)?;
+    let mut by_now = Vec::new();
+    if let Err(error) = decide::pass(inner, entry, question, &mut by_now) {
+        *verdicts = by_now;
+        return Err(error);
+    }
+    Ok(by)
 }
 
 /// Gives an approval back when the call that it let through ended by asking for another one.
@@ -154,7 +162,12 @@ pub fn approval_required(approval: &Approval) -> ToolError {
 pub fn client_question(approval: &Approval) -> UserQuestion {
     let call = &approval.call;
     UserQuestion {
-        question: format!("Allow `{}`? {}\n{}", call.tool, approval.why, call.input),
+        question: format!(
+            "Allow `{}`? {}\n{}",
+            call.tool,
+            approval.why,
+            approval.input_beginning()
+        ),
         options: ["Allow once", "Allow for this session", "Deny"].map(str::to_owned).into(),
         ..UserQuestion::default()
     }
@@ -192,15 +205,16 @@ pub(super) fn wanted(
 ) -> WantedCall {
     let none = Map::new();
     let args = question.args.and_then(Value::as_object).unwrap_or(&none);
-    let (shown, _hidden) = inner.redactor.json(Value::Object(args.clone()));
+    let (input, input_chars) = input_text(&inner.redactor.input(args));
     WantedCall {
         tool: entry.name().to_owned(),
         session: question.session,
-        user: question.user,
+        user: route.caller.unwrap_or(question.user),
         door: question.door,
         agent: question.profile.agent.clone(),
         workspace: route.workspace.clone(),
         input_digest: input_digest(args),
-        input: shown.to_string().chars().take(SHOWN).collect(),
+        input,
+        input_chars,
     }
 }

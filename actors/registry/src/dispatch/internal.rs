@@ -26,7 +26,8 @@ impl Tools for Dispatcher {
         tool: &'static str,
         args: Value,
     ) -> Result<Value, ToolError> {
-        let mut trail = Trail::of(self.0.records.clone(), internal.session, Door::Internal, tool);
+        let session = internal.session.principal();
+        let mut trail = Trail::of(self.0.records.clone(), session, Door::Internal, tool);
         let result = self.run(internal, tool, args, &mut trail).await;
         trail.finish(result.map_err(|error| self.0.redactor.error(error))).result
     }
@@ -59,12 +60,14 @@ impl Dispatcher {
         trail.tool(entry);
         entry.check(&args)?;
         // A session that has ended is not kept from being tidied up after.
-        let live = inner.sessions.begin_call(session).ok();
+        let principal = session.principal();
+        let live = inner.sessions.begin_call(principal).ok();
         let user = live.as_ref().map(|live| live.shared().account.user);
         let (call, shown) = (trail.call(), view.clone());
         let (pad, receipt) = Receipt::pair();
         let order = route::Order {
             entry,
+            user: None,
             door: Door::Internal,
             view,
             args,
@@ -78,7 +81,8 @@ impl Dispatcher {
             client: None,
         };
         let value = route::pass(inner, order, trail).await?;
-        let owner = limit::ResultOwner { user, session, call, view: &shown, most_bytes: None };
+        let owner =
+            limit::ResultOwner { user, session: principal, call, view: &shown, most_bytes: None };
         let value = limit::pass(inner, entry, owner, value).await?;
         pad.sign();
         Ok(value)

@@ -5,9 +5,11 @@
 //! asked for what is in them, they go into logs and events, and they may quote
 //! a command line or an answer of a server. So every text of an error is
 //! searched for the shapes of well-known credentials, for what stands behind
-//! `password=` and its like, and for the operator's own patterns; and in its details, as in the previews
-//! of inputs, what is named like a credential is hidden whole (`json.rs`, `keys.rs`).
+//! `password=` and its like, and for the operator's own patterns; and in its details, as in events, what
+//! is named like a credential is hidden whole (`json.rs`, `keys.rs`). An input that a person is to approve
+//! is a third matter (`input.rs`): what is hidden there is approved unseen.
 
+mod input;
 mod json;
 mod keys;
 
@@ -25,10 +27,9 @@ pub use json::{RedactedPath, RedactionReason};
 /// Text in place of a credential.
 const HIDDEN: &str = "[redacted]";
 
-/// Shapes of credentials. A group `keep` stays, the rest of the match goes.
-/// Each is anchored by a prefix of its issuer or by a word of its own, so that
-/// hashes, ids and paths are left alone.
-const SHAPES: [&str; 12] = [
+/// Shapes of credentials that are one word. Each is anchored by a prefix of its issuer, so that hashes,
+/// ids and paths are left alone.
+const WORDS: [&str; 9] = [
     // Our own credentials.
     r"\bhivekeep_[0-9a-f]{64}\b",
     // AWS access key ids.
@@ -42,6 +43,11 @@ const SHAPES: [&str; 12] = [
     r"\bsk-[0-9A-Za-z_-]{20,}",
     // JSON web tokens: three parts, the first two of which are JSON objects.
     r"\beyJ[0-9A-Za-z_-]{8,}\.eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]{8,}",
+];
+
+/// Shapes of other credentials in texts that are read and not acted on: all that may belong to one goes. A
+/// group `keep` stays.
+const PASSAGES: [&str; 3] = [
     // Private keys, up to their end or the end of the text.
     r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)",
     // Credentials in headers and in URLs.
@@ -49,20 +55,46 @@ const SHAPES: [&str; 12] = [
     r"(?P<keep>\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?:@)",
 ];
 
-/// `password=...`, `api_key: ...` and their like, as whole words.
-const NAMED: &str = r#"(?ix)
-    (?P<keep> (?: \b | _ ) (?: password | passwd | secret | api_?key | access_?key | private_?key
-        | (?: access | auth | refresh | id | session | api )_?token | client_?secret )
-      ["']? \s* [=:] \s* ["']? )
-    [^\s"',;&]{4,}"#;
+/// Names in `password=...`, `api_key: ...` and their like, as whole words.
+const NAMES: &str = r"(?: \b | _ ) (?: password | passwd | secret | api_?key | access_?key | private_?key
+    | (?: access | auth | refresh | id | session | api )_?token | client_?secret )";
 
 /// Hides credentials in texts.
 #[derive(Debug)]
 pub struct Redactor {
+    texts: Shapes,
+    inputs: Shapes,
+    keys: Keys,
+}
+
+/// Shapes that are looked for in one kind of text.
+#[derive(Debug)]
+struct Shapes {
     /// Tells in one pass whether anything is there.
     any: RegexSet,
     each: Vec<Regex>,
-    keys: Keys,
+}
+
+impl Shapes {
+    fn new(patterns: &[String]) -> Result<Self, regex::Error> {
+        let each = patterns.iter().map(|pattern| Regex::new(pattern)).collect::<Result<_, _>>()?;
+        Ok(Self { any: RegexSet::new(patterns)?, each })
+    }
+
+    /// The text with a mark in place of each credential; the same text when there are none.
+    fn replace<'a>(&self, text: &'a str, mark: impl Fn(&str) -> String) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(text);
+        for index in self.any.matches(&text.clone()) {
+            let hide = |found: &Captures<'_>| {
+                let kept = found.name("keep").map_or("", |keep| keep.as_str());
+                format!("{kept}{}", mark(&found[0][kept.len()..]))
+            };
+            if let Cow::Owned(hidden) = self.each[index].replace_all(&text, hide) {
+                text = Cow::Owned(hidden);
+            }
+        }
+        text
+    }
 }
 
 impl Redactor {
@@ -71,28 +103,24 @@ impl Redactor {
     /// # Errors
     /// When one of them is no regular expression.
     pub fn new(options: &RedactionOptions) -> Result<Self, regex::Error> {
-        let mut patterns: Vec<&str> = Vec::new();
-        if options.enabled {
-            patterns.extend(SHAPES);
-            patterns.push(NAMED);
-            patterns.extend(options.extra_patterns.iter().map(String::as_str));
-        }
-        let each = patterns.iter().map(|pattern| Regex::new(pattern)).collect::<Result<_, _>>()?;
-        Ok(Self { any: RegexSet::new(&patterns)?, each, keys: Keys::new(options) })
+        let named =
+            format!(r#"(?ix) (?P<keep> {NAMES} ["']? \s* [=:] \s* ["']? ) [^\s"',;&]{{4,}}"#);
+        let patterns = |own: Vec<String>| -> Vec<String> {
+            let all = WORDS.map(str::to_owned).into_iter().chain(own);
+            let all = all.chain(options.extra_patterns.iter().cloned());
+            all.filter(|_| options.enabled).collect()
+        };
+        let texts = PASSAGES.map(str::to_owned).into_iter().chain([named]).collect();
+        Ok(Self {
+            texts: Shapes::new(&patterns(texts))?,
+            inputs: Shapes::new(&patterns(input::shapes()))?,
+            keys: Keys::new(options),
+        })
     }
 
     /// The text without credentials; the same text when there are none.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut text = Cow::Borrowed(text);
-        for index in self.any.matches(&text.clone()) {
-            let hide = |found: &Captures<'_>| {
-                format!("{}{HIDDEN}", found.name("keep").map_or("", |keep| keep.as_str()))
-            };
-            if let Cow::Owned(hidden) = self.each[index].replace_all(&text, hide) {
-                text = Cow::Owned(hidden);
-            }
-        }
-        text
+        self.texts.replace(text, |_| HIDDEN.to_owned())
     }
 
     /// The error with credentials hidden in all of its texts.

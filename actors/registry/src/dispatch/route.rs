@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     AdmissionPermit, AskError, CallCx, Door, Layer, Progress, Receipt, Responder, SessionId,
-    ToolCall, ToolError, TraceContext,
+    ToolCall, ToolError, TraceContext, User,
     ports::{ClientPrompt, Reservation},
 };
 use serde_json::Value;
@@ -27,6 +27,8 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// A call that may go.
 pub(super) struct Order<'a> {
     pub(super) entry: &'a ToolEntry,
+    /// User who calls, as the door knows it.
+    pub(super) user: Option<User>,
     pub(super) door: Door,
     pub(super) view: Arc<ToolView>,
     pub(super) args: Value,
@@ -54,7 +56,7 @@ pub(super) async fn pass(
     order: Order<'_>,
     trail: &mut Trail,
 ) -> Result<Value, ToolError> {
-    let Order { entry, door, args, progress, cancel, timeout, caller, .. } = order;
+    let Order { entry, user, door, args, progress, cancel, timeout, caller, .. } = order;
     let target = inner.routes.find(entry, &args)?;
     let limit = time_limit(entry, &args, timeout);
     let spec = entry.spec;
@@ -77,6 +79,7 @@ pub(super) async fn pass(
         id,
         session,
         tool: spec.name,
+        caller: user,
         door,
         view: order.view,
         deadline,

@@ -282,6 +282,7 @@ impl SessionsHandle {
 #[async_trait]
 impl ports::SessionQuotas for SessionsHandle {
     async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError> {
+        let session = session.principal();
         let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
         if shared.ended().is_some() {
             return Err(over(session));
@@ -303,35 +304,43 @@ impl ports::SessionQuotas for SessionsHandle {
     }
 
     fn release(&self, session: SessionId, what: Resources) {
-        self.0.release(session, what);
+        self.0.release(session.principal(), what);
     }
 
     fn restore(&self, session: SessionId, what: Resources) {
-        self.0.restore(session, what);
+        self.0.restore(session.principal(), what);
     }
 
     fn hold(&self, session: SessionId) -> Hold {
-        let live = self.0.get(session).filter(|shared| shared.ended().is_none());
+        let live = self.0.get(session.principal()).filter(|shared| shared.ended().is_none());
         live.map_or_else(Hold::default, |shared| Hold::of(InFlight::hold(shared)))
     }
 
     fn user(&self, session: SessionId) -> Option<User> {
-        let live = self.0.get(session).filter(|shared| shared.ended().is_none());
+        let live = self.0.get(session.principal()).filter(|shared| shared.ended().is_none());
         live.map(|shared| shared.account.user)
     }
 
     fn last_user(&self, session: SessionId) -> Option<User> {
-        self.owner(session)
+        self.owner(session.principal())
     }
 
     fn allowance(&self, user: User, kind: &str) -> Option<u64> {
         self.0.account(user).holds.get(kind).copied()
     }
 
-    /// A session that nobody knows is over.
+    /// A session that nobody knows is over. What the daemon has by itself is in use for as long as it is there.
     async fn standing(&self, session: SessionId) -> Standing {
         let nobody =
             Standing { attached: false, calls_in_flight: 0, idle_for: Duration::MAX, ended: true };
+        if session.is_stand_in() {
+            return Standing {
+                attached: true,
+                calls_in_flight: 1,
+                idle_for: Duration::ZERO,
+                ended: false,
+            };
+        }
         self.0.get(session).map_or(nobody, |shared| shared.standing())
     }
 }

@@ -37,6 +37,7 @@ impl TestVault {
             id: CallId::new(),
             session: SessionId::new(),
             tool: "vault",
+            caller: None,
             door: Door::Internal,
             view: Default::default(),
             deadline: Instant::now() + Duration::from_secs(60),

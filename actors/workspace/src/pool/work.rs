@@ -240,6 +240,7 @@ impl Work {
             id: CallId::new(),
             session: self.session,
             tool: "internal",
+            caller: None,
             door: Door::Internal,
             view: Default::default(),
             deadline: Instant::now() + patience,

@@ -11,7 +11,7 @@ use crate::{phase::Phase, pool, records::Planned, workspace};
 /// What the manager can be told.
 pub enum Msg {
     /// A routed call.
-    Tool(ToolCall),
+    Tool(Box<ToolCall>),
     /// A planned workspace is durable: give it an actor.
     Spawn(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
     /// A workspace has removed itself.
@@ -29,7 +29,7 @@ pub enum Msg {
 
 impl From<ToolCall> for Msg {
     fn from(call: ToolCall) -> Self {
-        Self::Tool(call)
+        Self::Tool(Box::new(call))
     }
 }
 

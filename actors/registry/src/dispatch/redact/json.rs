@@ -68,7 +68,7 @@ impl Redactor {
         }
     }
 
-    fn hides(&self, key: &str, value: &Value) -> bool {
+    pub(super) fn hides(&self, key: &str, value: &Value) -> bool {
         match (self.keys.judge(key), value) {
             (Named::Nothing, _) | (_, Value::Null | Value::Bool(_)) => false,
             (_, Value::String(text)) => !text.is_empty(),

@@ -65,13 +65,13 @@ const OTHER_TOKENS: [&str; 18] = [
 ];
 
 /// Last words of keys that name something about a credential and not the credential.
-const ABOUT: [&str; 54] = [
+const ABOUT: [&str; 57] = [
     "present", "exists", "set", "missing", "valid", "invalid", "required", "optional", "enabled",
     "disabled", "count", "counts", "total", "limit", "limits", "max", "min", "length", "size",
     "bytes", "used", "usage", "budget", "bucket", "rate", "cost", "left", "type", "types", "kind",
     "name", "names", "id", "ids", "arn", "version", "policy", "policies", "url", "uri", "endpoint",
     "file", "path", "env", "at", "in", "on", "secs", "seconds", "hours", "expiry", "ttl", "status",
-    "scopes",
+    "scopes", "command", "helper", "program",
 ];
 
 /// Which key names are sensitive, as configured.

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Door, ToolError, User};
+use hivekeep_kernel::{CredentialId, Door, ToolError, User};
 use hivekeep_policy::{
     ApprovalAnswer, ApprovalState, Approver, Options, Remember, RuleEffect, RuleOptions,
     ToolPattern, WantedCall, input_digest,
 };
 use serde_json::{Value, json};
 
-use crate::{ApprovalRoute, CallRequest, test_util::Stage};
+use crate::{ApprovalRoute, CallRequest, client_question, codes, test_util::Stage};
 
 fn pattern(text: &str) -> ToolPattern {
     ToolPattern::try_from(text.to_owned()).expect("a pattern")
@@ -64,6 +64,7 @@ fn wanted(request: &CallRequest) -> WantedCall {
         workspace: None,
         input_digest: input_digest(&request.args),
         input: String::new(),
+        input_chars: 0,
     }
 }
 
@@ -108,6 +109,75 @@ async fn a_person_is_shown_no_credential() {
 }
 
 #[tokio::test]
+async fn a_person_is_told_what_is_left_out_and_shown_it_on_demand() {
+    let stage = stage().await;
+    let text = format!("{}; git push --force", "x".repeat(2_500));
+    let refused = call(&stage, echo(&stage, &text)).await.expect_err("asks");
+    let approvals = stage.dispatcher.policy().approvals();
+    let [listed] = approvals.list(false).try_into().expect("one");
+    let left = text.len() + r#"{"text":""}"#.len() - 2_000;
+    let told = format!("\n... {left} more characters: `hivekeep approvals show {}`", listed.id);
+    assert!(listed.call.input.ends_with(&told), "{}", listed.call.input);
+    assert_eq!(refused.details["approval"], json!(listed.id.to_string()));
+    let whole = approvals.get(listed.id).expect("it is known");
+    assert_eq!(whole.call.input, json!({ "text": text }).to_string());
+    // The same at a client that asks its person.
+    assert!(client_question(&whole).question.ends_with(&told));
+    // A decided one keeps the beginning alone.
+    let no = ApprovalAnswer { approved: false, ..yes() };
+    let denied = approvals.decide(listed.id, &person(), no).await.expect("decided");
+    let told = format!("\n... {left} more characters, which are not kept");
+    assert!(denied.call.input.ends_with(&told), "{}", denied.call.input);
+}
+
+/// Begins a call that waits for a person, until it does.
+async fn begin(stage: &Arc<Stage>) -> tokio::task::JoinHandle<Result<Value, ToolError>> {
+    let mut changes = stage.dispatcher.policy().approvals().changes();
+    let mut request = echo(stage, "x");
+    request.approval = ApprovalRoute::waiting();
+    let calling = stage.clone();
+    let running = tokio::spawn(async move { call(&calling, request).await });
+    while stage.dispatcher.policy().approvals().list(false).is_empty() {
+        changes.changed().await.expect("it lives");
+    }
+    running
+}
+
+#[tokio::test]
+async fn a_call_that_was_approved_is_judged_by_the_rules_that_hold_then() {
+    let stage = Arc::new(stage().await);
+    let running = begin(&stage).await;
+    let policy = stage.dispatcher.policy();
+    let freeze =
+        RuleOptions { name: "freeze".to_owned(), effect: RuleEffect::Deny, ..asks("toy_echo") };
+    policy.add_rule(freeze, "me").await.expect("added");
+    let id = policy.approvals().list(false)[0].id;
+    policy.approvals().decide(id, &person(), yes()).await.expect("decided");
+    let refused = running.await.expect("no panic").expect_err("it is denied meanwhile");
+    assert!(refused.is(codes::DENIED) && refused.message.contains("freeze"), "{refused}");
+}
+
+#[tokio::test]
+async fn whoever_calls_in_anothers_session_is_the_caller_there_too() {
+    let stage = stage().await;
+    let approvals = stage.dispatcher.policy().approvals();
+    let operator = User::Credential(CredentialId::new());
+    let by = Approver { user: operator, door: Door::HttpApi };
+    let mut request = echo(&stage, "x");
+    request.approval.caller = Some(operator);
+    assert_eq!(code(call(&stage, request.clone()).await), "approval_required");
+    let id = approvals.list(false)[0].id;
+    let own = approvals.decide(id, &by, yes()).await.expect_err("its own");
+    assert_eq!(own.code, "self_approval");
+    // Neither is what it approved for the session's user an approval of its own call.
+    let minted = approvals.mint(wanted(&request), &by).await.expect("for the session's user");
+    request.approval.token = Some(minted.token);
+    assert_eq!(code(call(&stage, request.clone()).await), "approval_token_mismatch");
+    request.approval.caller = None;
+    call(&stage, request).await.expect("the session's user makes it");
+}
+
+#[tokio::test]
 async fn a_call_that_waits_goes_on_when_a_person_answers() {
     let stage = Arc::new(stage().await);
     let approvals = stage.dispatcher.policy().approvals().clone();
@@ -118,13 +188,7 @@ async fn a_call_that_waits_goes_on_when_a_person_answers() {
             Some("approval_denied"),
         ),
     ] {
-        let mut request = echo(&stage, "x");
-        request.approval = ApprovalRoute::waiting();
-        let (calling, mut changes) = (stage.clone(), approvals.changes());
-        let running = tokio::spawn(async move { call(&calling, request).await });
-        while approvals.list(false).is_empty() {
-            changes.changed().await.expect("it lives");
-        }
+        let running = begin(&stage).await;
         let id = approvals.list(false)[0].id;
         approvals.decide(id, &person(), answer).await.expect("decided");
         let outcome = running.await.expect("no panic");

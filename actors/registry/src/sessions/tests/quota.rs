@@ -61,6 +61,25 @@ async fn what_is_restored_counts_and_a_session_that_is_over_reserves_nothing() {
     assert_eq!(sessions.reserve(stranger, one).await.expect_err("unknown").code, "session_unknown");
 }
 
+#[tokio::test]
+async fn what_the_daemon_has_for_a_session_is_counted_and_no_client_gets_to_it() {
+    let mut options = Stage::loose();
+    options.quota.max_workspaces = 1;
+    let stage = Stage::new(options).await;
+    let (sessions, session) = (&stage.sessions, stage.attachment.session);
+    let (stand_in, one) = (session.stand_in(), Resources::workspace(1, 1));
+    sessions.reserve(stand_in, one).await.expect("reserved");
+    assert_eq!(sessions.reserve(session, one).await.expect_err("it is its").code, "quota_exceeded");
+    assert_eq!(sessions.user(stand_in), sessions.user(session));
+    assert_eq!(sessions.attach(stand_in).await.expect_err("none").code, "session_unknown");
+    sessions.end(session).await.expect("ends");
+    // A workspace of it is not left over, whatever became of the session.
+    let standing = sessions.standing(stand_in).await;
+    assert!(!standing.ended && standing.attached && standing.calls_in_flight > 0, "{standing:?}");
+    sessions.release(stand_in, one);
+    assert_eq!(sessions.list().await[0].used, Resources::default());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_drawn_from_a_reservation_is_counted_once() {
     let mut options = Stage::loose();
