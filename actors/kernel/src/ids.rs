@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de};
-use uuid::Uuid;
+use uuid::{Builder, Uuid, Version};
 
 /// Error for a text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -158,9 +158,42 @@ id!(
     DeferredId, "deferred call", "deferred"
 );
 
+impl SessionId {
+    /// Id under which the daemon works for this session by itself. What it owns is refused to every client: no
+    /// door opens or resumes a session of this id.
+    #[must_use]
+    pub fn stand_in(self) -> Self {
+        self.with(Version::Custom)
+    }
+
+    /// True for a [`Self::stand_in`].
+    pub fn is_stand_in(self) -> bool {
+        self.0.get_version() == Some(Version::Custom)
+    }
+
+    /// Session that a stand-in works for; of any other the session itself.
+    #[must_use]
+    pub fn principal(self) -> Self {
+        if self.is_stand_in() { self.with(Version::SortRand) } else { self }
+    }
+
+    fn with(self, version: Version) -> Self {
+        Self(Builder::from_bytes(self.0.into_bytes()).with_version(version).into_uuid())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stand_in_is_another_session_that_leads_back_to_its_own() {
+        let session = SessionId::new();
+        let stand_in = session.stand_in();
+        assert!(stand_in != session && stand_in.is_stand_in() && !session.is_stand_in());
+        assert_eq!([session.principal(), stand_in.principal()], [session; 2]);
+        assert_eq!(stand_in.stand_in(), stand_in);
+    }
 
     #[test]
     fn an_id_reads_back_as_itself_and_only_as_its_kind() {

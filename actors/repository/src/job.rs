@@ -62,7 +62,8 @@ impl RepositoryJob {
         let session = binding.begun.ok_or_else(defect)?.session;
         let remote = Remote::parse(&binding.terms.repo_url)?;
         let time = BESIDE + Duration::from_secs(service.options.timeout_secs);
-        let caller = OnBehalfOf::own(session, time);
+        // As nobody but the daemon: its workspaces have credentials and the network of the remote.
+        let caller = OnBehalfOf::own(session.stand_in(), time);
         Ok(Self { service, id, log, binding, remote, caller, progress, credential })
     }
 

@@ -1,4 +1,5 @@
-//! Workspace of one operation: made with the repository's volume, and removed behind it.
+//! Workspace of one operation: made with the repository's volume, and removed behind it. It is the daemon's own,
+//! and no session uses, forks or takes it over.
 
 use hivekeep_kernel::{Layer, RepositoryId, ToolError};
 use serde::{Deserialize, de::DeserializeOwned};

@@ -56,7 +56,7 @@ impl SessionQuotas for FakeUsers {
         Hold::default()
     }
     fn user(&self, session: SessionId) -> Option<User> {
-        self.named.get(&session).cloned().unwrap_or(self.of_others)
+        self.named.get(&session.principal()).cloned().unwrap_or(self.of_others)
     }
     fn allowance(&self, user: User, kind: &str) -> Option<u64> {
         let own = |allowed: &&(User, &str, u64)| allowed.0 == user && allowed.1 == kind;

@@ -45,7 +45,26 @@ pub fn done(house: &House, label: &str) -> Value {
             return row;
         }
         assert!(begun.elapsed().as_secs() < 90, "{row}\n{}", house.stderr());
+        nobody_gets_in(house);
         std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// The workspace of an operation is refused to whoever asked for it, too.
+fn nobody_gets_in(house: &House) {
+    let rows = house.list();
+    let names = rows.iter().filter_map(|row| row["name"].as_str());
+    for name in names.filter(|name| name.starts_with("git-")) {
+        for (tool, more) in [
+            ("exec", json!({ "command": "id" })),
+            ("snapshot_create", json!({ "name": "taken" })),
+            ("workspace_adopt", json!({ "force": true })),
+        ] {
+            let mut args = json!({ "workspace_id": name });
+            args.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+            let let_in = house.try_call(tool, args);
+            assert!(let_in.is_err(), "{tool}: {let_in:?}");
+        }
     }
 }
 

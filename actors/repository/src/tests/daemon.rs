@@ -1,7 +1,7 @@
 //! Scripted daemon: volumes are folders, workspaces are names, and git knows one remote of one file.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::PathBuf,
     sync::{Mutex, MutexGuard},
@@ -30,6 +30,8 @@ pub(super) struct Script {
     /// A tool that waits for ever, once.
     pub(super) hanging: Option<&'static str>,
     pub(super) calls: Vec<(&'static str, Value)>,
+    /// Sessions that the calls were made for.
+    pub(super) callers: BTreeSet<SessionId>,
     volumes: BTreeMap<VolumeId, Value>,
     pub(super) machines: BTreeMap<String, (WorkspaceId, Value)>,
 }
@@ -51,6 +53,7 @@ impl ScriptedDaemon {
             failing: None,
             hanging: None,
             calls: Vec::new(),
+            callers: BTreeSet::new(),
             volumes: BTreeMap::new(),
             machines: BTreeMap::new(),
         };
@@ -218,6 +221,7 @@ impl Tools for ScriptedDaemon {
         let (fails, hangs) = {
             let mut script = self.script();
             script.calls.push((tool, args.clone()));
+            script.callers.insert(call.session);
             (
                 script.failing.take_if(|(of, _)| *of == tool),
                 script.hanging.take_if(|of| *of == tool).is_some(),

@@ -45,6 +45,9 @@ async fn a_repository_is_cloned_written_back_refreshed_and_removed() {
     assert_eq!((&gone["status"], &gone["volume_id"]), (&json!("deleted"), &row["volume_id"]));
     assert_eq!(stage.refused("status", of("app")).await, "repository_not_found");
     assert!(stage.daemon.volume_folders().is_empty());
+    // What works on it is nobody's: whoever asked may not enter a workspace with a remote's credential.
+    let callers: Vec<_> = stage.daemon.script().callers.iter().copied().collect();
+    assert_eq!(callers, [stage.rig().session.stand_in()]);
 }
 
 #[tokio::test]
