@@ -107,6 +107,9 @@ fn what_is_valid_is_offered_and_the_rest_is_named_with_its_reason() {
         ("wide", "longer than 16384 bytes"),
         ("untyped", "not an object"),
         ("afar", "not valid"),
+        ("schemaless", "inputSchema"),
+        ("hinting", "not valid"),
+        ("the rest of its list", "begins again"),
     ] {
         let found = left_out.iter().find(|one| one["name"] == name);
         let found = found.unwrap_or_else(|| panic!("{name} is not left out: {row}"));
@@ -126,6 +129,11 @@ fn what_is_valid_is_offered_and_the_rest_is_named_with_its_reason() {
     assert_eq!(counted["result"]["structuredContent"], json!({ "count": 4 }), "{counted}");
     let wrong = wire.call(4, "mcp__odd__echo", json!({ "text": 4 }));
     assert_eq!(error(&wrong)["code"], "invalid_input");
+
+    let strange = wire.call(8, "mcp__odd__strange", json!({}));
+    assert_eq!(text(&strange), "cut \u{fffd} here");
+    let unknown = strange["result"]["content"][1]["text"].as_str().expect("told in its place");
+    assert!(unknown.contains("`hologram` is left out"), "{unknown}");
 
     let conflict = wire.call(5, "mcp__odd__two_names", json!({}));
     let refused = error(&conflict);

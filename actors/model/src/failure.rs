@@ -120,14 +120,21 @@ impl WireFailure {
 
     /// The error that a provider tells, as the body of an answer with a status or within a stream.
     pub(crate) fn told(body: &Value, status: Option<u16>) -> Self {
+        // Of a list, as Gemini has it, the first.
+        let body = body.get(0).unwrap_or(body);
         let error = &body["error"];
-        let text = error["message"].as_str().or(error.as_str()).or(body["message"].as_str());
+        let text = error["message"].as_str().or(error.as_str());
+        let text = text.or(body["message"].as_str()).or(body["detail"].as_str());
         let words = [&error["type"], &error["code"], &error["status"]];
         let words: Vec<_> = words.iter().filter_map(|word| word.as_str()).collect();
         // A stream has the status as a number within the error, if at all.
         let status = status.or_else(|| error["code"].as_u64()?.try_into().ok());
         let kind = kind(status, &words, text.unwrap_or_default());
-        let said = plain(text.unwrap_or("it gives no reason"));
+        let said = match (text, body.as_object().is_none_or(serde_json::Map::is_empty)) {
+            (Some(text), _) => plain(text),
+            (None, true) => "it gives no reason".to_owned(),
+            (None, false) => plain(&body.to_string()),
+        };
         Self::new(
             kind,
             match status {
@@ -187,7 +194,7 @@ fn kind(status: Option<u16>, words: &[&str], text: &str) -> FailureKind {
 }
 
 /// A provider's text for people, bounded, on one line.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     shown.take(TOLD_CHARS).collect::<String>().trim().to_owned()
 }

@@ -102,6 +102,7 @@ impl InfluxDatabase {
             let said: String = said.chars().filter(|c| !c.is_control()).take(TOLD_CHARS).collect();
             return Err(format!("it answered with {}: {said}", status.as_u16()));
         }
-        serde_json::from_slice(&body).map_err(|error| format!("its answer makes no sense: {error}"))
+        hivekeep_runtime::json_text::from_slice(&body)
+            .map_err(|error| format!("its answer makes no sense: {error}"))
     }
 }

@@ -5,6 +5,7 @@ mod configuration;
 mod failures;
 mod fake;
 mod names;
+mod odd_answers;
 mod queues;
 mod scores;
 mod stage;

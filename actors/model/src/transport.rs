@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use hivekeep_kernel::SecretString;
-use hivekeep_runtime::{http, read_secret};
+use hivekeep_kernel::{SecretString, ports::ModelDelta};
+use hivekeep_runtime::{
+    http,
+    json_text::{self, JsonPieces},
+    read_secret,
+};
 use reqwest::{
     Client, RequestBuilder, Response,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
@@ -15,7 +19,7 @@ use crate::{
     ModelProviderOptions,
     failure::{FailureKind, WireFailure},
     sink::Sink,
-    wire::{Splitter, Wire, WireAsk, WireEnd, WireRequest},
+    wire::{Splitter, Wire, WireAsk, WireEnd, WireRequest, whole},
 };
 
 /// Largest body of an error that is read.
@@ -81,7 +85,7 @@ impl ModelTransport {
         let mut splitter = Splitter::new(self.wire.framing());
         let mut decoder = self.wire.decoder();
         let (mut room, mut out) = (self.max_bytes(), Vec::new());
-        let (mut began, mut done) = (false, false);
+        let (mut began, mut done, mut pieces) = (false, false, JsonPieces::default());
         while !done {
             let until = if began { Instant::now() + idle } else { first };
             let chunk = timeout_at(until, response.chunk()).await;
@@ -99,12 +103,21 @@ impl ModelTransport {
             };
             while let Some(data) = frame {
                 began = true;
+                let (data, alone) = pieces.next(&data);
+                out.extend(alone.then(half_a_letter));
                 done |= decoder.frame(&data, &mut out)?;
                 for delta in out.drain(..) {
                     sink.take(delta).await?;
                 }
                 frame = splitter.next()?;
             }
+        }
+        if let Some(text) = splitter.stray().filter(|_| !began) {
+            whole(&text, &mut *decoder, &mut out)?;
+        }
+        out.extend(pieces.ends_in_half().then(half_a_letter));
+        for delta in out {
+            sink.take(delta).await?;
         }
         let end = decoder.end();
         if end.stop.is_none() {
@@ -193,7 +206,7 @@ impl ModelTransport {
         let retry_after = pause(response.headers());
         let read = timeout_at(until, read(&mut response, ERROR_BYTES)).await;
         let body = read.ok().and_then(Result::ok).unwrap_or_default();
-        let body = serde_json::from_slice(&body).unwrap_or_else(|_| {
+        let body = json_text::from_slice(&body).unwrap_or_else(|_| {
             Value::from(serde_json::Map::from_iter([(
                 "message".to_owned(),
                 String::from_utf8_lossy(&body).into(),
@@ -206,7 +219,7 @@ impl ModelTransport {
         let mut response = self.send(request, until).await?;
         let read = timeout_at(until, read(&mut response, self.max_bytes())).await;
         let body = read.map_err(|_| self.slow(false))??;
-        serde_json::from_slice(&body)
+        json_text::from_slice(&body)
             .map_err(|error| WireFailure::broken(format!("the answer is no JSON: {error}")))
     }
 
@@ -231,6 +244,11 @@ impl ModelTransport {
             self.options.max_answer_kb
         ))
     }
+}
+
+/// What stands for a letter of which one half came.
+fn half_a_letter() -> ModelDelta {
+    ModelDelta::Text("\u{fffd}".to_owned())
 }
 
 /// Reads a key from a file or from a variable.

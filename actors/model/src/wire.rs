@@ -11,11 +11,15 @@ mod ollama;
 mod openai;
 
 use hivekeep_kernel::ports::{ModelDelta, ModelRequest, ModelStop};
+use hivekeep_runtime::json_text;
 use serde_json::Value;
 
 pub(crate) use frames::{Framing, Splitter};
 
-use crate::{ModelProviderKind, failure::WireFailure};
+use crate::{
+    ModelProviderKind,
+    failure::{WireFailure, plain},
+};
 
 /// Question for one model, with its bound.
 pub(crate) struct WireAsk<'a> {
@@ -119,8 +123,37 @@ fn names(list: &Value, key: &str) -> Vec<String> {
     rows.filter_map(|row| row[key].as_str().map(str::to_owned)).collect()
 }
 
+/// Decodes an answer that is no stream: the error, or the whole answer, of a server that streams none.
+///
+/// # Errors
+/// The server's own words, unless it is an answer.
+pub(crate) fn whole(
+    text: &str,
+    decoder: &mut dyn AnswerDecoder,
+    out: &mut Vec<ModelDelta>,
+) -> Result<(), WireFailure> {
+    let Ok(answer) = json_text::from_str::<Value>(text) else {
+        return Err(WireFailure::broken(format!("it answered with no stream: {}", plain(text))));
+    };
+    let frames = answer.as_array().map_or(std::slice::from_ref(&answer), Vec::as_slice);
+    for frame in frames {
+        decoder.frame(&frame.to_string(), out)?;
+    }
+    match decoder.end().stop {
+        Some(_) => Ok(()),
+        None => Err(WireFailure::told(&answer, None)),
+    }
+}
+
+/// Adds a text, if it is one.
+fn text(value: &Value, out: &mut Vec<ModelDelta>) {
+    if let Some(text) = value.as_str().filter(|text| !text.is_empty()) {
+        out.push(ModelDelta::Text(text.to_owned()));
+    }
+}
+
 fn parse(data: &str) -> Result<Value, WireFailure> {
-    serde_json::from_str(data)
+    json_text::from_str(data)
         .map_err(|error| WireFailure::broken(format!("a frame of the answer is no JSON: {error}")))
 }
 

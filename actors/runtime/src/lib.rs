@@ -13,6 +13,7 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+pub mod charset;
 pub mod collection;
 mod daemon;
 pub mod documents;
@@ -23,6 +24,7 @@ pub mod host_process;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod introspection;
+pub mod json_text;
 pub mod log;
 mod mounted;
 pub mod names;

@@ -7,11 +7,12 @@ use rmcp::{
     ServiceError,
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock,
-        RequestMetaObject, ServerResult,
+        CustomResult, RequestMetaObject, ServerResult,
     },
     service::PeerRequestOptions,
 };
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use crate::{
     client::SourceConnection,
@@ -89,6 +90,8 @@ async fn send(
     };
     match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
         Ok(ServerResult::CallToolResult(result)) => Ok(result),
+        Ok(ServerResult::CustomResult(CustomResult(result))) => without_unknown(result)
+            .ok_or_else(|| refused("it answers with something that is no result of a tool")),
         Ok(_) => Err(refused("it answers with something that is no result of a tool")),
         Err(error) => {
             if !matches!(error, ServiceError::McpError(_)) {
@@ -97,6 +100,18 @@ async fn send(
             Err(failed(shared, &error))
         }
     }
+}
+
+/// A result with parts of kinds that nobody knows here: each is told in its place, and the others are kept.
+fn without_unknown(mut result: Value) -> Option<CallToolResult> {
+    for part in result.get_mut("content")?.as_array_mut()? {
+        if let Err(error) = ContentBlock::deserialize(&*part) {
+            let kind = part["type"].as_str().unwrap_or("unknown");
+            let told = format!("[a part of the kind `{kind:.40}` is left out: {error:.200}]");
+            *part = json!({ "type": "text", "text": told });
+        }
+    }
+    serde_json::from_value(result).ok()
 }
 
 /// The result as the server gave it.
@@ -161,5 +176,33 @@ fn failed(shared: &SourceShared, error: &ServiceError) -> ToolError {
         )
         .next("see what was done before you repeat it")
         .detail("outcome", "unknown"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_unknown_kind_costs_itself_alone() {
+        let text = json!({ "type": "text", "text": "seen" });
+        let odd = [json!({ "type": "hologram", "data": "x" }), json!(null), json!({ "text": 7 })];
+        let mut result = json!({ "content": [text], "structuredContent": { "a": 1 } });
+        result["content"].as_array_mut().expect("a list").extend(odd);
+        for complete in [false, true] {
+            if complete {
+                result["resultType"] = json!("complete");
+            }
+            let answer: ServerResult = serde_json::from_value(result.clone()).expect("an answer");
+            let ServerResult::CustomResult(CustomResult(raw)) = answer else {
+                panic!("{answer:?}")
+            };
+            let read = without_unknown(raw).expect("a result");
+            assert_eq!(read.structured_content, Some(json!({ "a": 1 })));
+            let texts: Vec<_> = read.content.iter().filter_map(|part| part.as_text()).collect();
+            assert_eq!((texts.len(), texts[0].text.as_str()), (4, "seen"));
+            assert!(texts[1].text.contains("`hologram` is left out"), "{texts:?}");
+        }
+        assert!(without_unknown(json!({ "content": "x" })).is_none());
     }
 }

@@ -6,16 +6,16 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use hivekeep_kernel::ports::SourceState;
 use rmcp::{
     RoleClient, ServiceError,
-    model::{ClientRequest, PaginatedRequestParams, PingRequest, ProtocolVersion, Tool},
+    model::{ClientRequest, PingRequest, ProtocolVersion},
     service::{ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService},
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::{
     client::{Handler, SourceConnection, SourceTraffic},
-    declare::MAX_TOOLS,
     http,
     link::{SourceLink, SourceShared},
+    list::list,
     stdio::ServerProcess,
 };
 
@@ -31,8 +31,6 @@ const PING_LIMIT: Duration = Duration::from_secs(10);
 /// Time for a new list, and the pause before the first of them.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
 const LIST_PAUSE: Duration = Duration::from_secs(1);
-/// Most pages of a list.
-const MAX_PAGES: usize = 64;
 
 fn pauses() -> impl Iterator<Item = Duration> {
     ExponentialBuilder::default()
@@ -110,8 +108,8 @@ impl Opened {
             }
             (Err(error), None) => return Err(http::state_of(&error, has_token)),
         };
-        let tools = list(service.peer()).await.map_err(|error| error.state(has_token))?;
-        shared.publish(tools).await;
+        let listed = list(service.peer()).await.map_err(|error| unlisted(&error, has_token))?;
+        shared.publish(listed).await;
         let (peer, traffic) = (service.peer().clone(), traffic);
         let connection = SourceConnection { peer, traffic: traffic.clone() };
         shared.link.send_replace(SourceLink::Up(Arc::new(connection)));
@@ -170,7 +168,7 @@ fn list_pause(lists: u32) -> Duration {
 /// Publishes a new list, or leaves the last one.
 async fn list_again(shared: &Arc<SourceShared>, peer: &Peer<RoleClient>) {
     let why = match timeout(LIST_LIMIT, list(peer)).await {
-        Ok(Ok(tools)) => return shared.publish(tools).await,
+        Ok(Ok(listed)) => return shared.publish(listed).await,
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {} s", LIST_LIMIT.as_secs()),
     };
@@ -189,41 +187,9 @@ async fn lives(peer: &Peer<RoleClient>, limit: Duration) -> bool {
     matches!(asked.await_response().await, Ok(_) | Err(ServiceError::McpError(_)))
 }
 
-/// The reason why there is no list.
-#[derive(Debug, thiserror::Error)]
-enum ListError {
-    #[error("its tools cannot be listed: {0:.300}")]
-    Failed(ServiceError),
-    #[error("it lists more than {MAX_TOOLS} tools")]
-    Long,
-    #[error("its list has more than {MAX_PAGES} pages")]
-    Paged,
-}
-
-impl ListError {
-    fn state(&self, has_token: bool) -> SourceState {
-        let refusal = match self {
-            Self::Failed(error) => http::refusal(error, has_token),
-            Self::Long | Self::Paged => None,
-        };
-        refusal.unwrap_or_else(|| SourceState::Unreachable(self.to_string()))
-    }
-}
-
-/// All pages of a server's list.
-async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, ListError> {
-    let (mut tools, mut cursor) = (Vec::new(), None);
-    for _ in 0..MAX_PAGES {
-        let wanted = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = peer.list_tools(Some(wanted)).await.map_err(ListError::Failed)?;
-        tools.extend(page.tools);
-        if tools.len() > MAX_TOOLS {
-            return Err(ListError::Long);
-        }
-        match page.next_cursor {
-            None => return Ok(tools),
-            next => cursor = next,
-        }
-    }
-    Err(ListError::Paged)
+/// State of a source whose tools cannot be listed.
+fn unlisted(error: &ServiceError, has_token: bool) -> SourceState {
+    http::refusal(error, has_token).unwrap_or_else(|| {
+        SourceState::Unreachable(format!("its tools cannot be listed: {error:.300}"))
+    })
 }

@@ -1,10 +1,12 @@
 //! Server over streamable HTTP: its client, its credential, and what a refusal says of it.
 
+mod events;
+
 use std::error::Error;
 
 use hivekeep_kernel::ports::SourceState;
 use hivekeep_runtime::{http, read_secret};
-use reqwest::{Client, StatusCode};
+use reqwest::StatusCode;
 use rmcp::{
     service::{ClientInitializeError, ServiceError},
     transport::{
@@ -16,8 +18,9 @@ use rmcp::{
 };
 
 use crate::link::SourceShared;
+use events::EventClient;
 
-pub(crate) type HttpTransport = StreamableHttpClientTransport<Client>;
+pub(crate) type HttpTransport = StreamableHttpClientTransport<EventClient>;
 
 /// Transport to a URL. Nothing is redirected: a credential goes to the operator's address alone.
 ///
@@ -30,7 +33,7 @@ pub(crate) async fn transport(shared: &SourceShared, url: &str) -> Result<HttpTr
     if let Some(file) = &shared.options.token_file {
         config = config.auth_header(read_secret(file).await?);
     }
-    Ok(HttpTransport::with_client(client, config))
+    Ok(HttpTransport::with_client(EventClient(client), config))
 }
 
 /// What a handshake that failed says of the source.

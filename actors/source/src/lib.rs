@@ -21,6 +21,7 @@ mod declare;
 mod family;
 mod http;
 mod link;
+mod list;
 mod options;
 mod record;
 mod source;

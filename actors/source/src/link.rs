@@ -26,6 +26,7 @@ use crate::{
     client::SourceConnection,
     codes,
     declare::{Declarations, RejectedTool, validator},
+    list::ListedTools,
     record::{LastList, ListRecord},
 };
 
@@ -98,11 +99,12 @@ impl SourceShared {
     }
 
     /// Publishes a list, and keeps it if it is another one than before.
-    pub(crate) async fn publish(self: &Arc<Self>, tools: Vec<Tool>) {
+    pub(crate) async fn publish(self: &Arc<Self>, listed: ListedTools) {
+        let tools = &listed.tools;
         let before = self.log.state().unwrap_or_default();
-        if before.0 != tools {
+        if before.0 != *tools {
             let names = |tools: &[Tool]| tools.iter().map(|tool| tool.name.to_string()).collect();
-            let (old, new): (Vec<String>, Vec<String>) = (names(&before.0), names(&tools));
+            let (old, new): (Vec<String>, Vec<String>) = (names(&before.0), names(tools));
             let changed = tools.iter().filter(|tool| {
                 before.0.iter().any(|known| known.name == tool.name && known != *tool)
             });
@@ -122,12 +124,13 @@ impl SourceShared {
                 tracing::warn!(source = %self.name, %error, "the list of a source is not kept");
             }
         }
-        self.offer(tools);
+        self.offer(listed);
     }
 
     /// Publishes a list without keeping it.
-    pub(crate) fn offer(self: &Arc<Self>, tools: Vec<Tool>) {
-        let (tools, left_out) = self.declarations.judge(&self.options, tools);
+    pub(crate) fn offer(self: &Arc<Self>, ListedTools { tools, mut left_out }: ListedTools) {
+        let (tools, refused) = self.declarations.judge(&self.options, tools);
+        left_out.extend(refused);
         for RejectedTool { raw_name, why } in &left_out {
             tracing::warn!(source = %self.name, tool = raw_name, why, "a tool is left out");
         }

@@ -7,6 +7,7 @@ use hivekeep_kernel::{Context, Entity, Fault, ToolCall};
 use crate::{
     call, connect,
     link::{SourceLink, SourceShared},
+    list::ListedTools,
 };
 
 /// Message to a source.
@@ -35,7 +36,8 @@ impl Entity for Source {
 
     async fn start(shared: Arc<SourceShared>, me: Context<Msg>) -> Result<Self, Fault> {
         // What was listed last can be found and described before the server is there.
-        shared.offer(shared.log.state().unwrap_or_default().0);
+        let tools = shared.log.state().unwrap_or_default().0;
+        shared.offer(ListedTools { tools, ..ListedTools::default() });
         let seen = shared.clone();
         me.address.probe().set_detail(move || Some(detail(&seen)));
         let (kept, address) = (tokio::spawn(connect::keep(shared.clone())), me.address.clone());

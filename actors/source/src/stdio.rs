@@ -9,16 +9,20 @@ use hivekeep_runtime::{
     host_process::{
         self, HostBounds, HostChild, HostProgram, HostSandbox, PROGRAM_PATH, StderrTail,
     },
-    read_secret,
+    json_text, read_secret,
 };
 use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
 use tokio::{
     fs::DirBuilder,
-    process::{ChildStdin, ChildStdout, Command},
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream},
+    process::{ChildStdin, Command},
 };
 
 use crate::{SandboxKind, link::SourceShared};
 
+/// Longest line of a server, which is its longest message.
+const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
+const PIPE_BYTES: usize = 64 * 1024;
 /// The home of a server within its sandbox.
 const HOME: &str = "/srv/source";
 
@@ -28,7 +32,7 @@ pub(crate) struct ServerProcess {
     stderr: StderrTail,
 }
 
-pub(crate) type StdioTransport = AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>;
+pub(crate) type StdioTransport = AsyncRwTransport<RoleClient, DuplexStream, ChildStdin>;
 
 impl ServerProcess {
     /// Starts a server.
@@ -66,13 +70,37 @@ impl ServerProcess {
         let mut child = HostChild::spawn(command, &home)?;
         let (stdin, stdout, stderr) = child.streams()?;
         let process = Self { child, stderr: StderrTail::of(stderr) };
-        Ok((process, AsyncRwTransport::new(stdout, stdin)))
+        Ok((process, AsyncRwTransport::new(well_formed(stdout), stdin)))
     }
 
     /// Why it ended, and what it said last.
     pub(crate) async fn last_words(&mut self) -> String {
         self.stderr.last_words(&mut self.child).await
     }
+}
+
+/// The lines that a server writes, with well-formed texts. One that no message may have is left out.
+fn well_formed(stdout: impl AsyncRead + Unpin + Send + 'static) -> DuplexStream {
+    let (mut lines, read) = tokio::io::duplex(PIPE_BYTES);
+    tokio::spawn(async move {
+        let mut stdout = BufReader::new(stdout);
+        let mut is_rest = false;
+        loop {
+            let mut line = Vec::new();
+            let piece = (&mut stdout).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await;
+            let whole = line.ends_with(b"\n");
+            let was_rest = std::mem::replace(&mut is_rest, !whole);
+            if piece.is_err() || (!whole && (line.len() as u64) < MAX_LINE_BYTES) {
+                return;
+            }
+            let mended = json_text::mended(&line);
+            // Whoever reads them may be gone.
+            if whole && !was_rest && lines.write_all(mended.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    read
 }
 
 /// bubblewrap as it is asked for.
@@ -97,4 +125,19 @@ async fn sandbox(shared: &SourceShared, home: &Path) -> Result<Command, String> 
         bounds,
     };
     sandbox.command().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_well_formed_and_one_that_is_too_long_costs_itself_alone() {
+        let long = vec![b'x'; usize::try_from(2 * MAX_LINE_BYTES + 1).expect("it fits")];
+        let said = [b"\"c\\ud83d\"\n", &long[..], b"\n\"a\xff\"\nrest"].concat();
+        let mut read = String::new();
+        let mut lines = well_formed(std::io::Cursor::new(said));
+        lines.read_to_string(&mut read).await.expect("read");
+        assert_eq!(read, "\"c\\ufffd\"\n\"a\u{fffd}\"\n");
+    }
 }

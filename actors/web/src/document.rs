@@ -1,22 +1,11 @@
 //! Content reader: from a body with its type to text of a known encoding, for HTML the readable part of
 //! the page as Markdown.
 
-use std::sync::LazyLock;
-
-use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_runtime::charset::{self, DecodedText, Encoding, TextMarkup};
 use mime::Mime;
-use regex::bytes::Regex;
 
 use crate::{codes, markup};
-
-/// Size of the beginning of a page that HTML lets name its encoding.
-const PRESCAN_BYTES: usize = 1024;
-
-/// Declaration of an encoding in HTML.
-static META_CHARSET: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r#"(?i)<meta[^>]*charset\s*=\s*["']?\s*([a-z0-9_:-]+)"#).expect("it is valid")
-});
 
 /// Kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,10 +65,7 @@ pub(crate) fn text_type(content_type: Option<&str>) -> Result<TextType, ToolErro
         _ => return Err(refused()),
     };
     let charset = parsed.get_param(mime::CHARSET);
-    Ok(TextType {
-        kind,
-        charset: charset.and_then(|name| Encoding::for_label(name.as_str().as_bytes())),
-    })
+    Ok(TextType { kind, charset: charset.and_then(|name| charset::named(name.as_str())) })
 }
 
 /// Reads a body. Takes time; for a thread that may block.
@@ -92,8 +78,12 @@ pub(crate) fn read(
     to_markdown: bool,
     url: &str,
 ) -> Result<PageText, ToolError> {
-    let encoding = encoding(body, content_type);
-    let (text, used, malformed) = encoding.decode(body);
+    let markup = match content_type.kind {
+        TextKind::Html => TextMarkup::Html,
+        TextKind::Plain => TextMarkup::Other,
+    };
+    let decoded = charset::decode_page(body, content_type.charset, markup);
+    let DecodedText { text, encoding, malformed } = decoded;
     if text.contains('\0') {
         let message = "the body is not text: it has NUL characters";
         return Err(ToolError::new(Layer::Result, codes::WEB_TYPE_REFUSED, message));
@@ -106,25 +96,5 @@ pub(crate) fn read(
         TextKind::Html => ("html", None, text.into_owned()),
         TextKind::Plain => ("text", None, text.into_owned()),
     };
-    Ok(PageText { format, title, text, encoding: used.name(), malformed })
-}
-
-/// Encoding by the order of the HTML standard: the type, the page itself, and else UTF-8 if it is that.
-/// (A byte order mark wins over all; the decoder sees to it.)
-fn encoding(body: &[u8], content_type: &TextType) -> &'static Encoding {
-    let start = &body[..body.len().min(PRESCAN_BYTES)];
-    let declared = || {
-        let named = META_CHARSET.captures(start)?.get(1)?;
-        Encoding::for_label(named.as_bytes()).map(|encoding| match encoding.name() {
-            // Nobody who declares it in ASCII means it.
-            "UTF-16LE" | "UTF-16BE" => UTF_8,
-            _ => encoding,
-        })
-    };
-    let declared = content_type.charset.or_else(|| match content_type.kind {
-        TextKind::Html => declared(),
-        TextKind::Plain => None,
-    });
-    let guessed = || if std::str::from_utf8(body).is_ok() { UTF_8 } else { WINDOWS_1252 };
-    declared.unwrap_or_else(guessed)
+    Ok(PageText { format, title, text, encoding, malformed })
 }

@@ -82,7 +82,7 @@ pub(super) fn structured(
             .detail("answer", text.chars().take(400).collect::<String>())
             .detail("stop", end.stop.map(|stop| stop.word()).unwrap_or_default())
     };
-    let value: Value = serde_json::from_str(text.trim())
+    let value: Value = hivekeep_runtime::json_text::from_str(text.trim())
         .map_err(|error| mismatch(format!("it is no JSON: {error}")))?;
     let validator = validator(schema).map_err(mismatch)?;
     let wrong = validator.iter_errors(&value).next().map(|error| error.to_string());

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     AnswerDecoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::CallAssembly, parse,
+    text,
 };
 use crate::failure::WireFailure;
 
@@ -139,6 +140,20 @@ impl AnswerDecoder for AnthropicDecoder {
                     self.end.stop = Some(stop);
                 }
             }
+            // An answer that is not streamed.
+            "message" => {
+                for (index, block) in (0..).zip(frame["content"].as_array().into_iter().flatten()) {
+                    text(&block["text"], out);
+                    if block["type"] == "tool_use" {
+                        let (id, name) = (block["id"].as_str(), block["name"].as_str());
+                        self.calls.piece(index, id, name, &block["input"].to_string())?;
+                    }
+                }
+                self.count(&frame["usage"]);
+                let stop = frame["stop_reason"].as_str().map_or(ModelStop::Other, stop);
+                self.calls.finish(stop == ModelStop::MaxTokens, out)?;
+                self.end.stop = Some(stop);
+            }
             "message_stop" => return Ok(true),
             "error" => return Err(WireFailure::told(&frame, None)),
             _ => {}
@@ -161,12 +176,6 @@ impl AnthropicDecoder {
             self.end.input_tokens = Some(fresh.saturating_add(cached).saturating_add(kept));
         }
         self.end.output_tokens = of("output_tokens").or(self.end.output_tokens);
-    }
-}
-
-fn text(value: &Value, out: &mut Vec<ModelDelta>) {
-    if let Some(text) = value.as_str().filter(|text| !text.is_empty()) {
-        out.push(ModelDelta::Text(text.to_owned()));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tools that a model asks for, put together from their pieces.
 
 use hivekeep_kernel::ports::{ModelDelta, ModelToolCall};
+use hivekeep_runtime::json_text;
 use serde_json::{Map, Value};
 
 use crate::failure::WireFailure;
@@ -82,7 +83,7 @@ fn arguments(text: &str) -> Option<Value> {
     if text.trim().is_empty() {
         return Some(Value::Object(Map::new()));
     }
-    serde_json::from_str(text).ok().filter(Value::is_object)
+    json_text::from_str(text).ok().filter(Value::is_object)
 }
 
 /// A call with an id of ours where the provider has none.

@@ -1,7 +1,7 @@
 //! Framing of streamed answers: server-sent events, or lines of JSON.
 
 use bytes::BytesMut;
-use tokio_util::codec::{Decoder, LinesCodec};
+use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, Decoder};
 
 use crate::failure::WireFailure;
 
@@ -22,18 +22,21 @@ pub(crate) enum Framing {
 /// Splitter of a stream of bytes. Holds one frame at most.
 pub(crate) struct Splitter {
     framing: Framing,
-    lines: LinesCodec,
+    lines: AnyDelimiterCodec,
     bytes: BytesMut,
     data: String,
+    /// Lines that no event has, from the beginning on: the answer may be no stream.
+    stray: String,
 }
 
 impl Splitter {
     pub(crate) fn new(framing: Framing) -> Self {
         Self {
             framing,
-            lines: LinesCodec::new_with_max_length(LINE_BYTES),
+            lines: AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), LINE_BYTES),
             bytes: BytesMut::new(),
             data: String::new(),
+            stray: String::new(),
         }
     }
 
@@ -45,7 +48,7 @@ impl Splitter {
     /// The next whole frame.
     ///
     /// # Errors
-    /// For a line or an event that is too long, or no UTF-8.
+    /// For a line or an event that is too long.
     pub(crate) fn next(&mut self) -> Result<Option<String>, WireFailure> {
         while let Some(line) = self.line()? {
             match self.framing {
@@ -66,6 +69,7 @@ impl Splitter {
     /// As [`Self::next`].
     pub(crate) fn last(&mut self) -> Result<Option<String>, WireFailure> {
         let line = self.lines.decode_eof(&mut self.bytes).map_err(|error| wrong(&error))?;
+        let line = line.map(|line| text(&line));
         match (self.framing, line) {
             (Framing::Lines, line) => Ok(line.filter(|line| !line.trim().is_empty())),
             (Framing::Events, line) => {
@@ -75,13 +79,27 @@ impl Splitter {
         }
     }
 
+    /// What came in place of events, once the stream has ended.
+    pub(crate) fn stray(&mut self) -> Option<String> {
+        Some(std::mem::take(&mut self.stray)).filter(|text| !text.trim().is_empty())
+    }
+
     fn line(&mut self) -> Result<Option<String>, WireFailure> {
-        self.lines.decode(&mut self.bytes).map_err(|error| wrong(&error))
+        let line = self.lines.decode(&mut self.bytes).map_err(|error| wrong(&error))?;
+        Ok(line.map(|line| text(&line)))
     }
 
     /// A line of an event. Only its data counts.
     fn field(&mut self, line: &str) -> Result<(), WireFailure> {
-        let Some(data) = line.strip_prefix("data:") else { return Ok(()) };
+        let Some(data) = line.strip_prefix("data:") else {
+            let known = ["", "data", "event", "id", "retry"];
+            let of_event = known.contains(&line.split(':').next().unwrap_or_default());
+            if !of_event && self.stray.len() + line.len() <= EVENT_BYTES {
+                self.stray.push_str(line);
+                self.stray.push('\n');
+            }
+            return Ok(());
+        };
         if self.data.len() + data.len() > EVENT_BYTES {
             return Err(WireFailure::too_large(format!(
                 "an event of the answer is larger than {EVENT_BYTES} bytes"
@@ -95,12 +113,17 @@ impl Splitter {
     }
 }
 
-fn wrong(error: &tokio_util::codec::LinesCodecError) -> WireFailure {
+/// A line's text, in which bytes that are no UTF-8 are replaced.
+fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
+}
+
+fn wrong(error: &AnyDelimiterCodecError) -> WireFailure {
     match error {
-        tokio_util::codec::LinesCodecError::MaxLineLengthExceeded => WireFailure::too_large(
-            format!("a line of the answer is longer than {LINE_BYTES} bytes"),
-        ),
-        tokio_util::codec::LinesCodecError::Io(error) => {
+        AnyDelimiterCodecError::MaxChunkLengthExceeded => WireFailure::too_large(format!(
+            "a line of the answer is longer than {LINE_BYTES} bytes"
+        )),
+        AnyDelimiterCodecError::Io(error) => {
             WireFailure::broken(format!("the answer is not valid: {error}"))
         }
     }
@@ -165,5 +188,18 @@ mod tests {
     #[test]
     fn data_of_many_lines_is_one_frame() {
         assert_eq!(frames(Framing::Events, &[b"data: a\ndata:b\n\ndata: c"]), ["a\nb", "c"]);
+        assert_eq!(
+            frames(Framing::Lines, &[b"a\xff\r", b"\nb\xf0\x9f"]),
+            ["a\u{fffd}", "b\u{fffd}"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_event_is_kept() {
+        let mut splitter = Splitter::new(Framing::Events);
+        splitter.push(b": a\nevent: b\nid: c\n\n{\n  \"error\": \"d\"\n}");
+        assert_eq!(splitter.next().expect("valid"), None);
+        assert_eq!(splitter.last().expect("valid"), None);
+        assert_eq!(splitter.stray().as_deref(), Some("{\n  \"error\": \"d\"\n}\n"));
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     AnswerDecoder, Wire, WireAsk, WireEnd, WireRequest, WireVectors, calls::CallAssembly, parse,
+    text,
 };
 use crate::failure::WireFailure;
 
@@ -99,6 +100,24 @@ fn messages(ask: &WireAsk<'_>) -> Vec<Value> {
 struct OpenAiDecoder {
     calls: CallAssembly,
     end: WireEnd,
+    /// A part of the answer says why there is none.
+    refused: bool,
+}
+
+impl OpenAiDecoder {
+    /// A text, or parts of one.
+    fn content(&mut self, content: &Value, out: &mut Vec<ModelDelta>) {
+        text(content, out);
+        for part in content.as_array().into_iter().flatten() {
+            text(&part["text"], out);
+            self.refusal(&part["refusal"], out);
+        }
+    }
+
+    fn refusal(&mut self, refusal: &Value, out: &mut Vec<ModelDelta>) {
+        self.refused |= refusal.as_str().is_some_and(|why| !why.is_empty());
+        text(refusal, out);
+    }
 }
 
 impl AnswerDecoder for OpenAiDecoder {
@@ -110,11 +129,14 @@ impl AnswerDecoder for OpenAiDecoder {
         if !frame["error"].is_null() {
             return Err(WireFailure::told(&frame, None));
         }
-        let choice = &frame["choices"][0];
-        let delta = &choice["delta"];
-        if let Some(text) = delta["content"].as_str().filter(|text| !text.is_empty()) {
-            out.push(ModelDelta::Text(text.to_owned()));
+        if frame["object"] == "error" {
+            return Err(WireFailure::told(&frame, None));
         }
+        let choice = &frame["choices"][0];
+        // An answer that is not streamed is a message.
+        let delta = if choice["delta"].is_object() { &choice["delta"] } else { &choice["message"] };
+        self.content(&delta["content"], out);
+        self.refusal(&delta["refusal"], out);
         for (nth, call) in (0..).zip(delta["tool_calls"].as_array().into_iter().flatten()) {
             let function = &call["function"];
             self.calls.piece(
@@ -125,7 +147,10 @@ impl AnswerDecoder for OpenAiDecoder {
             )?;
         }
         if let Some(reason) = choice["finish_reason"].as_str() {
-            let stop = stop(reason, !self.calls.is_empty());
+            let stop = match stop(reason, !self.calls.is_empty()) {
+                ModelStop::End | ModelStop::Other if self.refused => ModelStop::Refused,
+                stop => stop,
+            };
             self.calls.finish(stop == ModelStop::MaxTokens, out)?;
             self.end.stop = Some(stop);
         }

@@ -1,6 +1,7 @@
 //! DuckDuckGo's page without scripts, read by the classes of its elements.
 
 use async_trait::async_trait;
+use hivekeep_runtime::charset::{self, TextMarkup};
 use html5ever::{parse_document, tendril::TendrilSink};
 use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use reqwest::{Client, StatusCode, header::CONTENT_TYPE};
@@ -28,7 +29,7 @@ impl SearchProvider for DuckDuckGo {
         let request = self.client.post(address).body(form);
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         let (status, body) = send(request).await?;
-        read(status, &String::from_utf8_lossy(&body))
+        read(status, &charset::decode_page(&body, None, TextMarkup::Html).text)
     }
 }
 

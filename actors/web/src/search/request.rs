@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hivekeep_kernel::ToolError;
+use hivekeep_runtime::json_text;
 use reqwest::{
     RequestBuilder, StatusCode,
     header::{HeaderMap, RETRY_AFTER},
@@ -52,7 +53,7 @@ fn pause(headers: &HeaderMap) -> Option<Duration> {
 
 /// Reads an answer in JSON.
 pub(super) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, SearchFailure> {
-    serde_json::from_slice(body).map_err(|error| {
+    json_text::from_slice(body).map_err(|error| {
         SearchFailure::of(codes::SEARCH_FAILED, format!("its answer is not as expected: {error}"))
     })
 }

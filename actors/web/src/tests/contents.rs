@@ -92,10 +92,13 @@ async fn a_status_is_told_and_no_error() {
 async fn texts_are_read_in_their_encoding() {
     let stage = Stage::new(&options());
     let sjis = b"<meta charset=shift_jis><p>\x93\xfa\x96\x7b</p>".to_vec();
-    let cases: [(&str, Vec<u8>, &str, &str); 6] = [
+    let xml = b"<?xml version='1.0' encoding='windows-1251'?><a>\xcf\xf0</a>".to_vec();
+    let cases: [(&str, Vec<u8>, &str, &str); 8] = [
         ("text/plain; charset=windows-1252", b"caf\xe9 \x80".to_vec(), "café €", "windows-1252"),
         ("text/plain; charset=\"KOI8-R\"", b"\xd0\xd2\xc9".to_vec(), "при", "KOI8-R"),
         ("text/html", sjis, "日本", "Shift_JIS"),
+        ("application/xml", xml.clone(), "Пр", "windows-1251"),
+        ("application/xhtml+xml", xml, "Пр", "windows-1251"),
         ("text/plain", b"\xff\xfea\0b\0".to_vec(), "ab", "UTF-16LE"),
         ("text/plain", b"caf\xe9".to_vec(), "café", "windows-1252"),
         ("text/plain; charset=iso-8859-1", "\u{feff}ü".into(), "ü", "UTF-8"),
