@@ -4,6 +4,7 @@
 //! for each address that it stands for, so that a name cannot lead elsewhere a moment later.
 
 mod address;
+mod own;
 
 use std::net::IpAddr;
 
@@ -11,6 +12,7 @@ use ipnet::IpNet;
 use url::{Host, Url};
 
 pub use address::is_global;
+use own::OwnAddresses;
 
 /// Most bytes of a URL.
 pub const MAX_URL_BYTES: usize = 2048;
@@ -25,7 +27,7 @@ pub enum EgressRefusal {
     #[error("{0}")]
     Target(String),
     /// The host has no address that may be connected to.
-    #[error("`{0}` is not an address of the public internet, or has none")]
+    #[error("`{0}` has no address of the public internet, or only this host's own")]
     Address(String),
 }
 
@@ -51,6 +53,8 @@ pub struct EgressRules {
     networks: Vec<IpNet>,
     /// Names of hosts whose addresses may be of any kind.
     names: Vec<String>,
+    /// Not of the public internet, whatever they are.
+    own: OwnAddresses,
 }
 
 impl EgressRules {
@@ -150,7 +154,7 @@ impl EgressRules {
     /// True if a connection may be made to an address that `name` stands for.
     pub fn allows(&self, name: &str, address: IpAddr) -> bool {
         let name = name.trim_end_matches('.');
-        is_global(address)
+        (is_global(address) && !self.own.has(address))
             || self.networks.iter().any(|net| net.contains(&address))
             || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
@@ -204,5 +208,25 @@ mod tests {
             assert!(matches!(refused, EgressRefusal::Address(_)), "{literal}: {refused}");
         }
         assert!(matches!(open.admit_target("a b", 80), Err(EgressRefusal::Url(_))));
+    }
+
+    #[test]
+    fn a_public_address_of_this_host_is_refused_unless_it_is_listed() {
+        let read =
+            || Ok(vec![IpAddr::from([45, 33, 32, 156]), "2600:3c01::1".parse().expect("one")]);
+        let own = ["45.33.32.156".to_owned()];
+        let listed = EgressLists { allow_networks: &own, ..EgressLists::default() };
+        let mut rules = [EgressRules::default(), EgressRules::new(listed).expect("valid")];
+        for rules in &mut rules {
+            rules.own = OwnAddresses::by(read);
+        }
+        let [open, listed] = rules;
+        for own in ["45.33.32.156", "2600:3c01::1"] {
+            let refused = open.admit_target(own, 80).expect_err(own);
+            assert!(matches!(refused, EgressRefusal::Address(_)), "{own}: {refused}");
+            assert!(!open.allows("example.org", own.parse().expect("one")), "by a name: {own}");
+        }
+        assert_eq!(open.admit_target("45.33.32.157", 80), Ok(()));
+        assert_eq!(listed.admit_target("45.33.32.156", 80), Ok(()));
     }
 }

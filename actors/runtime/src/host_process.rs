@@ -6,6 +6,7 @@
 mod child;
 mod enclosure;
 mod trial;
+mod unmapped;
 mod users;
 
 use std::{

@@ -8,11 +8,11 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CString, OsString},
+    ffi::{CStr, CString, OsString},
     fs,
     io::{self, Write},
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
         unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     path::PathBuf,
@@ -30,6 +30,8 @@ use rustix::{
 };
 use tokio::process::Command;
 
+use super::unmapped;
+
 /// Bounds of a program. Those of processes hold where it has a user of its own, for that user as a whole.
 #[derive(Debug, Clone, Copy)]
 pub struct HostBounds {
@@ -44,6 +46,9 @@ pub(super) struct Part {
     pub(super) path: PathBuf,
     pub(super) read_only: bool,
 }
+
+/// Number of the program's home among its parts.
+const HOME: usize = 0;
 
 /// What is ready for the child.
 pub(super) struct Enclosure {
@@ -151,10 +156,14 @@ impl View {
         let meta = fs::metadata(path).map_err(named)?;
         let map = user_namespace_of((meta.uid(), meta.gid()), (uid, uid))?;
         let c_path = CString::new(path.as_os_str().as_bytes())?;
-        let view = |map| mounts::view(&c_path, part.read_only, map);
-        let mount = match view(Some(map.as_raw_fd())) {
-            // A file system that maps no ids, as tmpfs before Linux 6.3: it is seen as it is.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => view(None),
+        let mount = match mapped_view(&c_path, part.read_only, map.as_raw_fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                match number {
+                    HOME => unmapped::give_home(path, &meta, uid).map_err(named)?,
+                    _ => unmapped::tell(path, &meta, part.read_only, uid),
+                }
+                mounts::view(&c_path, part.read_only, None)
+            }
             mapped => mapped,
         };
         let mount = i32::try_from(mount.map_err(named)?).map_err(io::Error::other)?;
@@ -172,6 +181,15 @@ impl View {
         })?;
         move_mount(self.mount.as_raw_fd().into(), &self.place)
     }
+}
+
+/// A mount with an id map; `EINVAL` where the file system has none.
+fn mapped_view(path: &CStr, read_only: bool, map: RawFd) -> io::Result<libc::c_long> {
+    #[cfg(test)]
+    if super::tests::maps_no_ids(path) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    mounts::view(path, read_only, Some(map))
 }
 
 fn place(number: usize) -> String {

@@ -1,6 +1,13 @@
 //! Trial of what programs on the host run in, for `hivekeep check`.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use tokio::{io::AsyncReadExt, time::timeout};
 
@@ -8,21 +15,25 @@ use super::{ETC, HostBounds, HostChild, HostProgram, HostSandbox, HostUsers};
 use crate::Finding;
 
 const LIMIT: Duration = Duration::from_secs(10);
-const SCRIPT: &str = "if test -w /proc/sys/kernel/core_pattern; then exit 9; fi";
+const SCRIPT: &str = "if test -w /proc/sys/kernel/core_pattern; then exit 9; fi
+    echo own > made || exit 8";
 /// Exit code of a program that could write the kernel's settings.
 const WRITES: i32 = 9;
+/// The same of one that cannot write its home.
+const HOMELESS: i32 = 8;
 
-/// Runs a program as readers are run, and says as whom.
-pub async fn tried(users: HostUsers) -> Finding {
+/// Runs a program as readers are run, with a home where the daemon's state is, and says as whom.
+pub async fn tried(users: HostUsers, state: &Path) -> Finding {
     let what = "programs on the host";
-    let tried = timeout(LIMIT, trial(users)).await;
+    let tried = timeout(LIMIT, trial(users, state)).await;
     let remedy = "see `user namespaces`; sources, browsers and readers of PDFs do not run without";
     match tried.unwrap_or_else(|_| Err(format!("no end within {} s", LIMIT.as_secs()))) {
         Err(why) => Finding::bad(what, why, remedy),
-        Ok(()) => match users {
+        Ok(homes) => match users {
             HostUsers::Daemon => Finding::good(what, "run as the daemon's user, in namespaces"),
             HostUsers::Apart { first } => {
-                Finding::good(what, format!("run as users of their own, from {first} on"))
+                let own = format!("run as users of their own, from {first} on");
+                Finding::good(what, format!("{own}{}", homes.told(state)))
             }
             HostUsers::Shared => Finding::bad(
                 what,
@@ -34,12 +45,57 @@ pub async fn tried(users: HostUsers) -> Finding {
     .optional()
 }
 
-async fn trial(users: HostUsers) -> Result<(), String> {
-    let home = Path::new("/usr/share");
+/// Whose homes are on the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HomesOf {
+    Daemon,
+    /// Of the programs' users: the file system maps no ids.
+    Programs,
+}
+
+impl HomesOf {
+    fn told(self, state: &Path) -> String {
+        match self {
+            Self::Daemon => String::new(),
+            Self::Programs => format!(
+                "; the file system of {} maps no ids, so homes belong to those users, and so must what is \
+                 named in `folders` on such a file system",
+                state.display()
+            ),
+        }
+    }
+}
+
+/// Home of a program that is tried, until it is dropped.
+struct TrialHome(PathBuf);
+
+impl TrialHome {
+    fn new(state: &Path) -> io::Result<Self> {
+        let name = format!(".hivekeep-check-{}", std::process::id());
+        let make = |parent: &Path| {
+            let home = parent.join(&name);
+            DirBuilder::new().mode(0o700).create(&home).map(|()| Self(home))
+        };
+        // Before a first start there is no state, and not everybody who checks may write it.
+        make(state).or_else(|_| make(&std::env::temp_dir()))
+    }
+}
+
+impl Drop for TrialHome {
+    fn drop(&mut self) {
+        // It has one file, which a script of ours made.
+        let _left = fs::remove_file(self.0.join("made"));
+        let _left = fs::remove_dir(&self.0);
+    }
+}
+
+async fn trial(users: HostUsers, state: &Path) -> Result<HomesOf, String> {
+    let home = TrialHome::new(state).map_err(|error| format!("no home can be made: {error}"))?;
+    let uid = users.uid(HostProgram::Reader);
     let sandbox = HostSandbox {
         hostname: "check",
-        uid: users.uid(HostProgram::Reader),
-        home: (home, "/srv/check"),
+        uid,
+        home: (&home.0, "/srv/check"),
         network: false,
         etc: ETC,
         folders: &[],
@@ -50,7 +106,7 @@ async fn trial(users: HostUsers) -> Result<(), String> {
     let mut command = sandbox.command().await?;
     command.args(["sh", "-c", SCRIPT]).env_clear().env("PATH", super::PROGRAM_PATH);
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = HostChild::spawn(command, home)?;
+    let mut child = HostChild::spawn(command, &home.0)?;
     let mut said = String::new();
     if let Some(stderr) = child.stderr() {
         // What it says is for people; how it ended counts.
@@ -58,7 +114,11 @@ async fn trial(users: HostUsers) -> Result<(), String> {
     }
     let status = child.wait().await.map_err(|error| error.to_string())?;
     match status.code() {
-        Some(0) => Ok(()),
+        Some(0) => {
+            let owner = fs::metadata(&home.0).map_err(|error| error.to_string())?.uid();
+            Ok(if Some(owner) == uid { HomesOf::Programs } else { HomesOf::Daemon })
+        }
+        Some(HOMELESS) => Err("they cannot write their homes".to_owned()),
         Some(WRITES) => Err("they can write the kernel's settings (/proc/sys)".to_owned()),
         _ => Err(format!("{status}: {}", said.trim())),
     }

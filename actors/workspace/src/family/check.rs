@@ -20,7 +20,7 @@ pub(super) async fn all(options: &Options, host: &Host) -> Vec<Finding> {
     let mut found: Vec<_> = space.into_iter().collect();
     found.extend(machines(options));
     let first = hivekeep_machine::ids_of_programs(&options.driver).ok();
-    found.push(host_process::tried(HostUsers::from_first(first)).await);
+    found.push(host_process::tried(HostUsers::from_first(first), &host.folders.state).await);
     found.extend(programs());
     found.push(guest(options));
     found.extend(images(options, &host.folders.state).await);
