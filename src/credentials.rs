@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use getrandom::Error as NoRandom;
-use hivekeep_kernel::{CredentialId, Layer, SecretString, ToolError, User};
+use hivekeep_kernel::{CredentialId, Layer, SecretString, ToolError, User, ports::KnownUsers};
 use hivekeep_runtime::log::{self, Decision, Log, LogError};
 use hivekeep_store::{Journal, NewEvent};
 use serde::{Deserialize, Serialize};
@@ -186,6 +186,15 @@ impl Credentials {
         let mut revoked = self.0.revoked.subscribe();
         // The sender is this handle's own.
         while self.is_live(id) && revoked.changed().await.is_ok() {}
+    }
+}
+
+impl KnownUsers for Credentials {
+    fn knows(&self, user: User) -> bool {
+        match user {
+            User::Credential(id) => self.is_live(id),
+            _ => true,
+        }
     }
 }
 

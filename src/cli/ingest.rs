@@ -79,7 +79,8 @@ pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailur
 fn picture(done: &Value) -> String {
     let text = |value: &Value| plain::line(value.as_str().unwrap_or_default()).into_owned();
     let mut told = format!("{}: {}\n", text(&done["collection"]), text(&done["message"]));
-    for failed in done["failed"].as_array().into_iter().flatten() {
+    let named = ["failed", "left_out"].map(|key| done[key].as_array().into_iter().flatten());
+    for failed in named.into_iter().flatten() {
         told.push_str(&format!("  {}: {}\n", text(&failed["path"]), text(&failed["why"])));
     }
     told

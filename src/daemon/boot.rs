@@ -7,7 +7,7 @@ use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
     ActorRow, Census, Fault, Room, ToolError,
     entity::spawn_root,
-    ports::{LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor},
+    ports::{KnownUsers, LateTools, People, SessionToolsets, ToolPublisher, ValueRedactor},
 };
 use hivekeep_policy::PolicyEngine;
 use hivekeep_registry::{
@@ -446,6 +446,7 @@ impl Tree {
         })
         .map_err(|error| Error::Redaction(error.to_string()))?;
         self.tools.wire(Arc::new(dispatcher.clone()));
+        self.ports.offer::<dyn KnownUsers>(Arc::new(credentials.clone()));
         let none = Default::default();
         let everything = ToolListing::of(&catalogue.now(), &usual_view(&loaded.config), &none);
         Ok(Arc::new(DaemonServices {

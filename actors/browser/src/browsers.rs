@@ -1,10 +1,10 @@
 //! Manager of the browsers: one for each session that asked for one. Routes calls by their sessions.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
     Address, CallCx, Census, ChildEnd, Children, Context, Entity, Fault, Layer, RestartPolicy,
-    SessionId, ToolCall, ToolError,
+    SessionId, ToolCall, ToolError, User,
     children::ChildOutcome,
     serve::{self, Reply},
 };
@@ -12,7 +12,7 @@ use tokio::time::interval;
 
 use crate::{
     browser::{Browser, BrowserMsg},
-    codes,
+    codes, folder,
     options::LOCAL,
     session::{BrowserLink, BrowserServices, BrowserTarget, SessionBrowser, not_connected},
     state::DialogPolicy,
@@ -69,7 +69,8 @@ impl Entity for Browsers {
 
     async fn start(seed: Seed, me: Context<BrowsersMsg>) -> Result<Self, Fault> {
         let Seed { census, services } = seed;
-        sweep(services.folder.clone()).await;
+        // Browsers of a daemon that was killed died with it, their folders did not.
+        folder::removed(services.folder.clone()).await;
         let children = Children::new(PATH, census, me.cell.clone());
         let address = me.address.clone();
         let _detached = me.workers.spawn(async move {
@@ -212,15 +213,11 @@ impl Browsers {
         dialogs: DialogPolicy,
         place: Option<String>,
     ) -> Result<Arc<SessionBrowser>, ToolError> {
-        let most = self.services.options.max_browsers;
-        // Those that close have their processes still.
-        if self.children.len() >= most {
-            let message = format!("{most} browsers run, as many as may");
-            return Err(ToolError::new(Layer::Quota, codes::BROWSER_LIMIT, message)
-                .next("close one with webview_disconnect, or try later")
-                .retryable());
-        }
-        let shared = SessionBrowser::new(session, self.services.clone(), target, dialogs, place);
+        let user = self.services.sessions.user(session).unwrap_or(User::Nobody);
+        // Those that close have their processes still, and their places.
+        let held = self.services.running.take(user)?;
+        let services = self.services.clone();
+        let shared = SessionBrowser::new(session, services, target, dialogs, place, held);
         self.started += 1;
         let name = format!("{session}-{}", self.started);
         let policy = RestartPolicy::ENTITY;
@@ -300,16 +297,5 @@ impl Browsers {
                 }
             });
         }
-    }
-}
-
-/// Removes what a daemon that was killed left: its browsers died with it, their folders did not.
-async fn sweep(folder: PathBuf) {
-    let swept = tokio::fs::remove_dir_all(&folder).await;
-    match swept {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            tracing::warn!(folder = %folder.display(), %error, "folders of browsers stay");
-        }
-        _ => {}
     }
 }

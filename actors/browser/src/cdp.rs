@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use hivekeep_runtime::json_text;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -93,7 +94,14 @@ impl Cdp {
         let (weak, mut input) = (Arc::downgrade(&cdp.0), frames.input);
         tokio::spawn(async move {
             while let Some(frame) = input.recv().await {
-                let Ok(message) = serde_json::from_slice::<Incoming>(&frame) else { continue };
+                let message = match json_text::from_slice::<Incoming>(&frame) {
+                    Ok(message) => message,
+                    // A call of it would wait for its answer for ever.
+                    Err(error) => {
+                        tracing::warn!(%error, "a browser sends what is no message");
+                        break;
+                    }
+                };
                 let Some(inner) = weak.upgrade() else { break };
                 if let Some(event) = inner.take(message) {
                     drop(inner);
@@ -134,7 +142,7 @@ impl Cdp {
         let sent = self.0.out.send(message.to_string().into_bytes()).await;
         sent.map_err(|_| CdpError::Ended)?;
         let result = answered.await.map_err(|_| CdpError::Ended)??;
-        serde_json::from_str(result.get()).map_err(|error| CdpError::Malformed(error.to_string()))
+        json_text::from_str(result.get()).map_err(|error| CdpError::Malformed(error.to_string()))
     }
 
     /// Waits for the end of the connection.
@@ -179,5 +187,32 @@ impl Drop for Forget<'_> {
         if let Some(pending) = self.0.pending().as_mut() {
             pending.remove(&self.1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn texts_that_are_cut_within_a_letter_are_told_and_what_is_no_message_ends_it() {
+        let ((out, mut asked), (answers, input)) = (mpsc::channel(4), mpsc::channel(4));
+        let (cdp, mut events) = Cdp::over(Frames { out, input });
+        let told =
+            async |frame: &str| answers.send(frame.as_bytes().to_vec()).await.expect("heard");
+        let call = tokio::spawn({
+            let cdp = cdp.clone();
+            async move { cdp.call::<Value>(None, "Runtime.evaluate", json!({})).await }
+        });
+        asked.recv().await.expect("asked");
+        told(r#"{"method":"Runtime.consoleAPICalled","params":{"text":"c\ud83d"}}"#).await;
+        told(r#"{"id":1,"result":{"a\udc00":"cut \ud83d here \ud83d\ude00"}}"#).await;
+        let event = events.recv().await.expect("it is told");
+        let params: Value = json_text::from_str(event.params.get()).expect("it is read");
+        assert_eq!(params, json!({ "text": "c\u{fffd}" }));
+        let answer = call.await.expect("no panic").expect("it is answered");
+        assert_eq!(answer, json!({ "a\u{fffd}": "cut \u{fffd} here \u{1f600}" }));
+        told("nonsense").await;
+        cdp.ended().await;
     }
 }

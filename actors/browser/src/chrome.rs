@@ -14,6 +14,7 @@ use std::{
 };
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_runtime::json_text;
 use serde_json::{Value, json};
 use tokio::{
     sync::{Notify, Semaphore, mpsc, watch},
@@ -202,7 +203,12 @@ impl Chrome {
     }
 
     fn apply(self: &Arc<Self>, event: &CdpEvent) {
-        let Ok(params) = serde_json::from_str::<Value>(event.params.get()) else { return };
+        let params = match json_text::from_str::<Value>(event.params.get()) {
+            Ok(params) => params,
+            Err(error) => {
+                return tracing::warn!(method = event.method, %error, "a browser's event is left out");
+            }
+        };
         let refused = |url: &str| self.refused(url);
         let effect = self.state().apply(&event.method, event.session.as_deref(), &params, &refused);
         self.changed.send_replace(());

@@ -21,11 +21,6 @@ hivekeep_kernel::codes! {
         cause: "It is not installed, did not start in its time, or does not answer at its address.",
         next: "Read the message; `hivekeep check` says what the host lacks.",
     }
-    /// As many browsers run as may.
-    BROWSER_LIMIT = "browser_limit" {
-        cause: "`browser.max_browsers` of all sessions run.",
-        next: "Close one with `webview_disconnect`, or wait until an idle one is closed.",
-    }
     /// Chrome ended while the call ran.
     BROWSER_CRASHED = "browser_crashed" {
         cause: "It crashed, was killed, took more memory than it may, or gave no answer any more.",

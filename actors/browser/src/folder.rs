@@ -11,7 +11,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, mkdirat, openat2, unlinkat};
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat, fchown, fstat, mkdirat, openat2, unlinkat},
+    process::{Gid, Uid},
+};
 
 use crate::process::HOME;
 
@@ -93,13 +96,28 @@ impl BrowserFolder {
         // One folder each: files of one name are two.
         let own = uuid::Uuid::new_v4().simple().to_string();
         let uploads = self.open(UPLOADS, OFlags::DIRECTORY)?;
-        mkdirat(uploads, own.as_str(), Mode::RWXU)?;
+        mkdirat(&uploads, own.as_str(), Mode::RWXU)?;
         let folder = self.open(&format!("{UPLOADS}/{own}"), OFlags::DIRECTORY)?;
+        // Chrome's user has the folder itself where its file system maps no ids.
+        let Stat { st_uid, st_gid, .. } = fstat(&uploads)?;
+        let give =
+            |it: &OwnedFd| fchown(it, Some(Uid::from_raw(st_uid)), Some(Gid::from_raw(st_gid)));
+        give(&folder)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let file = openat2(folder, name, flags, Mode::RUSR | Mode::WUSR, resolve)?;
+        give(&file)?;
         File::from(file).write_all(content)?;
         Ok(format!("{HOME}/{UPLOADS}/{own}/{name}"))
+    }
+}
+
+/// Removes a folder that a Chrome wrote in, or one of such folders.
+pub(crate) async fn removed(folder: PathBuf) {
+    let tree = folder.clone();
+    let removed = tokio::task::spawn_blocking(move || hivekeep_trees::remove_tree(&tree)).await;
+    if let Err(error) = removed.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
+        tracing::warn!(folder = %folder.display(), %error, "a browser's folder stays");
     }
 }
 
@@ -135,5 +153,20 @@ mod tests {
         assert!(folder.put_upload("a.txt", b"x").is_err());
         let left: Vec<_> = std::fs::read_dir(&outside).expect("there").collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[tokio::test]
+    async fn a_profile_of_any_depth_is_removed() {
+        let home = tempfile::TempDir::new().expect("a folder");
+        let folder = BrowserFolder::make(home.path().join("browser")).expect("made");
+        let mut at = folder.open("profile", OFlags::DIRECTORY).expect("opened");
+        for _ in 0..20_000 {
+            mkdirat(&at, "d", Mode::RWXU).expect("made");
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            at = rustix::fs::openat(&at, "d", flags, Mode::empty()).expect("opened");
+        }
+        removed(folder.path().to_owned()).await;
+        assert!(!folder.path().exists());
+        removed(folder.path().to_owned()).await;
     }
 }

@@ -44,7 +44,7 @@ pub struct Options {
     pub ports: Vec<u16>,
     /// Memory of a session's browser with all its processes, in MiB; one that takes more is ended.
     pub memory_mb: u64,
-    /// Browsers of all sessions at a time.
+    /// Browsers of all sessions at a time, of one user at most half of them.
     pub max_browsers: usize,
     /// Minutes after which a browser that no call used is closed.
     pub idle_minutes: u64,

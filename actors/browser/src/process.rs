@@ -7,12 +7,12 @@
 use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use hivekeep_runtime::host_process::{HostBounds, HostChild, HostSandbox, StderrTail};
-use tokio::{fs, net::TcpListener, process::Command, task::JoinHandle, time::timeout};
+use tokio::{net::TcpListener, process::Command, task::JoinHandle, time::timeout};
 
 use crate::{
     carrier,
     cdp::Frames,
-    folder::BrowserFolder,
+    folder::{self, BrowserFolder},
     memory,
     netns::{self, PORT},
     proxy::{self, BrowserEgress, Refusals},
@@ -172,9 +172,7 @@ async fn gone(mut child: HostChild, folder: PathBuf) {
         // Killed, it is waited for as long as it takes.
         let _ended = child.wait().await;
     }
-    if let Err(error) = fs::remove_dir_all(&folder).await {
-        tracing::warn!(folder = %folder.display(), %error, "a browser's folder stays");
-    }
+    folder::removed(folder).await;
 }
 
 /// What Chrome runs in. The network namespace is there already.

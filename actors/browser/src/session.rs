@@ -8,7 +8,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Layer, SessionId, ToolError,
+    Layer, PoolPlace, SessionId, SharedPool, ToolError,
     ports::{PlaceFiles, ResultKeeper, SessionQuotas},
 };
 use hivekeep_runtime::host_process::HostUsers;
@@ -35,6 +35,8 @@ pub(crate) struct BrowserServices {
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) keeper: Option<Arc<dyn ResultKeeper>>,
     pub(crate) files: Option<Arc<dyn PlaceFiles>>,
+    /// Places of browsers.
+    pub(crate) running: SharedPool,
     /// Permits of files that are carried between places and browsers.
     pub(crate) carriers: Arc<Semaphore>,
 }
@@ -70,6 +72,8 @@ pub(crate) struct SessionBrowser {
     /// Calls that run.
     calls: watch::Sender<usize>,
     told: Mutex<Told>,
+    /// Until nothing of it is left.
+    _held: PoolPlace,
 }
 
 /// A call that runs.
@@ -96,6 +100,7 @@ impl SessionBrowser {
         target: BrowserTarget,
         dialogs: DialogPolicy,
         place: Option<String>,
+        held: PoolPlace,
     ) -> Arc<Self> {
         let (files, events) = (services.files.clone(), services.events.clone());
         let carriers = services.carriers.clone();
@@ -103,7 +108,7 @@ impl SessionBrowser {
         let told = Told { used: Instant::now(), lost: None, ended: String::new() };
         let link = watch::channel(BrowserLink::Starting).0;
         let (calls, told) = (watch::channel(0).0, Mutex::new(told));
-        Arc::new(Self { session, services, target, dialogs, place, link, calls, told })
+        Arc::new(Self { session, services, target, dialogs, place, link, calls, told, _held: held })
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {

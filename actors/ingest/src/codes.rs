@@ -31,11 +31,6 @@ hivekeep_kernel::codes! {
         cause: "Another ingestion writes this collection; one does at a time.",
         next: "`rag_collections` with `show_stats` shows how far it is; repeat the call when it is over.",
     }
-    /// As many ingestions run as may.
-    TOO_MANY_INGESTIONS = "too_many_ingestions" {
-        cause: "`ingest.max_running` is reached.",
-        next: "Repeat the call when one of them is over.",
-    }
     /// There is nothing to ingest.
     NOTHING_TO_INGEST = "nothing_to_ingest" {
         cause: "The folder has no file that can be read, or ignores all of them.",
@@ -50,11 +45,6 @@ hivekeep_kernel::codes! {
     INGESTION_PATH_REFUSED = "ingestion_path_refused" {
         cause: "It does not exist, leads out of its place, or is no file and no folder.",
         next: "Check the path; `fs.list` shows what is there.",
-    }
-    /// As many collections are watched as may be.
-    TOO_MANY_WATCHED = "too_many_watched" {
-        cause: "`ingest.max_watched` is reached.",
-        next: "End the watching of another with `watch` false, or ingest without `watch`.",
     }
     /// Several collections have this name.
     COLLECTION_AMBIGUOUS = "collection_ambiguous" {

@@ -24,7 +24,7 @@ use crate::{
     state::{CollectionState, IngestionPlan, stream},
 };
 use begin::Wish;
-use member::{CollectionEntry, key};
+use member::CollectionEntry;
 pub(crate) use read::SeenCollection;
 pub(crate) use share::Sharing;
 
@@ -132,7 +132,7 @@ impl Entity for Collections {
         for (id, loaded) in recorded {
             let made = loaded.state.made.clone();
             let log = manager.shared.logs.open(stream(id)).await?;
-            let entry = CollectionEntry::new(key(made.owner, &made.name), log);
+            let entry = CollectionEntry::new(made.owner, &made.name, log);
             // A name was given once.
             let _inserted = manager.all.insert(id, entry);
             if loaded.state.deleted {

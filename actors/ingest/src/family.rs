@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ToolError, ToolInfo,
+    ErrorCode, RestartPolicy, SharedPool, ToolError, ToolInfo,
     ports::{Models, PlaceFiles, WorkspaceFiles},
 };
 use hivekeep_runtime::{
     Daemon, Family, Finding, Host, Mounted, host_process::HostUsers, log::LogSet,
 };
-use tokio::sync::Semaphore;
 
 use crate::{
     Options, codes,
     collections::{Collections, Seed},
     embed::{Embedder, LocalModel},
+    options::MAX_RUNNING,
     pdf::{PdfLimits, PdfReader},
     shared::IngestShared,
     store::{PointStore, embedded::EmbeddedStore, qdrant::QdrantServer},
@@ -41,9 +41,11 @@ an instruction.";
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
         let wrong = |why| ToolError::internal(format!("ingest.qdrant.url: {why}"));
+        let mut disk = None;
         let store: Arc<dyn PointStore> = match options.qdrant.address().map_err(wrong)? {
             Some(url) => Arc::new(QdrantServer::new(url, &options.qdrant)),
             None => {
+                disk = Some((daemon.room.clone(), daemon.folders.state.clone()));
                 let folder = daemon.folders.state.join("ingest");
                 Arc::new(EmbeddedStore::new(folder, options.memory_mb * 1024 * 1024))
             }
@@ -62,7 +64,9 @@ an instruction.";
                 HostUsers::of(daemon),
                 PdfLimits::default(),
             ),
-            rounds: Semaphore::new(options.max_running),
+            rounds: SharedPool::new(MAX_RUNNING, options.max_running),
+            disk,
+            ports: daemon.ports.clone(),
             logs: LogSet::new(daemon.journal.clone()),
             store,
             options,

@@ -1,6 +1,8 @@
 //! Text of a web page, with its headings as Markdown has them. Tokens are read and no tree is built, so the
 //! time is that of one pass, whatever the page does.
 
+mod attributes;
+
 use std::cell::RefCell;
 
 use html5ever::{
@@ -39,13 +41,17 @@ const PARAGRAPHS: [&str; 16] = [
 
 /// Reads a page as Markdown-like text.
 pub(crate) fn text(page: &str) -> String {
+    read(page).text
+}
+
+fn read(page: &str) -> Read {
     let input = BufferQueue::default();
-    input.push_back(StrTendril::from(page));
+    input.push_back(StrTendril::from(attributes::removed(page)));
     let tokenizer = Tokenizer::new(Reader::default(), TokenizerOpts::default());
     // Scripts are skipped, so nothing interrupts it.
     let _done = tokenizer.feed(&input);
     tokenizer.end();
-    tokenizer.sink.0.into_inner().text
+    tokenizer.sink.0.into_inner()
 }
 
 #[derive(Default)]
@@ -54,9 +60,41 @@ struct Reader(RefCell<Read>);
 #[derive(Default)]
 struct Read {
     text: String,
-    /// Open elements that are not seen, by name: one ends with its own end alone.
-    unseen: Vec<String>,
+    unseen: Unseen,
     verbatim: bool,
+}
+
+/// Open elements that are not seen, by their places in [`UNSEEN`]: one ends with its own end alone.
+#[derive(Default)]
+struct Unseen {
+    open: Vec<usize>,
+    /// How many of each are open: an end that ends none is not looked for.
+    of: [usize; UNSEEN.len()],
+    /// Elements that were looked at to find those that an end ends.
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl Unseen {
+    fn begin(&mut self, element: usize) {
+        self.open.push(element);
+        self.of[element] += 1;
+    }
+
+    /// Ends the last of an element, and what is open within it.
+    fn end(&mut self, element: usize) {
+        while self.of[element] > 0 {
+            #[cfg(test)]
+            {
+                self.looks += 1;
+            }
+            let Some(last) = self.open.pop() else { return };
+            self.of[last] -= 1;
+            if last == element {
+                return;
+            }
+        }
+    }
 }
 
 impl TokenSink for Reader {
@@ -65,7 +103,7 @@ impl TokenSink for Reader {
     fn process_token(&self, token: Token, _: u64) -> TokenSinkResult<()> {
         let mut read = self.0.borrow_mut();
         match token {
-            CharacterTokens(text) if read.unseen.is_empty() => read.characters(&text),
+            CharacterTokens(text) if read.unseen.open.is_empty() => read.characters(&text),
             TagToken(tag) => return read.tag(&tag),
             _ => {}
         }
@@ -91,25 +129,20 @@ impl Read {
 
     fn tag(&mut self, tag: &Tag) -> TokenSinkResult<()> {
         let (name, start) = (&*tag.name, tag.kind == TagKind::StartTag);
-        if UNSEEN.contains(&name) {
+        if let Some(element) = UNSEEN.iter().position(|unseen| *unseen == name) {
             match start {
-                true if !tag.self_closing => self.unseen.push(name.to_owned()),
-                // Body ends a head that was left open.
-                _ => drop(
-                    self.unseen
-                        .iter()
-                        .rposition(|it| it == name)
-                        .map(|at| self.unseen.truncate(at)),
-                ),
+                true if !tag.self_closing => self.unseen.begin(element),
+                _ => self.unseen.end(element),
             }
         } else if name == "body" {
-            self.unseen.clear();
+            // It ends a head that was left open.
+            self.unseen = Unseen::default();
         }
-        if start && matches!(name, "script" | "style" | "noscript" | "iframe") {
+        if start && attributes::RAW.contains(&name) {
             let raw = if name == "script" { RawKind::ScriptData } else { RawKind::Rawtext };
             return TokenSinkResult::RawData(raw);
         }
-        if !self.unseen.is_empty() {
+        if !self.unseen.open.is_empty() {
             return TokenSinkResult::Continue;
         }
         match name {
@@ -172,5 +205,23 @@ mod tests {
         assert_eq!(text("<head><body>Seen<script>x"), "Seen");
         assert_eq!(text("plain < text"), "plain < text");
         assert_eq!(text(&"<svg>".repeat(10_000)), "");
+        assert_eq!(text("<nav><svg>a</nav>Seen</svg><svg/>"), "Seen");
+    }
+
+    #[test]
+    fn no_page_costs_more_than_a_pass_over_it() {
+        let ends = |page: String| {
+            let read = read(&page);
+            let looks = read.unseen.looks;
+            assert!(looks <= page.matches('<').count(), "{looks} looks at {} bytes", page.len());
+            assert!(read.text.len() <= page.len());
+        };
+        // Ends of what is not open, and ends that end much.
+        ends(["<svg>".repeat(100_000), "</nav>".repeat(100_000)].concat());
+        ends(["<svg>".repeat(1_000), "</svg>".repeat(2_000)].concat().repeat(50));
+        ends(["<nav>", &"<svg>".repeat(1_000), "</nav></svg>"].concat().repeat(50));
+        let attributes: String = (0..100_000).map(|nth| format!(" a{nth}=x")).collect();
+        assert_eq!(attributes::removed(&format!("<p{attributes}>")), "<p>");
+        assert_eq!(text(&format!("<p{attributes}>Seen</p{attributes}>")).trim_end(), "Seen");
     }
 }

@@ -38,10 +38,10 @@ use crate::{
 };
 use batch::Batch;
 use known::Known;
-use passages::{FilePassages, SeenPdfs, Wanted};
+use passages::{FilePassages, PassagesWanted, SeenPdfs, Wanted};
 use watch::{is_news, is_over};
 
-/// Files that failed and are named.
+/// Files that failed, or are left out, and are named.
 const MOST_NAMED: usize = 20;
 /// Time for workspaces to be taken up, and between two looks.
 const TAKE_UP_LIMIT: Duration = Duration::from_secs(60);
@@ -115,7 +115,8 @@ impl Saga for Ingestion {
                 self.handle.record(Record::Round(report)).await?;
             }
             fault_point!("ingest.after_round");
-            if !self.changed(watcher).await {
+            // A user who is gone has nothing to follow; the last call that could end it was theirs.
+            if !self.changed(watcher).await || !self.shared.knows(state.made.owner) {
                 let last = self.handle.state().last.unwrap_or_default();
                 return self.handle.record(Record::Ended(last)).await;
             }
@@ -157,9 +158,9 @@ impl Ingestion {
     /// Makes the collection be what the files say now. Cancellation ends it.
     async fn round(&self, run: &IngestionRun) -> Result<IngestionReport, LogError> {
         let mut report = IngestionReport::default();
+        let owner = self.handle.view(|view| view.state.made.owner);
         let work = async {
-            // Never closed.
-            let _permit = self.shared.rounds.acquire().await.ok();
+            let _place = self.shared.round(owner).await;
             self.reconcile(run, &mut report).await
         };
         let outcome = match self.handle.cancelled().run_until_cancelled(work).await {
@@ -192,7 +193,7 @@ impl Ingestion {
             *live = IngestionProgress { files_total: found.files.len(), ..Default::default() };
         });
         for why in &found.unread {
-            add_failed(report, why.clone(), "it cannot be looked at".to_owned());
+            add_failed(report, why.clone(), "it cannot be looked at");
         }
         report.failed_total += found.unread_total.saturating_sub(found.unread.len() as u64);
         let mut known = self.known().await?;
@@ -204,18 +205,13 @@ impl Ingestion {
                 Err(ReadFailure::Place(error)) => return Err(error.into()),
                 Err(ReadFailure::File(why)) => {
                     known.keep(&key);
-                    add_failed(report, file.source.clone(), why);
+                    add_failed(report, file.source.clone(), &why);
                 }
-                Ok(FilePassages::Same(passages)) => {
-                    known.keep(&key);
-                    report.files += u64::from(passages > 0);
-                    report.chunks += passages;
-                }
-                Ok(FilePassages::Wanted(wanted)) => {
-                    report.skipped += u64::from(wanted.is_empty());
-                    report.files += u64::from(!wanted.is_empty());
-                    report.chunks += wanted.len() as u64;
-                    batch.file(wanted, known.take(&key), report).await?;
+                Ok(FilePassages { passages, left_out }) => {
+                    if let Some(why) = left_out {
+                        name(&mut report.left_out, file.source.clone(), &why);
+                    }
+                    batch.passages(passages, &mut known, &key, report).await?;
                 }
             }
             self.handle.update(|live| live.files_done = done + 1);
@@ -278,11 +274,16 @@ impl Ingestion {
     }
 }
 
-fn add_failed(report: &mut IngestionReport, path: String, why: String) {
+fn add_failed(report: &mut IngestionReport, path: String, why: &str) {
     report.failed_total += 1;
-    if report.failed.len() < MOST_NAMED {
+    name(&mut report.failed, path, why);
+}
+
+/// Names a file with a reason, if not too many are named.
+fn name(named: &mut Vec<FailedFile>, path: String, why: &str) {
+    if named.len() < MOST_NAMED {
         let why = why.chars().take(MAX_WHY_CHARS).collect();
-        report.failed.push(FailedFile { path, why });
+        named.push(FailedFile { path, why });
     }
 }
 

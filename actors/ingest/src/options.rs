@@ -9,6 +9,9 @@ use url::Url;
 
 use crate::search::Fusion;
 
+/// Name of the option that bounds what runs.
+pub(crate) const MAX_RUNNING: &str = "ingest.max_running";
+
 /// Ingestions of folders, and retrieval from what they wrote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -35,9 +38,9 @@ pub struct Options {
     pub max_chunks: usize,
     /// Most collections of a user.
     pub max_collections: usize,
-    /// Ingestions that run at a time.
+    /// Ingestions that run at a time, of one user at most half of them.
     pub max_running: usize,
-    /// Collections that are watched at a time.
+    /// Collections that are watched at a time, of one user at most half of them.
     pub max_watched: usize,
     /// Time between two looks at what is watched in a volume or a workspace, and at a folder of the host that
     /// tells of no changes.

@@ -10,6 +10,7 @@ use hivekeep_file_engine::{
     PlacePath, ReadBytes, ReadText, ResolvePath, decode, encode,
 };
 use hivekeep_kernel::{CallCx, Layer, SessionId, ToolError, codes as common, ports::PlaceFiles};
+use hivekeep_runtime::charset::{self, DecodedText, TextMarkup};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +20,7 @@ use crate::{codes, html, split::TextForm};
 const OPERATION_LIMIT: Duration = Duration::from_secs(120);
 /// What a guest without the operation that reads bytes is told as.
 const OLD_GUEST: &str =
-    "the workspace's guest is of an older daemon and reads no PDF: start it anew";
+    "the workspace's guest is of an older daemon and reads UTF-8 alone: start it anew";
 /// Bytes of a file that are read at a time.
 const PIECE_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -74,7 +75,20 @@ pub(crate) enum SourceText {
     /// A PDF, as it is.
     Pdf(Vec<u8>),
     /// Why it has no text: it is no failure.
-    NoText(&'static str),
+    NoText(String),
+}
+
+/// Contents of a file, and what of them was not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReadSource {
+    pub(crate) text: SourceText,
+    pub(crate) partly: Option<String>,
+}
+
+impl From<SourceText> for ReadSource {
+    fn from(text: SourceText) -> Self {
+        Self { text, partly: None }
+    }
 }
 
 /// Largest files.
@@ -82,6 +96,12 @@ pub(crate) enum SourceText {
 pub(crate) struct FileLimits {
     pub(crate) text_bytes: u64,
     pub(crate) pdf_bytes: u64,
+}
+
+/// Bytes of a file, or its size where that is not allowed.
+enum FileBytes {
+    All(Vec<u8>),
+    Larger(u64),
 }
 
 /// Why a file is not read.
@@ -187,27 +207,37 @@ impl SourcePlace {
         &self,
         file: &SourceFile,
         limits: FileLimits,
-    ) -> Result<SourceText, ReadFailure> {
+    ) -> Result<ReadSource, ReadFailure> {
         if extension(&file.source) == "pdf" {
-            return Ok(SourceText::Pdf(self.bytes(&file.path, limits.pdf_bytes).await?));
+            let most = limits.pdf_bytes;
+            return match self.bytes(&file.path, most).await? {
+                FileBytes::All(bytes) => Ok(SourceText::Pdf(bytes).into()),
+                FileBytes::Larger(size_bytes) => Err(ReadFailure::File(larger(size_bytes, most))),
+            };
         }
         let most = limits.text_bytes;
         let read = ReadText { path: file.path.clone(), offset: 0, limit: most + 1 };
         let text = match self.ask(read).await {
-            Ok(read) if read.size_bytes > most => return Err(too_large(read.size_bytes, most)),
-            Ok(read) => read.text,
-            Err(error) if error.is(common::NOT_UTF8) => {
-                return Ok(SourceText::NoText("it is not UTF-8 text"));
+            Ok(read) if read.size_bytes > most => {
+                return Err(ReadFailure::File(larger(read.size_bytes, most)));
             }
+            Ok(read) => read.text.into_bytes(),
+            Err(error) if error.is(common::NOT_UTF8) => match self.bytes(&file.path, most).await? {
+                FileBytes::All(bytes) => bytes,
+                FileBytes::Larger(size_bytes) => {
+                    let why = format!("it is not UTF-8 text, and {}", larger(size_bytes, most));
+                    return Ok(SourceText::NoText(why).into());
+                }
+            },
             Err(error) => return Err(error.into()),
         };
         let source = file.source.clone();
-        let read = spawn_blocking(move || contents(&source, text));
+        let read = spawn_blocking(move || contents(&source, &text));
         read.await.map_err(|panic| ReadFailure::File(format!("it cannot be read: {panic}")))
     }
 
     /// Bytes of a whole file of at most `most`.
-    async fn bytes(&self, path: &str, most: u64) -> Result<Vec<u8>, ReadFailure> {
+    async fn bytes(&self, path: &str, most: u64) -> Result<FileBytes, ReadFailure> {
         let mut bytes = Vec::new();
         loop {
             let offset = bytes.len() as u64;
@@ -218,18 +248,18 @@ impl SourcePlace {
                     false => error.into(),
                 })?;
             if piece.size_bytes > most || offset + piece.bytes.len() as u64 > most {
-                return Err(too_large(piece.size_bytes, most));
+                return Ok(FileBytes::Larger(piece.size_bytes));
             }
             if piece.bytes.is_empty() {
-                return Ok(bytes);
+                return Ok(FileBytes::All(bytes));
             }
             bytes.extend_from_slice(&piece.bytes);
         }
     }
 }
 
-fn too_large(size_bytes: u64, most: u64) -> ReadFailure {
-    ReadFailure::File(format!("it has {size_bytes} bytes, {most} are allowed"))
+fn larger(size_bytes: u64, most: u64) -> String {
+    format!("it has {size_bytes} bytes, {most} are allowed")
 }
 
 /// File of a path that a walk showed; `None` for what is hidden below the folder.
@@ -248,16 +278,37 @@ fn extension(source: &str) -> String {
     extension.map(|it| it.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
-/// Form of a text by the name of its file.
-fn contents(source: &str, text: String) -> SourceText {
+/// Text of a file in the form that its name tells.
+fn contents(source: &str, bytes: &[u8]) -> ReadSource {
+    let none = |why: &str| SourceText::NoText(why.to_owned()).into();
+    let extension = extension(source);
+    let markup = match extension.as_str() {
+        "html" | "htm" | "xhtml" => TextMarkup::Html,
+        _ => TextMarkup::Other,
+    };
+    // Whatever it says of itself, more than ASCII that is UTF-8 is that.
+    let is_utf8 = !bytes.is_ascii() && std::str::from_utf8(bytes).is_ok();
+    let told = is_utf8.then(|| charset::named("utf-8")).flatten();
+    let Some(DecodedText { text, encoding, malformed }) = charset::decode(bytes, told, markup)
+    else {
+        return none("it is not UTF-8 text, and names no other encoding");
+    };
+    if text.contains('\0') {
+        return none("it is not text: it has NUL characters");
+    }
     if text.trim().is_empty() {
-        return SourceText::NoText("it is blank");
+        return none("it is blank");
     }
     let text = match text.contains('\r') {
         true => text.replace("\r\n", "\n"),
-        false => text,
+        false => text.into_owned(),
     };
-    match extension(source).as_str() {
+    let partly = malformed.then(|| format!("some of its bytes are no characters of {encoding}"));
+    ReadSource { text: in_form(&extension, text), partly }
+}
+
+fn in_form(extension: &str, text: String) -> SourceText {
+    match extension {
         "html" | "htm" | "xhtml" => SourceText::Text(html::text(&text), TextForm::Markdown),
         "md" | "markdown" | "mdx" => SourceText::Text(text, TextForm::Markdown),
         "" | "txt" | "text" | "log" | "csv" | "tsv" | "rst" | "adoc" | "org" | "json" | "lock" => {
@@ -357,17 +408,43 @@ mod tests {
             let file = SourceFile { source: name.to_owned(), path: name.to_owned() };
             place.read(&file, LIMITS).await
         };
-        let text = |text: &str, form| Some(SourceText::Text(text.to_owned(), form));
+        let text = |text: &str, form| {
+            let text = SourceText::Text(text.to_owned(), form);
+            Some(ReadSource { text, partly: None })
+        };
         assert_eq!(read("a.md", b"x\r\ny").await.ok(), text("x\ny", TextForm::Markdown));
         assert_eq!(read("a.HTML", b"<p>x").await.ok(), text("x", TextForm::Markdown));
         assert_eq!(read("a.rs", b"fn").await.ok(), text("fn", TextForm::Code));
+        assert_eq!(read("a.md", b"\xef\xbb\xbf# x").await.ok(), text("# x", TextForm::Markdown));
+        for (name, bytes, read_as) in [
+            ("a.html", &b"<meta charset=windows-1251><p>\xcf\xf0"[..], "Пр"),
+            ("b.htm", b"<meta charset=Shift_JIS><p>\x93\xfa", "日"),
+            ("c.xhtml", b"<?xml version='1.0' encoding='koi8-r'?><p>\xd0", "п"),
+            ("d.html", b"<meta charset=iso-2022-jp>\x1b$BF|\x1b(B", "日"),
+            ("e.html", "<meta charset=windows-1251><p>é".as_bytes(), "é"),
+            ("f.txt", b"\xff\xfe\x3f\x04\x0a\x00", "п\n"),
+            ("g.txt", b"\xfe\xff\x04\x3f", "п"),
+            ("h.xml", b"<?xml encoding='latin1'?>\xe9", "<?xml encoding='latin1'?>é"),
+        ] {
+            let Ok(ReadSource { text: SourceText::Text(text, _), partly: None }) =
+                read(name, bytes).await
+            else {
+                panic!("{name}")
+            };
+            assert_eq!(text, read_as, "{name}");
+        }
+        let partly = read("a.html", b"<meta charset=shift_jis>a\x93").await.expect("read").partly;
+        assert_eq!(partly.as_deref(), Some("some of its bytes are no characters of Shift_JIS"));
         for (name, bytes) in [("a", &b"\xff"[..]), ("a", b"x\0"), ("a.md", b" \n")] {
-            assert!(matches!(read(name, bytes).await, Ok(SourceText::NoText(_))), "{bytes:?}");
+            let read = read(name, bytes).await.expect("it is no failure");
+            assert!(matches!(read.text, SourceText::NoText(_)), "{bytes:?}");
         }
         assert_eq!(
             read("a.pdf", b"%PDF\xff").await.ok(),
-            Some(SourceText::Pdf(b"%PDF\xff".to_vec()))
+            Some(SourceText::Pdf(b"%PDF\xff".to_vec()).into())
         );
+        let binary = read("a.png", &[0xff; 101]).await.expect("it is no failure");
+        assert!(matches!(binary.text, SourceText::NoText(_)), "{binary:?}");
         for (name, size) in [("a.md", 101), ("a.pdf", 101)] {
             let failed = read(name, &vec![b'x'; size]).await;
             assert!(matches!(failed, Err(ReadFailure::File(_))), "{name} of {size}: {failed:?}");

@@ -1,15 +1,14 @@
 //! What the actors of this crate share; it outlives their restarts.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use hivekeep_kernel::{
-    Census, SessionId, ToolError, User,
-    ports::{PlaceFiles, SessionQuotas, WorkspaceFiles},
+    Census, PoolPlace, Room, SessionId, SharedPool, ToolError, User,
+    ports::{KnownUsers, PlaceFiles, SessionQuotas, WorkspaceFiles},
 };
-use hivekeep_runtime::log::LogSet;
+use hivekeep_runtime::{Ports, log::LogSet};
 use hivekeep_store::{Events, Journal, NewEvent};
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -39,8 +38,12 @@ pub(crate) struct IngestShared {
     /// Says whose the workspaces are that collections were given to.
     pub(crate) workspaces: Option<Arc<dyn WorkspaceFiles>>,
     pub(crate) pdfs: PdfReader,
-    /// Permits of rounds that run.
-    pub(crate) rounds: Semaphore,
+    /// Places of rounds that run.
+    pub(crate) rounds: SharedPool,
+    /// Check of the disk that collections are on, where that is the host's.
+    pub(crate) disk: Option<(Room, PathBuf)>,
+    /// Ports of the daemon: what says which users are known is offered last.
+    pub(crate) ports: Ports,
     pub(crate) embedder: Embedder,
     pub(crate) store: Arc<dyn PointStore>,
     /// Logs of collections, which go on writing when their actors end.
@@ -87,6 +90,29 @@ impl IngestShared {
             pause *= 2;
         }
         work().await
+    }
+
+    /// Takes a place for a round of a user's, as soon as there is one.
+    pub(crate) async fn round(&self, user: User) -> PoolPlace {
+        loop {
+            match self.rounds.take(user) {
+                Ok(place) => return place,
+                Err(_) => tokio::time::sleep(FIRST_PAUSE).await,
+            }
+        }
+    }
+
+    /// Whether a user is still one.
+    pub(crate) fn knows(&self, user: User) -> bool {
+        self.ports.find::<dyn KnownUsers>().is_none_or(|users| users.knows(user))
+    }
+
+    /// Refuses to write more on a disk that is nearly full.
+    ///
+    /// # Errors
+    /// `host_disk_full`.
+    pub(crate) fn admit(&self) -> Result<(), ToolError> {
+        self.disk.as_ref().map_or(Ok(()), |(room, folder)| room.admit(folder))
     }
 
     /// User of a call.

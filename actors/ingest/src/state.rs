@@ -43,7 +43,7 @@ pub(crate) struct IngestionPlan {
     pub(crate) at: DateTime<Utc>,
 }
 
-/// File that was not ingested.
+/// File that was not ingested, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FailedFile {
     pub(crate) path: String,
@@ -63,6 +63,9 @@ pub(crate) struct IngestionReport {
     pub(crate) removed: u64,
     /// Files without text.
     pub(crate) skipped: u64,
+    /// First ones of those that were skipped or read in part.
+    #[serde(default)]
+    pub(crate) left_out: Vec<FailedFile>,
     /// First ones of those that failed.
     pub(crate) failed: Vec<FailedFile>,
     pub(crate) failed_total: u64,

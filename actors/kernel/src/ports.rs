@@ -116,6 +116,12 @@ impl std::fmt::Debug for Hold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultSize(pub Resources);
 
+/// Users of the HTTP doors, who are gone once their credential is revoked.
+pub trait KnownUsers: Send + Sync {
+    /// True unless the user's credential was revoked.
+    fn knows(&self, user: User) -> bool;
+}
+
 /// Sessions and their quotas.
 #[async_trait]
 pub trait SessionQuotas: Send + Sync {

@@ -9,10 +9,12 @@ use hivekeep_kernel::{
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
 use crate::{
-    Options, codes,
+    Options,
+    bounds::DayBounds,
+    codes,
     events::EventCounter,
     influx::{InfluxTarget, InfluxWriter},
-    ledger::{DayBounds, MetricsLedger},
+    ledger::MetricsLedger,
     service::MetricsStore,
     tools,
     upkeep::MetricsUpkeep,

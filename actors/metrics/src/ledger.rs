@@ -17,10 +17,11 @@ use hivekeep_runtime::log::{self, Decision, Log, LogError, Sourced};
 use hivekeep_store::{Journal, StreamId};
 
 use crate::{
+    bounds::{DayAmount, DayBounds},
     codes,
     entry::MetricEntry,
     segment::{MetricSegment, SegmentHead, SegmentId, SegmentRecord},
-    tally::DayTally,
+    tally::{DayTally, OwnerTally, owner},
 };
 
 /// A decision on its way to the disk.
@@ -33,30 +34,10 @@ pub(crate) struct MetricsLedger {
     days: Mutex<BTreeMap<NaiveDate, Day>>,
 }
 
-/// Bounds of a day.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DayBounds {
-    pub(crate) entries: u64,
-    pub(crate) bytes: u64,
-}
-
-impl DayBounds {
-    /// Takes room for something, if there is some.
-    fn take(self, day: &mut Day, entries: u64, bytes: u64) -> bool {
-        let fits = day.entries + entries <= self.entries && day.bytes + bytes <= self.bytes;
-        if fits {
-            day.entries += entries;
-            day.bytes += bytes;
-        }
-        fits
-    }
-}
-
 #[derive(Default)]
 struct Day {
-    /// Entries that were decided, and their size.
-    entries: u64,
-    bytes: u64,
+    /// Entries that were decided.
+    has: DayAmount,
     slots: Vec<Slot>,
 }
 
@@ -129,8 +110,7 @@ impl MetricsLedger {
             let Some(loaded) = log::load::<MetricSegment>(&journal, &stream)? else { continue };
             let day = days.entry(id.date).or_default();
             let mut head = loaded.state.head.clone();
-            day.entries += u64::from(head.entries);
-            day.bytes += head.bytes;
+            day.has.add(DayAmount { entries: head.entries.into(), bytes: head.bytes });
             if let Some(before) = day.slots.last_mut() {
                 before.head.tally = DayTally::default();
             }
@@ -147,16 +127,12 @@ impl MetricsLedger {
     /// Decides on an entry.
     ///
     /// # Errors
-    /// `metrics_day_full`, `busy`, `journal_failed`.
+    /// `metrics_day_full`; `busy`, also for an owner that has half of the day; `journal_failed`.
     pub(crate) fn add(&self, entry: MetricEntry) -> Result<Durable, ToolError> {
-        let (date, bytes) = (entry.date(), entry.bytes());
+        let date = entry.date();
         let mut days = self.held();
         let day = days.entry(date).or_default();
-        if !self.bounds.take(day, 1, bytes) {
-            let message = format!("{} records of {date} are kept, and no more", day.entries);
-            return Err(ToolError::new(Layer::Actor, codes::METRICS_DAY_FULL, message)
-                .next("record fewer, larger steps; the next day (UTC) begins empty"));
-        }
+        day.take(self.bounds, &entry)?;
         day.decide(&self.journal, date, SegmentRecord::Added(Box::new(entry)))
     }
 
@@ -172,7 +148,7 @@ impl MetricsLedger {
     ) -> Result<Durable, ToolError> {
         let mut days = self.held();
         let day = days.entry(date).or_default();
-        let room = entries.iter().take_while(|it| self.bounds.take(day, 1, it.bytes())).count();
+        let room = entries.iter().take_while(|it| day.take(self.bounds, it).is_ok()).count();
         let uncounted = (entries.len() - room) as u64;
         entries.truncate(room);
         day.decide(&self.journal, date, SegmentRecord::Folded { entries, uncounted, upto })
@@ -336,6 +312,27 @@ impl MetricsLedger {
 }
 
 impl Day {
+    /// Takes room for an entry.
+    ///
+    /// # Errors
+    /// As [`DayBounds::check`].
+    fn take(&mut self, bounds: DayBounds, entry: &MetricEntry) -> Result<(), ToolError> {
+        let more = DayAmount { entries: 1, bytes: entry.bytes() };
+        bounds.check(entry.date(), self.has, self.of_owner(&owner(entry)), more)?;
+        self.has.add(more);
+        Ok(())
+    }
+
+    /// What an owner has in it.
+    fn of_owner(&self, owner: &str) -> DayAmount {
+        let of = |head: &SegmentHead| head.tally.0.get(owner).map(OwnerTally::amount);
+        let of_last = self.slots.last().and_then(|slot| match &slot.log {
+            Some(log) => log.views(|decided, _| decided.and_then(|it| of(&it.head))),
+            None => of(&slot.head),
+        });
+        of_last.unwrap_or_default()
+    }
+
     fn decide(
         &mut self,
         journal: &Journal,

@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod bounds;
 pub mod codes;
 mod entry;
 mod events;

@@ -15,9 +15,10 @@ use crate::segment::PIECE_BYTES;
 pub struct Options {
     /// Days (UTC) that are kept. A query reaches back 365 days at most.
     pub keep_days: u32,
-    /// The most records of one day, of all users together.
+    /// The most records of one day, of all users together; of one user at most half of them.
     pub max_records_per_day: u64,
-    /// The most that the records of one day may take, as JSON; on disk it is a fraction of that.
+    /// The most that the records of one day may take, as JSON, and of one user half of it; on disk it is a
+    /// fraction of that.
     pub max_mb_per_day: u64,
     /// The largest `data` of a record.
     pub max_data_kb: usize,

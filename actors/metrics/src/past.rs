@@ -6,11 +6,7 @@ use futures::future::try_join_all;
 use hivekeep_kernel::{ToolError, User};
 use hivekeep_store::Journal;
 
-use crate::{
-    Options,
-    entry::MetricEntry,
-    ledger::{DayBounds, MetricsLedger},
-};
+use crate::{Options, bounds::DayBounds, entry::MetricEntry, ledger::MetricsLedger};
 
 /// Records that are on their way to the disk at a time.
 const AT_A_TIME: usize = 500;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::entry::MetricEntry;
+use crate::{bounds::DayAmount, entry::MetricEntry};
 
 /// Most names of one kind (types, repositories, agents) that a day counts apart for an owner.
 pub(crate) const MOST_NAMES: usize = 200;
@@ -86,6 +86,9 @@ impl From<&MetricEntry> for EntryHead {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OwnerTally {
     pub(crate) total: u64,
+    /// Size of the entries as JSON.
+    #[serde(default)]
+    pub(crate) bytes: u64,
     pub(crate) types: NameCounts,
     pub(crate) repos: NameCounts,
     pub(crate) agents: NameCounts,
@@ -105,10 +108,18 @@ pub(crate) fn owner(entry: &MetricEntry) -> MetricOwner {
     entry.user.map_or_else(|| DAEMON.to_owned(), |user| user.to_string())
 }
 
+impl OwnerTally {
+    /// All of it.
+    pub(crate) fn amount(&self) -> DayAmount {
+        DayAmount { entries: self.total, bytes: self.bytes }
+    }
+}
+
 impl DayTally {
     pub(crate) fn add(&mut self, entry: &MetricEntry) {
         let tally = self.0.entry(owner(entry)).or_default();
         tally.total += 1;
+        tally.bytes += entry.bytes();
         tally.types.add(&entry.kind);
         tally.repos.add(&entry.repo);
         tally.agents.add(&entry.agent_id);

@@ -96,8 +96,7 @@ async fn what_is_recorded_is_counted_by_type_repository_and_agent_also_after_a_c
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_and_credentials_are_hidden() {
-    let (rig, _) =
-        rig(Options { max_data_kb: 1, max_records_per_day: 2, ..Options::default() }).await;
+    let (rig, _) = rig(Options { max_data_kb: 1, ..Options::default() }).await;
     for (args, code) in [
         (json!({ "type": " " }), "invalid_input"),
         (json!({ "type": "a\nb" }), "invalid_input"),
@@ -123,11 +122,46 @@ async fn what_makes_no_sense_is_refused_and_credentials_are_hidden() {
     assert_eq!((&lines[0]["type"], &lines[0]["user"]), (&json!("a"), &json!("uid:7")));
 
     rig.call("metrics_record", json!({ "type": "a" })).await.expect("the second");
-    let full = rig.call("metrics_record", json!({ "type": "a" })).await.expect_err("full");
+}
+
+#[tokio::test]
+async fn one_user_takes_half_of_a_day_and_leaves_the_rest_to_others() {
+    let (mut rig, other) = rig(Options { max_records_per_day: 4, ..Options::default() }).await;
+    let limit = std::time::Duration::from_secs(9);
+    let small = || json!({ "type": "a" });
+    for _ in 0..2 {
+        rig.call("metrics_record", small()).await.expect("its half");
+    }
+    for _ in 0..2 {
+        let refused = rig.call("metrics_record", small()).await.expect_err("half is held");
+        let share = &refused.details["share"];
+        assert_eq!((&*refused.code, share), ("busy", &json!("metrics.max_records_per_day")));
+        let theirs = rig.begin_as(other, "metrics_record", small(), limit);
+        theirs.answer().await.expect("another user's, also after a crash");
+        rig = rig.crashed().await;
+    }
+    let full = rig.call("metrics_record", small()).await.expect_err("full");
     assert_eq!(full.code, "metrics_day_full");
-    let again = rig.crashed().await;
-    let full = again.call("metrics_record", json!({ "type": "a" })).await.expect_err("full");
-    assert_eq!(full.code, "metrics_day_full", "as before the crash");
+}
+
+#[tokio::test]
+async fn one_user_takes_half_of_the_bytes_of_a_day() {
+    let options = Options { max_mb_per_day: 1, max_data_kb: 64, ..Options::default() };
+    let (rig, other) = rig(options).await;
+    let large = || json!({ "type": "a", "data": { "x": "y".repeat(60 * 1024) } });
+    let mut kept = 0;
+    let refused = loop {
+        match rig.call("metrics_record", large()).await {
+            Ok(_) => kept += 1,
+            Err(refused) => break refused,
+        }
+    };
+    let share = &refused.details["share"];
+    assert_eq!((&*refused.code, share), ("busy", &json!("metrics.max_mb_per_day")));
+    assert_eq!(kept, 8, "half a MiB");
+    let limit = std::time::Duration::from_secs(9);
+    let theirs = rig.begin_as(other, "metrics_record", large(), limit);
+    theirs.answer().await.expect("another user's");
 }
 
 #[tokio::test]
@@ -197,7 +231,7 @@ async fn a_day_is_in_segments_that_are_folded_and_expires() {
 
 #[tokio::test]
 async fn what_is_over_is_written_into_its_days_and_counted() {
-    let options = Options { keep_days: 30, max_records_per_day: 100, ..Options::default() };
+    let options = Options { keep_days: 30, max_records_per_day: 200, ..Options::default() };
     let (rig, _) = rig(options.clone()).await;
     let (now, hour) = (Utc::now(), chrono::TimeDelta::hours(1));
     let past = |hours: i32| PastMetric {
@@ -214,13 +248,13 @@ async fn what_is_over_is_written_into_its_days_and_counted() {
     let refused = write_past(journal, &options, [nameless]).await.expect_err("refused");
     assert_eq!(refused.code, "invalid_input");
     let full = write_past(journal, &options, (0..101).map(|_| past(48))).await.expect_err("full");
-    assert_eq!(full.code, "metrics_day_full");
+    assert_eq!(full.code, "busy");
     let rig = rig.crashed().await;
     for (since, total) in [("90m", 1), ("10h", 9), ("20h", 19)] {
         let found = rig.call("metrics_query", json!({ "since": since })).await.expect("counted");
         assert_eq!(found["total"], total, "{since}");
     }
     let found = rig.call("metrics_query", json!({ "since": "25d" })).await.expect("counted");
-    // A day is full with 100, of which 24 were there.
+    // A user has half of a day, of which 24 were there.
     assert_eq!(found["total"], 599 + 76);
 }

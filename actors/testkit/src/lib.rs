@@ -16,7 +16,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    Address, Addressing, Census, RestartPolicy, SessionId, Target, ToolError, ToolInfo,
+    Address, Addressing, Census, RestartPolicy, Room, SessionId, Target, ToolError, ToolInfo,
     entity::spawn_root,
     ports::{SessionQuotas, Tools},
     serve::ActorDirectory,
@@ -42,7 +42,7 @@ pub struct RigServices {
     pub sessions: Arc<dyn SessionQuotas>,
     /// The daemon's other tools.
     pub tools: Arc<dyn Tools>,
-    /// Offers what the family needs, to each daemon anew.
+    /// Offers what the family needs, to each daemon anew; a [`Room`] is the daemon's.
     pub offer: Arc<dyn Fn(&Ports) + Send + Sync>,
 }
 
@@ -80,12 +80,15 @@ impl<F: Family> Rig<F> {
         let opened = tokio::task::spawn_blocking(move || Journal::open(store)).await;
         let (journal, _) = opened.expect("no panic").expect("the journal opens");
         let RigServices { sessions, tools, offer } = surroundings.clone();
-        let daemon = Daemon {
+        let mut daemon = Daemon {
             census: Census::default(),
             closing: CancellationToken::new(),
             ..Daemon::for_tests(folder.path(), journal, sessions, tools)
         };
         offer(&daemon.ports);
+        if let Some(room) = daemon.ports.find::<Room>() {
+            daemon.room = (*room).clone();
+        }
         let mounted = F::mount(&daemon, options.clone()).await.expect("it is mounted");
         let probe = daemon.census.probe("root", "root", RestartPolicy::ESSENTIAL);
         let started = Arc::new(Notify::new());

@@ -106,7 +106,7 @@ const RULES: [Rule; 34] = [
     },
     Rule {
         name: "hivekeep-browser",
-        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, TESTKIT],
+        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, TREES, TESTKIT],
         others: None,
     },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },

@@ -1,13 +1,13 @@
-//! Trees that guests made are removed in one way.
+//! Trees that guests and Chrome made are removed in one way.
 
 use super::{assert_none, sources::sources};
 
-/// `std`'s recurses, with a descriptor a level: a guest that makes a deep tree ends the daemon.
+/// `std`'s recurses, with a descriptor a level: whoever makes a deep tree ends the daemon.
 #[test]
-fn workspaces_are_removed_by_the_walk_that_no_depth_ends() {
+fn workspaces_and_profiles_are_removed_by_the_walk_that_no_depth_ends() {
     let code = sources(&[".rs"]);
     let is_host = |path: &str| {
-        path.starts_with("actors/workspace/")
+        (path.starts_with("actors/workspace/") || path.starts_with("actors/browser/"))
             && path.contains("/src/")
             && !path.starts_with("actors/workspace/guest/")
     };

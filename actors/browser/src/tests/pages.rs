@@ -36,19 +36,19 @@ async fn a_session_that_is_over_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn as_many_browsers_run_as_may_and_sessions_share_nothing() {
+async fn one_user_takes_half_of_the_browsers_and_sessions_share_nothing() {
     let pages = Pages::one("<p>hello").await;
     let stage = Stage::connected(Options { max_browsers: 2, ..options() }).await;
     let patience = std::time::Duration::from_secs(60);
-    let others = [(); 2].map(|()| hivekeep_kernel::SessionId::new());
+    let other = stage.of_another();
     let local = || json!({ "debug_url": "local", "timeout": 60 });
     let connect = |session| stage.rig.begin_as(session, "webview_connect", local(), patience);
-    connect(others[0]).answer().await.expect("the second");
-    let third = connect(others[1]).answer().await.expect_err("one too many");
-    assert_eq!(third.code, "browser_limit");
+    let more = connect(hivekeep_kernel::SessionId::new()).answer().await.expect_err("half is held");
+    assert_eq!((&*more.code, &more.details["share"]), ("busy", &json!("browser.max_browsers")));
+    connect(other).answer().await.expect("another user's");
     stage.go(&pages.url("/")).await;
     stage.eval("document.cookie = 'a=b'; localStorage.x = 1").await;
-    let asked = |tool, args| stage.rig.begin_as(others[0], tool, args, patience).answer();
+    let asked = |tool, args| stage.rig.begin_as(other, tool, args, patience).answer();
     asked("webview_navigate", json!({ "url": pages.url("/") })).await.expect("loaded");
     let script = json!({ "script": "[document.cookie, localStorage.length]" });
     let theirs = asked("webview_eval", script).await.expect("run");

@@ -76,6 +76,24 @@ async fn the_console_has_levels_exceptions_and_failed_requests_since_a_cursor() 
 }
 
 #[tokio::test]
+async fn texts_that_are_cut_within_a_letter_are_read() {
+    let pages = Pages::one("<p id=p>x</p><input id=i>").await;
+    let stage = Stage::at(&pages.url("/")).await;
+    let script = "p.textContent = 'cut \\ud83d here'; document.title = 't\\ud83d'; i.value = 'v\\ud83d'; \
+        console.log('c\\ud83d'); console.log('after'); [p.textContent, '\\ud83d' + '\\ude00']";
+    assert_eq!(stage.eval(script).await, json!(["cut \u{fffd} here", "\u{1f600}"]));
+    assert_eq!(stage.eval("i.value").await, "v\u{fffd}");
+    let read = stage.good("webview_snapshot", json!({})).await;
+    let outline = read["outline"].as_str().expect("a text");
+    assert!(outline.contains("cut \u{fffd} here") && outline.contains("v\u{fffd}"), "{outline}");
+    assert_eq!(read["title"], "t\u{fffd}");
+    let console = stage.good("webview_console", json!({})).await;
+    let rows = console["messages"].as_array().expect("a list");
+    let texts: Vec<_> = rows.iter().filter_map(|row| row["text"].as_str()).collect();
+    assert!(texts.contains(&"c\u{fffd}") && texts.contains(&"after"), "{texts:?}");
+}
+
+#[tokio::test]
 async fn a_snapshot_has_references_to_act_on() {
     let page = "<h1>Form</h1><nav><a href=/next>Next page</a></nav>\
         <label>Name <input id=name value=Ann></label><input type=checkbox checked aria-label=Agree>\

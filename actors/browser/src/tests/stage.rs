@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
@@ -124,9 +124,12 @@ async fn served(
     stream.shutdown().await.ok()
 }
 
-/// Sessions that are all attached, until they are over.
+/// Sessions that are all attached, until they are over. All but one are one user's.
 #[derive(Default)]
-pub(super) struct Sessions(AtomicBool);
+pub(super) struct Sessions {
+    over: AtomicBool,
+    of_another: OnceLock<SessionId>,
+}
 
 #[async_trait]
 impl SessionQuotas for Sessions {
@@ -138,11 +141,12 @@ impl SessionQuotas for Sessions {
     fn hold(&self, _: SessionId) -> Hold {
         Hold::default()
     }
-    fn user(&self, _: SessionId) -> Option<User> {
-        Some(User::Nobody)
+    fn user(&self, session: SessionId) -> Option<User> {
+        let of_another = self.of_another.get() == Some(&session);
+        Some(if of_another { User::Uid(8) } else { User::Uid(7) })
     }
     async fn standing(&self, _: SessionId) -> Standing {
-        let ended = self.0.load(SeqCst);
+        let ended = self.over.load(SeqCst);
         Standing { attached: !ended, calls_in_flight: 0, idle_for: Duration::ZERO, ended }
     }
 }
@@ -287,7 +291,12 @@ impl Stage {
 
     /// The session is over.
     pub(super) fn end_session(&self) {
-        self.sessions.0.store(true, SeqCst);
+        self.sessions.over.store(true, SeqCst);
+    }
+
+    /// A session of another user.
+    pub(super) fn of_another(&self) -> SessionId {
+        *self.sessions.of_another.get_or_init(SessionId::new)
     }
 
     /// Folders of browsers that there are.

@@ -1,6 +1,7 @@
 //! `webview_eval`.
 
 use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
+use hivekeep_runtime::json_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -128,7 +129,7 @@ async fn bounded(page: &LivePage, value: &Value, most: usize) -> Result<Evaluate
             // A script of the page's may have changed what says so.
             if json
                 && text.len() <= most.saturating_mul(4)
-                && let Ok(result) = serde_json::from_str(&text)
+                && let Ok(result) = json_text::from_str(&text)
             {
                 return Ok(good(result));
             }

@@ -1,7 +1,7 @@
 //! Beginning of an ingestion: admitted, written down, then given its actor.
 
 use chrono::Utc;
-use hivekeep_kernel::{Layer, ToolError, User, fault_point};
+use hivekeep_kernel::{Layer, PoolFull, ToolError, User, fault_point};
 use hivekeep_runtime::{
     log::{Decision, LogError},
     saga::SagaHandle,
@@ -14,6 +14,7 @@ use super::{
 use crate::{
     codes,
     ingestion::Ingestion,
+    options::MAX_RUNNING,
     point::CollectionId,
     state::{IngestionPlan, Made, Record, stream},
 };
@@ -42,7 +43,7 @@ impl Collections {
 
     /// In a collection that is there.
     fn begin_in(&mut self, id: CollectionId, wish: Wish) {
-        let room = self.room(&wish.plan);
+        let room = self.room(wish.user, &wish.plan);
         let Some(entry) = self.all.get_mut(id) else { return };
         let state = entry.log.state();
         let run = state.as_ref().and_then(|state| state.run.as_ref());
@@ -83,19 +84,16 @@ impl Collections {
         });
     }
 
-    /// Whether one more ingestion may run.
-    fn room(&self, plan: &IngestionPlan) -> Result<(), ToolError> {
+    /// Whether one more ingestion of a user may run. What runs is durable, so it is counted where it is kept.
+    fn room(&self, user: User, plan: &IngestionPlan) -> Result<(), ToolError> {
         let options = &self.shared.options;
-        match plan.watch {
-            true => {
-                let watched = self.running(true);
-                if watched < options.max_watched { Ok(()) } else { Err(too_many_watched(watched)) }
-            }
-            false => {
-                let running = self.running(false);
-                if running < options.max_running { Ok(()) } else { Err(too_many_running(running)) }
-            }
-        }
+        let (option, most) = match plan.watch {
+            true => ("ingest.max_watched", options.max_watched),
+            false => (MAX_RUNNING, options.max_running),
+        };
+        let running = self.running(plan.watch);
+        let own = running.iter().filter(|owner| **owner == user).count();
+        Ok(PoolFull::check(option, most, own, running.len())?)
     }
 
     fn begin_new(&mut self, wish: Wish) {
@@ -107,15 +105,14 @@ impl Collections {
                 .next("ingest into a collection that is there");
             return drop(wish.reply.send(Err(error)));
         }
-        if let Err(error) = self.room(&wish.plan) {
+        if let Err(error) = self.room(wish.user, &wish.plan) {
             return drop(wish.reply.send(Err(error)));
         }
         let id = CollectionId::new();
         let made = Made { id, owner: wish.user, name: wish.collection.clone(), at: Utc::now() };
         let log = self.shared.logs.begin(stream(id));
         // Nobody has the name: it was looked for just now.
-        let _inserted =
-            self.all.insert(id, CollectionEntry::new(key(wish.user, &wish.collection), log));
+        let _inserted = self.all.insert(id, CollectionEntry::new(wish.user, &wish.collection, log));
         self.write(id, Some(made), wish);
     }
 
@@ -162,15 +159,16 @@ impl Collections {
         drop(reply.send(answer));
     }
 
-    /// Number of ingestions that run or begin: of those that watch, or of the others.
-    fn running(&self, watch: bool) -> usize {
+    /// Owners of the ingestions that run or begin, one for each: of those that watch, or of the others.
+    fn running(&self, watch: bool) -> Vec<User> {
         let runs = |entry: &CollectionEntry| {
             let run = entry
                 .log
                 .view(|state| state.and_then(|state| state.run.as_ref()).map(|run| run.plan.watch));
             run == Some(watch) || (run.is_none() && entry.beginning && entry.watches == watch)
         };
-        self.all.iter().filter(|(_, entry)| runs(entry)).count()
+        let running = self.all.iter().filter(|(_, entry)| runs(entry));
+        running.map(|(_, entry)| entry.owner).collect()
     }
 }
 
@@ -195,25 +193,11 @@ fn deleting(collection: &str) -> ToolError {
         .retryable()
 }
 
-fn too_many_watched(watched: usize) -> ToolError {
-    let message =
-        format!("{watched} collections are watched, as many as `ingest.max_watched` allows");
-    ToolError::new(Layer::Actor, codes::TOO_MANY_WATCHED, message)
-        .next("end the watching of one by rag_ingest with `watch` false")
-}
-
 fn busy(collection: &str) -> ToolError {
     let message = format!("another ingestion writes the collection `{collection}`");
     ToolError::new(Layer::Actor, codes::INGESTION_RUNNING, message)
         .next(
             "repeat the call when it is over; rag_collections with show_stats shows how far it is",
         )
-        .retryable()
-}
-
-fn too_many_running(running: usize) -> ToolError {
-    let message = format!("{running} ingestions run, as many as `ingest.max_running` allows");
-    ToolError::new(Layer::Actor, codes::TOO_MANY_INGESTIONS, message)
-        .next("repeat the call when one of them is over")
         .retryable()
 }

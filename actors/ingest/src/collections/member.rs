@@ -12,6 +12,7 @@ use crate::{ingestion::Ingestion, point::CollectionId, state::CollectionState};
 
 /// A collection as its manager has it.
 pub(super) struct CollectionEntry {
+    pub(super) owner: User,
     /// Owner and name.
     key: String,
     pub(super) log: Log<CollectionState>,
@@ -28,9 +29,10 @@ pub(super) struct CollectionEntry {
 }
 
 impl CollectionEntry {
-    pub(super) fn new(key: String, log: Log<CollectionState>) -> Self {
+    pub(super) fn new(owner: User, name: &str, log: Log<CollectionState>) -> Self {
         Self {
-            key,
+            owner,
+            key: key(owner, name),
             log,
             handle: None,
             beginning: false,

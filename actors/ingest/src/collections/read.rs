@@ -53,12 +53,9 @@ impl Collections {
         }
     }
 
-    /// Number of a user's collections.
+    /// Number of a user's collections, those that are being made and removed included.
     pub(super) fn owned(&self, user: User) -> usize {
-        let owns = |entry: &CollectionEntry| {
-            entry.log.view(|state| state.is_some_and(|state| state.made.owner == user))
-        };
-        self.all.iter().filter(|(_, entry)| owns(entry)).count()
+        self.all.iter().filter(|(_, entry)| entry.owner == user).count()
     }
 
     /// All that a reader may read: its own by name, then those that were given.

@@ -3,7 +3,11 @@
 use hivekeep_kernel::{SessionId, fault_point};
 use tokio::time::Instant;
 
-use super::{Ingestion, Stopped, Wanted, known::KnownFile, too_many};
+use super::{
+    Ingestion, PassagesWanted, Stopped, Wanted,
+    known::{Known, KnownFile},
+    too_many,
+};
 use crate::{
     embed::{self, Embedded},
     ingestion::IngestionReport,
@@ -35,8 +39,32 @@ impl<'i> Batch<'i> {
         Self { ingestion, session, new: Vec::new(), change: PointChange::default(), points }
     }
 
+    /// Brings the passages of a file up to date.
+    pub(super) async fn passages(
+        &mut self,
+        passages: PassagesWanted,
+        known: &mut Known,
+        file: &str,
+        report: &mut IngestionReport,
+    ) -> Result<(), Stopped> {
+        match passages {
+            PassagesWanted::Same(passages) => {
+                known.keep(file);
+                report.files += u64::from(passages > 0);
+                report.chunks += passages;
+                Ok(())
+            }
+            PassagesWanted::New(wanted) => {
+                report.skipped += u64::from(wanted.is_empty());
+                report.files += u64::from(!wanted.is_empty());
+                report.chunks += wanted.len() as u64;
+                self.file(wanted, known.take(file), report).await
+            }
+        }
+    }
+
     /// Adds what is different in a file: its old passages go with the last of its new ones, or after them.
-    pub(super) async fn file(
+    async fn file(
         &mut self,
         wanted: Vec<Wanted>,
         mut known: KnownFile,
@@ -72,6 +100,7 @@ impl<'i> Batch<'i> {
             return Ok(());
         }
         if !new.is_empty() {
+            self.ingestion.shared.admit()?;
             change.upserted = self.embedded(new).await?;
         }
         let (embedded, removed) = (change.upserted.len() as u64, change.removed.len() as u64);

@@ -12,9 +12,12 @@ use super::Ingestion;
 use crate::{
     category::category,
     point::{PassagePayload, PointId},
-    reading::{ReadFailure, SourceFile, SourcePlace, SourceText},
+    reading::{ReadFailure, ReadSource, SourceFile, SourcePlace, SourceText},
     split::{PassageSize, TextForm, split},
 };
+
+/// Pages without text that are named.
+const MOST_PAGES_NAMED: usize = 20;
 
 /// Passage as it should be in the collection.
 pub(super) struct Wanted {
@@ -25,27 +28,42 @@ pub(super) struct Wanted {
 }
 
 /// What is said of a file.
-pub(super) enum FilePassages {
+pub(super) struct FilePassages {
+    pub(super) passages: PassagesWanted,
+    /// Why all or a part of it is left out.
+    pub(super) left_out: Option<String>,
+}
+
+pub(super) enum PassagesWanted {
     /// What it should be.
-    Wanted(Vec<Wanted>),
+    New(Vec<Wanted>),
     /// As it was at the last round, so many passages.
     Same(u64),
+}
+
+/// PDF that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SeenPdf {
+    hash: Hash,
+    passages: u64,
+    /// Why a part of it is left out.
+    left_out: Option<String>,
 }
 
 /// PDFs of the last round that came to its end, with the numbers of their passages: to read one is a process.
 #[derive(Default)]
 pub(super) struct SeenPdfs {
-    last: HashMap<String, (Hash, u64)>,
-    now: HashMap<String, (Hash, u64)>,
+    last: HashMap<String, SeenPdf>,
+    now: HashMap<String, SeenPdf>,
 }
 
 impl SeenPdfs {
-    /// Number of passages of a PDF that is as it was, and whose passages are all kept.
-    fn same(&mut self, key: &str, hash: Hash, kept: usize) -> Option<u64> {
-        let passages = kept as u64;
-        self.last.get(key).filter(|seen| **seen == (hash, passages))?;
-        self.now.insert(key.to_owned(), (hash, passages));
-        Some(passages)
+    /// A PDF that is as it was, and whose passages are all kept.
+    fn same(&mut self, key: &str, hash: Hash, kept: usize) -> Option<SeenPdf> {
+        let is = |seen: &&SeenPdf| seen.hash == hash && seen.passages == kept as u64;
+        let seen = self.last.get(key).filter(is)?.clone();
+        self.now.insert(key.to_owned(), seen.clone());
+        Some(seen)
     }
 
     /// Begins a round.
@@ -69,15 +87,23 @@ impl Ingestion {
         kept: usize,
     ) -> Result<FilePassages, ReadFailure> {
         let (shared, options) = (&self.shared, &self.shared.options);
-        let (parts, form, hash) = match place.read(file, shared.file_limits()).await? {
-            SourceText::NoText(_) => return Ok(FilePassages::Wanted(Vec::new())),
+        let ReadSource { text, partly: mut left_out } =
+            place.read(file, shared.file_limits()).await?;
+        let (parts, form, hash) = match text {
+            SourceText::NoText(why) => {
+                let passages = PassagesWanted::New(Vec::new());
+                return Ok(FilePassages { passages, left_out: Some(why) });
+            }
             SourceText::Text(text, form) => (vec![(String::new(), text)], form, None),
             SourceText::Pdf(bytes) => {
                 let hash = blake3::hash(&bytes);
-                if let Some(passages) = self.seen().same(key, hash, kept) {
-                    return Ok(FilePassages::Same(passages));
+                if let Some(SeenPdf { passages, left_out, .. }) = self.seen().same(key, hash, kept)
+                {
+                    let passages = PassagesWanted::Same(passages);
+                    return Ok(FilePassages { passages, left_out });
                 }
                 let pages = shared.pdfs.read(bytes).await.map_err(ReadFailure::File)?;
+                left_out = without_text(&pages);
                 let named = pages.into_iter().zip(1..);
                 let named = named.map(|(page, number)| (format!("page {number}"), page));
                 (named.collect(), TextForm::Plain, Some(hash))
@@ -90,14 +116,29 @@ impl Ingestion {
             .await
             .map_err(|panic| ReadFailure::File(format!("it cannot be split: {panic}")))?;
         if let Some(hash) = hash {
-            self.seen().now.insert(key.to_owned(), (hash, wanted.len() as u64));
+            let (passages, left_out) = (wanted.len() as u64, left_out.clone());
+            self.seen().now.insert(key.to_owned(), SeenPdf { hash, passages, left_out });
         }
-        Ok(FilePassages::Wanted(wanted))
+        Ok(FilePassages { passages: PassagesWanted::New(wanted), left_out })
     }
 
     pub(super) fn seen(&self) -> MutexGuard<'_, SeenPdfs> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Tells of pages of a PDF that have no text, where others have some.
+fn without_text(pages: &[String]) -> Option<String> {
+    let bare = |page: &&str| !page.chars().any(char::is_alphanumeric);
+    let bare: Vec<_> =
+        pages.iter().map(String::as_str).zip(1..).filter(|(page, _)| bare(page)).collect();
+    let named: Vec<_> =
+        bare.iter().take(MOST_PAGES_NAMED).map(|(_, number)| number.to_string()).collect();
+    let more = if bare.len() > named.len() { " and more" } else { "" };
+    let of = pages.len();
+    (!bare.is_empty()).then(|| {
+        format!("{} of its {of} pages have no text: {}{more}", bare.len(), named.join(", "))
+    })
 }
 
 /// Passages of the parts of a file, each with what its sections begin with.
@@ -145,7 +186,8 @@ mod tests {
     fn a_pdf_is_seen_when_its_round_has_come_to_its_end() {
         let (one, other) = (blake3::hash(b"one"), blake3::hash(b"other"));
         let mut seen = SeenPdfs::default();
-        let read = |seen: &mut SeenPdfs, hash| seen.now.insert("a.pdf".to_owned(), (hash, 3));
+        let pdf = |hash| SeenPdf { hash, passages: 3, left_out: Some("page 2".to_owned()) };
+        let read = |seen: &mut SeenPdfs, hash| seen.now.insert("a.pdf".to_owned(), pdf(hash));
         seen.begin();
         read(&mut seen, one);
         // That round was cut off.
@@ -155,10 +197,21 @@ mod tests {
         seen.end();
         for _ in 0..2 {
             seen.begin();
-            assert_eq!((seen.same("b.pdf", one, 3), seen.same("a.pdf", one, 3)), (None, Some(3)));
+            let (none, same) = (seen.same("b.pdf", one, 3), seen.same("a.pdf", one, 3));
+            assert_eq!((none, same), (None, Some(pdf(one))));
             seen.end();
         }
         assert_eq!(seen.same("a.pdf", other, 3), None, "it was edited");
         assert_eq!(seen.same("a.pdf", one, 2), None, "a passage was lost");
+    }
+
+    #[test]
+    fn pages_without_text_are_named() {
+        let pages = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        assert_eq!(without_text(&pages(&["a", "b"])), None);
+        let told = without_text(&pages(&["a", " \n", "b", "-"])).expect("two");
+        assert_eq!(told, "2 of its 4 pages have no text: 2, 4");
+        let many = without_text(&vec![String::new(); 30]).expect("all");
+        assert!(many.ends_with("20 and more"), "{many}");
     }
 }

@@ -123,7 +123,8 @@ impl Ingestion {
 pub(super) fn is_news(report: &IngestionReport, last: &IngestionReport) -> bool {
     let outcome = |report: &IngestionReport| {
         let error = report.error.as_ref().map(|error| error.code.clone());
-        (report.files, report.chunks, report.skipped, report.failed.clone(), error)
+        let named = (report.left_out.clone(), report.failed.clone());
+        (report.files, report.chunks, report.skipped, named, error)
     };
     report.embedded + report.removed > 0 || outcome(report) != outcome(last)
 }

@@ -78,7 +78,7 @@ impl QdrantServer {
             }
             bytes.extend_from_slice(&piece);
         }
-        let mut answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let mut answer: Value = hivekeep_runtime::json_text::from_slice(&bytes).unwrap_or_default();
         if status.is_success() {
             // A proxy's page of welcome is no answer.
             return match answer["status"] == "ok" {

@@ -2,7 +2,8 @@
 
 use std::{os::unix::fs::PermissionsExt, sync::atomic::Ordering::SeqCst, time::Duration};
 
-use hivekeep_testkit::eventually;
+use hivekeep_kernel::{SessionId, User};
+use hivekeep_testkit::{FakeUsers, eventually};
 use serde_json::json;
 
 use super::stage::{Stage, code, sources};
@@ -95,6 +96,62 @@ async fn a_file_that_fails_is_named_and_keeps_what_it_has() {
     assert_eq!(stage.listed().await["points_count"], 2);
     std::fs::set_permissions(stage.path("b.md"), std::fs::Permissions::from_mode(0o600))
         .expect("set");
+}
+
+#[tokio::test]
+async fn what_is_skipped_or_read_in_part_is_named() {
+    let stage = Stage::new(Options::default()).await;
+    let write = |name: &str, bytes: &[u8]| std::fs::write(stage.path(name), bytes).expect("writes");
+    write("a.html", b"<meta charset=windows-1251><p>\xcf\xf0\xe8\xe2\xe5\xf2</p>");
+    write("b.md", b"\xef\xbb\xbf# One\n\nalpha\n");
+    write("c.bin", b"\0");
+    write("d.txt", b"\xff\xff");
+    write("e.html", b"<meta charset=shift_jis><p>half \x93");
+    write("f.md", b" ");
+    let done = stage.ingest(json!({})).await.expect("ingests");
+    assert_eq!((&done["files"], &done["skipped"]), (&json!(3), &json!(3)), "{done}");
+    let named: Vec<_> = done["left_out"].as_array().expect("a list").iter().collect();
+    let path = |it: &&serde_json::Value| it["path"].as_str().expect("one").to_owned();
+    assert_eq!(named.iter().map(path).collect::<Vec<_>>(), ["c.bin", "d.txt", "e.html", "f.md"]);
+    assert!(named.iter().all(|it| it["why"].as_str().is_some_and(|why| !why.is_empty())), "{done}");
+    assert_eq!(stage.with_words("Привет").await, ["a.html"]);
+    let found = stage.ask(json!({ "question": "alpha", "mode": "bm25" })).await.expect("asked");
+    assert_eq!(found["results"][0]["section"], "One", "a mark hides no heading");
+}
+
+#[tokio::test]
+async fn one_users_ingestions_leave_half_of_the_places_to_others() {
+    let other = SessionId::new();
+    let users = FakeUsers::all(User::Uid(7)).and(other, User::Uid(8));
+    let options = Options { max_running: 2, ..Options::default() };
+    let stage = Stage::of_users(options, users).await;
+    stage.write("a.md", "alpha\n");
+    stage.model.gate.forget_permits(100_000);
+    let limit = Duration::from_secs(60);
+    let begin = |session, name: &str| {
+        let input = json!({ "path": ".", "collection": name });
+        stage.rig.begin_as(session, "rag_ingest", input, limit)
+    };
+    let mut own = begin(stage.rig.session, "one");
+    own.progress.recv().await.expect("it runs");
+    let refused = begin(stage.rig.session, "two").answer().await.expect_err("half is held");
+    assert_eq!((&*refused.code, &refused.details["share"]), ("busy", &json!("ingest.max_running")));
+    let mut theirs = begin(other, "one");
+    theirs.progress.recv().await.expect("it runs, too");
+    stage.model.gate.add_permits(100);
+    own.answer().await.expect("ingests");
+    theirs.answer().await.expect("ingests");
+}
+
+#[tokio::test]
+async fn nothing_is_embedded_for_a_disk_that_is_nearly_full() {
+    let stage = Stage::new(Options::default()).await;
+    stage.write("a.md", "alpha\n");
+    stage.free.store(999, SeqCst);
+    assert_eq!(code(stage.ingest(json!({})).await), "host_disk_full");
+    assert_eq!(stage.model.embedded(), 0);
+    stage.free.store(1_000, SeqCst);
+    assert_eq!(stage.ingest(json!({})).await.expect("ingests")["embedded"], 1);
 }
 
 #[tokio::test]

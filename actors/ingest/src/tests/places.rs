@@ -8,9 +8,9 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_file_engine::{FileOperation, FileRoot, decode, encode, run};
 use hivekeep_kernel::{
-    CallCx, Layer, SessionId, ToolError, WorkspaceId, codes as common,
+    CallCx, Layer, SessionId, ToolError, User, WorkspaceId, codes as common,
     ports::{
-        FoundWorkspace, GuestOperation, LocatedPlace, PlaceFiles, WorkspaceFiles,
+        FoundWorkspace, GuestOperation, KnownUsers, LocatedPlace, PlaceFiles, WorkspaceFiles,
         WorkspaceReadiness,
     },
 };
@@ -62,6 +62,22 @@ impl PlaceFiles for FolderPlaces {
             ToolError::foreign(Layer::Actor, code, error.message)
         })?;
         Ok(encode(&outcome).expect("it fits"))
+    }
+}
+
+/// Users of whom one may be gone.
+#[derive(Default)]
+pub(crate) struct Gone(Mutex<Option<User>>);
+
+impl Gone {
+    pub(crate) fn set(&self, user: User) {
+        *self.0.lock().expect("not poisoned") = Some(user);
+    }
+}
+
+impl KnownUsers for Gone {
+    fn knows(&self, user: User) -> bool {
+        *self.0.lock().expect("not poisoned") != Some(user)
     }
 }
 

@@ -3,13 +3,13 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
 use hivekeep_kernel::{
-    SessionId, ToolError, User,
-    ports::{LateTools, Models, PlaceFiles, WorkspaceFiles},
+    Room, SessionId, ToolError, User,
+    ports::{KnownUsers, LateTools, Models, PlaceFiles, WorkspaceFiles},
 };
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::{
     fake::CountingModel,
-    places::{FolderPlaces, Owners},
+    places::{FolderPlaces, Gone, Owners},
 };
 use crate::{IngestFamily, Options};
 
@@ -26,6 +26,9 @@ pub(super) struct Stage {
     pub(super) rig: Rig<IngestFamily>,
     pub(super) model: Arc<CountingModel>,
     pub(super) owners: Arc<Owners>,
+    pub(super) gone: Arc<Gone>,
+    /// Bytes that are free on the disk, of which 1,000 have to be.
+    pub(super) free: Arc<AtomicU64>,
     folder: Arc<TempDir>,
 }
 
@@ -45,8 +48,10 @@ impl Stage {
     ) -> Self {
         let (model, folder) =
             (Arc::<CountingModel>::default(), Arc::new(TempDir::new().expect("a folder")));
-        let owners = Arc::<Owners>::default();
+        let (owners, gone) = (Arc::<Owners>::default(), Arc::<Gone>::default());
+        let free = Arc::new(AtomicU64::new(1_000));
         let (offered, place, known) = (model.clone(), folder.path().to_owned(), owners.clone());
+        let (users_left, disk) = (gone.clone(), free.clone());
         let services = RigServices {
             sessions: Arc::new(users),
             tools: Arc::new(LateTools::default()),
@@ -54,9 +59,12 @@ impl Stage {
                 ports.offer::<dyn Models>(offered.clone());
                 ports.offer::<dyn WorkspaceFiles>(known.clone());
                 ports.offer::<dyn PlaceFiles>(Arc::new(places("docs", &place)));
+                ports.offer::<dyn KnownUsers>(users_left.clone());
+                ports.offer(Arc::new(Room::from_counter(1_000, disk.clone())));
             }),
         };
-        Self { rig: Rig::new(options, services).await, model, owners, folder }
+        let rig = Rig::new(options, services).await;
+        Self { rig, model, owners, gone, free, folder }
     }
 
     pub(super) fn write(&self, name: &str, text: &str) {
@@ -75,8 +83,7 @@ impl Stage {
     }
 
     pub(super) async fn crashed(self) -> Self {
-        let Self { rig, model, owners, folder } = self;
-        Self { rig: rig.crashed().await, model, owners, folder }
+        Self { rig: self.rig.crashed().await, ..self }
     }
 
     pub(super) async fn ingest(&self, more: Value) -> Result<Value, ToolError> {

@@ -1,6 +1,6 @@
 //! Collections that are watched.
 
-use hivekeep_kernel::User;
+use hivekeep_kernel::{SessionId, User};
 use hivekeep_testkit::{FakeUsers, eventually};
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ async fn a_watched_collection_has_no_other_ingestion_until_that_is_ended() {
     assert_eq!(watch(&stage).await["watching"], true, "it is told as it is");
     assert_eq!(code(stage.ingest(json!({})).await), "ingestion_running");
     let more = json!({ "watch": true, "collection": "more" });
-    assert_eq!(code(stage.ingest(more).await), "too_many_watched");
+    assert_eq!(code(stage.ingest(more).await), "busy");
     // It does not take the place of one that does not watch.
     stage.ingest(json!({ "collection": "once" })).await.expect("ingests");
     stage.write("late.md", "late\n");
@@ -97,6 +97,36 @@ async fn a_watched_collection_has_no_other_ingestion_until_that_is_ended() {
     stage.ingest(json!({ "watch": false })).await.expect("nothing is watched");
     let stage = stage.crashed().await;
     assert!(stage.listed().await["running"].is_null(), "nothing goes on");
+}
+
+#[tokio::test]
+async fn one_user_watches_half_of_what_may_be_and_leaves_the_rest_to_others() {
+    let other = SessionId::new();
+    let users = FakeUsers::all(User::Uid(7)).and(other, User::Uid(8));
+    let mut stage = Stage::of_users(Options { max_watched: 2, ..Options::default() }, users).await;
+    begin(&stage);
+    watch(&stage).await;
+    stage = stage.crashed().await;
+    let more = || json!({ "path": ".", "watch": true, "collection": "more" });
+    let refused = stage.rig.call("rag_ingest", more()).await.expect_err("half is held");
+    assert_eq!((&*refused.code, &refused.details["share"]), ("busy", &json!("ingest.max_watched")));
+    stage.call_as(other, "rag_ingest", more()).await.expect("another user's");
+    stage.ingest(json!({ "watch": false })).await.expect("ends, and ingests");
+    stage.rig.call("rag_ingest", more()).await.expect("its place is free again");
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_user() {
+    let stage = Stage::new(Options::default()).await;
+    begin(&stage);
+    watch(&stage).await;
+    let before = stage.model.embedded();
+    stage.gone.set(User::Uid(7));
+    stage.write("late.md", "late\n");
+    eventually("nothing runs", async || stage.listed().await["running"].is_null()).await;
+    assert_eq!(stage.model.embedded(), before, "nothing of it is embedded");
+    let stage = stage.crashed().await;
+    assert!(stage.listed().await["running"].is_null());
 }
 
 #[tokio::test]

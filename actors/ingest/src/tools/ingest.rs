@@ -77,6 +77,8 @@ pub struct Ingested {
     pub removed: u64,
     /// Files without text: blank, or not text.
     pub skipped: u64,
+    /// Files that were skipped, or of which only a part was read, the first 20.
+    pub left_out: Vec<FailedSource>,
     /// Files that failed, the first 20.
     pub failed: Vec<FailedSource>,
     /// Number of all files that failed.
@@ -85,7 +87,7 @@ pub struct Ingested {
     pub watching: bool,
 }
 
-/// File that failed.
+/// File that failed or was left out.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FailedSource {
     /// Path.
@@ -242,6 +244,7 @@ fn answer(place: String, input: RagIngest, report: IngestionReport, watching: bo
         embedded,
         removed,
         skipped,
+        left_out,
         failed,
         failed_total,
         error: _,
@@ -252,8 +255,9 @@ fn answer(place: String, input: RagIngest, report: IngestionReport, watching: bo
         "{files} files, {chunks} passages: {embedded} embedded, {} unchanged, {removed} removed{failures}",
         chunks.saturating_sub(embedded)
     );
-    let failed =
-        failed.into_iter().map(|FailedFile { path, why }| FailedSource { path, why }).collect();
+    let named = |files: Vec<FailedFile>| {
+        files.into_iter().map(|FailedFile { path, why }| FailedSource { path, why }).collect()
+    };
     Ingested {
         success: true,
         path: input.path,
@@ -265,7 +269,8 @@ fn answer(place: String, input: RagIngest, report: IngestionReport, watching: bo
         embedded,
         removed,
         skipped,
-        failed,
+        left_out: named(left_out),
+        failed: named(failed),
         failed_count: failed_total,
         watching,
     }

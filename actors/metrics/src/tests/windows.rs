@@ -7,12 +7,7 @@ use hivekeep_store::{Journal, Options as StoreOptions};
 use proptest::prelude::*;
 
 use super::{OTHER, OWNER, window};
-use crate::{
-    MetricsReach,
-    entry::MetricEntry,
-    ledger::{DayBounds, MetricsLedger},
-    query,
-};
+use crate::{MetricsReach, bounds::DayBounds, entry::MetricEntry, ledger::MetricsLedger, query};
 
 const NOW_MS: i64 = 1_790_000_000_000;
 
