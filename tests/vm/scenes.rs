@@ -44,6 +44,7 @@ pub mod team_storm;
 pub mod team_tasks;
 pub mod team_watch;
 pub mod trees;
+pub mod two_users;
 pub mod upgrade;
 pub mod users;
 pub mod volumes;

@@ -48,13 +48,21 @@ impl Caller {
         Self { address, credential }
     }
 
-    /// Calls a tool; status and body.
-    fn call(&self, tool: &str, input: &Value, session: Option<&str>) -> (u16, Value) {
+    /// Calls a tool, by its name or its id; status and body.
+    pub fn call(&self, tool: &str, input: &Value, session: Option<&str>) -> (u16, Value) {
+        let body = json!({ "input": input, "session_id": session });
+        let path = format!("/api/tools/{}/invoke", tool.replace('.', "_"));
+        let (status, body) = self.request("POST", &path, &body);
+        (status, serde_json::from_str(&body).expect("JSON"))
+    }
+
+    /// Asks a route; status and body.
+    pub fn request(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
         let Self { address, credential } = self;
-        let body = json!({ "input": input, "session_id": session }).to_string();
+        let body = body.to_string();
         let mut stream = TcpStream::connect(address).expect("connects");
         let request = format!(
-            "POST /api/tools/{tool}/invoke HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
              Authorization: Bearer {credential}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
@@ -63,7 +71,7 @@ impl Caller {
         stream.read_to_string(&mut answer).expect("reads");
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
         let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
-        (status, serde_json::from_str(body).expect("JSON"))
+        (status, body.to_owned())
     }
 
     pub fn ok(&self, tool: &str, input: &Value) -> Value {

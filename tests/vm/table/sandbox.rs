@@ -9,7 +9,7 @@ use crate::{
     scenes::{
         browser, e2b, e2b_crash, escapes, examples, http_api, hub, image, knowledge, life, places,
         port_urls, prepare, repositories, rows, snapshots, team, team_cards, team_storm,
-        team_watch, upgrade, volumes, waiting,
+        team_watch, two_users, upgrade, volumes, waiting,
     },
     share::When::{Each, Night, Share},
 };
@@ -178,6 +178,11 @@ fn of_volumes(table: &mut Table) {
         let config = format!("{}\n{}", volumes::CONFIG, knowledge_config(&counter));
         knowledge::a_volume_is_ingested(House::open_with(Sandbox, &config), &counter);
     });
+    table.add(Each, &[Root, LoopDevices], "nobody_reaches_what_is_anothers", || {
+        let counter = Counter::start();
+        let config = [volumes::CONFIG, http_api::CONFIG, &knowledge_config(&counter)].join("\n");
+        two_users::nobody_reaches_what_is_anothers(House::open_with(Sandbox, &config));
+    });
     table.on_house(
         Each,
         &[Root, LoopDevices],
@@ -208,6 +213,13 @@ fn of_doors(table: &mut Table) {
         WITH_E2B,
         "a_sandbox_of_e2b_tells_what_it_takes_and_says",
         e2b::a_sandbox_tells_what_it_takes_and_says,
+    );
+    table.on_house(
+        Each,
+        &[],
+        WITH_E2B,
+        "what_is_shown_opens_one_sandbox_of_e2b_and_nothing_is_lost",
+        e2b::what_is_shown_opens_one_sandbox_and_nothing_is_lost,
     );
     let rows: [(&str, OnHouse); 2] = [
         ("a_process_is_followed_while_it_lives", hub::a_process_is_followed_while_it_lives),
