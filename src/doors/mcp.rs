@@ -430,9 +430,10 @@ impl ServerHandler for McpHandler {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let misfit = misfits::error(&request.method, request.params.as_ref());
+        let revision = context.protocol_version();
+        let misfit = misfits::error(&request.method, request.params.as_ref(), revision);
         let unknown = || ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None);
         Err(misfit.unwrap_or_else(unknown))
     }

@@ -7,12 +7,12 @@ use rmcp::{
     ErrorData,
     model::{
         CallToolRequestParams, CancelTaskParams, CompleteRequestParams, GetPromptRequestParams,
-        GetTaskParams, InitializeRequestParams, PaginatedRequestParams, ReadResourceRequestParams,
-        SubscribeRequestParams, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
-        UpdateTaskParams,
+        GetTaskParams, InitializeRequestParams, PaginatedRequestParams, ProtocolVersion,
+        ReadResourceRequestParams, RequestMetaObject, SubscribeRequestParams,
+        SubscriptionsListenRequestParams, UnsubscribeRequestParams, UpdateTaskParams,
     },
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 /// Members of which the one at fault is looked for.
@@ -20,9 +20,21 @@ const MOST_MEMBERS: usize = 8;
 /// Characters of the reason, which may quote what was sent.
 const MOST_CHARS: usize = 300;
 
-/// The error that such a request gets; none for a method that there is not.
-pub(super) fn error(method: &str, params: Option<&Value>) -> Option<ErrorData> {
+/// Methods that revisions without sessions have no more.
+const OF_SESSIONS: [&str; 3] = ["initialize", "resources/subscribe", "resources/unsubscribe"];
+
+/// The error that such a request gets; none for a method that there is not in its revision.
+pub(super) fn error(
+    method: &str,
+    params: Option<&Value>,
+    revision: Option<ProtocolVersion>,
+) -> Option<ErrorData> {
     let params = params.unwrap_or(&Value::Null);
+    let revision = revision.or_else(|| revision_of(params));
+    let stateless = revision.is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
+    if stateless && OF_SESSIONS.contains(&method) {
+        return None;
+    }
     let why = match method {
         "initialize" => misfit::<InitializeRequestParams>(params),
         "tools/call" => misfit::<CallToolRequestParams>(params),
@@ -43,6 +55,11 @@ pub(super) fn error(method: &str, params: Option<&Value>) -> Option<ErrorData> {
     };
     let why: String = why.chars().take(MOST_CHARS).collect();
     Some(ErrorData::invalid_params(format!("`{method}`: {why}"), None))
+}
+
+/// The revision that a request says it is of, as those without sessions do.
+fn revision_of(params: &Value) -> Option<ProtocolVersion> {
+    RequestMetaObject::deserialize(&params["_meta"]).ok()?.protocol_version()
 }
 
 /// What is wrong with the parameters.
@@ -91,7 +108,7 @@ mod tests {
     use super::*;
 
     fn why(method: &str, params: Value) -> String {
-        let error = error(method, Some(&params)).expect("there is such a method");
+        let error = error(method, Some(&params), None).expect("there is such a method");
         assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
         error.message.into_owned()
     }
@@ -109,6 +126,13 @@ mod tests {
         }
         let long = why("tools/call", json!({ "name": "exec", "arguments": "x".repeat(10_000) }));
         assert!(long.len() < 400, "{}", long.len());
-        assert_eq!(error("no/such", None), None);
+        assert_eq!(error("no/such", None, None), None);
+        let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" } });
+        assert_eq!(
+            error("initialize", Some(&meta), None),
+            None,
+            "that revision has no such method"
+        );
+        assert!(error("tools/call", Some(&meta), None).is_some());
     }
 }

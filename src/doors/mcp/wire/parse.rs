@@ -68,7 +68,7 @@ pub(super) fn parse(line: &[u8]) -> Parsed {
 fn fitting(message: ClientJsonRpcMessage) -> Parsed {
     if let JsonRpcMessage::Request(request) = &message
         && let ClientRequest::CustomRequest(custom) = &request.request
-        && let Some(error) = misfits::error(&custom.method, custom.params.as_ref())
+        && let Some(error) = misfits::error(&custom.method, custom.params.as_ref(), None)
     {
         return Parsed::Refused(ServerJsonRpcMessage::error(error, Some(request.id.clone())));
     }
@@ -93,7 +93,7 @@ fn unreadable(line: &[u8], error: &serde_json::Error) -> Parsed {
     let error = match error.classify() {
         Category::Data => {
             let loose = serde_json::from_slice::<Loose>(line).ok();
-            let misfit = loose.and_then(|it| misfits::error(&it.method, it.params.as_ref()));
+            let misfit = loose.and_then(|it| misfits::error(&it.method, it.params.as_ref(), None));
             misfit.unwrap_or_else(|| ErrorData::invalid_request("Invalid request", None))
         }
         _ => ErrorData::parse_error(format!("the message cannot be parsed: {error}"), None),
