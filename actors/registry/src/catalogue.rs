@@ -8,6 +8,7 @@ mod normalise;
 mod shared;
 mod slim;
 mod sources;
+mod spelling;
 mod view;
 
 use std::{

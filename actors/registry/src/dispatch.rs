@@ -6,6 +6,7 @@
 //! | record | `audit.rs` | `audit_unavailable` |
 //! | measure | `schema.rs` | `invalid_input` |
 //! | resolve | `resolve.rs` | `unknown_tool` |
+//! | respell | `catalogue/spelling.rs` | - |
 //! | decide | `decide.rs` | `denied` |
 //! | validate | `schema.rs` | `invalid_input` |
 //! | approve | `approve.rs` | `approval_required`, `approval_denied`, `approval_timed_out` |
@@ -24,8 +25,10 @@
 //! as `calls.refused`. Nothing here waits for the journal but a call that begins a lease of its
 //! user's tier, which is durable before the call is made.
 //!
-//! What the daemon calls itself for a session (`internal.rs`) passes from `validate` on, without
-//! `rate`.
+//! From `respell` on the input has one spelling: digests, rules, approvals and the tool see no other.
+//!
+//! What the daemon calls itself for a session (`internal.rs`) is respelled too, and passes from
+//! `validate` on, without `rate`.
 
 mod approve;
 mod audit;
@@ -159,15 +162,19 @@ impl Dispatcher {
         trail: &mut Trail,
     ) -> Result<(Value, ReceiptPad), ToolError> {
         let inner = &*self.0;
-        let CallRequest { session, door, tool, args, progress, cancel, timeout, view, .. } =
-            request;
+        let CallRequest { session, door, tool, progress, cancel, timeout, view, .. } = request;
+        let mut args = request.args;
         let (approval, trace) = (request.approval, request.trace);
         let mut live = inner.sessions.begin_call(session)?;
         trail.user(live.shared().account.user);
         inner.records.ready()?;
         schema::size(&args)?;
+        let entry = resolve::pass(&inner.catalogue.now(), &view, &tool);
+        if let Ok(entry) = &entry {
+            entry.respell(&mut args);
+        }
         trail.input(&args);
-        let entry = &*resolve::pass(&inner.catalogue.now(), &view, &tool)?;
+        let entry = &*entry?;
         trail.tool(entry);
         let args = Value::Object(args);
         let profile = live.shared().profile();

@@ -47,9 +47,15 @@ fn typed(text: &str, kinds: &[String]) -> Result<Value, String> {
             Value::Object(_) => "object",
         };
         // Where text is taken too, only lists and objects are meant as JSON: a
-        // file's content `12` is text.
+        // file's content `12` is text. The daemon knows which `5.0` are integers, and
+        // what null stands for.
         let meant = !takes("string") || matches!(kind, "array" | "object");
-        if kinds.is_empty() || (meant && (takes(kind) || (kind == "integer" && takes("number")))) {
+        let taken = match kind {
+            "null" => true,
+            "integer" | "number" => takes("integer") || takes("number"),
+            kind => takes(kind),
+        };
+        if kinds.is_empty() || (meant && taken) {
             return Ok(value);
         }
     }
@@ -107,7 +113,9 @@ mod tests {
         assert_eq!(parsed("name=12"), json!("12"));
         assert_eq!(parsed("name=a=b"), json!("a=b"));
         assert_eq!(parsed("count=12"), json!(12));
+        assert_eq!(parsed("count=5.0"), json!(5.0));
         assert_eq!(parsed("ratio=2"), json!(2));
+        assert_eq!(parsed("force=null"), json!(null));
         assert_eq!(parsed("force=true"), json!(true));
         assert_eq!(parsed("commands=ls"), json!("ls"));
         assert_eq!(parsed(r#"commands=["ls", "id"]"#), json!(["ls", "id"]));

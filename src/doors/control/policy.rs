@@ -116,7 +116,11 @@ fn explain(core: &DaemonServices, uid: u32, call: ExplainedCall) -> Result<Value
     };
     let entry = catalogue.find(&tool).ok_or_else(unknown)?;
     let view = if session.is_some() { core.usual_view() } else { ToolView::operator() };
-    let args = args.map(Value::Object);
+    let respelled = |mut args| {
+        entry.respell(&mut args);
+        Value::Object(args)
+    };
+    let args = args.map(respelled);
     let request = DecisionRequest {
         session,
         user: User::Uid(uid),

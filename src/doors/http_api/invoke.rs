@@ -142,7 +142,9 @@ pub(super) async fn invoke(
         let why = "`input` should be an object";
         return Err(ApiError::invalid(ToolReason::SchemaInvalid, why).about(&id));
     };
-    let input = input.clone();
+    let mut input = input.clone();
+    // Its digests and its key are those of the call.
+    entry.respell(&mut input);
     let scope = api.scope(&caller, &body.scope().or(asked))?;
     if scope.session.is_none() && scope.profile.agent.is_some() {
         let why = "`agent_name` needs a session that works for the agent; an operator opens one";

@@ -27,7 +27,9 @@ fn a_request_is_carried_out_once_and_answered_again_also_after_a_restart() {
     api.invoke(&api.session, "vault", &note("log.md", "begin\n")).of(200);
     let first = keyed(&api, &api.session, "vault", "k1", &append("line\n"));
     assert_eq!(first.headers.get("idempotency-replayed"), None);
-    let again = keyed(&api, &api.session, "vault", "k1", &append("line\n"));
+    let mut same = append("line\n");
+    same["input"]["limit"] = Value::Null;
+    let again = keyed(&api, &api.session, "vault", "k1", &same);
     assert_eq!(again.headers["idempotency-replayed"], "true");
     assert_eq!((first.status, first.json()), (again.status, again.json()));
     assert_eq!(content(&api).matches("line").count(), 1);

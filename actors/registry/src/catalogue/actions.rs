@@ -2,8 +2,8 @@
 //! clients, because the model providers' interfaces take no alternatives at the root.
 //!
 //! The object has the properties of all variants. One that every action requires is required. Any
-//! other may be null, which is as good as not there; what its action requires is told by
-//! [`Actions::missing`]. Properties that several variants have must have one schema; where their
+//! other may be null, which is as good as not there ([`super::spelling`]); what its action requires
+//! is told by [`Actions::missing`]. Properties that several variants have must have one schema; where their
 //! descriptions differ, or not all have it, the description says for which actions it is. A variant
 //! may have actions of its own, below a tag of another name.
 
@@ -21,27 +21,16 @@ pub(crate) struct Actions {
 /// What one action requires.
 #[derive(Debug)]
 struct Wanted {
-    fields: Vec<Field>,
+    fields: Vec<String>,
     below: Option<Actions>,
 }
 
-#[derive(Debug)]
-struct Field {
-    name: String,
-    /// Null is a value of it.
-    takes_null: bool,
-}
-
 impl Actions {
-    /// The action of an input, and what of it is missing. Null is missing, but for a property that
-    /// takes any value.
+    /// The action of an input in its one spelling, and what of it is missing.
     pub(crate) fn missing<'a>(&'a self, args: &Value) -> Option<(&'a str, Vec<&'a str>)> {
         let (action, wanted) = self.wanted.get_key_value(args.get(&self.tag)?.as_str()?)?;
-        let absent = |field: &&Field| {
-            args.get(&field.name).is_none_or(|value| value.is_null() && !field.takes_null)
-        };
-        let missing: Vec<_> =
-            wanted.fields.iter().filter(absent).map(|field| field.name.as_str()).collect();
+        let absent = |field: &&str| args.get(*field).is_none();
+        let missing: Vec<_> = wanted.fields.iter().map(String::as_str).filter(absent).collect();
         match missing.is_empty() {
             false => Some((action, missing)),
             true => wanted.below.as_ref().and_then(|below| below.missing(args)),
@@ -99,11 +88,7 @@ fn merge(schema: &mut Map<String, Value>, definitions: &Value) -> Result<Option<
     }
     let wanted = variants.iter_mut().map(|one| {
         let beyond = one.required.iter().filter(|name| !in_all.contains(name));
-        let takes_null = |name: &String| {
-            one.properties.get(name).and_then(Value::as_object).is_some_and(takes_anything)
-        };
-        let field = |name: &String| Field { name: name.clone(), takes_null: takes_null(name) };
-        let fields = beyond.map(field).collect();
+        let fields = beyond.cloned().collect();
         (one.action.clone(), Wanted { fields, below: one.below.take() })
     });
     let actions = Actions { tag, wanted: wanted.collect() };
@@ -205,7 +190,7 @@ fn nullable(mut schema: Map<String, Value>) -> Value {
     }
 }
 
-fn takes_anything(schema: &Map<String, Value>) -> bool {
+pub(super) fn takes_anything(schema: &Map<String, Value>) -> bool {
     !["type", "$ref", "anyOf", "oneOf", "const"].into_iter().any(|key| schema.contains_key(key))
 }
 
@@ -372,10 +357,6 @@ mod tests {
             (json!({ "action": "move", "name": "n", "to": "here" }), None),
             (json!({ "action": "make" }), Some(("make", vec!["name"]))),
             (json!({ "action": "move" }), Some(("move", vec!["name", "to"]))),
-            (
-                json!({ "action": "move", "name": null, "to": null }),
-                Some(("move", vec!["name", "to"])),
-            ),
             (json!({ "action": "label" }), Some(("label", vec!["name", "label_action"]))),
             (json!({ "action": "label", "name": "n", "label_action": "get" }), None),
             (
@@ -388,7 +369,7 @@ mod tests {
                 None,
             ),
             (
-                json!({ "action": "label", "name": "n", "label_action": "unset", "key": null }),
+                json!({ "action": "label", "name": "n", "label_action": "unset" }),
                 Some(("unset", vec!["key"])),
             ),
         ] {

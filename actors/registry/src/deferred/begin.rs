@@ -76,6 +76,7 @@ impl Drop for Place {
 /// Name and time limit of a tool whose call may take long. Calls for files are many and quick.
 fn long(catalogue: &Catalogue, request: &mut CallRequest) -> Option<(&'static str, Duration)> {
     let entry = catalogue.find(&request.tool)?;
+    entry.respell(&mut request.args);
     let args = Value::Object(std::mem::take(&mut request.args));
     let limit = time_limit(entry, &args, request.timeout);
     let quick = entry.spec.class(&args) == RateClass::File || limit <= LONG;

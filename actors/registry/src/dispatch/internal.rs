@@ -47,16 +47,17 @@ impl Dispatcher {
         &self,
         internal: InternalCall,
         tool: &'static str,
-        args: Value,
+        mut args: Value,
         trail: &mut Trail,
     ) -> Result<Value, ToolError> {
         let inner = &*self.0;
         let InternalCall { session, deadline, cancel, progress, reserved } = internal;
-        if let Value::Object(args) = &args {
-            trail.input(args);
-        }
         let view = Arc::<ToolView>::default();
         let entry = &*resolve::pass(&inner.catalogue.now(), &view, tool)?;
+        if let Value::Object(args) = &mut args {
+            entry.respell(args);
+            trail.input(args);
+        }
         trail.tool(entry);
         entry.check(&args)?;
         // A session that has ended is not kept from being tidied up after.

@@ -110,6 +110,24 @@ async fn an_input_can_name_the_bucket_that_its_call_draws_from() {
 }
 
 #[tokio::test]
+async fn two_spellings_of_an_input_are_one_call() {
+    let stage = Stage::new(Stage::loose()).await;
+    let plain = json!({ "text": "x", "times": 3, "colour": null });
+    let other = json!({ "text": "x", "times": 3.0, "tokens": null, "colour": null });
+    for args in [plain, other] {
+        let said = stage.call("toy_echo", args).await.result.expect("passes");
+        assert_eq!(said["text"], "xxx");
+    }
+    let told = stage.events("call.finished", 2).await;
+    assert_eq!(told[0].data["args_digest"], told[1].data["args_digest"]);
+    stage.call("toy_wait", json!({ "ms": 1.0, "timeout_secs": 5.0 })).await.result.expect("waits");
+    for times in [json!(1.5), json!(1e300), json!("3")] {
+        let refused = stage.refusal("toy_echo", json!({ "text": "x", "times": times })).await;
+        assert_eq!(refused.code, "invalid_input");
+    }
+}
+
+#[tokio::test]
 async fn a_denial_beats_a_question_and_names_all_verdicts() {
     let policies: Vec<Arc<dyn Policy>> =
         vec![Arc::new(Says("careful", Ruling::Ask)), Arc::new(Says("strict", Ruling::Deny))];
