@@ -153,7 +153,7 @@ pub(crate) fn own(cx: &CallCx, found: &FoundWorkspace) -> Result<(), ToolError> 
     if found.owner == Some(cx.session) {
         return Ok(());
     }
-    Err(ToolError::not_owner(found.owner.is_some()))
+    Err(ToolError::not_owner())
 }
 
 fn changing(name: &str) -> ToolError {

@@ -135,10 +135,8 @@ impl ToolError {
     }
 
     /// Reports that the workspace that was named is not the caller's. Whoever knows its id alone is not told its name.
-    pub fn not_owner(owned: bool) -> Self {
-        let whose = if owned { "another session" } else { "nobody" };
-        let message = format!("the workspace belongs to {whose}");
-        Self::new(Layer::Policy, codes::NOT_OWNER, message)
+    pub fn not_owner() -> Self {
+        Self::new(Layer::Policy, codes::NOT_OWNER, "the workspace is not this session's")
             .next("workspace_adopt takes over a workspace whose session is gone")
     }
 

@@ -46,7 +46,7 @@ pub struct PoolPlace<K: Eq + Hash + Clone = User> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFull {
     /// The holder has half of the pool.
-    #[error("you hold {most} places, your half of those that `{option}` bounds")]
+    #[error("{most} places are taken, the half of `{option}` that one holder may have")]
     Own {
         /// Option that bounds the pool.
         option: &'static str,
@@ -54,7 +54,7 @@ pub enum PoolFull {
         most: usize,
     },
     /// All together have the whole of it.
-    #[error("all {most} places that `{option}` bounds are taken")]
+    #[error("all {most} places of `{option}` are taken")]
     All {
         /// Option that bounds the pool.
         option: &'static str,

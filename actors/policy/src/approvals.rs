@@ -170,15 +170,12 @@ impl Approvals {
     ) -> Result<(), ToolError> {
         let (option, most) = ("policy.approvals.max_pending", self.0.options.max_pending);
         let taken = || ledger.approvals.values().filter(|one| takes_place(one));
-        let (own, half) = (taken().filter(|one| one.call.user == user).count(), most.div_ceil(2));
-        let full = match (own >= half, taken().count() >= most) {
-            (true, _) => PoolFull::Own { option, most: half },
-            (false, true) => PoolFull::All { option, most },
-            (false, false) => return Ok(()),
-        };
-        Err(ToolError::new(Layer::Approval, codes::APPROVALS_FULL, full.to_string())
-            .retryable()
-            .detail("share", option))
+        let own = taken().filter(|one| one.call.user == user).count();
+        PoolFull::check(option, most, own, taken().count()).map_err(|full| {
+            ToolError::new(Layer::Approval, codes::APPROVALS_FULL, full.to_string())
+                .retryable()
+                .detail("share", option)
+        })
     }
 
     /// Refuses a user one more that waits for a person: of calls, or of questions.

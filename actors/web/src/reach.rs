@@ -39,7 +39,7 @@ impl FetchReach {
                 .next("workspace_list shows those there are")
         })?;
         if found.owner != Some(cx.session) {
-            return Err(ToolError::not_owner(found.owner.is_some()));
+            return Err(ToolError::not_owner());
         }
         let rules = ports.need::<dyn ReachRules>()?;
         Ok(Self(Some(WorkspaceReach { rules, id: found.id, name: found.name })))

@@ -208,7 +208,7 @@ fn own<'r>(rows: &'r [Row], key: &str) -> Result<&'r Row, ToolError> {
     if row.owned {
         return Ok(row);
     }
-    Err(ToolError::not_owner(true))
+    Err(ToolError::not_owner())
 }
 
 /// Names that no workspace has: `swarm-`, digits of the swarm's id, the task's name as far as it

@@ -121,7 +121,7 @@ impl Workspace {
         if self.ledger.owner == Some(session) || pools {
             return Ok(());
         }
-        Err(ToolError::not_owner(self.ledger.owner.is_some()))
+        Err(ToolError::not_owner())
     }
 
     /// Everything that decides what may be asked of it.

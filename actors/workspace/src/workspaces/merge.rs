@@ -61,7 +61,7 @@ impl Workspaces {
         if card.owner == Some(cx.session) {
             return Ok(card);
         }
-        Err(ToolError::not_owner(card.owner.is_some()))
+        Err(ToolError::not_owner())
     }
 }
 
