@@ -2,6 +2,7 @@
 //! and no session uses, forks or takes it over.
 
 use hivekeep_kernel::{Layer, RepositoryId, ToolError};
+use hivekeep_runtime::OnBehalfOf;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -81,8 +82,7 @@ impl<'j> GitMachine<'j> {
         match made {
             // One of ours that could not be removed before.
             Err(error) if error.is(codes::NAME_TAKEN) => {
-                let tools = &self.job.service.tools;
-                tools.remove(self.job.id, &self.job.caller, &self.name).await?;
+                self.remove().await?;
                 self.job.call::<Value>("workspace_create", wish).await.map(drop)
             }
             made => made.map(drop),
@@ -104,12 +104,11 @@ impl<'j> GitMachine<'j> {
             Remote::Volume { .. } => false,
         };
         let isolation = if networked { options.isolation } else { options.local_isolation };
-        let wish = json!({
+        Ok(json!({
             "name": self.name, "isolation": isolation, "base_image": options.image,
             "vcpus": options.vcpus, "memory_mb": options.memory_mb, "disk_gb": options.disk_gb,
             "volumes": volumes, "allow_internet": networked.then_some(true),
-        });
-        Ok(without_nulls(wish))
+        }))
     }
 
     async fn tidy(&self) -> RepositoryResult<()> {
@@ -146,7 +145,7 @@ impl<'j> GitMachine<'j> {
         folder: &str,
         args: Value,
     ) -> RepositoryResult<T> {
-        let mut args = object(without_nulls(args));
+        let mut args = object(args);
         args.insert("workspace_id".to_owned(), json!(self.name));
         args.insert("path".to_owned(), json!(format!("{MOUNTED}/{folder}")));
         self.job.call(tool, Value::Object(args)).await
@@ -175,9 +174,21 @@ impl<'j> GitMachine<'j> {
 
     /// Removes the workspace. What stays is removed before the repository's next operation.
     pub(crate) async fn close(self) {
-        let tools = &self.job.service.tools;
-        if let Err(error) = tools.remove(self.job.id, &self.job.caller, &self.name).await {
+        if let Err(error) = self.remove().await {
             tracing::error!(repository = %self.job.id, %error, "a repository's workspace stays");
+        }
+    }
+
+    async fn remove(&self) -> RepositoryResult<()> {
+        let RepositoryJob { service, id, caller, .. } = self.job;
+        match service.tools.remove(*id, caller, &self.name).await {
+            // A daemon before this version made it as the session itself, and was stopped.
+            Err(error) if error.is(codes::NOT_OWNER) => {
+                let session = caller.session.principal();
+                let caller = OnBehalfOf { session, ..caller.clone() };
+                service.tools.remove(*id, &caller, &self.name).await
+            }
+            removed => removed,
         }
     }
 }
@@ -195,8 +206,4 @@ fn object(value: Value) -> Map<String, Value> {
         Value::Object(fields) => fields,
         _ => Map::new(),
     }
-}
-
-fn without_nulls(value: Value) -> Value {
-    object(value).into_iter().filter(|(_, value)| !value.is_null()).collect()
 }

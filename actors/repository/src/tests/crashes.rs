@@ -56,6 +56,10 @@ async fn other_operations_are_finished_or_ended() {
         assert_eq!((&row["status"], &row["last_commit_sha"]), (&json!("ready"), &json!(commit)));
         stage.is_tidy();
     }
+    // A workspace that an older daemon made as the session itself.
+    stage.daemon.script().failing = Some(("workspace_destroy", "not_owner"));
+    stage.good("diff", of("app")).await;
+    stage.is_tidy();
     stage.daemon.script().hanging = Some("aegis.volume.delete");
     let session = stage.rig().session;
     let _cut =
