@@ -22,13 +22,18 @@ impl SessionPeople {
     ///
     /// # Errors
     /// `session_unknown`, `session_ended`.
-    fn wanted(&self, cx: &CallCx, about: Value) -> Result<WantedCall, ToolError> {
+    fn wanted<const N: usize>(
+        &self,
+        cx: &CallCx,
+        about: [(&str, Value); N],
+    ) -> Result<WantedCall, ToolError> {
         let owner = self.sessions.owner(cx.session);
         let agent = self.sessions.profile(cx.session)?.agent;
         let user = cx.caller.or(owner);
         let user = user.ok_or_else(|| ToolError::internal("a session has no user"))?;
-        let (input, input_chars) = about.as_object().map(input_text).unwrap_or_default();
-        let about: Map<String, Value> = [("about".to_owned(), about)].into_iter().collect();
+        let about = Map::from_iter(about.map(|(name, value)| (name.to_owned(), value)));
+        let (input, input_chars) = input_text(&about);
+        let about = Map::from_iter([("about".to_owned(), Value::Object(about))]);
         Ok(WantedCall {
             tool: cx.tool.to_owned(),
             session: cx.session,
@@ -82,7 +87,7 @@ impl People for SessionPeople {
         question: UserQuestion,
         limit: Duration,
     ) -> Result<UserOutcome, ToolError> {
-        let call = self.wanted(cx, json!({ "question": question }))?;
+        let call = self.wanted(cx, [("question", json!(question))])?;
         let id = format!("`{}` waits for a person's reply in `hivekeep approvals`", cx.tool);
         cx.progress.report(0.0, None, id);
         self.policy.approvals().ask_question(call, question, limit, cx.client.as_deref()).await
@@ -106,7 +111,7 @@ impl People for SessionPeople {
     async fn converse(&self, cx: &CallCx, mode: &str, reason: &str) -> Result<(), ToolError> {
         let before = self.conversation(cx.session);
         if self.policy.widens(before.as_deref(), mode) {
-            let call = self.wanted(cx, json!({ "from": before, "to": mode }))?;
+            let call = self.wanted(cx, [("from", json!(before)), ("to", json!(mode))])?;
             let why = format!(
                 "the conversation is to go to the mode `{mode}`, which has more tools: {reason}"
             );
