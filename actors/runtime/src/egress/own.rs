@@ -1,13 +1,13 @@
 //! Addresses of this host, public ones included: a connection to one of them leads to the host's own services.
-#![allow(unsafe_code)]
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    ptr::null_mut,
+    net::IpAddr,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
+
+use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 
 /// Time for which they are believed: interfaces come and go.
 const FRESH: Duration = Duration::from_secs(3);
@@ -48,38 +48,18 @@ impl OwnAddresses {
 }
 
 fn of_interfaces() -> io::Result<Vec<IpAddr>> {
-    let mut first = null_mut::<libc::ifaddrs>();
-    // SAFETY: fills the pointer with a list that is freed below.
-    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let (mut found, mut next) = (Vec::new(), first);
-    // SAFETY: entries and their addresses are valid until the list is freed; an address is of the type that its
-    // family says, or null.
-    unsafe {
-        while let Some(entry) = next.as_ref() {
-            next = entry.ifa_next;
-            let family = entry.ifa_addr.as_ref().map(|address| i32::from(address.sa_family));
-            match family {
-                Some(libc::AF_INET) => {
-                    let address = entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
-                    let bits = u32::from_be(address.sin_addr.s_addr);
-                    found.push(Ipv4Addr::from_bits(bits).into());
-                }
-                Some(libc::AF_INET6) => {
-                    let address = entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned();
-                    found.push(Ipv6Addr::from(address.sin6_addr.s6_addr).into());
-                }
-                _ => {}
-            }
-        }
-        libc::freeifaddrs(first);
-    }
-    Ok(found)
+    let addresses = getifaddrs()?.filter_map(|interface| interface.address);
+    let ip = |address: SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|it| it.ip().into());
+        v4.or_else(|| address.as_sockaddr_in6().map(|it| it.ip().into()))
+    };
+    Ok(addresses.filter_map(ip).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
