@@ -177,9 +177,14 @@ impl Chrome {
             ));
         }
         tab.clone_into(&mut self.state().active);
-        let _shown: Result<Value, CdpError> =
-            self.cdp.call(None, "Target.activateTarget", json!({ "targetId": tab })).await;
+        let _shown = self.to_front().await;
         self.page().ok_or_else(|| ToolError::internal("the page is gone"))
+    }
+
+    /// Brings the page that calls are about before the others: one behind them is not drawn.
+    pub(crate) async fn to_front(&self) -> Result<Value, CdpError> {
+        let target = self.state().tab().map(|tab| tab.target.clone());
+        self.cdp.call(None, "Target.activateTarget", json!({ "targetId": target })).await
     }
 
     /// Closes it, in order where it answers. Its process is somebody else's to wait for.
@@ -230,7 +235,10 @@ impl Chrome {
         let cdp = &self.cdp;
         // What is gone meanwhile needs nothing.
         let _done: Result<Value, CdpError> = match effect {
-            BrowserEffect::Attach(target) => self.attach(&target).await.map(|_| Value::Null),
+            BrowserEffect::Attach(target) => match self.attach(&target).await {
+                Ok(_) => self.to_front().await,
+                Err(error) => Err(error),
+            },
             BrowserEffect::CloseTarget(target) => {
                 cdp.call(None, "Target.closeTarget", json!({ "targetId": target })).await
             }

@@ -81,6 +81,11 @@ hivekeep_kernel::codes! {
         cause: "It is not visible, disabled, moving, takes no text, or covered by another one, which the message names.",
         next: "Do what makes it ready, such as closing what covers it.",
     }
+    /// The element holds something else than what was entered.
+    BROWSER_TEXT_DIFFERS = "browser_text_differs" {
+        cause: "The element does not take such a text, or the page changed it or led the keys elsewhere. The message says what is there.",
+        next: "Look at the page with `webview_snapshot`, and enter what the element takes.",
+    }
     /// The file input is not given what it was to be given.
     BROWSER_UPLOAD_REFUSED = "browser_upload_refused" {
         cause: "The element takes no files or only one, a path names no file, or the browser has been given 256 MiB already.",

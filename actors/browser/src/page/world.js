@@ -72,14 +72,23 @@ const owns = (el, hit) => {
   return false;
 };
 
-const deepest = (doc, x, y) => {
-  let hit = doc.elementFromPoint(x, y);
-  while (hit && hit.shadowRoot) {
-    const inner = hit.shadowRoot.elementFromPoint(x, y);
-    if (!inner || inner === hit) break;
+// The shadow root of a host: an open one, or a closed one that holds `el`.
+const shadow = (host, el) => {
+  for (let node = host.shadowRoot ? null : el; node; node = above(node)) {
+    if (node.nodeType === 11 && node.host === host) return node;
+  }
+  return host.shadowRoot;
+};
+
+// What a click at a point hits, as far as it can be looked into on the way to `el`.
+const deepest = (el, x, y) => {
+  let hit = el.ownerDocument.elementFromPoint(x, y);
+  for (;;) {
+    const root = hit && shadow(hit, el);
+    const inner = root && root.elementFromPoint(x, y);
+    if (!inner || !root.contains(inner)) return hit;
     hit = inner;
   }
-  return hit;
 };
 
 // The point to click at, in the page, if nothing covers it there.
@@ -91,7 +100,7 @@ const point = (el) => {
   let x = middle(rect.left, rect.right, view.innerWidth);
   let y = middle(rect.top, rect.bottom, view.innerHeight);
   for (;;) {
-    const hit = deepest(node.ownerDocument, x, y);
+    const hit = deepest(node, x, y);
     if (!hit) return failed('outside', describe(el));
     if (!owns(node, hit)) return failed('covered', describe(hit));
     const frame = view.frameElement;
@@ -139,14 +148,74 @@ const kind = (el) => {
   return el.isContentEditable ? 'rich' : null;
 };
 
+// Remembers how it is told whether what was entered is there, and what is there instead.
+const entered = (same, shown, form) => { globalThis.entered = { same, shown, form }; };
+
+const changed = (el) => {
+  for (const name of ['input', 'change']) el.dispatchEvent(new Event(name, { bubbles: true, composed: true }));
+};
+
 const choose = (el, wanted) => {
   const options = [...el.options];
   const label = (it) => it.label.trim();
   const chosen = options.find((it) => it.value === wanted) || options.find((it) => label(it) === wanted.trim());
   if (!chosen) return failed('option', options.slice(0, 20).map(label).join(', ').slice(0, 400));
   if (el.multiple) chosen.selected = true; else el.value = chosen.value;
-  for (const name of ['input', 'change']) el.dispatchEvent(new Event(name, { bubbles: true, composed: true }));
-  return { kind: 'select' };
+  entered(() => chosen.selected, () => [...el.selectedOptions].map(label).join(', '));
+  changed(el);
+  return { kind: 'set' };
+};
+
+// Values that have no keys, by types of inputs, with the form that they are given in.
+const FORMS = {
+  date: '2026-11-27', month: '2026-11', week: '2026-W48', time: '10:30', 'datetime-local': '2026-11-27T10:30',
+};
+
+// The value that an input of the type makes of a text.
+const taken = (el, text) => {
+  if (el.localName !== 'input') return text;
+  const other = el.ownerDocument.createElement('input');
+  other.type = el.type;
+  other.value = text;
+  return other.value;
+};
+
+const set = (el, args) => {
+  const stays = !args.text && !args.clear;
+  const value = stays ? el.value : taken(el, args.text);
+  const valid = value !== '' || !args.text;
+  entered(() => valid && el.value === value, () => el.value, FORMS[el.type]);
+  if (valid && !stays) {
+    el.value = value;
+    changed(el);
+  }
+  return { kind: 'set' };
+};
+
+// What there will be when a text was typed behind what there is.
+const expect = (el, what, args) => {
+  if (what === 'rich') {
+    // Editors make blanks and lines of their own.
+    const plain = (text) => text.replace(/[\s\u200b\ufeff]+/g, '');
+    const wanted = plain((args.clear ? '' : el.textContent) + args.text);
+    return entered(() => plain(el.textContent) === wanted, () => el.innerText);
+  }
+  const lines = el.localName === 'textarea' ? args.text : args.text.replace(/\n/g, '');
+  const wanted = (args.clear ? '' : el.value) + lines;
+  const same = () => el.value === wanted || el.value === taken(el, wanted);
+  entered(same, () => (el.type === 'password' ? null : el.value));
+};
+
+// Whether what was entered is there. Pages may put it there a little later; one that went away has nothing.
+const held = async (args) => {
+  const end = performance.now() + args.limit_ms;
+  while (globalThis.entered && !globalThis.entered.same()) {
+    const { shown, form } = globalThis.entered;
+    const is = shown();
+    if (performance.now() >= end) return { shown: is && is.slice(0, 2000), form };
+    await pause(20);
+  }
+  return null;
 };
 
 const writable = async (el, args) => {
@@ -162,6 +231,8 @@ const writable = async (el, args) => {
   if (el.getRootNode().activeElement !== el && !owns(el, el.getRootNode().activeElement)) {
     return failed('focus', describe(el));
   }
+  if (what === 'text' && FORMS[el.type]) return set(el, args);
+  expect(el, what, args);
   const empty = what === 'text' ? el.value === '' : el.textContent === '';
   if (what === 'rich') {
     const range = el.ownerDocument.createRange();
@@ -173,7 +244,11 @@ const writable = async (el, args) => {
   } else if (args.clear) {
     el.select();
   } else {
-    try { el.setSelectionRange(el.value.length, el.value.length); } catch { /* a type without a caret */ }
+    try {
+      el.setSelectionRange(el.value.length, el.value.length);
+    } catch {
+      return { kind: what, end: el.value !== '' };
+    }
   }
   return { kind: what, erase: args.clear && !empty };
 };

@@ -16,7 +16,13 @@ async fn clicks_are_a_persons() {
         <div style='position:relative'><button id=under onclick='under=1'>Under</button>\
         <div id=cover class='veil x' style='position:absolute;inset:0'>Wait</div></div>\
         <label for=box>Label</label><input id=box type=checkbox>\
-        <button id=slides onclick='slides=1' style='position:relative'>Slides</button>\
+        <button id=slides onclick='slides=1' style='position:relative'>Slides</button><div id=host></div>\
+        <script>const root = document.getElementById('host').attachShadow({ mode: 'closed' });\
+        root.innerHTML = '<div></div><p style=\"position:relative\"><button>Veiled</button>\
+            <i style=\"position:absolute;inset:0\">Veil</i></p>';\
+        const inner = root.querySelector('div').attachShadow({ mode: 'closed' });\
+        inner.innerHTML = '<button>Within</button>';\
+        inner.querySelector('button').onclick = event => within = event.isTrusted</script>\
         <script>setTimeout(() => document.getElementById('late').disabled = false, 300);\
         document.getElementById('slides').animate([{ left: '0px' }, { left: '300px' }], { duration: 700, fill: 'forwards' })</script>";
     let pages = Pages::one(page).await;
@@ -45,9 +51,23 @@ async fn clicks_are_a_persons() {
         );
     }
     assert_eq!(refuse("#none").await.code, "browser_element_not_found");
+    // What a closed shadow root holds is found by its reference alone.
+    let outline = stage.good("webview_snapshot", json!({})).await["outline"].clone();
+    let reference = |name: &str| reference(outline.as_str().expect("a text"), name);
+    click(json!({ "selector": reference("Within") })).await;
+    assert_eq!(stage.eval("within").await, true);
+    let veiled = refuse(&reference("Veiled")).await;
+    assert!(veiled.message.contains("covers it: i \"Veil\""), "{veiled:?}");
     stage.eval("document.getElementById('cover').remove()").await;
     click(json!({ "selector": "#under" })).await;
     assert_eq!(stage.eval("under").await, 1);
+}
+
+/// Reference of the button of a name in an outline.
+fn reference(outline: &str, name: &str) -> String {
+    let line = outline.lines().find(|line| line.contains(&format!("button \"{name}\"")));
+    let line = line.unwrap_or_else(|| panic!("{name} in {outline}"));
+    line.split(['[', ']']).nth(1).expect("a reference").to_owned()
 }
 
 #[tokio::test]
@@ -96,6 +116,59 @@ async fn text_is_typed_by_keys() {
 }
 
 #[tokio::test]
+async fn what_was_entered_is_there_or_it_is_told_what_is() {
+    let page = "<input id=date type=date><input id=month type=month><input id=week type=week>\
+        <input id=time type=time><input id=both type=datetime-local value=2020-01-01T00:00>\
+        <textarea id=area></textarea><input id=next><input id=secret type=password maxlength=4>\
+        <input id=mail type=email value=a@b><input id=mask oninput='value=value.toUpperCase()'>\
+        <div id=rich contenteditable></div><input id=code maxlength=1 oninput='next.focus()'>\
+        <select id=list onchange='selectedIndex=0'><option>One<option>Two</select>\
+        <input id=gone oninput='value.length == 2 && location.assign(\"/?gone\")'>\
+        <script>told = []; for (const name of ['input', 'change'])\
+        addEventListener(name, event => told.push(name + ' ' + event.target.id))</script>";
+    let pages = Pages::one(page).await;
+    let stage = Stage::at(&pages.url("/")).await;
+    let write = async |selector: &str, text: &str| {
+        stage.call("webview_type", json!({ "selector": selector, "text": text })).await
+    };
+    let value =
+        async |id: &str| stage.eval(&format!("document.getElementById('{id}').value")).await;
+    for (id, text, is) in [
+        ("date", "2026-11-27", "2026-11-27"),
+        ("month", "2026-11", "2026-11"),
+        ("week", "2026-W48", "2026-W48"),
+        ("time", "10:30", "10:30"),
+        ("both", "2026-11-27 10:30:00", "2026-11-27T10:30"),
+        ("area", "a\tb\nc", "a\tb\nc"),
+        ("next", "x\ty", "x\ty"),
+        ("mail", ".org", "a@b.org"),
+        ("secret", "1234", "1234"),
+    ] {
+        write(&format!("#{id}"), text).await.expect("it is there");
+        assert_eq!(value(id).await, is, "{id}");
+    }
+    assert_eq!(stage.eval("told.slice(0, 2)").await, json!(["input date", "change date"]));
+    write("#rich", "a\tb c").await.expect("it is there");
+    for (selector, text, is) in [
+        ("#date", "27.11.2026", json!("2026-11-27")),
+        ("#mask", "ab", json!("AB")),
+        ("#code", "1z", json!("1")),
+        ("#secret", "56", Value::Null),
+        ("#list", "Two", json!("One")),
+    ] {
+        let refused = write(selector, text).await.expect_err("it is not there");
+        assert_eq!(
+            (refused.code.as_ref(), &refused.details["value"]),
+            ("browser_text_differs", &is),
+            "{refused:?}"
+        );
+        assert!(!refused.message.contains("1234"), "{refused:?}");
+    }
+    assert_eq!(value("date").await, "2026-11-27", "what is not valid is left out");
+    write("#gone", "ab").await.expect("a page that goes away took it");
+}
+
+#[tokio::test]
 async fn dialogs_are_answered_and_told() {
     let page = "<button onclick='answer=[confirm(\"Sure?\"), prompt(\"Name?\", \"x\")]'>Ask</button>\
                 <script>addEventListener('beforeunload', event => event.preventDefault())</script>";
@@ -139,6 +212,11 @@ async fn pages_that_pages_open_are_pages_of_the_session() {
     })
     .await;
     assert_eq!((&tabs[0]["active"], &tabs[1]["active"]), (&json!(true), &json!(false)));
+    // The page that opened it is drawn again and again though the other came before it.
+    for _ in 0..3 {
+        stage.good("webview_screenshot", json!({ "keep": false })).await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
     let other = stage.good("webview_snapshot", json!({ "tab": tabs[1]["tab"] })).await;
     assert!(other["outline"].as_str().expect("a text").contains("heading \"Two\""), "{other}");
     assert_eq!(stage.eval("document.querySelector('h1').innerText").await, "Two");

@@ -152,6 +152,8 @@ async fn take(page: &LivePage, input: &Screenshot) -> Result<Pictured, ToolError
     struct Captured {
         data: String,
     }
+    // A page that one of another opened, or that a person looks at, may be before it.
+    let _shown = page.chrome.to_front().await;
     let Captured { data } = page.call("Page.captureScreenshot", params).await?;
     let mime_type = match input.format {
         ImageFormat::Png => "image/png",

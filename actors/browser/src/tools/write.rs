@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use hivekeep_kernel::{CallCx, ToolError, serve::Reply, tools};
+use hivekeep_kernel::{CallCx, Layer, ToolError, serve::Reply, tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,23 +12,27 @@ use super::click::{Acted, default_element_secs, trying_ms};
 use crate::{
     act::act,
     browser::Browser,
+    codes,
     limits::{MAX_SECS, MAX_SELECTOR},
     page::{LivePage, Located},
     upload::{UploadWish, refused, upload},
 };
 
+/// Time for a page to show what was entered.
+const SETTLING_MS: u64 = 400;
 /// Keys that are on their way at a time.
 const BURST: usize = 16;
 
-/// Type text into an element by key events. Of a list (`select`) it chooses the option of that label or value;
-/// to a file input it gives files, or the text as one.
+/// Enter text into an element, by key events, and read back that it is there. Of a list (`select`) it chooses
+/// the option of that label or value; to a file input it gives files, or the text as one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TypeText {
     /// Reference of webview_snapshot (`e12`), or CSS selector.
     #[schemars(length(min = 1, max = MAX_SELECTOR))]
     pub(crate) selector: String,
-    /// The text. Line breaks are the Enter key.
+    /// The text. Line breaks are the Enter key. For inputs of dates and times: `2026-11-27`, `2026-11`,
+    /// `2026-W48`, `10:30`, `2026-11-27T10:30`.
     #[schemars(length(max = 65_536))]
     pub(crate) text: String,
     /// Whether what is there is removed first.
@@ -71,6 +75,18 @@ struct Writable {
     kind: String,
     #[serde(default)]
     erase: bool,
+    /// Only the End key leads behind what is there.
+    #[serde(default)]
+    end: bool,
+}
+
+/// Something else than what was entered.
+#[derive(Debug, Deserialize)]
+struct OtherText {
+    /// What is there; nothing of a password.
+    shown: Option<String>,
+    /// Example of what the element takes.
+    form: Option<String>,
 }
 
 async fn type_text(
@@ -84,7 +100,10 @@ async fn type_text(
     }
     let mark = page.chrome.state().mark();
     let located = Located::parse(&input.selector);
-    let args = json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": input.text });
+    let text = input.text.replace('\r', "");
+    // Enter at the end may send what is there away.
+    let body = text.trim_end_matches('\n');
+    let args = json!({ "limit_ms": trying_ms(limit), "clear": input.clear, "text": body });
     let writable: Writable = page.on_element("written", &located, args).await?;
     match writable.kind.as_str() {
         "file" => {
@@ -93,14 +112,20 @@ async fn type_text(
             upload(&page, cx, &located, wish).await?;
         }
         _ if !input.files.is_empty() => return Err(refused("the element takes no files")),
-        "select" => {}
+        "set" => read_back(&page).await?,
         _ => {
-            if writable.erase {
-                press(&page, &Key::named("Backspace", 8)).await?;
-            }
-            let keys: Vec<_> = input.text.chars().filter(|&c| c != '\r').map(Key::of).collect();
+            let first = match (writable.erase, writable.end) {
+                (true, _) => Some(Key::named("Backspace", 8)),
+                (_, true) => Some(Key::named("End", 35)),
+                _ => None,
+            };
+            let keys: Vec<_> = first.into_iter().chain(body.chars().map(Key::of)).collect();
             for burst in keys.chunks(BURST) {
                 try_join_all(burst.iter().map(|key| press(&page, key))).await?;
+            }
+            read_back(&page).await?;
+            for _ in body.len()..text.len() {
+                press(&page, &Key::of('\n')).await?;
             }
         }
     }
@@ -108,6 +133,25 @@ async fn type_text(
         press(&page, &Key::of('\n')).await?;
     }
     Ok(Acted { success: true, url: page.url(), happened: page.since(mark) })
+}
+
+/// Compares what the element holds with what was entered.
+async fn read_back(page: &LivePage) -> Result<(), ToolError> {
+    let args = json!({ "limit_ms": SETTLING_MS });
+    let other = page.script::<Option<OtherText>>("held", args).await?.flatten();
+    let Some(OtherText { shown, form }) = other else { return Ok(()) };
+    let is = match &shown {
+        Some(text) => format!("holds `{text:.200}`"),
+        None => "is a password with another text".to_owned(),
+    };
+    let next = match form {
+        Some(form) => format!("give it as `{form}`"),
+        None => "look at the page with webview_snapshot: it may have changed what was entered"
+            .to_owned(),
+    };
+    let message = format!("the element does not hold what was entered: it {is}");
+    let error = ToolError::new(Layer::Actor, codes::BROWSER_TEXT_DIFFERS, message).next(next);
+    Err(error.detail("value", shown))
 }
 
 /// A key, or a character that no key has.
@@ -137,7 +181,6 @@ impl Key {
         };
         match character {
             '\n' => Self { text: Some("\r".to_owned()), ..Self::named("Enter", 13) },
-            '\t' => Self::named("Tab", 9),
             ' ' => key("Space".to_owned(), 32),
             letter @ ('a'..='z' | 'A'..='Z') => {
                 let upper = letter.to_ascii_uppercase();
@@ -145,6 +188,7 @@ impl Key {
             }
             digit @ '0'..='9' => key(format!("Digit{digit}"), digit.into()),
             ' '..='~' => key(String::new(), 0),
+            // The key of a tab would lead to the next element.
             _ => Self { inserted: true, ..key(String::new(), 0) },
         }
     }
