@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     FileError, FileErrorKind, FileRoot, PlacePath,
     error::failed,
+    line_ends::{self, Search},
     read::{not_text, open},
     write::{FileVersion, WriteError, replace},
 };
@@ -133,6 +134,7 @@ fn apply(
     edits: &[TextEdit],
 ) -> Result<(String, u64), FileError> {
     let mut occurrences = 0;
+    let end_of_file = line_ends::of(&text).next().map(str::to_owned);
     for (number, edit) in (1_u64..).zip(edits) {
         let refuse = |kind, what: &str| {
             let message = format!("the text of edit {number} {what} in `{path}`");
@@ -141,7 +143,8 @@ fn apply(
         if edit.old.is_empty() {
             return Err(refuse(FileErrorKind::NoMatch, "is empty, and occurs everywhere"));
         }
-        occurrences = text.matches(&edit.old).count() as u64;
+        let search = Search::of(&text, &edit.old);
+        occurrences = search.found().count() as u64;
         if occurrences == 0 {
             return Err(refuse(FileErrorKind::NoMatch, "does not occur"));
         }
@@ -150,10 +153,22 @@ fn apply(
             return Err(FileError { occurrences: Some(occurrences), ..error });
         }
         let times = if edit.which == Occurrences::All { occurrences } else { 1 };
-        // Before it is made: each occurrence may grow.
-        let left = text.len() as u64 - times * edit.old.len() as u64;
-        within(path, left.saturating_add(times.saturating_mul(edit.new.len() as u64)))?;
-        text = text.replacen(&edit.old, &edit.new, times as usize);
+        let (mut made, mut from) = (String::new(), 0);
+        for found in search.found().take(times as usize) {
+            made.push_str(&text[from..found.start]);
+            from = found.end;
+            if search.keeps_ends_of_new() {
+                made.push_str(&edit.new);
+            } else {
+                let ends = line_ends::of_lines(&text, &found);
+                line_ends::push(&mut made, &edit.new, ends, end_of_file.as_deref());
+            }
+            // Each occurrence may grow.
+            within(path, made.len() as u64)?;
+        }
+        made.push_str(&text[from..]);
+        within(path, made.len() as u64)?;
+        text = made;
     }
     Ok((text, occurrences))
 }

@@ -17,8 +17,8 @@ use super::{
     searches::ask,
 };
 
-const PARTS: [&str; 14] =
-    ["a", "b", "ab", "\n", "\r\n", " ", "ä", "😀", "/", "&", "\\", "[a]", "*", "fn x() {}"];
+const PARTS: [&str; 13] =
+    ["a", "b", "ab", "\n", " ", "ä", "😀", "/", "&", "\\", "[a]", "*", "fn x() {}"];
 
 fn text(rng: &mut Rng, most: usize) -> String {
     (0..rng.usize(..=most)).map(|_| PARTS[rng.usize(..PARTS.len())]).collect()
@@ -82,6 +82,22 @@ fn generated_edits_are_those_of_sed() {
                 let theirs = fed(folder.path(), "sed", &words, before.as_bytes());
                 assert_eq!(after.as_bytes(), theirs, "{before:?} {edits:?}");
                 landed += 1;
+                if !before.contains('\n') {
+                    return;
+                }
+                // The same edits, whichever line ends they have, in the file with the other line ends.
+                fs::write(folder.path().join("f"), before.replace('\n', "\r\n")).expect("written");
+                edit(&root, edits.clone()).expect("edited as well");
+                let with_cr = fs::read_to_string(folder.path().join("f")).expect("there");
+                assert_eq!(with_cr, after.replace('\n', "\r\n"), "{before:?} {edits:?}");
+                for edit in &mut edits {
+                    edit.old = edit.old.replace('\n', "\r\n");
+                    edit.new = edit.new.replace('\n', "\r\n");
+                }
+                fs::write(folder.path().join("f"), &before).expect("written");
+                edit(&root, edits.clone()).expect("edited as well");
+                let without = fs::read_to_string(folder.path().join("f")).expect("there");
+                assert_eq!(without, after, "{before:?} {edits:?}");
             }
             Err(error) => {
                 assert_eq!(after, before, "{edits:?}");
@@ -146,14 +162,17 @@ fn generated_changes_of_lines_are_those_of_patch() {
             let old = &before[at..before.len().min(at + rng.usize(1..3))];
             let is_last = at + old.len() == before.len();
             if rng.bool() {
+                // In place of a line without an end, lines have the file's.
+                let is_open = !old.concat().contains('\n');
+                let end = if is_open && before[0].ends_with("\r\n") { "\r\n" } else { "\n" };
                 let mut new: Vec<_> =
-                    (0..rng.usize(0..3)).map(|nth| format!("new {at} {nth}\n")).collect();
+                    (0..rng.usize(0..3)).map(|nth| format!("new {at} {nth}{end}")).collect();
                 // What has no end may only be the last line of a file.
                 if is_last
                     && rng.bool()
                     && let Some(last) = new.last_mut()
                 {
-                    last.pop();
+                    last.truncate(last.trim_end().len());
                 }
                 let first = |first: i64, count: usize| if count == 0 { first - 1 } else { first };
                 let (from, to) = (at as i64 + 1, at as i64 + 1 + grown);
