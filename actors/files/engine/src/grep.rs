@@ -57,7 +57,7 @@ pub struct FoundLines {
     pub files: u64,
     /// Number of binary files, which are searched up to their first NUL.
     pub binary: u64,
-    /// What could not be read.
+    /// What could not be read, and behind it what was not read whole: the binary files.
     pub unread: Unread,
 }
 
@@ -119,6 +119,7 @@ struct Worker<'s> {
     first: FirstShown,
     /// Counts; what is shown and unread comes at the end.
     found: FoundLines,
+    binary: UnreadPaths,
 }
 
 impl<'s> Worker<'s> {
@@ -129,24 +130,30 @@ impl<'s> Worker<'s> {
             .heap_limit(Some(MAX_HEAP_BYTES))
             .build();
         let first = FirstShown::new(run.limit, MAX_SHOWN_BYTES);
-        Self { run, searcher, first, found: FoundLines::default() }
+        Self { run, searcher, first, found: FoundLines::default(), binary: UnreadPaths::default() }
     }
 
     fn search(&mut self, file: &File, path: &Path, unread: &mut UnreadPaths) {
         let before = self.found.total;
-        let reader = Stoppable { file, stop: self.run.stop };
+        let mut reader = TextReader { file, stop: self.run.stop, at: 0, nul: None, wide: false };
         let (shows, found) = (self.first.wants(path), &mut self.found);
         let (lines, bytes) = (Vec::new(), 0);
-        let mut sink = LineSink { path, shows, first: &self.first, lines, bytes, found };
-        if let Err(error) = self.searcher.search_reader(self.run.matcher, reader, &mut sink) {
+        let mut sink = LineSink { path, shows, first: &self.first, lines, bytes, found, nul: None };
+        if let Err(error) = self.searcher.search_reader(self.run.matcher, &mut reader, &mut sink) {
             unread.add(path, error);
         }
-        let lines = sink.lines;
+        let (lines, nul) = (sink.lines, reader.nul.or(sink.nul));
+        if let Some(at) = nul {
+            self.found.binary += 1;
+            self.binary
+                .add(path, format_args!("binary, searched up to its first NUL, at byte {at}"));
+        }
         self.first.add(path, lines);
         self.found.files += u64::from(self.found.total > before);
     }
 
     fn told(self, unread: Unread) -> FoundLines {
+        let unread = unread.and(self.binary.told());
         FoundLines { shown: self.first.shown(), unread, ..self.found }
     }
 }
@@ -169,18 +176,35 @@ impl Visit for Worker<'_> {
         self.found.total += other.found.total;
         self.found.files += other.found.files;
         self.found.binary += other.found.binary;
+        self.binary.join(other.binary);
     }
 }
 
-/// A file that ends early when nobody waits for what is in it.
-struct Stoppable<'s> {
+/// A file that ends at its first NUL, which in UTF-16 is half a letter, and when nobody waits for what is in it.
+struct TextReader<'s> {
     file: &'s File,
     stop: Stop<'s>,
+    /// Bytes before what is read next.
+    at: usize,
+    nul: Option<usize>,
+    /// True if the file begins as UTF-16 does. The searcher, which decodes it, ends at a letter that is NUL.
+    wide: bool,
 }
 
-impl Read for Stoppable<'_> {
+impl Read for TextReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if (self.stop)() { Ok(0) } else { self.file.read(buffer) }
+        if self.nul.is_some() || (self.stop)() {
+            return Ok(0);
+        }
+        let count = self.file.read(buffer)?;
+        let read = buffer.get(..count).unwrap_or_default();
+        if self.at == 0 {
+            self.wide = read.starts_with(b"\xff\xfe") || read.starts_with(b"\xfe\xff");
+        }
+        let nul = memchr::memchr(0, read).filter(|_| !self.wide);
+        self.nul = nul.map(|nul| self.at + nul);
+        self.at += count;
+        Ok(nul.unwrap_or(count))
     }
 }
 
@@ -192,6 +216,7 @@ struct LineSink<'s> {
     lines: Vec<String>,
     bytes: usize,
     found: &'s mut FoundLines,
+    nul: Option<usize>,
 }
 
 impl Sink for LineSink<'_> {
@@ -213,7 +238,7 @@ impl Sink for LineSink<'_> {
     }
 
     fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> Result<(), io::Error> {
-        self.found.binary += u64::from(finish.binary_byte_offset().is_some());
+        self.nul = finish.binary_byte_offset().and_then(|at| usize::try_from(at).ok());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Paths that a walk could not read: all are counted, the first ones named.
+//! Paths that a walk could not read, or not whole: all are counted, the first ones named.
 
 use std::{
     fmt::Display,
@@ -17,6 +17,16 @@ pub struct Unread {
     pub named: Vec<String>,
     /// Number of all.
     pub total: u64,
+}
+
+impl Unread {
+    /// These, and behind them others.
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        self.total += others.total;
+        self.named.extend(others.named);
+        self.named.truncate(MAX_NAMED);
+        self
+    }
 }
 
 /// Collector of unreadable paths, of one worker or of several.

@@ -200,17 +200,27 @@ async fn searches_count_beyond_their_limit_and_name_what_they_could_not_read() {
     let stage = Stage::new().await;
     fs::write(stage.work("a"), "hit\n".repeat(30)).expect("written");
     fs::write(stage.work("bin"), b"hit\n\0hit\n").expect("written");
+    let late = [&b"hit\n".repeat(60_000)[..], b"\0hit\n"].concat();
+    fs::write(stage.work("late"), late).expect("written");
+    let wide: Vec<u8> = "\u{feff}hit\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(stage.work("wide"), wide).expect("written");
     fs::write(stage.work("long"), "hit".repeat(1_000)).expect("written");
     let found = stage.good("grep", json!({ "path": ".", "pattern": "hit", "limit": 5 })).await;
     assert_eq!(found["matches"].as_array().map(Vec::len), Some(5));
     assert_eq!(found["left"].as_u64(), found["count"].as_u64().map(|count| count - 5));
-    assert_eq!(found["binary_files"], 1);
+    assert_eq!((&found["binary_files"], &found["unreadable_count"]), (&json!(2), &json!(2)));
+    let named = found["unreadable"].to_string();
+    assert!(named.contains("bin: binary") && named.contains("at byte 240000"), "{named}");
+    for (file, count) in [("bin", 1), ("late", 60_000), ("wide", 1)] {
+        let found = stage.good("grep", json!({ "path": file, "pattern": "hit" })).await;
+        assert_eq!(found["count"], count, "{file}");
+    }
     let long = stage.good("grep", json!({ "path": "long", "pattern": "hit" })).await;
     assert!(
         long["matches"][0].as_str().is_some_and(|line| line.len() < 600 && line.ends_with("[…]"))
     );
     let paths = stage.good("glob", json!({ "path": ".", "pattern": "*", "limit": 1 })).await;
-    assert_eq!((&paths["paths"], &paths["left"]), (&json!(["a"]), &json!(2)));
+    assert_eq!((&paths["paths"], &paths["left"]), (&json!(["a"]), &json!(4)));
     let mut deep = stage.work("deep");
     for _ in 0..260 {
         deep.push("d");

@@ -297,7 +297,7 @@ pub(crate) struct FsGlobbed {
 /// What a search could not read.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct FsUnread {
-    /// Number of files and folders that could not be read.
+    /// Number of files and folders that could not be read, or not whole.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) unreadable_count: u64,
     /// The first of them, with the reasons.

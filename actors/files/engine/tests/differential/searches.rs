@@ -5,7 +5,10 @@
 //! engine cuts long lines. `find` knows no braces, so patterns have none, and a name by which it is to
 //! search has no `/`.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
 
 use fastrand::Rng;
 use hivekeep_file_engine::{
@@ -15,7 +18,7 @@ use hivekeep_file_engine::{
 use super::{
     CASES, CASES_VARIABLE, cases, given,
     programs::{Hit, begin, hits, output, paths},
-    trees::{is_binary, make},
+    trees::{binaries, make},
 };
 
 /// Searches of one tree.
@@ -87,12 +90,14 @@ pub(super) fn compare_grep(folder: &Path, pattern: &str, gitignore: bool) -> usi
         // Beyond the limit: only the count can be compared, and binary files are in it.
         return 0;
     }
-    let mut files = HashMap::new();
-    let mut is_text =
-        |path: &str| !*files.entry(path.to_owned()).or_insert_with(|| is_binary(folder.join(path)));
-    theirs.retain(|(path, ..)| is_text(path));
+    let mut binary = BTreeSet::new();
+    binaries(folder, Path::new(""), &mut binary);
+    theirs.retain(|(path, ..)| !binary.contains(path));
     let mut lines = found;
-    lines.shown.retain(|shown| is_text(shown.split(':').next().unwrap_or_default()));
+    let is_of = |shown: &str, path: &String| {
+        shown.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(':'))
+    };
+    lines.shown.retain(|shown| !binary.iter().any(|path| is_of(shown, path)));
     let ours = ours(&lines, &theirs);
     let (mut missing, mut more) = (theirs.clone(), ours.clone());
     missing.retain(|hit| !ours.contains(hit));

@@ -1,10 +1,11 @@
 //! Generated trees with odd names, encodings and kinds of files.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs,
     os::unix::{ffi::OsStrExt, fs::symlink},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use fastrand::Rng;
@@ -137,7 +138,16 @@ fn ignore(rng: &mut Rng, folder: &Path) {
     fs::write(path, lines).expect("written");
 }
 
-/// Files below a folder in which there is a NUL: those are told apart as binary.
-pub(super) fn is_binary(path: PathBuf) -> bool {
-    fs::read(path).is_ok_and(|bytes| bytes.contains(&0) && !bytes.starts_with(b"\xff\xfe"))
+/// Adds the files below a folder in which there is a NUL, as they are shown: those are told apart as binary.
+pub(super) fn binaries(folder: &Path, shown: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let (path, shown) = (entry.path(), shown.join(entry.file_name()));
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            binaries(&path, &shown, found);
+        } else if entry.file_type().is_ok_and(|kind| kind.is_file())
+            && fs::read(path).is_ok_and(|is| is.contains(&0) && !is.starts_with(b"\xff\xfe"))
+        {
+            found.insert(shown.display().to_string());
+        }
+    }
 }
