@@ -44,7 +44,8 @@ pub struct E2bOptions {
     pub max_body_mb: usize,
     /// The largest file that is uploaded.
     pub max_file_mb: u64,
-    /// Connections at once. One more waits to be accepted.
+    /// Connections at once. One more takes the place of the one that is silent for longest, and waits where all
+    /// have a request.
     pub max_connections: usize,
     /// Requests at once, streams included, of which a credential has half at most, and so have all that show none
     /// together. One more is answered 503.
