@@ -28,6 +28,10 @@ quick *OPTIONS:
 ci:
     cargo xtask test
 
+# Try to get out of each kind of wall
+containment *OPTIONS:
+    cargo xtask containment {{OPTIONS}}
+
 # Write the pages that are generated from the declarations
 docs:
     cargo xtask docs

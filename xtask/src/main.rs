@@ -5,6 +5,7 @@
 
 mod bench;
 mod changelog;
+mod containment;
 mod demo;
 mod docs;
 mod e2b_suite;
@@ -53,6 +54,8 @@ enum Command {
     Fuzz(fuzz::Fuzz),
     /// Work for an hour, and see that the daemon holds no more at the end
     Soak(soak::Soak),
+    /// Try to get out of each kind of wall, and print what holds and by what
+    Containment(containment::ContainmentCommand),
     /// Build an older version, kill it at work, and go on in its place
     Upgrade(upgrade::Upgrade),
     /// Run E2B's own tests of sandboxes, of a checkout of theirs, and print how many pass
@@ -96,6 +99,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(bench) => bench.run(&repo),
         Command::Fuzz(fuzz) => fuzz.run(&repo),
         Command::Soak(soak) => soak.run(&repo),
+        Command::Containment(containment) => containment.run(&repo),
         Command::Upgrade(upgrade) => upgrade.run(&repo),
         Command::E2bSuite(suite) => suite.run(&repo),
         Command::Way(way) => way.run(&repo),

@@ -1,6 +1,7 @@
 //! hivekeep judged by programs that others wrote: the official conformance suite, the official
 //! inspector, the official clients, schemathesis for the HTTP API, MCP servers as sources, and a
-//! real language model, a real embedding model, Qdrant's own client, and E2B's SDKs.
+//! real language model, a real embedding model, Qdrant's own client, and E2B's SDKs; and its walls by a
+//! program that tries to get out.
 
 mod clients;
 mod conformance;
@@ -25,8 +26,8 @@ pub(crate) use self::server::ServedDaemon;
 use self::tools::Tools;
 use super::{nextest::Scope, proven, roots};
 use crate::repo::Repo;
-use crate::soak;
 use crate::steps::{Beside, StepOutcome, Steps, passed};
+use crate::{containment, soak};
 
 /// Environments of Python that have nothing but what their file names.
 const PINNED: [&str; 3] = ["models", "embeddings", "qdrant"];
@@ -63,6 +64,10 @@ pub(super) fn steps(repo: &Repo, steps: &mut Steps, built: bool, scope: &Scope<'
             true => proven::unless_unchanged(&repo.root, step, all, check),
             false => Ok(StepOutcome::Skipped("build failed".to_owned())),
         };
+        steps.run("containment", || match built {
+            true => containment::check(repo, scope.vms),
+            false => Ok(StepOutcome::Skipped("build failed".to_owned())),
+        });
         steps.run("conformance", || with(&|tools| conformance::check(repo, tools)));
         steps.run("inspector", || with(&|tools| inspector::check(repo, tools)));
         steps.run("openapi", || with(&|tools| openapi::check(repo, tools)));
