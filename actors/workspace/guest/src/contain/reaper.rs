@@ -120,7 +120,7 @@ impl Reaped {
         let mut bytes = [0; MAX_NOTE_BYTES];
         loop {
             let mut ready = self.notes.readable().await?;
-            match ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut bytes[..])?)) {
+            match ready.try_io(|fd| received(|| rustix::io::read(fd.get_ref(), &mut bytes[..]))) {
                 Ok(Ok(n)) => return decode(&bytes[..n]).map_err(|_| Error::Lost),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Err(Error::Lost);
@@ -178,6 +178,15 @@ impl Reaped {
     }
 }
 
+/// Bytes of the next message; 0 at the end. The kernel looks for a message first and for the end
+/// second (`unix_dgram_recvmsg`): messages sent in between are found by a second look alone.
+fn received(mut read: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
+    match read()? {
+        0 => Ok(read()?),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Arguments of the shim: the program's path, then its whole argv.
 pub fn command_of(
     args: impl Iterator<Item = impl AsRef<OsStr>>,
@@ -186,4 +195,46 @@ pub fn command_of(
     let path = words.next()?.ok()?;
     let argv: Vec<CString> = words.collect::<Result<_, _>>().ok()?;
     (!argv.is_empty()).then_some((path, argv))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn a_message_sent_between_the_kernels_two_looks_is_read() {
+        let mut looks = [0, 3, 0, 0].into_iter();
+        let mut received = || received(|| Ok(looks.next().expect("two looks at most")));
+        assert_eq!([received().expect("read"), received().expect("read")], [3, 0]);
+    }
+
+    /// Listens all the time, as the daemon does behind the message before.
+    #[test]
+    fn the_last_word_of_a_shim_is_heard() {
+        let (to_shim, ends) = sync_channel::<OwnedFd>(1);
+        let shim = std::thread::spawn(move || {
+            for theirs in ends {
+                rustix::io::write(&theirs, b"end").expect("sent");
+            }
+        });
+        for _ in 0..50_000 {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let pair =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+            let (ours, theirs) = pair.expect("sockets");
+            to_shim.send(theirs).expect("it runs");
+            let mut bytes = [0; MAX_NOTE_BYTES];
+            let heard = loop {
+                match received(|| rustix::io::read(&ours, &mut bytes[..])) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    heard => break heard.expect("read"),
+                }
+            };
+            assert_eq!(heard, 3);
+        }
+        drop(to_shim);
+        shim.join().expect("it sent them all");
+    }
 }

@@ -11,6 +11,7 @@ mod jobs;
 mod link;
 mod processes;
 mod sandbox;
+mod storm;
 mod streams;
 mod tasks;
 mod watches;

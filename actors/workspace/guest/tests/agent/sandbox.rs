@@ -141,6 +141,12 @@ async fn linked() -> Option<(Sandbox, Host)> {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_commands_in_it() {
+    let Some((_sandbox, host)) = linked().await else { return };
+    crate::storm::blow(host).await;
+}
+
 #[tokio::test]
 async fn its_memory_and_its_counts_have_limits() {
     let Some((_sandbox, host)) = linked().await else { return };
