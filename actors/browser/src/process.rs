@@ -6,8 +6,8 @@
 
 use std::{ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
-use hivekeep_runtime::host_process::{HostBounds, HostChild, HostSandbox, StderrTail};
-use tokio::{net::TcpListener, process::Command, task::JoinHandle, time::timeout};
+use hivekeep_runtime::host_process::{HostBounds, HostChild, HostCommand, HostSandbox, StderrTail};
+use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 
 use crate::{
     carrier,
@@ -94,7 +94,7 @@ impl ChromeProcess {
         let made = made.unwrap_or_else(|panic| Err(io::Error::other(panic)));
         let files = made.map_err(|error| format!("{shown} cannot be made: {error}"))?;
         let cannot = |error: io::Error| format!("it cannot be started: {error}");
-        let mut command = Command::new("bwrap");
+        let mut command = HostCommand::bwrap();
         let slot = netns::isolate(&mut command).map_err(cannot)?;
         sandbox(spec).add_to(&mut command).await?;
         command

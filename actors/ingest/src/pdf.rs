@@ -12,12 +12,10 @@ mod child;
 use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
 use hivekeep_runtime::host_process::{
-    self, HostBounds, HostChild, HostProgram, HostSandbox, HostUsers, PROGRAM_PATH, StderrTail,
+    self, HostBounds, HostChild, HostCommand, HostProgram, HostSandbox, HostUsers, PROGRAM_PATH,
+    StderrTail,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    process::Command,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub use child::{PdfLimits, read_pdf};
 
@@ -80,7 +78,7 @@ impl PdfReader {
         }
     }
 
-    async fn command(&self) -> Result<Command, String> {
+    async fn command(&self) -> Result<HostCommand, String> {
         let nothing = || "nothing reads the PDF: the daemon's program is not there".to_owned();
         let program = self.program.as_ref().ok_or_else(nothing)?;
         let path = program.to_str().ok_or_else(nothing)?;

@@ -5,6 +5,7 @@
 
 mod child;
 mod enclosure;
+mod group;
 mod trial;
 mod unmapped;
 mod users;
@@ -19,7 +20,6 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
-    process::Command,
     task::{JoinHandle, spawn_blocking},
     time::timeout,
 };
@@ -29,6 +29,7 @@ use hivekeep_confine::syscalls::FilterSet;
 
 pub use child::{HostChild, end_orphans};
 pub use enclosure::HostBounds;
+pub use group::{HostCommand, HostGroup, HostGroups, bound_by};
 pub use trial::tried;
 pub use users::{HostProgram, HostUsers};
 
@@ -87,8 +88,8 @@ impl HostSandbox<'_> {
     ///
     /// # Errors
     /// The reason, for people.
-    pub async fn command(&self) -> Result<Command, String> {
-        let mut command = Command::new("bwrap");
+    pub async fn command(&self) -> Result<HostCommand, String> {
+        let mut command = HostCommand::bwrap();
         self.add_to(&mut command).await?;
         Ok(command)
     }
@@ -98,7 +99,7 @@ impl HostSandbox<'_> {
     ///
     /// # Errors
     /// The reason, for people.
-    pub async fn add_to(&self, bwrap: &mut Command) -> Result<(), String> {
+    pub async fn add_to(&self, bwrap: &mut HostCommand) -> Result<(), String> {
         let folders = self.folders.iter().map(|folder| match folder.strip_suffix(":ro") {
             Some(path) => Part { path: path.into(), read_only: true },
             None => Part { path: folder.into(), read_only: false },
@@ -107,10 +108,16 @@ impl HostSandbox<'_> {
         let parts: Vec<Part> = std::iter::once(home).chain(folders).collect();
         let filters = if self.nests { FilterSet::SocketsAndModes } else { FilterSet::WithoutSetId };
         let (uid, bounds) = (self.uid, self.bounds);
-        let made = spawn_blocking(move || Enclosure::new(uid, parts, filters, bounds)).await;
-        let enclosure = made
+        let make = move || {
+            let group = group::make(bounds)?;
+            let procs = group.as_ref().map(|group| group.procs()).transpose()?;
+            Ok((Enclosure::new(uid, parts, filters, bounds, procs)?, group))
+        };
+        let made = spawn_blocking(make).await;
+        let (enclosure, group) = made
             .unwrap_or_else(|panic| Err(io::Error::other(panic)))
             .map_err(|error| format!("its sandbox cannot be made: {error}"))?;
+        bwrap.group = group;
         bwrap.args(self.arguments(&enclosure, beside_usr().await)).arg("--");
         enclosure.arm(bwrap);
         Ok(())
@@ -207,6 +214,10 @@ impl StderrTail {
         let ended = timeout(LAST_WORDS, child.wait()).await;
         let _read = timeout(LAST_WORDS, &mut self.reader).await;
         let how = match ended {
+            Ok(Ok(status)) if child.ran_out() => {
+                let why = "its processes took more memory together than it may have";
+                format!("its process ended ({status}): {why}")
+            }
             Ok(Ok(status)) => format!("its process ended ({status})"),
             _ => "its process gives no answer".to_owned(),
         };

@@ -108,9 +108,10 @@ pub struct ServerOptions {
     /// Folders of the host that the sandbox has at their own paths: read-only as `/data:ro`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub folders: Vec<String>,
-    /// Memory that each process in the sandbox has for its data, in MiB.
+    /// Memory of all processes in the sandbox together, in MiB; where the host has no cgroup v2, of each one's
+    /// data.
     pub memory_mb: u64,
-    /// Processes and threads in the sandbox, where the daemon is root.
+    /// Processes and threads in the sandbox, where the host has cgroup v2 or the daemon is root.
     pub max_processes: u64,
     /// Whether what the server says of its tools (only reads, destroys nothing) is believed. If not, each
     /// counts as one that may destroy and reaches outside.

@@ -7,7 +7,8 @@ use std::{path::Path, process::Stdio};
 
 use hivekeep_runtime::{
     host_process::{
-        self, HostBounds, HostChild, HostProgram, HostSandbox, PROGRAM_PATH, StderrTail,
+        self, HostBounds, HostChild, HostCommand, HostProgram, HostSandbox, PROGRAM_PATH,
+        StderrTail,
     },
     json_text, read_secret,
 };
@@ -15,7 +16,7 @@ use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
 use tokio::{
     fs::DirBuilder,
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream},
-    process::{ChildStdin, Command},
+    process::ChildStdin,
 };
 
 use crate::{SandboxKind, link::SourceShared};
@@ -104,10 +105,10 @@ fn well_formed(stdout: impl AsyncRead + Unpin + Send + 'static) -> DuplexStream 
 }
 
 /// bubblewrap as it is asked for.
-async fn sandbox(shared: &SourceShared, home: &Path) -> Result<Command, String> {
+async fn sandbox(shared: &SourceShared, home: &Path) -> Result<HostCommand, String> {
     let options = &shared.options;
     if options.sandbox == SandboxKind::None {
-        let mut command = Command::new("bwrap");
+        let mut command = HostCommand::bwrap();
         command.args(host_process::unconfined()).arg("--");
         return Ok(command);
     }

@@ -39,6 +39,7 @@ mod open;
 mod options;
 pub mod phase;
 mod pool;
+mod programs;
 pub mod records;
 mod shared;
 pub mod snapshots;

@@ -22,6 +22,7 @@ use hivekeep_runtime::Daemon;
 use crate::{
     Options, codes,
     logs::WorkspaceLogSet,
+    programs,
     transfer_quota::TransferQuota,
     {folders::WorkspaceFolders, shared::Shared},
 };
@@ -156,6 +157,7 @@ async fn find_drivers(
     let overlays = overlays(images, tokio::runtime::Handle::current());
     let look = move || {
         let host_env = HostEnv::open(options, &run);
+        programs::bound(&host_env);
         let mut drivers: Vec<Arc<dyn Driver>> = Vec::new();
         match VmDriver::open(host_env.clone(), &probe_kvm(), overlays) {
             Ok(vm) => drivers.push(Arc::new(vm)),

@@ -19,7 +19,9 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setsid},
 };
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+use super::group::{HostCommand, HostGroup};
 
 /// Variable of bubblewrap's processes, not of what runs in them: their folder, which is in the daemon's state.
 pub(super) const MARK: &str = "HIVEKEEP_HOST_PROCESS";
@@ -31,7 +33,9 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 pub struct HostChild {
     child: Child,
     /// Its session's processes; `None` once they are gone.
-    group: Option<Pid>,
+    session: Option<Pid>,
+    /// All that it started, where the host has groups for it.
+    group: Option<Box<dyn HostGroup>>,
 }
 
 impl HostChild {
@@ -39,7 +43,8 @@ impl HostChild {
     ///
     /// # Errors
     /// The reason, for people.
-    pub fn spawn(mut command: Command, folder: &Path) -> Result<Self, String> {
+    pub fn spawn(command: impl Into<HostCommand>, folder: &Path) -> Result<Self, String> {
+        let (mut command, group) = command.into().into_parts();
         command.env(MARK, folder).kill_on_drop(true);
         // SAFETY: between fork and exec it makes one system call.
         unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
@@ -48,7 +53,7 @@ impl HostChild {
             _ => format!("it cannot be started: {error}"),
         })?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Ok(Self { child, group: pid })
+        Ok(Self { child, session: pid, group })
     }
 
     /// Its number, until its end was waited for.
@@ -86,10 +91,18 @@ impl HostChild {
     /// Kills all of it. Its end is not waited for.
     pub fn kill(&mut self) {
         // Its number is not given to anybody as long as one of the processes is there.
-        if let Some(group) = self.group.take() {
+        if let Some(session) = self.session.take() {
             // They may have ended.
-            let _killed = kill_process_group(group, Signal::KILL);
+            let _killed = kill_process_group(session, Signal::KILL);
         }
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+    }
+
+    /// True if the kernel has ended it because its processes took more memory together than they may.
+    pub(super) fn ran_out(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.ran_out())
     }
 }
 

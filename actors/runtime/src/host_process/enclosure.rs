@@ -32,10 +32,11 @@ use tokio::process::Command;
 
 use super::unmapped;
 
-/// Bounds of a program. Those of processes hold where it has a user of its own, for that user as a whole.
+/// Bounds of a program: of all its processes together where the host has groups for it. Without them those of
+/// processes hold where it has a user of its own, for that user as a whole.
 #[derive(Debug, Clone, Copy)]
 pub struct HostBounds {
-    /// Memory that each process has for its data; `None`: what the host has.
+    /// Memory, and in any case what each process has for its data; `None`: what the host has.
     pub memory_mb: Option<u64>,
     /// Processes and threads.
     pub processes: u64,
@@ -56,6 +57,8 @@ pub(super) struct Enclosure {
     filters: Vec<OwnedFd>,
     own: Option<OwnUser>,
     bounds: HostBounds,
+    /// `cgroup.procs` of the group that it joins.
+    group: Option<OwnedFd>,
 }
 
 struct OwnUser {
@@ -80,6 +83,7 @@ impl Enclosure {
         parts: Vec<Part>,
         filters: FilterSet,
         bounds: HostBounds,
+        group: Option<OwnedFd>,
     ) -> io::Result<Self> {
         let own = uid.map(|uid| {
             let views = parts.iter().enumerate();
@@ -87,7 +91,7 @@ impl Enclosure {
             Ok::<_, io::Error>(OwnUser { uid, views: views.collect::<io::Result<_>>()? })
         });
         let own = own.transpose()?;
-        Ok(Self { parts, filters: filter_files(filters)?, own, bounds })
+        Ok(Self { parts, filters: filter_files(filters)?, own, bounds, group })
     }
 
     /// Where bubblewrap finds a part.
@@ -111,6 +115,9 @@ impl Enclosure {
     }
 
     fn enter(&self) -> io::Result<()> {
+        if let Some(group) = &self.group {
+            rustix::io::write(group, b"0")?;
+        }
         for filter in &self.filters {
             fcntl_setfd(filter, FdFlags::empty())?;
         }

@@ -6,23 +6,20 @@
 
 mod detect;
 mod files;
+pub(super) mod programs;
+mod removal;
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use super::facts::{CgroupVersion, Enforcement};
-use super::handle::ProcessId;
-use super::process::Pinned;
 use super::{AppliedLimits, Error};
 
 pub use detect::CgroupMounts;
-
-/// Maximum time for leftovers of a killed machine to vanish.
-const EMPTY_WAIT: Duration = Duration::from_secs(5);
+pub(super) use removal::kill_all;
 
 /// Resource that cgroups limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +47,8 @@ impl Controller {
 /// Limits of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// RAM of everything in the group.
-    pub memory_bytes: u64,
+    /// RAM of everything in the group; `None`, which v2 alone knows: no limit.
+    pub memory_bytes: Option<u64>,
     /// Whole processors.
     pub vcpus: u32,
     /// Number of processes and threads.
@@ -176,7 +173,7 @@ impl Cgroups {
 
     /// Kills what is still in the machine's groups and removes them. Blocks up to five seconds.
     pub fn remove(&self, machine: &str) -> Result<(), Error> {
-        self.dirs(machine).iter().try_for_each(|dir| remove_dir(dir))
+        self.dirs(machine).iter().try_for_each(|dir| removal::remove_dir(dir))
     }
 }
 
@@ -253,43 +250,6 @@ pub(super) struct Unified {
     pub(super) dir: OwnedFd,
     /// Open `cgroup.procs`, for kernels that cannot create a process in the group.
     pub(super) procs: OwnedFd,
-}
-
-/// Sends SIGKILL to everything in a group.
-pub(super) fn kill_all(dir: &Path) {
-    if fs::write(dir.join("cgroup.kill"), "1").is_ok() {
-        return;
-    }
-    for pid in members(dir) {
-        let Ok(process) = ProcessId::of_pid(pid) else { continue };
-        // The pid may have become another process between reading and pinning: check again.
-        let Ok(pinned) = Pinned::open(process) else { continue };
-        if members(dir).contains(&pid) {
-            let _ = pinned.signal(rustix::process::Signal::KILL);
-        }
-    }
-}
-
-fn members(dir: &Path) -> Vec<i32> {
-    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    text.lines().filter_map(|line| line.parse().ok()).collect()
-}
-
-fn remove_dir(dir: &Path) -> Result<(), Error> {
-    let end = Instant::now() + EMPTY_WAIT;
-    loop {
-        match fs::remove_dir(dir) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if Instant::now() >= end => {
-                return Err(Error::io("remove the cgroup", dir)(error));
-            }
-            Err(_) => {
-                kill_all(dir);
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-    }
 }
 
 #[cfg(test)]

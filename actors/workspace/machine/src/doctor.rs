@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::cgroup::Cgroups;
+use super::cgroup::programs::ProgramGroups;
 use super::sandbox::Subordinates;
 use super::{Confinement, HostUser, Landlock, Options, probe_kvm, sandbox, tools, vm};
 
@@ -47,6 +48,7 @@ pub fn doctor(options: &Options, cgroup_tag: &str) -> Vec<HostCheck> {
         virtiofsd(options),
         user_namespaces(options),
         cgroups(cgroup_tag),
+        programs_together(cgroup_tag),
         landlock(),
         users(options),
         users_within(options),
@@ -137,6 +139,18 @@ fn cgroups(tag: &str) -> HostCheck {
     let remedy = "run the daemon as root, or under systemd with Delegate=yes and \
         DelegateSubgroup=daemon";
     HostCheck::new("cgroups", result, remedy)
+}
+
+/// Checks the bounds of what a program of the host takes with all its processes.
+fn programs_together(tag: &str) -> HostCheck {
+    let cgroups = Cgroups::detect(tag);
+    let bounded = ProgramGroups::of(&cgroups);
+    cgroups.leave();
+    let result =
+        bounded.map(|_| "bounded by cgroup v2: `memory_mb` of a source, and processes".into());
+    let remedy = "boot with cgroup v2 alone and see `cgroups`; until then `memory_mb` of a source holds \
+        for each of its processes";
+    HostCheck::new("programs together", result, remedy)
 }
 
 fn landlock() -> HostCheck {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
+use super::cgroup::programs::ProgramGroups;
 use super::cgroup::{self, Cgroups};
 use super::exit::MachineExit;
 use super::folders::{self, MachineFolders};
@@ -58,6 +59,15 @@ impl HostEnv {
         let trash = Trash::of(subordinates.clone().ok());
         let (watcher, beside) = (Watcher::default(), Arc::default());
         Self { options, cgroups, watcher, trash, subordinates, sandbox_ids, beside }
+    }
+
+    /// Groups for programs of the host that are no machines; what an earlier daemon left of them is
+    /// killed and removed. Blocks. Legal once, before any is made.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn program_groups(&self) -> Result<ProgramGroups, String> {
+        ProgramGroups::of(&self.cgroups)
     }
 
     /// Removes the daemon's cgroup folders that hold no machine. Legal at the very end of a
@@ -261,15 +271,6 @@ impl Drop for Newborn {
                 let _ = pinned.signal(rustix::process::Signal::KILL);
             }
         }
-        let (cgroups, workspace) = (self.host_env.cgroups.clone(), self.workspace.clone());
-        // Runs on a thread of its own: this may be an async thread, and the removal waits.
-        let removal = std::thread::Builder::new().name("cgroup-removal".into()).spawn(move || {
-            if let Err(error) = cgroups.remove(&workspace) {
-                tracing::warn!(workspace, %error, "cgroup of a failed launch");
-            }
-        });
-        if let Err(error) = removal {
-            tracing::warn!(%error, "cgroup of a failed launch stays");
-        }
+        self.host_env.cgroups.remove_aside(self.workspace.clone());
     }
 }

@@ -53,6 +53,7 @@ pub mod vm;
 use async_trait::async_trait;
 use hivekeep_kernel::ports::ForwardedPort;
 
+pub use cgroup::programs::{ProgramGroup, ProgramGroups};
 pub use error::{Error, ReattachError};
 pub use exit::{ExitHow, MachineExit};
 pub use facts::{

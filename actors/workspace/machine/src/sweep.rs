@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::cgroup::programs;
 use super::handle::ProcessId;
 use super::host_env::HostEnv;
 use super::{Error, folders, memory};
@@ -69,6 +70,7 @@ impl Sweeper {
         let find = move || {
             let mut found = sweeper.processes(&known);
             let machines = sweeper.host_env.cgroups.machines().into_iter();
+            let machines = machines.filter(|name| !programs::is_one(name));
             let unknown = machines.filter(|workspace| !known.contains(workspace));
             found.extend(unknown.map(|workspace| Leftover::Cgroup { workspace }));
             for root in &sweeper.roots {

@@ -1,6 +1,7 @@
 use std::{process::Stdio, time::Duration};
 
 use tempfile::TempDir;
+use tokio::process::Command;
 
 use super::*;
 use crate::host_process::unconfined;

@@ -23,14 +23,16 @@ pub(super) fn set(
             // Otherwise the group would swap instead of reaching its limit; the file is absent
             // without swap.
             let _ = fs::write(dir.join("memory.swap.max"), "0");
-            ("cgroup v2", "memory.max", limits.memory_bytes.to_string())
+            let most = limits.memory_bytes.map_or_else(|| "max".into(), |most| most.to_string());
+            ("cgroup v2", "memory.max", most)
         }
         (CgroupVersion::V2, Controller::Cpu) => {
             ("cgroup v2", "cpu.max", format!("{quota_us} {PERIOD_US}"))
         }
         (CgroupVersion::V2, Controller::Pids) => ("cgroup v2", "pids.max", limits.pids.to_string()),
         (CgroupVersion::V1, Controller::Memory) => {
-            ("cgroup v1", "memory.limit_in_bytes", limits.memory_bytes.to_string())
+            let most = limits.memory_bytes.ok_or(io::ErrorKind::Unsupported)?;
+            ("cgroup v1", "memory.limit_in_bytes", most.to_string())
         }
         (CgroupVersion::V1, Controller::Cpu) => {
             write(dir, "cpu.cfs_period_us", &PERIOD_US.to_string())?;

@@ -1,6 +1,8 @@
+use super::programs::ProgramGroups;
+use super::removal::members;
 use super::*;
 
-const LIMITS: CgroupLimits = CgroupLimits { memory_bytes: 256 << 20, vcpus: 2, pids: 50 };
+const LIMITS: CgroupLimits = CgroupLimits { memory_bytes: Some(256 << 20), vcpus: 2, pids: 50 };
 
 fn fake_v2(root: bool) -> (tempfile::TempDir, CgroupMounts) {
     let dir = tempfile::tempdir().unwrap();
@@ -68,6 +70,48 @@ fn v1_groups_lie_below_our_own_also_in_a_container() {
         cgroups.places.iter().map(|(_, place)| place.clone().map(|place| place.base)).collect();
     assert_eq!(bases[0], Ok(point("memory/x/hivekeep-t")));
     assert!(bases[2].as_ref().unwrap_err().contains("pids"));
+}
+
+#[test]
+fn a_program_has_a_group_of_its_own_whose_limits_hold_before_it_can_be_joined() {
+    let (dir, host) = fake_v2(true);
+    let cgroups = Cgroups::on(&host, "t1");
+    let groups = ProgramGroups::of(&cgroups).unwrap();
+    let group = groups.make(Some(64 << 20), 7).unwrap();
+    let made = dir.path().join("hivekeep-t1/program-0");
+    for (file, value) in [
+        ("memory.max", "67108864"),
+        ("memory.swap.max", "0"),
+        ("memory.oom.group", "1"),
+        ("pids.max", "7"),
+    ] {
+        assert_eq!(fs::read_to_string(made.join(file)).unwrap(), value, "{file}");
+    }
+    assert!(!made.join("cpu.max").exists());
+    // The kernel has made it; a file that it has not is not one to join by.
+    assert_eq!(group.procs().unwrap_err().kind(), io::ErrorKind::NotFound);
+    fs::write(made.join("cgroup.procs"), "").unwrap();
+    group.procs().unwrap();
+    let unbounded = groups.make(None, 7).unwrap();
+    let second = dir.path().join("hivekeep-t1/program-1");
+    assert_eq!(fs::read_to_string(second.join("memory.max")).unwrap(), "max");
+    assert!(!unbounded.ran_out());
+    fs::write(second.join("memory.events"), "max 3\noom 1\noom_kill 2\n").unwrap();
+    assert!(unbounded.ran_out());
+    // Removed as the kernel does, whose folders are removed with their files.
+    drop(group);
+    assert_eq!(fs::read_to_string(made.join("cgroup.kill")).unwrap(), "1");
+    fs::remove_dir_all(&made).unwrap();
+}
+
+#[test]
+fn programs_have_no_groups_in_v1() {
+    let dir = tempfile::tempdir().unwrap();
+    let top = dir.path().display();
+    let mountinfo = format!("31 25 0:27 / {top} rw - cgroup cgroup rw,memory,cpu,pids\n");
+    let host = CgroupMounts { mountinfo, own: String::new(), root: true };
+    let why = ProgramGroups::of(&Cgroups::on(&host, "t")).unwrap_err();
+    assert_eq!(why, "memory is in cgroup v1");
 }
 
 /// Exercises the controllers that this host has: groups are made, joined, limited, emptied and

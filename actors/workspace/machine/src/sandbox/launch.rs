@@ -131,7 +131,7 @@ impl Starter {
         let layout = layout.map_err(Error::io("mount volumes for", tree))?;
         let mut newborn = Newborn::new(&self.host_env, &plan.workspace);
         let limits = CgroupLimits {
-            memory_bytes: plan.memory_mb << 20,
+            memory_bytes: Some(plan.memory_mb << 20),
             vcpus: plan.vcpus,
             pids: options.sandbox_max_processes,
         };

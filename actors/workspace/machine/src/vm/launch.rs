@@ -204,7 +204,7 @@ impl Starter {
         let mut newborn = Newborn::new(&self.host_env, &plan.workspace);
         let overhead_mb = self.host_env.options.vm_memory_overhead_mb;
         let limits = CgroupLimits {
-            memory_bytes: (plan.memory_mb + overhead_mb) << 20,
+            memory_bytes: Some((plan.memory_mb + overhead_mb) << 20),
             vcpus: plan.vcpus,
             pids: MAX_THREADS,
         };
