@@ -84,7 +84,7 @@ fn send(message: &Value) {
 /// What it sees of the host, and what it was given.
 fn look() -> String {
     let there = |path: &str| std::fs::metadata(path).is_ok();
-    let mut seen: Vec<_> = ["/root", "/etc/shadow", "/var", "/srv/source"]
+    let mut seen: Vec<_> = ["/root/.profile", "/etc/shadow", "/var", "/srv/source"]
         .into_iter()
         .filter(|path| there(path))
         .collect();
