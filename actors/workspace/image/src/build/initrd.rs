@@ -16,6 +16,8 @@ use super::modules::Module;
 use crate::{Error, Result};
 
 const FOLDER: &str = "lib/hivekeep";
+/// Page of the guest's memory.
+const PAGE_BYTES: usize = 4096;
 
 /// Content of an archive entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +46,9 @@ pub(super) fn modules_part(modules: &[Module]) -> Vec<u8> {
     archive(items)
 }
 
-/// Assembles the whole initrd from the kernel's part and the guest daemon.
+/// Assembles the whole initrd from the kernel's part and the guest daemon, in whole pages. QEMU lets it begin at a
+/// page and end in the last one of memory, where QEMU 10's firmware has the ACPI tables; one of whole pages ends
+/// before that. The kernel takes zeros behind an archive.
 pub(super) fn assemble(modules_part: &[u8], guest: &[u8]) -> Result<Vec<u8>> {
     let mut items = read(modules_part)?;
     for folder in ["dev", "newroot", "proc", "sys"] {
@@ -52,7 +56,9 @@ pub(super) fn assemble(modules_part: &[u8], guest: &[u8]) -> Result<Vec<u8>> {
     }
     items.push(item("dev/console", Content::Console));
     items.push(item("init", file(0o755, guest.to_vec())));
-    Ok(archive(items))
+    let mut initrd = archive(items);
+    initrd.resize(initrd.len().next_multiple_of(PAGE_BYTES), 0);
+    Ok(initrd)
 }
 
 fn item(path: &str, content: Content) -> Item {
@@ -159,6 +165,7 @@ mod tests {
     #[test]
     fn holds_what_the_guest_expects_in_load_order() {
         let initrd = assemble(&modules_part(&modules()), b"guest").unwrap();
+        assert_eq!(initrd.len() % PAGE_BYTES, 0);
         let items = read(&initrd).unwrap();
         let paths: Vec<_> = items.iter().map(|item| item.path.as_str()).collect();
         assert_eq!(
