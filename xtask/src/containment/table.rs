@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::walls::Wall::{self, Browser, Interpreter, Page, Reader, Sandbox, Source, Vm};
 
@@ -95,7 +95,12 @@ pub(super) fn seen(text: &str) -> Result<Vec<Seen>> {
         let mut words = line.splitn(3, '\t').map(str::to_owned);
         let mut word = || words.next().with_context(|| format!("not what a probe says: {line}"));
         let (attempt, outcome, what) = (word()?, word()?, word()?);
-        Ok(Seen { attempt, reached: outcome == "reached", what })
+        let reached = match outcome.as_str() {
+            "reached" => true,
+            "refused" => false,
+            _ => bail!("neither reached nor refused: {line}"),
+        };
+        Ok(Seen { attempt, reached, what })
     };
     attempts.iter().map(attempt).collect()
 }
