@@ -29,7 +29,7 @@ impl Bench {
         std::fs::create_dir(folder.path().join("cwd")).expect("made");
         for program in PROGRAMS {
             let path = folder.path().join("bin").join(program);
-            let script = format!("#!/bin/sh\nprintf '%s\\n' \"{program} $1\" >> \"$LOG\"\n");
+            let script = format!("#!/bin/sh\nprintf '%s\\0' \"{program} $1\" >> \"$LOG\"\n");
             std::fs::write(&path, script).expect("written");
             std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).expect("set");
         }
@@ -37,7 +37,7 @@ impl Bench {
     }
 
     /// What a shell runs for a line.
-    fn runs(&self, shell: &str, line: &str) -> String {
+    fn runs(&self, shell: &str, line: &str) -> Vec<String> {
         let log = self.0.path().join("log");
         std::fs::write(&log, "").expect("written");
         let mut command = Command::new(shell);
@@ -45,7 +45,9 @@ impl Bench {
         command.env_clear().env("PATH", self.0.path().join("bin")).env("LOG", &log);
         command.env("bad", "bad").stdin(std::process::Stdio::null());
         let _whatever = command.output().expect("the shell runs");
-        std::fs::read_to_string(log).expect("a log")
+        // An argument may have lines.
+        let log = std::fs::read_to_string(log).expect("a log");
+        log.split_terminator('\0').map(str::to_owned).collect()
     }
 }
 
@@ -156,7 +158,7 @@ proptest! {
             };
             let bench = Bench::new();
             for shell in shells() {
-                for ran in bench.runs(shell, &script).lines() {
+                for ran in bench.runs(shell, &script) {
                     let listed = ran.starts_with("ok ") || ran == "sub one";
                     prop_assert!(listed, "{line:?} as {script:?} runs {ran:?} in {shell}");
                 }
@@ -201,7 +203,7 @@ fn lines_of_every_day_pass_and_do_what_they_say() {
         }
         let script = passed.unwrap_or_else(|error| panic!("{line}: {error}"));
         for shell in shells() {
-            let mut said: Vec<_> = bench.runs(shell, &script).lines().map(str::to_owned).collect();
+            let mut said = bench.runs(shell, &script);
             said.sort_unstable();
             let mut wanted: Vec<_> = ran.lines().map(str::to_owned).collect();
             wanted.sort_unstable();
@@ -215,7 +217,7 @@ fn lines_are_run_by_each_shell() {
     let bench = Bench::new();
     for shell in SHELLS {
         match Path::new(shell).exists() {
-            true => assert_eq!(bench.runs(shell, "ok"), "ok \n", "{shell}"),
+            true => assert_eq!(bench.runs(shell, "ok"), ["ok "], "{shell}"),
             false => hivekeep_skip::skip(format_args!("lines in {shell}: it is not there")),
         }
     }
