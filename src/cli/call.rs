@@ -125,7 +125,7 @@ fn help() -> Result<(), CommandFailure> {
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, CommandFailure> {
-    match serde_json::from_str(text) {
+    match hivekeep_runtime::json_text::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(CommandFailure::Usage("--json: expected an object".to_owned())),
         Err(error) => Err(CommandFailure::Usage(format!("--json: {error}"))),

@@ -99,6 +99,8 @@ fn subscriptions_are_acknowledged_or_refused_and_replayed_from_a_cursor() {
     socket.send(&json!({ "type": "ping", "id": 1 }));
     let pong = socket.next();
     assert_eq!((&pong["type"], &pong["id"]), (&json!("pong"), &json!(1)));
+    socket.text(r#"{"type":"ping","id":"a\ud83d"}"#);
+    assert_eq!(socket.next()["id"], "a\u{fffd}");
     socket.send(&json!({ "type": "subscribe", "id": "a", "data": "events", "kinds": ["call.*"] }));
     let ack = socket.next();
     assert_eq!(

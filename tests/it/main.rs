@@ -21,6 +21,7 @@ mod knowledge;
 mod mcp;
 mod metrics;
 mod models;
+mod odd_inputs;
 mod pictures;
 mod places;
 mod power;

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
+use serde_json::Number;
 
 /// Length of an escape of a code unit.
 const ESCAPE_BYTES: usize = 6;
@@ -15,11 +16,11 @@ const ESCAPE_BYTES: usize = 6;
 /// # Errors
 /// For what is no JSON whatever its letters are, or is not the value.
 pub fn from_slice<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
-    match serde_json::from_slice(json) {
+    serde_json::from_slice(json).or_else(|error| match mended(json) {
         // Most is well-formed, and is looked at once.
-        Err(_) => serde_json::from_str(&mended(json)),
-        read => read,
-    }
+        Cow::Borrowed(_) => Err(error),
+        Cow::Owned(mended) => serde_json::from_str(&mended),
+    })
 }
 
 /// Reads JSON.
@@ -28,6 +29,17 @@ pub fn from_slice<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
 /// As [`from_slice`].
 pub fn from_str<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     from_slice(json.as_bytes())
+}
+
+/// The integer that a number is, within 64 bits; a float without a fraction is one.
+pub fn integer(number: &Number) -> Option<Number> {
+    if !number.is_f64() {
+        return Some(number.clone());
+    }
+    let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+    // The sum has no -0, and the text of a whole float neither point nor exponent.
+    let text = format!("{:.0}", float + 0.0);
+    text.parse::<u64>().map(Number::from).or_else(|_| text.parse::<i64>().map(Number::from)).ok()
 }
 
 /// JSON whose texts are well-formed, in place of some whose may not be.

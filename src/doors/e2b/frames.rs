@@ -1,6 +1,7 @@
 //! Envelopes of Connect's streams: a byte of flags, a length of four bytes, and a message of JSON.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use hivekeep_runtime::json_text;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -88,7 +89,7 @@ impl FrameReader {
         if length > SHORT_BYTES {
             self.come = BytesMut::from(&*self.come);
         }
-        let message = serde_json::from_slice(envelope.get(HEAD_BYTES..).unwrap_or_default());
+        let message = json_text::from_slice(envelope.get(HEAD_BYTES..).unwrap_or_default());
         message.map(Some).map_err(|error| E2bError::invalid(format!("the message: {error}")))
     }
 }
@@ -112,6 +113,14 @@ mod tests {
             }
             assert_eq!(read, [one.clone(), two.clone()], "{step}");
         }
+    }
+
+    #[test]
+    fn texts_that_are_cut_within_a_letter_are_read() {
+        let cut = br#"{"a":"cut \ud83d"}"#;
+        let mut reader = FrameReader::new(1_000);
+        reader.push(&[&[0, 0, 0, 0, u8::try_from(cut.len()).expect("short")], &cut[..]].concat());
+        assert_eq!(reader.next::<Value>().expect("valid"), Some(json!({ "a": "cut \u{fffd}" })));
     }
 
     #[test]

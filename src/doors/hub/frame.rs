@@ -49,7 +49,7 @@ impl HeardFrame {
     /// # Errors
     /// `invalid_input`.
     pub(super) fn read(text: &str) -> Result<Self, ToolError> {
-        let frame: Self = serde_json::from_str(text)
+        let frame: Self = hivekeep_runtime::json_text::from_str(text)
             .map_err(|error| ToolError::invalid(format!("the message is no frame: {error}")))?;
         let good_id = match &frame.id {
             Value::Null | Value::Number(_) => true,

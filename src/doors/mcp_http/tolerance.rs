@@ -1,5 +1,7 @@
-//! Tolerance for clients that accept JSON alone or say nothing of what they accept, and errors of the protocol for
-//! bodies that rmcp refuses as HTTP.
+//! Tolerance for clients that accept JSON alone, say nothing of what they accept or cut texts within a letter, and
+//! errors of the protocol for bodies that rmcp refuses as HTTP.
+
+use std::borrow::Cow;
 
 use axum::{
     body::{Body, Bytes},
@@ -8,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::StreamExt as _;
+use hivekeep_runtime::json_text;
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::doors::{
@@ -34,6 +37,10 @@ impl AnswerForm {
         let posts = request.method() == Method::POST;
         let (mut parts, body) = request.into_parts();
         let asked = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        let asked = match json_text::mended(&asked) {
+            Cow::Borrowed(_) => asked,
+            Cow::Owned(mended) => mended.into(),
+        };
         let single = posts && !names_events(&parts.headers);
         if posts || parts.method == Method::GET {
             parts.headers.insert(header::ACCEPT, BOTH);

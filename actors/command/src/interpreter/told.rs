@@ -76,7 +76,7 @@ impl Told {
     /// `interpreter_failed` for one that is none.
     pub(super) fn hear(&mut self, line: &[u8]) -> Result<(), ToolError> {
         self.lines += 1;
-        let line = serde_json::from_slice(line).map_err(|error| {
+        let line = hivekeep_runtime::json_text::from_slice(line).map_err(|error| {
             failed(format!("what the interpreter tells cannot be read: {error}"))
         })?;
         match line {
@@ -158,6 +158,8 @@ mod tests {
         assert_eq!(told.execution_count, Some(3));
         assert_eq!(told.results[0]["text"], "5");
         assert_eq!(told.error.as_ref().expect("one").name, "E");
+        told.hear(br#"{"type":"stdout","text":"cut \ud83d"}"#).expect("a line");
+        assert_eq!(told.last_output(), "cut \u{fffd}");
         let refused = told.hear(b"not JSON").expect_err("refused");
         assert_eq!(refused.code, "interpreter_failed");
     }

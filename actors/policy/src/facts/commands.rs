@@ -1,5 +1,6 @@
 //! Commands of an input: the words of each, and whether these say what runs.
 
+use hivekeep_runtime::json_text;
 use hivekeep_shell::{Token, Word};
 use serde_json::Value;
 
@@ -96,7 +97,7 @@ fn found(args: &Value) -> Result<Vec<CallCommand>, String> {
     }
     if args.get("message_type").and_then(Value::as_str) == Some(TASK) {
         let content = args.get("content").and_then(Value::as_str).unwrap_or_default();
-        let task: Value = serde_json::from_str(content).map_err(|_| "a task that is not JSON")?;
+        let task: Value = json_text::from_str(content).map_err(|_| "a task that is not JSON")?;
         return found(&task);
     }
     let arguments = args.get("args").and_then(Value::as_array);

@@ -7,7 +7,8 @@
 //! It is so at every depth that the schema leads to. Where alternatives leave open which of them is
 //! meant, nothing changes. A schema may be another server's: the work is bounded by the input's size.
 
-use serde_json::{Map, Number, Value};
+use hivekeep_runtime::json_text;
+use serde_json::{Map, Value};
 
 use super::{ToolEntry, actions::takes_anything};
 
@@ -66,7 +67,7 @@ fn respell(value: &mut Value, schema: &Value, root: &Value) {
             }
         }
         Value::Number(number) if names_type(schema, "integer") && !names_type(schema, "number") => {
-            if let Some(integer) = integer(number) {
+            if let Some(integer) = json_text::integer(number) {
                 *number = integer;
             }
         }
@@ -81,14 +82,6 @@ fn has_one_spelling(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),
     }
-}
-
-/// The integer that a float is, within 64 bits.
-fn integer(number: &Number) -> Option<Number> {
-    let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
-    // The sum has no -0, and the text of a whole float neither point nor exponent.
-    let text = format!("{:.0}", float + 0.0);
-    text.parse::<u64>().map(Number::from).or_else(|_| text.parse::<i64>().map(Number::from)).ok()
 }
 
 /// The schema that says what there is within a value or, of a number, its type; `None` where several

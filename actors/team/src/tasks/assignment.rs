@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use hivekeep_kernel::ToolError;
+use hivekeep_runtime::json_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -43,7 +44,7 @@ impl Assignment {
     /// # Errors
     /// `invalid_task`, with the field.
     pub fn parse(content: &str) -> Result<Self, ToolError> {
-        let value: Value = serde_json::from_str(content)
+        let value: Value = json_text::from_str(content)
             .map_err(|error| wrong("content", format!("is not JSON: {error}")))?;
         let Value::Object(mut fields) = value else {
             return Err(wrong("content", "is JSON, but not an object"));
@@ -131,7 +132,8 @@ fn env(fields: &mut Map<String, Value>) -> Result<BTreeMap<String, String>, Tool
 
 fn timeout(fields: &mut Map<String, Value>) -> Result<u64, ToolError> {
     let Some(value) = take(fields, "timeout_secs") else { return Ok(DEFAULT_TIMEOUT_SECS) };
-    let secs = value.as_u64().filter(|secs| (1..=MAX_TIMEOUT_SECS).contains(secs));
+    let secs = value.as_number().and_then(json_text::integer).and_then(|secs| secs.as_u64());
+    let secs = secs.filter(|secs| (1..=MAX_TIMEOUT_SECS).contains(secs));
     secs.ok_or_else(|| wrong("timeout_secs", format!("must be 1 to {MAX_TIMEOUT_SECS}")))
 }
 
@@ -151,6 +153,9 @@ mod tests {
         let least =
             Assignment::parse(r#"{"task_id":"t","command":"","env":null}"#).expect("a task");
         assert_eq!((least.workdir, least.timeout_secs), (None, 300));
+        let odd = r#"{"task_id":"t","command":"echo \ud83d","timeout_secs":5.0}"#;
+        let odd = Assignment::parse(odd).expect("a task");
+        assert_eq!((&*odd.command, odd.timeout_secs), ("echo \u{fffd}", 5));
     }
 
     #[test]

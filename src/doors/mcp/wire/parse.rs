@@ -1,6 +1,7 @@
 //! Parser of a line, into a message or the answer that it gets instead.
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_runtime::json_text;
 use rmcp::{
     ErrorData,
     model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage},
@@ -49,7 +50,7 @@ impl<T: Send + 'static> Work<T> {
 }
 
 pub(super) fn parse(line: &[u8]) -> Parsed {
-    if let Ok(message) = serde_json::from_slice(line) {
+    if let Ok(message) = json_text::from_slice(line) {
         return fitting(message);
     }
     // What is to be overlooked, and what to be complained of, is rmcp's to know.
