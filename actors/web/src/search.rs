@@ -31,6 +31,14 @@ pub(crate) struct ProviderHit {
     pub(crate) snippet: String,
 }
 
+/// What a provider answered with.
+#[derive(Debug, Default)]
+pub(crate) struct ProviderHits {
+    pub(crate) hits: Vec<ProviderHit>,
+    /// Items of its list that are no results, or lead to no page of the web.
+    pub(crate) left_out: usize,
+}
+
 /// Port to something that searches the web.
 #[async_trait]
 pub(crate) trait SearchProvider: Send + Sync {
@@ -41,7 +49,7 @@ pub(crate) trait SearchProvider: Send + Sync {
     ///
     /// # Errors
     /// An empty list is a success only if the provider itself says that there is nothing.
-    async fn ask(&self, query: &str, most: usize) -> Result<Vec<ProviderHit>, SearchFailure>;
+    async fn ask(&self, query: &str, most: usize) -> Result<ProviderHits, SearchFailure>;
 }
 
 /// The reason why a provider gave no results.
@@ -68,6 +76,7 @@ impl SearchFailure {
 pub(crate) struct SearchAnswer {
     pub(crate) provider: &'static str,
     pub(crate) hits: Vec<ProviderHit>,
+    pub(crate) left_out: usize,
     /// Providers that were asked before, in vain.
     pub(crate) failed: Vec<(&'static str, SearchFailure)>,
 }
@@ -116,10 +125,9 @@ impl Searcher {
         let mut failed = Vec::new();
         for provider in &self.providers {
             match insist(provider.as_ref(), query, most).await {
-                Ok(mut hits) => {
-                    hits.truncate(most);
-                    let hits = hits.into_iter().map(bounded).collect();
-                    return Ok(SearchAnswer { provider: provider.name(), hits, failed });
+                Ok(ProviderHits { hits, left_out }) => {
+                    let hits = hits.into_iter().take(most).map(bounded).collect();
+                    return Ok(SearchAnswer { provider: provider.name(), hits, left_out, failed });
                 }
                 Err(failure) => failed.push((provider.name(), failure)),
             }
@@ -133,7 +141,7 @@ async fn insist(
     provider: &dyn SearchProvider,
     query: &str,
     most: usize,
-) -> Result<Vec<ProviderHit>, SearchFailure> {
+) -> Result<ProviderHits, SearchFailure> {
     let pauses = ExponentialBuilder::default()
         .with_min_delay(FIRST_PAUSE)
         .with_max_times(ATTEMPTS - 1)

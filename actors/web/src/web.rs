@@ -94,6 +94,7 @@ impl Web {
             query,
             provider: found.provider,
             results: results.collect(),
+            left_out: found.left_out,
             failed: failed.collect(),
         })
     }

@@ -3,12 +3,13 @@
 use async_trait::async_trait;
 use reqwest::{Client, header::HeaderValue};
 use serde::Deserialize;
+use serde_json::Value;
 use url::Url;
 
 use super::{
-    ProviderHit, SearchFailure, SearchProvider,
+    ProviderHit, ProviderHits, SearchFailure, SearchProvider,
     duckduckgo::text_of,
-    request::{json, send},
+    request::{json, rows, send},
     web_url,
 };
 use crate::{ProviderOptions, codes};
@@ -30,15 +31,14 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Web {
-    results: Vec<Row>,
+    results: Vec<Value>,
 }
 
 #[derive(Deserialize)]
 struct Row {
     url: String,
-    title: String,
-    #[serde(default)]
-    description: String,
+    title: Option<String>,
+    description: Option<String>,
 }
 
 #[async_trait]
@@ -47,7 +47,7 @@ impl SearchProvider for Brave {
         "brave"
     }
 
-    async fn ask(&self, query: &str, most: usize) -> Result<Vec<ProviderHit>, SearchFailure> {
+    async fn ask(&self, query: &str, most: usize) -> Result<ProviderHits, SearchFailure> {
         let unkeyed =
             |why| SearchFailure::of(codes::SEARCH_NOT_CONFIGURED, format!("its key: {why}"));
         let key = self.options.key().await.map_err(unkeyed)?.unwrap_or_default();
@@ -64,13 +64,10 @@ impl SearchProvider for Brave {
         let answer: Answer = json(&body)?;
         let hit = |row: Row| {
             let url = web_url(&row.url)?;
-            Some(ProviderHit {
-                title: text_of(&row.title),
-                url,
-                snippet: text_of(&row.description),
-            })
+            let [title, snippet] =
+                [row.title, row.description].map(|html| text_of(&html.unwrap_or_default()));
+            Some(ProviderHit { title, url, snippet })
         };
-        let rows = answer.web.map(|web| web.results).unwrap_or_default();
-        Ok(rows.into_iter().filter_map(hit).collect())
+        Ok(rows(answer.web.map(|web| web.results).unwrap_or_default(), hit))
     }
 }

@@ -7,7 +7,7 @@ use markup5ever_rcdom::{Handle, NodeData, RcDom};
 use reqwest::{Client, StatusCode, header::CONTENT_TYPE};
 use url::{Url, form_urlencoded};
 
-use super::{ProviderHit, SearchFailure, SearchProvider, request::send, web_url};
+use super::{ProviderHit, ProviderHits, SearchFailure, SearchProvider, request::send, web_url};
 use crate::{ProviderOptions, codes, markup};
 
 const ADDRESS: &str = "https://html.duckduckgo.com/html/";
@@ -23,7 +23,7 @@ impl SearchProvider for DuckDuckGo {
         "duckduckgo"
     }
 
-    async fn ask(&self, query: &str, _: usize) -> Result<Vec<ProviderHit>, SearchFailure> {
+    async fn ask(&self, query: &str, _: usize) -> Result<ProviderHits, SearchFailure> {
         let form = form_urlencoded::Serializer::new(String::new()).append_pair("q", query).finish();
         let address = self.options.url.as_deref().unwrap_or(ADDRESS);
         let request = self.client.post(address).body(form);
@@ -35,7 +35,7 @@ impl SearchProvider for DuckDuckGo {
 
 /// Reads the page. Results are looked for first: the query, which a page repeats, may name the marks of a
 /// challenge.
-fn read(status: StatusCode, html: &str) -> Result<Vec<ProviderHit>, SearchFailure> {
+fn read(status: StatusCode, html: &str) -> Result<ProviderHits, SearchFailure> {
     let failed = |why: String| SearchFailure::of(codes::SEARCH_FAILED, why);
     markup::check(html).map_err(|error| failed(error.message))?;
     let (mut hits, mut says_none, mut challenge) =
@@ -63,7 +63,8 @@ fn read(status: StatusCode, html: &str) -> Result<Vec<ProviderHit>, SearchFailur
     }
     let hits: Vec<_> = hits.into_iter().flatten().collect();
     match (hits.is_empty(), says_none, challenge) {
-        (false, ..) | (true, true, false) => Ok(hits),
+        // Advertisements are no results.
+        (false, ..) | (true, true, false) => Ok(ProviderHits { hits, left_out: 0 }),
         (true, _, true) => Err(SearchFailure::of(
             codes::SEARCH_BLOCKED,
             format!("it asks for proof that a person searches ({status})"),

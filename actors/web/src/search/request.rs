@@ -9,8 +9,9 @@ use reqwest::{
     header::{HeaderMap, RETRY_AFTER},
 };
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::SearchFailure;
+use super::{ProviderHit, ProviderHits, SearchFailure};
 use crate::{ProviderOptions, client, codes};
 
 /// Longest pause that a provider may ask for.
@@ -56,6 +57,17 @@ pub(super) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, SearchFailure>
     json_text::from_slice(body).map_err(|error| {
         SearchFailure::of(codes::SEARCH_FAILED, format!("its answer is not as expected: {error}"))
     })
+}
+
+/// Results of a list of which not every item need be one.
+pub(super) fn rows<T: DeserializeOwned>(
+    items: Vec<Value>,
+    hit: impl Fn(T) -> Option<ProviderHit>,
+) -> ProviderHits {
+    let all = items.len();
+    let hits = items.into_iter().filter_map(|item| hit(serde_json::from_value(item).ok()?));
+    let hits: Vec<_> = hits.collect();
+    ProviderHits { left_out: all - hits.len(), hits }
 }
 
 impl ProviderOptions {

@@ -7,8 +7,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::{
-    ProviderHit, SearchFailure, SearchProvider,
-    request::{json, send},
+    ProviderHit, ProviderHits, SearchFailure, SearchProvider,
+    request::{json, rows, send},
     web_url,
 };
 use crate::{ProviderOptions, codes};
@@ -20,7 +20,7 @@ pub(super) struct Searxng {
 
 #[derive(Deserialize)]
 struct Answer {
-    results: Vec<Row>,
+    results: Vec<Value>,
     /// Engines that did not answer the instance, each with the reason.
     #[serde(default)]
     unresponsive_engines: Vec<Value>,
@@ -29,9 +29,7 @@ struct Answer {
 #[derive(Deserialize)]
 struct Row {
     url: String,
-    #[serde(default)]
-    title: String,
-    #[serde(default)]
+    title: Option<String>,
     content: Option<String>,
 }
 
@@ -41,7 +39,7 @@ impl SearchProvider for Searxng {
         "searxng"
     }
 
-    async fn ask(&self, query: &str, _: usize) -> Result<Vec<ProviderHit>, SearchFailure> {
+    async fn ask(&self, query: &str, _: usize) -> Result<ProviderHits, SearchFailure> {
         let root = self.options.url.as_deref().unwrap_or_default().trim_end_matches('/');
         let asked =
             Url::parse_with_params(&format!("{root}/search"), [("q", query), ("format", "json")]);
@@ -57,9 +55,10 @@ impl SearchProvider for Searxng {
         }
         let hit = |row: Row| {
             let url = web_url(&row.url)?;
-            Some(ProviderHit { title: row.title, url, snippet: row.content.unwrap_or_default() })
+            let [title, snippet] = [row.title, row.content].map(Option::unwrap_or_default);
+            Some(ProviderHit { title, url, snippet })
         };
-        Ok(answer.results.into_iter().filter_map(hit).collect())
+        Ok(rows(answer.results, hit))
     }
 }
 

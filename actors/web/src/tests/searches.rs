@@ -51,7 +51,7 @@ async fn searxng_is_asked_for_json() {
         ok(
             "application/json",
             r#"{"results": [{"url": "https://one.test/", "title": "One", "content": "first"},
-            {"url": "ftp://x", "title": "no page"}, {"url": "https://two.test/", "title": "Two", "content": null}]}"#,
+            {"url": "ftp://x", "title": "no page"}, null, {"url": 1}, {"title": "no URL"}, {"url": "https://two.test/", "title": null, "content": null}]}"#,
         )
     })
     .await;
@@ -59,7 +59,8 @@ async fn searxng_is_asked_for_json() {
     assert_eq!((found.provider, found.query.as_str()), ("searxng", "tides & winds"));
     let rows: Vec<_> =
         found.results.iter().map(|hit| (&*hit.title, &*hit.url, &*hit.snippet)).collect();
-    assert_eq!(rows, [("One", "https://one.test/", "first"), ("Two", "https://two.test/", "")]);
+    assert_eq!(rows, [("One", "https://one.test/", "first"), ("", "https://two.test/", "")]);
+    assert_eq!(found.left_out, 4);
 }
 
 #[tokio::test]
