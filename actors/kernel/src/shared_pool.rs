@@ -1,5 +1,5 @@
-//! A pool of places that several holders share, of which none takes more than half: what one fills, costs
-//! nobody else.
+//! A pool of places that several holders share, of which none takes more than half of what the others leave:
+//! what one fills, costs nobody else, and what two fill leaves places to a third.
 
 use std::{
     collections::HashMap,
@@ -45,12 +45,12 @@ pub struct PoolPlace<K: Eq + Hash + Clone = User> {
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFull {
-    /// The holder has half of the pool.
-    #[error("{most} places are taken, the half of `{option}` that one holder may have")]
+    /// The holder has half of what the others leave.
+    #[error("you hold your {most} places of `{option}`: half of what others leave of it")]
     Own {
         /// Option that bounds the pool.
         option: &'static str,
-        /// Places of one holder.
+        /// Places of this holder.
         most: usize,
     },
     /// All together have the whole of it.
@@ -73,7 +73,7 @@ impl<K: Eq + Hash + Clone> SharedPool<K> {
     /// Takes a place for a holder, at once or not at all.
     ///
     /// # Errors
-    /// With half of the pool held, or none of it free.
+    /// With half of what the others leave held, or nothing free.
     pub fn take(&self, holder: K) -> Result<PoolPlace<K>, PoolFull> {
         let Pool { option, most, .. } = *self.0;
         let mut held = self.held();
@@ -116,7 +116,8 @@ impl PoolFull {
     /// # Errors
     /// As [`SharedPool::take`].
     pub fn check(option: &'static str, most: usize, own: usize, all: usize) -> Result<(), Self> {
-        let half = most.div_ceil(2);
+        let others = all.saturating_sub(own);
+        let half = most.saturating_sub(others).div_ceil(2);
         match () {
             () if own > 0 && own >= half => Err(Self::Own { option, most: half }),
             () if all >= most => Err(Self::All { option, most }),
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holder_takes_half_and_leaves_the_rest_to_others() {
+    fn a_holder_takes_half_of_what_others_leave() {
         let pool = SharedPool::new("doors.most", 4);
         let mut held: Vec<_> = (0..2).map(|_| pool.take(User::Uid(1)).expect("a place")).collect();
         let own = pool.take(User::Uid(1)).expect_err("it has its half");
@@ -158,6 +159,17 @@ mod tests {
         assert!(pool.take(User::Uid(1)).is_ok(), "what was dropped is free again");
         drop(held);
         assert!(pool.held().by.is_empty() && pool.held().all == 0, "nobody is remembered");
+    }
+
+    #[test]
+    fn two_holders_who_take_all_they_get_leave_places_to_others() {
+        let pool = SharedPool::new("doors.most", 64);
+        let fill =
+            |user| (0..64).map_while(|_| pool.take(User::Uid(user)).ok()).collect::<Vec<_>>();
+        let held: Vec<_> = (1..=6).map(fill).collect();
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [32, 16, 8, 4, 2, 1]);
+        drop(held);
+        assert_eq!(fill(7).len(), 32, "what was given back is anybody's");
     }
 
     #[test]

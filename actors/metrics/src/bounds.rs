@@ -1,4 +1,4 @@
-//! Bounds of a day, of which no user has more than half: what one fills, costs nobody else.
+//! Bounds of a day, of which no user has more than half of what the others leave.
 
 use chrono::NaiveDate;
 use hivekeep_kernel::{Layer, PoolFull, ToolError};
@@ -30,7 +30,7 @@ impl DayBounds {
     /// Judges what is to be added for an owner of `own` to a day that has `all`.
     ///
     /// # Errors
-    /// `metrics_day_full`; `busy` for an owner who would have more than half.
+    /// `metrics_day_full`; `busy` for an owner who would have more than half of what others leave.
     pub(crate) fn check(
         self,
         date: NaiveDate,
@@ -42,13 +42,14 @@ impl DayBounds {
             ("metrics.max_records_per_day", self.entries, all.entries, own.entries, more.entries),
             ("metrics.max_mb_per_day", self.bytes, all.bytes, own.bytes, more.bytes),
         ] {
-            let half = most.div_ceil(2);
+            let half = most.saturating_sub(all - own).div_ceil(2);
             let error = if all + more > most {
                 let message = format!("the records of {date} have all that `{option}` bounds");
                 ToolError::new(Layer::Actor, codes::METRICS_DAY_FULL, message)
             } else if own + more > half {
                 let most = usize::try_from(half).unwrap_or(usize::MAX);
-                let message = format!("your records of {date} have half of what `{option}` bounds");
+                let message =
+                    format!("your records of {date} have half of what others leave of `{option}`");
                 ToolError { message, ..PoolFull::Own { option, most }.into() }
             } else {
                 continue;

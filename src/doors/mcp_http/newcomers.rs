@@ -39,7 +39,7 @@ impl Newcomers {
     /// ends.
     ///
     /// # Errors
-    /// When that is this one, or its user has half of those that there may be.
+    /// When that is this one, or its user has half of what others leave.
     pub(super) async fn made(&self, session: SessionId, own: usize) -> Result<(), PoolFull> {
         let others = self.manager.count().await.saturating_sub(1);
         let room = PoolFull::check(PLACES, self.most, own.saturating_sub(1), others);
