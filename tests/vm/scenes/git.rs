@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::house::House;
+use crate::house::{House, Kind};
 
 /// A work tree is made from a repository, changed, looked at, committed and pushed to another.
 pub fn a_repository_goes_round(house: &mut House) {
@@ -64,25 +64,31 @@ pub fn a_secret_is_asked_for_over_the_link(house: &mut House) {
     let path = format!("{}/git-remote-http", folder.trim());
     let write = json!({ "workspace_id": "w", "path": path, "content": script, "mode": "0755" });
     house.call("file_write", write);
-    let clone = |token: Option<&str>| {
+    let clone = |token: Option<&str>, user: &str| {
         let url = "http://127.0.0.1:8099/r.git";
-        let mut args = json!({ "workspace_id": "w", "path": "r", "url": url });
+        let mut args = json!({ "workspace_id": "w", "path": "/srv/r", "url": url, "user": user });
         if let Some(token) = token {
             args["credential"] = json!({ "username": "somebody", "token": token });
         }
         house.refused("git_clone", args)
     };
-    let refused = clone(None);
+    let refused = clone(None, "root");
     assert_eq!(refused.code, "authentication_required", "{}", refused.text);
-    assert_eq!(clone(Some("too-short")).code, "authentication_failed");
+    assert_eq!(clone(Some("too-short"), "root").code, "authentication_failed");
     const TOKEN: &str = "0123456789-12345ab";
-    let refused = clone(Some(TOKEN));
-    assert_eq!(refused.code, "git_clone_failed", "{}", refused.text);
-    let told = house.exec("w", "cat /srv/told");
-    assert!(told.starts_with("18 ") && told.contains("username=somebody"), "{told}");
+    house.exec("w", "chmod 777 /srv");
+    // A sandbox of another daemon than root's has no other users.
+    let has_others = house.kind == Kind::Vm || rustix::process::geteuid().is_root();
+    for user in ["root", "4711"].into_iter().take(1 + usize::from(has_others)) {
+        let refused = clone(Some(TOKEN), user);
+        assert_eq!(refused.code, "git_clone_failed", "{}", refused.text);
+        let told = house.exec("w", "cd /srv; cat told; rm -f told; mv environ /tmp || true");
+        let is_told = told.starts_with("18 ") && told.contains("username=somebody");
+        assert!(is_told, "{user}: {told} {}", refused.text);
+    }
     // The keeper of credentials that writes them down was not asked to.
     let look = format!(
-        "grep -c ^GIT_ASKPASS= /srv/environ; grep -rl {TOKEN} /root /run /srv /tmp /workspace; ls /run/hivekeep | grep '^ask-'; true"
+        "grep -c ^GIT_ASKPASS= /tmp/environ; grep -rl {TOKEN} /root /run /srv /tmp /workspace; ls /run/hivekeep | grep '^ask-'; true"
     );
     assert_eq!(house.exec("w", &look), "1\n");
     // Nobody is answered when no command runs for which there is something to answer.

@@ -2,6 +2,7 @@
 
 mod entry_point;
 mod faults;
+mod git;
 mod software;
 mod stage;
 mod users;

@@ -160,7 +160,7 @@ fn of_volumes(table: &mut Table) {
     table.on_houses(Each, &[Root, LoopDevices], WITH_VOLUMES, &rows);
     table.on_house(
         Each,
-        &[Root, LoopDevices, Program("umoci"), Program("busybox"), Program("tar")],
+        &[Root, LoopDevices, Program("umoci"), Program("busybox"), Program("tar"), Program("git")],
         WITH_VOLUMES,
         "commands_run_as_the_user_of_the_image",
         image::commands_of_a_sandbox_run_as_the_user_of_the_image,

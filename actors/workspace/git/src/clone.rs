@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{CallTerms, LinkError, link_error};
-use hivekeep_protocol::{GuestCode, ListFolder};
+use hivekeep_protocol::{Argv, GuestCode, ListFolder, RunCommand};
 
 use super::{
     Git, GitUrl, Login,
@@ -15,6 +15,10 @@ use crate::codes;
 
 /// Maximum time to check the destination, or the server's branches.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// Prints the first folder above `$1` that is there, if nothing can be made in it.
+const CLOSED: &str =
+    r#"p=${1%/}; until [ -d "$p" ]; do p=${p%/*}; p=${p:-/}; done; [ -w "$p" ] || echo "$p""#;
 
 /// Output of a sparse checkout that is read.
 const SPARSE_BYTES: u64 = 64 * 1024;
@@ -48,7 +52,7 @@ impl CloneWish {
 /// Clones a repository. `git` runs in a folder that exists in any case.
 ///
 /// # Errors
-/// `destination_not_empty`, `authentication_required`, `authentication_failed`,
+/// `destination_not_empty`, `permission_denied`, `authentication_required`, `authentication_failed`,
 /// `branch_not_found`, `git_clone_failed`.
 pub async fn clone(mut git: Git, wish: CloneWish) -> Result<GitCloned, ToolError> {
     free(&git, &wish.path).await?;
@@ -73,6 +77,15 @@ pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError
     if let Some(secret) = wish.url.secret() {
         git.hider.add(&secret);
     }
+    if let Some(user) = git.user() {
+        let closed = script(git, user, [CLOSED, "sh", &wish.path]).await;
+        if !closed.is_empty() {
+            let message = format!("user {user} may not write in {closed}");
+            return Err(ToolError::new(Layer::Guest, codes::PERMISSION_DENIED, message).next(
+                "give a `path` that is the user's, another `user`, or the folder to the user: by exec with user root, chown USER PATH",
+            ));
+        }
+    }
     let depth = wish.depth.map(|depth| format!("--depth={depth}"));
     let branch = wish.branch.as_ref().map(|branch| format!("--branch={branch}"));
     let mut args = vec!["clone", "--no-progress"];
@@ -95,6 +108,22 @@ pub async fn clone_anew(git: &mut Git, wish: &CloneWish) -> Result<(), ToolError
     }
     let message = "the folders of `sparse_paths` could not be checked out";
     Err(git.failed(codes::GIT_CLONE_FAILED, message, &set).next("git's output says why"))
+}
+
+/// Runs a script with its `$0` and `$1` as a user. Returns the line that it prints; nothing
+/// where it cannot run, as git cannot then.
+async fn script(git: &Git, user: &str, words: [&str; 3]) -> String {
+    let argv = ["sh", "-c"].iter().chain(&words).map(|word| (*word).to_owned()).collect();
+    let exec = RunCommand {
+        argv: Argv::Direct(argv).as_user(user),
+        env: Vec::new(),
+        workdir: Some("/".to_owned()),
+        timeout_ms: LOOK.as_secs() * 1000,
+        max_output_bytes: 4096,
+    };
+    let output = git.link().exec(exec, CallTerms::at_most(LOOK), |_, _| {}).await;
+    let printed = output.map(|output| output.stdout.text().text).unwrap_or_default();
+    printed.lines().next().unwrap_or_default().to_owned()
 }
 
 /// # Errors

@@ -54,10 +54,10 @@ hivekeep_kernel::codes! {
         cause: "`path` is wrong, or nothing was cloned there.",
         next: "Name the folder of a repository as `path`, or clone one with `git_clone`.",
     }
-    /// The repository belongs to another user of the guest.
+    /// The repository belongs to several users of the guest.
     UNSAFE_REPOSITORY = "unsafe_repository" {
-        cause: "Git does not trust repositories of other users.",
-        next: "Change its owner, or allow it by `exec` with `git config --global --add safe.directory PATH`.",
+        cause: "Git runs as the owner of `.git`, and does not trust a work tree of another user.",
+        next: "Change the owner by `exec` as `root` with `chown -R`, or allow it by `exec` as the owner of `.git` with `git config --global --add safe.directory PATH`.",
     }
     /// The repository has no work tree.
     BARE_REPOSITORY = "bare_repository" {

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use hivekeep_kernel::{ErrorCode, Layer, ToolError};
 use hivekeep_link::Link;
+use hivekeep_protocol::Argv;
 
 use super::{
     Login, SecretRedactor, authorities,
@@ -25,11 +26,25 @@ const LET_THROUGH: [&str; 5] =
 /// operator's token is in reach: a hook can ask for it as git does.
 const WITHOUT_HOOKS: [&str; 4] = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
 
+/// Options of a run that only asks whether git refuses a repository because of its owner.
+pub(crate) const TRUSTING: [&str; 2] = ["-c", "safe.directory=*"];
+
+/// Error for a repository of another user than git runs as.
+pub(crate) fn unsafe_repository(dir: &str) -> ToolError {
+    let message =
+        format!("{dir} belongs to another user than git runs as, so git does not trust it");
+    ToolError::new(Layer::Guest, codes::UNSAFE_REPOSITORY, message).next(
+        "git runs as the owner of .git: give all to one user by exec with user root (chown -R USER PATH), or allow it by exec as that owner: git config --global --add safe.directory PATH",
+    )
+}
+
 /// Guest's git, in one folder.
 pub struct Git {
     link: Link,
     dir: String,
     env: Vec<(String, String)>,
+    /// User that it runs as; `None` for root.
+    user: Option<String>,
     /// File of the host with authorities trusted beside those of the image.
     ca_file: Option<PathBuf>,
     /// Redactor of its output.
@@ -37,7 +52,8 @@ pub struct Git {
 }
 
 impl Git {
-    /// Makes a handle with the workspace's environment, without most of git's own variables.
+    /// Makes a handle that runs as the owner of the folder's repository, with the workspace's
+    /// environment without most of git's own variables.
     pub fn new(link: Link, dir: String, env: Vec<(String, String)>) -> Self {
         let stays = |name: &str| {
             !name.starts_with("GIT_") || LET_THROUGH.iter().any(|own| name.starts_with(own))
@@ -46,7 +62,18 @@ impl Git {
         // Status commands change nothing in a repository, and paths are literal.
         env.push(("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned()));
         env.push(("GIT_LITERAL_PATHSPECS".to_owned(), "1".to_owned()));
-        Self { link, dir, env, ca_file: None, hider: SecretRedactor::default() }
+        let user = Some(Argv::REPOSITORY_OWNER.to_owned());
+        Self { link, dir, env, user, ca_file: None, hider: SecretRedactor::default() }
+    }
+
+    /// Runs as a user, whoever owns the folder; `None` for root.
+    #[must_use]
+    pub fn as_user(self, user: Option<String>) -> Self {
+        Self { user, ..self }
+    }
+
+    pub(super) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
     }
 
     /// Trusts the authorities of a host's file too, unless the workspace sets its own.
@@ -87,7 +114,8 @@ impl Git {
         max_output_bytes: u64,
     ) -> Result<GitDone, ToolError> {
         let env = self.pairs();
-        let call = GitCall { dir: &self.dir, args, env: &env, timeout, max_output_bytes };
+        let (dir, user) = (&*self.dir, self.user());
+        let call = GitCall { dir, args, env: &env, user, timeout, max_output_bytes };
         run::git(&self.link, call).await
     }
 
@@ -118,7 +146,8 @@ impl Git {
         let max_output_bytes = SHORT_BYTES;
         let without = login.is_some_and(Login::is_configured).then_some(WITHOUT_HOOKS);
         let args: Vec<&str> = without.iter().flatten().chain(args).copied().collect();
-        let call = GitCall { dir: &self.dir, args: &args, env: &env, timeout, max_output_bytes };
+        let (dir, user) = (&*self.dir, self.user());
+        let call = GitCall { dir, args: &args, env: &env, user, timeout, max_output_bytes };
         run::git_asking(&self.link, call, credential).await
     }
 
@@ -161,12 +190,8 @@ impl Git {
         if self.line(&ASK).await?.as_deref() == Some("true") {
             return Ok(());
         }
-        let trusting = ["-c", "safe.directory=*", ASK[0], ASK[1]];
-        if self.line(&trusting).await?.as_deref() == Some("true") {
-            let message = format!("{} belongs to another user, so git does not trust it", self.dir);
-            return Err(ToolError::new(Layer::Guest, codes::UNSAFE_REPOSITORY, message).next(
-                "chown it, or allow it by exec: git config --global --add safe.directory PATH",
-            ));
+        if self.line(&[&TRUSTING, &ASK[..]].concat()).await?.as_deref() == Some("true") {
+            return Err(unsafe_repository(&self.dir));
         }
         let message = format!("{} is in no git work tree", self.dir);
         Err(ToolError::new(Layer::Guest, codes::NOT_A_REPOSITORY, message).next(

@@ -40,6 +40,8 @@ pub struct GitCall<'a> {
     pub args: &'a [&'a str],
     /// Variables on top of the guest's base environment; later ones win.
     pub env: &'a [(&'a str, &'a str)],
+    /// User that git runs as, such as [`Argv::REPOSITORY_OWNER`]; `None` for root.
+    pub user: Option<&'a str>,
     /// Time limit; at its end git and everything that it started are killed.
     pub timeout: Duration,
     /// Maximum output of each stream; the rest is dropped.
@@ -79,8 +81,11 @@ pub async fn git_asking(
     credential: Option<Credential>,
 ) -> Result<(GitDone, AuthenticationRecord), ToolError> {
     let wait = CallTerms::at_most(call.timeout + ANSWER_MARGIN);
-    let request = ExecAsking { exec: exec_of(&call), credential };
-    let (output, asked) = match link.exec_asking(request, wait).await {
+    let asking = |exec| {
+        let request = ExecAsking { exec, credential: credential.clone() };
+        link.exec_asking(request, wait.clone())
+    };
+    let (output, asked) = match start(&call, asking).await {
         Ok((output, asked)) => (Ok(output), asked),
         Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported => {
             let message = "the workspace runs a guest of before this daemon, which cannot do this";
@@ -99,15 +104,35 @@ pub async fn git_asking(
 /// to the guest.
 pub async fn git(link: &Link, call: GitCall<'_>) -> Result<GitDone, ToolError> {
     let wait = CallTerms::at_most(call.timeout + ANSWER_MARGIN);
-    let output = link.exec(exec_of(&call), wait, |_, _| {}).await;
+    let output = start(&call, |exec| link.exec(exec, wait.clone(), |_, _| {})).await;
     done(&call, output)
+}
+
+/// Starts a call; as root in a guest of before this daemon, for which the owner is a name.
+async fn start<T, F: Future<Output = Result<T, LinkError>>>(
+    call: &GitCall<'_>,
+    exec: impl Fn(RunCommand) -> F,
+) -> Result<T, LinkError> {
+    match exec(exec_of(call)).await {
+        Err(LinkError::Guest(error))
+            if error.code == GuestCode::UnknownUser
+                && call.user == Some(Argv::REPOSITORY_OWNER) =>
+        {
+            exec(exec_of(&GitCall { user: None, ..*call })).await
+        }
+        outcome => outcome,
+    }
 }
 
 fn exec_of(call: &GitCall<'_>) -> RunCommand {
     let words = std::iter::once("git").chain(call.args.iter().copied());
     let env = USUAL.iter().chain(call.env).chain(&FIXED);
+    let argv = Argv::Direct(words.map(str::to_owned).collect());
     RunCommand {
-        argv: Argv::Direct(words.map(str::to_owned).collect()),
+        argv: match call.user {
+            Some(user) => argv.as_user(user),
+            None => argv,
+        },
         env: env.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         workdir: Some(call.dir.to_owned()),
         timeout_ms: u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX),
@@ -116,11 +141,16 @@ fn exec_of(call: &GitCall<'_>) -> RunCommand {
 }
 
 fn done(call: &GitCall<'_>, output: Result<ExecOutput, LinkError>) -> Result<GitDone, ToolError> {
+    let missing = || {
+        ToolError::new(Layer::Guest, codes::GIT_MISSING, "the image has no git")
+            .next("install git in the workspace, or use an image that has it")
+    };
     let output = match output {
+        // What the guest's role `as` exits with; git itself never does.
+        Ok(output) if output.done.exit == Exit::Code(127) => return Err(missing()),
         Ok(output) => output,
         Err(LinkError::Guest(error)) if error.code == GuestCode::CannotStart => {
-            return Err(ToolError::new(Layer::Guest, codes::GIT_MISSING, "the image has no git")
-                .next("install git in the workspace, or use an image that has it"));
+            return Err(missing());
         }
         Err(error) => return Err(link_error(error)),
     };
@@ -157,6 +187,7 @@ mod tests {
             dir: "/workspace",
             args: &["status", "--", "a b; c"],
             env: &asked,
+            user: None,
             timeout: Duration::from_secs(2),
             max_output_bytes: 10,
         };

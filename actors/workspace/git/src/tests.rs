@@ -3,6 +3,7 @@
 mod fetch;
 mod guest;
 mod server;
+mod users;
 
 use std::{path::Path, sync::atomic::Ordering::SeqCst, time::Duration};
 

@@ -5,17 +5,21 @@
 //! error; a number need not be. The process has no thread besides this one. The daemon looks before it
 //! starts the role, so that its caller is told by a code.
 
+mod give;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::{fs::MetadataExt, process::CommandExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use hivekeep_protocol::{Argv, FindUser, GuestCode, GuestError, UserFound};
-use rustix::fs::{FileType, Mode, OFlags};
+use hivekeep_protocol::{Argv, FindUser, GuestCode, GuestError, RunCommand, UserFound};
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rustix::{fs::Gid, fs::Uid};
+
+pub(crate) use give::{HOME, give_home};
 
 use crate::files::{io_error, off_thread};
 
@@ -23,8 +27,6 @@ use crate::files::{io_error, off_thread};
 const REFUSED: u8 = 126;
 /// Exit status when the program is not there.
 const NOT_FOUND: u8 = 127;
-/// This program and its role, as the host starts commands with them.
-const ROLE: [&str; 2] = ["/proc/self/exe", "as"];
 const FILE_BYTES: u64 = 4 << 20;
 
 /// Whom a program runs as, or files are reached as.
@@ -46,7 +48,8 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let user = user.to_string_lossy();
     let become_it = || -> Result<Identity, String> {
         let identity = Identity::of(&user)?;
-        give_streams(&identity);
+        give::streams(&identity);
+        give_home(&identity);
         identity.take_on().map_err(|error| format!("becoming user {user}: {error}"))?;
         Ok(identity)
     };
@@ -82,7 +85,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
 pub fn check(argv: &Argv) -> Result<(), GuestError> {
     let Argv::Direct(words) = argv else { return Ok(()) };
     let [program, role, user, ..] = words.as_slice() else { return Ok(()) };
-    if [program.as_str(), role.as_str()] != ROLE {
+    if [program.as_str(), role.as_str()] != Argv::AS_USER {
         return Ok(());
     }
     find(user).map(drop)
@@ -114,33 +117,38 @@ pub(crate) async fn tell(asked: FindUser) -> Result<UserFound, GuestError> {
     Ok(UserFound { uid, gid, home })
 }
 
-/// [`check`], off the daemon's thread.
+/// Finds whom a command runs as, if it has the role, and puts the owner of its repository in place of
+/// [`Argv::REPOSITORY_OWNER`]; the role is taken away where that is the daemon's own user.
 ///
 /// # Errors
-/// As [`check`].
-pub async fn checked(argv: &Argv) -> Result<(), GuestError> {
-    if !matches!(argv, Argv::Direct(words) if words.iter().take(2).eq(&ROLE)) {
-        return Ok(());
+/// `UnknownUser`.
+pub(crate) async fn resolve(command: &mut RunCommand) -> Result<Option<Identity>, GuestError> {
+    let Argv::Direct(words) = &mut command.argv else { return Ok(None) };
+    let [program, role, user, ..] = words.as_mut_slice() else { return Ok(None) };
+    if [program.as_str(), role.as_str()] != Argv::AS_USER {
+        return Ok(None);
     }
-    let argv = argv.clone();
-    off_thread(move || check(&argv)).await
+    if user != Argv::REPOSITORY_OWNER {
+        let user = user.clone();
+        return off_thread(move || find(&user)).await.map(Some);
+    }
+    let folder = PathBuf::from(command.workdir.as_deref().unwrap_or("/"));
+    let owner = off_thread(move || Ok(owner(&folder))).await?;
+    match &owner {
+        Some(identity) => *user = identity.uid.to_string(),
+        None => drop(words.drain(..3)),
+    }
+    Ok(owner)
 }
 
-/// Gives pipes and terminals among the standard streams to the user, who could not open them by their
-/// names (`/dev/stdout`) otherwise. One that cannot be given is usable all the same.
-fn give_streams(identity: &Identity) {
-    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
-    let streams = [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()]
-        .map(|stream: BorrowedFd<'_>| stream.try_clone_to_owned());
-    for stream in streams.into_iter().flatten() {
-        let is_pipe = rustix::fs::fstat(&stream)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
-        if is_pipe {
-            let _ = rustix::fs::fchown(&stream, Some(uid), Some(gid));
-        } else if rustix::termios::isatty(&stream) {
-            let _ = rustix::fs::fchown(&stream, Some(uid), None);
-        }
-    }
+/// Owner of the `.git` that git finds from a folder on, or else of the folder. `None` for the daemon's
+/// own user and for one that is none of this machine's, whose repositories git itself refuses.
+fn owner(folder: &Path) -> Option<Identity> {
+    let folder = folder.canonicalize().ok()?;
+    let found = folder.ancestors().find_map(|at| at.join(".git").symlink_metadata().ok());
+    let uid = found.or_else(|| folder.metadata().ok())?.uid();
+    let is_own = uid == rustix::process::geteuid().as_raw();
+    if is_own { None } else { find(&uid.to_string()).ok() }
 }
 
 impl Identity {

@@ -6,19 +6,23 @@
 //!  └──── password ──────┴──────────── password ◄────────────┘ for that origin?
 //! ```
 //! The credential is in no file, argument or environment: those hold the socket's name. The
-//! socket is there while the command runs. git's own keeping of credentials is turned off
-//! for it; in its place stands the same program, which is how the daemon hears that the
-//! server refused one. Whatever runs as part of the command, such as a hook, can ask too.
+//! socket is there while the command runs, for the command's user alone. git's own keeping of
+//! credentials is turned off for it; in its place stands the same program, which is how the
+//! daemon hears that the server refused one. Whatever runs as part of the command, such as a
+//! hook, can ask too.
 
 pub mod prompt;
 pub mod role;
 mod server;
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hivekeep_protocol::{ExecAsked, ExecAsking, GuestError};
 
+use crate::as_user;
 use crate::exec;
 use crate::files::io_error;
 use crate::session::call::RequestContext;
@@ -36,8 +40,10 @@ pub const SOCKET_VARIABLE: &str = "HIVEKEEP_ASK";
 pub async fn run(cx: &RequestContext, asking: ExecAsking) -> Result<ExecAsked, GuestError> {
     let ExecAsking { mut exec, credential } = asking;
     let run_dir = &cx.agent.settings.run_dir;
-    let program = program(run_dir).map_err(|error| io_error(&error, "the askpass program"))?;
-    let server = Server::open(run_dir, credential)
+    let user = as_user::resolve(&mut exec).await?;
+    let program = if user.is_some() { copied_program(run_dir) } else { program(run_dir) };
+    let program = program.map_err(|error| io_error(&error, "the askpass program"))?;
+    let server = Server::open(run_dir, credential, user.as_ref())
         .map_err(|error| io_error(&error, "the askpass socket"))?;
     exec.env.extend(environment(&program, server.path()));
     let done = exec::beside(cx, exec, |scope| server.serve(scope)).await?;
@@ -92,4 +98,18 @@ fn program(run_dir: &Path) -> io::Result<PathBuf> {
     }
     std::os::unix::fs::symlink(target, &link)?;
     Ok(link)
+}
+
+/// Copy of the binary: users other than the daemon's may not follow a link to its process.
+fn copied_program(run_dir: &Path) -> io::Result<PathBuf> {
+    static COPIED: AtomicBool = AtomicBool::new(false);
+    let (copy, part) =
+        (run_dir.join(format!("user-{PROGRAM}")), run_dir.join(format!("{PROGRAM}.part")));
+    if !COPIED.load(Ordering::Relaxed) {
+        std::fs::copy("/proc/self/exe", &part)?;
+        std::fs::set_permissions(&part, PermissionsExt::from_mode(0o755))?;
+        std::fs::rename(&part, &copy)?;
+        COPIED.store(true, Ordering::Relaxed);
+    }
+    Ok(copy)
 }

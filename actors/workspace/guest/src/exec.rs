@@ -48,13 +48,13 @@ pub async fn run(cx: &RequestContext, exec: RunCommand) -> Result<RunCommandRepl
 /// As [`run`].
 pub(crate) async fn beside<F: Future<Output = ()>>(
     cx: &RequestContext,
-    exec: RunCommand,
+    mut exec: RunCommand,
     work: impl FnOnce(ProcessSet) -> F,
 ) -> Result<RunCommandReply, GuestError> {
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(exec.timeout_ms).min(LONGEST);
     let agent = &cx.agent;
-    as_user::checked(&exec.argv).await?;
+    as_user::resolve(&mut exec).await?;
     let workdir = exec.workdir.as_deref();
     let PreparedCommand { program, script } =
         PreparedCommand::new(&exec.argv, &exec.env, workdir, &agent.settings.run_dir)?;

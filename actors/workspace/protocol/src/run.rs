@@ -11,6 +11,25 @@ pub enum Argv {
     Direct(Vec<String>),
 }
 
+impl Argv {
+    /// Guest's program and its role that becomes a user, as what the guest starts sees them.
+    pub const AS_USER: [&str; 2] = ["/proc/self/exe", "as"];
+    /// In place of a user: the owner of the repository that the working directory is in. No user has
+    /// a line break in its name. Only [`RunCommand`] and [`ExecAsking`](crate::ExecAsking) know it.
+    pub const REPOSITORY_OWNER: &str = "owner of the repository\n";
+
+    /// Command line that runs the same as a user, `USER[:GROUP]`.
+    #[must_use]
+    pub fn as_user(self, user: &str) -> Self {
+        let program = match self {
+            Self::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
+            Self::Direct(words) => words,
+        };
+        let [guest, role] = Self::AS_USER;
+        Self::Direct([guest, role, user].map(str::to_owned).into_iter().chain(program).collect())
+    }
+}
+
 /// Runs a command; its output comes as data frames while it runs.
 ///
 /// The command runs in a containment of its own. When it ends, times out or is cancelled, every

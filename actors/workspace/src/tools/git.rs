@@ -28,6 +28,8 @@ pub struct GitClone {
     pub url: hivekeep_protocol::Secret,
     /// Where to put it; it has to be empty or absent. A relative path begins at /workspace. Default: /workspace.
     pub path: Option<String>,
+    /// Whom to run as, `USER[:GROUP]`. Default: the image's user.
+    pub user: Option<String>,
     /// The branch or tag to check out. Default: the repository's own.
     pub branch: Option<String>,
     /// Only so many commits of its history.
@@ -235,10 +237,11 @@ impl Workspace {
             timeout: Duration::from_secs(input.timeout_secs),
         };
         wish.check()?;
+        let user = self.user(input.user)?;
         let (git, cx) = (self.git(cx, "/".to_owned())?, cx.clone());
-        Ok(Reply::later(
-            async move { cx.guard(async { git::clone(git.await?, wish).await }).await },
-        ))
+        Ok(Reply::later(async move {
+            cx.guard(async { git::clone(git.await?.as_user(user), wish).await }).await
+        }))
     }
 
     fn on_git_fetch(

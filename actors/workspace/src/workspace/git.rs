@@ -3,10 +3,10 @@
 use hivekeep_git::{CallCredential, Git, GitOptions, GitUrl, Login};
 use hivekeep_kernel::{CallCx, ToolError};
 
-use super::Workspace;
+use super::{Workspace, user::other_than_root};
 
 impl Workspace {
-    /// The guest's git in a folder, once there is a link.
+    /// The guest's git in a folder, once there is a link, as the owner of the repository there.
     ///
     /// # Errors
     /// When the workspace does not run.
@@ -19,6 +19,14 @@ impl Workspace {
         let link = self.guest(cx)?;
         let ca_file = self.handle.shared.git.ca_file.clone();
         Ok(async move { Ok(Git::new(link.await?, dir, env).trusting(ca_file)) })
+    }
+
+    /// Whom a clone is made by, as [`other_than_root`] says.
+    ///
+    /// # Errors
+    /// As [`other_than_root`].
+    pub(crate) fn user(&self, asked: Option<String>) -> Result<Option<String>, ToolError> {
+        other_than_root(&self.ledger, asked)
     }
 
     /// What the operator configured.

@@ -20,6 +20,7 @@ use super::{
     boot::{Start, Up, bring_up},
     bring_up::{self, settle},
     snapshot::{self, Making},
+    user::other_than_root,
 };
 use crate::codes;
 use crate::{
@@ -146,7 +147,11 @@ async fn furnish(
     let mut done = vec![boot];
     let network = &*workspace.shared.network;
     let opened = quiet.guard(internet::open(network, workspace.id, setup.allow_internet)).await?;
-    done.extend(steps::run(&mut link_state, setup, reporter).await?);
+    let user = match workspace.shared.logs.state(workspace.id) {
+        Some(ledger) => other_than_root(&ledger, None)?,
+        None => None,
+    };
+    done.extend(steps::run(&mut link_state, setup, user, reporter).await?);
     fault_point!("prepare.after_setup");
     quiet.guard(internet::close(network, workspace.id, &opened)).await?;
     reporter.begin("making the snapshot `golden`");

@@ -6,8 +6,6 @@ use hivekeep_protocol::Argv;
 
 use crate::{ledger::Ledger, records::Planned};
 
-/// The guest's daemon, as what it starts sees it; its role `as` becomes a user.
-const GUEST: &str = "/proc/self/exe";
 const ROOT: &str = "root";
 
 /// User that commands run as, and why it is not the image's, if it is not.
@@ -53,18 +51,17 @@ fn is_root(user: &str) -> bool {
     matches!(user.split(':').next(), Some("root" | "0"))
 }
 
-/// Command line that runs as the user that is asked for, or else as the image's.
+/// User that is asked for, or else the image's; `None` for root.
 ///
 /// # Errors
 /// `invalid_input` for another user than root in a sandbox that has no other, and for what is no user.
-pub(crate) fn as_user(
+pub(crate) fn other_than_root(
     ledger: &Ledger,
     asked: Option<String>,
-    argv: Argv,
-) -> Result<Argv, ToolError> {
+) -> Result<Option<String>, ToolError> {
     let user = asked.unwrap_or_else(|| CommandUser::of(ledger, None).name);
     if is_root(&user) {
-        return Ok(argv);
+        return Ok(None);
     }
     if !has_users(&ledger.plan) {
         return Err(ToolError::invalid(format!(
@@ -75,12 +72,22 @@ pub(crate) fn as_user(
     if user.is_empty() || user.len() > 256 || user.contains(['\0', '\n']) {
         return Err(ToolError::invalid("`user` is not a valid user"));
     }
-    let program = match argv {
-        Argv::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
-        Argv::Direct(words) => words,
-    };
-    let become_it = [GUEST.to_owned(), "as".to_owned(), user];
-    Ok(Argv::Direct(become_it.into_iter().chain(program).collect()))
+    Ok(Some(user))
+}
+
+/// Command line that runs as [`other_than_root`] says.
+///
+/// # Errors
+/// As [`other_than_root`].
+pub(crate) fn as_user(
+    ledger: &Ledger,
+    asked: Option<String>,
+    argv: Argv,
+) -> Result<Argv, ToolError> {
+    Ok(match other_than_root(ledger, asked)? {
+        Some(user) => argv.as_user(&user),
+        None => argv,
+    })
 }
 
 #[cfg(test)]
@@ -108,7 +115,7 @@ mod tests {
     }
 
     fn become_it(user: &str) -> Result<Argv, String> {
-        let words = [GUEST, "as", user, "/bin/sh", "-c", "id"];
+        let words = ["/proc/self/exe", "as", user, "/bin/sh", "-c", "id"];
         Ok(Argv::Direct(words.map(str::to_owned).to_vec()))
     }
 
@@ -120,6 +127,8 @@ mod tests {
             assert_eq!((user.name.as_str(), user.note), ("app", None));
             assert_eq!(runs_as(&ledger, None), become_it("app"));
             assert_eq!(runs_as(&ledger, Some("44:media")), become_it("44:media"));
+            let owner = runs_as(&ledger, Some(Argv::REPOSITORY_OWNER));
+            assert_eq!(owner, Err("invalid_input".to_owned()), "no user of a call");
             assert_eq!(runs_as(&ledger, Some("root")), Ok(Argv::Shell("id".to_owned())));
         }
     }

@@ -9,16 +9,19 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::stage::{image, run, with_images};
+use super::{
+    git,
+    stage::{image, run, with_images},
+};
 use crate::{
     house::{House, PATIENCE},
     leaks,
 };
 
 const MORE: &str = "[workspace.images]\nmin_free_mb = 0\n";
-const APPLETS: [&str; 18] = [
-    "cat", "chmod", "chown", "dd", "echo", "grep", "id", "kill", "ls", "mkdir", "mount", "ps",
-    "rm", "setpriv", "sleep", "stat", "touch", "true",
+const APPLETS: [&str; 19] = [
+    "cat", "chmod", "chown", "dd", "echo", "find", "grep", "id", "kill", "ls", "mkdir", "mount",
+    "ps", "rm", "setpriv", "sleep", "stat", "touch", "true",
 ];
 
 pub fn commands_of_a_sandbox_run_as_the_user_of_the_image(mut house: House) {
@@ -37,6 +40,8 @@ pub fn commands_of_a_sandbox_run_as_the_user_of_the_image(mut house: House) {
     others_are_taken_on_or_refused(&house);
     a_volume_has_owners_of_its_own(&house);
     jobs_and_processes_are_the_users(&house);
+    files_of_tools_are_the_users(&house);
+    git::commands_and_tools_work_on_the_same_repositories(&house);
     ids_of_the_host_are_the_sandboxes_own(&house);
 
     house.call("workspace_stop", json!({ "workspace_id": "one" }));
@@ -112,6 +117,19 @@ fn others_are_taken_on_or_refused(house: &House) {
             json!({ "workspace_id": "one", "action": "start", "command": "true", "user": ghost });
         assert_eq!(house.refused("exec_background", args).code, "user_unknown", "{ghost}");
     }
+}
+
+fn files_of_tools_are_the_users(house: &House) {
+    let file =
+        json!({ "workspace_id": "one", "path": "/srv/app/tool", "content": "x", "mode": "0600" });
+    house.call("file_write", file);
+    house.call("fs.write", json!({ "place": "one", "path": "deep/er", "content": "x" }));
+    let change = "echo y >> tool; cat tool; stat -c %u /workspace /workspace/deep/er";
+    assert_eq!(said(house, None, change), "xy\n1000\n1000\n");
+    let secret = json!({ "workspace_id": "one", "path": "/etc/secret" });
+    assert_eq!(house.refused("file_read", secret).code, "permission_denied");
+    let secret = json!({ "place": "root@one", "path": "/etc/secret" });
+    assert_eq!(house.call("file_read", secret)["content"], "secret\n");
 }
 
 fn a_volume_has_owners_of_its_own(house: &House) {
@@ -282,6 +300,7 @@ fn layer(folder: &Path) -> PathBuf {
     for applet in APPLETS.iter().chain(&["sh"]) {
         symlink("busybox", root.join("bin").join(applet)).expect("linked");
     }
+    git::install(&root);
     let passwd = "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/srv/app:/bin/sh\n\
                   media:x:44:44::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n";
     let files = [

@@ -55,7 +55,8 @@ impl Repository for GuestRepository {
         let through = self.through.load(Ordering::Relaxed);
         let timeout = if through { THROUGH } else { self.cx.remaining() };
         let max_output_bytes = MAX_OUTPUT_BYTES;
-        let run = git(&self.link, GitCall { dir, args, env, timeout, max_output_bytes });
+        let user = Some(Argv::REPOSITORY_OWNER);
+        let run = git(&self.link, GitCall { dir, args, env, user, timeout, max_output_bytes });
         if through { run.await } else { self.cx.guard(run).await }
     }
 
@@ -75,7 +76,8 @@ impl Repository for GuestRepository {
 
     async fn send(&self, path: &str, from: File, size_bytes: u64) -> Result<(), ToolError> {
         let source = tokio::fs::File::from_std(from);
-        let sent = self.link.upload(path, Some(0o600), size_bytes, source, self.wait(), |_| {});
+        // Read by the owner of the repository, whose folder keeps it from others as it does the rest.
+        let sent = self.link.upload(path, Some(0o644), size_bytes, source, self.wait(), |_| {});
         sent.await.map(drop).map_err(link_error)
     }
 

@@ -4,6 +4,7 @@ use hivekeep_kernel::{Layer, ToolError};
 
 use super::repository::Repository;
 use crate::codes;
+use crate::repo::{TRUSTING, unsafe_repository};
 use crate::run::GitDone;
 
 /// Maximum length of git's output in an error, in characters.
@@ -66,7 +67,7 @@ impl<'r> Repo<'r> {
     /// Finds the repository that `path` is in.
     ///
     /// # Errors
-    /// `not_a_repository`, `bare_repository`.
+    /// `not_a_repository`, `unsafe_repository`, `bare_repository`.
     pub(super) async fn open(way: &'r dyn Repository, path: &str) -> Result<Self, ToolError> {
         let here = Self { way, dir: path.to_owned(), common: String::new(), known: true };
         let no_folder = [codes::NOT_FOUND, codes::NOT_A_DIRECTORY];
@@ -74,13 +75,17 @@ impl<'r> Repo<'r> {
             true => not_a_repository(path),
             false => error,
         };
-        let inside = here.run(&["rev-parse", "--is-inside-work-tree"]).await.map_err(missing)?;
+        const ASK: [&str; 2] = ["rev-parse", "--is-inside-work-tree"];
+        let inside = here.run(&ASK).await.map_err(missing)?;
         match (inside.exit_code, text(&inside.stdout).trim()) {
             (0, "true") => {}
             (0, _) => {
                 let message = format!("{} has no work tree", shown(path));
                 return Err(ToolError::new(Layer::Guest, codes::BARE_REPOSITORY, message)
                     .next("name the work tree of a repository in path"));
+            }
+            _ if here.run(&[&TRUSTING, &ASK[..]].concat()).await?.ok() => {
+                return Err(unsafe_repository(&shown(path)));
             }
             _ => return Err(not_a_repository(path).detail("output", shown(&text(&inside.stderr)))),
         }

@@ -13,6 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::prompt;
+use crate::as_user::Identity;
 use crate::contain::ProcessSet;
 use crate::sys::peer;
 
@@ -44,7 +45,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn open(run_dir: &Path, credential: Option<Credential>) -> io::Result<Self> {
+    /// Listens for processes of `user`; without one, of the daemon's own.
+    pub(super) fn open(
+        run_dir: &Path,
+        credential: Option<Credential>,
+        user: Option<&Identity>,
+    ) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = run_dir.join(format!("ask-{}-{number}", std::process::id()));
@@ -53,6 +59,9 @@ impl Server {
         let listener = UnixListener::bind(&path)?;
         let server = Self { listener, path, credential, heard: Mutex::default() };
         std::fs::set_permissions(&server.path, PermissionsExt::from_mode(0o600))?;
+        if let Some(user) = user {
+            std::os::unix::fs::chown(&server.path, Some(user.uid), None)?;
+        }
         Ok(server)
     }
 

@@ -12,14 +12,11 @@ use hivekeep_protocol::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::as_user::{self, Identity};
+use crate::as_user::{self, HOME, Identity};
 use crate::files::off_thread;
 use crate::session::call::{RequestContext, cancelled};
 use crate::session::inflow::InflowBatch;
 use crate::sys::fs_ids;
-
-/// Folder that relative paths begin at.
-const HOME: &str = "/workspace";
 
 /// Root and places of the operations that run.
 #[derive(Debug)]
@@ -124,6 +121,7 @@ impl OperationPlace {
     /// Makes this thread the user's for good.
     fn take_on(&self) -> Result<(), FileError> {
         let Some(user) = self.user.as_ref().filter(|user| user.uid != 0) else { return Ok(()) };
+        as_user::give_home(user);
         fs_ids::take_on(user.uid, user.gid, &user.groups).map_err(|error| {
             let message = format!("the user's rights cannot be taken on: {error}");
             FileError::new(FileErrorKind::PermissionDenied, message)

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::os::unix::{fs::PermissionsExt, net::UnixStream};
 use std::path::PathBuf;
 
 use hivekeep_protocol::*;
@@ -119,6 +119,41 @@ async fn a_process_that_is_not_of_the_command_is_told_nothing() {
         assert_eq!(output, format!("{SECRET}\nstatus 0\n").as_bytes());
         let asked = ExecAsking::reply_of(reply.expect("it ran")).expect("of its kind");
         assert_eq!((asked.answered, asked.unanswered), (1, None));
+    }
+}
+
+#[tokio::test]
+async fn a_user_of_a_command_is_told_its_secret() {
+    if !rustix::process::geteuid().is_root() {
+        hivekeep_skip::skip("only root's guest has other users");
+        return;
+    }
+    for way in ways() {
+        let guest = Guest::start(way);
+        std::fs::set_permissions(guest.dir.path(), PermissionsExt::from_mode(0o755)).expect("set");
+        let host = Host::to(&guest).await;
+        let line = format!(
+            "id -u; {}; stat -c '%u %a' \"$HIVEKEEP_ASK\"",
+            ask("Username", "https://example.org")
+        );
+        let as_user = |user: &str, workdir: Option<&str>| {
+            let mut asking = asking(&line);
+            asking.exec.argv = asking.exec.argv.as_user(user);
+            asking.exec.workdir = workdir.map(str::to_owned);
+            asking
+        };
+        let told = |id| format!("{id}\nsomebody\nstatus 0\n{id} 600\n");
+        assert_eq!(run(&host, as_user("4711", None)).await.1, told(4711), "{way:?}");
+
+        // The nearest `.git` says who the owner of a repository is, however one gets there.
+        let made = "mkdir -p r/.git r/sub; chown 4712 r/.git; ln -s r/sub link; pwd";
+        let made = format!("cd {}; {made}", guest.dir.path().display());
+        let folder = String::from_utf8(host.sh(&made).await.stdout).expect("text");
+        for (name, id) in [("r", 4712), ("r/sub", 4712), ("link", 4712), (".", 0)] {
+            let asking =
+                as_user(Argv::REPOSITORY_OWNER, Some(&format!("{}/{name}", folder.trim())));
+            assert_eq!(run(&host, asking).await.1, told(id), "{way:?} {name}");
+        }
     }
 }
 

@@ -15,6 +15,12 @@ use crate::{
     workspace::{LinkState, exec::exit_code, link_state, messages::Setup},
 };
 
+/// What lets git of the commands work on the clone, which need not be root's.
+const TRUSTED: [(&str, &str); 3] = [
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "safe.directory"),
+    ("GIT_CONFIG_VALUE_0", "*"),
+];
 /// Where a repository goes, as commands without a working directory expect it.
 const INTO: &str = "/workspace";
 /// The end of a failed command's output that its caller gets.
@@ -47,20 +53,21 @@ impl<'c> StepReporter<'c> {
     }
 }
 
-/// Runs all of it.
+/// Runs all of it, the clone as a user (`None` for root) and the commands as root.
 ///
 /// # Errors
 /// As [`git::clone_anew`], `setup_failed`; what stands in the way to the guest.
 pub(super) async fn run(
     link_state: &mut watch::Receiver<LinkState>,
     setup: &Setup,
+    user: Option<String>,
     reporter: &mut StepReporter<'_>,
 ) -> Result<Vec<PrepareStep>, ToolError> {
     let mut steps = Vec::new();
     let mut guest = Guest { link_state, cx: reporter.cx, timeout_secs: setup.timeout_secs };
     if let Some(url) = &setup.git_url {
         reporter.begin(&format!("git clone {}", url.plain()));
-        steps.push(guest.clone(url, setup).await?);
+        steps.push(guest.clone(url, setup, user).await?);
     }
     for (index, command) in setup.commands.iter().enumerate() {
         reporter.begin(&shown(command));
@@ -92,10 +99,15 @@ struct Guest<'l> {
 }
 
 impl Guest<'_> {
-    async fn clone(&mut self, url: &GitUrl, setup: &Setup) -> Result<PrepareStep, ToolError> {
+    async fn clone(
+        &mut self,
+        url: &GitUrl,
+        setup: &Setup,
+        user: Option<String>,
+    ) -> Result<PrepareStep, ToolError> {
         let begun = Instant::now();
         let git = Git::new(self.link().await?, "/".to_owned(), Vec::new());
-        let mut git = git.trusting(setup.ca_file.clone());
+        let mut git = git.trusting(setup.ca_file.clone()).as_user(user);
         let wish = CloneWish {
             url: url.clone(),
             login: setup.login.clone(),
@@ -121,7 +133,8 @@ impl Guest<'_> {
     async fn command(&mut self, index: usize, command: &str) -> Result<PrepareStep, ToolError> {
         let argv = Argv::Shell(command.to_owned());
         let trace = self.cx.trace.iter().flat_map(TraceContext::variables);
-        let env = trace.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let env = trace.chain(TRUSTED).map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let env = env.collect();
         let ended = self.exec(argv, env).await?.map_err(hivekeep_link::link_error)?;
         let what = shown(command);
         if ended.exit_code == 0 && !ended.timed_out {

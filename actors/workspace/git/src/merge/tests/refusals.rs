@@ -40,6 +40,23 @@ async fn each_source_says_why_it_cannot_be_merged() {
 }
 
 #[tokio::test]
+async fn a_repository_that_git_does_not_trust_is_one() {
+    if !rustix::process::geteuid().is_root() {
+        hivekeep_skip::skip("only root makes what belongs to another user");
+        return;
+    }
+    let place = Place::new();
+    place.fork("source");
+    std::os::unix::fs::chown(place.path("source"), Some(4711), None).expect("given away");
+    let wish = place.wish(MergeStrategy::Sequential);
+    let side = |name: &str| place.side(name, place.local(name));
+    let result = place.merge_sides(&wish, &side("target"), &[side("source")]).await;
+    assert_eq!(result.expect("a result").conflicts[0].code, "unsafe_repository");
+    let refused = place.merge_sides(&wish, &side("source"), &[side("target")]).await;
+    assert_eq!(refused.expect_err("not trusted").code, "unsafe_repository");
+}
+
+#[tokio::test]
 async fn a_target_has_to_be_ready() {
     let place = Place::new();
     place.fork("source");
