@@ -13,9 +13,9 @@ use crate::{
     file_place::PlacedPath,
     place_table::PlaceTable,
     tools::{
-        FsContent, FsCreateDir, FsDelete, FsEdit, FsEdited, FsEntry, FsGlob, FsGlobbed, FsGrep,
-        FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite, FsWritten,
-        SERVED,
+        FAMILIES, FsContent, FsCreateDir, FsDelete, FsEdit, FsEdited, FsEntry, FsGlob, FsGlobbed,
+        FsGrep, FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite,
+        FsWritten,
     },
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Files {
 }
 
 impl Service for Files {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = SERVED;
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = FAMILIES;
 }
 
 impl Files {

@@ -19,6 +19,7 @@ mod entries;
 mod family;
 mod file_dir_lang;
 mod file_place;
+mod file_text;
 mod files;
 mod host_folder;
 mod languages;
@@ -30,7 +31,6 @@ mod session_workspace;
 mod tools;
 mod volume_place;
 mod watch;
-mod without_workspace;
 mod workspace_place;
 
 pub use family::FilesFamily;

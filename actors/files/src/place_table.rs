@@ -88,6 +88,21 @@ impl PlaceTable {
         Ok(Arc::new(self.within(cx, &notation, &found.name, found.id).await?))
     }
 
+    /// Workspace by its id or name, whatever places are called. Its actor judges whose it is.
+    ///
+    /// # Errors
+    /// `workspace_not_found`.
+    pub(crate) fn workspace(&self, id_or_name: &str) -> Result<Arc<dyn FilePlace>, ToolError> {
+        let FoundWorkspace { id, name, .. } = self.own.files.find(id_or_name).ok_or_else(|| {
+            let code = codes::WORKSPACE_NOT_FOUND;
+            ToolError::not_found(Layer::Resolve, code, "workspace", id_or_name)
+                .next("workspace_list shows the workspaces there are")
+        })?;
+        let (lasting, root) = (id.to_string(), WORKSPACE_ROOT.to_owned());
+        let files = self.own.files.clone();
+        Ok(Arc::new(WorkspacePlace { name, id, lasting, user: None, root, files }))
+    }
+
     /// Volume by its label or id, which may have any character.
     ///
     /// # Errors
@@ -203,7 +218,7 @@ impl Places for PlacesHandle {
         text: String,
     ) -> Result<(), ToolError> {
         // For everybody there: root puts it.
-        let notation = PlaceNotation { user: None, name: &place.place, folder: None };
+        let notation = PlaceNotation { user: Some("root"), name: &place.place, folder: None };
         let files = self.0.within(cx, &notation, &place.place, place.workspace).await?;
         let files: &dyn FilePlace = &files;
         let write = WriteText { path: path.to_owned(), content: text, mode: Some(0o755) };

@@ -34,6 +34,9 @@ fn of(error: FileError, layer: Layer) -> ToolError {
         ),
         Kind::Outside => (codes::OUTSIDE_PLACE, "name a path below the place's root"),
         Kind::NotFound => (codes::NOT_FOUND, "fs.list shows what a folder holds"),
+        Kind::PermissionDenied if layer == Layer::Guest => {
+            (codes::PERMISSION_DENIED, "name a user who may, as the place `root@WORKSPACE` does")
+        }
         Kind::PermissionDenied => (codes::PERMISSION_DENIED, ""),
         Kind::NotADirectory => (codes::NOT_A_DIRECTORY, ""),
         Kind::IsADirectory => (codes::IS_A_DIRECTORY, "fs.list shows what it holds"),
@@ -47,7 +50,7 @@ fn of(error: FileError, layer: Layer) -> ToolError {
         Kind::NoSpace if layer == Layer::Guest => (codes::GUEST_DISK_FULL, "free space in it"),
         Kind::NoSpace => (codes::HOST_DISK_FULL, "ask the operator to free space"),
         Kind::TooLarge => (codes::TOO_LARGE, "read it in ranges; change it by a command"),
-        Kind::NotText => (codes::NOT_UTF8, ""),
+        Kind::NotText => (codes::NOT_UTF8, "fs.get has the bytes of any file"),
         Kind::NoMatch => {
             (codes::NO_MATCH, "read the file and give the text exactly as it stands there")
         }

@@ -4,6 +4,7 @@ mod changes;
 mod contents;
 mod differential;
 mod escapes;
+mod everywhere;
 mod machines;
 mod patches;
 mod stage;

@@ -24,7 +24,7 @@ pub(crate) struct WorkspacePlace {
     pub(crate) id: WorkspaceId,
     /// Name by which it is found whenever.
     pub(crate) lasting: String,
-    /// User whose rights count; `None` is root for files, and the image's for commands.
+    /// User whose rights count; `None` is the image's.
     pub(crate) user: Option<String>,
     /// Absolute path of the folder that it begins at.
     pub(crate) root: String,

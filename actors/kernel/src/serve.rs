@@ -183,7 +183,7 @@ macro_rules! tools {
                 // Compile-time check: the input has the field.
                 let _ = |input: &$input| { let _ = &input.$field; };
                 stringify!($field)
-            }, otherwise: None }, $crate::Access::Owner, $($key: $value),+);)+
+            } }, $crate::Access::Owner, $($key: $value),+);)+
         $vis const $family: $crate::ToolGroup<$entity> = $crate::ToolGroup {
             rows: &[$(($crate::ToolInfo::of::<$input>(), |entity, cx, args| {
                 if let $crate::Access::Owner = <$input as $crate::Tool>::SPEC.access {

@@ -78,9 +78,6 @@ pub enum Addressing {
         kind: &'static str,
         /// Input field with the entity's id or name.
         field: &'static str,
-        /// Single actor that serves a call without the field; `None` refuses such a call. Its row
-        /// for the tool takes the same input.
-        otherwise: Option<&'static str>,
     },
 }
 

@@ -106,13 +106,8 @@ impl ToolEntry {
     }
 
     /// Whether a call is for a single actor that serves every session.
-    pub(crate) fn serves_all(&self, args: &Value) -> bool {
-        match self.spec.addressing {
-            Addressing::Singleton(_) => true,
-            Addressing::Field { field, otherwise, .. } => {
-                otherwise.is_some() && args.get(field).is_none_or(Value::is_null)
-            }
-        }
+    pub(crate) fn serves_all(&self) -> bool {
+        matches!(self.spec.addressing, Addressing::Singleton(_))
     }
 
     /// The compiled input schema; `None` if it is not a valid schema. Patterns are matched in linear

@@ -143,19 +143,16 @@ impl<F: Family> Rig<F> {
         args: &Value,
     ) -> Result<(&'static ToolInfo, Arc<dyn Target>), ToolError> {
         let info = F::tools().into_iter().find(|info| info.spec.name == tool).expect("a tool");
-        let single = |name: &str| {
-            let known = self.singletons.iter().find(|(known, _)| known == name);
-            known.expect("it is mounted").1.clone()
-        };
         let target = match info.spec.addressing {
-            Addressing::Singleton(name) => single(name),
-            Addressing::Field { kind, field, otherwise } => match args[field].as_str() {
-                Some(id_or_name) => {
-                    let known = self.directories.iter().find(|(known, _)| *known == kind);
-                    known.expect("it is mounted").1.find(id_or_name)?
-                }
-                None => single(otherwise.expect("the field is given")),
-            },
+            Addressing::Singleton(name) => {
+                let known = self.singletons.iter().find(|(known, _)| known == name);
+                known.expect("it is mounted").1.clone()
+            }
+            Addressing::Field { kind, field } => {
+                let known = self.directories.iter().find(|(known, _)| *known == kind);
+                let id_or_name = args[field].as_str().expect("the field is given");
+                known.expect("it is mounted").1.find(id_or_name)?
+            }
         };
         Ok((info, target))
     }

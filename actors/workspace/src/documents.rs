@@ -6,12 +6,12 @@ use hivekeep_runtime::{
     names::{KnownNames, Names},
 };
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     api::{
         diagnostics::LogTexts,
-        files::FileContent,
         lifecycle::{WorkspaceListed, WorkspaceRow},
     },
     codes,
@@ -55,6 +55,15 @@ fn refusal(error: &ToolError) -> Refusal {
         error if error.is_any(&invalid) => Refusal::Invalid,
         _ => Refusal::Failed,
     }
+}
+
+/// Part of what `file_read` answers.
+#[derive(Deserialize)]
+struct TextOfFile {
+    path: String,
+    content: String,
+    next_offset: u64,
+    size_bytes: u64,
 }
 
 /// Files of a workspace that are text.
@@ -103,7 +112,7 @@ impl Documents for FileDocuments {
     }
 
     fn body(&self, _: &str, answer: Value) -> Result<DocumentBody, ToolError> {
-        let FileContent { path, content, next_offset, size_bytes, .. } = decode(answer)?;
+        let TextOfFile { path, content, next_offset, size_bytes } = decode(answer)?;
         if next_offset < size_bytes {
             let message =
                 format!("{path} has {size_bytes} bytes, {MOST_FILE_BYTES} are read at once");

@@ -23,7 +23,7 @@ use crate::{
     long_poll::ask_after_a_wait,
     phase::Phase,
     shared::Shared,
-    workspace::{Msg, user::CommandUser},
+    workspace::{Msg, user::other_than_root},
 };
 
 /// Folder of a guest that relative paths begin at.
@@ -49,6 +49,18 @@ impl WorkspaceFilesHandle {
         address.send(Msg::Enter(cx.clone(), reply))?;
         let gone = |_| ToolError::internal("the workspace's actor ended over the call");
         cx.guard(async { link.await.map_err(gone)? }).await
+    }
+
+    /// The user that is asked for, or else whom commands run as; `None` for root.
+    fn other_than_root(
+        &self,
+        id: WorkspaceId,
+        asked: Option<String>,
+    ) -> Result<Option<String>, ToolError> {
+        match self.0.logs.state(id) {
+            Some(ledger) => other_than_root(&ledger, asked),
+            None => Ok(asked),
+        }
     }
 }
 
@@ -102,6 +114,7 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
     ) -> Result<Vec<u8>, ToolError> {
         let (link, terms) = (self.enter(cx, id).await?, terms(cx));
         let GuestOperation { encoded, walks, max_bytes, user, folder } = operation;
+        let user = self.other_than_root(id, user)?;
         let operation = RunFileOperation { operation_bytes: encoded.len() as u64, walks };
         let outcome = match (user, folder) {
             // As a guest of an older daemon knows it.
@@ -122,11 +135,8 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
         user: Option<&str>,
     ) -> Result<String, ToolError> {
         let link = self.enter(cx, id).await?;
-        let user = match (user, self.0.logs.state(id)) {
-            (Some(user), _) => user.to_owned(),
-            (None, Some(ledger)) => CommandUser::of(&ledger, None).name,
-            (None, None) => "root".to_owned(),
-        };
+        let user = self.other_than_root(id, user.map(str::to_owned))?;
+        let user = user.unwrap_or_else(|| "root".to_owned());
         let found = link.ask(FindUser { user }, terms(cx)).await.map_err(link_error)?;
         Ok(found.home)
     }
@@ -134,6 +144,7 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
     async fn watch(&self, cx: &CallCx, id: WorkspaceId, wish: WatchWish) -> Result<u64, ToolError> {
         let link = self.enter(cx, id).await?;
         let WatchWish { path, recursive, user } = wish;
+        let user = self.other_than_root(id, user)?;
         let start = WatchStart { path, recursive, user };
         let started = link.ask(start, terms(cx)).await.map_err(link_error)?;
         Ok(started.watch)

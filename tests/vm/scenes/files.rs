@@ -21,8 +21,8 @@ pub fn text_files(house: &mut House) {
         )
     };
     assert_eq!(read(0, 100)["content"], "grün\nzwei\n");
-    let torn = read(0, 3);
-    assert_eq!((&torn["content"], &torn["next_offset"]), (&json!("gr"), &json!(2)));
+    let part = read(4, 3);
+    assert_eq!((&part["content"], &part["next_offset"]), (&json!("n\nzwei\n"), &json!(11)));
     let edit = |old: &str, new: &str| json!({ "workspace_id": "w", "path": path, "old_string": old, "new_string": new });
     assert_eq!(house.call("file_edit", edit("zwei", "drei"))["replacements"], 1);
     assert_eq!(house.refused("file_edit", edit("vier", "x")).code, "no_match");

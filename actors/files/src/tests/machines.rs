@@ -129,8 +129,8 @@ impl WorkspaceFiles for MachineFiles {
     }
 }
 
-/// One volume, `v`, whose files nobody works on.
-pub(super) struct OneVolume;
+/// One volume, `v`, whose files are in a folder.
+pub(super) struct OneVolume(pub(super) PathBuf);
 
 #[async_trait]
 impl VolumeFiles for OneVolume {
@@ -141,9 +141,11 @@ impl VolumeFiles for OneVolume {
         }
     }
 
-    async fn run(&self, cx: &CallCx, volume: &str, _: Vec<u8>) -> Result<Vec<u8>, ToolError> {
+    async fn run(&self, cx: &CallCx, volume: &str, asked: Vec<u8>) -> Result<Vec<u8>, ToolError> {
         self.find(cx.session, volume)?;
-        Err(ToolError::internal("it has no files"))
+        let operation: FileOperation = decode(&asked).expect("an operation");
+        let root = FileRoot::folder(&self.0).expect("opened");
+        Ok(encode(&run(&root, &operation, &|| false)).expect("it fits"))
     }
 }
 

@@ -37,12 +37,13 @@ impl Stage {
     pub(super) async fn of(options: Options, folder: TempDir) -> Self {
         let machines = Machines::at(folder.path().to_owned());
         let offered = machines.clone();
+        let volume = folder.path().join("volume");
         let services = RigServices {
             sessions: Arc::new(FakeUsers::default()),
             tools: Arc::new(MachineTools(machines.clone())),
             offer: Arc::new(move |ports| {
                 ports.offer::<dyn WorkspaceFiles>(Arc::new(MachineFiles(offered.clone())));
-                ports.offer::<dyn VolumeFiles>(Arc::new(OneVolume));
+                ports.offer::<dyn VolumeFiles>(Arc::new(OneVolume(volume.clone())));
             }),
         };
         Self { rig: Rig::new(options, services).await, folder, machines }

@@ -44,7 +44,7 @@ pub struct GuestOperation {
     pub walks: bool,
     /// Size of its encoded outcome, at most.
     pub max_bytes: u64,
-    /// User of the guest whose rights count; `None` is root.
+    /// User of the guest whose rights count; `None` is whom commands run as.
     pub user: Option<String>,
     /// Absolute path of the folder that relative paths begin at; `None` is the guest's own.
     pub folder: Option<String>,
@@ -57,7 +57,7 @@ pub struct WatchWish {
     pub path: String,
     /// True if the folders below are watched too.
     pub recursive: bool,
-    /// User of the guest whose rights count; `None` is root.
+    /// User of the guest whose rights count; `None` is whom commands run as.
     pub user: Option<String>,
 }
 

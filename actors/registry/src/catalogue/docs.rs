@@ -61,12 +61,7 @@ fn facts(spec: &ToolSpec) -> String {
     };
     let served = match spec.addressing {
         Addressing::Singleton(name) => format!("served by `{name}`"),
-        Addressing::Field { kind, field, otherwise: None } => {
-            format!("served by the {kind} in `{field}`")
-        }
-        Addressing::Field { kind, field, otherwise: Some(name) } => {
-            format!("served by the {kind} in `{field}`, without it by `{name}`")
-        }
+        Addressing::Field { kind, field } => format!("served by the {kind} in `{field}`"),
     };
     let tier = match spec.tier {
         Tier::User => "",

@@ -25,7 +25,7 @@ pub(super) fn pass(
     question: &Question<'_>,
     verdicts: &mut Vec<Verdict>,
 ) -> Result<Option<Asks>, ToolError> {
-    let available = || availability(inner, entry, question.args);
+    let available = || availability(inner, entry);
     match inner.policy.decide(question, &inner.policies, available, verdicts) {
         PolicyDecision::Allowed => Ok(None),
         PolicyDecision::Asks => {
@@ -43,11 +43,11 @@ pub(super) fn pass(
 
 /// Whether the actor that serves the tool is there. One that is named by an input which names none is
 /// found wanting when the call is routed.
-pub(super) fn availability(inner: &Inner, entry: &ToolEntry, args: Option<&Value>) -> Verdict {
+pub(super) fn availability(inner: &Inner, entry: &ToolEntry) -> Verdict {
     if let Some(verdict) = entry.origin.as_ref().and_then(of_source) {
         return verdict;
     }
-    match inner.routes.down(entry, args.unwrap_or(&Value::Null)) {
+    match inner.routes.down(entry) {
         None => Verdict::allow(AVAILABILITY, "it is served"),
         Some(actor) => Verdict {
             ruling: Ruling::Unavailable,

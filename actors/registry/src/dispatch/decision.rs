@@ -70,7 +70,7 @@ impl Dispatcher {
         let session = session.unwrap_or_else(SessionId::new);
         let caller = Caller { session, user, door, view, profile: &profile };
         let question = caller.question(tool, args);
-        let availability = decide::availability(inner, tool, args);
+        let availability = decide::availability(inner, tool);
         let mut verdicts = Vec::new();
         let available = || availability.clone();
         let outcome = inner.policy.decide(&question, &inner.policies, available, &mut verdicts);

@@ -105,7 +105,7 @@ pub(super) async fn pass(
     let (admitted, admission) = oneshot::channel();
     trail.routed(routed, admission);
     let lane = Lane::of(spec, &args);
-    let serves = if entry.serves_all(&args) { Serves::All } else { Serves::One };
+    let serves = if entry.serves_all() { Serves::All } else { Serves::One };
     let call = ToolCall { tool: entry.spec, cx, args, reply };
     // Gone before it was answered (cancelled, too late, client gone) the work is told to stop.
     let stop = cancel.clone().drop_guard();

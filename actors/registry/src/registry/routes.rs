@@ -34,22 +34,15 @@ impl Routes {
     pub fn unserved(&self, catalogue: &Catalogue) -> Vec<&'static str> {
         let served = |entry: &ToolEntry| match entry.spec.addressing {
             Addressing::Singleton(name) => self.singletons.contains_key(name),
-            Addressing::Field { kind, otherwise, .. } => {
-                let single = otherwise.is_none_or(|name| self.singletons.contains_key(name));
-                self.directories.contains_key(kind) && single
-            }
+            Addressing::Field { kind, .. } => self.directories.contains_key(kind),
         };
         catalogue.entries().filter(|entry| !served(entry)).map(|entry| entry.name()).collect()
     }
 
     /// Path of the single actor that serves a tool, if it is down. One of many is named by an input, and
     /// found wanting when the call is routed.
-    pub(crate) fn down(&self, entry: &ToolEntry, args: &Value) -> Option<&str> {
-        let name = match entry.spec.addressing {
-            Addressing::Singleton(name) => name,
-            Addressing::Field { otherwise: Some(name), .. } if entry.serves_all(args) => name,
-            Addressing::Field { .. } => return None,
-        };
+    pub(crate) fn down(&self, entry: &ToolEntry) -> Option<&str> {
+        let Addressing::Singleton(name) = entry.spec.addressing else { return None };
         let target = self.singletons.get(name)?;
         (!target.is_up()).then(|| target.key())
     }
@@ -63,10 +56,7 @@ impl Routes {
         let unserved = || ToolError::internal(format!("nobody serves `{}`", entry.name()));
         match entry.spec.addressing {
             Addressing::Singleton(name) => self.singletons.get(name).cloned().ok_or_else(unserved),
-            Addressing::Field { otherwise: Some(name), .. } if entry.serves_all(args) => {
-                self.singletons.get(name).cloned().ok_or_else(unserved)
-            }
-            Addressing::Field { kind, field, .. } => {
+            Addressing::Field { kind, field } => {
                 let directory = self.directories.get(kind).ok_or_else(unserved)?;
                 let name = args.get(field).and_then(Value::as_str).ok_or_else(|| {
                     let message = format!("`{field}` must say which {kind} is meant");

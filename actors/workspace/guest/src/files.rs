@@ -1,7 +1,6 @@
 //! Files of the guest. Whatever may block runs off the daemon's one thread.
 
 mod append;
-pub mod edit;
 pub mod list;
 pub(crate) mod operation;
 mod path;

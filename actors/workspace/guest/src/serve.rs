@@ -1,6 +1,6 @@
 //! From a request to its handler.
 
-use hivekeep_protocol::{FromGuest, GuestError, Pong, ToGuest};
+use hivekeep_protocol::{FromGuest, GuestCode, GuestError, Pong, ToGuest};
 
 use crate::session::call::RequestContext;
 use crate::{
@@ -27,7 +27,10 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::JobForget(it) => FromGuest::JobForget(jobs::forget(cx, it).await?),
         ToGuest::ReadFile(it) => FromGuest::ReadFile(files::read::run(cx, it).await?),
         ToGuest::WriteFile(it) => FromGuest::WriteFile(files::write::run(cx, it).await?),
-        ToGuest::EditFile(it) => FromGuest::EditFile(files::edit::run(cx, it).await?),
+        ToGuest::EditFile(_) => {
+            let why = "files are edited by operations of the file engine";
+            return Err(GuestError::new(GuestCode::Unsupported, why));
+        }
         ToGuest::ListFolder(it) => FromGuest::ListFolder(files::list::run(it).await?),
         ToGuest::Reidentify(it) => FromGuest::Reidentify(identity::reidentify(cx, it)?),
         ToGuest::Quiesce(it) => FromGuest::Quiesce(freeze::quiesce(cx, &it).await?),

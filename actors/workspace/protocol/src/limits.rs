@@ -40,9 +40,6 @@ pub const MAX_ENV_VARS: usize = 1024;
 /// Maximum number of entries of one [`crate::ListFolderReply`] page.
 pub const MAX_LIST_ENTRIES: usize = 2000;
 
-/// Maximum size of a file that [`crate::EditFile`] opens.
-pub const MAX_EDIT_BYTES: u64 = 64 * 1024 * 1024;
-
 /// Maximum number of file operations that walk a tree, and of those that do not, that a guest runs at
 /// once; others wait.
 pub const FILE_OPERATIONS_AT_ONCE: usize = 2;

@@ -62,7 +62,7 @@ requests! {
     ReadFile => ReadFileReply,
     /// Upload.
     WriteFile => WriteFileReply,
-    /// Replace text.
+    /// Replace text: of earlier daemons; no guest answers it any more.
     EditFile => EditFileReply,
     /// List a directory.
     ListFolder => ListFolderReply,

@@ -250,38 +250,6 @@ async fn a_full_disk_is_named_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn editing_replaces_the_first_or_all() {
-    let (_guest, host, dir) = start().await;
-    let path = dir.join("t");
-    std::fs::write(&path, "ä b ä b").expect("write");
-    let edit = |old: &str, all: bool| EditFile {
-        path: text(path.clone()),
-        old_string: old.into(),
-        new_string: "ß".into(),
-        replace_all: all,
-    };
-    let done = host.ask(edit("ä", false)).await.expect("edited");
-    assert_eq!((done.replacements, done.occurrences), (1, 2));
-    assert_eq!(std::fs::read_to_string(&path).expect("read"), "ß b ä b");
-    let done = host.ask(edit(" b", true)).await.expect("edited");
-    assert_eq!((done.replacements, done.occurrences), (2, 2));
-    assert_eq!(std::fs::read_to_string(&path).expect("read"), "ßß äß");
-    let code = async |edit| host.ask::<EditFile>(edit).await.expect_err("refused").code;
-    assert_eq!(code(edit("zz", true)).await, GuestCode::NoMatch);
-    assert_eq!(code(edit("", true)).await, GuestCode::Invalid);
-    std::fs::write(&path, [0xff, 0xfe, b'a']).expect("write");
-    assert_eq!(code(edit("a", true)).await, GuestCode::NotUtf8);
-    assert_eq!(
-        code(EditFile { path: text(dir.clone()), ..edit("a", true) }).await,
-        GuestCode::IsADirectory
-    );
-    std::fs::File::create(&path)
-        .and_then(|file| file.set_len(limits::MAX_EDIT_BYTES + 1))
-        .expect("sparse");
-    assert_eq!(code(edit("a", true)).await, GuestCode::TooLarge);
-}
-
-#[tokio::test]
 async fn a_directory_is_listed_in_pages() {
     let (_guest, host, dir) = start().await;
     for number in 0..2500 {
