@@ -38,7 +38,7 @@ const FIGURES: &str = "hivekeep-figures";
 const MCP_CLIENT: &str = "hivekeep-mcp-client";
 const BASELINES: &str = "hivekeep-baselines";
 
-const RULES: [Rule; 34] = [
+const RULES: [Rule; 35] = [
     Rule {
         name: KERNEL,
         house: &[],
@@ -109,6 +109,7 @@ const RULES: [Rule; 34] = [
         house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, TREES, TESTKIT],
         others: None,
     },
+    Rule { name: "hivekeep-vault", house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE], others: None },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
     Rule {
         name: "hivekeep-volume",

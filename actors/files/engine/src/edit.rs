@@ -157,12 +157,7 @@ fn apply(
         for found in search.found().take(times as usize) {
             made.push_str(&text[from..found.start]);
             from = found.end;
-            if search.keeps_ends_of_new() {
-                made.push_str(&edit.new);
-            } else {
-                let ends = line_ends::of_lines(&text, &found);
-                line_ends::push(&mut made, &edit.new, ends, end_of_file.as_deref());
-            }
+            made.push_str(&search.replacement(&found, &edit.new, end_of_file.as_deref()));
             // Each occurrence may grow.
             within(path, made.len() as u64)?;
         }

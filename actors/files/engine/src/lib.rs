@@ -22,7 +22,7 @@ mod folders;
 mod glob;
 mod grep;
 mod ignored;
-mod line_ends;
+pub mod line_ends;
 mod lines;
 mod list;
 mod look;

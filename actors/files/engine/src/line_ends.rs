@@ -1,44 +1,68 @@
 //! Texts that are found and written with the line ends of the file, `\n` or `\r\n`, whichever were given.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, cell::Cell, ops::Range};
 
 /// Search of a text in another: as it is given, or, where it does not occur so, with any line ends.
-pub(crate) enum Search<'t> {
-    /// As given.
-    Given { text: &'t str, old: &'t str },
-    /// Each `\r\n` of both taken as `\n`.
-    AnyEnds { text: &'t str, unified: String, old: Cow<'t, str> },
+pub struct Search<'t> {
+    text: &'t str,
+    old: Cow<'t, str>,
+    /// The text with each `\r\n` as `\n`, where that is searched.
+    unified: Option<String>,
+    /// Where the end of a line was looked for last, and where it is; a long line may have many occurrences.
+    looked: Cell<(usize, usize)>,
 }
 
 impl<'t> Search<'t> {
-    pub(crate) fn of(text: &'t str, old: &'t str) -> Self {
-        let given = Self::Given { text, old };
+    /// Of a text in another.
+    pub fn of(text: &'t str, old: &'t str) -> Self {
+        let given = Self { text, old: old.into(), unified: None, looked: Cell::new((1, 0)) };
         if given.found().next().is_some() || !old.contains('\n') {
             return given;
         }
-        Self::AnyEnds { text, unified: text.replace("\r\n", "\n"), old: unify(old) }
+        Self { old: unify(old), unified: Some(text.replace("\r\n", "\n")), ..given }
     }
 
     /// Ranges of the occurrences, from the first on; none begins within a line end.
-    pub(crate) fn found(&self) -> Box<dyn Iterator<Item = Range<usize>> + '_> {
-        match self {
-            Self::Given { text, old } => {
-                let splits_end = |at: &usize| old.starts_with('\n') && text[..*at].ends_with('\r');
-                let found = text.match_indices(old).map(|(at, _)| at);
-                let whole = found.filter(move |at| !splits_end(at));
-                Box::new(whole.map(|at| at..at + old.len()))
-            }
-            Self::AnyEnds { text, unified, old } => {
-                let mut place = PlaceInText { text: text.as_bytes(), at: 0, unified_at: 0 };
-                let found = unified.match_indices(&**old).map(|(at, _)| at);
-                Box::new(found.map(move |at| place.go_to(at)..place.go_to(at + old.len())))
-            }
+    pub fn found(&self) -> Box<dyn Iterator<Item = Range<usize>> + '_> {
+        let Self { text, old, unified, .. } = self;
+        let at = unified.as_deref().unwrap_or(text).match_indices(&**old).map(|(at, _)| at);
+        if unified.is_none() {
+            let splits_end = |at: &usize| old.starts_with('\n') && text[..*at].ends_with('\r');
+            let whole = at.filter(move |at| !splits_end(at));
+            return Box::new(whole.map(|at| at..at + old.len()));
+        }
+        let mut place = PlaceInText { text: text.as_bytes(), at: 0, unified_at: 0 };
+        Box::new(at.map(move |at| place.go_to(at)..place.go_to(at + old.len())))
+    }
+
+    /// A text in place of an occurrence, with the line ends of the lines there, then with `otherwise`. It
+    /// stays as it is where the old one has line ends and occurs with them: they are meant.
+    pub fn replacement<'n>(
+        &self,
+        found: &Range<usize>,
+        new: &'n str,
+        otherwise: Option<&str>,
+    ) -> Cow<'n, str> {
+        match self.unified.is_none() && self.old.contains('\n') {
+            true => new.into(),
+            false => with_ends(new, self.ends(found), otherwise),
         }
     }
 
-    /// Whether the ends of the new text are meant as they are: the old one has some, and occurs with them.
-    pub(crate) fn keeps_ends_of_new(&self) -> bool {
-        matches!(self, Self::Given { old, .. } if old.contains('\n'))
+    /// Line ends of the lines that a range is in.
+    fn ends(&self, range: &Range<usize>) -> impl Iterator<Item = &'t str> {
+        let within = &self.text[range.clone()];
+        let last = if within.ends_with('\n') { None } else { self.end_behind(range.end) };
+        of(within).chain(last)
+    }
+
+    fn end_behind(&self, place: usize) -> Option<&'t str> {
+        let (from, mut end) = self.looked.get();
+        if !(from..=end).contains(&place) {
+            end = self.text[place..].find('\n').map_or(self.text.len(), |at| place + at);
+            self.looked.set((place, end));
+        }
+        self.text.get(..=end).map(end_of)
     }
 }
 
@@ -65,36 +89,34 @@ fn unify(text: &str) -> Cow<'_, str> {
 }
 
 /// Line ends of a text.
-pub(crate) fn of(text: &str) -> impl Iterator<Item = &str> {
+pub fn of(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    lines.map(|line| &line[line.strip_suffix("\r\n").map_or(line.len() - 1, str::len)..])
+    lines.map(end_of)
 }
 
-/// Line ends of the lines that a range is in.
-pub(crate) fn of_lines<'t>(text: &'t str, range: &Range<usize>) -> impl Iterator<Item = &'t str> {
-    let is_at_end = text[range.clone()].ends_with('\n');
-    let rest = text[range.end..].find('\n').filter(|_| !is_at_end).map_or(0, |at| at + 1);
-    of(&text[range.start..range.end + rest])
+fn end_of(line: &str) -> &str {
+    &line[line.strip_suffix("\r\n").map_or(line.len() - 1, str::len)..]
 }
 
-/// Appends a text with line ends: those of `ends` one by one, then the last of them again. Without any,
-/// `otherwise`; without that, its own.
-pub(crate) fn push<'t>(
-    made: &mut String,
-    new: &str,
+/// A text with line ends: those of `ends` one by one, then the last of them again. Without any, `otherwise`;
+/// without that, its own.
+pub fn with_ends<'n, 't>(
+    new: &'n str,
     mut ends: impl Iterator<Item = &'t str>,
     otherwise: Option<&'t str>,
-) {
+) -> Cow<'n, str> {
+    if !new.contains('\n') {
+        return new.into();
+    }
     let mut end = otherwise;
+    let mut made = String::with_capacity(new.len());
     for line in new.split_inclusive('\n') {
-        let Some(content) = line.strip_suffix('\n') else { return made.push_str(line) };
-        end = ends.next().or(end);
-        match end {
-            Some(end) => {
-                made.push_str(content.strip_suffix('\r').unwrap_or(content));
-                made.push_str(end);
-            }
+        let content = line.strip_suffix('\n').map(|it| it.strip_suffix('\r').unwrap_or(it));
+        end = content.and_then(|_| ends.next()).or(end);
+        match content.zip(end) {
+            Some((content, end)) => made.extend([content, end]),
             None => made.push_str(line),
         }
     }
+    made.into()
 }

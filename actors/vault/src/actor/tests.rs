@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::Options;
 
+mod line_ends;
 mod part;
 
 /// Vault actor with a folder of its own.

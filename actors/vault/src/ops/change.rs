@@ -1,5 +1,8 @@
 //! Operations that change notes.
 
+use std::iter;
+
+use hivekeep_file_engine::line_ends;
 use serde_json::Value;
 
 use super::{ATTEMPTS, NoteText, TextReplacement, VaultView, malformed};
@@ -18,7 +21,7 @@ pub(crate) enum WritePosition {
 }
 
 impl VaultView {
-    /// Writes a note. Returns whether it is new, and its size.
+    /// Writes a note. Returns whether it is new, and its size. What is added has the line ends of the note.
     pub(crate) fn write(
         &self,
         path: &NotePath,
@@ -43,13 +46,14 @@ impl VaultView {
                 }
                 _ => (old.len(), ""),
             };
+            let content = line_ends::with_ends(content, iter::empty(), line_ends::of(&old).next());
             let mut new = String::with_capacity(old.len() + content.len() + 2);
             new.push_str(&old[..at]);
             if !new.ends_with('\n') {
                 // The closing fence is the last line, and has to stay a line of its own.
                 new.push_str(line_end);
             }
-            new.push_str(content);
+            new.push_str(&content);
             new.push_str(&old[at..]);
             let made = self.folder.save(path, new.as_bytes(), expect)?;
             Ok((made, new.len()))

@@ -1,9 +1,11 @@
 //! Text replacement with bounded cost: the size of the result is checked before it is made, and
-//! cancellation at every match.
+//! cancellation at every match. What is written has the line ends of the note.
 
+use std::iter;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use hivekeep_file_engine::line_ends::{self, Search};
 use regex_automata::Input;
 use regex_automata::meta::{self, Regex};
 use regex_automata::util::interpolate;
@@ -33,6 +35,8 @@ pub(crate) struct CompiledPattern {
     window: ScanWindow,
     /// True if no match extends over a line's end.
     in_line: bool,
+    /// True if it names a line's end: the line ends of its replacement are meant as they are.
+    names_line_end: bool,
     /// Literal text of the replacement, without the groups.
     new: String,
     /// Groups and their offsets in that text, in order.
@@ -76,6 +80,7 @@ impl TextReplacement {
         let mut made = Made {
             path,
             text,
+            line_end: line_ends::of(text).next(),
             made: String::with_capacity(text.len()),
             most: usize::try_from(most).unwrap_or(usize::MAX),
             taken: 0,
@@ -85,10 +90,11 @@ impl TextReplacement {
         };
         match self {
             Self::Text { old, new } => {
-                for (at, _) in text.match_indices(old) {
-                    made.begin(at)?;
-                    made.push(new)?;
-                    made.end(at + old.len());
+                let search = Search::of(text, old);
+                for found in search.found() {
+                    made.begin(found.start)?;
+                    made.push(&search.replacement(&found, new, made.line_end))?;
+                    made.end(found.end);
                 }
             }
             Self::Pattern(pattern) => pattern.apply(&mut made)?,
@@ -104,7 +110,7 @@ impl CompiledPattern {
             let why = format!("it and what replaces it have at most {MOST_BYTES} bytes each");
             return Err(Error::Pattern(why));
         }
-        let hir = ParserBuilder::new().multi_line(true).build().parse(old);
+        let hir = ParserBuilder::new().multi_line(true).crlf(true).build().parse(old);
         let hir = hir.map_err(|error| Error::Pattern(error.to_string()))?;
         let config = Regex::config()
             .nfa_size_limit(Some(PATTERN_BYTES))
@@ -124,7 +130,8 @@ impl CompiledPattern {
         groups.retain(|(group, _)| *group < regex.captures_len());
         let group_count = if groups.is_empty() { 0 } else { regex.captures_len() };
         let (window, in_line) = (ScanWindow::of(&hir, group_count)?, !has_line_end(&hir));
-        Ok(Self { regex, window, in_line, new: between, groups })
+        let names_line_end = !in_line && ["\n", "\\n"].iter().any(|end| old.contains(end));
+        Ok(Self { regex, window, in_line, names_line_end, new: between, groups })
     }
 
     fn apply(&self, made: &mut Made<'_>) -> Result<(), Error> {
@@ -149,7 +156,7 @@ impl CompiledPattern {
                 let found = self.regex.find_iter(input).map(|found| found.range());
                 for range in found.take_while(|range| last || range.start < end) {
                     made.begin(range.start)?;
-                    made.push(&self.new)?;
+                    self.write(made, &self.new)?;
                     made.end(range.end);
                 }
             } else {
@@ -180,13 +187,19 @@ impl CompiledPattern {
     ) -> Result<(), Error> {
         let mut written = 0;
         for (group, at) in &self.groups {
-            made.push(&self.new[written..*at])?;
+            self.write(made, &self.new[written..*at])?;
             written = *at;
             if let Some(range) = range(*group) {
                 made.push(&made.text[range])?;
             }
         }
-        made.push(&self.new[written..])
+        self.write(made, &self.new[written..])
+    }
+
+    /// Writes literal text of the replacement.
+    fn write(&self, made: &mut Made<'_>, new: &str) -> Result<(), Error> {
+        let line_end = made.line_end.filter(|_| !self.names_line_end);
+        made.push(&line_ends::with_ends(new, iter::empty(), line_end))
     }
 }
 
@@ -211,6 +224,8 @@ fn has_line_end(pattern: &Hir) -> bool {
 struct Made<'t> {
     path: &'t NotePath,
     text: &'t str,
+    /// First line end of the text.
+    line_end: Option<&'t str>,
     made: String,
     most: usize,
     /// Offset up to which the old text was copied or replaced.

@@ -142,6 +142,15 @@ fn words_folders_and_nested_tags_narrow_a_search() {
 }
 
 #[test]
+fn a_note_is_searched_before_and_behind_a_nul() {
+    let (_dir, vault) = vault(&[("a.md".into(), "x\n\0\nx\0\n".into())], &Options::default());
+    let found = run(&vault, &ask("x")).unwrap();
+    let lines: Vec<_> = found.hits.iter().map(|hit| (hit.line_number, &*hit.line)).collect();
+    assert_eq!(lines, [(1, "x"), (3, "x\0")]);
+    assert_eq!((found.searched, found.skipped_count), (1, 0));
+}
+
+#[test]
 fn what_is_not_searched_is_named() {
     let notes = [("big.md", "x".repeat((1 << 20) + 1)), ("a.md", "x".to_owned())];
     let notes = notes.map(|(path, text)| (path.to_owned(), text));

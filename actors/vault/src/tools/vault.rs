@@ -177,7 +177,7 @@ pub(crate) struct ReplaceInput {
     pub(crate) old_string: String,
     /// What to put there.
     pub(crate) new_string: String,
-    /// `old_string` is a regular expression, `^` and `$` are the ends of lines, and `$1` or `${name}` in `new_string` its groups. Default: false.
+    /// `old_string` is a regular expression, `^` and `$` are the ends of lines, and `$1` or `${name}` in `new_string` its groups. Unless `old_string` has `\n`, line ends of `new_string` become the note's. Default: false.
     pub(crate) regex: Option<bool>,
 }
 

@@ -38,7 +38,7 @@ proptest! {
         new in prop::sample::select(vec!["", "-", "$0$0", "<$1|$2>", "${n}!", "$$1", "${", "$9"]),
         most in 1usize..40,
     ) {
-        let whole = regex::RegexBuilder::new(old).multi_line(true).build().unwrap();
+        let whole = regex::RegexBuilder::new(old).multi_line(true).crlf(true).build().unwrap();
         let expected = whole.replace_all(&text, new).into_owned();
         let count = whole.find_iter(&text).count();
         let pieces = TextReplacement::new(old, new, true).unwrap().shown(most);
@@ -99,4 +99,12 @@ fn a_pattern_that_is_too_large_for_a_note_is_refused_and_one_for_lines_is_not() 
     assert_eq!(code(replace("a.md", "(.{0,100}x){9}")), "done");
     assert_eq!(code(replace("line.md", "(.{0,100}x){9}")), "pattern_too_slow");
     assert_eq!(replace("line.md", "(?s)word\\s").unwrap(), 200_000);
+}
+
+#[test]
+fn a_long_line_is_looked_through_once_for_its_end() {
+    let home = Home::new();
+    home.put("a.md", ",".repeat(1 << 20) + "\r\n");
+    assert_eq!(home.vault.replace(&note("a.md"), &plain(",", "\n"), &|| false).unwrap(), 1 << 20);
+    assert_eq!(home.text("a.md"), "\r\n".repeat((1 << 20) + 1));
 }
