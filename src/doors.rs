@@ -30,5 +30,7 @@ pub mod rate;
 mod result_form;
 pub mod seats;
 mod shared;
+#[cfg(feature = "full")]
+mod tool_calls;
 
 pub use shared::{ConnectionCount, DaemonServices, StopOrder, usual_view};

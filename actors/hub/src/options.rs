@@ -34,7 +34,7 @@ pub struct Options {
     pub max_behind: usize,
     /// Interval of pings. A client that has sent nothing for twice that is cut off.
     pub ping_secs: u64,
-    /// How often a process that is followed is asked for new output.
+    /// Shortest time between two reads of a process that is followed. Each is a call in its session.
     pub poll_ms: u64,
 }
 
@@ -51,7 +51,7 @@ impl Default for Options {
             max_channels: 64,
             max_behind: 256,
             ping_secs: 30,
-            poll_ms: 200,
+            poll_ms: 1_000,
         }
     }
 }

@@ -1,59 +1,58 @@
-//! Followers of processes: readers that ask for what is new, at the pace of their client.
+//! Followers of processes: each read is a call of `process_output` in the process's session, which waits for
+//! something new, at the pace of the client and of the session's rate.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use hivekeep_hub::codes;
 use hivekeep_kernel::{
-    CallCx, CallId, Door, JobId, Layer, Progress, SessionId, ToolError,
-    ports::{CommandRunner, ProcessOutput, ProcessSpan, ProcessState, ProcessWindow},
+    CallCx, Door, JobId, Layer, SessionId, ToolError,
+    ports::{CommandRunner, ProcessWindow},
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     client::Follower,
     frame::{FollowFrom, ToldFrame},
 };
+use crate::doors::tool_calls::{CallOrigin, part_of};
 
-/// Bytes of a stream in one read.
-const MOST_BYTES: u64 = 32 * 1024;
-/// Time for one read.
-const READ_TIME: Duration = Duration::from_secs(30);
-/// Longest pause between two looks at a process that says nothing.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Tool that reads output.
+const READS: &str = "process_output";
+/// Longest wait of one read.
+const WAIT_SECS: u64 = 25;
+/// Time for a look at whether a process is of a session.
+const LOOK_TIME: Duration = Duration::from_secs(30);
 /// Sessions that are asked for a process that names none.
 const MOST_SESSIONS: usize = 256;
 
-/// Context of a read on behalf of a session.
-fn context(session: SessionId) -> CallCx {
-    CallCx {
-        id: CallId::new(),
-        session,
-        tool: "process_output",
-        caller: None,
-        door: Door::HttpApi,
-        view: Default::default(),
-        deadline: Instant::now() + READ_TIME,
-        cancel: CancellationToken::new(),
-        progress: Progress::default(),
-        receipt: Default::default(),
-        slot: Default::default(),
-        reserved: None,
-        trace: None,
-        client: None,
-        span: tracing::Span::none(),
-    }
+/// What a read tells.
+#[derive(Debug, Deserialize)]
+struct OutputPart {
+    /// Of stdout, then of stderr.
+    output: String,
+    #[serde(default)]
+    stderr: String,
+    stdout_next: u64,
+    stderr_next: u64,
+    stdout_lost: u64,
+    stderr_lost: u64,
+    more: bool,
+    #[serde(flatten)]
+    state: ToldState,
 }
 
-async fn read(
-    runner: &dyn CommandRunner,
-    session: SessionId,
-    id: JobId,
-    window: ProcessWindow,
-) -> Result<ProcessOutput, ToolError> {
-    let cx = context(session);
-    cx.guard(runner.output(&cx, id, window)).await
+/// State of a process, as clients are told it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToldState {
+    status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 /// Sessions of the caller's that may own the process.
@@ -68,18 +67,39 @@ async fn candidates(this: &Follower) -> Vec<SessionId> {
         .collect()
 }
 
+/// Session of the caller's that has the process.
+async fn owner(this: &Follower, id: JobId) -> Result<SessionId, ToolError> {
+    let runner = this.seat.core.ports.need::<dyn CommandRunner>()?;
+    // Nothing of it is told: what clients hear is read by calls.
+    let window =
+        ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 16, wait: Duration::ZERO };
+    for session in candidates(this).await {
+        let cx = CallCx::internal(
+            session,
+            LOOK_TIME,
+            this.seat.end.child_token(),
+            tracing::Span::none(),
+        );
+        if cx.guard(runner.output(&cx, id, window)).await.is_ok() {
+            return Ok(session);
+        }
+    }
+    let what = format!("no session of yours has a process {id}");
+    Err(ToolError::new(Layer::Door, codes::HUB_CHANNEL_REFUSED, what)
+        .next("process_list shows a session's processes"))
+}
+
 /// Tells output and state of a process until it has ended.
 ///
 /// # Errors
-/// `hub_channel_refused` for one that is not of the caller's sessions, and for a caller that has none.
+/// `hub_channel_refused` for one that is not of the caller's sessions, and for a caller that has none; those of
+/// the calls.
 pub(super) async fn follow(this: &Follower, id: JobId) -> Result<(), ToolError> {
     if !this.caller.may_change() {
         let why = "a read-only credential reads no output of processes";
         return Err(ToolError::new(Layer::Door, codes::HUB_CHANNEL_REFUSED, why)
             .next("show a credential of the scope session or operator"));
     }
-    let core = &this.seat.core;
-    let runner = core.ports.need::<dyn CommandRunner>()?;
     let at = |stream: &str| match &this.frame.from {
         None => Ok(0),
         Some(FollowFrom::Output(from)) => Ok(from.get(stream).copied().unwrap_or(0)),
@@ -87,98 +107,71 @@ pub(super) async fn follow(this: &Follower, id: JobId) -> Result<(), ToolError> 
             Err(ToolError::invalid("`from` is not `{\"stdout\": n, \"stderr\": n}`"))
         }
     };
-    let (stdout_from, stderr_from) = (at("stdout")?, at("stderr")?);
-    let mut window =
-        ProcessWindow { stdout_from, stderr_from, max_bytes: MOST_BYTES, wait: Duration::ZERO };
-    let mut found = None;
-    for session in candidates(this).await {
-        if let Ok(output) = read(runner.as_ref(), session, id, window).await {
-            found = Some((session, output));
-            break;
-        }
-    }
-    let Some((session, mut output)) = found else {
-        let what = format!("no session of yours has a process {id}");
-        return Err(ToolError::new(Layer::Door, codes::HUB_CHANNEL_REFUSED, what)
-            .next("process_list shows a session's processes"));
+    let mut from = [at("stdout")?, at("stderr")?];
+    let core = &this.seat.core;
+    let origin = CallOrigin {
+        session: owner(this, id).await?,
+        door: Door::HttpApi,
+        view: Arc::new(core.usual_view()),
+        caller: Some(this.caller.user),
     };
+    let read = async |[stdout_from, stderr_from]: [u64; 2], wait_secs: u64| {
+        let asked = json!({
+            "id": id, "stdout_from": stdout_from, "stderr_from": stderr_from, "wait_secs": wait_secs,
+        });
+        part_of::<OutputPart>(READS, origin.call_in_turn(core, READS, asked).await?)
+    };
+    let mut part = read(from, 0).await?;
     let _seat = this.seat.seat(&this.name);
-    let position = json!({ "stdout": stdout_from, "stderr": stderr_from });
-    if !this.acknowledge(position).await {
+    let [stdout_from, stderr_from] = from;
+    if !this.acknowledge(json!({ "stdout": stdout_from, "stderr": stderr_from })).await {
         return Ok(());
     }
-    let poll = Duration::from_millis(core.config.hub.poll_ms);
-    let (mut pause, mut told_state) = (poll, None);
+    let pause = Duration::from_millis(core.config.hub.poll_ms);
+    let mut told_state = None;
     loop {
-        let running = output.process.state == ProcessState::Running;
-        let before = window;
-        window.stdout_from =
-            tell(this, id, ("stdout", window.stdout_from), &output.stdout, running).await?;
-        window.stderr_from =
-            tell(this, id, ("stderr", window.stderr_from), &output.stderr, running).await?;
-        let quiet = before == window;
-        let state = status(&output.process.state);
-        if told_state.as_ref() != Some(&state) && (running || quiet) {
-            let frame = ToldFrame::of("process_status", &this.name, state.clone());
+        if !tell(this, id, from, &part).await {
+            return Ok(());
+        }
+        from = [part.stdout_next, part.stderr_next];
+        let state = &part.state;
+        if told_state.as_ref() != Some(state) && (state.status == "running" || !part.more) {
+            let frame = ToldFrame::of("process_status", &this.name, json!(state));
             if !this.tell(frame.with("processId", json!(id))).await {
                 return Ok(());
             }
-            told_state = Some(state);
+            told_state = Some(state.clone());
         }
-        if quiet && is_over(&output.process.state) {
-            this.tell(ToldFrame::of("end", &this.name, Value::Null)).await;
-            return Ok(());
-        }
-        pause = if quiet { (pause * 2).min(LONGEST_PAUSE) } else { poll };
-        if quiet {
+        if !part.more {
+            if matches!(&*state.status, "exited" | "killed" | "interrupted") {
+                this.tell(ToldFrame::of("end", &this.name, Value::Null)).await;
+                return Ok(());
+            }
             tokio::time::sleep(pause).await;
         }
-        output = read(runner.as_ref(), session, id, window).await?;
+        part = read(from, WAIT_SECS).await?;
     }
 }
 
-/// Tells what a stream has, and what of it was lost; the position behind it.
-async fn tell(
-    this: &Follower,
-    id: JobId,
-    (stream, asked): (&str, u64),
-    span: &ProcessSpan,
-    running: bool,
-) -> Result<u64, ToolError> {
-    let gone = || ToolError::cancelled();
-    let named = |kind, data| {
-        let frame = ToldFrame::of(kind, &this.name, data);
-        frame.with("processId", json!(id)).with("stream", json!(stream))
-    };
-    if span.from > asked {
-        let missed = json!({ "first": asked, "last": span.from - 1 });
-        if !this.tell(named("missed", missed)).await {
-            return Err(gone());
+/// Tells what each stream has, and what of it was lost; false when the client has gone.
+async fn tell(this: &Follower, id: JobId, from: [u64; 2], part: &OutputPart) -> bool {
+    let stdout = part.output.strip_suffix(&*part.stderr).unwrap_or(&part.output);
+    for (stream, text, from, lost, next) in [
+        ("stdout", stdout, from[0], part.stdout_lost, part.stdout_next),
+        ("stderr", &*part.stderr, from[1], part.stderr_lost, part.stderr_next),
+    ] {
+        let named = |kind, data| {
+            let frame = ToldFrame::of(kind, &this.name, data);
+            frame.with("processId", json!(id)).with("stream", json!(stream))
+        };
+        let missed = json!({ "first": from, "last": (from + lost).saturating_sub(1) });
+        if lost > 0 && !this.tell(named("missed", missed)).await {
+            return false;
+        }
+        let said = named("process_output", json!(text)).with("cursor", json!(next));
+        if !text.is_empty() && !this.tell(said).await {
+            return false;
         }
     }
-    let (text, next) = span.text(running);
-    if !text.is_empty() {
-        let frame = named("process_output", json!(text)).with("cursor", json!(next));
-        if !this.tell(frame).await {
-            return Err(gone());
-        }
-    }
-    Ok(next)
-}
-
-fn is_over(state: &ProcessState) -> bool {
-    match state {
-        ProcessState::Running | ProcessState::Unknown(_) => false,
-        ProcessState::Exited(_) | ProcessState::Signalled(_) | ProcessState::Interrupted => true,
-    }
-}
-
-fn status(state: &ProcessState) -> Value {
-    match state {
-        ProcessState::Running => json!({ "status": "running" }),
-        ProcessState::Exited(code) => json!({ "status": "exited", "exitCode": code }),
-        ProcessState::Signalled(signal) => json!({ "status": "killed", "signal": signal }),
-        ProcessState::Interrupted => json!({ "status": "interrupted" }),
-        ProcessState::Unknown(reason) => json!({ "status": "unknown", "reason": reason }),
-    }
+    true
 }

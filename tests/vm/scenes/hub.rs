@@ -45,7 +45,8 @@ fn says(wanted: &'static str) -> impl Fn(&Value) -> bool {
     move |frame| frame["data"].as_str().is_some_and(|text| text.contains(wanted))
 }
 
-/// Output, state and end come as they happen, and from a position again. Nobody else hears of them.
+/// Output, state and end come as they happen, and from a position again. Nobody else hears of them, and what was
+/// read was read by calls.
 pub fn a_process_is_followed_while_it_lives(house: House) {
     let address = hub(&house);
     let (operator, stranger) =
@@ -78,6 +79,10 @@ pub fn a_process_is_followed_while_it_lives(house: House) {
     let status = &status.expect("its state is told")["data"];
     assert_eq!((&status["status"], &status["exitCode"]), (&json!("exited"), &json!(3)));
     assert_eq!(output(&ended).0, "done\n", "what it said at last comes before its end");
+    again.send(&json!({
+        "type": "subscribe", "channel": "events", "kinds": ["call.finished"], "from": 1,
+    }));
+    until(&mut again, |frame| frame["data"]["data"]["tool"] == "process_output");
 }
 
 /// A message is seen on the channel of its team by the session that operates it, and by no other.
