@@ -30,8 +30,11 @@ type Answer<T> = Result<T, ToolError>;
 impl CommandService {
     pub(crate) async fn run_code(self: Arc<Self>, cx: CallCx, input: RunCode) -> Answer<CodeRun> {
         // Code can do what any command line of Python can, and is judged as one.
-        self.rules.program(["python3", "-c", &input.code].map(str::to_owned).into())?;
+        let argv = ["python3", "-c", &input.code].map(str::to_owned).into();
+        let argv = self.rules.program(argv)?;
         let place = self.place(&cx, input.place.as_deref()).await?;
+        let env = input.env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();
+        self.spec(&place, argv, place.root.clone(), env)?;
         self.prepare(&cx, &place, &input).await?;
         let mut told = Told::default();
         if !input.code.is_empty() {

@@ -116,7 +116,7 @@ async fn a_shell_runs_what_is_granted_and_judged() {
 #[tokio::test]
 async fn allowed_commands_get_the_variables_that_the_operator_names() {
     let allow_variables = vec!["LC_*".to_owned()];
-    let options = Options { allow_variables, ..restricted(&["git status"], false) };
+    let options = Options { allow_variables, ..restricted(&["git status", "python3"], false) };
     let stage = Stage::new(options).await;
     stage.fake.ends(CommandEnd::default());
     let run = |name: &str| json!({ "command": "git status", "env_additions": { name: "1" } });
@@ -128,6 +128,9 @@ async fn allowed_commands_get_the_variables_that_the_operator_names() {
         |env: &str| json!({ "command": "git", "args": ["status"], "env": [env], "pty": true });
     stage.call("process_start", args("LC_ALL=C")).await.expect("it is named");
     assert_eq!(code(&stage, "process_start", args("GIT_PAGER=x")).await, "command_not_allowed");
+    let args = |name: &str| json!({ "code": "", "env": { name: "1" } });
+    stage.call("run_code", args("LC_ALL")).await.expect("it is named");
+    assert_eq!(code(&stage, "run_code", args("PYTHONSTARTUP")).await, "command_not_allowed");
 }
 
 #[tokio::test]
