@@ -45,8 +45,9 @@ pub struct DaemonOptions {
     /// protocol; over HTTP, how long the head of a request to `/mcp` may take.
     pub handshake_timeout_secs: u64,
     /// The longest message from a client over the socket. All clients together have
-    /// room for eight of them on their way in and in work; what is longer than
-    /// 64 KiB waits unread for its turn, and has 30 s to be whole then.
+    /// room for eight of them on their way in and in work, of which one user has half
+    /// of what others leave; what is longer than 64 KiB waits unread for its turn, and
+    /// has 30 s to be whole then.
     pub max_message_mb: usize,
     /// Free space that each file system keeps for what goes on: below it new
     /// workspaces, forks, snapshots, downloads and notes are refused, and a machine

@@ -186,7 +186,7 @@ impl Guest {
                 }
                 let max_bytes = self.core.config.daemon.max_message_bytes();
                 let lines = LineReader::new(self.lines.into_reader(), max_bytes);
-                let lines = lines.within(self.core.incoming.clone());
+                let lines = lines.within(self.core.incoming.clone(), User::Uid(uid));
                 let served =
                     control::serve(self.core, uid, lines, self.writer, self.end, seat).await;
                 if let Err(error) = served {
@@ -242,7 +242,7 @@ impl Guest {
             return;
         }
         tracing::info!(%session, resumed, uid, "attached");
-        let transport = handler.transport(self.lines.into_reader(), self.writer);
+        let transport = handler.transport(User::Uid(uid), self.lines.into_reader(), self.writer);
         // A child: the service cancels the token it is given when it ends.
         let end = self.end.child_token();
         let begun = rmcp::service::serve_server_with_ct(mcp::BoxedService(handler), transport, end);

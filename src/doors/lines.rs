@@ -2,6 +2,7 @@
 
 use std::io;
 
+use hivekeep_kernel::User;
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt},
     time::timeout_at,
@@ -28,8 +29,8 @@ pub enum LineOutcome<'l> {
 pub struct LineReader<R> {
     reader: R,
     cutter: LineSplitter,
-    /// Budget in which long lines reserve their bytes.
-    incoming: Option<MessageRoom>,
+    /// Budget in which long lines reserve their bytes, and whose they are.
+    incoming: Option<(MessageRoom, User)>,
     /// Reservation of the line that is being read, or was read last.
     reserved: Option<ReservedRoom>,
 }
@@ -40,9 +41,9 @@ impl<R: AsyncBufRead + Unpin> LineReader<R> {
         Self { reader, cutter: LineSplitter::new(max_bytes), incoming: None, reserved: None }
     }
 
-    /// Takes the room for long lines from this budget.
-    pub fn within(self, incoming: MessageRoom) -> Self {
-        Self { incoming: Some(incoming), ..self }
+    /// Takes the room for a user's long lines from this budget.
+    pub fn within(self, incoming: MessageRoom, user: User) -> Self {
+        Self { incoming: Some((incoming, user)), ..self }
     }
 
     /// The next line that is not empty.
@@ -63,9 +64,9 @@ impl<R: AsyncBufRead + Unpin> LineReader<R> {
             }
             if self.reserved.is_none()
                 && self.cutter.begun() + available.len() > SHORT_BYTES
-                && let Some(incoming) = &self.incoming
+                && let Some((incoming, user)) = &self.incoming
             {
-                self.reserved = incoming.reserve().await;
+                self.reserved = Some(incoming.reserve(*user).await);
             }
             let (taken, cut) = self.cutter.feed(available);
             self.reader.consume(taken);
@@ -164,7 +165,8 @@ mod tests {
         use tokio::io::AsyncWriteExt;
         let incoming = MessageRoom::new(&crate::config::Config::default());
         let (mut theirs, ours) = tokio::io::duplex(1 << 20);
-        let mut lines = LineReader::new(BufReader::new(ours), 1 << 20).within(incoming);
+        let mut lines =
+            LineReader::new(BufReader::new(ours), 1 << 20).within(incoming, User::Nobody);
         theirs.write_all(b"short\n").await.expect("writes");
         assert_eq!(lines.next().await.expect("reads"), LineOutcome::Whole(b"short"));
         assert!(lines.take_reserved().is_none());

@@ -192,16 +192,21 @@ impl McpHandler {
         Self(Arc::new(inside))
     }
 
-    /// The connection's transport, which reads no more than its client reads of the answers, and
+    /// The transport of a user's connection, which reads no more than its client reads of the answers, and
     /// signs for those that it writes.
-    pub fn transport<R, W>(&self, reader: R, writer: W) -> ReceiptTransport<McpTransport<R, W>>
+    pub fn transport<R, W>(
+        &self,
+        user: User,
+        reader: R,
+        writer: W,
+    ) -> ReceiptTransport<McpTransport<R, W>>
     where
         R: AsyncBufRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let options = &self.0.core.config.daemon;
         let lines = LineReader::new(reader, options.max_message_bytes());
-        let lines = lines.within(self.0.core.incoming.clone());
+        let lines = lines.within(self.0.core.incoming.clone(), user);
         let wire = McpTransport::new(lines, writer, RateBuckets::new(options));
         ReceiptTransport::new(wire, self.0.receipts.clone())
     }

@@ -208,7 +208,7 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         }
         guard.newcomers.mark_active(known);
     }
-    let request = match guard.bodies.weigh(request).await {
+    let request = match guard.bodies.weigh(user, request).await {
         Ok(request) => request,
         Err(BodyRefusal { status: StatusCode::SERVICE_UNAVAILABLE, why }) => {
             return unavailable(&why);

@@ -91,7 +91,7 @@ impl E2b {
         let place = self.place(user)?;
         let request = match TAKES_STREAMS.contains(&parts.uri.path()) {
             true => Request::from_parts(parts, idle::limit(body, self.bodies.patience)),
-            false => self.bodies.weigh(Request::from_parts(parts, body)).await?,
+            false => self.bodies.weigh(user, Request::from_parts(parts, body)).await?,
         };
         Ok(place::hold(place, next.run(request).await))
     }

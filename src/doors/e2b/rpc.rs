@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::StreamExt as _;
+use hivekeep_kernel::User;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{
@@ -57,7 +58,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for MessageOf<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, RpcError> {
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|error| E2bError::invalid(error.body_text()))?;
-        let message = serde_json::from_slice(&body);
+        let message = hivekeep_runtime::json_text::from_slice(&body);
         Ok(Self(message.map_err(|error| E2bError::invalid(format!("the message: {error}")))?))
     }
 }
@@ -78,9 +79,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for EnvelopeOf<T> {
     }
 }
 
-/// Messages of a client's stream, of which a long one takes room until the next is asked for.
+/// Messages of a user's stream, of which a long one takes room until the next is asked for.
 pub(super) struct FrameStream<'g> {
     gate: &'g BodyGate,
+    user: User,
     pieces: BodyDataStream,
     reader: FrameReader,
     /// The next message is long, and has to be whole by then.
@@ -88,9 +90,9 @@ pub(super) struct FrameStream<'g> {
 }
 
 impl<'g> FrameStream<'g> {
-    pub(super) fn new(gate: &'g BodyGate, body: Body) -> Self {
+    pub(super) fn new(gate: &'g BodyGate, user: User, body: Body) -> Self {
         let reader = FrameReader::new(gate.max_bytes);
-        Self { gate, pieces: body.into_data_stream(), reader, long: None }
+        Self { gate, user, pieces: body.into_data_stream(), reader, long: None }
     }
 
     /// The next message; `None` at the end.
@@ -104,7 +106,7 @@ impl<'g> FrameStream<'g> {
                 return Ok(Some(message));
             }
             if let (Some(length @ SHORT_BYTES..), None) = (self.reader.length()?, &self.long) {
-                let mut room = self.gate.reserve().await?;
+                let mut room = self.gate.reserve(self.user).await?;
                 room.shrink(length);
                 self.reader.make_room(length);
                 self.long = Some((room, Instant::now() + self.gate.patience));
@@ -207,10 +209,7 @@ mod tests {
     use super::*;
     use crate::{
         config::Config,
-        doors::{
-            incoming::{LONGEST, MessageRoom},
-            rate::RateBuckets,
-        },
+        doors::{incoming::MessageRoom, rate::RateBuckets},
     };
 
     /// Every door takes a MiB at once.
@@ -245,20 +244,21 @@ mod tests {
         // The head of the longest message there is, and the beginning of it.
         let begun =
             Bytes::from([&[0][..], &(1_u32 << 20).to_be_bytes(), &[b' '; 100_000]].concat());
-        let read = |gate| {
-            let mut half = FrameStream::new(gate, stalled(begun.clone()));
+        let read = |gate, user| {
+            let body = stalled(begun.clone());
+            let mut half = FrameStream::new(gate, User::Uid(user), body);
             async move { half.next::<Value>().await.expect_err("half").message }
         };
-        let half = futures::future::join_all((0..LONGEST).map(|_| read(&gate)));
+        let half = futures::future::join_all((0..8).map(|user| read(&gate, user)));
         let short = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let whole = stalled(frames::message(&json!({ "a": 1 })));
-            FrameStream::new(&gate, whole).next::<Value>().await
+            FrameStream::new(&gate, User::Uid(0), whole).next::<Value>().await
         };
-        let (half, one_more, short) = tokio::join!(half, read(&hasty), short);
+        let (half, one_more, short) = tokio::join!(half, read(&hasty, 8), short);
         assert_eq!(short.expect("no room is needed"), Some(json!({ "a": 1 })));
         assert_eq!(one_more, "too many long requests at once");
         assert!(half.iter().all(|why| why == "the message took too long"), "{half:?}");
-        assert!(gate.reserve().await.is_ok(), "all of it is free again");
+        assert!(gate.reserve(User::Uid(0)).await.is_ok(), "all of it is free again");
     }
 }

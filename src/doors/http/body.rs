@@ -7,6 +7,7 @@ use axum::{
     extract::Request,
     http::{Method, StatusCode},
 };
+use hivekeep_kernel::User;
 use http_body::Body as _;
 
 use crate::doors::{
@@ -36,8 +37,12 @@ fn refused(status: StatusCode, why: impl Into<String>) -> BodyRefusal {
 }
 
 impl BodyGate {
-    /// Takes the body in, and lets it wait for what it costs before anybody parses it.
-    pub(in crate::doors) async fn weigh(&self, request: Request) -> Result<Request, BodyRefusal> {
+    /// Takes a user's body in, and lets it wait for what it costs before anybody parses it.
+    pub(in crate::doors) async fn weigh(
+        &self,
+        user: User,
+        request: Request,
+    ) -> Result<Request, BodyRefusal> {
         if request.method() != Method::POST && request.body().is_end_stream() {
             return Ok(request);
         }
@@ -47,7 +52,7 @@ impl BodyGate {
         }
         let mut reserved = match body.size_hint().upper() {
             Some(bytes) if bytes <= SHORT_BYTES as u64 => None,
-            _ => Some(self.reserve().await?),
+            _ => Some(self.reserve(user).await?),
         };
         let body = self.whole(body).await?;
         let mut weight = match body.len() > LARGE_BYTES {
@@ -72,11 +77,11 @@ impl BodyGate {
         Ok(request)
     }
 
-    /// Waits for room for a long message.
-    pub(in crate::doors) async fn reserve(&self) -> Result<ReservedRoom, BodyRefusal> {
-        let reserved = tokio::time::timeout(self.patience, self.incoming.reserve()).await;
-        let full = || refused(StatusCode::SERVICE_UNAVAILABLE, "too many long requests at once");
-        reserved.ok().flatten().ok_or_else(full)
+    /// Waits for room for a user's long message.
+    pub(in crate::doors) async fn reserve(&self, user: User) -> Result<ReservedRoom, BodyRefusal> {
+        let reserved = tokio::time::timeout(self.patience, self.incoming.reserve(user)).await;
+        let full = |_| refused(StatusCode::SERVICE_UNAVAILABLE, "too many long requests at once");
+        reserved.map_err(full)
     }
 
     async fn whole(&self, body: Body) -> Result<Bytes, BodyRefusal> {

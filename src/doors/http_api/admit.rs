@@ -45,7 +45,7 @@ async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiEr
         true => None,
         false => Some(api.requests.take(user)?),
     };
-    let request = api.bodies.weigh(request).await.map_err(|refused| {
+    let request = api.bodies.weigh(user, request).await.map_err(|refused| {
         let BodyRefusal { status, why } = refused;
         ApiError::plain(status, why)
     })?;

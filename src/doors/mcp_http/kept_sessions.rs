@@ -27,13 +27,19 @@ const MOST_BYTES: u64 = 64 * 1024;
 const UNUSED: Duration = Duration::from_secs(3_600);
 
 tokio::task_local! {
-    /// The user whose request is served: rmcp stores a handshake within its request, and knows no users.
+    /// The user whose request is served: rmcp stores a handshake and makes a stream within its request, and
+    /// knows no users.
     static SERVED: User;
 }
 
-/// Serves a request of a user, to whom a handshake in it belongs.
+/// Serves a request of a user, to whom a handshake and a stream in it belong.
 pub(super) async fn serving<T>(user: User, serving: impl Future<Output = T>) -> T {
     SERVED.scope(user, serving).await
+}
+
+/// The user whose request is served.
+pub(super) fn served() -> Option<User> {
+    SERVED.try_with(|user| *user).ok()
 }
 
 /// What is kept of one client.

@@ -1,5 +1,6 @@
 //! Streams of answers that outlive their connections: what a request's stream told is kept for a while, so that
-//! a client that comes back with `Last-Event-ID` gets what it missed, also where that was the answer.
+//! a client that comes back with `Last-Event-ID` gets what it missed, also where that was the answer. What has to
+//! go for others goes from the user of whom most is kept, the oldest first.
 //!
 //! ```text
 //! session's worker ─▶ stream of a request ─▶ kept ─┬─▶ client, for as long as it listens
@@ -16,6 +17,7 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _, future::Either, stream};
+use hivekeep_kernel::User;
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::streamable_http_server::session::{
@@ -25,12 +27,16 @@ use rmcp::{
 };
 use tokio::sync::mpsc;
 
+use super::kept_sessions;
+
 /// Events of one stream that are kept, the last ones, and that wait for a client that listens.
 const MOST_EVENTS: usize = 16;
-/// Streams that have ended and are kept: of one session, and of all.
-const MOST_STREAMS: [usize; 2] = [16, 1024];
+/// Streams of one session that have ended and are kept.
+const MOST_STREAMS: usize = 16;
 /// Bytes of the events of all streams that have ended and are kept.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes that one counts for at least, which bounds how many there are.
+const LEAST_BYTES: usize = 16 * 1024;
 /// No request of a session: what says it to a worker changes nothing.
 const NO_REQUEST: u64 = u64::MAX;
 
@@ -47,8 +53,13 @@ type StreamKey = (SessionId, String);
 #[derive(Default)]
 struct KeptStreams {
     all: HashMap<StreamKey, Arc<KeptStream>>,
-    /// Those that have ended, the oldest first, with their bytes.
-    ended: VecDeque<(StreamKey, usize)>,
+    /// Those that have ended, the oldest first.
+    ended: VecDeque<EndedStream>,
+}
+
+struct EndedStream {
+    key: StreamKey,
+    user: User,
     bytes: usize,
 }
 
@@ -81,9 +92,10 @@ impl ResumableSessions {
         self.local.sessions.read().await.keys().cloned().collect()
     }
 
-    /// Takes the events of a stream in until it ends, and tells them to whoever listens.
+    /// Takes the events of a user's stream in until it ends, and tells them to whoever listens.
     async fn take_in(
         self,
+        user: User,
         key: StreamKey,
         kept: Arc<KeptStream>,
         mut events: impl Stream<Item = ServerSseMessage> + Unpin,
@@ -101,8 +113,8 @@ impl ResumableSessions {
                 Err(_) => self.stir(&key.0).await,
             }
         }
-        let bytes = kept.end();
-        held(&self.kept).end(key, bytes);
+        let bytes = kept.end().max(LEAST_BYTES);
+        held(&self.kept).end(EndedStream { key, user, bytes });
     }
 
     /// Has a session's worker hear something: its session is in use.
@@ -118,34 +130,41 @@ impl ResumableSessions {
 
 impl KeptStreams {
     /// Keeps a stream that has ended, within the bounds.
-    fn end(&mut self, key: StreamKey, bytes: usize) {
+    fn end(&mut self, stream: EndedStream) {
         // Its session may be over.
-        if !self.all.contains_key(&key) {
+        if !self.all.contains_key(&stream.key) {
             return;
         }
-        let own = |(other, _): &(StreamKey, usize)| other.0 == key.0;
-        let full = self.ended.iter().filter(|it| own(it)).count() >= MOST_STREAMS[0];
-        let oldest = self.ended.iter().position(own).filter(|_| full);
-        if let Some(oldest) = oldest.and_then(|at| self.ended.remove(at)) {
-            self.forget(&oldest);
+        let (session, user) = (stream.key.0.clone(), stream.user);
+        self.ended.push_back(stream);
+        let own = |it: &EndedStream| it.key.0 == session;
+        if self.ended.iter().filter(|it| own(it)).count() > MOST_STREAMS {
+            self.forget_oldest(own);
         }
-        self.bytes += bytes;
-        self.ended.push_back((key, bytes));
-        while self.ended.len() > MOST_STREAMS[1] || self.bytes > MOST_BYTES {
-            let Some(oldest) = self.ended.pop_front() else { break };
-            self.forget(&oldest);
+        let mut by_user = HashMap::<User, usize>::new();
+        for stream in &self.ended {
+            *by_user.entry(stream.user).or_default() += stream.bytes;
+        }
+        while by_user.values().sum::<usize>() > MOST_BYTES {
+            // Of two who have as much, the one who wants more.
+            let most = by_user.iter_mut().max_by_key(|(it, bytes)| (**bytes, **it == user));
+            let Some((most, bytes)) = most else { break };
+            *bytes -= self.forget_oldest(|it| it.user == *most);
         }
     }
 
-    fn forget(&mut self, (key, bytes): &(StreamKey, usize)) {
-        self.bytes -= bytes;
-        self.all.remove(key);
+    /// Forgets the oldest of some; its bytes.
+    fn forget_oldest(&mut self, of: impl Fn(&EndedStream) -> bool) -> usize {
+        let oldest = self.ended.iter().position(of).and_then(|at| self.ended.remove(at));
+        oldest.map_or(0, |oldest| {
+            self.all.remove(&oldest.key);
+            oldest.bytes
+        })
     }
 
     fn forget_session(&mut self, session: &SessionId) {
         self.all.retain(|(of, _), _| of != session);
-        self.ended.retain(|((of, _), _)| of != session);
-        self.bytes = self.ended.iter().map(|(_, bytes)| bytes).sum();
+        self.ended.retain(|it| it.key.0 != *session);
     }
 }
 
@@ -253,7 +272,8 @@ impl SessionManager for ResumableSessions {
         first.iter().for_each(|event| drop(kept.push(event)));
         held(&self.kept).all.insert(key.clone(), kept.clone());
         let told = kept.behind(None);
-        tokio::spawn(self.clone().take_in(key, kept, events));
+        let user = kept_sessions::served().unwrap_or(User::Nobody);
+        tokio::spawn(self.clone().take_in(user, key, kept, events));
         Ok(Either::Right(told))
     }
 
@@ -299,13 +319,17 @@ mod tests {
         ServerSseMessage::new(format!("{index}/{request}"), message)
     }
 
-    /// A stream of a session's that told `events` while nobody listened, and ended.
-    async fn ended(sessions: &ResumableSessions, session: &str, events: Vec<ServerSseMessage>) {
+    /// A stream of a user's session that told `events` while nobody listened, and ended.
+    async fn ended(
+        sessions: &ResumableSessions,
+        (user, session): (u32, &str),
+        events: Vec<ServerSseMessage>,
+    ) {
         let first = events[0].event_id.clone().expect("an id");
         let key = (session.into(), request_of(&first).expect("a request").to_owned());
         let kept = Arc::<KeptStream>::default();
         held(&sessions.kept).all.insert(key.clone(), kept.clone());
-        sessions.clone().take_in(key, kept, stream::iter(events)).await;
+        sessions.clone().take_in(User::Uid(user), key, kept, stream::iter(events)).await;
     }
 
     async fn resumed(sessions: &ResumableSessions, session: &str, last: &str) -> Vec<String> {
@@ -318,13 +342,13 @@ mod tests {
     async fn what_came_while_nobody_listened_is_told_to_its_own_session_alone() {
         let sessions = ResumableSessions::new(Duration::from_secs(60));
         let events = (0..3).map(|index| event("7", index, "x")).collect();
-        ended(&sessions, "a", events).await;
+        ended(&sessions, (1, "a"), events).await;
         assert_eq!(resumed(&sessions, "a", "0/7").await, ["1/7", "2/7"]);
         assert_eq!(resumed(&sessions, "a", "1/7").await, ["2/7"], "again, from elsewhere");
         assert_eq!(resumed(&sessions, "b", "0/7").await, [""; 0], "another's");
         sessions.close_session(&"a".into()).await.expect("closed");
         assert_eq!(resumed(&sessions, "a", "0/7").await, [""; 0], "the session is over");
-        assert_eq!(held(&sessions.kept).bytes, 0);
+        assert!(held(&sessions.kept).ended.is_empty());
     }
 
     #[tokio::test]
@@ -345,17 +369,45 @@ mod tests {
     #[tokio::test]
     async fn no_more_is_kept_than_may_be() {
         let sessions = ResumableSessions::new(Duration::from_secs(60));
-        for request in 0..=MOST_STREAMS[0] {
-            ended(&sessions, "a", vec![event(&request.to_string(), 0, "x")]).await;
+        for request in 0..=MOST_STREAMS {
+            ended(&sessions, (1, "a"), vec![event(&request.to_string(), 0, "x")]).await;
         }
         let all = || held(&sessions.kept).all.len();
-        assert_eq!(all(), MOST_STREAMS[0]);
+        assert_eq!(all(), MOST_STREAMS);
         assert_eq!(resumed(&sessions, "a", "x/0").await, [""; 0], "the oldest went");
         assert_eq!(resumed(&sessions, "a", "x/1").await, ["0/1"]);
-        ended(&sessions, "b", vec![event("0", 0, &"x".repeat(MOST_BYTES - 1024))]).await;
-        assert!(all() > 1, "there was room for it");
-        ended(&sessions, "c", vec![event("0", 0, &"x".repeat(MOST_BYTES - 1024))]).await;
+        ended(&sessions, (1, "b"), vec![event("0", 0, &"x".repeat(MOST_BYTES - 1024))]).await;
         assert_eq!(all(), 1, "the last one alone fits");
-        assert!(held(&sessions.kept).bytes <= MOST_BYTES);
+        for request in 0..MOST_BYTES / LEAST_BYTES + 7 {
+            let session = (request / MOST_STREAMS).to_string();
+            ended(&sessions, (1, &session), vec![event(&request.to_string(), 0, "x")]).await;
+        }
+        assert_eq!(all(), MOST_BYTES / LEAST_BYTES, "there are bounds of small ones, too");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_told_much_costs_others_no_more_than_half() {
+        let sessions = ResumableSessions::new(Duration::from_secs(60));
+        let answer = || vec![event("0", 0, &"x".repeat(MOST_BYTES / 8))];
+        let kept =
+            |of: &str| held(&sessions.kept).all.keys().filter(|it| it.0.starts_with(of)).count();
+        for session in 0..8 {
+            ended(&sessions, (1, &format!("a{session}")), answer()).await;
+        }
+        assert_eq!(kept("a"), 7, "as many as fit");
+        ended(&sessions, (2, "b"), answer()).await;
+        assert_eq!((kept("a"), kept("b")), (6, 1));
+        assert_eq!(
+            resumed(&sessions, "a1", "x/0").await,
+            [""; 0],
+            "the oldest of whoever had most"
+        );
+        ended(&sessions, (1, "a8"), answer()).await;
+        assert_eq!((kept("a"), kept("b")), (6, 1), "a stranger's answer costs it nothing");
+        for session in 0..8 {
+            ended(&sessions, (2, &format!("b{session}")), answer()).await;
+        }
+        assert_eq!((kept("a"), kept("b")), (4, 3));
+        assert_eq!(resumed(&sessions, "b7", "x/0").await, ["0/0"], "the last one");
     }
 }

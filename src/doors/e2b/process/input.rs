@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hivekeep_kernel::User;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -147,7 +148,8 @@ pub(in super::super) async fn stream_input(
 }
 
 async fn write_all(e2b: &E2b, target: &Target, body: Body) -> Result<(), E2bError> {
-    let (mut frames, mut process) = (FrameStream::new(&e2b.bodies, body), None);
+    let user = User::Credential(target.owner.credential);
+    let (mut frames, mut process) = (FrameStream::new(&e2b.bodies, user, body), None);
     while let Some(message) = frames.next::<StreamMessage>().await? {
         if let Some(start) = message.start {
             process = Some(e2b.selected(target, start.process.as_ref()).await?);

@@ -1,10 +1,11 @@
 use tokio::io::{AsyncReadExt, BufReader, DuplexStream, ReadHalf, WriteHalf, split};
 
+use hivekeep_kernel::User;
 use rmcp::ErrorData;
 
 use super::{unread::MOST, *};
 use crate::config::{Config, DaemonOptions};
-use crate::doors::incoming::{LONGEST, MessageRoom, SHORT_BYTES};
+use crate::doors::incoming::{MessageRoom, SHORT_BYTES};
 
 type Ours = McpTransport<BufReader<ReadHalf<DuplexStream>>, WriteHalf<DuplexStream>>;
 
@@ -22,7 +23,8 @@ fn pair_within(buffer: usize, incoming: &MessageRoom) -> (Ours, DuplexStream) {
         ..Default::default()
     };
     let pace = RateBuckets::new(&options);
-    let lines = LineReader::new(BufReader::new(reader), 1 << 20).within(incoming.clone());
+    let lines =
+        LineReader::new(BufReader::new(reader), 1 << 20).within(incoming.clone(), User::Uid(0));
     (McpTransport::new(lines, writer, pace), theirs)
 }
 
@@ -74,8 +76,8 @@ async fn nothing_is_read_while_answers_are_unread() {
 async fn all_free(incoming: &MessageRoom) -> bool {
     let longest = async {
         let mut held = Vec::new();
-        for _ in 0..LONGEST {
-            held.push(incoming.reserve().await);
+        for user in 1..=8 {
+            held.push(incoming.reserve(User::Uid(user)).await);
         }
     };
     tokio::time::timeout(Duration::from_secs(1), longest).await.is_ok()
