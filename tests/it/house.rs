@@ -7,6 +7,7 @@ mod circles;
 mod codes;
 mod counts;
 mod dependencies;
+mod kinds;
 mod layout;
 mod links;
 mod markers;
