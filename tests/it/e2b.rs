@@ -94,7 +94,7 @@ fn one_credential_leaves_half_of_the_places_to_others() {
         // One may find a place taken by the question whether all are.
         slow.push(door.begin("/sandboxes", &begun));
         let answer = door.list(&door.key);
-        answer.status == 503 && answer.text.contains("the half")
+        answer.status == 503 && answer.text.contains("half of what others leave")
     });
     door.list(&door.other).of(200);
     drop(slow);
