@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    SessionId, User,
+    SessionId, ToolError, User,
     ports::{LateTools, ValueRedactor},
 };
 use hivekeep_store::NewEvent;
@@ -132,15 +132,22 @@ async fn one_user_takes_half_of_a_day_and_leaves_the_rest_to_others() {
     for _ in 0..2 {
         rig.call("metrics_record", small()).await.expect("its half");
     }
-    for _ in 0..2 {
-        let refused = rig.call("metrics_record", small()).await.expect_err("half is held");
+    let busy = |refused: ToolError| {
         let share = &refused.details["share"];
         assert_eq!((&*refused.code, share), ("busy", &json!("metrics.max_records_per_day")));
-        let theirs = rig.begin_as(other, "metrics_record", small(), limit);
-        theirs.answer().await.expect("another user's, also after a crash");
-        rig = rig.crashed().await;
-    }
-    let full = rig.call("metrics_record", small()).await.expect_err("full");
+    };
+    busy(rig.call("metrics_record", small()).await.expect_err("half is held"));
+    let theirs = rig.begin_as(other, "metrics_record", small(), limit);
+    theirs.answer().await.expect("another user's");
+    rig = rig.crashed().await;
+    busy(rig.call("metrics_record", small()).await.expect_err("half of what the other leaves"));
+    let theirs = rig.begin_as(other, "metrics_record", small(), limit);
+    busy(theirs.answer().await.expect_err("half of what is left, also after a crash"));
+
+    let (rig, other) = self::rig(Options { max_records_per_day: 1, ..Options::default() }).await;
+    rig.call("metrics_record", small()).await.expect("the only one");
+    let theirs = rig.begin_as(other, "metrics_record", small(), limit);
+    let full = theirs.answer().await.expect_err("nothing is left");
     assert_eq!(full.code, "metrics_day_full");
 }
 
