@@ -28,7 +28,7 @@ pub(crate) enum Night {
     /// All that machines do: every turn, storms of full size, 200 parked machines, 200 power cuts,
     /// images with python and node, an older version replaced while its machines run
     Vm,
-    /// An hour of the soak test, ten minutes for each fuzz target
+    /// Ten minutes for each fuzz target, then an hour of the soak test, alone
     Soak,
     /// All versions of clients of others with sandboxes and machines, real models, 10,000 generated
     /// cases, root file systems, rustdoc, a build and lints without clippy in the compiler's place, the demo
