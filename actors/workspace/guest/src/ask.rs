@@ -18,13 +18,13 @@ mod server;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use hivekeep_protocol::{ExecAsked, ExecAsking, GuestError};
 
 use crate::as_user;
 use crate::exec;
-use crate::files::io_error;
+use crate::files::{io_error, off_thread};
 use crate::session::call::RequestContext;
 use server::Server;
 
@@ -41,7 +41,13 @@ pub async fn run(cx: &RequestContext, asking: ExecAsking) -> Result<ExecAsked, G
     let ExecAsking { mut exec, credential } = asking;
     let run_dir = &cx.agent.settings.run_dir;
     let user = as_user::resolve(&mut exec).await?;
-    let program = if user.is_some() { copied_program(run_dir) } else { program(run_dir) };
+    let program = match &user {
+        Some(_) => {
+            let run_dir = run_dir.clone();
+            off_thread(move || copied_program(&run_dir)).await
+        }
+        None => program(run_dir),
+    };
     let program = program.map_err(|error| io_error(&error, "the askpass program"))?;
     let server = Server::open(run_dir, credential, user.as_ref())
         .map_err(|error| io_error(&error, "the askpass socket"))?;
@@ -100,16 +106,18 @@ fn program(run_dir: &Path) -> io::Result<PathBuf> {
     Ok(link)
 }
 
-/// Copy of the binary: users other than the daemon's may not follow a link to its process.
+/// Copy of the binary, made once: users other than the daemon's may not follow a link to its process. Blocks.
 fn copied_program(run_dir: &Path) -> io::Result<PathBuf> {
-    static COPIED: AtomicBool = AtomicBool::new(false);
+    static COPIED: Mutex<bool> = Mutex::new(false);
     let (copy, part) =
         (run_dir.join(format!("user-{PROGRAM}")), run_dir.join(format!("{PROGRAM}.part")));
-    if !COPIED.load(Ordering::Relaxed) {
+    // Of calls at once one copies, and the others wait for the whole of it.
+    let mut copied = COPIED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*copied {
         std::fs::copy("/proc/self/exe", &part)?;
         std::fs::set_permissions(&part, PermissionsExt::from_mode(0o755))?;
         std::fs::rename(&part, &copy)?;
-        COPIED.store(true, Ordering::Relaxed);
+        *copied = true;
     }
     Ok(copy)
 }
