@@ -33,6 +33,12 @@ pub fn commands_of_a_sandbox_run_as_the_user_of_the_image(mut house: House) {
         let wish = json!({ "name": name, "base_image": "users", "volumes": volumes });
         house.call("workspace_create", wish);
     }
+    // A volume is of several workspaces: no user is given one, wherever it is mounted.
+    let volumes = json!([{ "volume": "work", "path": "/workspace" }]);
+    let wish = json!({ "name": "three", "base_image": "users", "volumes": volumes });
+    house.call("workspace_create", wish);
+    assert_eq!(house.exec("three", "id -u; stat -c %u /workspace"), "1000\n0\n");
+    house.call("workspace_destroy", json!({ "workspace_id": "three" }));
     let info = house.call("workspace_info", json!({ "workspace_id": "one" }));
     assert_eq!((&info["user"], &info["user_note"]), (&json!("app"), &Value::Null), "{info}");
 

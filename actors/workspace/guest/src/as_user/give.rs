@@ -27,13 +27,14 @@ pub(super) fn streams(identity: &Identity) {
 }
 
 /// Gives the folder that relative paths begin at to the user if it is missing, or is the daemon's own and
-/// empty: the first user who works there has it. Where that fails, the user may not write in it.
+/// empty: the first user who works there has it. A volume there is left as it is, for other workspaces have it
+/// too. Where that fails, the user may not write in it.
 pub(crate) fn give_home(identity: &Identity) {
     let _is_there = std::fs::create_dir(HOME);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(folder) = rustix::fs::open(HOME, flags, Mode::empty()) else { return };
-    let is_own = rustix::fs::fstat(&folder)
-        .is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
+    let (Ok(stat), Ok(root)) = (rustix::fs::fstat(&folder), rustix::fs::stat("/")) else { return };
+    let is_own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_dev == root.st_dev;
     if is_own && std::fs::read_dir(HOME).is_ok_and(|mut entries| entries.next().is_none()) {
         let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
         let _ = rustix::fs::fchown(&folder, Some(uid), Some(gid));
