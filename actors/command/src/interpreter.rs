@@ -34,7 +34,8 @@ impl CommandService {
         let argv = self.rules.program(argv)?;
         let place = self.place(&cx, input.place.as_deref()).await?;
         let env = input.env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();
-        self.spec(&place, argv, place.root.clone(), env)?;
+        // The interpreter is started otherwise; what it may be given is judged as a command's.
+        let _judged = self.spec(&place, argv, place.root.clone(), env)?;
         self.prepare(&cx, &place, &input).await?;
         let mut told = Told::default();
         if !input.code.is_empty() {
