@@ -62,7 +62,7 @@ fn an_odd_input_gets_one_answer_at_every_door() {
         writeln!(wire.stream, "{message}").expect("it reads");
         let over_stdio = wire.answer(id);
         let headers = [("Authorization", auth.as_str())];
-        let body = format!(r#"{{"input":{arguments}}}"#);
+        let body = format!(r#"{{"input":{arguments},"sensitive_input_fields":null}}"#);
         let over_api = api
             .raw(
                 "POST",

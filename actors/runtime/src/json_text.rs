@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 /// Length of an escape of a code unit.
 const ESCAPE_BYTES: usize = 6;
@@ -29,6 +29,35 @@ pub fn from_slice<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
 /// As [`from_slice`].
 pub fn from_str<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     from_slice(json.as_bytes())
+}
+
+/// Reads the body of a request. One that is not the value as it stands is read once more, with integers in
+/// place of numbers without a fraction, `5.0`, and without its members that are null.
+///
+/// # Errors
+/// As [`from_slice`], of the body as it stands.
+pub fn body<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    from_slice(json).or_else(|error| {
+        let Ok(mut value) = from_slice::<Value>(json) else { return Err(error) };
+        if let Value::Object(members) = &mut value {
+            members.retain(|_, member| !member.is_null());
+        }
+        write_integers(&mut value);
+        serde_json::from_value(value).map_err(|_| error)
+    })
+}
+
+fn write_integers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(integer) = integer(number) {
+                *number = integer;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_integers),
+        Value::Object(members) => members.values_mut().for_each(write_integers),
+        _ => {}
+    }
 }
 
 /// The integer that a number is, within 64 bits; a float without a fraction is one.
@@ -141,7 +170,7 @@ impl JsonPieces {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -165,6 +194,31 @@ mod tests {
         for broken in [r#""\ud83"#, r#""\ud83d"#, r#""\u12"#, r"\", "", r#""\x""#] {
             assert!(from_str::<Value>(broken).is_err(), "{broken}");
         }
+    }
+
+    #[test]
+    fn a_body_is_read_however_its_numbers_and_nulls_are_spelled() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Asked {
+            secs: u8,
+            #[serde(default)]
+            tags: Vec<i64>,
+            also: Option<f64>,
+        }
+        let asked = |secs, tags: &[i64], also| Asked { secs, tags: tags.to_vec(), also };
+        for (json, read) in [
+            (r#"{"secs":5,"also":5.0}"#, Some(asked(5, &[], Some(5.0)))),
+            (r#"{"secs":5.0,"tags":null,"also":null}"#, Some(asked(5, &[], None))),
+            (r#"{"secs":5e0,"tags":[-2.0],"also":0.5}"#, Some(asked(5, &[-2], Some(0.5)))),
+            (r#"{"secs":5.5}"#, None),
+            (r#"{"secs":256.0}"#, None),
+            (r#"{"secs":null}"#, None),
+            (r#"{"secs":"5"}"#, None),
+        ] {
+            assert_eq!(body(json.as_bytes()).ok(), read, "{json}");
+        }
+        let error = body::<Asked>(br#"{"secs":null}"#).expect_err("no number").to_string();
+        assert!(error.contains("null"), "of the body as it stands: {error}");
     }
 
     #[test]

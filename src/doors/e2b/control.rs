@@ -52,7 +52,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for BodyOf<T> {
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|error| E2bError::invalid(error.body_text()))?;
         let body = if body.trim_ascii().is_empty() { &b"{}"[..] } else { &body };
-        let parsed = hivekeep_runtime::json_text::from_slice(body);
+        let parsed = hivekeep_runtime::json_text::body(body);
         parsed
             .map(Self)
             .map_err(|error| E2bError::invalid(format!("the body is not valid: {error}")))

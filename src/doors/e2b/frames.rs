@@ -89,7 +89,7 @@ impl FrameReader {
         if length > SHORT_BYTES {
             self.come = BytesMut::from(&*self.come);
         }
-        let message = json_text::from_slice(envelope.get(HEAD_BYTES..).unwrap_or_default());
+        let message = json_text::body(envelope.get(HEAD_BYTES..).unwrap_or_default());
         message.map(Some).map_err(|error| E2bError::invalid(format!("the message: {error}")))
     }
 }
@@ -121,6 +121,20 @@ mod tests {
         let mut reader = FrameReader::new(1_000);
         reader.push(&[&[0, 0, 0, 0, u8::try_from(cut.len()).expect("short")], &cut[..]].concat());
         assert_eq!(reader.next::<Value>().expect("valid"), Some(json!({ "a": "cut \u{fffd}" })));
+    }
+
+    #[test]
+    fn numbers_and_nulls_are_read_however_they_are_spelled() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Resize {
+            cols: u16,
+            #[serde(default)]
+            tag: String,
+        }
+        let mut reader = FrameReader::new(1_000);
+        reader.push(&message(&json!({ "cols": 80.0, "tag": null })));
+        let read = reader.next::<Resize>().expect("valid");
+        assert_eq!(read, Some(Resize { cols: 80, tag: String::new() }));
     }
 
     #[test]

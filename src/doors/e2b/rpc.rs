@@ -58,7 +58,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for MessageOf<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, RpcError> {
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|error| E2bError::invalid(error.body_text()))?;
-        let message = hivekeep_runtime::json_text::from_slice(&body);
+        let message = hivekeep_runtime::json_text::body(&body);
         Ok(Self(message.map_err(|error| E2bError::invalid(format!("the message: {error}")))?))
     }
 }

@@ -93,7 +93,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for BodyOf<T> {
         if body.trim_ascii().is_empty() {
             return Err(invalid("the body is empty, and should be a JSON object".to_owned()));
         }
-        let parsed = hivekeep_runtime::json_text::from_slice(&body);
+        let parsed = hivekeep_runtime::json_text::body(&body);
         parsed.map(Self).map_err(|error| invalid(format!("the body is not valid: {error}")))
     }
 }
