@@ -8,7 +8,7 @@
 use std::{error::Error, process::ExitCode, time::Duration};
 
 use hivekeep_link::{CallTerms, Endpoint, Link, LinkOptions, LinkToken};
-use hivekeep_protocol::{Argv, Exit, RunCommand};
+use hivekeep_protocol::{Argv, Exit, RunCommand, WriteFile};
 use tokio_util::sync::CancellationToken;
 
 const FILE: &str = "/tmp/vsock_probe.bytes";
@@ -39,7 +39,9 @@ async fn probe(endpoint: &Endpoint, token: &LinkToken) -> Outcome<()> {
     // No byte repeats at the distance of a frame or a packet, so a lost or duplicated one shows.
     let sent: Vec<u8> =
         (0..FILE_BYTES).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let written = link.upload(FILE, None, u64::from(FILE_BYTES), &sent[..], wait(), |_| {}).await?;
+    let size_bytes = u64::from(FILE_BYTES);
+    let write = WriteFile { path: FILE.to_owned(), mode: None, size_bytes };
+    let written = link.upload(write, size_bytes, &sent[..], wait(), |_| {}).await?;
     let mut back = Vec::new();
     let limit = Some(2 * u64::from(FILE_BYTES));
     let read = link.download(FILE, 0, limit, &mut back, wait(), |_| {}).await?;

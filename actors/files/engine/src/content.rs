@@ -4,12 +4,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::{
-    FileError, FileErrorKind, FileRoot,
-    error::failed,
-    folders::{make_all, sync},
-    write::Draft,
-};
+use crate::{FileError, FileErrorKind, FileRoot, draft::Draft, error::failed, folders::make_all};
 
 /// Largest content, in bytes: with its encoding it is carried in one piece.
 pub const MAX_CONTENT_BYTES: u64 = 32 * 1024 * 1024;
@@ -55,12 +50,11 @@ pub(crate) fn put(root: &FileRoot, asked: &PutFile) -> Result<FilePut, FileError
     };
     make_all(root, parent).map_err(io)?;
     let folder = root.dir().open_dir(parent).map_err(io)?;
-    let mut draft = Draft::new(&folder).map_err(io)?;
+    let mut draft = Draft::new(folder).map_err(io)?;
     draft.fill(root, &asked.content).map_err(io)?;
     for number in 0..MOST_NAMES {
         let name = numbered(name, number);
-        if draft.publish_as_new(&folder, &name).map_err(io)? {
-            sync(&folder).map_err(io)?;
+        if draft.publish_as_new(&name).map_err(io)? {
             return Ok(FilePut { name });
         }
     }

@@ -15,6 +15,7 @@
 mod bytes;
 mod codec;
 mod content;
+mod draft;
 mod edit;
 mod error;
 mod first_shown;
@@ -44,6 +45,7 @@ mod write;
 pub use bytes::{BytesPut, GetBytes, GotBytes, PutBytes};
 pub use codec::{MAX_ENCODED_BYTES, decode, encode};
 pub use content::{FilePut, MAX_CONTENT_BYTES, PutFile};
+pub use draft::is_draft;
 pub use edit::{
     EditFileText, EditOutcome, EditPreview, EditedText, MAX_EDIT_BYTES, Occurrences, TextEdit,
 };
@@ -64,7 +66,7 @@ pub use resolve::{ResolvePath, ResolvedPath};
 pub use root::FileRoot;
 pub use stat::{MAX_STAT_ENTRIES, StatEntries, StatEntry, StatKind, StatPath};
 pub use unread::Unread;
-pub use write::{FileVersion, Replaced, WriteText, is_draft, write_bytes};
+pub use write::{FileVersion, Replaced, Replacement, WriteText, write_bytes};
 
 /// Asks whether the outcome is still wanted. Several threads ask.
 pub type Stop<'s> = &'s (dyn Fn() -> bool + Sync + 's);

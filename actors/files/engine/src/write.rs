@@ -2,24 +2,17 @@
 
 use std::{
     io::{self, Write},
-    os::fd::AsRawFd,
-    sync::{
-        PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::{SystemTime, UNIX_EPOCH},
+    sync::PoisonError,
 };
 
-use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
-use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, linkat, openat,
-    renameat_with,
-};
+use cap_std::fs::{Dir, File, Metadata, MetadataExt};
+use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     FileError, FileErrorKind, FileRoot, Metadata as FileTexts, PlacePath,
+    draft::Draft,
     edit::within,
     error::failed,
     folders::{make_all, sync},
@@ -163,49 +156,101 @@ fn replace_at(
     kept: &Kept<'_>,
     expected: Option<FileVersion>,
 ) -> Result<Replaced, WriteError> {
-    let io = |error: io::Error| failed(&error, path);
-    let Some((parent, name)) = path.split() else {
-        return Err(failed(&Errno::ISDIR.into(), path).into());
-    };
-    if expected.is_none() {
-        make_all(root, parent).map_err(io)?;
-    }
-    let folder = root.dir().open_dir(parent).map_err(io)?;
-    let before = look(&folder, name).map_err(io)?;
-    // A link is here only for whoever replaces it itself.
-    if let Some(before) = before.as_ref().filter(|before| !before.is_symlink()) {
-        regular(before, path)?;
-    }
-    let mut draft = Draft::new(&folder).map_err(io)?;
+    let mut replacement = Replacement::at(root, path, expected.is_none())?;
     if let Some(texts) = kept.texts {
-        metadata::set(&draft.file, texts, path)?;
+        metadata::set(&replacement.draft.file, texts, path)?;
     }
-    let written = (|| {
-        draft.file.write_all(content)?;
-        match before.as_ref().filter(|before| before.is_file()) {
-            Some(before) => keep(&draft.file, before)?,
-            None => {
-                root.give(&draft.file)?;
-                fchmod(&draft.file, Mode::from_raw_mode(0o644))?;
+    let written = replacement.draft.file.write_all(content);
+    written.map_err(|error| failed(&error, path))?;
+    replacement.put(root, kept.mode, expected)
+}
+
+/// File on its way into the place of another, which keeps its content until [`Self::commit`]. Dropped before
+/// that, it leaves nothing.
+pub struct Replacement {
+    draft: Draft,
+    path: PlacePath,
+    name: String,
+    before: Option<Metadata>,
+}
+
+impl Replacement {
+    /// Begins to replace a file, or to make it with its folders; links at the end of the path are followed.
+    ///
+    /// # Errors
+    /// `NotAFile`, `IsADirectory`, and those of a path.
+    pub fn begin(root: &FileRoot, path: &str) -> Result<Self, FileError> {
+        Self::at(root, &target(root, &root.path(path)?)?, true)
+    }
+
+    fn at(root: &FileRoot, path: &PlacePath, makes_folders: bool) -> Result<Self, FileError> {
+        let io = |error: io::Error| failed(&error, path);
+        let (parent, name) = path.split().ok_or_else(|| io(Errno::ISDIR.into()))?;
+        if makes_folders {
+            make_all(root, parent).map_err(io)?;
+        }
+        let folder = root.dir().open_dir(parent).map_err(io)?;
+        let before = look(&folder, name).map_err(io)?;
+        // A link is here only for whoever replaces it itself.
+        if let Some(before) = before.as_ref().filter(|before| !before.is_symlink()) {
+            regular(before, path)?;
+        }
+        let draft = Draft::new(folder).map_err(io)?;
+        Ok(Self { draft, path: path.clone(), name: name.to_owned(), before })
+    }
+
+    /// The file to write the new content to.
+    ///
+    /// # Errors
+    /// As dup(2).
+    pub fn file(&self) -> io::Result<std::fs::File> {
+        self.draft.file.try_clone().map(File::into_std)
+    }
+
+    /// Has what was written on the disk in the file's place, with the owner and mode of the old one unless
+    /// `mode` says otherwise.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Failed`; the old file is as it was.
+    pub fn commit(self, root: &FileRoot, mode: Option<u32>) -> Result<Replaced, FileError> {
+        let path = self.path.clone();
+        self.put(root, mode, None).map_err(|error| error.of_write(&path))
+    }
+
+    fn put(
+        mut self,
+        root: &FileRoot,
+        mode: Option<u32>,
+        expected: Option<FileVersion>,
+    ) -> Result<Replaced, WriteError> {
+        let (file, path) = (&self.draft.file, &self.path);
+        let io = |error: io::Error| failed(&error, path);
+        let written = (|| {
+            match self.before.as_ref().filter(|before| before.is_file()) {
+                Some(before) => keep(file, before)?,
+                None => {
+                    root.give(file)?;
+                    fchmod(file, Mode::from_raw_mode(0o644))?;
+                }
+            }
+            if let Some(mode) = mode {
+                fchmod(file, Mode::from_raw_mode(mode & 0o7777))?;
+            }
+            file.sync_all()?;
+            Ok(file.metadata()?.mode() & 0o7777)
+        })();
+        let mode = written.map_err(io)?;
+        let _alone = root.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(expected) = expected {
+            let now = look(&self.draft.folder, &self.name).map_err(io)?;
+            if now.is_none_or(|now| FileVersion::of(&now) != expected) {
+                return Err(WriteError::Changed);
             }
         }
-        if let Some(mode) = kept.mode {
-            fchmod(&draft.file, Mode::from_raw_mode(mode))?;
-        }
-        draft.file.sync_all()
-    })();
-    written.map_err(io)?;
-    let _alone = root.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(expected) = expected {
-        let now = look(&folder, name).map_err(io)?;
-        if now.is_none_or(|now| FileVersion::of(&now) != expected) {
-            return Err(WriteError::Changed);
-        }
+        let published = self.draft.publish(&self.name);
+        published.and_then(|()| sync(&self.draft.folder)).map_err(io)?;
+        Ok(Replaced { existed: self.before.is_some(), mode })
     }
-    draft.publish(&folder, name).map_err(io)?;
-    sync(&folder).map_err(io)?;
-    let mode = draft.file.metadata().map_err(io)?.mode() & 0o7777;
-    Ok(Replaced { existed: before.is_some(), mode })
 }
 
 /// # Errors
@@ -250,99 +295,4 @@ fn keep(file: &File, before: &Metadata) -> io::Result<()> {
         }
     }
     Ok(fchmod(file, Mode::from_raw_mode(before.mode() & 0o1777))?)
-}
-
-/// File that is written before it is put in its place. It has no name until it is complete, so a crash
-/// leaves nothing; where the file system cannot make such files, it has one of its own.
-pub(crate) struct Draft<'f> {
-    file: File,
-    folder: &'f Dir,
-    /// Name that is to be removed again.
-    name: Option<String>,
-}
-
-impl<'f> Draft<'f> {
-    pub(crate) fn new(folder: &'f Dir) -> io::Result<Self> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(folder, ".", flags, Mode::from_raw_mode(0o600)) {
-            Ok(file) => {
-                let file = File::from_std(std::fs::File::from(file));
-                Ok(Self { file, folder, name: None })
-            }
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                let name = draft_name();
-                let mut options = OpenOptions::new();
-                options.read(true).write(true).create_new(true).mode(0o600);
-                let file = folder.open_with(&name, &options)?;
-                Ok(Self { file, folder, name: Some(name) })
-            }
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    /// Writes the content of a file that is new, and syncs it.
-    pub(crate) fn fill(&mut self, root: &FileRoot, content: &[u8]) -> io::Result<()> {
-        self.file.write_all(content)?;
-        root.give(&self.file)?;
-        fchmod(&self.file, Mode::from_raw_mode(0o644))?;
-        self.file.sync_all()
-    }
-
-    /// Gives the complete file a name that nothing has; false if something has it.
-    pub(crate) fn publish_as_new(&mut self, folder: &Dir, name: &str) -> io::Result<bool> {
-        let published = match &self.name {
-            None => linkat(CWD, self.of_process(), folder, name, AtFlags::SYMLINK_FOLLOW),
-            Some(draft) => renameat_with(folder, draft, folder, name, RenameFlags::NOREPLACE),
-        };
-        match published {
-            Err(Errno::EXIST) => return Ok(false),
-            published => published?,
-        }
-        self.name = None;
-        Ok(true)
-    }
-
-    /// The file without a name, as this process has it.
-    fn of_process(&self) -> String {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd())
-    }
-
-    /// Moves the complete file over `name`.
-    fn publish(&mut self, folder: &Dir, name: &str) -> io::Result<()> {
-        if self.name.is_none() {
-            let draft = draft_name();
-            linkat(CWD, self.of_process(), folder, &draft, AtFlags::SYMLINK_FOLLOW)?;
-            self.name = Some(draft);
-        }
-        if let Some(draft) = &self.name {
-            folder.rename(draft, folder, name)?;
-        }
-        self.name = None;
-        Ok(())
-    }
-}
-
-impl Drop for Draft<'_> {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            // Best effort: the error that led here is the one that is told.
-            let _ = self.folder.remove_file(name);
-        }
-    }
-}
-
-/// What the names of drafts end with.
-const DRAFT: &str = ".hivekeep-draft";
-
-/// Whether a name is a draft's: of a file that is being written, before it is put in its place.
-pub fn is_draft(name: &std::ffi::OsStr) -> bool {
-    name.as_encoded_bytes().ends_with(DRAFT.as_bytes())
-}
-
-/// A name that is nobody else's: of this moment, this process and this call.
-fn draft_name() -> String {
-    static DRAFTS: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let (process, count) = (std::process::id(), DRAFTS.fetch_add(1, Relaxed));
-    format!(".{now:x}-{process:x}-{count:x}{DRAFT}")
 }

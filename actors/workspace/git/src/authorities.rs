@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_link::{CallTerms, Link, link_error};
+use hivekeep_protocol::WriteFile;
 
 use crate::codes;
 
@@ -27,8 +28,9 @@ pub(super) async fn bring(link: &Link, file: &Path) -> Result<(), ToolError> {
             .next("mend git.ca_file on the host")
     };
     let bytes = read(file).await.map_err(refused)?;
-    let (size, wait) = (bytes.len() as u64, CallTerms::at_most(PATIENCE));
-    let sent = link.upload(PLACE, Some(0o644), size, bytes.as_slice(), wait, |_| {}).await;
+    let (size_bytes, wait) = (bytes.len() as u64, CallTerms::at_most(PATIENCE));
+    let write = WriteFile { path: PLACE.to_owned(), mode: Some(0o644), size_bytes };
+    let sent = link.upload(write, size_bytes, bytes.as_slice(), wait, |_| {}).await;
     sent.map(drop).map_err(link_error)
 }
 

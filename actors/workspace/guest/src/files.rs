@@ -5,11 +5,13 @@ pub mod list;
 pub(crate) mod operation;
 mod path;
 pub mod read;
-pub mod temp;
 pub mod write;
 
+use std::fs::File;
 use std::io;
+use std::path::Path;
 
+use hivekeep_file_engine::{FileError, FileErrorKind};
 use hivekeep_protocol::{GuestCode, GuestError};
 
 /// What the host is told about an I/O error; `what` is mostly the path.
@@ -31,6 +33,29 @@ pub(crate) fn code_of(error: &io::Error) -> GuestCode {
         _ if error.raw_os_error() == Some(libc::ELOOP) => GuestCode::Invalid,
         _ => GuestCode::Io,
     }
+}
+
+/// What the host is told about a refusal of the file engine.
+pub(crate) fn engine_error(error: FileError) -> GuestError {
+    let code = match error.kind {
+        FileErrorKind::NotFound => GuestCode::NotFound,
+        FileErrorKind::PermissionDenied => GuestCode::PermissionDenied,
+        FileErrorKind::NotADirectory => GuestCode::NotADirectory,
+        FileErrorKind::IsADirectory => GuestCode::IsADirectory,
+        FileErrorKind::NoSpace => GuestCode::NoSpace,
+        FileErrorKind::TooLarge => GuestCode::TooLarge,
+        FileErrorKind::InvalidPath | FileErrorKind::Outside | FileErrorKind::NotAFile => {
+            GuestCode::Invalid
+        }
+        _ => GuestCode::Io,
+    };
+    GuestError::new(code, error.message)
+}
+
+/// Makes a directory entry durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    File::open(parent)?.sync_all()
 }
 
 /// Runs blocking work elsewhere. A panic there is this call's panic.

@@ -26,7 +26,10 @@ pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, 
         ToGuest::JobList(_) => FromGuest::JobList(jobs::list(cx).await?),
         ToGuest::JobForget(it) => FromGuest::JobForget(jobs::forget(cx, it).await?),
         ToGuest::ReadFile(it) => FromGuest::ReadFile(files::read::run(cx, it).await?),
-        ToGuest::WriteFile(it) => FromGuest::WriteFile(files::write::run(cx, it).await?),
+        ToGuest::WriteFile(it) => FromGuest::WriteFile(files::write::run(cx, it, None).await?),
+        ToGuest::WriteFileAs(it) => {
+            FromGuest::WriteFileAs(files::write::run(cx, it.write, Some(it.user)).await?)
+        }
         ToGuest::EditFile(_) => {
             let why = "files are edited by operations of the file engine";
             return Err(GuestError::new(GuestCode::Unsupported, why));

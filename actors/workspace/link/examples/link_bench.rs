@@ -15,7 +15,9 @@ use hivekeep_link::{
     CallTerms, Endpoint, Link, LinkOptions, LinkToken,
     fake::{FakeGuest, RequestBehaviour, exec_done, obliging},
 };
-use hivekeep_protocol::{Argv, FromGuest, Ping, RunCommand, Stream, ToGuest, WriteFileReply};
+use hivekeep_protocol::{
+    Argv, FromGuest, Ping, RunCommand, Stream, ToGuest, WriteFile, WriteFileReply,
+};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -106,7 +108,8 @@ async fn exec_output(link: &Link) -> Outcome<f64> {
 async fn upload(link: &Link, path: &str) -> Outcome<f64> {
     let began = Instant::now();
     let source = tokio::io::repeat(0).take(BYTES);
-    link.upload(path, None, BYTES, source, wait(), |_| {}).await?;
+    let write = WriteFile { path: path.to_owned(), mode: None, size_bytes: BYTES };
+    link.upload(write, BYTES, source, wait(), |_| {}).await?;
     Ok(BYTES as f64 / 1e6 / began.elapsed().as_secs_f64())
 }
 

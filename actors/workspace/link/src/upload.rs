@@ -1,5 +1,5 @@
 use bytes::BufMut;
-use hivekeep_protocol::{Stream, ToGuest, WriteFile, WriteFileReply, limits::DATA_CHUNK_BYTES};
+use hivekeep_protocol::{GuestRequest, Stream, WriteFileReply, limits::DATA_CHUNK_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::{
@@ -11,8 +11,8 @@ use super::{
 };
 
 impl Link {
-    /// Writes `size_bytes` of `source` to a file of the guest, which replaces the file in one step
-    /// once everything is there; on any error the old file stays. `on_progress` gets the number of
+    /// Writes `size_bytes` of `source`, as the request names them, to a file of the guest, which replaces
+    /// the file in one step once everything is there; on any error the old file stays. `on_progress` gets the number of
     /// bytes passed to the link, at most the call's credit (1 MiB) ahead of the guest.
     ///
     /// # Errors
@@ -21,19 +21,17 @@ impl Link {
     /// partial file, unless `wait` is over before. After [`LinkError::Deadline`],
     /// [`LinkError::Cancelled`] with an unconfirmed end or [`LinkError::Down`] the file may be the
     /// old or the new one.
-    pub async fn upload(
+    pub async fn upload<R: GuestRequest<Reply = WriteFileReply>>(
         &self,
-        path: &str,
-        mode: Option<u32>,
+        request: R,
         size_bytes: u64,
         mut source: impl AsyncRead + Send + Unpin,
         wait: CallTerms,
         on_progress: impl FnMut(u64) + Send,
     ) -> Result<WriteFileReply, LinkError> {
         let core = self.core();
-        let request = WriteFile { path: path.to_owned(), mode, size_bytes };
-        let mut call =
-            core.open(ToGuest::WriteFile(request), Exchange::Upload, Slot::Ordinary, &wait).await?;
+        let request = request.into_wire();
+        let mut call = core.open(request, Exchange::Upload, Slot::Ordinary, &wait).await?;
         let reply = match send(&mut call, size_bytes, &mut source, &wait, on_progress).await {
             Ok(Some(early)) => early,
             Ok(None) => call.reply(&wait).await?,
@@ -44,7 +42,7 @@ impl Link {
                 return Err(error);
             }
         };
-        let written = core.typed::<WriteFile>(reply)?;
+        let written = core.typed::<R>(reply)?;
         if written.bytes != size_bytes {
             let told_bytes = written.bytes;
             return Err(LinkError::Miscounted { told_bytes, passed_bytes: size_bytes });

@@ -15,7 +15,7 @@ use hivekeep_link::{
 };
 use hivekeep_protocol::{
     Argv, Exit, FileStat, GuestCode, JobForget, JobPoll, JobStart, ListFolder, RunCommand, TaskPut,
-    Usage,
+    Usage, WriteFile,
 };
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
@@ -162,8 +162,9 @@ async fn files_pass_both_ways() {
     let (link, path) = (&guest.link, guest.path("tree/file"));
     let content: Vec<u8> = (0..5_000_003u32).map(|n| (n / 7) as u8).collect();
     let size = content.len() as u64;
+    let file = |mode, size_bytes| WriteFile { path: path.clone(), mode, size_bytes };
     let written = link
-        .upload(&path, Some(0o640), size, &content[..], wait(), |_| {})
+        .upload(file(Some(0o640), size), size, &content[..], wait(), |_| {})
         .await
         .expect("it is written");
     assert_eq!((written.bytes, written.replaced, written.mode), (size, false, 0o640));
@@ -176,7 +177,7 @@ async fn files_pass_both_ways() {
     assert!(part == content[1000..1077]);
 
     let short = tokio::io::repeat(0).take(9);
-    let outcome = link.upload(&path, None, 10, short, wait(), |_| {}).await;
+    let outcome = link.upload(file(None, 10), 10, short, wait(), |_| {}).await;
     assert!(matches!(outcome, Err(LinkError::SourceSize { .. })), "{outcome:?}");
     let kept = link.ask(FileStat { path: path.clone() }, wait()).await.expect("the old file");
     assert_eq!(kept.size_bytes, size);

@@ -26,9 +26,9 @@ pub struct ReadFileReply {
 
 /// Receives a file from the host as data frames closed by an end frame.
 ///
-/// The content is written to a temporary file beside the target, synced, then renamed over it: the
-/// target has the old content or the new, never a part. A link that ends early or a cancel leaves
-/// the old content.
+/// The content is written beside the target without a name, synced, then put in its place: the target
+/// has the old content or the new, never a part. A link that ends early or a cancel leaves the old
+/// content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteFile {
     /// Absolute path; missing parents are made.
@@ -39,7 +39,16 @@ pub struct WriteFile {
     pub size_bytes: u64,
 }
 
-/// Answer to [`WriteFile`].
+/// [`WriteFile`] by a user of the guest, with no more rights than theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteFileAs {
+    /// File.
+    pub write: WriteFile,
+    /// Name or number, with `:GROUP` if wished.
+    pub user: String,
+}
+
+/// Answer to [`WriteFile`] and [`WriteFileAs`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteFileReply {
     /// Number of bytes written.

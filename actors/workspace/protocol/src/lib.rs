@@ -48,7 +48,7 @@ pub use error::{GuestCode, GuestError};
 pub use file_operation::{FileOperationDone, RunFileOperation, RunFileOperationIn};
 pub use files::{
     EditFile, EditFileReply, EntryKind, FileEntry, FileStat, ListFolder, ListFolderReply, ReadFile,
-    ReadFileReply, WriteFile, WriteFileReply,
+    ReadFileReply, WriteFile, WriteFileAs, WriteFileReply,
 };
 pub use frame::{Decoder, Frame, FrameError, FrameKind, HEADER_LEN};
 pub use hello::{Containment, GuestWelcome, HelloRefusal, HostHello, PROTOCOL_VERSION};

@@ -120,6 +120,8 @@ requests! {
     OpenStream => StreamClosed,
     /// Start a process whose output is held back for its reader.
     ProcessStartHeld => JobStarted,
+    /// Upload as a user.
+    WriteFileAs => WriteFileReply,
 }
 
 /// Payload of a [`FrameKind::Event`] frame: pushed by the guest without being asked. Events are hints,

@@ -13,13 +13,14 @@ use std::{
 
 use hivekeep_kernel::{CallCx, Layer, Progress, Reply, ToolError, fault_point};
 use hivekeep_link::{Link, LinkError, link_error};
+use hivekeep_protocol::{WriteFile, WriteFileAs};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
 
 use self::sink::DiskSink;
-use super::{Workspace, link_state};
+use super::{Workspace, link_state, user};
 use crate::{
     api::files::{Direction, FileTransfer, FileTransferred},
     codes,
@@ -40,6 +41,7 @@ impl Workspace {
         let inside = inside(&root, &input.host_path)?;
         // What its disk cannot hold is no file of it: a guest could send for ever.
         let most_bytes = self.ledger.plan.spec.disk_gb << 30;
+        let user = user::other_than_root(&self.ledger, None)?;
         let (link, cx) = (self.guest(cx)?, cx.clone());
         let (room, quota) =
             (self.handle.shared.daemon.room.clone(), self.handle.shared.transfers.clone());
@@ -52,7 +54,7 @@ impl Workspace {
             let host_path = root.join(&inside).display().to_string();
             let host = HostFile { root, inside };
             let bytes = match input.direction {
-                Direction::Upload => upload(&link, host, &input.guest_path, &cx).await?,
+                Direction::Upload => upload(&link, host, &input.guest_path, user, &cx).await?,
                 Direction::Download => {
                     let most = Most { bytes: most_bytes, quota };
                     download(&link, host, &input.guest_path, most, &cx).await?
@@ -196,17 +198,22 @@ async fn upload(
     link: &Link,
     host: HostFile,
     guest_path: &str,
+    user: Option<String>,
     cx: &CallCx,
 ) -> Result<u64, ToolError> {
-    let (file, size) = beside(move || host.open_source()).await?;
+    let (file, size_bytes) = beside(move || host.open_source()).await?;
     let source = tokio::fs::File::from_std(file);
-    let told = teller(&cx.progress, size, "uploading");
-    let written = link
-        .upload(guest_path, None, size, source, link_state::wait(cx), told)
-        .await
-        .map_err(link_error)?;
+    let (told, wait) = (teller(&cx.progress, size_bytes, "uploading"), link_state::wait(cx));
+    let write = WriteFile { path: guest_path.to_owned(), mode: None, size_bytes };
+    let written = match user {
+        // As a guest of an older daemon knows it.
+        None => link.upload(write, size_bytes, source, wait, told).await,
+        Some(user) => {
+            link.upload(WriteFileAs { write, user }, size_bytes, source, wait, told).await
+        }
+    };
     fault_point!("transfer.after_upload");
-    Ok(written.bytes)
+    Ok(written.map_err(link_error)?.bytes)
 }
 
 /// How much may be sent.

@@ -130,8 +130,14 @@ fn files_of_tools_are_the_users(house: &House) {
         json!({ "workspace_id": "one", "path": "/srv/app/tool", "content": "x", "mode": "0600" });
     house.call("file_write", file);
     house.call("fs.write", json!({ "place": "one", "path": "deep/er", "content": "x" }));
-    let change = "echo y >> tool; cat tool; stat -c %u /workspace /workspace/deep/er";
-    assert_eq!(said(house, None, change), "xy\n1000\n1000\n");
+    let bring = |to: &str| json!({ "workspace_id": "one", "direction": "upload", "host_path": "up", "guest_path": to });
+    std::fs::write(house.path().join("state/transfers/up"), "brought").expect("written");
+    house.call("file_transfer", bring("/workspace/brought/in"));
+    let change = "echo y >> tool; cat tool; stat -c %u /workspace /workspace/deep/er /workspace/brought /workspace/brought/in";
+    assert_eq!(said(house, None, change), "xy\n1000\n1000\n1000\n1000\n");
+    for roots in ["/etc/brought", "/etc/secret"] {
+        assert_eq!(house.refused("file_transfer", bring(roots)).code, "permission_denied");
+    }
     let secret = json!({ "workspace_id": "one", "path": "/etc/secret" });
     assert_eq!(house.refused("file_read", secret).code, "permission_denied");
     let secret = json!({ "place": "root@one", "path": "/etc/secret" });

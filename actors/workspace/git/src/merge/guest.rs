@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use hivekeep_link::{CallTerms, Link, link_error};
-use hivekeep_protocol::{Argv, Exit, ListFolder, RunCommand};
+use hivekeep_protocol::{Argv, Exit, ListFolder, RunCommand, WriteFile};
 
 use super::repository::Repository;
 use crate::codes;
@@ -77,7 +77,8 @@ impl Repository for GuestRepository {
     async fn send(&self, path: &str, from: File, size_bytes: u64) -> Result<(), ToolError> {
         let source = tokio::fs::File::from_std(from);
         // Read by the owner of the repository, whose folder keeps it from others as it does the rest.
-        let sent = self.link.upload(path, Some(0o644), size_bytes, source, self.wait(), |_| {});
+        let write = WriteFile { path: path.to_owned(), mode: Some(0o644), size_bytes };
+        let sent = self.link.upload(write, size_bytes, source, self.wait(), |_| {});
         sent.await.map(drop).map_err(link_error)
     }
 

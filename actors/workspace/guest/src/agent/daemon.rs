@@ -41,7 +41,6 @@ impl Agent {
             Some(root) => Contain::Cgroup(cgroup::CgroupPool::open(root)?),
             None => Contain::Subreaper(Arc::new(reaper::Shim::new(&settings.exe)?)),
         };
-        crate::files::temp::sweep(&settings.run_dir);
         let agent = Arc::new(Self {
             jobs: JobsFolder::open(&settings)?,
             news: Default::default(),

@@ -33,10 +33,6 @@ impl Appending {
         Self { file, direct, written: 0 }
     }
 
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
     /// Appends all of it.
     ///
     /// # Errors

@@ -9,8 +9,7 @@ use hivekeep_file_engine::{
 use hivekeep_protocol::{
     FileOperationDone, GuestCode, GuestError, RunFileOperation, RunFileOperationIn, Stream, limits,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::as_user::{self, HOME, Identity};
 use crate::files::off_thread;
@@ -100,14 +99,18 @@ async fn run_at(
         .map_err(|why| GuestError::new(GuestCode::Invalid, format!("no operation: {why}")))?;
     drop(encoded);
     let changes = operation.effect() != FileEffect::Reads;
-    let running = start(at, operation, cx.cancel.clone(), place)?;
+    let (OperationPlace { root, user }, cancel) = (at, cx.cancel.clone());
+    let running = start(user, move || {
+        let outcome = engine::run(&root, &operation, &|| cancel.is_cancelled());
+        drop(place);
+        outcome
+    })?;
     let done = tokio::select! {
         biased;
         () = cx.cancel.cancelled(), if !changes => return Err(cancelled()),
         done = running => done,
     };
-    let failed = |_| GuestError::new(GuestCode::Internal, "the file engine failed on this call");
-    let outcome = done.map_err(failed)?;
+    let outcome = done.map_err(panicked)?;
     let encoded = engine::encode(&outcome)
         .or_else(|error| engine::encode(&Err::<FileOutcome, _>(error)))
         .map_err(|error| GuestError::new(GuestCode::TooLarge, error.to_string()))?;
@@ -117,38 +120,40 @@ async fn run_at(
     Ok(FileOperationDone { outcome_bytes })
 }
 
-impl OperationPlace {
-    /// Makes this thread the user's for good.
-    fn take_on(&self) -> Result<(), FileError> {
-        let Some(user) = self.user.as_ref().filter(|user| user.uid != 0) else { return Ok(()) };
-        as_user::give_home(user);
-        fs_ids::take_on(user.uid, user.gid, &user.groups).map_err(|error| {
-            let message = format!("the user's rights cannot be taken on: {error}");
-            FileError::new(FileErrorKind::PermissionDenied, message)
-        })
-    }
+/// Makes this thread the user's for good.
+fn take_on(user: Option<&Identity>) -> Result<(), FileError> {
+    let Some(user) = user.filter(|user| user.uid != 0) else { return Ok(()) };
+    as_user::give_home(user);
+    fs_ids::take_on(user.uid, user.gid, &user.groups).map_err(|error| {
+        let message = format!("the user's rights cannot be taken on: {error}");
+        FileError::new(FileErrorKind::PermissionDenied, message)
+    })
 }
 
-type Running = oneshot::Receiver<Result<FileOutcome, FileError>>;
+type Running<T> = oneshot::Receiver<Result<T, FileError>>;
 
-fn start(
-    at: OperationPlace,
-    operation: FileOperation,
-    cancel: CancellationToken,
-    place: OwnedSemaphorePermit,
-) -> Result<Running, GuestError> {
+/// Runs work on a thread of its own with the rights of a user; `None` is root.
+///
+/// # Errors
+/// `Busy`.
+pub(super) fn start<T: Send + 'static>(
+    user: Option<Identity>,
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<Running<T>, GuestError> {
     let (done, running) = oneshot::channel();
     let work = move || {
-        let outcome = at
-            .take_on()
-            .and_then(|()| engine::run(&at.root, &operation, &|| cancel.is_cancelled()));
-        drop(place);
+        let outcome = take_on(user.as_ref()).and_then(|()| work());
         // Whoever cancelled a search does not wait for it.
         let _not_awaited = done.send(outcome);
     };
     let thread = std::thread::Builder::new().name("files".to_owned()).spawn(work);
     thread.map_err(|error| GuestError::new(GuestCode::Busy, format!("no thread: {error}")))?;
     Ok(running)
+}
+
+/// What is told of work whose thread ended without an outcome.
+pub(super) fn panicked(_: oneshot::error::RecvError) -> GuestError {
+    GuestError::new(GuestCode::Internal, "the file engine failed on this call")
 }
 
 /// The announced bytes.

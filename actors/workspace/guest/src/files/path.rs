@@ -9,9 +9,6 @@ use hivekeep_protocol::{GuestCode, GuestError, limits};
 
 use super::io_error;
 
-/// As Linux follows at most.
-const MAX_LINKS: usize = 40;
-
 /// # Errors
 /// `Invalid` for a path that is relative or holds a NUL, `TooLarge` for a long one.
 pub(super) fn absolute(path: &str) -> Result<PathBuf, GuestError> {
@@ -56,21 +53,4 @@ pub(super) fn regular(meta: &std::fs::Metadata, name: &str) -> Result<(), GuestE
         () => "a device",
     };
     Err(GuestError::new(GuestCode::Invalid, format!("{name}: is {what}, not a file")))
-}
-
-/// The path that a symlink stands for, the target existing or not: writing goes
-/// through links instead of replacing them.
-pub(super) fn through_links(path: PathBuf) -> io::Result<PathBuf> {
-    let mut path = path;
-    for _ in 0..MAX_LINKS {
-        match std::fs::read_link(&path) {
-            Ok(target) => {
-                path.pop();
-                path.push(target);
-            }
-            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(error),
-            Err(_no_link) => return Ok(path),
-        }
-    }
-    Err(io::Error::from_raw_os_error(libc::ELOOP))
 }

@@ -33,7 +33,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::segments;
-use crate::files::temp::sync_parent;
+use crate::files::sync_parent;
 
 /// Both streams' parts of one report fit a frame.
 const MAX_PART_BYTES: u64 = 480 * 1024;

@@ -19,7 +19,7 @@ use crate::agent::Agent;
 use crate::as_user;
 use crate::contain::raw;
 use crate::exec::command::PreparedCommand;
-use crate::files::temp::sync_parent;
+use crate::files::sync_parent;
 use crate::sys::spawn::{Program, Stdio, spawn};
 
 /// A shim says how its start went within this time, or it is broken.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use hivekeep_protocol::{TaskStreamOutput, limits};
 
 use super::log::{TaskLog, staged};
-use crate::files::temp::sync_parent;
+use crate::files::sync_parent;
 use crate::jobs::dir::JobDir;
 
 /// The tasks' folders.

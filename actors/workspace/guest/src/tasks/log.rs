@@ -15,7 +15,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::temp::sync_parent;
+use crate::files::sync_parent;
 
 const MARK: &[u8; 16] = b"hivekeep tasks 1";
 const SALT_AT: u64 = 16;

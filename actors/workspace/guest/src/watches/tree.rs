@@ -17,7 +17,7 @@ use hivekeep_protocol::{ChangeKind, GuestCode, GuestError, limits};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use crate::files::{io_error, temp};
+use crate::files::io_error;
 
 /// Bytes of notices that are read at once.
 const NOTICES_BYTES: usize = 32 * 1024;
@@ -111,7 +111,7 @@ impl Tree {
             let Ok(entries) = std::fs::read_dir(self.root.join(&folder)) else { continue };
             for entry in entries.flatten() {
                 let (name, kind) = (entry.file_name(), entry.file_type());
-                if is_hidden(&name) {
+                if is_draft(&name) {
                     continue;
                 }
                 let path = folder.join(&name);
@@ -197,7 +197,7 @@ impl Tree {
             };
         }
         let path = folder.join(&name);
-        if is_hidden(&name) {
+        if is_draft(&name) {
             if events.contains(ReadFlags::MOVED_FROM) && self.drafts.len() < MAX_DRAFTS {
                 self.drafts.insert(cookie);
             }
@@ -264,10 +264,6 @@ fn of_root(events: ReadFlags, tell: Tell<'_>) {
         return;
     };
     tell(TreeNews::Change(kind, ".".to_owned()));
-}
-
-fn is_hidden(name: &OsStr) -> bool {
-    is_draft(name) || name.as_bytes().starts_with(temp::PREFIX.as_bytes())
 }
 
 /// Whether the kernel may have made the name up, for a file that has none yet.

@@ -4,8 +4,8 @@ use std::{
 };
 
 use hivekeep_protocol::{
-    FileOperationDone, FromGuest, GuestCode, GuestError, ReadFileReply, Stream, WriteFileReply,
-    limits::INITIAL_CREDIT_BYTES,
+    FileOperationDone, FromGuest, GuestCode, GuestError, ReadFileReply, Stream, WriteFile,
+    WriteFileReply, limits::INITIAL_CREDIT_BYTES,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
@@ -20,6 +20,10 @@ fn written(bytes: u64) -> RequestBehaviour {
         replaced: true,
         mode: 0o644,
     })))
+}
+
+fn file(mode: Option<u32>, size_bytes: u64) -> WriteFile {
+    WriteFile { path: "/f".to_owned(), mode, size_bytes }
 }
 
 #[tokio::test]
@@ -158,8 +162,10 @@ async fn an_upload_sends_all_of_it_and_then_the_end() {
     let (link, mut seen) = link_to(move |_| written(size)).await;
     let mut told = 0;
     let source = tokio::io::repeat(0x42).take(size);
-    let done =
-        link.upload("/f", Some(0o600), size, source, wait(), |bytes| told = bytes).await.unwrap();
+    let done = link
+        .upload(file(Some(0o600), size), size, source, wait(), |bytes| told = bytes)
+        .await
+        .unwrap();
     assert_eq!((done.bytes, told), (size, size));
     let (mut received, mut ended) = (0, false);
     while let Ok(event) = seen.try_recv() {
@@ -182,7 +188,7 @@ async fn an_upload_sends_all_of_it_and_then_the_end() {
 #[tokio::test]
 async fn an_empty_file_can_be_uploaded() {
     let (link, _seen) = link_to(|_| written(0)).await;
-    link.upload("/f", None, 0, tokio::io::empty(), wait(), |_| {}).await.unwrap();
+    link.upload(file(None, 0), 0, tokio::io::empty(), wait(), |_| {}).await.unwrap();
 }
 
 /// Neither may end with an end frame: the guest then keeps the old file.
@@ -191,7 +197,7 @@ async fn a_source_of_another_size_is_an_error_and_cancelled() {
     for (announced, real) in [(100_000u64, 99_999), (100_000, 100_001), (0, 1)] {
         let (link, mut seen) = link_to(move |_| written(announced)).await;
         let source = tokio::io::repeat(1).take(real);
-        let outcome = link.upload("/f", None, announced, source, wait(), |_| {}).await;
+        let outcome = link.upload(file(None, announced), announced, source, wait(), |_| {}).await;
         let Err(LinkError::SourceSize { size_bytes, read_bytes }) = outcome else {
             panic!("{outcome:?}")
         };
@@ -220,7 +226,7 @@ async fn a_failing_source_is_named_and_cancelled() {
         }
     }
     let (link, mut seen) = link_to(|_| written(5)).await;
-    let outcome = link.upload("/f", None, 5, Broken, wait(), |_| {}).await;
+    let outcome = link.upload(file(None, 5), 5, Broken, wait(), |_| {}).await;
     assert!(matches!(outcome, Err(LinkError::Source(_))), "{outcome:?}");
     assert_eq!(link.core().calls.count(), 0, "told before the guest has closed the call");
     cancel_seen(&mut seen).await;
@@ -233,7 +239,7 @@ async fn a_guest_that_cannot_take_the_file_ends_the_upload_early() {
     })
     .await;
     let source = tokio::io::repeat(1).take(500 * MIB);
-    let outcome = link.upload("/f", None, 500 * MIB, source, wait(), |_| {}).await;
+    let outcome = link.upload(file(None, 500 * MIB), 500 * MIB, source, wait(), |_| {}).await;
     assert!(
         matches!(&outcome, Err(LinkError::Guest(e)) if e.code == GuestCode::PermissionDenied),
         "{outcome:?}"
@@ -248,8 +254,13 @@ async fn a_stalled_upload_source_holds_up_nobody_and_obeys_the_deadline() {
     })
     .await;
     let (source, _never_written) = tokio::io::duplex(16);
-    let upload =
-        link.upload("/f", None, 10, source, CallTerms::at_most(Duration::from_millis(100)), |_| {});
+    let upload = link.upload(
+        file(None, 10),
+        10,
+        source,
+        CallTerms::at_most(Duration::from_millis(100)),
+        |_| {},
+    );
     let (outcome, pong) = tokio::join!(upload, link.ping(wait()));
     pong.unwrap();
     assert!(matches!(outcome, Err(LinkError::Deadline(_))), "{outcome:?}");
