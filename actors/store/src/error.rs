@@ -1,11 +1,11 @@
-//! Error type of the journal, events and blobs.
+//! Error type of the journal and of events.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::{Seq, StreamId};
 
-/// Refusal or failure of a journal, event or blob operation.
+/// Refusal or failure of an operation of the journal or of events.
 ///
 /// Errors are `Clone` because one failed commit answers many callers.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -72,7 +72,7 @@ pub enum Error {
         /// Directory of the journal.
         dir: PathBuf,
     },
-    /// A value is above its limit. Large values belong in [`crate::Blobs`].
+    /// A value is above its limit.
     #[error("{what} of {bytes} bytes is above the limit of {max_bytes} bytes")]
     TooLarge {
         /// Name of the value.
@@ -87,12 +87,6 @@ pub enum Error {
     Invalid {
         /// Reason.
         what: String,
-    },
-    /// No blob has this hash.
-    #[error("no blob {hash}")]
-    NoBlob {
-        /// Hash asked for, in hexadecimal.
-        hash: String,
     },
 }
 

@@ -1,8 +1,7 @@
 //! Journal: a write-ahead log with group commit that stores everything the daemon has acknowledged.
 //!
 //! This crate is mechanism and knows no domain record. It stores named streams of records
-//! ([`Journal`]), one durable sequence of events ([`Events`]) and a folder of large values
-//! ([`Blobs`]).
+//! ([`Journal`]) and one durable sequence of events ([`Events`]).
 //!
 //! ```text
 //!  callers ──bounded queue──▶ writer thread ──▶ one sled batch ─▶ flush ─▶ fdatasync ─▶ HEAD
@@ -29,7 +28,6 @@ pub mod actor;
 mod assemble;
 mod backup;
 mod barrier;
-mod blobs;
 mod changes;
 mod commit;
 mod compact;
@@ -69,7 +67,6 @@ mod tally;
 mod torn;
 mod writer;
 
-pub use blobs::{BlobHash, Blobs, SweepResult};
 pub use compact::Compacted;
 pub use error::Error;
 pub use event::{JournalEvent, MadeEvent, NewEvent};

@@ -28,7 +28,7 @@ pub struct Options {
     pub queue_records: usize,
     /// The most memory that waiting requests hold; callers beyond it wait.
     pub queue_mb: usize,
-    /// The largest record or event. Larger values belong in blobs.
+    /// The largest record or event.
     pub max_record_kb: usize,
     /// The largest snapshot of a stream. Cannot exceed `queue_mb`.
     pub max_snapshot_kb: usize,

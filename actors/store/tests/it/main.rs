@@ -4,7 +4,6 @@
 
 mod actor;
 mod backup;
-mod blobs;
 mod churn;
 mod closing;
 mod compaction;

@@ -1,11 +1,11 @@
-//! A load generator: appends, snapshots, streams written anew, events and blobs, side by side.
+//! A load generator: appends, snapshots, streams written anew and events, side by side.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
-use hivekeep_store::{Blobs, Journal, NewEvent, Seq};
+use hivekeep_store::{Journal, NewEvent, Seq};
 
 use crate::acknowledged::{
     Acknowledged, CHURNED, KEPT, RECORDS, Turn, churned, kept, large, options, small, turn_of,
@@ -68,7 +68,6 @@ impl Drop for Load {
 
 fn run(disk: PathBuf, log: &Log, gate: &Gate) -> u64 {
     let (journal, recovered) = Journal::open(options(&disk)).unwrap();
-    let blobs = Blobs::open(disk.join("blobs")).unwrap();
     rebase(&journal, log);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     std::thread::scope(|scope| {
@@ -80,7 +79,6 @@ fn run(disk: PathBuf, log: &Log, gate: &Gate) -> u64 {
             let journal = &journal;
             scope.spawn(move || runtime().block_on(churn(journal, number, log, gate)));
         }
-        scope.spawn(|| store(&blobs, log, gate));
     });
     let compactions = journal.stats().compactions + u64::from(recovered.compacted.is_some());
     runtime().block_on(journal.close());
@@ -139,14 +137,5 @@ async fn churn(journal: &Journal, number: usize, log: &Log, gate: &Gate) {
         let records = (0..RECORDS).map(|number| large(turn, number)).collect();
         journal.append(&name, records).await.unwrap();
         log.lock().unwrap().churned[number] = Turn::Done(turn);
-    }
-}
-
-fn store(blobs: &Blobs, log: &Log, gate: &Gate) {
-    while gate.pass() {
-        let count = log.lock().unwrap().blobs.len();
-        let hash = blobs.put(&vec![count as u8; 1000 + count * 37 % 9000]).unwrap();
-        log.lock().unwrap().blobs.push(hash);
-        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
