@@ -68,7 +68,7 @@ pub(super) struct Machine {
     pub(super) direct: bool,
     /// Guest memory is the memfd itself, or a private copy-on-write view of it.
     pub(super) shared_ram: bool,
-    /// QEMU waits to be told where its state comes from, and does not run the guest then.
+    /// QEMU waits to be told where its state comes from.
     pub(super) incoming: bool,
     pub(super) fds: Fds,
 }
@@ -96,8 +96,8 @@ pub(super) fn command_line(plan: &MachinePlan, machine: &Machine) -> Vec<OsStrin
     line.pair("-sandbox", SECCOMP);
     if machine.incoming {
         line.pair("-incoming", "defer");
-        line.flags(&["-S"]);
     }
+    line.flags(&["-S"]);
     line.0
 }
 

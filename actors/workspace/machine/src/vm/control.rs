@@ -52,6 +52,8 @@ pub(super) async fn come_up(
     }
     match origin {
         Origin::Boot => {
+            control.mask_legacy_interrupts().await?;
+            control.go_on().await?;
             return match control.run_state().await? {
                 // One whose first write finds no room has been started all the same.
                 Run::Running | Run::DiskFull => Ok(()),
@@ -81,6 +83,26 @@ impl Control {
 
     pub(super) async fn ask(&self, command: &str, arguments: Value) -> Result<Value, qmp::Error> {
         self.0.execute(command, arguments, TIMEOUT).await
+    }
+
+    /// Output of a command of QEMU's monitor for people.
+    pub(super) async fn monitor(&self, command: &str) -> Result<String, qmp::Error> {
+        let arguments = json!({ "command-line": command });
+        let answer = self.ask("human-monitor-command", arguments).await?;
+        Ok(answer.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Masks the legacy interrupt controllers of a guest that has not run. Their timer ticks from power-on, and
+    /// a kernel to which ACPI says that they are not there sets none of them up: a tick before its APIC is ready
+    /// is vector 0, a divide error of which the kernel dies.
+    async fn mask_legacy_interrupts(&self) -> Result<(), qmp::Error> {
+        for command in ["o/b 0x21 0xff", "o/b 0xa1 0xff"] {
+            let said = self.monitor(command).await?;
+            if !said.trim().is_empty() {
+                tracing::warn!(command, said, "QEMU's legacy interrupts are not masked");
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn run_state(&self) -> Result<Run, qmp::Error> {

@@ -6,7 +6,6 @@
 use std::net::Ipv4Addr;
 
 use hivekeep_kernel::ports::{ForwardedPort, Transport};
-use serde_json::json;
 
 use super::control::Control;
 use super::nic::{self, CABLE};
@@ -19,11 +18,11 @@ pub(super) async fn set(control: &Control, wanted: &[ForwardedPort]) -> Result<(
     let before = table(control).await?;
     for gone in before.iter().filter(|one| !wanted.contains(one)) {
         let command = format!("hostfwd_remove {CABLE} {}", nic::host_end(gone));
-        said.push_str(&tell(control, command).await?);
+        said.push_str(&control.monitor(&command).await?);
     }
     for new in wanted.iter().filter(|one| !before.contains(one)) {
         let command = format!("hostfwd_add {CABLE} {}", nic::rule(new, ""));
-        said.push_str(&tell(control, command).await?);
+        said.push_str(&control.monitor(&command).await?);
     }
     let after = table(control).await?;
     let missing = wanted.iter().find(|one| !after.contains(one));
@@ -40,12 +39,7 @@ pub(super) async fn set(control: &Control, wanted: &[ForwardedPort]) -> Result<(
 }
 
 async fn table(control: &Control) -> Result<Vec<ForwardedPort>, Error> {
-    Ok(parse(&tell(control, "info usernet".into()).await?))
-}
-
-async fn tell(control: &Control, command: String) -> Result<String, qmp::Error> {
-    let answer = control.ask("human-monitor-command", json!({ "command-line": command })).await?;
-    Ok(answer.as_str().unwrap_or_default().to_owned())
+    Ok(parse(&control.monitor("info usernet").await?))
 }
 
 /// The forwards among the connections that `info usernet` lists.

@@ -4,6 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
+use super::control::Control;
 use super::*;
 use crate::{Endpoint, ExitHow, LogsOnDiscard, fake};
 
@@ -166,6 +167,8 @@ async fn the_real_guest_boots_and_answers() {
     let handle = driver.launch(&plan).await.unwrap().handle;
     let _guard = fake::EndsWithTest::of(&handle);
     eprintln!("controllable after {:?}", begun.elapsed());
+    let pic = Control::of(&handle).await.unwrap().monitor("info pic").await.unwrap();
+    assert!(pic.contains("pic0") && pic.matches("imr=ff").count() == 2, "{pic}");
     let Endpoint::VirtioSerial { path, .. } = &handle.endpoint else { panic!("{handle:?}") };
     let echoed = fake::sync_echo(UnixStream::connect(path).unwrap(), SLOW);
     let logs = driver.logs(&plan.folders).await;
