@@ -245,7 +245,7 @@ tools! { pub(crate) FAMILY: "repositories" for service Repositories, singleton r
     };
     repository_refresh: RepositoryRefresh => RepositoryRefreshed = Repositories::refresh {
         name: "aegis.git.refresh", title: "Refresh a repository", effect: Destroy,
-        rate: RateClass::Create, open_world: true, timeout_secs: 1800,
+        rate: RateClass::Exec, open_world: true, timeout_secs: 1800,
         told_by: Some("aegis.git.status"),
     };
     repository_delete: RepositoryDelete => RepositoryDeleted = Repositories::delete {

@@ -110,16 +110,16 @@ pub(crate) struct RepositoryDiffed {
 
 tools! { pub(crate) FAMILY: "repository trees" for service Repositories, singleton repositories;
     repository_commit: RepositoryCommit => RepositoryCommitted = Repositories::commit {
-        name: "aegis.git.commit", title: "Commit a repository", rate: RateClass::Create,
+        name: "aegis.git.commit", title: "Commit a repository", rate: RateClass::Exec,
         timeout_secs: 600, told_by: Some("aegis.git.status"),
     };
     repository_push: RepositoryPush => RepositoryPushed = Repositories::push {
         name: "aegis.git.push", title: "Push a repository", effect: Destroy, risk: Risk::Medium,
-        rate: RateClass::Create, open_world: true, timeout_secs: 1800,
+        rate: RateClass::Exec, open_world: true, timeout_secs: 1800,
         told_by: Some("aegis.git.status"),
     };
     repository_diff: RepositoryDiff => RepositoryDiffed = Repositories::diff {
         name: "aegis.git.diff", title: "Show what differs in a repository", effect: Read,
-        rate: RateClass::Create, timeout_secs: 600,
+        rate: RateClass::Exec, timeout_secs: 600,
     };
 }
