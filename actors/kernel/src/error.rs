@@ -172,10 +172,10 @@ impl ToolError {
 
     /// Message and next step as one text, for clients that show only text.
     pub fn to_text(&self) -> String {
-        match &self.next_step {
-            Some(step) => format!("{}: {}. Next: {step}", self.code, self.message),
-            None => format!("{}: {}", self.code, self.message),
-        }
+        let next = self.next_step.as_ref().map(|step| format!(". Next: {step}"));
+        let wait = self.retry_after_ms.map(|wait| format!(" (retry_after_ms: {wait})"));
+        let (next, wait) = (next.unwrap_or_default(), wait.unwrap_or_default());
+        format!("{}: {}{next}{wait}", self.code, self.message)
     }
 }
 
@@ -193,6 +193,6 @@ mod tests {
         assert_eq!(json["layer"], "rate");
         assert_eq!(json["retry_after_ms"], 1);
         assert_eq!(serde_json::from_value::<ToolError>(json).expect("reads back"), error);
-        assert_eq!(error.to_text(), "rate_limited: too fast. Next: wait");
+        assert_eq!(error.to_text(), "rate_limited: too fast. Next: wait (retry_after_ms: 1)");
     }
 }

@@ -63,7 +63,10 @@ fn a_refusal_is_for_the_model_to_read() {
     let whole = answer["content"][1]["text"].as_str().expect("text");
     let whole: serde_json::Value = serde_json::from_str(whole).expect("JSON");
     assert_eq!(whole["error"]["retry_after_ms"], 2000);
-    assert_eq!(answer["content"][0]["text"], "rate_limited: too fast. Next: wait");
+    assert_eq!(
+        answer["content"][0]["text"],
+        "rate_limited: too fast. Next: wait (retry_after_ms: 2000)"
+    );
     assert_eq!(answer["content"][2]["text"], "a notice");
 }
 
