@@ -58,8 +58,8 @@ pub use failure::CommandFailure;
     version,
     propagate_version = true,
     after_help = "\
-Start with `hivekeep check`, then attach an MCP client to `hivekeep mcp`, or try
-`hivekeep call workspace_list` here."
+Start with `hivekeep check` and `hivekeep daemon`, then attach an MCP client to
+`hivekeep mcp`, or try `hivekeep call workspace_list`."
 )]
 struct Cli {
     #[command(flatten)]

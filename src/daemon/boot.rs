@@ -189,7 +189,7 @@ pub fn run(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
 fn raise_open_files() {
     match hivekeep_machine::raise_open_files() {
         Ok([found, limit]) => {
-            tracing::info!(?found, ?limit, "open files: raised to the hard limit")
+            tracing::debug!(?found, ?limit, "open files: raised to the hard limit")
         }
         Err(error) => tracing::warn!(%error, "open files: the limit stays"),
     }

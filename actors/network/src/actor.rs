@@ -318,14 +318,14 @@ impl NetworkActor {
         let (shared, actor) = (self.shared.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let found = start::backend(&shared).await;
-            // A actor that is gone is followed by one that looks again.
+            // An actor that is gone is followed by one that looks again.
             let _ = actor.send(Msg(Inner::Found(found)));
         });
     }
 
     /// Begins to keep the network, now that its backend is known.
     fn stand(&mut self, backend: Arc<Backend>) -> Result<(), Fault> {
-        tracing::info!(?backend, tag = %self.shared.tag, "the network");
+        tracing::info!(mode = ?backend.mode(), tag = %self.shared.tag, "the network");
         self.backend = Some(backend.clone());
         match &*backend {
             Backend::Bridge { .. } => self.start_worker()?,
@@ -357,7 +357,7 @@ impl NetworkActor {
             (self.shared.clone(), self.me.address.clone(), report.clone());
         let _detached = self.me.workers.spawn(async move {
             let outcome = start::test_again(&shared, report, pause).await;
-            // A actor that is gone is followed by one that tests again.
+            // An actor that is gone is followed by one that tests again.
             let _ = actor.send(Msg(Inner::Tested(outcome, pause)));
         });
     }

@@ -34,7 +34,7 @@ impl NetworkActor {
         let _detached = self.me.workers.spawn(async move {
             let outcome = shared.logs.write(&shared.journal, &changes).await;
             let outcome = outcome.map_err(ToolError::from);
-            // A actor that is gone is followed by one that reads the journal.
+            // An actor that is gone is followed by one that reads the journal.
             let _ = actor.send(Msg(Inner::Written(changes, outcome)));
         });
     }
