@@ -91,7 +91,7 @@ fn findings(source: &Source) -> Vec<String> {
 fn nothing_unfinished_and_nothing_foreign_is_written_down() {
     let written = sources(&[".rs", ".toml", ".md", ".sh", ".service", ".py", ".mjs", ".ci/run"]);
     let found: Vec<_> = written.iter().flat_map(findings).collect();
-    assert_none("do it, or say in docs/status.md that it is missing", &found);
+    assert_none("do it, or say in docs/limits.md that it is missing", &found);
 }
 
 #[test]
