@@ -50,7 +50,8 @@ pub struct E2bOptions {
     /// Requests at once, streams included, of which a credential has half at most, and so have all that show none
     /// together. One more is answered 503.
     pub max_requests: usize,
-    /// How long the head of a request may take; an idle connection is closed after it, too.
+    /// How long the head of a request may take; an idle connection is closed after it, too. Clients keep idle
+    /// ones for up to 90 seconds.
     pub header_timeout_secs: u64,
     /// How long the body of a call, a long message of a stream, or a pause within an upload or a stream may take.
     pub body_timeout_secs: u64,
@@ -78,7 +79,7 @@ impl Default for E2bOptions {
             max_file_mb: 1024,
             max_connections: 1024,
             max_requests: 1024,
-            header_timeout_secs: 60,
+            header_timeout_secs: 100,
             body_timeout_secs: 60,
             write_timeout_secs: 60,
         }
