@@ -18,7 +18,7 @@ const RECALLED: usize = 5;
 /// What an encoder finds at least in the guides alone: two of their 26 questions less than it did, for a paragraph
 /// that is added to a guide can move one.
 const GUIDES: [(&str, [f64; 2]); 3] =
-    [("vector", [0.65, 0.44]), ("bm25", [0.65, 0.55]), ("hybrid", [0.73, 0.58])];
+    [("vector", [0.65, 0.43]), ("bm25", [0.61, 0.51]), ("hybrid", [0.69, 0.50])];
 /// Words in a row that a question may have of its document.
 const MOST_COPIED: usize = 5;
 
@@ -81,7 +81,7 @@ fn each_question_has_its_answer_in_its_document() {
 #[test]
 #[ignore = "needs a model: `cargo xtask test --only embeddings`"]
 fn a_tiny_static_model_is_found_with() {
-    let least = [("vector", [0.10, 0.06]), ("bm25", [0.54, 0.36]), ("hybrid", [0.54, 0.36])];
+    let least = [("vector", [0.10, 0.06]), ("bm25", [0.52, 0.36]), ("hybrid", [0.53, 0.36])];
     find_with("TEST_HIVEKEEP_STATIC_MODEL", ".", least);
 }
 
@@ -90,7 +90,7 @@ fn a_tiny_static_model_is_found_with() {
 fn minilm_is_found_with() {
     let all = std::env::var_os("TEST_HIVEKEEP_QUALITY").is_some_and(|wanted| wanted == "all");
     let (part, least) = match all {
-        true => (".", [("vector", [0.43, 0.29]), ("bm25", [0.54, 0.36]), ("hybrid", [0.56, 0.38])]),
+        true => (".", [("vector", [0.43, 0.29]), ("bm25", [0.52, 0.36]), ("hybrid", [0.56, 0.38])]),
         false => ("guides", GUIDES),
     };
     find_with("TEST_HIVEKEEP_MINILM", part, least);
