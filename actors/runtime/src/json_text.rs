@@ -39,10 +39,15 @@ pub fn from_str<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
 pub fn body<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
     from_slice(json).or_else(|error| {
         let Ok(mut value) = from_slice::<Value>(json) else { return Err(error) };
+        let as_it_stands = value.clone();
         if let Value::Object(members) = &mut value {
             members.retain(|_, member| !member.is_null());
         }
         write_integers(&mut value);
+        // What is wrong otherwise, as a member that is there twice, stays wrong.
+        if value == as_it_stands {
+            return Err(error);
+        }
         serde_json::from_value(value).map_err(|_| error)
     })
 }
@@ -214,6 +219,7 @@ mod tests {
             (r#"{"secs":256.0}"#, None),
             (r#"{"secs":null}"#, None),
             (r#"{"secs":"5"}"#, None),
+            (r#"{"secs":5,"secs":6}"#, None),
         ] {
             assert_eq!(body(json.as_bytes()).ok(), read, "{json}");
         }
