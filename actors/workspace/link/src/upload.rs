@@ -11,9 +11,10 @@ use super::{
 };
 
 impl Link {
-    /// Writes `size_bytes` of `source`, as the request names them, to a file of the guest, which replaces
-    /// the file in one step once everything is there; on any error the old file stays. `on_progress` gets the number of
-    /// bytes passed to the link, at most the call's credit (1 MiB) ahead of the guest.
+    /// Writes `size_bytes` of `source`, the size that the request announces, to a file of the guest,
+    /// which replaces the file in one step once everything is there; on any error the old file stays.
+    /// `on_progress` gets the number of bytes passed to the link, at most the call's credit (1 MiB)
+    /// ahead of the guest.
     ///
     /// # Errors
     /// See [`Link::ask`]; [`LinkError::SourceSize`] when the source is shorter or longer;

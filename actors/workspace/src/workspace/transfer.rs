@@ -212,8 +212,9 @@ async fn upload(
             link.upload(WriteFileAs { write, user }, size_bytes, source, wait, told).await
         }
     };
+    let written = written.map_err(link_error)?;
     fault_point!("transfer.after_upload");
-    Ok(written.map_err(link_error)?.bytes)
+    Ok(written.bytes)
 }
 
 /// How much may be sent.
