@@ -34,8 +34,8 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 
 /// Name of the log, the one file in a database's directory that grows.
 pub(crate) const LOG: &str = "db";
-/// Maximum time for the database's own threads to release its files.
-const CLOSING: Duration = Duration::from_secs(10);
+/// Maximum time for a database's readers to end, and for its own threads to release its files.
+pub(crate) const CLOSING: Duration = Duration::from_secs(10);
 
 /// Open database. Dropping it closes it and frees its files.
 pub(crate) struct Database {

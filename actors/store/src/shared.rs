@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{broadcast, watch};
 
 use crate::backup::BackupRequest;
-use crate::database::Database;
+use crate::database::{self, Database};
 use crate::lock::DirLock;
 use crate::{Compacted, Error, JournalEvent};
 
@@ -37,7 +39,21 @@ impl From<StopReason> for Error {
 #[derive(Clone)]
 pub(crate) struct OpenDatabase {
     pub(crate) db: Arc<Database>,
-    _lock: Arc<DirLock>,
+    lock: Arc<DirLock>,
+}
+
+impl OpenDatabase {
+    /// Closes the database and frees the directory, once the reads that have begun are over.
+    pub(crate) fn close(self) {
+        let until = Instant::now() + database::CLOSING;
+        while Arc::strong_count(&self.lock) > 1 {
+            if Instant::now() > until {
+                tracing::error!("a closed journal is still read");
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Counters for `JournalStats`.
@@ -95,7 +111,7 @@ impl JournalShared {
         events_buffered: usize,
     ) -> Self {
         JournalShared {
-            live: Mutex::new(Some(OpenDatabase { db, _lock: Arc::new(lock) })),
+            live: Mutex::new(Some(OpenDatabase { db, lock: Arc::new(lock) })),
             stopped: watch::Sender::new(None),
             events: broadcast::Sender::new(events_buffered),
             oldest_event: AtomicU64::new(1),
@@ -120,7 +136,7 @@ impl JournalShared {
         live.as_mut().map(|live| std::mem::replace(&mut live.db, db))
     }
 
-    /// Takes the database out; the caller drops it.
+    /// Takes the database out; the caller closes it.
     pub(crate) fn take_live(&self) -> Option<OpenDatabase> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -87,7 +87,9 @@ impl JournalWriter {
         compacting.stop();
         let live = shared.take_live();
         drop(committer);
-        drop(live);
+        if let Some(live) = live {
+            live.close();
+        }
         // Once the end is visible, nothing can be queued any more.
         intake.close();
         shared.stop(stopped);

@@ -25,8 +25,8 @@ fn busy() -> impl Drop {
     Busy(done)
 }
 
-/// Closing waits for the database's own threads, which keep its log open for a moment after the
-/// last write.
+/// Closing waits for reads that have begun, and for the database's own threads, which keep its log
+/// open for a moment after the last write.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_journal_holds_no_file() {
     let busy = busy();
@@ -37,9 +37,18 @@ async fn a_closed_journal_holds_no_file() {
         for size in [10, 5000] {
             journal.append(&stream("closing/a"), vec![vec![1; size]; 20]).await.unwrap();
         }
+        let reader = journal.clone();
+        let reader =
+            std::thread::spawn(move || while reader.replay(&stream("closing/a")).is_ok() {});
         journal.close().await;
-        let log = File::open(dir.path().join("journal/db")).unwrap();
-        assert!(log.try_lock().is_ok(), "round {round}: the log of a closed database is locked");
+        for file in ["LOCK", "journal/db"] {
+            let opened = File::open(dir.path().join(file)).unwrap();
+            assert!(
+                opened.try_lock().is_ok(),
+                "round {round}: {file} of a closed journal is locked"
+            );
+        }
+        reader.join().unwrap();
         fs::remove_dir_all(dir.path()).unwrap();
     }
     drop(busy);
