@@ -122,8 +122,7 @@ fn place_base(from: &Path, images: &Path) -> Result<(), Error> {
     // Never seen half written under its name, also from another file system.
     let fresh = folder.join(format!(".{file}.restored"));
     copy(from, &fresh).map_err(Error::io(&fresh))?;
-    fs::rename(&fresh, &to).map_err(Error::io(&to))?;
-    sync_dir(&folder)?;
+    hivekeep_fs::rename(&fresh, &to).map_err(Error::io(&to))?;
     sync_dir(&images.join("objects"))
 }
 
@@ -136,7 +135,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         fs::copy(from, to)?;
     }
     fs::set_permissions(to, fs::Permissions::from_mode(0o444))?;
-    File::open(to)?.sync_all()
+    hivekeep_fs::sync_file(to)
 }
 
 fn hash_of(path: &Path) -> Result<String, Error> {

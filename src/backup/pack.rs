@@ -11,7 +11,7 @@ use std::{
 
 use hivekeep_workspace::backup::Contents;
 use indicatif::ProgressBar;
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::OFlags;
 use tar::{Builder, EntryType, Header};
 
 use super::{
@@ -97,13 +97,12 @@ pub fn pack(
             if !there() {
                 return Err(Error::Gone);
             }
-            match renameat_with(CWD, &part, CWD, file, RenameFlags::NOREPLACE) {
-                Err(rustix::io::Errno::EXIST) => return Err(taken(file)),
-                renamed => renamed.map_err(|errno| Error::io(file)(errno.into()))?,
+            match hivekeep_fs::rename_new(&part, file) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(taken(file));
+                }
+                renamed => renamed.map_err(Error::io(file))?,
             }
-            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new("."));
-            File::open(folder).and_then(|dir| dir.sync_all()).map_err(Error::io(folder))?;
             Ok(PackResult { file: file.to_owned(), ..packed })
         });
     if packed.is_err() {

@@ -223,23 +223,11 @@ fn place_vault(from: &Path, to: &Path) -> Result<(), Error> {
 
 /// Syncs every file and folder.
 pub(super) fn sync(root: &Path) -> Result<(), Error> {
-    let mut todo = vec![root.to_owned()];
-    while let Some(dir) = todo.pop() {
-        for entry in fs::read_dir(&dir).map_err(Error::io(&dir))? {
-            let entry = entry.map_err(Error::io(&dir))?;
-            let path = entry.path();
-            match entry.file_type().map_err(Error::io(&path))?.is_dir() {
-                true => todo.push(path),
-                false => sync_dir(&path)?,
-            }
-        }
-        sync_dir(&dir)?;
-    }
-    Ok(())
+    hivekeep_fs::sync_tree(root).map_err(Error::io(root))
 }
 
 pub(super) fn sync_dir(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(Error::io(path))
+    hivekeep_fs::sync_folder(path).map_err(Error::io(path))
 }
 
 fn private(path: &Path) -> Result<(), Error> {

@@ -1,7 +1,6 @@
 //! `hivekeep artifact`.
 
 use std::{
-    fs,
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -123,10 +122,7 @@ fn write(client: &mut Client, id: ArtifactId, file: &Path) -> Result<(), Command
     fetch(client, id, &mut part)?;
     part.as_file().sync_all()?;
     part.persist(file).map_err(|error| CommandFailure::from(error.error))?;
-    if let Some(folder) = folder {
-        fs::File::open(folder)?.sync_all()?;
-    }
-    Ok(())
+    Ok(hivekeep_fs::sync_parent(file)?)
 }
 
 /// Passes it on as it comes, and compares its digest at the end.

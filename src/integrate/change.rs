@@ -196,6 +196,5 @@ impl Change {
 }
 
 fn sync(folder: &Path) -> Result<(), Refused> {
-    let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(Refused::io(folder))
+    hivekeep_fs::sync_folder(folder).map_err(Refused::io(folder))
 }

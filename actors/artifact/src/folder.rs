@@ -27,7 +27,7 @@ impl ArtifactFolder {
     pub(crate) fn open(path: PathBuf) -> io::Result<(Self, Vec<ArtifactInfo>)> {
         if !path.is_dir() {
             DirBuilder::new().mode(0o700).create(&path)?;
-            path.parent().map_or(Ok(()), sync)?;
+            hivekeep_fs::sync_parent(&path)?;
         }
         let folder = Self(path);
         let mut found = Vec::new();
@@ -41,7 +41,7 @@ impl ArtifactFolder {
                 found.extend(folder.read(id)?);
             }
         }
-        sync(&folder.0)?;
+        hivekeep_fs::sync_folder(&folder.0)?;
         Ok((folder, found))
     }
 
@@ -71,35 +71,26 @@ impl ArtifactFolder {
     /// Writes a result, with its size and digest in `info`. Durable on return; after an error nothing is
     /// left.
     pub(crate) fn write(&self, info: &mut ArtifactInfo, result: &Value) -> io::Result<()> {
-        let part = self.0.join(format!("{}{PART}", info.id));
         let whole = self.at(info.id);
-        let written = write_part(&part, info, result).and_then(|()| {
+        let written = hivekeep_fs::replace_by(&whole, |part| {
+            write_part(part, info, result)?;
             fault_point!("artifact.written");
-            fs::rename(&part, &whole)?;
-            fault_point!("artifact.named");
-            sync(&self.0)
+            Ok(())
         });
         if written.is_err() {
-            // Best effort: the next start removes a part, too.
-            let _ = fs::remove_file(&part);
             let _ = fs::remove_file(&whole);
+            return written;
         }
-        written
+        fault_point!("artifact.named");
+        Ok(())
     }
 
     /// Removes one, durably. One that is gone is no error.
     pub(crate) fn remove(&self, id: ArtifactId) -> io::Result<()> {
-        match fs::remove_file(self.at(id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        hivekeep_fs::remove_file(&self.at(id))?;
         fault_point!("artifact.removed");
-        sync(&self.0)
+        Ok(())
     }
-}
-
-fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 fn write_part(part: &Path, info: &mut ArtifactInfo, result: &Value) -> io::Result<()> {
@@ -111,7 +102,7 @@ fn write_part(part: &Path, info: &mut ArtifactInfo, result: &Value) -> io::Resul
     info.bytes = bytes;
     info.sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     to.write_all(&info.last_line()?)?;
-    to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    to.flush()
 }
 
 /// Writer that hashes and counts what passes.

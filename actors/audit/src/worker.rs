@@ -175,7 +175,7 @@ impl SegmentWriter {
             let file = append_to(&path)?;
             // What an attempt that failed left of it.
             file.set_len(0).map_err(Error::io(&path))?;
-            sync_folder(&self.state)?;
+            hivekeep_fs::sync_folder(&self.state).map_err(Error::io(&self.state))?;
             self.segment = Some((file, path, 0));
         }
         let Some((file, path, bytes)) = &mut self.segment else { return Ok(()) };
@@ -257,8 +257,4 @@ impl SegmentWriter {
 fn append_to(path: &Path) -> Result<File, Error> {
     let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
     opened.map_err(Error::io(path))
-}
-
-fn sync_folder(folder: &Path) -> Result<(), Error> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder))
 }

@@ -115,7 +115,7 @@ impl BrowserFolder {
 /// Removes a folder that a Chrome wrote in, or one of such folders.
 pub(crate) async fn removed(folder: PathBuf) {
     let tree = folder.clone();
-    let removed = tokio::task::spawn_blocking(move || hivekeep_trees::remove_tree(&tree)).await;
+    let removed = tokio::task::spawn_blocking(move || hivekeep_fs::remove_tree(&tree)).await;
     if let Err(error) = removed.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
         tracing::warn!(folder = %folder.display(), %error, "a browser's folder stays");
     }

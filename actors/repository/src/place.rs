@@ -34,7 +34,7 @@ pub(crate) fn put_in_place(volume: &Path, label: &str) -> io::Result<()> {
     }
     fault_point!("repository.after_exchange");
     syncfs(&root)?;
-    if let Err(error) = hivekeep_trees::remove_tree(&volume.join(&new)) {
+    if let Err(error) = hivekeep_fs::remove_tree(&volume.join(&new)) {
         tracing::warn!(%label, %error, "a repository's old tree stays until its next operation");
     }
     Ok(())

@@ -1,7 +1,6 @@
-//! Durable file-system operations: each is on the disk when it returns.
+//! Durable file-system operations, with errors that say which one failed.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use crate::Error;
@@ -9,37 +8,22 @@ use crate::error::IoContext;
 
 /// Makes creations, renames and removals in `dir` durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
-    File::open(dir).and_then(|dir| dir.sync_all()).doing("syncing a directory")
+    hivekeep_fs::sync_folder(dir).doing("syncing a directory")
 }
 
 /// Creates a directory and its missing parents, durably.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), Error> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
-    let above = above.unwrap_or(Path::new("."));
-    make_dir(above)?;
-    match fs::create_dir(dir) {
-        // A concurrent call created it first.
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        made => made.doing("creating a directory")?,
-    }
-    sync_dir(above)
+    hivekeep_fs::make_folder(dir, 0o777).doing("creating a directory")
 }
 
 /// Writes a file atomically and durably.
 pub(crate) fn write_atomic(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
-    let temp = dir.join(format!("{name}.tmp"));
-    let mut file = File::create(&temp).doing("creating a file")?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).doing("writing a file")?;
-    rename(&temp, &dir.join(name))
+    hivekeep_fs::replace(&dir.join(name), 0o666, bytes).doing("writing a file")
 }
 
 /// Renames within one directory, durably.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::rename(from, to).doing("renaming")?;
-    to.parent().map_or(Ok(()), sync_dir)
+    hivekeep_fs::rename(from, to).doing("renaming")
 }
 
 /// Removes a file if it exists.
@@ -79,15 +63,7 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), Error> {
 
 /// Syncs every file and directory of a tree.
 pub(crate) fn sync_tree(dir: &Path) -> Result<(), Error> {
-    for entry in fs::read_dir(dir).doing("listing a directory")? {
-        let entry = entry.doing("listing a directory")?;
-        if entry.file_type().doing("listing a directory")?.is_dir() {
-            sync_tree(&entry.path())?;
-        } else {
-            File::open(entry.path()).and_then(|file| file.sync_all()).doing("syncing a file")?;
-        }
-    }
-    sync_dir(dir)
+    hivekeep_fs::sync_tree(dir).doing("syncing a directory")
 }
 
 /// Free space on the file system of `dir` for unprivileged users, in bytes.

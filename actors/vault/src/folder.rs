@@ -87,10 +87,8 @@ impl VaultFolder {
     ) -> Result<Self, Error> {
         let unavailable = |source| Error::Unavailable { path: path.display().to_string(), source };
         if options.path.is_none() {
-            std::fs::create_dir_all(path).map_err(unavailable)?;
             // Notes in the folder are only as durable as its own name.
-            let above = path.parent().map_or(Ok(()), |above| File::open(above)?.sync_all());
-            above.map_err(unavailable)?;
+            hivekeep_fs::make_folder(path, 0o777).map_err(unavailable)?;
         }
         let root = Dir::open_ambient_dir(path, ambient_authority()).map_err(unavailable)?;
         // Checks now, and not at the first call, that the folder can be searched.

@@ -9,7 +9,7 @@
 //! guest made. A mount belongs to the host and outlives the daemon. All functions block.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -69,8 +69,8 @@ impl VolumeImages {
             ["-q", "-F", "-m", "0", "-O", "^resize_inode", "-E", "nodiscard,root_owner=0:0"];
         run(Command::new(MKFS).args(words).arg(&path))?;
         image.sync_all()?;
-        File::open(&folder)?.sync_all()?;
-        File::open(&self.0)?.sync_all()
+        hivekeep_fs::sync_folder(&folder)?;
+        hivekeep_fs::sync_folder(&self.0)
     }
 
     /// Mounts a volume that is not mounted, and opens its root: while the handle is open, it stays so.
@@ -124,8 +124,8 @@ impl VolumeImages {
         let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         while rustix::mount::unmount(folder.join(MOUNTED), flags).is_ok() {}
         fault_point!("volume.after_detach");
-        hivekeep_trees::remove_tree(&folder)?;
-        File::open(&self.0)?.sync_all()
+        hivekeep_fs::remove_tree(&folder)?;
+        hivekeep_fs::sync_folder(&self.0)
     }
 
     /// Names of the volumes whose folders are there.

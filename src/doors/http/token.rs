@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     fs::{self, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -88,11 +88,12 @@ impl BearerToken {
             let _ = write!(token, "{byte:02x}");
         }
         if let Some(folder) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
+            hivekeep_fs::make_folder(folder, 0o700).map_err(io)?;
         }
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
         writeln!(file, "{token}").and_then(|()| file.sync_all()).map_err(io)?;
+        hivekeep_fs::sync_parent(path).map_err(io)?;
         Ok(Self(token))
     }
 

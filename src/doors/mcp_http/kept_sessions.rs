@@ -3,8 +3,7 @@
 
 use std::{
     fs, io,
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -17,8 +16,6 @@ use rmcp::transport::streamable_http_server::session::{
 };
 use serde::{Deserialize, Serialize};
 
-/// End of the name of a file that is being written.
-const PART: &str = ".part";
 /// The longest name of a client's session.
 const MOST_NAME: usize = 64;
 /// The longest handshake that is kept.
@@ -115,14 +112,7 @@ impl KeptClients {
         if bytes.len() as u64 > MOST_BYTES {
             return Err(io::Error::other("the handshake is too long to be kept"));
         }
-        let mut part = path.as_os_str().to_owned();
-        part.push(PART);
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&part, path)?;
-        fs::File::open(&self.folder)?.sync_all()
+        hivekeep_fs::replace(path, 0o600, &bytes)
     }
 
     async fn find(&self, name: &str) -> io::Result<Option<KeptClient>> {

@@ -21,7 +21,7 @@ const STORE: &str = "hivekeep-store";
 const RUNTIME: &str = "hivekeep-runtime";
 const PROTOCOL: &str = "hivekeep-protocol";
 const CONFINE: &str = "hivekeep-confine";
-const TREES: &str = "hivekeep-trees";
+const FS: &str = "hivekeep-fs";
 const ENCODER: &str = "hivekeep-encoder";
 const FILE_ENGINE: &str = "hivekeep-file-engine";
 const IMAGE: &str = "hivekeep-image";
@@ -67,15 +67,15 @@ const RULES: [Rule; 35] = [
         others: Some(&["crc32fast", "postcard", "serde", "serde_bytes", "thiserror", "zeroize"]),
     },
     Rule { name: "hivekeep-guest", house: &[CONFINE, PROTOCOL, FILE_ENGINE], others: None },
-    Rule { name: FILE_ENGINE, house: &[TREES], others: None },
-    Rule { name: STORE, house: &[KERNEL], others: None },
+    Rule { name: FILE_ENGINE, house: &[FS], others: None },
+    Rule { name: STORE, house: &[FS, KERNEL], others: None },
     Rule { name: RUNTIME, house: &[CONFINE, KERNEL, STORE], others: None },
     Rule {
         name: CONFINE,
         house: &[],
         others: Some(&["libc", "rustix", "seccompiler", "thiserror"]),
     },
-    Rule { name: AUDIT, house: &[], others: None },
+    Rule { name: AUDIT, house: &[FS], others: None },
     Rule { name: SHELL, house: &[], others: Some(&["tree-sitter", "tree-sitter-bash"]) },
     Rule { name: POLICY, house: &[KERNEL, STORE, RUNTIME, SHELL], others: None },
     Rule {
@@ -88,37 +88,41 @@ const RULES: [Rule; 35] = [
         house: &[KERNEL, STORE, RUNTIME, AUDIT, POLICY],
         others: None,
     },
-    Rule { name: TREES, house: &[KERNEL], others: None },
-    Rule { name: IMAGE, house: &[KERNEL, TREES], others: None },
-    Rule { name: OCI, house: &[KERNEL, IMAGE, TREES], others: None },
+    Rule { name: FS, house: &[KERNEL], others: None },
+    Rule { name: IMAGE, house: &[KERNEL, FS], others: None },
+    Rule { name: OCI, house: &[KERNEL, IMAGE, FS], others: None },
     Rule { name: LINK, house: &[KERNEL, PROTOCOL], others: None },
-    Rule { name: MACHINE, house: &[CONFINE, KERNEL, PROTOCOL, IMAGE, LINK, TREES], others: None },
+    Rule { name: MACHINE, house: &[CONFINE, KERNEL, PROTOCOL, IMAGE, LINK, FS], others: None },
     Rule { name: GIT, house: &[KERNEL, RUNTIME, PROTOCOL, LINK], others: None },
     Rule {
         name: "hivekeep-workspace",
-        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, TREES, TESTKIT],
+        house: &[KERNEL, STORE, RUNTIME, PROTOCOL, IMAGE, OCI, LINK, MACHINE, GIT, FS, TESTKIT],
         others: None,
     },
     Rule {
         name: "hivekeep-ingest",
-        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, ENCODER, TESTKIT],
+        house: &[FS, KERNEL, STORE, RUNTIME, FILE_ENGINE, ENCODER, TESTKIT],
         others: None,
     },
     Rule {
         name: "hivekeep-browser",
-        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, TREES, TESTKIT],
+        house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE, FS, TESTKIT],
         others: None,
     },
-    Rule { name: "hivekeep-vault", house: &[KERNEL, STORE, RUNTIME, FILE_ENGINE], others: None },
+    Rule {
+        name: "hivekeep-vault",
+        house: &[FS, KERNEL, STORE, RUNTIME, FILE_ENGINE],
+        others: None,
+    },
     Rule { name: "hivekeep-files", house: &[KERNEL, RUNTIME, FILE_ENGINE, TESTKIT], others: None },
     Rule {
         name: "hivekeep-volume",
-        house: &[KERNEL, STORE, RUNTIME, TREES, FILE_ENGINE, TESTKIT],
+        house: &[KERNEL, STORE, RUNTIME, FS, FILE_ENGINE, TESTKIT],
         others: None,
     },
     Rule {
         name: "hivekeep-repository",
-        house: &[KERNEL, STORE, RUNTIME, TREES, TESTKIT],
+        house: &[KERNEL, STORE, RUNTIME, FS, TESTKIT],
         others: None,
     },
     Rule { name: ENCODER, house: &[], others: None },
@@ -139,7 +143,7 @@ const RULES: [Rule; 35] = [
 
 /// An actor that has no row of its own.
 const ACTOR: Rule =
-    Rule { name: "an actor", house: &[KERNEL, STORE, RUNTIME, TESTKIT], others: None };
+    Rule { name: "an actor", house: &[FS, KERNEL, STORE, RUNTIME, TESTKIT], others: None };
 
 /// Uses all packages so that features are the same for each selection, and is never built.
 const UNIFY: &str = "hivekeep-unify";

@@ -1,4 +1,6 @@
-//! Trees that guests and Chrome made are removed in one way.
+//! Trees that guests and Chrome made are removed in one way, and files are made durable in one.
+
+use regex::Regex;
 
 use super::{assert_none, sources::sources};
 
@@ -19,5 +21,24 @@ fn workspaces_and_profiles_are_removed_by_the_walk_that_no_depth_ends() {
         .filter(|source| shipped(&source.text).is_some_and(|text| text.contains("remove_dir_all")))
         .map(|source| source.path.clone())
         .collect();
-    assert_none("use `hivekeep_trees::remove_tree`", &found);
+    assert_none("use `hivekeep_fs::remove_tree`", &found);
+}
+
+/// A file that was written elsewhere, or a folder, is opened to be synced by `hivekeep-fs` alone; so a name that is
+/// not durable is not forgotten. A guest has its own, and the file engine works beneath handles.
+#[test]
+fn a_path_is_made_durable_by_the_crate_for_it() {
+    const OWN: [&str; 3] = ["actors/fs/", "actors/files/engine/", "actors/workspace/guest/"];
+    let opened = Regex::new(r"File::open\([^;]*sync_(all|data)\(").expect("a pattern");
+    let code = sources(&[".rs"]);
+    let shipped = code.iter().filter(|source| {
+        let host = source.path.starts_with("src/") || source.path.starts_with("actors/");
+        host && !source.is_test() && !OWN.iter().any(|own| source.path.starts_with(own))
+    });
+    let found = shipped.filter(|source| opened.is_match(&source.text));
+    let found: Vec<_> = found.map(|source| source.path.clone()).collect();
+    assert_none(
+        "use `hivekeep_fs::sync_file`, `sync_folder` or what is there for a whole change",
+        &found,
+    );
 }

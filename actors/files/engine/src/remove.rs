@@ -37,7 +37,7 @@ pub(crate) fn remove(root: &FileRoot, asked: &RemovePath) -> Result<PathRemoved,
     } else if asked.recursive {
         // The handle's own name leads to the folder, wherever it has been moved.
         let handle = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        hivekeep_trees::remove_tree(&Path::new(&handle).join(name)).map_err(io)?;
+        hivekeep_fs::remove_tree(&Path::new(&handle).join(name)).map_err(io)?;
     } else {
         folder.remove_dir(name).map_err(io)?;
     }

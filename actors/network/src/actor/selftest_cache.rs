@@ -97,11 +97,7 @@ async fn keep(file: PathBuf, ground: TestInputs, report: &SelfTestReport) {
         return;
     }
     let stored = Stored { ground, report: report.clone() };
-    let write = move || -> std::io::Result<()> {
-        let fresh = file.with_extension("new");
-        std::fs::write(&fresh, serde_json::to_vec(&stored)?)?;
-        std::fs::rename(fresh, file)
-    };
+    let write = move || hivekeep_fs::replace(&file, 0o666, &serde_json::to_vec(&stored)?);
     let written = tokio::task::spawn_blocking(write).await;
     if !matches!(written, Ok(Ok(()))) {
         tracing::warn!(?written, "the self-test's outcome was not kept");

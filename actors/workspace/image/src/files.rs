@@ -1,11 +1,10 @@
 //! Durable file operations, which survive a power cut. All of them block.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use uuid::Uuid;
 
 use super::{Error, Result};
@@ -18,14 +17,9 @@ pub(super) fn temp_beside(path: &Path) -> PathBuf {
     path.with_file_name(format!("{TEMP_PREFIX}{}", Uuid::new_v4().simple()))
 }
 
-/// Parent folder of `path`.
-pub(super) fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
-}
-
 /// Makes the names in a folder durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", dir))
+    hivekeep_fs::sync_folder(dir).map_err(Error::io("sync", dir))
 }
 
 /// Replaces `path` by a file with these bytes; after a crash it is the old file or the new one.
@@ -39,19 +33,13 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
             file.write_all(bytes)?;
             file.sync_all()
         })
-        .and_then(|()| fs::rename(&temp, path))
+        .and_then(|()| hivekeep_fs::rename(&temp, path))
         .map_err(Error::io("write", path));
     if written.is_err() {
         // Best effort: the sweep at the next open removes it.
         let _ = fs::remove_file(&temp);
     }
-    written?;
-    sync_dir(parent(path))
-}
-
-/// Moves a file to a name that must be free.
-pub(super) fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
-    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE).map_err(Into::into)
+    written
 }
 
 /// Removes unfinished files in `dir` that no living writer can still own (older than ten minutes;

@@ -4,11 +4,11 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use hivekeep_fs::remove_tree;
 use hivekeep_kernel::fault_point;
-use hivekeep_trees::remove_tree;
 use uuid::Uuid;
 
-use super::files::{rename_new, sync_dir};
+use super::files::sync_dir;
 use super::tree::{self, List};
 use super::{ContentHash, Error, ObjectRef, Result, TreeRef};
 
@@ -90,8 +90,7 @@ impl Objects {
             return Ok(object);
         }
         let folder = self.stage()?;
-        fs::rename(source, folder.join(name)).map_err(Error::io("move", source))?;
-        sync_dir(&folder)?;
+        hivekeep_fs::rename(source, &folder.join(name)).map_err(Error::io("move", source))?;
         self.install(&folder, object.hash)?;
         Ok(object)
     }
@@ -157,8 +156,7 @@ impl Objects {
             self.mark(&hash.to_string())?;
         }
         fault_point!("image.before_object");
-        rename_new(folder, &target).map_err(Error::io("move", &target))?;
-        sync_dir(&self.root)?;
+        hivekeep_fs::rename_new(folder, &target).map_err(Error::io("move", &target))?;
         fault_point!("image.after_object");
         Ok(())
     }

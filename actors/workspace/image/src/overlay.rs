@@ -3,7 +3,7 @@
 //! `qemu-img create` costs about 30 ms, nearly all of it the start of the process; a copy of its
 //! result takes a fraction of a millisecond.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use super::build::run::{run, tool};
-use super::files::{parent, rename_new, sync_dir, temp_beside};
+use super::files::temp_beside;
 use super::store::ImageStore;
 use super::{ContentHash, Error, Result, VerifiedImage};
 
@@ -75,18 +75,17 @@ async fn make_template(template: &Path, base: &Path, disk_gb: u64) -> Result<()>
 }
 
 fn publish(temp: &Path, template: &Path) -> Result<()> {
-    File::open(temp).and_then(|file| file.sync_all()).map_err(Error::io("sync", temp))?;
+    hivekeep_fs::sync_file(temp).map_err(Error::io("sync", temp))?;
     // Two concurrent makers produce the same content; the later rename wins.
-    fs::rename(temp, template).map_err(Error::io("rename", template))?;
-    sync_dir(parent(template))
+    hivekeep_fs::rename(temp, template).map_err(Error::io("rename", template))
 }
 
 fn copy_new(template: &Path, path: &Path) -> Result<()> {
     let temp = temp_beside(path);
     let copy = || {
         fs::copy(template, &temp).map_err(Error::io("copy", &temp))?;
-        File::open(&temp).and_then(|file| file.sync_all()).map_err(Error::io("sync", &temp))?;
-        rename_new(&temp, path).map_err(|error| {
+        hivekeep_fs::sync_file(&temp).map_err(Error::io("sync", &temp))?;
+        hivekeep_fs::rename_new(&temp, path).map_err(|error| {
             if error.kind() == std::io::ErrorKind::AlreadyExists {
                 Error::OverlayExists { path: path.to_path_buf() }
             } else {
@@ -99,6 +98,5 @@ fn copy_new(template: &Path, path: &Path) -> Result<()> {
         // The name is used here only, and nothing else would remove it.
         let _ = fs::remove_file(&temp);
     }
-    copied?;
-    sync_dir(parent(path))
+    copied
 }

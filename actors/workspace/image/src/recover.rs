@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use hivekeep_trees::remove_tree;
+use hivekeep_fs::remove_tree;
 
 use super::files::has_mounts;
 use super::objects::PENDING;

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hivekeep_trees::remove_tree;
+use hivekeep_fs::remove_tree;
 use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 

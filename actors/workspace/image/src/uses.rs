@@ -10,8 +10,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hivekeep_fs::remove_tree;
 use hivekeep_kernel::fault_point;
-use hivekeep_trees::remove_tree;
 
 use super::files::sync_dir;
 use super::objects::OBJECTS;
@@ -159,7 +159,7 @@ impl Inner {
         hashes.iter().try_for_each(|hash| self.objects.mark(hash))?;
         let path = self.manifest_path(name);
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-        sync_dir(super::files::parent(&path))?;
+        hivekeep_fs::sync_parent(&path).map_err(Error::io("sync", &path))?;
         fault_point!("image.after_unnamed");
         let mut removed = RemovedImages { images: vec![name.clone()], ..Default::default() };
         let wanted = self.wanted()?;

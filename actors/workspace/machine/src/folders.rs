@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use hivekeep_trees::remove_tree;
+use hivekeep_fs::remove_tree;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

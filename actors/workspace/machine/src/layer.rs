@@ -44,22 +44,12 @@ pub fn layer_bytes(path: &Path) -> Result<u64, Error> {
     Ok(meta.blocks() * 512)
 }
 
-/// Publishes atomically: lets `make` write a file beside `path`, syncs it and renames it.
+/// Publishes a layer: what `make` writes beside `path` is durable, or is not there.
 pub(super) fn publish(
     path: &Path,
     make: impl FnOnce(&Path) -> io::Result<()>,
 ) -> Result<(), Error> {
-    let fresh = path.with_extension("new");
-    let _ = fs::remove_file(&fresh);
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let made = make(&fresh)
-        .and_then(|()| File::open(&fresh)?.sync_all())
-        .and_then(|()| fs::rename(&fresh, path))
-        .and_then(|()| File::open(folder)?.sync_all());
-    if made.is_err() {
-        let _ = fs::remove_file(&fresh);
-    }
-    made.map_err(Error::io("make the disk layer", path))
+    hivekeep_fs::replace_by(path, make).map_err(Error::io("make the disk layer", path))
 }
 
 /// Writes an image in which every cluster is unallocated, version 3, as `qemu-img create` makes it.

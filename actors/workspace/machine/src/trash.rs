@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hivekeep_trees::remove_tree;
+use hivekeep_fs::remove_tree;
 use uuid::Uuid;
 
 use super::sandbox::Subordinates;

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use hivekeep_fs::remove_tree;
 use hivekeep_kernel::{Layer, ToolError};
 use hivekeep_machine::layer;
-use hivekeep_trees::remove_tree;
 use tokio_util::sync::CancellationToken;
 
 use super::{Artifact, Merge, RefCounts, SnapshotNode};
@@ -77,7 +77,7 @@ pub(crate) async fn link(from: PathBuf, to: PathBuf) -> Result<(), ToolError> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => other?,
         }
-        sync_folder(&to)
+        hivekeep_fs::sync_parent(&to)
     };
     blocking(work, shown).await
 }
@@ -138,10 +138,6 @@ fn artifact_of(path: &Path) -> Option<Artifact> {
     let name = path.file_name()?.to_str()?;
     let layer = || name.strip_suffix(".qcow2")?.parse().ok().map(Artifact::Layer);
     name.parse().ok().map(Artifact::Memory).or_else(layer)
-}
-
-fn sync_folder(file: &Path) -> io::Result<()> {
-    std::fs::File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 async fn blocking(

@@ -141,9 +141,9 @@ impl Rewrite {
     }
 
     fn finish(&mut self, folder: &Path) -> Answer<()> {
-        let renamed = self.file.sync_all().and_then(|()| fs::rename(&self.path, folder.join(NAME)));
-        renamed.map_err(|error| failed(&self.path, &error))?;
-        sync(folder)
+        let synced = self.file.sync_all();
+        let renamed = synced.and_then(|()| hivekeep_fs::rename(&self.path, &folder.join(NAME)));
+        renamed.map_err(|error| failed(&self.path, &error))
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn remove(folder: &Path) -> Answer<()> {
 }
 
 fn sync(folder: &Path) -> Answer<()> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| failed(folder, &error))
+    hivekeep_fs::sync_folder(folder).map_err(|error| failed(folder, &error))
 }
 
 fn framed(change: &PointChange) -> Answer<Vec<u8>> {

@@ -4,7 +4,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use crate::files::parent;
 use crate::{Error, Result, Suite};
 
 /// Commands that tools and agents take for granted; an image without one is not finished.
@@ -116,7 +115,7 @@ fn network_files(tree: &Path) -> Result<()> {
 
 /// Makes the folders that a file needs, readable for all.
 pub(super) fn parent_folders(file: &Path) -> Result<()> {
-    let folder = parent(file);
+    let folder = file.parent().unwrap_or(Path::new("/"));
     if folder.exists() {
         return Ok(());
     }

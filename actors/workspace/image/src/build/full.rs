@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chrono::Utc;
-use hivekeep_trees::remove_tree;
+use hivekeep_fs::remove_tree;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 

@@ -6,7 +6,7 @@
 //! aside, flushed and renamed. Copies of trees that no longer exist are removed when the next copy
 //! is made.
 //!
-//! `.hivekeep-trees/ID/KEY/` beside the machines' disks has the copy, `tree`, and a link to its
+//! `.hivekeep-fs/ID/KEY/` beside the machines' disks has the copy, `tree`, and a link to its
 //! original, `source`. ID is the user's in the namespace, KEY is made of the source's path: a
 //! tree's path is made of its content, and is never another's.
 
@@ -19,7 +19,7 @@ use std::process::Command;
 
 use super::subordinates::{Subordinates, Within};
 
-const COPIES: &str = ".hivekeep-trees";
+const COPIES: &str = ".hivekeep-fs";
 const TREE: &str = "tree";
 const SOURCE: &str = "source";
 /// Name of a copy in the making; not a possible key.
@@ -50,8 +50,7 @@ pub(super) fn tree_of(
     let owner = format!("{0}:{0}", user.id);
     users.run(Command::new("chown").args(["-hR", &owner, "--"]).arg(&copy))?;
     rustix::fs::syncfs(File::open(&own)?)?;
-    fs::rename(&fresh, &kept)?;
-    File::open(&own)?.sync_all()?;
+    hivekeep_fs::rename(&fresh, &kept)?;
     Ok(kept.join(TREE))
 }
 

@@ -1,7 +1,7 @@
 //! Memory image on disk: a folder that one last file completes.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -105,16 +105,19 @@ impl SnapshotFolder {
         made.map_err(Error::io("make the snapshot", &self.0))
     }
 
+    /// Makes the devices' state durable; its size in bytes.
+    pub(crate) fn sync_device(&self) -> Result<u64, Error> {
+        let device = self.device();
+        let synced = hivekeep_fs::sync_file(&device).and_then(|()| fs::metadata(&device));
+        Ok(synced.map_err(Error::io("sync", &device))?.len())
+    }
+
     /// Completes the folder. The caller has synced the other files.
     pub(crate) fn complete(&self, description: &SnapshotDescription) -> Result<(), Error> {
-        let fresh = self.0.join("shape.new");
         let write = || -> io::Result<()> {
-            let mut file = File::create(&fresh)?;
-            file.write_all(&serde_json::to_vec_pretty(description)?)?;
-            file.sync_all()?;
-            fs::rename(&fresh, self.description())?;
-            sync_dir(&self.0)?;
-            self.0.parent().map_or(Ok(()), sync_dir)
+            let text = serde_json::to_vec_pretty(description)?;
+            hivekeep_fs::replace(&self.description(), 0o666, &text)?;
+            hivekeep_fs::sync_parent(&self.0)
         };
         write().map_err(Error::io("complete the snapshot", &self.0))
     }
@@ -150,18 +153,18 @@ impl SnapshotFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         };
-        let new = self.0.join("shape.new");
-        for path in [self.description(), new, self.device(), self.ram(), self.packed()] {
+        let shape = self.description();
+        // The second was the name of a part in versions before this one.
+        let parts = [hivekeep_fs::part_of(&shape), self.0.join("shape.new")];
+        let files = [self.device(), self.ram(), self.packed()];
+        for path in [shape].into_iter().chain(parts).chain(files) {
             gone_is_fine(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
         }
         gone_is_fine(fs::remove_dir(&self.0)).map_err(Error::io("remove", &self.0))?;
-        let parent = self.0.parent().filter(|parent| parent.exists());
-        parent.map_or(Ok(()), sync_dir).map_err(Error::io("sync", &self.0))
+        let there = self.0.parent().is_some_and(Path::exists);
+        let synced = if there { hivekeep_fs::sync_parent(&self.0) } else { Ok(()) };
+        synced.map_err(Error::io("sync", &self.0))
     }
-}
-
-fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -116,12 +116,7 @@ fn write(
     memory: &Pages,
     base: Option<&SnapshotFolder>,
 ) -> Result<SavedMemory, Error> {
-    let device = folder.device();
-    let synced = File::open(&device).and_then(|file| {
-        file.sync_all()?;
-        file.metadata()
-    });
-    let device_bytes = synced.map_err(Error::io("sync", &device))?.len();
+    let device_bytes = folder.sync_device()?;
     let base = base.and_then(|base| usable(base, shape.memory_mb));
     let packed = folder.packed();
     let wrote = File::options().write(true).create_new(true).open(&packed).and_then(|into| {

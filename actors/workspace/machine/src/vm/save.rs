@@ -141,9 +141,7 @@ async fn freeze(control: &Control, old: &Disk) -> bool {
 
 pub(super) async fn sync_layer(path: &Path) -> Result<(), Error> {
     let path = path.to_owned();
-    let sync = move || File::open(&path)?.sync_all().map(|()| path);
-    let io = |error| Error::io("sync", "layer".as_ref())(error);
-    blocking(move || sync().map(drop).map_err(io)).await
+    blocking(move || hivekeep_fs::sync_file(&path).map_err(Error::io("sync", &path))).await
 }
 
 fn whole_ms(time: Duration) -> u64 {
@@ -294,12 +292,7 @@ impl Saving<'_> {
         sync_layer(&old.top).await?;
         let (folder, shape) = (self.folder.clone(), self.held.shape.clone());
         let write = move || {
-            let device = folder.device();
-            let synced = File::open(&device).and_then(|file| {
-                file.sync_all()?;
-                file.metadata()
-            });
-            let device_bytes = synced.map_err(Error::io("sync", &device))?.len();
+            let device_bytes = folder.sync_device()?;
             let copy = Arc::into_inner(copy).expect("no thread works on it any more");
             let copy = copy.into_inner().unwrap_or_else(PoisonError::into_inner);
             let ram = folder.ram();

@@ -1,6 +1,6 @@
 //! `vhost-device-vsock`: AF_VSOCK for a guest without help of the host's kernel.
 
-use hivekeep_trees::remove_tree;
+use hivekeep_fs::remove_tree;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

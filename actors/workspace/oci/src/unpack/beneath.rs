@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use hivekeep_trees::remove_tree;
+use hivekeep_fs::remove_tree;
 use rustix::{
     fs::{
         AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2,
