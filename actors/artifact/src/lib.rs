@@ -10,7 +10,6 @@
 mod artifacts;
 pub mod codes;
 mod documents;
-mod expiry;
 mod folder;
 mod index;
 mod info;
@@ -19,20 +18,23 @@ mod options;
 mod tools;
 mod uri;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use chrono::Utc;
 use hivekeep_kernel::{
     ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ResultKeeper,
 };
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
 pub use artifacts::{ArtifactAccess, Artifacts};
-use expiry::ArtifactExpiry;
 pub use info::{ArtifactInfo, MIME_TYPE};
 pub use open::{ArtifactText, OpenArtifact};
 pub use options::Options;
 pub use uri::artifact_id;
 
+/// How often expiries are looked for. Times are given in hours, and what has expired is not found before
+/// it is removed.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Kind of its things, for tiers.
 const HELD: &str = "artifacts";
 
@@ -68,7 +70,9 @@ reads it in ranges.";
         let expiry = daemon.address("artifact-expiry", RestartPolicy::ENTITY);
         Ok(Mounted::default()
             .serving::<ServiceActor<Artifacts>>(&address, artifacts.clone())
-            .child::<ArtifactExpiry>(&expiry, artifacts.clone())
+            .periodic(&expiry, LOOK_EVERY, artifacts.clone(), |artifacts| async move {
+                artifacts.expire(Utc::now()).await;
+            })
             .documents(artifacts.clone())
             .names(artifacts))
     }

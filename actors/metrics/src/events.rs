@@ -4,9 +4,9 @@
 //! that holds the number of its last event: what was counted before a crash is known, and the rest is
 //! read again.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use hivekeep_kernel::{Context, Entity, Fault, ToolError, fault_point};
+use hivekeep_kernel::{ToolError, fault_point};
 use hivekeep_store::{Events, JournalEvent, Seq, SubscriptionItem};
 use serde_json::json;
 
@@ -22,37 +22,19 @@ const BEHIND: usize = 8_192;
 /// How long a batch is gathered.
 const GATHER: Duration = Duration::from_millis(500);
 /// Pause before another attempt.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 /// Type of an entry for events that were not kept long enough to be counted.
 const MISSED: &str = "events.missed";
 
-/// Counts the daemon's events. It is told nothing.
-pub(crate) struct EventCounter;
-
-impl Entity for EventCounter {
-    type Msg = ();
-    type Seed = (Arc<MetricsLedger>, Events);
-
-    async fn start((ledger, events): Self::Seed, me: Context<()>) -> Result<Self, Fault> {
-        let _detached = me.workers.clone().spawn(async move {
-            let _me = me;
-            loop {
-                if let Err(error) = count(&ledger, &events).await {
-                    tracing::warn!(%error, "events are not counted; it is tried again");
-                }
-                tokio::time::sleep(AGAIN).await;
-            }
-        });
-        Ok(Self)
-    }
-
-    fn handle(&mut self, (): ()) -> Result<(), Fault> {
-        Ok(())
+/// Counts the daemon's events, until it cannot.
+pub(crate) async fn count(ledger: &MetricsLedger, events: &Events) {
+    if let Err(error) = try_to_count(ledger, events).await {
+        tracing::warn!(%error, "events are not counted; it is tried again");
     }
 }
 
-/// Counts from the position on, until it cannot.
-async fn count(ledger: &MetricsLedger, events: &Events) -> Result<(), ToolError> {
+/// Counts from the position on.
+async fn try_to_count(ledger: &MetricsLedger, events: &Events) -> Result<(), ToolError> {
     let upto = ledger.rows().iter().map(|row| row.events_upto).max().unwrap_or(0);
     let mut subscription = events.subscribe(Some(Seq::new(upto + 1)), BEHIND);
     let failed = |error: hivekeep_store::Error| ToolError::internal(error.to_string());

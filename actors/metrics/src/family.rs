@@ -1,6 +1,6 @@
 //! Metrics as a family: the service, its upkeep, the counter of events and the writer to InfluxDB.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use hivekeep_kernel::{
@@ -11,13 +11,11 @@ use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 use crate::{
     Options,
     bounds::DayBounds,
-    codes,
-    events::EventCounter,
-    influx::{InfluxTarget, InfluxWriter},
+    codes, events,
+    influx::{self, InfluxTarget},
     ledger::MetricsLedger,
     service::MetricsStore,
-    tools,
-    upkeep::MetricsUpkeep,
+    tools, upkeep,
 };
 
 /// Family of the metrics tools. Offers [`MetricsStore`] to doors.
@@ -63,19 +61,31 @@ impl Family for MetricsFamily {
         });
         daemon.ports.offer(metrics.clone());
         let address = daemon.address("metrics", RestartPolicy::ENTITY);
-        let upkeep = daemon.address("metrics-upkeep", RestartPolicy::ENTITY);
+        let tidier = daemon.address("metrics-upkeep", RestartPolicy::ENTITY);
         let mut mounted = Mounted::default()
             .serving::<ServiceActor<MetricsStore>>(&address, metrics.clone())
-            .child::<MetricsUpkeep>(&upkeep, metrics.clone());
+            .periodic(&tidier, upkeep::LOOK_EVERY, metrics.clone(), |metrics| async move {
+                metrics.tidy().await;
+            });
         if options.daemon_events {
             let counter = daemon.address("metrics-events", RestartPolicy::ENTITY);
-            let seed = (metrics.ledger.clone(), daemon.journal.events());
-            mounted = mounted.child::<EventCounter>(&counter, seed);
+            let counted = (metrics.ledger.clone(), daemon.journal.events());
+            mounted =
+                mounted.periodic(&counter, events::AGAIN, counted, |(ledger, events)| async move {
+                    events::count(&ledger, &events).await;
+                });
         }
         if let Some(target) = InfluxTarget::of(&options.influx).await? {
             let writer = daemon.address("metrics-influx", RestartPolicy::ENTITY);
-            let seed = (metrics.clone(), Arc::new(target));
-            mounted = mounted.child::<InfluxWriter>(&writer, seed);
+            let written = (metrics.clone(), Arc::new(target));
+            mounted = mounted.periodic(
+                &writer,
+                Duration::ZERO,
+                written,
+                |(metrics, target)| async move {
+                    influx::write(&metrics, &target).await;
+                },
+            );
         }
         Ok(mounted)
     }

@@ -11,10 +11,10 @@
 mod line;
 mod target;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use hivekeep_kernel::{Context, Entity, Fault, ToolError, fault_point};
+use hivekeep_kernel::{ToolError, fault_point};
 
 use crate::{
     entry::MetricEntry,
@@ -34,31 +34,14 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// First and longest pause while the server is away.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// Writes to InfluxDB. It is told nothing.
-pub(crate) struct InfluxWriter;
-
-impl Entity for InfluxWriter {
-    type Msg = ();
-    type Seed = (Arc<MetricsStore>, Arc<InfluxTarget>);
-
-    async fn start((metrics, target): Self::Seed, me: Context<()>) -> Result<Self, Fault> {
-        let _detached = me.workers.clone().spawn(async move {
-            let _me = me;
-            loop {
-                if let Err(error) = catch_up(&metrics, &target).await {
-                    tracing::warn!(%error, "nothing is written to InfluxDB; it is tried again");
-                }
-                let told = metrics.recorded.notified();
-                if tokio::time::timeout(LOOK_EVERY, told).await.is_ok() {
-                    tokio::time::sleep(GATHER).await;
-                }
-            }
-        });
-        Ok(Self)
+/// Writes what there is, and waits until there may be more.
+pub(crate) async fn write(metrics: &MetricsStore, target: &InfluxTarget) {
+    if let Err(error) = catch_up(metrics, target).await {
+        tracing::warn!(%error, "nothing is written to InfluxDB; it is tried again");
     }
-
-    fn handle(&mut self, (): ()) -> Result<(), Fault> {
-        Ok(())
+    let told = metrics.recorded.notified();
+    if tokio::time::timeout(LOOK_EVERY, told).await.is_ok() {
+        tokio::time::sleep(GATHER).await;
     }
 }
 

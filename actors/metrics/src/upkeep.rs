@@ -1,47 +1,26 @@
 //! Periodic upkeep: days that are over are closed and folded, days that are too old removed.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use chrono::Utc;
-use hivekeep_kernel::{Context, Entity, Fault, ToolError};
+use hivekeep_kernel::ToolError;
 
 use crate::{ledger::MetricsLedger, segment::SegmentId, service::MetricsStore};
 
 /// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-
-/// Closes, folds and removes. It is told nothing.
-pub(crate) struct MetricsUpkeep;
-
-impl Entity for MetricsUpkeep {
-    type Msg = ();
-    type Seed = Arc<MetricsStore>;
-
-    async fn start(metrics: Arc<MetricsStore>, me: Context<()>) -> Result<Self, Fault> {
-        let _detached = me.workers.clone().spawn(async move {
-            // Keeps the address: without one the actor would end.
-            let _me = me;
-            loop {
-                if let Err(error) = metrics.tidy().await {
-                    tracing::warn!(%error, "metrics were not tidied; it is tried again");
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        });
-        Ok(Self)
-    }
-
-    fn handle(&mut self, (): ()) -> Result<(), Fault> {
-        Ok(())
-    }
-}
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 impl MetricsStore {
-    /// Looks once.
-    ///
+    /// Looks once. What fails is tried again the next time.
+    pub(crate) async fn tidy(&self) {
+        if let Err(error) = self.try_to_tidy().await {
+            tracing::warn!(%error, "metrics were not tidied; it is tried again");
+        }
+    }
+
     /// # Errors
     /// When the journal cannot be written.
-    pub(crate) async fn tidy(&self) -> Result<(), ToolError> {
+    pub(crate) async fn try_to_tidy(&self) -> Result<(), ToolError> {
         let today = Utc::now().date_naive();
         self.ledger.tidy(today).await?;
         let gone =

@@ -28,6 +28,7 @@ pub mod json_text;
 pub mod log;
 mod mounted;
 pub mod names;
+mod periodic;
 mod ports;
 pub mod saga;
 pub mod schema_kinds;

@@ -1,11 +1,15 @@
 //! Builder for what a family adds to the daemon at the composition root.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_kernel::{Address, Children, Entity, Fault, Target, ToolCall, serve::ActorDirectory};
 
-use crate::{documents::Documents, names::Names};
+use crate::{
+    documents::Documents,
+    names::Names,
+    periodic::{Periodic, PeriodicWork},
+};
 
 type Start = dyn Fn(&mut Children) -> Result<(), Fault> + Send + Sync;
 
@@ -65,6 +69,24 @@ impl Mounted {
         let name = address.probe().name().to_owned();
         self.singletons.push((name, Arc::new(address.clone())));
         self.child::<E>(address, seed)
+    }
+
+    /// Adds an actor below the root that does this at once, and again when so much time is over since
+    /// it last ended. A durable timer goes by records: what a look missed, the next one finds.
+    #[must_use]
+    pub fn periodic<S, F>(
+        self,
+        address: &Address<()>,
+        every: Duration,
+        state: S,
+        work: impl Fn(S) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let work = Arc::new(move || work(state.clone()).boxed());
+        self.child::<Periodic>(address, PeriodicWork { every, work })
     }
 
     /// Adds the lookup of the actors of a kind.

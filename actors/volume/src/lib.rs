@@ -26,13 +26,13 @@ mod volumes;
 
 use std::sync::Arc;
 
+use chrono::Utc;
 use hivekeep_kernel::{
     ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
     ports::{VolumeFiles, Volumes},
 };
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 
-use expiry::Expiry;
 pub use options::Options;
 use volumes::VolumeService;
 
@@ -68,7 +68,9 @@ workspace_create or workspace_start. aegis.file.* works on its files without a w
         let expiry = daemon.address("volume-expiry", RestartPolicy::ENTITY);
         Ok(Mounted::default()
             .serving::<ServiceActor<VolumeService>>(&address, service.clone())
-            .child::<Expiry>(&expiry, service.clone())
+            .periodic(&expiry, expiry::LOOK_EVERY, service.clone(), |service| async move {
+                service.tend(Utc::now()).await;
+            })
             .tear_down(move || async move { service.unmount_all().await }))
     }
 

@@ -17,7 +17,7 @@ use crate::{
     codes,
     commands::CommandsHandle,
     documents::{FileDocuments, LogDocuments, WorkspaceNames},
-    image_upkeep::{ImageUpkeep, ImagesHere},
+    image_upkeep::{self, ImagesHere},
     shared::Shared,
     tools,
     workspaces::Msg,
@@ -76,9 +76,12 @@ workspace_adopt takes it over.";
         daemon.ports.offer::<dyn ImagePresence>(Arc::new(ImagesHere(shared.images.clone())));
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
         let images = daemon.address("images", RestartPolicy::ENTITY);
-        Ok(Mounted::default()
-            .serving::<Workspaces>(&address, shared.clone())
-            .child::<ImageUpkeep>(&images, shared.clone())
+        let prune_every = Duration::from_secs(shared.options.images.prune_every_secs);
+        let mut mounted = Mounted::default().serving::<Workspaces>(&address, shared.clone());
+        if !prune_every.is_zero() {
+            mounted = mounted.periodic(&images, prune_every, shared.clone(), image_upkeep::look);
+        }
+        Ok(mounted
             .directory("workspace", Arc::new(shared.directory.clone()))
             .documents(Arc::new(FileDocuments))
             .documents(Arc::new(LogDocuments))

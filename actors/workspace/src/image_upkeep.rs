@@ -1,43 +1,16 @@
 //! Durable timer of images: each time it looks, it goes by the times of use that the store keeps.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use hivekeep_image::{Error, ImageStore, PruneTerms, RemovedImages};
-use hivekeep_kernel::{Context, Entity, Fault, ports::ImagePresence};
+use hivekeep_kernel::ports::ImagePresence;
 use hivekeep_oci::{ImageOptions, ImagePuller};
 use serde_json::json;
 
 use crate::shared::Shared;
 
-/// Removes images that nothing has used for long, or whose room is needed. It is told nothing.
-pub(crate) struct ImageUpkeep;
-
-impl Entity for ImageUpkeep {
-    type Msg = ();
-    type Seed = Arc<Shared>;
-
-    async fn start(shared: Arc<Shared>, me: Context<()>) -> Result<Self, Fault> {
-        let every = Duration::from_secs(shared.options.images.prune_every_secs);
-        if every.is_zero() {
-            return Ok(Self);
-        }
-        let _detached = me.workers.clone().spawn(async move {
-            // Keeps the address: without one the actor would end.
-            let _me = me;
-            loop {
-                tokio::time::sleep(every).await;
-                look(&shared).await;
-            }
-        });
-        Ok(Self)
-    }
-
-    fn handle(&mut self, (): ()) -> Result<(), Fault> {
-        Ok(())
-    }
-}
-
-async fn look(shared: &Shared) {
+/// Removes images that nothing has used for long, or whose room is needed.
+pub(crate) async fn look(shared: Arc<Shared>) {
     match prune(&shared.images, &shared.options.images).await {
         Ok(removed) if removed == RemovedImages::default() => {}
         Ok(RemovedImages { images, objects, bytes }) => {
