@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use super::{Config, ConfigProblems, ConfigSources, ProblemSource, load, shipped};
 
 fn given(env: &[(&str, &str)], flags: &[&str]) -> ConfigSources {
@@ -206,6 +208,25 @@ fn the_shipped_file_is_generated_states_every_key_and_means_the_defaults() {
         let key = entry.key.rsplit('.').next().expect("a key");
         assert!(stated || text.contains(&format!("# {key} =\n")), "{} is not stated", entry.key);
     }
+}
+
+/// A key that the defaults do not say is a key that cannot be set.
+#[test]
+fn every_key_of_a_section_is_known() {
+    fn unknown(path: &str, known: &Value, schema: &Value, found: &mut Vec<String>) {
+        let Some(keys) = known.as_object().filter(|keys| !keys.is_empty()) else { return };
+        let Some(declared) = schema["properties"].as_object() else { return };
+        for (key, below) in declared {
+            match keys.get(key) {
+                Some(value) => unknown(&format!("{path}{key}."), value, below, found),
+                None => found.push(format!("{path}{key}")),
+            }
+        }
+    }
+    let known = serde_json::to_value(super::Config::default()).expect("plain data");
+    let mut found = Vec::new();
+    unknown("", &known, &super::schema(), &mut found);
+    assert!(found.is_empty(), "without `skip_serializing_if` they can be set: {found:?}");
 }
 
 #[test]

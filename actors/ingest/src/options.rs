@@ -58,10 +58,8 @@ pub struct LocalOptions {
     /// Folder with `tokenizer.json`, `model.safetensors` and `config.json` of a static model in model2vec's
     /// format or of a sentence encoder of BERT's architecture (as MiniLM); or that of a model in the cache of a
     /// hub. Nothing is downloaded.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
     /// Threads that embed. Unset: half of the processors that the daemon may use, at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -86,13 +84,10 @@ impl Default for FusionOptions {
 #[serde(deny_unknown_fields, default)]
 pub struct QdrantOptions {
     /// REST address, as `http://localhost:6333`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// File with the API key, read for each request.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
     /// File with more authorities (PEM).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     /// Time of a request.
     pub timeout_secs: u64,

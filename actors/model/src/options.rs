@@ -150,10 +150,8 @@ pub struct StatusOptions {
     /// `ml_status` is refused.
     pub influx_urls: Vec<String>,
     /// File with the token, read for each call.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<std::path::PathBuf>,
     /// Variable of the daemon's environment with the token.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
 }
 
