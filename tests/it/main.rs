@@ -12,6 +12,7 @@ mod contract;
 mod daemon;
 mod e2b;
 mod escapes;
+mod guides;
 mod home;
 mod house;
 mod http;

@@ -11,6 +11,7 @@ pub mod escapes;
 pub mod examples;
 pub mod files;
 pub mod git;
+pub mod guides;
 pub mod host;
 pub mod http_api;
 pub mod hub;

@@ -6,7 +6,7 @@ mod vm;
 use crate::{
     house::{House, Kind},
     needs::{GUEST, IMAGES, Need},
-    scenes::{rows, team_storm},
+    scenes::{guides, rows, team_storm},
     share::{self, When},
 };
 
@@ -59,7 +59,8 @@ pub fn scenes() -> Vec<Scene> {
 
 /// What looks at results, on results that are known.
 fn pure() -> Vec<Scene> {
-    let rows: [(&str, fn()); 4] = [
+    let rows: [(&str, fn()); 5] = [
+        ("guides::what_is_shown_is_compared", guides::what_is_shown_is_compared),
         ("share::each_scene_has_its_turn", share::each_scene_has_its_turn),
         ("team_storm::a_seed_says_all_of_it", team_storm::a_seed_says_all_of_it),
         (

@@ -5,10 +5,10 @@ use crate::{
     counter::Counter,
     house::{House, Kind::Sandbox},
     ingested, knowledge_config,
-    needs::Need::{self, Example, Image, LoopDevices, Mounts, Program, Root},
+    needs::Need::{self, Example, Image, LoopDevices, Mounts, Namespaces, Program, Root},
     scenes::{
-        browser, e2b, e2b_crash, escapes, examples, http_api, hub, image, knowledge, life, places,
-        port_urls, prepare, repositories, rows, snapshots, team, team_cards, team_storm,
+        browser, e2b, e2b_crash, escapes, examples, guides, http_api, hub, image, knowledge, life,
+        places, port_urls, prepare, repositories, rows, snapshots, team, team_cards, team_storm,
         team_watch, two_users, upgrade, volumes, waiting,
     },
     share::When::{Each, Night, Share},
@@ -25,6 +25,7 @@ pub fn scenes() -> Vec<Scene> {
     of_roots_daemon(&mut table);
     of_volumes(&mut table);
     of_doors(&mut table);
+    of_guides(&mut table);
     of_teams(&mut table);
     killed_in_turns(&mut table);
     table.scenes
@@ -190,6 +191,16 @@ fn of_volumes(table: &mut Table) {
         "a_browser_downloads_into_a_workspace_and_a_volume",
         browser::a_browser_downloads_into_a_workspace_and_a_volume,
     );
+}
+
+/// The pages for users, each followed by one who pastes what it shows.
+fn of_guides(table: &mut Table) {
+    for page in guides::pages() {
+        let name = page.name.trim_start_matches("docs/").trim_end_matches(".md");
+        let name = format!("guides::{}", name.to_lowercase());
+        let needs = [Namespaces, Program("curl"), Program("jq"), Image("code-interpreter")];
+        table.add(Each, &needs, &name, move || guides::follow(&page));
+    }
 }
 
 fn of_doors(table: &mut Table) {

@@ -19,7 +19,7 @@ const fn need(what: &'static str, package: &'static str, purpose: &'static str) 
 }
 
 /// Debian 13's names of packages; [`Distribution::package`] knows others.
-pub(super) const NEEDS: [SetupNeed; 28] = [
+pub(super) const NEEDS: [SetupNeed; 30] = [
     need("qemu-system-x86_64", "qemu-system-x86", "workspaces in virtual machines"),
     need("qemu-img", "qemu-utils", "workspace disks"),
     need("/usr/lib/qemu/virtiofsd", "virtiofsd", "volumes of virtual machines"),
@@ -48,6 +48,8 @@ pub(super) const NEEDS: [SetupNeed; 28] = [
     need("make", "build-essential", "building the allocator"),
     need("git", "git", "the tests' repositories"),
     need("busybox", "busybox-static", "the tests of sandboxes"),
+    need("curl", "curl", "the tests of the guides"),
+    need("jq", "jq", "the tests of the guides"),
     need("setpriv", "util-linux", "the tests of unprivileged machines"),
     need("skopeo", "skopeo", "the tests of container images"),
     need("umoci", "umoci", "the tests of container images"),
