@@ -22,6 +22,7 @@ const INPUTS: [(&str, &[&str]); 6] = [
         &[
             "actors/browser",
             "actors/files/engine",
+            "actors/fs",
             "actors/kernel",
             "actors/runtime",
             "actors/store",
@@ -31,6 +32,7 @@ const INPUTS: [(&str, &[&str]); 6] = [
     (
         "fuzz",
         &[
+            "actors/fs",
             "actors/store",
             "actors/vault",
             "actors/workspace/git",
