@@ -6,7 +6,7 @@
 //! aside, flushed and renamed. Copies of trees that no longer exist are removed when the next copy
 //! is made.
 //!
-//! `.hivekeep-fs/ID/KEY/` beside the machines' disks has the copy, `tree`, and a link to its
+//! `.hivekeep-trees/ID/KEY/` beside the machines' disks has the copy, `tree`, and a link to its
 //! original, `source`. ID is the user's in the namespace, KEY is made of the source's path: a
 //! tree's path is made of its content, and is never another's.
 
@@ -19,7 +19,7 @@ use std::process::Command;
 
 use super::subordinates::{Subordinates, Within};
 
-const COPIES: &str = ".hivekeep-fs";
+const COPIES: &str = ".hivekeep-trees";
 const TREE: &str = "tree";
 const SOURCE: &str = "source";
 /// Name of a copy in the making; not a possible key.

@@ -93,7 +93,7 @@ fn plan_of(folder: &Path, slot: u32) -> MachinePlan {
 
 /// Of the trees that the plan's user has.
 fn only_copy(folder: &Path, plan: &MachinePlan) -> PathBuf {
-    let own = folder.join(format!("state/disk/.hivekeep-fs/{}", plan.slot + 1));
+    let own = folder.join(format!("state/disk/.hivekeep-trees/{}", plan.slot + 1));
     let copies: Vec<_> = std::fs::read_dir(own).unwrap().map(|copy| copy.unwrap().path()).collect();
     assert_eq!(copies.len(), 1, "{copies:?}");
     copies[0].clone()
@@ -184,7 +184,7 @@ async fn two_sandboxes() {
     trash::tests::wait_empty(&folder.join("state/disk"));
     let beyond = driver.prepare(&plan_of(&folder, COUNT)).await.unwrap_err();
     assert!(beyond.to_string().contains("/etc/subuid"), "{beyond}");
-    let trees = folder.join("state/disk/.hivekeep-fs");
+    let trees = folder.join("state/disk/.hivekeep-trees");
     driver.host_env.subordinates.as_ref().unwrap().remove(&trees).unwrap();
     driver.host_env.cgroups.leave();
 }
