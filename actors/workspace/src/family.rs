@@ -75,10 +75,10 @@ workspace_adopt takes it over.";
         daemon.ports.offer(Arc::new(DisksHandle::new(shared.clone())));
         daemon.ports.offer::<dyn ImagePresence>(Arc::new(ImagesHere(shared.images.clone())));
         let address = daemon.address("workspaces", RestartPolicy::ESSENTIAL);
-        let images = daemon.address("images", RestartPolicy::ENTITY);
         let prune_every = Duration::from_secs(shared.options.images.prune_every_secs);
         let mut mounted = Mounted::default().serving::<Workspaces>(&address, shared.clone());
         if !prune_every.is_zero() {
+            let images = daemon.address("images", RestartPolicy::ENTITY);
             mounted = mounted.periodic(&images, prune_every, shared.clone(), image_upkeep::look);
         }
         Ok(mounted
