@@ -94,6 +94,7 @@ fn no_more_is_only_shown_than_was() {
     let shell: Vec<_> = blocks.iter().filter(|block| block.is_shell()).collect();
     let shown = shell.iter().filter(|block| block.not_run.is_some()).count();
     let all = shell.len();
+    println!("{shown} of {all} blocks for a shell are only shown");
     assert!(
         shown <= MOST_NOT_RUN,
         "{shown} of {all} blocks are not run, {MOST_NOT_RUN} at most may be"

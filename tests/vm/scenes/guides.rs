@@ -92,7 +92,7 @@ fn steps(block: &Block) -> Vec<Step> {
             (None, None) => {}
         }
         let last = steps.last().map_or("", |step| &step.command);
-        open = begins.is_some() | open && shell::goes_on(last);
+        open = (open || begins.is_some()) && shell::goes_on(last);
     }
     steps
 }
