@@ -194,7 +194,12 @@ impl Sandbox {
             words.drain(at..at + 2);
         }
         // The daemon's own outlives the daemon; this one shall not outlive the bench.
-        words.insert(1, "--die-with-parent".to_owned());
+        let mut more = vec!["--die-with-parent"];
+        // Where the daemon starts it in a user namespace with several users, bubblewrap makes one here.
+        if !words.iter().any(|word| word == "--unshare-user") {
+            more.extend(["--unshare-user", "--uid", "0", "--gid", "0"]);
+        }
+        words.splice(1..1, more.into_iter().map(str::to_owned));
         Ok(Self { words, overlay, link: folder.join("link") })
     }
 
