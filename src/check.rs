@@ -13,6 +13,10 @@ use distribution::Distribution;
 /// Configuration and folders.
 pub(crate) fn of_daemon(loaded: &LoadedConfig) -> Vec<Finding> {
     let mut found = vec![configuration(loaded)];
+    let renamed = loaded.renamed.iter().map(|old_name| {
+        Finding::bad("configuration", old_name.to_string(), "use the new name").optional()
+    });
+    found.extend(renamed);
     found.extend(folders(loaded));
     found
 }

@@ -10,16 +10,15 @@
 //! crate stops at the first error and knows no lines.)
 
 mod daemon;
-mod doors;
 mod e2b;
 mod env;
 mod file;
 mod folders;
-mod http_api;
+mod http;
 mod layers;
-mod mcp_http;
 mod port_urls;
 mod problem;
+mod renamed;
 mod shipped;
 #[cfg(test)]
 mod tests;
@@ -31,13 +30,11 @@ use serde::{Deserialize, Serialize};
 use crate::families::families;
 
 pub use daemon::DaemonOptions;
-pub use doors::DoorsOptions;
 pub use e2b::E2bOptions;
 pub use folders::DaemonFolders;
 pub(crate) use folders::LOG_FILE;
-pub use http_api::HttpApiOptions;
+pub use http::{HttpApiOptions, HttpOptions, McpHttpOptions};
 pub use layers::{ConfigEntry, ConfigSources, LoadedConfig, load};
-pub use mcp_http::McpHttpOptions;
 pub use port_urls::PortUrlOptions;
 pub use problem::{ConfigProblem, ConfigProblems, ProblemSource};
 pub(crate) use shipped::schema;
@@ -51,17 +48,8 @@ macro_rules! config {
         pub struct Config {
             /// The process itself: folders, socket, logs, stopping.
             pub daemon: DaemonOptions,
-            /// MCP over streamable HTTP.
-            pub mcp_http: McpHttpOptions,
-            /// The HTTP API.
-            #[cfg(feature = "full")]
-            pub http_api: HttpApiOptions,
-            /// Doors that other systems' clients know.
-            #[cfg(feature = "full")]
-            pub doors: DoorsOptions,
-            /// URLs for ports of workspaces.
-            #[cfg(feature = "full")]
-            pub port_urls: PortUrlOptions,
+            /// Doors over HTTP: a table for each, and what all have in common.
+            pub http: HttpOptions,
             /// The journal.
             pub store: hivekeep_store::Options,
             /// The audit log: each tool call, by whom, and what became of it.

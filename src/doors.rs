@@ -33,4 +33,5 @@ mod shared;
 #[cfg(feature = "full")]
 mod tool_calls;
 
+pub use http::door::{DoorError, HttpDoor};
 pub use shared::{ConnectionCount, DaemonServices, StopOrder, usual_view};

@@ -31,7 +31,7 @@ async fn main() -> Result<()> {
     let end = CancellationToken::new();
     let door = mcp_http::open(stage.core.clone(), end.clone()).await?;
     let about = serde_json::json!({
-        "url": format!("http://{}/mcp", door.address),
+        "url": door.url,
         "token_file": stage.core.folders.token_file,
     });
     println!("{about}");

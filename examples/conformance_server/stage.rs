@@ -108,7 +108,7 @@ impl Stage {
             since: Instant::now(),
             parents: Default::default(),
             connections: Default::default(),
-            http: Default::default(),
+            mcp_http: Default::default(),
             http_api: Default::default(),
             e2b: Default::default(),
             port_urls: Default::default(),
@@ -180,9 +180,9 @@ fn configuration(home: &Path) -> Result<LoadedConfig> {
     let given = ConfigSources {
         env: vec![
             set("HIVEKEEP_HOME", &home.to_string_lossy()),
-            set("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+            set("HIVEKEEP_HTTP__MCP__BIND", "127.0.0.1:0"),
             // The suite plays a page of this host, and one of another.
-            set("HIVEKEEP_MCP_HTTP__ALLOWED_ORIGINS", r#"["http://127.0.0.1:*"]"#),
+            set("HIVEKEEP_HTTP__ALLOWED_ORIGINS", r#"["http://127.0.0.1:*"]"#),
             // It calls faster than a model.
             set("HIVEKEEP_REGISTRY__RATE__ENABLED", "false"),
             // Its slow tools take a second.

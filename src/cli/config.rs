@@ -23,6 +23,9 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
         return Ok(output::text(&crate::config::shipped())?);
     }
     let loaded = context.load()?;
+    for old_name in &loaded.renamed {
+        eprintln!("hivekeep: {old_name}");
+    }
     if args.json {
         let whole = serde_json::json!({
             "file": loaded.file,

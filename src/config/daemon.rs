@@ -42,7 +42,7 @@ pub struct DaemonOptions {
     /// places of its own. At least 1.
     pub max_connections: usize,
     /// How long a client may take to say who it is, and then to begin with the
-    /// protocol; over HTTP, how long the head of a request to `/mcp` may take.
+    /// protocol.
     pub handshake_timeout_secs: u64,
     /// The longest message from a client over the socket. All clients together have
     /// room for eight of them on their way in and in work, of which one user has half

@@ -36,7 +36,7 @@ impl DaemonFolders {
             .unwrap_or_else(|| base.logs.unwrap_or_else(|| state.join("logs")));
         let socket = daemon.socket.clone().unwrap_or_else(|| run.join("hivekeep.sock"));
         let token_file =
-            config.mcp_http.token_file.clone().unwrap_or_else(|| state.join("mcp-token"));
+            config.http.mcp.token_file.clone().unwrap_or_else(|| state.join("mcp-token"));
         Self { state, run, logs, socket, token_file }
     }
 
@@ -54,7 +54,7 @@ impl DaemonFolders {
             ("daemon.run_dir", &self.run),
             ("daemon.log_dir", &self.logs),
             ("daemon.socket", &self.socket),
-            ("mcp_http.token_file", &self.token_file),
+            ("http.mcp.token_file", &self.token_file),
         ];
         for (key, path) in places {
             if !path.is_absolute() {

@@ -1,12 +1,13 @@
 //! Putting the layers together.
 
-use std::path::PathBuf;
+use std::{cell::LazyCell, path::PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{
     Config, ConfigProblem, ConfigProblems, DaemonFolders, ProblemSource, env, file, folders,
+    renamed, shipped,
 };
 
 /// A value somebody set.
@@ -19,7 +20,7 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         self.path.join(".")
     }
 }
@@ -76,6 +77,8 @@ pub struct LoadedConfig {
     pub file: Option<PathBuf>,
     /// Every key with its source, in the order of the shipped file.
     pub entries: Vec<ConfigEntry>,
+    /// Keys that were set by a name that goes.
+    pub renamed: Vec<ConfigProblem>,
 }
 
 /// Reads all layers.
@@ -86,12 +89,12 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
     let known = serde_json::to_value(Config::default()).expect("options are plain data");
     let mut problems = Vec::new();
     let file = folders::config_file(given);
-    let mut leaves = Vec::new();
+    let mut layers = Vec::new();
     if let Some(path) = &file {
         match std::fs::read_to_string(path) {
             Ok(text) => {
-                let (found, wrong) = file::leaves(path, &text, &known);
-                leaves.extend(found);
+                let (found, wrong) = file::leaves(path, &text, &renamed::with_old_sections(&known));
+                layers.push(found);
                 problems.extend(wrong);
             }
             Err(error) => problems.push(ConfigProblem {
@@ -101,15 +104,22 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
             }),
         }
     }
-    leaves.extend(env::leaves(&given.env));
+    layers.push(env::leaves(&given.env));
     let (flags, wrong) = env::flags(&given.flags);
-    leaves.extend(flags);
+    layers.push(flags);
     problems.extend(wrong);
+    let (leaves, old_names): (Vec<_>, Vec<_>) = layers.into_iter().map(renamed::read).unzip();
 
+    let schema = LazyCell::new(shipped::schema);
     let mut tree = known.clone();
     let mut sources: Vec<(String, ProblemSource)> = Vec::new();
-    for leaf in leaves {
-        match judge(&leaf, &known) {
+    for leaf in leaves.into_iter().flatten() {
+        let judged =
+            judge(&leaf, &known).and_then(|value| match out_of_bounds(&schema, &leaf, &value) {
+                Some(reason) => Err(reason),
+                None => Ok(value),
+            });
+        match judged {
             Ok(value) => {
                 *place(&mut tree, &leaf.path).expect("it was judged known") = value;
                 sources.push((leaf.key(), leaf.source));
@@ -148,7 +158,8 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
             source: source_of(key),
         });
     });
-    Ok(LoadedConfig { config, folders, file, entries })
+    let renamed = old_names.into_iter().flatten().collect();
+    Ok(LoadedConfig { config, folders, file, entries, renamed })
 }
 
 /// The value a leaf means, or why it is refused. A leaf is tried alone over the
@@ -171,6 +182,20 @@ fn judge(leaf: &Leaf, known: &Value) -> Result<Value, String> {
         }
     }
     Err(why)
+}
+
+/// Why a number is not within the bounds that its key declares.
+fn out_of_bounds(
+    schema: &LazyCell<Value, impl FnOnce() -> Value>,
+    leaf: &Leaf,
+    value: &Value,
+) -> Option<String> {
+    let number = value.as_i64()?;
+    let key = leaf.path.iter().fold(&**schema, |at, key| &at["properties"][key]);
+    let (least, most) = shipped::bounds(key);
+    let outside =
+        least.is_some_and(|least| number < least) || most.is_some_and(|most| number > most);
+    outside.then(|| format!("must be {}", shipped::told(least, most)))
 }
 
 fn place<'v>(tree: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
@@ -203,14 +228,9 @@ impl Config {
             wrong.extend(found.into_iter().map(|(key, why)| (format!("{section}.{key}"), why)));
         };
         add("daemon", self.daemon.check());
-        add("mcp_http", self.mcp_http.check());
-        #[cfg(feature = "full")]
-        add("http_api", self.http_api.check());
-        #[cfg(feature = "full")]
-        add("doors", self.doors.e2b.check());
-        #[cfg(feature = "full")]
-        add("port_urls", self.port_urls.check());
         add("audit", self.audit.problems());
+        let http = self.http.check().into_iter();
+        wrong.extend(http.map(|(key, reason)| (format!("http.{key}"), reason)));
         if let Err(error) = self.store.check() {
             wrong.push(("store".to_owned(), error.to_string()));
         }

@@ -42,9 +42,14 @@ fn table(text: &mut String, path: &str, keys: &Map<String, Value>, schema: &Valu
     for (key, value) in keys.iter().filter(|(_, value)| !is_table(value)) {
         comment(text, &schema["properties"][key]);
         let _ = match value {
-            Value::Null => writeln!(text, "# {key} ="),
-            value => writeln!(text, "{key} = {}", spell(value)),
+            Value::Null => write!(text, "# {key} ="),
+            value => write!(text, "{key} = {}", spell(value)),
         };
+        let (least, most) = bounds(&schema["properties"][key]);
+        if least.is_some() || most.is_some() {
+            let _ = write!(text, "  # {}", told(least, most));
+        }
+        text.push('\n');
     }
     for (key, value) in keys.iter().filter(|(_, value)| is_table(value)) {
         let below = value.as_object().expect("it was just seen to be a table");
@@ -55,6 +60,21 @@ fn table(text: &mut String, path: &str, keys: &Map<String, Value>, schema: &Valu
 fn comment(text: &mut String, schema: &Value) {
     for line in schema["description"].as_str().unwrap_or_default().lines() {
         let _ = writeln!(text, "# {line}");
+    }
+}
+
+/// The least and the greatest number that a key takes; that none is negative says its type.
+pub(super) fn bounds(schema: &Value) -> (Option<i64>, Option<i64>) {
+    let least = schema["minimum"].as_i64().filter(|least| *least > 0);
+    (least, schema["maximum"].as_i64())
+}
+
+/// Bounds in words.
+pub(super) fn told(least: Option<i64>, most: Option<i64>) -> String {
+    match (least, most) {
+        (Some(least), Some(most)) => format!("from {least} to {most}"),
+        (None, Some(most)) => format!("at most {most}"),
+        (least, None) => format!("at least {}", least.unwrap_or_default()),
     }
 }
 

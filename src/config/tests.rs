@@ -38,14 +38,14 @@ fn later_layers_win_and_each_value_knows_its_source() {
         "[daemon]\nlog_level = \"warn\"\nlog_files_kept = 3\n[registry.rate]\nexec_burst = 7\n",
     );
     let mut given = given(
-        &[("HIVEKEEP_DAEMON__LOG_FILES_KEPT", "4"), ("HIVEKEEP_MCP_HTTP__ENABLED", "true")],
+        &[("HIVEKEEP_DAEMON__LOG_FILES_KEPT", "4"), ("HIVEKEEP_HTTP__MCP__ENABLED", "true")],
         &["daemon.log_level=debug"],
     );
     given.file = Some(path.clone());
     let loaded = load(&given).expect("holds");
     let daemon = &loaded.config.daemon;
     assert_eq!((daemon.log_level.as_str(), daemon.log_files_kept), ("debug", 4));
-    assert!(loaded.config.mcp_http.enabled);
+    assert!(loaded.config.http.mcp.listener.enabled);
     assert_eq!(loaded.config.registry.rate.exec_burst.get(), 7);
     let source = |key: &str| {
         loaded.entries.iter().find(|entry| entry.key == key).expect("listed").source.clone()
@@ -72,7 +72,7 @@ fn the_journal_lets_through_what_swarms_write() {
 fn every_error_of_every_layer_is_told_at_once_with_its_place() {
     let (_dir, path) = with_file(
         "[daemon]\nlog_file_mb = \"big\"\nlogs = 1\n\n[deamon]\nlog_level = \"info\"\n\
-         [mcp_http]\nbind = \"0.0.0.0:1\"\n",
+         [http.mcp]\nbind = \"0.0.0.0:1\"\n",
     );
     let file = path.display().to_string();
     let mut given = given(
@@ -85,7 +85,9 @@ fn every_error_of_every_layer_is_told_at_once_with_its_place() {
         format!("{file}:2: daemon.log_file_mb: invalid type: string \"big\", expected u64"),
         format!("{file}:3: daemon.logs: there is no such key"),
         format!("{file}:5: deamon: there is no such key"),
-        format!("{file}:8: mcp_http.bind: 0.0.0.0 is not a loopback address"),
+        format!(
+            "{file}:8: http.mcp.bind: 0.0.0.0 is not a loopback address: set `tls_cert` and `tls_key`"
+        ),
         "$HIVEKEEP_LOG: log: there is no such key".to_owned(),
         "--set: daemon.max_connections: expected SECTION.KEY=VALUE".to_owned(),
         "--set: registry: this is a section, not a key".to_owned(),
@@ -97,6 +99,53 @@ fn every_error_of_every_layer_is_told_at_once_with_its_place() {
         problems.iter().any(|line| line.starts_with("$HIVEKEEP_STORE__CACHE_MB: store.cache_mb:"))
     );
     assert_eq!(problems.len(), expected.len() + 1, "{problems:#?}");
+}
+
+#[test]
+fn every_bound_that_a_key_declares_is_held() {
+    fn walk(key: &str, schema: &Value, found: &mut Vec<(String, i64)>) {
+        let (least, most) = super::shipped::bounds(schema);
+        found.extend(least.map(|least| (key.to_owned(), least - 1)));
+        found.extend(most.map(|most| (key.to_owned(), most + 1)));
+        for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+            let dot = if key.is_empty() { "" } else { "." };
+            walk(&format!("{key}{dot}{name}"), below, found);
+        }
+    }
+    let mut beyond = Vec::new();
+    walk("", &super::schema(), &mut beyond);
+    assert!(beyond.len() > 40, "{beyond:?}");
+    for (key, value) in beyond {
+        let told = refused(&given(&[], &[&format!("{key}={value}")]));
+        assert!(told.iter().any(|line| line.contains(&key)), "{key}={value}: {told:?}");
+    }
+}
+
+#[test]
+fn names_of_the_release_before_are_read_and_told() {
+    let (_dir, path) = with_file(
+        "[mcp_http]\nenabled = true\nallowed_hosts = [\"a\"]\n[http_api]\nmax_requests = 7\n\
+         allowed_hosts = [\"b\"]\nheader_timeout_secs = 9\n[doors.e2b]\nheader_timeout_secs = 20\n\
+         [doors.e2b.templates]\nbase = \"mine\"\n[port_urls]\nidle_timeout_secs = 5\n",
+    );
+    let old = ConfigSources {
+        file: Some(path.clone()),
+        ..given(&[("HIVEKEEP_HTTP_API__MAX_STREAMS", "3")], &["http.api.max_requests=8"])
+    };
+    let loaded = load(&old).expect("holds");
+    let http = &loaded.config.http;
+    assert!(http.mcp.listener.enabled);
+    assert_eq!(http.allowed_hosts, ["b", "a"], "of both doors");
+    assert_eq!((http.header_timeout_secs, http.body_timeout_secs), (20, 5));
+    assert_eq!((http.api.max_requests, http.api.max_streams), (8, 3), "a later layer wins");
+    assert_eq!(http.e2b.templates["base"], "mine");
+    assert_eq!(loaded.renamed.len(), 9);
+    let told: Vec<_> = loaded.renamed.iter().map(ToString::to_string).collect();
+    let first = format!("{}:2: mcp_http.enabled: this is `http.mcp.enabled` now;", path.display());
+    assert!(told.iter().any(|line| line.starts_with(&first)), "{told:?}");
+    let (_dir, path) = with_file("[http_api]\nmax_clients = 7\n[doors.x]\ny = 1\n");
+    let unknown = refused(&ConfigSources { file: Some(path), ..given(&[], &[]) });
+    assert!(unknown.iter().all(|line| line.ends_with("there is no such key")), "{unknown:?}");
 }
 
 #[test]
@@ -121,11 +170,11 @@ fn a_named_file_must_be_there_and_a_searched_one_need_not() {
 fn text_is_read_as_what_the_key_takes() {
     let env = [
         ("HIVEKEEP_DAEMON__LOG_LEVEL", "info"),
-        ("HIVEKEEP_MCP_HTTP__ALLOWED_HOSTS", r#"["a", "b"]"#),
+        ("HIVEKEEP_HTTP__ALLOWED_HOSTS", r#"["a", "b"]"#),
         ("HIVEKEEP_DAEMON__STATE_DIR", "/srv/state"),
     ];
     let loaded = load(&given(&env, &[])).expect("holds");
-    assert_eq!(loaded.config.mcp_http.allowed_hosts, ["a", "b"]);
+    assert_eq!(loaded.config.http.allowed_hosts, ["a", "b"]);
     assert_eq!(loaded.folders.state, PathBuf::from("/srv/state"));
     // A text that looks like a number stays text where text is meant.
     let loaded = load(&given(&[("HIVEKEEP_DAEMON__STATE_DIR", "/1")], &[])).expect("holds");
@@ -206,7 +255,7 @@ fn the_shipped_file_is_generated_states_every_key_and_means_the_defaults() {
         let stated = matches!(entry.source, ProblemSource::File { .. });
         // A key without a default is shown as a comment: TOML has no null.
         let key = entry.key.rsplit('.').next().expect("a key");
-        assert!(stated || text.contains(&format!("# {key} =\n")), "{} is not stated", entry.key);
+        assert!(stated || text.contains(&format!("# {key} =")), "{} is not stated", entry.key);
     }
 }
 
@@ -235,7 +284,9 @@ fn every_key_is_explained() {
     let mut explained = false;
     for line in text.lines() {
         match line.trim_start().strip_prefix('#') {
-            Some(comment) if !comment.trim_end().ends_with(" =") => explained = true,
+            Some(comment) if !comment.trim_end().ends_with(" =") && !comment.contains(" =  # ") => {
+                explained = true;
+            }
             _ if line.is_empty() => explained = false,
             // Rows of a list, and its end.
             _ if line.starts_with("    ") || line == "]" => {}

@@ -39,10 +39,10 @@ use crate::{
     config::{Config, LoadedConfig},
     credentials::Credentials,
     doors::{
-        DaemonServices, StopOrder,
+        DaemonServices, DoorError, StopOrder,
         incoming::MessageRoom,
         mcp::{PROMPTS, ToolListing},
-        mcp_http, usual_view,
+        usual_view,
     },
     families,
 };
@@ -113,21 +113,9 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// The HTTP door does not open.
+    /// A door over HTTP does not open.
     #[error(transparent)]
-    Http(#[from] mcp_http::Error),
-    /// The HTTP API does not open.
-    #[cfg(feature = "full")]
-    #[error(transparent)]
-    HttpApi(#[from] crate::doors::http_api::Error),
-    /// The door for E2B's SDKs does not open.
-    #[cfg(feature = "full")]
-    #[error(transparent)]
-    E2b(#[from] crate::doors::e2b::Error),
-    /// The URLs for ports are not served.
-    #[cfg(feature = "full")]
-    #[error(transparent)]
-    Ports(#[from] crate::doors::ports::Error),
+    Door(#[from] DoorError),
     /// The hub does not open.
     #[cfg(feature = "full")]
     #[error("hub: {0}")]
@@ -201,6 +189,9 @@ async fn live(loaded: LoadedConfig, stopping: StopMode) -> Result<(), Error> {
         .map_err(|source| Error::Io { doing: "watching for signals", source })?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, pid = std::process::id(), config = ?loaded.file, "starting");
+    for old_name in &loaded.renamed {
+        tracing::warn!("{old_name}");
+    }
 
     end_orphans(loaded.folders.state.clone()).await?;
     let journal = open_journal(&loaded).await?;
@@ -468,7 +459,7 @@ impl Tree {
             since: Instant::now(),
             parents: Default::default(),
             connections: Default::default(),
-            http: Default::default(),
+            mcp_http: Default::default(),
             http_api: Default::default(),
             e2b: Default::default(),
             port_urls: Default::default(),

@@ -1,24 +1,35 @@
 //! Open doors: serving clients until the daemon stops.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 #[cfg(feature = "full")]
-use super::more_doors::MoreDoors;
+use super::more_doors;
 use super::{
     boot::{Error, alive},
     notify,
     root::Places,
     socket::{self, Socket},
 };
-use crate::doors::{DaemonServices, mcp_http};
+use crate::doors::{DaemonServices, HttpDoor, mcp_http};
 
 /// Time that clients may take to leave when they are asked to.
 const LEAVING: Duration = Duration::from_secs(10);
 /// Interval of counting running calls while they are waited for.
 const COUNT_EVERY: Duration = Duration::from_millis(25);
+
+/// A door over HTTP that is bound and serves nobody yet.
+pub(super) struct Opened<'c> {
+    pub(super) name: &'static str,
+    /// Where its URL is kept for whoever asks.
+    pub(super) told: &'c OnceLock<String>,
+    pub(super) door: HttpDoor,
+}
 
 /// The doors, open.
 pub(super) struct Doors {
@@ -33,12 +44,13 @@ impl Doors {
     pub(super) async fn open(core: Arc<DaemonServices>, places: Places) -> Result<Self, Error> {
         let (closing, end) = (CancellationToken::new(), CancellationToken::new());
         let inside = TaskTracker::new();
-        let http = match core.config.mcp_http.enabled {
-            true => Some(mcp_http::open(core.clone(), end.clone()).await?),
-            false => None,
-        };
+        let mut opened = Vec::new();
+        if core.config.http.mcp.listener.enabled {
+            let door = mcp_http::open(core.clone(), end.clone()).await?;
+            opened.push(Opened { name: "MCP over HTTP", told: &core.mcp_http, door });
+        }
         #[cfg(feature = "full")]
-        let more = MoreDoors::open(&core, &inside, &end).await?;
+        opened.extend(more_doors::open(&core, &inside, &end).await?);
         let path = &core.folders.socket;
         let listener =
             socket::bind(path).map_err(|source| Error::Socket { path: path.clone(), source })?;
@@ -50,13 +62,11 @@ impl Doors {
             inside: inside.clone(),
         };
         inside.spawn(socket.serve());
-        if let Some(door) = http {
-            tracing::info!(address = %door.address, "MCP over HTTP");
-            let _set_once = core.http.set(door.address);
+        for Opened { name, told, door } in opened {
+            tracing::info!(url = %door.url, "{name}");
+            let _set_once = told.set(door.url.clone());
             inside.spawn(door.serve());
         }
-        #[cfg(feature = "full")]
-        more.serve(&core, &inside);
         let beat = end.clone();
         inside.spawn(async move {
             notify::watchdog(beat, || {

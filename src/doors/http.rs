@@ -4,6 +4,7 @@
 pub(super) mod bearer;
 pub(super) mod body;
 pub(super) mod caller;
+pub(crate) mod door;
 pub(super) mod hosts;
 pub(super) mod idle;
 pub(super) mod lasting;

@@ -33,87 +33,43 @@ mod state;
 mod tools;
 mod toolsets;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{Router, middleware};
 use hivekeep_kernel::{Door, SharedPool, ports::ToolSearch};
-use hivekeep_runtime::log::LogError;
-use tokio::{net::TcpListener, sync::Semaphore};
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use super::http::tls::TlsFileError;
 use super::{
     DaemonServices,
     http::{
         body::BodyGate,
+        door::{DoorError, DoorListener, HTTP, HttpDoor},
         hosts::AllowedHosts,
         lasting::LastingSessions,
-        server::{self, ServerBounds},
-        tls,
+        server::ServerBounds,
     },
-    rate::RateBuckets,
 };
 use held::HeldSessions;
 use idempotency::IdempotencyKeys;
 use state::Api;
 
-/// The reason why the door does not open.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another `http_api.bind`")]
-    Bind {
-        /// The address.
-        address: String,
-        /// The cause.
-        source: io::Error,
-    },
-    /// There is no TLS.
-    #[error("http_api: {0}")]
-    Tls(#[from] TlsFileError),
-    /// The keys of requests in the journal cannot be read.
-    #[error(transparent)]
-    Keys(#[from] LogError),
-}
-
-/// The open door.
-pub struct ApiDoor {
-    /// The URL of the API, as the daemon itself would write it.
-    pub url: String,
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    router: Router,
-    bounds: ServerBounds,
-    end: CancellationToken,
-}
-
-/// Opens the door; [`ApiDoor::serve`] lets clients in.
+/// Opens the door.
 ///
 /// # Errors
 /// When the address is taken, or a file or the journal unusable.
-pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<ApiDoor, Error> {
-    let options = core.config.http_api.clone();
-    let tls = match (&options.tls_cert, &options.tls_key) {
-        (Some(cert), Some(key)) => Some(tls::acceptor(cert, key)?),
-        _ => None,
-    };
-    let bind = |source| Error::Bind { address: options.bind.clone(), source };
-    let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
-    let listener = TcpListener::bind(address).await.map_err(bind)?;
-    let address = listener.local_addr().map_err(bind)?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
+pub async fn open(
+    core: Arc<DaemonServices>,
+    end: CancellationToken,
+) -> Result<HttpDoor, DoorError> {
+    let (http, options) = (core.config.http.clone(), core.config.http.api.clone());
+    let listener = DoorListener::bind("http.api", &options.listener)?;
     let (keys, sessions) = (IdempotencyKeys::open(&core.journal).await?, core.sessions.clone());
     let api = Arc::new(Api {
-        hosts: AllowedHosts::new(&options.allowed_hosts, &options.allowed_origins),
-        bodies: BodyGate {
-            pace: RateBuckets::new(&core.config.daemon),
-            incoming: core.incoming.clone(),
-            max_bytes: options.max_body_mb * 1024 * 1024,
-            patience: Duration::from_secs(options.body_timeout_secs),
-        },
-        requests: SharedPool::new("http_api.max_requests", options.max_requests),
-        streams: SharedPool::new("http_api.max_streams", options.max_streams),
+        hosts: AllowedHosts::new(&http.allowed_hosts, &http.allowed_origins),
+        bodies: BodyGate::new(&core, options.max_body_mb),
+        requests: SharedPool::new("http.api.max_requests", options.max_requests),
+        streams: SharedPool::new("http.api.max_streams", options.max_streams),
         lasting: LastingSessions::new(sessions.clone(), Door::HttpApi, "http-api"),
         held: HeldSessions::new(sessions, Duration::from_secs(options.session_idle_secs)),
         keys,
@@ -124,21 +80,9 @@ pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<A
     });
     api.held.sweep_until(end.clone());
     api.keys.sweep_until(end.clone());
-    let bounds = ServerBounds {
-        connections: options.max_connections,
-        header_bytes: options.max_header_kb * 1024,
-        header_timeout: Duration::from_secs(options.header_timeout_secs),
-        write_timeout: Duration::from_secs(options.write_timeout_secs),
-    };
-    let url = format!("{scheme}://{address}/api");
-    Ok(ApiDoor { url, listener, tls, router: router(api), bounds, end })
-}
-
-impl ApiDoor {
-    /// Serves until the end token fires.
-    pub async fn serve(self) {
-        server::serve(self.listener, self.tls, self.router, self.bounds, self.end).await;
-    }
+    let url = format!("{}://{}/api", listener.scheme(HTTP), listener.address);
+    let bounds = ServerBounds::of(&http);
+    Ok(HttpDoor { url, listener, router: router(api), bounds, end })
 }
 
 fn router(api: Arc<Api>) -> Router {

@@ -15,9 +15,8 @@ mod process;
 
 use std::{
     collections::HashMap,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -41,18 +40,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     DaemonServices,
     http::{
-        bearer,
-        caller::HttpCaller,
-        hosts::AllowedHosts,
-        server::{self, ServerBounds},
-        tls,
+        bearer, caller::HttpCaller, door::DoorListener, hosts::AllowedHosts, server::ServerBounds,
     },
 };
 
 /// Bytes of a message of a client.
 const HEARD_BYTES: usize = 64 * 1024;
-/// Time that a client may leave a message unread.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+const CANNOT_LISTEN: &str = "choose another port, or end what uses it";
 
 /// The hub. Listens when it is told to.
 pub(crate) struct Hub {
@@ -72,10 +66,10 @@ impl Hub {
         inside: TaskTracker,
         end: CancellationToken,
     ) -> Self {
-        let options = &core.config.hub;
+        let http = &core.config.http;
         Self {
-            hosts: AllowedHosts::new(&options.allowed_hosts, &options.allowed_origins),
-            places: SharedPool::new("hub.max_clients", options.max_clients),
+            hosts: AllowedHosts::new(&http.allowed_hosts, &http.allowed_origins),
+            places: SharedPool::new("hub.max_clients", core.config.hub.max_clients),
             channels: Mutex::default(),
             listener: Mutex::default(),
             core,
@@ -90,7 +84,7 @@ impl Hub {
         ChannelSeat(self.clone(), channel.to_owned())
     }
 
-    /// The listener that is there, or a new one. Blocks.
+    /// The listener that is there, or a new one. Legal in a runtime.
     fn opened(self: &Arc<Self>, address: SocketAddr) -> Result<HubListener, ToolError> {
         let mut listener = held(&self.listener);
         if let Some(listener) = &*listener {
@@ -100,39 +94,15 @@ impl Hub {
         if self.end.is_cancelled() {
             return Err(cannot("the daemon stops".to_owned()));
         }
-        let started = self
-            .listen(address)
-            .map_err(|why| cannot(why).next("choose another port, or end what uses it"))?;
-        tracing::info!(url = %started.url, "the hub listens");
-        *listener = Some(started.clone());
-        Ok(started)
-    }
-
-    /// Binds the address and begins to serve. Blocks; legal in a runtime.
-    fn listen(self: &Arc<Self>, address: SocketAddr) -> Result<HubListener, String> {
-        let options = &self.core.config.hub;
-        let tls = match (&options.tls_cert, &options.tls_key) {
-            (Some(cert), Some(key)) => {
-                Some(tls::acceptor(cert, key).map_err(|error| error.to_string())?)
-            }
-            _ => None,
-        };
-        let scheme = if tls.is_some() { "wss" } else { "ws" };
-        let bound = TcpListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            let address = listener.local_addr()?;
-            Ok((tokio::net::TcpListener::from_std(listener)?, address))
-        });
-        let (listener, address) = bound.map_err(|error| format!("{address}: {error}"))?;
-        let bounds = ServerBounds {
-            connections: options.max_clients.saturating_add(64),
-            header_bytes: 16 * 1024,
-            header_timeout: Duration::from_secs(15),
-            write_timeout: WRITE_TIMEOUT,
-        };
+        let bound = DoorListener::bind_at("hub", &self.core.config.hub.listener, address);
+        let bound = bound.map_err(|error| cannot(error.to_string()).next(CANNOT_LISTEN))?;
+        let (address, url) =
+            (bound.address, format!("{}://{}/ws", bound.scheme(["ws", "wss"]), bound.address));
         let router = Router::new().route("/ws", any(enter)).with_state(self.clone());
-        self.inside.spawn(server::serve(listener, tls, router, bounds, self.end.clone()));
-        Ok(HubListener { address, url: format!("{scheme}://{address}/ws"), started: true })
+        let bounds = ServerBounds::of(&self.core.config.http);
+        self.inside.spawn(bound.serve(router, bounds, self.end.clone()));
+        tracing::info!(%url, "the hub listens");
+        Ok(listener.insert(HubListener { address, url, started: true }).clone())
     }
 }
 

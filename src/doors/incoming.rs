@@ -45,9 +45,9 @@ pub struct ReservedRoom {
 impl MessageRoom {
     /// Makes the configured room: eight of the longest messages that any door takes.
     pub fn new(config: &Config) -> Self {
-        let bodies = config.mcp_http.max_body_mb;
+        let bodies = config.http.mcp.max_body_mb;
         #[cfg(feature = "full")]
-        let bodies = bodies.max(config.http_api.max_body_mb).max(config.doors.e2b.max_body_mb);
+        let bodies = bodies.max(config.http.api.max_body_mb).max(config.http.e2b.max_body_mb);
         let longest_mb = config.daemon.max_message_mb.max(bodies);
         // Eight of them are counted in the same type.
         let longest_kib = longest_mb.saturating_mul(1024).min(usize::MAX / LONGEST);
@@ -131,9 +131,9 @@ mod tests {
     fn room_is_for_the_longest_message_of_any_door() {
         let lengthen: [fn(&mut Config); 4] = [
             |config| config.daemon.max_message_mb = 100,
-            |config| config.mcp_http.max_body_mb = 100,
-            |config| config.http_api.max_body_mb = 100,
-            |config| config.doors.e2b.max_body_mb = 100,
+            |config| config.http.mcp.max_body_mb = 100,
+            |config| config.http.api.max_body_mb = 100,
+            |config| config.http.e2b.max_body_mb = 100,
         ];
         for (nth, lengthen) in lengthen.into_iter().enumerate() {
             let mut config = Config::default();

@@ -1,7 +1,7 @@
-//! MCP over streamable HTTP at `/mcp`, on loopback, behind a bearer token.
+//! MCP over streamable HTTP at `/mcp`, behind a bearer token.
 //!
 //! ```text
-//! connection (bounds) ─▶ bearer token ─▶ a place of its user's ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
+//! connection (bounds, TLS) ─▶ bearer token ─▶ a place of its user's ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
 //! ```
 //!
 //! The token is that of the door's file, or a credential that the operator has made.
@@ -15,7 +15,7 @@ mod owners;
 mod resumable;
 mod tolerance;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -26,7 +26,6 @@ use axum::{
 };
 use hivekeep_kernel::{Door, SharedPool, ports::SessionQuotas as _};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use kept_sessions::KeptClients;
@@ -42,54 +41,17 @@ use super::{
         bearer,
         body::{BodyGate, BodyRefusal},
         caller::HttpCaller,
+        door::{DoorError, DoorListener, HTTP, HttpDoor},
         lasting::LastingSessions,
         place,
-        server::{self, ServerBounds},
+        server::ServerBounds,
     },
     mcp::McpHandler,
-    rate::RateBuckets,
 };
-use crate::{config::McpHttpOptions, credentials::Credentials};
-
-/// The reason why the door does not open.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another `mcp_http.bind`")]
-    Bind {
-        /// The address.
-        address: String,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The token file cannot be used.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// What is kept of clients cannot be read.
-    #[error("the folder of HTTP clients in the state folder: {0}")]
-    Kept(io::Error),
-}
-
-/// The open door.
-pub struct HttpDoor {
-    /// The address that it listens on.
-    pub address: SocketAddr,
-    listener: TcpListener,
-    router: Router,
-    bounds: ServerBounds,
-    end: CancellationToken,
-}
+use crate::{config::HttpOptions, credentials::Credentials};
 
 /// Option that bounds requests, and with them sessions.
 const PLACES: &str = "daemon.max_connections";
-/// Connections beyond the places of requests, for those that are told that there is none.
-const SPARE_CONNECTIONS: usize = 64;
-/// The largest head of a request: `Mcp-Param-*` headers say again what is in its body.
-const HEADER_BYTES: usize = 64 * 1024;
-/// Time that a client may leave an answer unread.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time that the body of a request may take.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// Sessions of the protocol for each request that may be answered at a time. Most are idle.
 const SESSIONS_PER_PLACE: usize = 4;
 /// Name of the session of requests without a handshake.
@@ -107,56 +69,40 @@ struct Guard {
     newcomers: Newcomers,
 }
 
-/// Opens the door; [`HttpDoor::serve`] lets clients in.
+/// Opens the door.
 ///
 /// # Errors
-/// When the address is taken or the token file unusable.
-pub async fn open(core: Arc<DaemonServices>, end: CancellationToken) -> Result<HttpDoor, Error> {
-    let options = &core.config.mcp_http;
+/// When the address is taken or a file unusable.
+pub async fn open(
+    core: Arc<DaemonServices>,
+    end: CancellationToken,
+) -> Result<HttpDoor, DoorError> {
+    let options = &core.config.http.mcp;
     let token = BearerToken::load_or_create(&core.folders.token_file)?;
-    let bind = |source| Error::Bind { address: options.bind.clone(), source };
-    let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
-    let listener = TcpListener::bind(address).await.map_err(bind)?;
-    let address = listener.local_addr().map_err(bind)?;
+    let listener = DoorListener::bind("http.mcp", &options.listener)?;
     let daemon = &core.config.daemon;
     let sessions = ResumableSessions::new(Duration::from_secs(options.session_idle_secs));
     let patience = Duration::from_secs(daemon.handshake_timeout_secs);
     let most = daemon.max_connections.saturating_mul(SESSIONS_PER_PLACE);
-    let kept = kept_clients(&core, most).await.map_err(Error::Kept)?;
+    let kept = kept_clients(&core, most).await.map_err(DoorError::Clients)?;
     let guard = Arc::new(Guard {
         token,
         credentials: core.credentials.clone(),
         owners: SessionOwners::new(sessions.clone(), kept.clone(), most),
         places: SharedPool::new(PLACES, daemon.max_connections),
-        bodies: BodyGate {
-            pace: RateBuckets::new(daemon),
-            incoming: core.incoming.clone(),
-            max_bytes: options.max_body_mb * 1024 * 1024,
-            patience: BODY_PATIENCE,
-        },
+        bodies: BodyGate::new(&core, options.max_body_mb),
         newcomers: Newcomers::new(sessions.clone(), kept.clone(), patience, most),
     });
-    let bounds = ServerBounds {
-        connections: daemon.max_connections.saturating_add(SPARE_CONNECTIONS),
-        header_bytes: HEADER_BYTES,
-        header_timeout: patience,
-        write_timeout: WRITE_TIMEOUT,
-    };
+    let url = format!("{}://{}/mcp", listener.scheme(HTTP), listener.address);
+    let bounds = ServerBounds::of(&core.config.http);
     let router = router(guard, service(core.clone(), sessions, kept, end.clone()));
-    Ok(HttpDoor { address, listener, router, bounds, end })
+    Ok(HttpDoor { url, listener, router, bounds, end })
 }
 
 async fn kept_clients(core: &DaemonServices, most: usize) -> io::Result<KeptClients> {
     let (folder, sessions) = (core.folders.state.join("mcp-clients"), core.sessions.clone());
     let open = move || KeptClients::open(folder, most, |session| sessions.user(session).is_some());
     tokio::task::spawn_blocking(open).await.map_err(io::Error::other)?
-}
-
-impl HttpDoor {
-    /// Serves until the end token fires.
-    pub async fn serve(self) {
-        server::serve(self.listener, None, self.router, self.bounds, self.end).await;
-    }
 }
 
 type Service = StreamableHttpService<McpHandler, ResumableSessions>;
@@ -167,14 +113,13 @@ fn service(
     kept: KeptClients,
     end: CancellationToken,
 ) -> Service {
-    let McpHttpOptions { allowed_hosts, allowed_origins, max_body_mb, .. } =
-        core.config.mcp_http.clone();
+    let HttpOptions { allowed_hosts, allowed_origins, mcp, .. } = core.config.http.clone();
     let mut config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(allowed_hosts)
         .with_allowed_origins(allowed_origins)
         // An empty list means: no page of a browser at all.
         .enforce_origin_validation()
-        .with_max_request_body_bytes(max_body_mb * 1024 * 1024)
+        .with_max_request_body_bytes(mcp.max_body_mb * 1024 * 1024)
         .with_cancellation_token(end);
     config.session_store = Some(Arc::new(kept.clone()));
     let lasting = LastingSessions::new(core.sessions.clone(), Door::McpHttp, LASTING_SESSION);

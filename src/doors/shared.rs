@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -84,8 +83,8 @@ pub struct DaemonServices {
     pub parents: ClientParents,
     /// Connections to the socket now.
     pub connections: AtomicUsize,
-    /// Address of the HTTP door, once it is open.
-    pub http: OnceLock<SocketAddr>,
+    /// URL of MCP over HTTP, once it is open.
+    pub mcp_http: OnceLock<String>,
     /// URL of the HTTP API, once it is open.
     pub http_api: OnceLock<String>,
     /// URL of the door for E2B's SDKs, once it is open.

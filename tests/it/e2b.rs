@@ -20,10 +20,8 @@ struct SandboxDoor {
 
 impl SandboxDoor {
     fn with(more: &[(&str, &str)]) -> Self {
-        let open = [
-            ("HIVEKEEP_DOORS__E2B__ENABLED", "true"),
-            ("HIVEKEEP_DOORS__E2B__BIND", "127.0.0.1:0"),
-        ];
+        let open =
+            [("HIVEKEEP_HTTP__E2B__ENABLED", "true"), ("HIVEKEEP_HTTP__E2B__BIND", "127.0.0.1:0")];
         let mut api = Api::with(&[&open, more].concat());
         let status = api.home.json(&["status", "--json"]);
         let url = status["e2b"].as_str().expect("the door is open");
@@ -63,7 +61,7 @@ fn whoever_shows_nothing_costs_an_owner_nothing() {
 
 #[test]
 fn whoever_shows_nothing_is_refused_before_a_body_is_taken_in() {
-    let door = SandboxDoor::with(&[("HIVEKEEP_DOORS__E2B__MAX_BODY_MB", "1")]);
+    let door = SandboxDoor::with(&[("HIVEKEEP_HTTP__E2B__MAX_BODY_MB", "1")]);
     let chunked = "Transfer-Encoding: chunked\r\nConnection: close\r\n";
     for (path, shown) in [
         ("/sandboxes", ""),
@@ -87,7 +85,7 @@ fn whoever_shows_nothing_is_refused_before_a_body_is_taken_in() {
 
 #[test]
 fn one_credential_leaves_half_of_the_places_to_others() {
-    let door = SandboxDoor::with(&[("HIVEKEEP_DOORS__E2B__MAX_REQUESTS", "4")]);
+    let door = SandboxDoor::with(&[("HIVEKEEP_HTTP__E2B__MAX_REQUESTS", "4")]);
     let begun = format!("X-API-KEY: {}\r\nContent-Length: 10\r\n", door.key);
     let mut slow = Vec::new();
     wait_until("its places are taken", || {

@@ -34,10 +34,10 @@ impl Server {
         let home = more.iter().fold(Home::new(), |home, (name, value)| home.with(name, value));
         let home = home
             .with("HIVEKEEP_DAEMON__MAX_CONNECTIONS", &places.to_string())
-            .with("HIVEKEEP_MCP_HTTP__ENABLED", "true")
-            .with("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0")
-            .with("HIVEKEEP_MCP_HTTP__MAX_BODY_MB", "1")
-            .with("HIVEKEEP_MCP_HTTP__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#);
+            .with("HIVEKEEP_HTTP__MCP__ENABLED", "true")
+            .with("HIVEKEEP_HTTP__MCP__BIND", "127.0.0.1:0")
+            .with("HIVEKEEP_HTTP__MCP__MAX_BODY_MB", "1")
+            .with("HIVEKEEP_HTTP__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#);
         let daemon = home.daemon();
         let status = home.json(&["status", "--json"]);
         let url = status["mcp_http"].as_str().expect("the door is open").to_owned();
@@ -419,7 +419,7 @@ fn the_door_is_shut_unless_it_is_opened() {
     let _daemon = home.daemon();
     assert_eq!(home.json(&["status", "--json"])["mcp_http"], Value::Null);
     assert!(!home.path("state/mcp-token").exists());
-    let outside = home.run(&["config", "--set", "mcp_http.bind=0.0.0.0:7717"]);
+    let outside = home.run(&["config", "--set", "http.mcp.bind=0.0.0.0:7717"]);
     assert_eq!(outside.status.code(), Some(2));
 }
 
@@ -546,7 +546,7 @@ fn an_answer_that_came_while_nobody_listened_waits_for_its_client() {
 
 #[test]
 fn a_session_is_not_idle_while_its_call_runs() {
-    let server = Server::with(256, &[("HIVEKEEP_MCP_HTTP__SESSION_IDLE_SECS", "1")]);
+    let server = Server::with(256, &[("HIVEKEEP_HTTP__MCP__SESSION_IDLE_SECS", "1")]);
     let good = server.bearer();
     let session = session_of(&server.post(&[("Authorization", &good)], &initialize()).1);
     let headers = [
@@ -606,7 +606,10 @@ fn what_is_no_message_gets_an_error_of_the_protocol() {
 
 #[test]
 fn silent_connections_lock_nobody_out_and_end_in_time_and_with_the_daemon() {
-    let server = Server::with(4, &[("HIVEKEEP_DAEMON__HANDSHAKE_TIMEOUT_SECS", "5")]);
+    let server = Server::with(
+        4,
+        &[("HIVEKEEP_HTTP__MAX_CONNECTIONS", "64"), ("HIVEKEEP_HTTP__HEADER_TIMEOUT_SECS", "5")],
+    );
     let good = server.bearer();
     let auth = ("Authorization", good.as_str());
     let silent = |begun: &str| {

@@ -66,7 +66,7 @@ impl Answer {
 
 /// Variables that open the door.
 pub(crate) fn opened(home: Home) -> Home {
-    home.with("HIVEKEEP_HTTP_API__ENABLED", "true").with("HIVEKEEP_HTTP_API__BIND", "127.0.0.1:0")
+    home.with("HIVEKEEP_HTTP__API__ENABLED", "true").with("HIVEKEEP_HTTP__API__BIND", "127.0.0.1:0")
 }
 
 pub(crate) fn credential(home: &Home, name: &str, scope: &str) -> String {

@@ -43,8 +43,8 @@ fn member(answer: &Value, name: &str) -> String {
 #[test]
 fn an_odd_input_gets_one_answer_at_every_door() {
     let mut api = Api::with(&[
-        ("HIVEKEEP_MCP_HTTP__ENABLED", "true"),
-        ("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+        ("HIVEKEEP_HTTP__MCP__ENABLED", "true"),
+        ("HIVEKEEP_HTTP__MCP__BIND", "127.0.0.1:0"),
     ]);
     let mut wire = Wire::mcp(&api.home);
     let url = api.home.json(&["status", "--json"])["mcp_http"].as_str().expect("open").to_owned();

@@ -81,7 +81,7 @@ fn halves_of_long_messages_take_no_more_than_there_is_room_for() {
     const HALVES: usize = 48;
     let api = Api::with(&[
         ("HIVEKEEP_DAEMON__MAX_MESSAGE_MB", "4"),
-        ("HIVEKEEP_MCP_HTTP__MAX_BODY_MB", "4"),
+        ("HIVEKEEP_HTTP__MCP__MAX_BODY_MB", "4"),
     ]);
     let home = &api.home;
     let ask = |id| json!({"jsonrpc": "2.0", "id": id, "method": "ping", "params": {"x": ""}});

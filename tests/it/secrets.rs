@@ -232,8 +232,8 @@ fn daemon(secrets: &Secrets, provider: &str) -> Api {
         ("HIVEKEEP_WEB__PROVIDERS", &providers.to_string()),
         ("HIVEKEEP_WEB__ALLOW_NETWORKS", r#"["127.0.0.0/8"]"#),
         ("HIVEKEEP_WEB__PORTS", "[]"),
-        ("HIVEKEEP_MCP_HTTP__ENABLED", "true"),
-        ("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+        ("HIVEKEEP_HTTP__MCP__ENABLED", "true"),
+        ("HIVEKEEP_HTTP__MCP__BIND", "127.0.0.1:0"),
         ("HIDDEN_PROVIDER_KEY", secrets.get("key of a provider")),
     ]);
     let description = "\u{1}".repeat(2_048);

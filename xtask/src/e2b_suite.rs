@@ -103,9 +103,9 @@ fn drive(
     let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     let (_, port) = ADDRESS.split_once(':').context("an address has a port")?;
     let text = format!(
-        "[doors.e2b]\nenabled = true\nbind = {ADDRESS:?}\nisolation = {isolation:?}\n\
+        "[http.e2b]\nenabled = true\nbind = {ADDRESS:?}\nisolation = {isolation:?}\n\
          domain = \"e2b.localhost:{port}\"\npublic_ports = true\ntls_cert = {cert:?}\ntls_key = {key:?}\n\
-         [doors.e2b.templates]\nbase = {IMAGE:?}\n"
+         [http.e2b.templates]\nbase = {IMAGE:?}\n"
     );
     fs::write(&config, text)?;
     let config = config.to_str().context("its path is text")?;

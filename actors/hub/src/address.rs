@@ -3,15 +3,16 @@
 use std::net::SocketAddr;
 
 use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_runtime::ListenerOptions;
 
-use crate::{Options, codes};
+use crate::codes;
 
 /// Address that a caller gets: the configured one, or, for an operator, another.
 ///
 /// # Errors
 /// `invalid_input`, `hub_address_refused`.
 pub(crate) fn wanted(
-    options: &Options,
+    options: &ListenerOptions,
     asked: Option<&str>,
     operator: bool,
 ) -> Result<SocketAddr, ToolError> {

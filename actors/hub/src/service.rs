@@ -37,7 +37,7 @@ impl HubTools {
         input: StartHub,
     ) -> Result<HubStarted, ToolError> {
         let operator = cx.view.reaches(Tier::Operator);
-        let address = address::wanted(&self.options, Some(&input.addr), operator)?;
+        let address = address::wanted(&self.options.listener, Some(&input.addr), operator)?;
         let hub = self.door()?.start(address).await?;
         let (url, same) = (&hub.url, address.port() == 0 || hub.address == address);
         let message = match hub.started {

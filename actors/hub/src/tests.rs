@@ -10,7 +10,7 @@ use hivekeep_kernel::{
     ToolError, User,
     ports::{HubCounts, HubDoor, HubListener, LateTools},
 };
-use hivekeep_runtime::FamilyOptions as _;
+use hivekeep_runtime::ListenerOptions;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::json;
 
@@ -36,7 +36,7 @@ impl HubDoor for FakeDoor {
 
 #[test]
 fn only_an_operator_chooses_an_address_and_only_tls_lets_others_in() {
-    let options = Options { bind: "127.0.0.1:9000".to_owned(), ..Options::default() };
+    let options = ListenerOptions::at("127.0.0.1:9000");
     let ask = |asked, operator| {
         wanted(&options, asked, operator).map(|it| it.to_string()).map_err(|error| error.code)
     };
@@ -52,27 +52,9 @@ fn only_an_operator_chooses_an_address_and_only_tls_lets_others_in() {
         assert_eq!(ask(Some(bad), true), Err("invalid_input".into()), "{bad}");
     }
     let (tls_cert, tls_key) = (Some("/c".into()), Some("/k".into()));
-    let with_tls = Options { tls_cert, tls_key, ..options.clone() };
+    let with_tls = ListenerOptions { tls_cert, tls_key, ..options.clone() };
     assert!(wanted(&with_tls, Some("0.0.0.0:9000"), true).is_ok());
     assert!(wanted(&with_tls, Some("0.0.0.0:9000"), false).is_err());
-}
-
-#[test]
-fn options_that_cannot_work_are_all_told() {
-    assert_eq!(Options::default().problems(), []);
-    let bad = Options {
-        bind: "0.0.0.0:80".to_owned(),
-        tls_key: Some("/k".into()),
-        allowed_hosts: Vec::new(),
-        allowed_origins: vec!["x".to_owned()],
-        max_clients: 0,
-        max_channels: 0,
-        max_behind: 0,
-        ping_secs: 0,
-        poll_ms: 0,
-        ..Options::default()
-    };
-    assert_eq!(bad.problems().len(), 9);
 }
 
 #[tokio::test]

@@ -188,7 +188,7 @@ hivekeep_kernel::codes! {
     }
     /// URLs for ports of workspaces are not served.
     PORT_URLS_OFF = "port_urls_off" {
-        cause: "`port_urls.enabled` is false, which is the default.",
-        next: "The operator sets `port_urls.enabled = true` and restarts the daemon.",
+        cause: "`http.ports.enabled` is false, which is the default.",
+        next: "The operator sets `http.ports.enabled = true` and restarts the daemon.",
     }
 }

@@ -168,7 +168,7 @@ async fn status(core: &DaemonServices) -> Result<Value, ToolError> {
         socket: folders.socket.display().to_string(),
         state_dir: folders.state.display().to_string(),
         log_file: folders.log_file().display().to_string(),
-        mcp_http: core.http.get().map(|address| format!("http://{address}/mcp")),
+        mcp_http: core.mcp_http.get().cloned(),
         http_api: core.http_api.get().cloned(),
         e2b: core.e2b.get().cloned(),
         port_urls: core.port_urls.get().cloned(),

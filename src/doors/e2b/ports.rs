@@ -66,7 +66,7 @@ impl E2b {
             parts.headers.remove(name);
         }
         let client = parts.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
-        let scheme = if self.options.tls_cert.is_some() { "https" } else { "http" };
+        let scheme = if self.options.listener.tls_cert.is_some() { "https" } else { "http" };
         let terms = ForwardTerms {
             answer_timeout: ANSWER_TIMEOUT,
             forwarded: ForwardedFor { client, scheme },

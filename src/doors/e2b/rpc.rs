@@ -216,9 +216,9 @@ mod tests {
     fn config() -> Config {
         let mut config = Config::default();
         config.daemon.max_message_mb = 1;
-        config.mcp_http.max_body_mb = 1;
-        config.http_api.max_body_mb = 1;
-        config.doors.e2b.max_body_mb = 1;
+        config.http.mcp.max_body_mb = 1;
+        config.http.api.max_body_mb = 1;
+        config.http.e2b.max_body_mb = 1;
         config
     }
 

@@ -11,6 +11,7 @@ use hivekeep_kernel::User;
 use http_body::Body as _;
 
 use crate::doors::{
+    DaemonServices,
     incoming::{MessageRoom, ReservedRoom, SHORT_BYTES},
     rate::{LARGE_BYTES, MessageCost, RateBuckets},
 };
@@ -37,6 +38,15 @@ fn refused(status: StatusCode, why: impl Into<String>) -> BodyRefusal {
 }
 
 impl BodyGate {
+    pub(in crate::doors) fn new(core: &DaemonServices, max_body_mb: usize) -> Self {
+        Self {
+            pace: RateBuckets::new(&core.config.daemon),
+            incoming: core.incoming.clone(),
+            max_bytes: max_body_mb * 1024 * 1024,
+            patience: Duration::from_secs(core.config.http.body_timeout_secs),
+        }
+    }
+
     /// Takes a user's body in, and lets it wait for what it costs before anybody parses it.
     pub(in crate::doors) async fn weigh(
         &self,

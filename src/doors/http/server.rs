@@ -22,7 +22,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::place;
-use crate::doors::seats::{ConnectionSlot, ConnectionSlots};
+use crate::{
+    config::HttpOptions,
+    doors::seats::{ConnectionSlot, ConnectionSlots},
+};
 
 /// Pause after a failed accept, as when file descriptors have run out, and between two looks for room.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -45,6 +48,17 @@ pub(in crate::doors) struct ServerBounds {
     pub(in crate::doors) header_timeout: Duration,
     /// Time that a client may leave an answer unread.
     pub(in crate::doors) write_timeout: Duration,
+}
+
+impl ServerBounds {
+    pub(in crate::doors) fn of(http: &HttpOptions) -> Self {
+        Self {
+            connections: http.max_connections,
+            header_bytes: http.max_header_kb * 1024,
+            header_timeout: Duration::from_secs(http.header_timeout_secs),
+            write_timeout: Duration::from_secs(http.write_timeout_secs),
+        }
+    }
 }
 
 /// The client's end of the connection that a request came over, among its extensions.

@@ -68,7 +68,7 @@ async fn pass(door: &PortDoor, request: Request) -> Result<Response, Refusal> {
         forwarded: ForwardedFor { client, scheme: door.urls.scheme },
         tunnels: door.pools.tunnels.clone(),
     };
-    let body = idle::limit(body, Duration::from_secs(options.idle_timeout_secs));
+    let body = idle::limit(body, door.body_patience);
     let request = Request::from_parts(parts, body);
     let cx = context(owner, Duration::from_secs(options.dial_timeout_secs));
     let target = (workspace.id, host.port);
@@ -94,7 +94,7 @@ fn context(owner: SessionId, limit: Duration) -> CallCx {
 fn no_host(refusal: HostRefusal) -> Refusal {
     match refusal {
         HostRefusal::Foreign => {
-            let why = "this `Host` is not below `port_urls.domain`";
+            let why = "this `Host` is not below `http.ports.domain`";
             Refusal::new(StatusCode::MISDIRECTED_REQUEST, "foreign_host", why)
         }
         HostRefusal::NoPort => {

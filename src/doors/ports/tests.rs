@@ -10,10 +10,11 @@ use hivekeep_kernel::{
     CallCx, Layer, ToolError, WorkspaceId,
     ports::{ByteStream, FoundWorkspace, GuestOperation, PortUrlWish, WorkspaceReadiness},
 };
+use hivekeep_runtime::ListenerOptions;
 use hivekeep_store::{Journal, NewEvent, Options};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
 
 use super::*;
@@ -116,21 +117,22 @@ impl Stage {
         let public = PublicPorts::open(&journal, fakes.clone()).await.expect("opens");
         public.forget_destroyed_until(&journal, end.clone());
         let secret = BearerToken::load_or_create(&folder.path().join("key")).expect("a key");
-        let options = PortUrlOptions { bind: "127.0.0.1:0".to_owned(), ..options };
-        let bound = Bound::to(&options).await.expect("a port");
-        let address = bound.listener.local_addr().expect("bound");
-        let urls = bound.urls(&options, LinkKey::new(&secret), public);
+        let listener = ListenerOptions::at("127.0.0.1:0");
+        let listener = DoorListener::bind("http.ports", &listener).expect("a port");
+        let address = listener.address;
+        let urls = urls(&listener, &options, LinkKey::new(&secret), public);
         let known = users.clone();
         let door = PortDoor {
             pools: PortPools::new(&options, inside, end.clone()),
             options,
+            body_patience: Duration::from_secs(60),
             credentials: credentials.clone(),
             users: Box::new(move |id| known.lock().expect("no panic").get(&id).copied()),
             workspaces: fakes.clone(),
             ports: fakes.clone(),
             urls: urls.clone(),
         };
-        tokio::spawn(bound.open(door, end.clone()).serve());
+        tokio::spawn(door.at(listener, &HttpOptions::default(), end.clone()).serve());
         Self { folder, journal, fakes, credentials, urls, address, end, users }
     }
 

@@ -30,8 +30,8 @@ fn start(api: &Api, rest: &str) -> TcpStream {
 #[test]
 fn a_body_that_is_too_large_or_too_slow_or_has_too_many_values_is_refused() {
     let api = Api::with(&[
-        ("HIVEKEEP_HTTP_API__MAX_BODY_MB", "1"),
-        ("HIVEKEEP_HTTP_API__BODY_TIMEOUT_SECS", "1"),
+        ("HIVEKEEP_HTTP__API__MAX_BODY_MB", "1"),
+        ("HIVEKEEP_HTTP__BODY_TIMEOUT_SECS", "1"),
     ]);
     let large = json!({ "query": "x".repeat((1 << 20) + 1) });
     assert!(api.post(&api.operator, "/api/tools/search", &large).plain(413).contains("bytes"));
@@ -50,8 +50,8 @@ fn a_body_that_is_too_large_or_too_slow_or_has_too_many_values_is_refused() {
 #[test]
 fn a_head_that_is_too_large_or_too_slow_ends_its_connection() {
     let api = Api::with(&[
-        ("HIVEKEEP_HTTP_API__MAX_HEADER_KB", "8"),
-        ("HIVEKEEP_HTTP_API__HEADER_TIMEOUT_SECS", "1"),
+        ("HIVEKEEP_HTTP__MAX_HEADER_KB", "8"),
+        ("HIVEKEEP_HTTP__HEADER_TIMEOUT_SECS", "1"),
     ]);
     let large = start(&api, &format!("X-Large: {}\r\n\r\n", "x".repeat(16 * 1024)));
     assert_eq!(head(large).0, 431);
@@ -69,9 +69,9 @@ fn a_head_that_is_too_large_or_too_slow_ends_its_connection() {
 #[test]
 fn there_are_so_many_places_and_no_more() {
     let api = Api::with(&[
-        ("HIVEKEEP_HTTP_API__MAX_STREAMS", "4"),
-        ("HIVEKEEP_HTTP_API__MAX_REQUESTS", "4"),
-        ("HIVEKEEP_HTTP_API__MAX_CONNECTIONS", "8"),
+        ("HIVEKEEP_HTTP__API__MAX_STREAMS", "4"),
+        ("HIVEKEEP_HTTP__API__MAX_REQUESTS", "4"),
+        ("HIVEKEEP_HTTP__MAX_CONNECTIONS", "8"),
     ]);
     let stream_of = |token: &str| {
         let auth = bearer(token);
@@ -102,8 +102,8 @@ fn there_are_so_many_places_and_no_more() {
 #[test]
 fn a_client_that_does_not_read_its_answers_loses_its_connection() {
     let api = Api::with(&[
-        ("HIVEKEEP_HTTP_API__MAX_CONNECTIONS", "1"),
-        ("HIVEKEEP_HTTP_API__WRITE_TIMEOUT_SECS", "1"),
+        ("HIVEKEEP_HTTP__MAX_CONNECTIONS", "1"),
+        ("HIVEKEEP_HTTP__WRITE_TIMEOUT_SECS", "1"),
     ]);
     let mut deaf = connect(&api);
     let ask = format!("GET /api/openapi.json HTTP/1.1\r\nHost: {}\r\n\r\n", api.address);

@@ -166,8 +166,7 @@ fn anothers_session_is_as_one_that_is_not_there() {
 
 #[test]
 fn a_rebound_host_and_a_foreign_origin_are_refused_everywhere() {
-    let api =
-        Api::with(&[("HIVEKEEP_HTTP_API__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#)]);
+    let api = Api::with(&[("HIVEKEEP_HTTP__ALLOWED_ORIGINS", r#"["http://friend.example:*"]"#)]);
     let auth = bearer(&api.operator);
     for path in
         ["/api/tools", "/api/health", "/api/docs", "/api/openapi.json", "/api/events", "/api/x"]
@@ -219,8 +218,8 @@ fn every_answer_has_the_headers_that_keep_browsers_safe() {
 #[test]
 fn a_credential_reaches_mcp_too_in_sessions_of_its_own() {
     let api = Api::with(&[
-        ("HIVEKEEP_MCP_HTTP__ENABLED", "true"),
-        ("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+        ("HIVEKEEP_HTTP__MCP__ENABLED", "true"),
+        ("HIVEKEEP_HTTP__MCP__BIND", "127.0.0.1:0"),
     ]);
     let url = api.home.json(&["status", "--json"])["mcp_http"].as_str().expect("open").to_owned();
     let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
@@ -279,8 +278,8 @@ fn the_door_is_shut_unless_it_is_opened_and_stays_on_loopback_without_tls() {
     let home = crate::home::Home::new();
     let _daemon = home.daemon();
     assert_eq!(home.json(&["status", "--json"])["http_api"], serde_json::Value::Null);
-    let outside = home.run(&["config", "--set", "http_api.bind=0.0.0.0:7718"]);
+    let outside = home.run(&["config", "--set", "http.api.bind=0.0.0.0:7718"]);
     assert_eq!(outside.status.code(), Some(2));
     let told = String::from_utf8_lossy(&outside.stderr);
-    assert!(told.contains("http_api.bind") && told.contains("tls_cert"), "{told}");
+    assert!(told.contains("http.api.bind") && told.contains("tls_cert"), "{told}");
 }

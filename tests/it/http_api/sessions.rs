@@ -12,7 +12,7 @@ fn state(api: &Api, id: &str) -> Value {
 #[test]
 fn a_session_is_left_resumed_and_ends_by_the_grace_time() {
     let api = Api::with(&[
-        ("HIVEKEEP_HTTP_API__SESSION_IDLE_SECS", "1"),
+        ("HIVEKEEP_HTTP__API__SESSION_IDLE_SECS", "1"),
         ("HIVEKEEP_REGISTRY__SESSIONS__GRACE_SECS", "1"),
     ]);
     let id = api.open(&api.session, &json!({ "name": "\u{1b}[2Jnight\u{202e}ly" }));

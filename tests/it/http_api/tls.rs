@@ -30,8 +30,8 @@ fn over_tls_the_door_is_the_same_and_speaks_nothing_else() {
     let home = Home::new();
     let (cert, key) = files(&home);
     let home = opened(home)
-        .with("HIVEKEEP_HTTP_API__TLS_CERT", &cert)
-        .with("HIVEKEEP_HTTP_API__TLS_KEY", &key);
+        .with("HIVEKEEP_HTTP__API__TLS_CERT", &cert)
+        .with("HIVEKEEP_HTTP__API__TLS_KEY", &key);
     let _daemon = home.daemon();
     let url = home.json(&["status", "--json"])["http_api"].as_str().expect("open").to_owned();
     let address = url.trim_start_matches("https://").trim_end_matches("/api").to_owned();
@@ -77,8 +77,8 @@ fn a_key_that_others_can_read_opens_no_door() {
     let (cert, key) = files(&home);
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("opened");
     let home = opened(home)
-        .with("HIVEKEEP_HTTP_API__TLS_CERT", &cert)
-        .with("HIVEKEEP_HTTP_API__TLS_KEY", &key);
+        .with("HIVEKEEP_HTTP__API__TLS_CERT", &cert)
+        .with("HIVEKEEP_HTTP__API__TLS_KEY", &key);
     let refused = home.run(&["daemon"]);
     assert!(!refused.status.success());
     let told = String::from_utf8_lossy(&refused.stderr);

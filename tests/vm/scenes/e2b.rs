@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{crash, http_api::Caller};
 use crate::house::{House, PATIENCE};
 
-pub const CONFIG: &str = "[http_api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
-                          [doors.e2b]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
+pub const CONFIG: &str = "[http.api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
+                          [http.e2b]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
 
 /// A program that is written for E2B.
 pub struct Sdk {

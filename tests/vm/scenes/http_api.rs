@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::house::House;
 
 pub const CONFIG: &str =
-    "[audit]\nenabled = true\n[http_api]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
+    "[audit]\nenabled = true\n[http.api]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
 
 const KEY: &str = "Zq7-env-9vT2mWt4e8RbYc1x";
 const TOKEN: &str = "Hh3-git-5kP8nLs6d1QwUa9z";

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::http_api::{Caller, credential};
 use crate::house::House;
 
-pub const CONFIG: &str = "[http_api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
-                          [port_urls]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
+pub const CONFIG: &str = "[http.api]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
+                          [http.ports]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
 
 /// A server for one connection: it says what it was asked, counts a body, sends a piece for each line of
 /// a file as it comes, and echoes after an upgrade.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::house::House;
 
-pub const CONFIG: &str = "[mcp_http]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
+pub const CONFIG: &str = "[http.mcp]\nenabled = true\nbind = \"127.0.0.1:0\"\n";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 /// An agent that calls tools.

@@ -33,7 +33,7 @@ fn open(kit: &BenchPrograms<'_>, isolation: &str, more: &str) -> Result<(BenchDa
     let house = BenchDaemon::open(
         kit,
         &format!(
-            "isolation = \"{isolation}\"\n{more}[doors.e2b]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
+            "isolation = \"{isolation}\"\n{more}[http.e2b]\nenabled = true\nbind = \"127.0.0.1:0\"\n\
              isolation = \"{isolation}\"\n"
         ),
     )?;

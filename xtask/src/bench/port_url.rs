@@ -25,7 +25,7 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 pub(super) fn measure(kit: &BenchPrograms<'_>) -> Result<Vec<Figure>> {
     let house = BenchDaemon::open(
         kit,
-        "isolation = \"sandbox\"\n[port_urls]\nenabled = true\nbind = \"127.0.0.1:0\"\n",
+        "isolation = \"sandbox\"\n[http.ports]\nenabled = true\nbind = \"127.0.0.1:0\"\n",
     )?;
     let mut client = house.attach()?;
     client.call("workspace_create", &json!({ "name": "web" }))?;

@@ -25,7 +25,7 @@ impl Workspace {
     ) -> Result<Reply<PortUrlResult>, ToolError> {
         let PortUrlInput { port, public, expires_secs, .. } = input;
         let urls = self.urls().ok_or_else(|| {
-            let why = "URLs for ports are not served: `port_urls.enabled` is false";
+            let why = "URLs for ports are not served: `http.ports.enabled` is false";
             ToolError::new(Layer::Actor, codes::PORT_URLS_OFF, why)
                 .next("port_forward leads a port of the host there, where there is a network")
         })?;

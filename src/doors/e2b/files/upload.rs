@@ -52,7 +52,7 @@ impl Written {
             self.put(&piece).await?;
         }
         if self.at + self.buffer.len() as u64 > self.most_bytes {
-            let why = "the file is larger than `doors.e2b.max_file_mb` allows";
+            let why = "the file is larger than `http.e2b.max_file_mb` allows";
             return Err(E2bError::new(Kind::ResourceExhausted, why));
         }
         Ok(())

@@ -160,7 +160,7 @@ async fn what_is_asked_of_one_workspace_leaves_half_of_the_places_to_others() {
     }
     let (status, _, why) = stage.get(HOST, "/", &[]).await;
     assert_eq!(status, 503);
-    assert!(why.contains("port_urls.max_requests"), "{why}");
+    assert!(why.contains("http.ports.max_requests"), "{why}");
     let to_other = UPGRADE.replace("80-web", "80-other");
     let _others = upgraded_at(&stage, &of_other, &to_other).await;
     stage.repeats(other, 80).await;

@@ -81,8 +81,8 @@ pub(super) fn check(
 fn over_http(repo: &Repo, tools: &Tools) -> Result<()> {
     let home = repo.shell.create_temp_dir()?;
     let open = [
-        ("HIVEKEEP_MCP_HTTP__ENABLED", "true"),
-        ("HIVEKEEP_MCP_HTTP__BIND", "127.0.0.1:0"),
+        ("HIVEKEEP_HTTP__MCP__ENABLED", "true"),
+        ("HIVEKEEP_HTTP__MCP__BIND", "127.0.0.1:0"),
         ("HIVEKEEP_POLICY__APPROVALS__ELICITATION", "true"),
     ];
     let daemon = ServedDaemon::start_with(repo, home.path(), &open)?;

@@ -20,8 +20,8 @@ const PATIENCE: &str = "180";
 pub(super) fn check(repo: &Repo, tools: &Tools) -> Result<StepOutcome> {
     let home = repo.shell.create_temp_dir()?;
     let open = [
-        ("HIVEKEEP_HTTP_API__ENABLED", "true"),
-        ("HIVEKEEP_HTTP_API__BIND", "127.0.0.1:0"),
+        ("HIVEKEEP_HTTP__API__ENABLED", "true"),
+        ("HIVEKEEP_HTTP__API__BIND", "127.0.0.1:0"),
         ("HIVEKEEP_AUDIT__ENABLED", "true"),
     ];
     let daemon = ServedDaemon::start_with(repo, home.path(), &open)?;

@@ -12,9 +12,9 @@ use crate::test::outside::ServedDaemon;
 /// Domain of sandboxes. Clients accept no wildcard directly below `localhost`.
 const DOMAIN: &str = "e2b.localhost";
 /// Variables of the daemon.
-const BIND: &str = "HIVEKEEP_DOORS__E2B__BIND";
-const CERT: &str = "HIVEKEEP_DOORS__E2B__TLS_CERT";
-const KEY: &str = "HIVEKEEP_DOORS__E2B__TLS_KEY";
+const BIND: &str = "HIVEKEEP_HTTP__E2B__BIND";
+const CERT: &str = "HIVEKEEP_HTTP__E2B__TLS_CERT";
+const KEY: &str = "HIVEKEEP_HTTP__E2B__TLS_KEY";
 /// A machine of the default size that is ready: of what an SDK asks for, all but the first is claimed, not booted.
 const POOL: (&str, &str) =
     ("HIVEKEEP_WORKSPACE__POOL__CLASSES", r#"[{ "ready": 1, "isolation": "vm" }]"#);
@@ -44,7 +44,7 @@ impl SdkDoor {
             .run()?;
         // The domain has the port, which is therefore chosen before the daemon starts.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let domain = ("HIVEKEEP_DOORS__E2B__DOMAIN", &*format!("{DOMAIN}:{}", address.port()));
+        let domain = ("HIVEKEEP_HTTP__E2B__DOMAIN", &*format!("{DOMAIN}:{}", address.port()));
         let more = [(BIND, &*address.to_string()), domain, (CERT, &cert), (KEY, &key)];
         let mut door = Self::open(repo, home, isolation, &more)?;
         door.environment
@@ -60,8 +60,8 @@ impl SdkDoor {
     ) -> Result<Self> {
         let mut open = more.to_vec();
         open.extend([
-            ("HIVEKEEP_DOORS__E2B__ENABLED", "true"),
-            ("HIVEKEEP_DOORS__E2B__ISOLATION", isolation),
+            ("HIVEKEEP_HTTP__E2B__ENABLED", "true"),
+            ("HIVEKEEP_HTTP__E2B__ISOLATION", isolation),
         ]);
         open.extend((isolation == "vm").then_some(POOL));
         let daemon = ServedDaemon::start_with(repo, home, &open)?;

@@ -1,0 +1,132 @@
+//! Door over HTTP, bound and not served yet.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener as StdListener},
+};
+
+use axum::Router;
+use hivekeep_runtime::{ListenerOptions, log::LogError};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    server::{self, ServerBounds},
+    tls::{self, TlsFileError},
+    token::TokenError,
+};
+
+/// Schemes of URLs.
+pub(in crate::doors) const HTTP: [&str; 2] = ["http", "https"];
+
+/// The reason why a door does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another `{section}.bind`")]
+    Bind {
+        /// Section of the configuration.
+        section: &'static str,
+        /// The address.
+        address: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// There is no TLS.
+    #[error("{section}: {source}")]
+    Tls {
+        /// Section of the configuration.
+        section: &'static str,
+        /// The cause.
+        source: TlsFileError,
+    },
+    /// A secret of the door cannot be used.
+    #[error(transparent)]
+    Secret(#[from] TokenError),
+    /// What the door keeps in the journal cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What the door of MCP keeps of its clients cannot be read.
+    #[error("the folder of HTTP clients in the state folder: {0}")]
+    Clients(io::Error),
+    /// The daemon has no workspaces.
+    #[error("http.ports: the daemon has no workspaces")]
+    NoWorkspaces,
+}
+
+/// A bound address.
+pub(in crate::doors) struct DoorListener {
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    pub(in crate::doors) address: SocketAddr,
+}
+
+impl DoorListener {
+    /// Binds the address of a section. Legal in a runtime; reads two files where there is TLS.
+    ///
+    /// # Errors
+    /// `Bind`, `Tls`.
+    pub(in crate::doors) fn bind(
+        section: &'static str,
+        options: &ListenerOptions,
+    ) -> Result<Self, DoorError> {
+        let bind = |source| DoorError::Bind { section, address: options.bind.clone(), source };
+        let address = options.address().map_err(|why| bind(io::Error::other(why)))?;
+        Self::bind_at(section, options, address)
+    }
+
+    /// Binds another address than the configured one.
+    ///
+    /// # Errors
+    /// `Bind`, `Tls`.
+    pub(in crate::doors) fn bind_at(
+        section: &'static str,
+        options: &ListenerOptions,
+        address: SocketAddr,
+    ) -> Result<Self, DoorError> {
+        let tls = match (&options.tls_cert, &options.tls_key) {
+            (Some(cert), Some(key)) => Some(tls::acceptor(cert, key)),
+            _ => None,
+        };
+        let tls = tls.transpose().map_err(|source| DoorError::Tls { section, source })?;
+        let bind = |source| DoorError::Bind { section, address: address.to_string(), source };
+        let listener = StdListener::bind(address).map_err(bind)?;
+        listener.set_nonblocking(true).map_err(bind)?;
+        let listener = TcpListener::from_std(listener).map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        Ok(Self { listener, tls, address })
+    }
+
+    /// The scheme of its URLs, of that without and that with TLS.
+    pub(in crate::doors) fn scheme(&self, schemes: [&'static str; 2]) -> &'static str {
+        schemes[usize::from(self.tls.is_some())]
+    }
+
+    /// Serves until the end token fires.
+    pub(in crate::doors) async fn serve(
+        self,
+        router: Router,
+        bounds: ServerBounds,
+        end: CancellationToken,
+    ) {
+        server::serve(self.listener, self.tls, router, bounds, end).await;
+    }
+}
+
+/// A door that waits to let clients in.
+pub struct HttpDoor {
+    /// URL that clients are told.
+    pub url: String,
+    pub(in crate::doors) listener: DoorListener,
+    pub(in crate::doors) router: Router,
+    pub(in crate::doors) bounds: ServerBounds,
+    pub(in crate::doors) end: CancellationToken,
+}
+
+impl HttpDoor {
+    /// Serves until the end token fires.
+    pub async fn serve(self) {
+        self.listener.serve(self.router, self.bounds, self.end).await;
+    }
+}
