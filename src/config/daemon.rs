@@ -30,24 +30,30 @@ pub struct DaemonOptions {
     /// the daemon may use, at least 1; the other half is left to the machines. A
     /// call that changes threads waits for each to wake up, so more of them make
     /// a single call slower, not quicker.
+    #[schemars(range(min = 1, max = 512))]
     pub worker_threads: Option<NonZeroUsize>,
     /// What is logged: a level, or directives such as `info,hivekeep=debug`.
     pub log_level: String,
     /// A log file is rotated at this size.
+    #[schemars(range(min = 1))]
     pub log_file_mb: u64,
     /// How many rotated log files are kept.
+    #[schemars(range(min = 1))]
     pub log_files_kept: u64,
     /// MCP clients at once over the socket, and requests at once over HTTP, of
     /// which one user has half at most; one more is refused. The command line has
-    /// places of its own. At least 1.
+    /// places of its own.
+    #[schemars(range(min = 1))]
     pub max_connections: usize,
     /// How long a client may take to say who it is, and then to begin with the
     /// protocol.
+    #[schemars(range(min = 1))]
     pub handshake_timeout_secs: u64,
     /// The longest message from a client over the socket. All clients together have
     /// room for eight of them on their way in and in work, of which one user has half
     /// of what others leave; what is longer than 64 KiB waits unread for its turn, and
     /// has 30 s to be whole then.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_message_mb: usize,
     /// Free space that each file system keeps for what goes on: below it new
     /// workspaces, forks, snapshots, downloads and notes are refused, and a machine
@@ -102,21 +108,6 @@ impl DaemonOptions {
         let mut wrong = Vec::new();
         if let Err(error) = self.log_level.parse::<tracing_subscriber::EnvFilter>() {
             wrong.push(("log_level", format!("no log directives: {error}")));
-        }
-        let positive = [
-            ("log_file_mb", self.log_file_mb),
-            ("log_files_kept", self.log_files_kept),
-            ("max_connections", self.max_connections as u64),
-            ("handshake_timeout_secs", self.handshake_timeout_secs),
-            ("max_message_mb", self.max_message_mb as u64),
-        ];
-        let zeros = positive.iter().filter(|(_, value)| *value == 0);
-        wrong.extend(zeros.map(|(key, _)| (*key, "must be above 0".to_owned())));
-        if self.worker_threads.is_some_and(|threads| threads.get() > MOST_THREADS) {
-            wrong.push(("worker_threads", format!("must be at most {MOST_THREADS}")));
-        }
-        if self.max_message_mb > 1024 {
-            wrong.push(("max_message_mb", "must be at most 1024".to_owned()));
         }
         wrong
     }

@@ -10,8 +10,10 @@ pub struct Options {
     /// True keeps the audit log. Each call then takes a little longer.
     pub enabled: bool,
     /// Time after which an entry is on the disk, in milliseconds. A loss of power loses no older one.
+    #[schemars(range(min = 1, max = 10_000))]
     pub sync_ms: u64,
     /// Size of one file, in MiB.
+    #[schemars(range(min = 1, max = 1024))]
     pub segment_mb: u64,
     /// Size of all files, in MiB; beyond it the oldest go, which the log says itself.
     pub keep_mb: u64,
@@ -27,12 +29,6 @@ impl Options {
     /// Settings that cannot work, as key and reason.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
-        if !(1..=10_000).contains(&self.sync_ms) {
-            wrong.push(("sync_ms", "must be from 1 to 10000".to_owned()));
-        }
-        if !(1..=1024).contains(&self.segment_mb) {
-            wrong.push(("segment_mb", "must be from 1 to 1024".to_owned()));
-        }
         if self.keep_mb < self.segment_mb.saturating_mul(4) {
             wrong.push(("keep_mb", "must be at least four times `segment_mb`".to_owned()));
         }

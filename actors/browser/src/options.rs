@@ -43,12 +43,16 @@ pub struct Options {
     /// Ports that may be reached. Empty: every port.
     pub ports: Vec<u16>,
     /// Memory of a session's browser with all its processes, in MiB; one that takes more is ended.
+    #[schemars(range(min = 256, max = 65_536))]
     pub memory_mb: u64,
     /// Browsers of all sessions at a time, of one user at most half of them.
+    #[schemars(range(min = 1, max = 64))]
     pub max_browsers: usize,
     /// Minutes after which a browser that no call used is closed.
+    #[schemars(range(min = 1, max = 1440))]
     pub idle_minutes: u64,
     /// Largest download in MiB, 32 at most; a larger one is cancelled.
+    #[schemars(range(min = 1, max = 32))]
     pub download_mb: u64,
     /// Browsers that run elsewhere and that sessions may attach to: `[browser.attach.NAME]` with `url`.
     /// Their pages reach what that browser reaches.
@@ -111,16 +115,6 @@ impl Options {
 impl FamilyOptions for Options {
     fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = self.rules().err().unwrap_or_default();
-        for (key, value, least, most) in [
-            ("memory_mb", self.memory_mb, 256, 65_536),
-            ("max_browsers", self.max_browsers as u64, 1, 64),
-            ("idle_minutes", self.idle_minutes, 1, 1_440),
-            ("download_mb", self.download_mb, 1, 32),
-        ] {
-            if !(least..=most).contains(&value) {
-                wrong.push((key, format!("must be between {least} and {most}")));
-            }
-        }
         if self.program.as_ref().is_some_and(|program| !program.is_absolute()) {
             wrong.push(("program", "must be an absolute path".to_owned()));
         }

@@ -26,7 +26,8 @@ pub struct Options {
     pub allow_variables: Vec<String>,
     /// Variables of `set_env` that commands get without `allow`: names, or beginnings that end with `*`.
     pub workspace_variables: Vec<String>,
-    /// Seconds between SIGTERM and SIGKILL in `process_stop`, at most 300.
+    /// Seconds between SIGTERM and SIGKILL in `process_stop`.
+    #[schemars(range(max = MAX_GRACE_SECS))]
     pub stop_grace_secs: u64,
 }
 
@@ -51,9 +52,6 @@ impl FamilyOptions for Options {
                 let why = format!("{rule:?} begins with no program by its name or absolute path");
                 problems.push(("allow", why));
             }
-        }
-        if self.stop_grace_secs > MAX_GRACE_SECS {
-            problems.push(("stop_grace_secs", format!("must be at most {MAX_GRACE_SECS}")));
         }
         problems
     }

@@ -25,29 +25,40 @@ pub struct Options {
     /// How vectors and words become one order, in mode hybrid.
     pub fusion: FusionOptions,
     /// Size of a passage in bytes.
+    #[schemars(range(min = 100, max = 8000))]
     pub chunk_bytes: usize,
     /// Characters of the passage before that are repeated.
     pub overlap_chars: usize,
     /// Most files of an ingestion.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_files: usize,
     /// Largest file; larger ones are told as failed.
+    #[schemars(range(min = 1, max = 16_384))]
     pub max_file_kb: usize,
     /// Largest PDF.
+    #[schemars(range(min = 1, max = 65_536))]
     pub max_pdf_kb: usize,
     /// Most passages of a collection.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub max_chunks: usize,
     /// Most collections of a user.
+    #[schemars(range(min = 1, max = 10_000))]
     pub max_collections: usize,
     /// Ingestions that run at a time, of one user at most half of them.
+    #[schemars(range(min = 1, max = 64))]
     pub max_running: usize,
     /// Collections that are watched at a time, of one user at most half of them.
+    #[schemars(range(max = 256))]
     pub max_watched: usize,
     /// Time between two looks at what is watched in a volume or a workspace, and at a folder of the host that
     /// tells of no changes.
+    #[schemars(range(min = 1, max = 86_400))]
     pub poll_secs: u64,
     /// Time between two looks at a watched folder of the host that tells of its changes: in case one was missed.
+    #[schemars(range(min = 1, max = 86_400))]
     pub full_pass_secs: u64,
     /// Memory of the collections that are files of the daemon; those used least are read anew when needed.
+    #[schemars(range(min = 16, max = 65_536))]
     pub memory_mb: usize,
 }
 
@@ -60,6 +71,7 @@ pub struct LocalOptions {
     /// hub. Nothing is downloaded.
     pub folder: Option<PathBuf>,
     /// Threads that embed. Unset: half of the processors that the daemon may use, at least 1.
+    #[schemars(range(min = 1, max = 512))]
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -90,6 +102,7 @@ pub struct QdrantOptions {
     /// File with more authorities (PEM).
     pub ca_file: Option<PathBuf>,
     /// Time of a request.
+    #[schemars(range(min = 1, max = 600))]
     pub timeout_secs: u64,
 }
 
@@ -142,26 +155,8 @@ impl Default for Options {
 impl FamilyOptions for Options {
     fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
-        let mut within = |key, value: usize, least: usize, most: usize| {
-            if !(least..=most).contains(&value) {
-                wrong.push((key, format!("must be between {least} and {most}")));
-            }
-        };
-        within("chunk_bytes", self.chunk_bytes, 100, 8_000);
-        within("overlap_chars", self.overlap_chars, 0, self.chunk_bytes / 2);
-        within("max_files", self.max_files, 1, 100_000);
-        within("max_file_kb", self.max_file_kb, 1, 16_384);
-        within("max_pdf_kb", self.max_pdf_kb, 1, 65_536);
-        within("max_watched", self.max_watched, 0, 256);
-        within("max_chunks", self.max_chunks, 1, 1_000_000);
-        within("max_collections", self.max_collections, 1, 10_000);
-        within("max_running", self.max_running, 1, 64);
-        within("memory_mb", self.memory_mb, 16, 65_536);
-        for (key, secs) in [("poll_secs", self.poll_secs), ("full_pass_secs", self.full_pass_secs)]
-        {
-            if !(1..=86_400).contains(&secs) {
-                wrong.push((key, "must be between 1 and 86400".to_owned()));
-            }
+        if self.overlap_chars > self.chunk_bytes / 2 {
+            wrong.push(("overlap_chars", "must be at most half of `chunk_bytes`".to_owned()));
         }
         if !(0.0..=100.0).contains(&self.fusion.vector_weight) {
             wrong.push(("fusion", "vector_weight: must be between 0 and 100".to_owned()));
@@ -172,15 +167,9 @@ impl FamilyOptions for Options {
         if let Err(why) = self.qdrant.address() {
             wrong.push(("qdrant", format!("url: {why}")));
         }
-        if !(1..=600).contains(&self.qdrant.timeout_secs) {
-            wrong.push(("qdrant", "timeout_secs: must be between 1 and 600".to_owned()));
-        }
         let files = [&self.qdrant.key_file, &self.qdrant.ca_file];
         if files.into_iter().flatten().any(|path| !path.is_absolute()) {
             wrong.push(("qdrant", "a file must be an absolute path".to_owned()));
-        }
-        if self.local.threads.is_some_and(|threads| threads.get() > 512) {
-            wrong.push(("local", "threads: must be between 1 and 512".to_owned()));
         }
         if self.local.folder.as_ref().is_some_and(|path| !path.is_absolute()) {
             wrong.push(("local", "folder: must be an absolute path".to_owned()));

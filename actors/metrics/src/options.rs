@@ -14,13 +14,17 @@ use crate::segment::PIECE_BYTES;
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Days (UTC) that are kept. A query reaches back 365 days at most.
+    #[schemars(range(min = 1, max = 3660))]
     pub keep_days: u32,
     /// The most records of one day, of all users together; of one user at most half of them.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub max_records_per_day: u64,
     /// The most that the records of one day may take, as JSON, and of one user half of it; on disk it is a
     /// fraction of that.
+    #[schemars(range(min = 1, max = 4096))]
     pub max_mb_per_day: u64,
     /// The largest `data` of a record.
+    #[schemars(range(min = 1, max = 64))]
     pub max_data_kb: usize,
     /// Whether the daemon's own events (calls that finished, workspaces, tasks) are counted too, where only
     /// operators see them. Each takes some bytes of disk for as long as days are kept.
@@ -65,8 +69,10 @@ pub struct InfluxOptions {
     /// Name of the measurement.
     pub measurement: String,
     /// The most points in one write.
+    #[schemars(range(min = 1, max = 10_000))]
     pub batch_points: usize,
     /// How long a write may take.
+    #[schemars(range(min = 1, max = 600))]
     pub timeout_secs: u64,
 }
 
@@ -90,21 +96,7 @@ impl Default for InfluxOptions {
 
 impl FamilyOptions for Options {
     fn problems(&self) -> Vec<(&'static str, String)> {
-        let mut wrong = Vec::new();
-        for (key, value, most) in [
-            ("keep_days", u64::from(self.keep_days), 3_660),
-            ("max_mb_per_day", self.max_mb_per_day, 4_096),
-            ("max_records_per_day", self.max_records_per_day, 1_000_000),
-            ("max_data_kb", self.max_data_kb as u64, 64),
-            ("influx.batch_points", self.influx.batch_points as u64, 10_000),
-            ("influx.timeout_secs", self.influx.timeout_secs, 600),
-        ] {
-            if !(1..=most).contains(&value) {
-                wrong.push((key, format!("must be from 1 to {most}")));
-            }
-        }
-        wrong.extend(self.influx.problems());
-        wrong
+        self.influx.problems()
     }
 
     fn store_problems(&self, store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
@@ -177,8 +169,5 @@ mod tests {
         };
         assert_eq!(with(credential), ["influx.url"]);
         assert_eq!(Options::default().problems(), []);
-        let nothing =
-            Options { keep_days: 0, max_mb_per_day: 0, max_data_kb: 0, ..Options::default() };
-        assert_eq!(nothing.problems().len(), 3);
     }
 }

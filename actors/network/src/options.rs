@@ -55,6 +55,7 @@ pub struct Options {
     /// 0.0.0.0: everyone who reaches the host.
     pub forward_host_ip: Ipv4Addr,
     /// First port that is given to a forward which names none.
+    #[schemars(range(min = 1, max = 65_535))]
     pub forward_port_first: u16,
     /// Last port that is given to a forward which names none.
     pub forward_port_last: u16,
@@ -67,6 +68,7 @@ pub struct Options {
     /// The nft program: a path, or a name to look for.
     pub nft_path: PathBuf,
     /// How often the daemon looks whether others changed its rules or interfaces.
+    #[schemars(range(min = 1))]
     pub check_interval_secs: u64,
 }
 
@@ -125,9 +127,6 @@ impl FamilyOptions for Options {
     fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         let (first, last) = (self.forward_port_first, self.forward_port_last);
-        if first == 0 {
-            wrong.push(("forward_port_first", "must be above 0".to_owned()));
-        }
         if last < first {
             let reason = format!("must not be below forward_port_first, which is {first}");
             wrong.push(("forward_port_last", reason));
@@ -136,9 +135,6 @@ impl FamilyOptions for Options {
         let inside = self.subnet.is_some_and(|subnet| subnet.block().contains(ip));
         if inside || ip.is_multicast() || ip.is_broadcast() {
             wrong.push(("forward_host_ip", format!("{ip} is not an address of this host")));
-        }
-        if self.check_interval_secs == 0 {
-            wrong.push(("check_interval_secs", "must be above 0".to_owned()));
         }
         wrong
     }
@@ -165,10 +161,9 @@ mod tests {
             forward_port_last: 8,
             forward_host_ip: [10, 213, 0, 7].into(),
             subnet: Some(Subnet::default()),
-            check_interval_secs: 0,
             ..Options::default()
         };
         let keys: Vec<_> = wrong.problems().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["forward_port_last", "forward_host_ip", "check_interval_secs"]);
+        assert_eq!(keys, ["forward_port_last", "forward_host_ip"]);
     }
 }

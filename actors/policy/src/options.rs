@@ -175,6 +175,7 @@ pub struct ToolsetOptions {
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalOptions {
     /// How long a call waits for a person, and how long an approval or a token is good, in seconds.
+    #[schemars(range(min = 1, max = 600))]
     pub timeout_secs: u64,
     /// Whether whoever calls may approve it: a credential at any door, a user of this host over the same one.
     pub self_approval: bool,
@@ -182,6 +183,7 @@ pub struct ApprovalOptions {
     pub elicitation: bool,
     /// Approvals that wait at a time, and questions beside them, of which one user has at most half. One more
     /// is refused.
+    #[schemars(range(min = 1, max = 10_000))]
     pub max_pending: usize,
 }
 
@@ -252,14 +254,6 @@ impl Options {
                 let why = format!("`{path}` is not an absolute path without `..`");
                 problems.push((format!("contexts.{name}.capabilities"), why));
             }
-        }
-        if !(1..=600).contains(&self.approvals.timeout_secs) {
-            problems
-                .push(("approvals.timeout_secs".to_owned(), "must be from 1 to 600".to_owned()));
-        }
-        if !(1..=10_000).contains(&self.approvals.max_pending) {
-            problems
-                .push(("approvals.max_pending".to_owned(), "must be from 1 to 10000".to_owned()));
         }
         problems
     }

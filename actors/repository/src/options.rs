@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Repositories of one user. Each has a volume, which counts among the user's volumes too.
+    #[schemars(range(min = 1))]
     pub max_repositories: usize,
     /// Size of a repository's volume in MiB where the clone names none.
+    #[schemars(range(min = 1))]
     pub volume_mb: u64,
-    /// Wall-clock limit in seconds of what git does with a server, 1 to 86400.
+    /// Wall-clock limit in seconds of what git does with a server.
+    #[schemars(range(min = 1, max = 86_400))]
     pub timeout_secs: u64,
     /// Name of who commits, where neither the call nor the repository says it.
     pub author_name: String,
@@ -79,13 +82,6 @@ impl Default for RepositoryMachineOptions {
 impl FamilyOptions for Options {
     fn problems(&self) -> Vec<(&'static str, String)> {
         let mut problems = Vec::new();
-        let keys =
-            [("max_repositories", self.max_repositories as u64), ("volume_mb", self.volume_mb)];
-        let none = keys.into_iter().filter(|(_, value)| *value == 0);
-        problems.extend(none.map(|(key, _)| (key, "must be above 0".to_owned())));
-        if !(1..=86_400).contains(&self.timeout_secs) {
-            problems.push(("timeout_secs", "must be 1 to 86400".to_owned()));
-        }
         for (key, text) in
             [("author_name", &self.author_name), ("author_email", &self.author_email)]
         {

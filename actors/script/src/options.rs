@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Scripts of one user, deleted ones not counted.
+    #[schemars(range(min = 1))]
     pub max_scripts: usize,
     /// Size of one user's library with every version of every script, held in memory. A version counts
     /// for at least 4 KiB. Deleted scripts are removed for good, oldest first, where it would be
     /// exceeded.
+    #[schemars(range(min = 1))]
     pub max_library_mb: usize,
 }
 
@@ -29,10 +31,4 @@ impl Options {
     }
 }
 
-impl FamilyOptions for Options {
-    fn problems(&self) -> Vec<(&'static str, String)> {
-        let keys = [("max_scripts", self.max_scripts), ("max_library_mb", self.max_library_mb)];
-        let none = keys.into_iter().filter(|(_, value)| *value == 0);
-        none.map(|(key, _)| (key, "must be above 0".to_owned())).collect()
-    }
-}
+impl FamilyOptions for Options {}

@@ -11,8 +11,11 @@ use crate::{swarm::state::LEAST_RECORD_KB, tools::RESULT_BUDGET_BYTES};
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Most swarms that run at a time. One more is refused.
+    #[schemars(range(min = 1))]
     pub max_running: usize,
     /// Swarms that are over are kept for `swarm_status`, at most so many of them.
+    // Each may have megabytes of output.
+    #[schemars(range(max = 1000))]
     pub kept: usize,
     /// The same, at most so many days.
     pub kept_days: u32,
@@ -25,18 +28,6 @@ impl Default for Options {
 }
 
 impl FamilyOptions for Options {
-    fn problems(&self) -> Vec<(&'static str, String)> {
-        let mut wrong = Vec::new();
-        if self.max_running == 0 {
-            wrong.push(("max_running", "must be above 0".to_owned()));
-        }
-        // Each may have megabytes of output.
-        if self.kept > 1_000 {
-            wrong.push(("kept", "must be at most 1000".to_owned()));
-        }
-        wrong
-    }
-
     /// What could not be written would hold a swarm up for ever.
     fn store_problems(&self, store: &hivekeep_store::Options) -> Vec<(&'static str, String)> {
         let least = [

@@ -4,43 +4,54 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A snapshot of a mailbox's stream, 16 MiB by default, holds all of an inbox; this stays clear
-/// of it.
-const LARGEST_INBOX_MB: usize = 14;
-
 /// Section `[team]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Most teams at a time.
+    #[schemars(range(min = 1))]
     pub max_teams: usize,
     /// Most members of all teams together.
+    #[schemars(range(min = 1))]
     pub max_total_vms: u32,
     /// Most members of one team.
+    #[schemars(range(min = 1))]
     pub max_vms_per_team: u32,
     /// A team's own limit on its members and those of the teams below it, when its creation
     /// names none.
+    #[schemars(range(min = 1))]
     pub default_max_vms: u32,
     /// How deep teams may stand below each other; a team without a parent is at depth 0.
+    // Deeper than this, nobody can oversee who belongs to whom.
+    #[schemars(range(max = 16))]
     pub max_nesting_depth: u32,
     /// Members of one team that are made, removed or looked at side by side.
+    #[schemars(range(min = 1))]
     pub max_parallel: usize,
     /// Messages that wait in one inbox. One more is refused. The same holds for a member's tasks:
     /// those without a result and those whose result was not received.
+    #[schemars(range(min = 1))]
     pub inbox_messages: usize,
-    /// Bytes of messages that wait in one inbox, in MiB; at most 14. A third of it is the most for
+    /// Bytes of messages that wait in one inbox, in MiB. A third of it is the most for
     /// a member's tasks without a result, and another for its results: more stay in its guest.
+    // A snapshot of a mailbox's stream, 16 MiB by default, holds all of an inbox.
+    #[schemars(range(min = 1, max = 14))]
     pub inbox_mb: usize,
     /// Messages that one sender may send at once.
+    #[schemars(range(min = 1))]
     pub message_burst: u32,
     /// Messages a minute that one sender may send. `registry.rate.enabled` switches it off, too.
+    #[schemars(range(min = 1))]
     pub messages_per_minute: u32,
     /// Calls that ask for messages of one inbox at a time. One more is refused.
+    #[schemars(range(min = 1))]
     pub inbox_receivers: usize,
     /// Calls that wait for messages to come, of one team, or for the end of one swarm. One more is
     /// refused. They keep no other call out.
+    #[schemars(range(min = 1))]
     pub waiting_receivers: usize,
     /// Calls that wait that way, of one session. One more is refused.
+    #[schemars(range(min = 1))]
     pub waiting_receivers_per_session: usize,
     /// Whether answers to a session's calls say, in one line beside the result, what waits in the
     /// inboxes of its teams.
@@ -68,45 +79,4 @@ impl Default for Options {
     }
 }
 
-impl FamilyOptions for Options {
-    fn problems(&self) -> Vec<(&'static str, String)> {
-        let positive = [
-            ("max_teams", self.max_teams),
-            ("max_total_vms", self.max_total_vms as usize),
-            ("max_vms_per_team", self.max_vms_per_team as usize),
-            ("default_max_vms", self.default_max_vms as usize),
-            ("max_parallel", self.max_parallel),
-            ("inbox_messages", self.inbox_messages),
-            ("inbox_mb", self.inbox_mb),
-            ("message_burst", self.message_burst as usize),
-            ("messages_per_minute", self.messages_per_minute as usize),
-            ("inbox_receivers", self.inbox_receivers),
-            ("waiting_receivers", self.waiting_receivers),
-            ("waiting_receivers_per_session", self.waiting_receivers_per_session),
-        ];
-        let zeros = positive.iter().filter(|(_, value)| *value == 0);
-        let mut wrong: Vec<_> =
-            zeros.map(|(key, _)| (*key, "must be above 0".to_owned())).collect();
-        if self.inbox_mb > LARGEST_INBOX_MB {
-            wrong.push(("inbox_mb", format!("must be at most {LARGEST_INBOX_MB}")));
-        }
-        // Deeper than this, nobody can oversee who belongs to whom.
-        if self.max_nesting_depth > 16 {
-            wrong.push(("max_nesting_depth", "must be at most 16".to_owned()));
-        }
-        wrong
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_work_is_named_by_its_key() {
-        assert_eq!(Options::default().problems(), []);
-        let wrong = Options { max_teams: 0, inbox_mb: 15, ..Options::default() };
-        let keys: Vec<_> = wrong.problems().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["max_teams", "inbox_mb"]);
-    }
-}
+impl FamilyOptions for Options {}

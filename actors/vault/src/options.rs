@@ -21,16 +21,21 @@ pub struct Options {
     /// Names of folders, at any depth, that are no part of the vault.
     pub exclude_dirs: Vec<String>,
     /// The largest note in MiB. Larger ones are not read; search names them.
+    #[schemars(range(min = 1, max = 64))]
     pub max_note_mb: u64,
     /// The most that all files in the vault take together in MiB, each rounded up to 4 KiB. No
     /// note is written beyond it.
+    #[schemars(range(min = 1, max = 1_073_741_824))]
     pub max_total_mb: u64,
     /// The most results of one search, also when it asks for more or for all.
+    #[schemars(range(min = 1, max = 10_000))]
     pub max_results: usize,
     /// How long one search may take, at most 50. What was found until then is answered, and that it is not
     /// all.
+    #[schemars(range(min = 1, max = 50))]
     pub search_timeout_secs: u64,
     /// Threads of one search. Unset: as many as there are processors, at most 8.
+    #[schemars(range(min = 1, max = 64))]
     pub search_threads: Option<usize>,
 }
 
@@ -83,15 +88,6 @@ impl FamilyOptions for Options {
         if let Some(odd) = self.exclude_dirs.iter().find(odd) {
             wrong.push(("exclude_dirs", format!("`{odd}` is not a valid folder name")));
         }
-        let ranges = [
-            ("max_note_mb", self.max_note_mb, 64),
-            ("max_total_mb", self.max_total_mb, 1 << 30),
-            ("max_results", self.max_results as u64, 10_000),
-            ("search_timeout_secs", self.search_timeout_secs, 50),
-            ("search_threads", self.search_threads.unwrap_or(1) as u64, 64),
-        ];
-        let outside = ranges.iter().filter(|(_, value, most)| !(1..=*most).contains(value));
-        wrong.extend(outside.map(|(key, _, most)| (*key, format!("must be 1 to {most}"))));
         wrong
     }
 }
@@ -107,12 +103,10 @@ mod tests {
             path: Some("notes".into()),
             extensions: vec![".md".to_owned()],
             exclude_dirs: vec!["a/b".to_owned()],
-            max_note_mb: 0,
-            search_threads: Some(0),
             ..Options::default()
         };
         let keys: Vec<_> = wrong.problems().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["path", "extensions", "exclude_dirs", "max_note_mb", "search_threads"]);
+        assert_eq!(keys, ["path", "extensions", "exclude_dirs"]);
         assert!(toml_like(r#"{"extention": ["md"]}"#).is_err());
     }
 

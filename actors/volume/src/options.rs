@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Volumes of one user. One that is mounted takes a loop device of the host.
+    #[schemars(range(min = 1))]
     pub max_volumes: usize,
     /// Sizes of one user's volumes together, as they were asked for.
+    #[schemars(range(min = 1))]
     pub max_total_mb: u64,
     /// How long a volume that no workspace has stays mounted after the last use of its files.
     pub idle_unmount_secs: u64,
@@ -29,10 +31,4 @@ impl Options {
     }
 }
 
-impl FamilyOptions for Options {
-    fn problems(&self) -> Vec<(&'static str, String)> {
-        let keys = [("max_volumes", self.max_volumes as u64), ("max_total_mb", self.max_total_mb)];
-        let none = keys.into_iter().filter(|(_, value)| *value == 0);
-        none.map(|(key, _)| (key, "must be above 0".to_owned())).collect()
-    }
-}
+impl FamilyOptions for Options {}

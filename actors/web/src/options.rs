@@ -37,8 +37,10 @@ pub struct Options {
     /// URL that the user agent names, for whoever wonders who fetches.
     pub contact_url: Option<String>,
     /// Largest body of an answer in MiB, decompressed.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_body_mb: usize,
     /// Time of a search, with its repetitions and all providers.
+    #[schemars(range(min = 1, max = MAX_SEARCH_SECS))]
     pub search_timeout_secs: u64,
     /// Providers of searches, asked in this order until one answers, none by default. Each is a table:
     /// `[[web.providers]]` with `kind` (`searxng`, `brave` or `duckduckgo`), for SearXNG the `url` of the
@@ -132,12 +134,6 @@ impl FamilyOptions for Options {
     fn problems(&self) -> Vec<(&'static str, String)> {
         let mut wrong = EgressPolicy::new(self).err().unwrap_or_default();
         let mut add = |key, why: &str| wrong.push((key, why.to_owned()));
-        if !(1..=1024).contains(&self.max_body_mb) {
-            add("max_body_mb", "must be between 1 and 1024");
-        }
-        if !(1..=MAX_SEARCH_SECS).contains(&self.search_timeout_secs) {
-            add("search_timeout_secs", "must be between 1 and 100");
-        }
         for (key, url) in [("proxy", &self.proxy), ("contact_url", &self.contact_url)] {
             if url.as_deref().is_some_and(|url| !is_web(url)) {
                 add(key, "is not a valid http or https URL without user and password");

@@ -87,13 +87,11 @@ fn what_cannot_work_is_said() {
         proxy: Some("socks5://a/".to_owned()),
         ca_file: Some("ca.pem".into()),
         contact_url: Some("https://a/\nx: y".to_owned()),
-        max_body_mb: 0,
-        search_timeout_secs: 101,
         providers: vec![two, relative, keyed, url, searxng, brave],
         ..Options::default()
     };
     let problems = wrong.problems();
-    assert_eq!(problems.len(), 14, "{problems:?}");
+    assert_eq!(problems.len(), 12, "{problems:?}");
     assert_eq!(Options::default().problems(), []);
     assert_eq!(options().problems(), []);
 }
