@@ -55,7 +55,7 @@ async fn main() -> Result<()> {
     println!("{}", introduction(&client).await?);
     let mut lines = BufReader::new(stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let call: Call = serde_json::from_str(&line).context("a line is no call")?;
+        let call: Call = serde_json::from_str(&line).context("a line is not a call")?;
         println!("{}", answer(&client, call).await?);
     }
     // Closes the server's standard input, which is how it is told to end.

@@ -66,7 +66,7 @@ fn picture(listed: &Value) -> Result<String, ToolError> {
 }
 
 fn rows(value: &Value) -> Result<&Vec<Value>, ToolError> {
-    value.as_array().ok_or_else(|| ToolError::internal("the daemon's list of models is no list"))
+    value.as_array().ok_or_else(|| ToolError::internal("the daemon's list of models is not a list"))
 }
 
 fn models_of(backend: &Value) -> Vec<Vec<String>> {

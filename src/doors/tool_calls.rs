@@ -38,7 +38,7 @@ impl CallOrigin {
         args: Value,
     ) -> Result<Value, ToolError> {
         let Value::Object(args) = args else {
-            return Err(ToolError::internal("the arguments of a call are no object"));
+            return Err(ToolError::internal("the arguments of a call are not an object"));
         };
         let request = CallRequest {
             session: self.session,

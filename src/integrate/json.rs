@@ -15,9 +15,9 @@ pub(super) fn with_server(
     fields: &[(&str, &str)],
 ) -> Result<String, String> {
     let root = parse(before)?;
-    let object = root.object_value_or_create().ok_or("it is no object")?;
+    let object = root.object_value_or_create().ok_or("it is not an object")?;
     let all = object.object_value_or_create(servers);
-    let all = all.ok_or_else(|| format!("`{servers}` is no object"))?;
+    let all = all.ok_or_else(|| format!("`{servers}` is not an object"))?;
     let text = |value: &str| CstInputValue::String(value.to_owned());
     let args = || CstInputValue::Array(vec![text("mcp")]);
     if all.get(name).is_none() {
@@ -29,7 +29,7 @@ pub(super) fn with_server(
         return Ok(ended(root.to_string()));
     }
     let server =
-        all.object_value(name).ok_or_else(|| format!("`{servers}.{name}` is no object"))?;
+        all.object_value(name).ok_or_else(|| format!("`{servers}.{name}` is not an object"))?;
     if string(&server, "command").as_deref() != Some(program) {
         set(&server, "command", text(program));
     }

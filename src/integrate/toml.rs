@@ -16,10 +16,10 @@ pub(super) fn with_server(
         table.set_implicit(true);
         Item::Table(table)
     });
-    let all = all.as_table_like_mut().ok_or_else(|| format!("`{servers}` is no table"))?;
+    let all = all.as_table_like_mut().ok_or_else(|| format!("`{servers}` is not a table"))?;
     let server = all.entry(name).or_insert_with(|| Item::Table(Table::new()));
     let server =
-        server.as_table_like_mut().ok_or_else(|| format!("`{servers}.{name}` is no table"))?;
+        server.as_table_like_mut().ok_or_else(|| format!("`{servers}.{name}` is not a table"))?;
     if server.get("command").and_then(Item::as_str) != Some(program) {
         put(server, "command", value(program));
     }

@@ -32,7 +32,7 @@ fn without_a_daemon_commands_say_so_and_how_to_start_one() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("`hivekeep daemon`"), "{args:?}");
         assert!(output.stdout.is_empty(), "{args:?}");
     }
-    assert!(home.run(&["stop"]).status.success(), "nothing to stop is no failure");
+    assert!(home.run(&["stop"]).status.success(), "nothing to stop is not a failure");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn breaches(want: &Value, listed: Option<&Value>) -> Vec<String> {
         }
     }
     if schema["type"] != "object" {
-        add("its input is no object".to_owned());
+        add("its input is not an object".to_owned());
     }
     for key in ["description", "annotations", "outputSchema"] {
         if tool[key].is_null() {

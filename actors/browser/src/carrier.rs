@@ -121,5 +121,5 @@ async fn browser_target(url: &Url) -> io::Result<String> {
         }
         line.clear();
     }
-    Err(io::Error::other("it is no browser that can be debugged"))
+    Err(io::Error::other("it is not a browser that can be debugged"))
 }

@@ -98,7 +98,7 @@ impl Cdp {
                     Ok(message) => message,
                     // A call of it would wait for its answer for ever.
                     Err(error) => {
-                        tracing::warn!(%error, "a browser sends what is no message");
+                        tracing::warn!(%error, "a browser sends what is not a message");
                         break;
                     }
                 };

@@ -65,7 +65,7 @@ impl BrowserFolder {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(self.open(&format!("{DOWNLOADS}/{guid}"), flags)?);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no file"));
+            return Err(io::Error::other("it is not a file"));
         }
         let mut content = Vec::new();
         file.take(most + 1).read_to_end(&mut content)?;

@@ -20,7 +20,7 @@ pub(crate) fn refused_by_guest(error: FileError) -> ToolError {
 
 /// Refuses what only workspaces have, in a place that is none.
 pub(crate) fn no_workspace(place: &str, what: &str) -> ToolError {
-    let message = format!("the place `{place}` is no workspace; {what}");
+    let message = format!("the place `{place}` is not a workspace; {what}");
     ToolError::new(Layer::Resolve, codes::PLACE_NO_WORKSPACE, message)
         .next("name a workspace, or leave out what only workspaces have")
 }

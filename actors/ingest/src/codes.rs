@@ -43,7 +43,7 @@ hivekeep_kernel::codes! {
     }
     /// The path cannot be ingested.
     INGESTION_PATH_REFUSED = "ingestion_path_refused" {
-        cause: "It does not exist, leads out of its place, or is no file and no folder.",
+        cause: "It does not exist, leads out of its place, or is neither a file nor a folder.",
         next: "Check the path; `fs.list` shows what is there.",
     }
     /// Several collections have this name.

@@ -303,7 +303,7 @@ fn contents(source: &str, bytes: &[u8]) -> ReadSource {
         true => text.replace("\r\n", "\n"),
         false => text.into_owned(),
     };
-    let partly = malformed.then(|| format!("some of its bytes are no characters of {encoding}"));
+    let partly = malformed.then(|| format!("some of its bytes are not characters of {encoding}"));
     ReadSource { text: in_form(&extension, text), partly }
 }
 
@@ -434,16 +434,16 @@ mod tests {
             assert_eq!(text, read_as, "{name}");
         }
         let partly = read("a.html", b"<meta charset=shift_jis>a\x93").await.expect("read").partly;
-        assert_eq!(partly.as_deref(), Some("some of its bytes are no characters of Shift_JIS"));
+        assert_eq!(partly.as_deref(), Some("some of its bytes are not characters of Shift_JIS"));
         for (name, bytes) in [("a", &b"\xff"[..]), ("a", b"x\0"), ("a.md", b" \n")] {
-            let read = read(name, bytes).await.expect("it is no failure");
+            let read = read(name, bytes).await.expect("it is not a failure");
             assert!(matches!(read.text, SourceText::NoText(_)), "{bytes:?}");
         }
         assert_eq!(
             read("a.pdf", b"%PDF\xff").await.ok(),
             Some(SourceText::Pdf(b"%PDF\xff".to_vec()).into())
         );
-        let binary = read("a.png", &[0xff; 101]).await.expect("it is no failure");
+        let binary = read("a.png", &[0xff; 101]).await.expect("it is not a failure");
         assert!(matches!(binary.text, SourceText::NoText(_)), "{binary:?}");
         for (name, size) in [("a.md", 101), ("a.pdf", 101)] {
             let failed = read(name, &vec![b'x'; size]).await;

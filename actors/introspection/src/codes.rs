@@ -8,7 +8,7 @@ hivekeep_kernel::codes! {
     }
     /// The schema has no such path.
     UNKNOWN_SCHEMA_PATH = "unknown_schema_path" {
-        cause: "A part of the path is no key of the value that it is looked for in.",
+        cause: "A part of the path is not a key of the value that it is looked for in.",
         next: "Use one of `details.supported_keys` there.",
     }
     /// There is no manifest of this kind.

@@ -99,7 +99,7 @@ impl MetricsLedger {
         for stream in journal.streams(&prefix).map_err(failed)? {
             let unreadable = || LogError::Unreadable {
                 stream: stream.clone(),
-                what: "its name is no segment's".to_owned(),
+                what: "its name is not a segment's".to_owned(),
             };
             let id = SegmentId::parse(stream.id()).ok_or_else(unreadable)?;
             if id.date < oldest {

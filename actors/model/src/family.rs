@@ -91,7 +91,7 @@ async fn finding(name: &str, provider: &ModelProviderOptions) -> Finding {
         return Finding::bad(what, format!("there is no program {program}"), remedy).optional();
     }
     match provider.kind {
-        ModelProviderKind::Scripted => Finding::good(what, "scripted: it is no model"),
+        ModelProviderKind::Scripted => Finding::good(what, "scripted: not a model"),
         _ => Finding::good(what, format!("{} at {}", provider.kind.word(), provider.root())),
     }
 }

@@ -127,7 +127,7 @@ mod tests {
         for probe in PROBES {
             assert!(probe.passed(probe.expected), "{}", probe.id);
             let thought = format!("<think>{}</think> I do not say.", probe.expected);
-            assert!(!probe.passed(&thought), "{}: a thought is no answer", probe.id);
+            assert!(!probe.passed(&thought), "{}: a thought is not an answer", probe.id);
             for wrong in ["", "I will think about it.", "The answer is 42."] {
                 assert!(!probe.passed(wrong), "{} takes `{wrong}`", probe.id);
             }

@@ -152,7 +152,7 @@ async fn rules_deny_first_and_then_the_first_that_matches_decides() {
     assert_eq!(
         bench.decides(&WRITE, json!({})),
         (PolicyDecision::Asks, "rules"),
-        "no path is no answer"
+        "no path is not an answer"
     );
     assert_eq!(bench.decides(&READ, json!({})), (PolicyDecision::Allowed, "availability"));
 }

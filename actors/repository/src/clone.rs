@@ -93,7 +93,7 @@ impl Repositories {
         }
         let message = match used {
             Some(used) => format!("`{used}` is what git answers this remote, not `{wanted}`"),
-            None => format!("`{wanted}` is no credential for this remote"),
+            None => format!("`{wanted}` is not a credential for this remote"),
         };
         Err(ToolError::new(Layer::Actor, codes::CREDENTIAL_UNKNOWN, message)
             .next("leave it out; `host` of an entry in git.credentials is its id"))

@@ -50,7 +50,7 @@ hivekeep_kernel::codes! {
     }
     /// This kind of remote cannot be used.
     REMOTE_UNSUPPORTED = "remote_unsupported" {
-        cause: "Remotes over ssh need a key, and the daemon keeps none; files of the host are no remotes.",
+        cause: "Remotes over ssh need a key, and the daemon keeps none; files of the host cannot be remotes.",
         next: "Give an https:// address, with a token where the server wants one, or volume://LABEL/PATH.",
     }
     /// The operator has no such credential for the remote.

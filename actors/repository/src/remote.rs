@@ -23,7 +23,7 @@ pub(crate) enum Remote {
 }
 
 impl Remote {
-    /// Parses an address; credentials are no part of one, for it is recorded.
+    /// Parses an address; credentials are not part of one, for it is recorded.
     ///
     /// # Errors
     /// `invalid_input`, without repeating the address; `remote_unsupported`.

@@ -91,8 +91,8 @@ async fn send(
     match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
         Ok(ServerResult::CallToolResult(result)) => Ok(result),
         Ok(ServerResult::CustomResult(CustomResult(result))) => without_unknown(result)
-            .ok_or_else(|| refused("it answers with something that is no result of a tool")),
-        Ok(_) => Err(refused("it answers with something that is no result of a tool")),
+            .ok_or_else(|| refused("it answers with something that is not a result of a tool")),
+        Ok(_) => Err(refused("it answers with something that is not a result of a tool")),
         Err(error) => {
             if !matches!(error, ServiceError::McpError(_)) {
                 doubt();

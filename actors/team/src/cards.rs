@@ -257,7 +257,7 @@ pub(crate) async fn sweep(
         let bytes = shared.vault.read(path).await?.unwrap_or_default();
         let Ok(card) = serde_json::from_slice::<MemberCard>(&bytes) else { continue };
         if card.team_id < born && !teams.contains(&card.team_id) {
-            tracing::info!(%path, "the card of a team that is no more is removed");
+            tracing::info!(%path, "the card of a team that is gone is removed");
             shared.vault.remove(path).await?;
         }
     }

@@ -18,7 +18,7 @@ pub struct Options {
     pub path: Option<PathBuf>,
     /// What the names of notes end in. Other files are neither read, listed nor written.
     pub extensions: Vec<String>,
-    /// Names of folders, at any depth, that are no part of the vault.
+    /// Names of folders, at any depth, that are not part of the vault.
     pub exclude_dirs: Vec<String>,
     /// The largest note in MiB. Larger ones are not read; search names them.
     #[schemars(range(min = 1, max = 64))]

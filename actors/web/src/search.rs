@@ -35,7 +35,7 @@ pub(crate) struct ProviderHit {
 #[derive(Debug, Default)]
 pub(crate) struct ProviderHits {
     pub(crate) hits: Vec<ProviderHit>,
-    /// Items of its list that are no results, or lead to no page of the web.
+    /// Items of its list that are not results, or lead to no page of the web.
     pub(crate) left_out: usize,
 }
 

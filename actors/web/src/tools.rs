@@ -140,7 +140,7 @@ pub(crate) struct WebResults {
     pub(crate) provider: &'static str,
     /// Best first. Empty only if the provider says that there is nothing, or all is left out.
     pub(crate) results: Vec<WebResult>,
-    /// Items of the provider's list that are no results, or lead to no page of the web.
+    /// Items of the provider's list that are not results, or lead to no page of the web.
     pub(crate) left_out: usize,
     /// Providers that were asked before and did not answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -178,7 +178,7 @@ hivekeep_kernel::codes! {
     }
     /// The image of the workspace has no entry point.
     NO_ENTRY_POINT = "no_entry_point" {
-        cause: "It is no container image, names no entry point, or the disk was made by a version that recorded none.",
+        cause: "It is not a container image, names no entry point, or the disk was made by a version that recorded none.",
         next: "Name the program in `command`; `hivekeep image inspect` shows what an image says.",
     }
     /// The workspace is not in the backup.

@@ -39,7 +39,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 fn may_work(row: &CredentialRow) -> Result<(), E2bError> {
     match row.scope {
         CredentialScope::ReadOnly => {
-            let why = "a read-only credential is no key of this door";
+            let why = "a read-only credential is not a key of this door";
             Err(E2bError::new(Kind::PermissionDenied, why))
         }
         CredentialScope::Session | CredentialScope::Operator => Ok(()),

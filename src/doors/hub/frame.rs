@@ -50,7 +50,7 @@ impl HeardFrame {
     /// `invalid_input`.
     pub(super) fn read(text: &str) -> Result<Self, ToolError> {
         let frame: Self = hivekeep_runtime::json_text::from_str(text)
-            .map_err(|error| ToolError::invalid(format!("the message is no frame: {error}")))?;
+            .map_err(|error| ToolError::invalid(format!("the message is not a frame: {error}")))?;
         let good_id = match &frame.id {
             Value::Null | Value::Number(_) => true,
             Value::String(id) => id.len() <= 128,

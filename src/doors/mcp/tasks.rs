@@ -134,7 +134,7 @@ fn payload(
 fn object(value: &impl Serialize) -> Result<JsonObject, ErrorData> {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::Object(object)) => Ok(object),
-        _ => Err(ErrorData::internal_error("a result is no object", None)),
+        _ => Err(ErrorData::internal_error("a result is not an object", None)),
     }
 }
 

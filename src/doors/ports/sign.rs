@@ -111,7 +111,7 @@ mod tests {
         let good = key.sign(PortLink::Link, id, 80, now + TimeDelta::seconds(60));
         let open = |kind, id, port, token: &str| key.verify(kind, id, port, token).is_some();
         assert!(open(PortLink::Link, id, 80, &good));
-        assert!(!open(PortLink::Cookie, id, 80, &good), "a link is no cookie");
+        assert!(!open(PortLink::Cookie, id, 80, &good), "a link is not a cookie");
         assert!(!open(PortLink::Link, id, 81, &good), "another port");
         assert!(!open(PortLink::Link, WorkspaceId::new(), 80, &good), "another workspace");
         let past = key.sign(PortLink::Link, id, 80, now - TimeDelta::seconds(1));

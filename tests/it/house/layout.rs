@@ -94,7 +94,7 @@ fn every_crate_is_on_its_page_and_on_its_side() {
         let texts: Vec<_> = ours.map(|source| source.text.as_str()).collect();
         let has = |needle: &str| texts.iter().any(|text| text.contains(needle));
         if sides.0 == 1 && has("\ntools! {") {
-            findings.push(format!("actors/README.md: {name} has tools, and is no platform"));
+            findings.push(format!("actors/README.md: {name} has tools, and is not a platform"));
         }
         let listed = list.contains(&format!(": hivekeep_{}::", name.replace("workspace/", "")));
         if has("\nimpl Family for ") != listed {

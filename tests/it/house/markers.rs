@@ -71,6 +71,18 @@ fn ignores(line: &str) -> bool {
     line.trim_start().starts_with(concat!("#[ign", "ore]"))
 }
 
+/// A text says `X is no Y`, where `X is not a Y` is read at once.
+fn denies(line: &str) -> bool {
+    let mut found = line.match_indices(concat!(" is n", "o "));
+    found.any(|(at, denial)| {
+        let (before, after) = (&line[..at], &line[at + denial.len()..]);
+        let in_text = before.matches('"').count() % 2 == 1;
+        let other =
+            before.ends_with("there") || ["more", "longer"].iter().any(|it| after.starts_with(it));
+        in_text && !other
+    })
+}
+
 fn findings(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     for (number, line) in source.text.lines().enumerate() {
@@ -80,6 +92,9 @@ fn findings(source: &Source) -> Vec<String> {
         }
         PLACES.iter().filter(|place| has_place(line, place)).for_each(|place| add(place));
         NAMES.iter().filter(|name| has_name(line, name)).for_each(|name| add(name));
+        if source.path.ends_with(".rs") && denies(line) {
+            add("say `is not`");
+        }
         if ignores(line) {
             add("a test is ignored without a reason");
         }
@@ -109,5 +124,7 @@ fn each_kind_of_finding_is_seen() {
     assert_eq!(lines(format!("{}task_execute", concat!("ae", "gis_"))), 0);
     assert_eq!(lines(concat!("#[ign", "ore]\nfn a() {}").to_owned()), 1);
     assert_eq!(lines(concat!("#[ign", "ore = \"needs a disk of 1 TiB\"]").to_owned()), 0);
+    assert_eq!(lines(concat!("why(\"it is n", "o file\")").to_owned()), 1);
+    assert_eq!(lines(concat!("why(\"there is n", "o file\") // a b is n", "o file").to_owned()), 0);
     assert_eq!(lines(concat!("overlay/wo", "rk/main and XX", "XX").to_owned()), 0);
 }

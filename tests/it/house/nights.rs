@@ -24,7 +24,7 @@ fn finding(page: &str, part: &str, age: impl Fn(&str) -> Option<u32>) -> Option<
         return Some(format!("{part} is {outcome}"));
     }
     match age(commit) {
-        None => Some(format!("{part}: {commit} is no commit before this one")),
+        None => Some(format!("{part}: {commit} is not a commit before this one")),
         Some(commits) => (commits > MOST_COMMITS).then(|| {
             format!("{part} is {commits} commits old; run `cargo xtask test --nightly {part}`")
         }),

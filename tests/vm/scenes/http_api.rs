@@ -120,7 +120,7 @@ fn use_secrets(owner: &Caller) {
     let clone = json!({ "workspace_id": "w", "path": "r", "url": "http://127.0.0.1:8099/r.git",
         "credential": { "username": "somebody", "token": TOKEN } });
     let (status, _failed) = owner.call("git_clone", &clone, None);
-    assert_eq!(status, 502, "the script is no git");
+    assert_eq!(status, 502, "the script is not a git");
     assert_eq!(owner.exec("cat /srv/told", &json!({})), TOKEN.len().to_string(), "it was used");
 }
 

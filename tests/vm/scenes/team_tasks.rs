@@ -67,7 +67,7 @@ fn results_until(
         let receive =
             json!({ "action": "receive", "name": "crew", "agent": agent, "wait_secs": 5 });
         let got = house.call("team", receive);
-        assert_eq!(got["count"], 0, "a task is no message: {got}");
+        assert_eq!(got["count"], 0, "a task is not a message: {got}");
         for result in got["daemon_results"].as_array().expect("results") {
             let id = result["task_id"].as_str().expect("an id").to_owned();
             results.insert(id, result.clone());

@@ -67,7 +67,7 @@ mod tests {
                 "two" => "Two\n\nCommands:\n  inner  Three\n",
                 "one" => "One, which has no commands\n",
                 "two inner" => "Inner\n",
-                other => panic!("`{other}` is no command"),
+                other => panic!("`{other}` is not a command"),
             }
             .to_owned())
             };

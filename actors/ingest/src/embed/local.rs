@@ -155,7 +155,7 @@ fn load(configured: &Path) -> Result<Loaded, String> {
         let metadata =
             fs::metadata(folder.join(name)).map_err(|error| format!("{shown}/{name}: {error}"))?;
         if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-            return Err(format!("{shown}/{name} is no file, or too large"));
+            return Err(format!("{shown}/{name} is not a file, or too large"));
         }
     }
     let hash = fs::File::open(&weights).and_then(|file| {

@@ -362,7 +362,7 @@ async fn vectors_that_are_not_what_was_asked_for_are_refused() {
         assert_eq!(error.code, "llm_answer_broken");
         assert!(error.message.contains(part), "{error:?}");
         let error = stage.models.embed(texts(&stage, "p/m")).await.expect_err("refused");
-        assert_eq!(error.code, "llm_unknown_model", "it is no model that embeds");
+        assert_eq!(error.code, "llm_unknown_model", "it is not a model that embeds");
     }
     let fake = Fake::always(Play::json(&json!({}))).await;
     let models = json!({ "models": { "e": { "purpose": "embed", "dimension": 2 } } });

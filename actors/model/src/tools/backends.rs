@@ -50,7 +50,7 @@ pub(crate) struct MlBackendList {
 pub(crate) struct MlBackend {
     /// Name to use.
     pub(crate) name: String,
-    /// What it speaks; `scripted` is no model.
+    /// What it speaks; `scripted` is not a model.
     pub(crate) kind: &'static str,
     /// Whether it answers now.
     pub(crate) available: bool,

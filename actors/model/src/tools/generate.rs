@@ -51,7 +51,7 @@ pub(crate) struct MlAnswer {
     pub(crate) backend: String,
     /// Model that answered.
     pub(crate) model: String,
-    /// What the backend speaks; `scripted` is no model.
+    /// What the backend speaks; `scripted` is not a model.
     pub(crate) provider_kind: &'static str,
     /// `end`, `max_tokens` (it is cut short), `stop_sequence`, `tool_calls`, `refused` or `other`.
     pub(crate) stop: &'static str,

@@ -44,7 +44,7 @@ pub(crate) struct MlProbed {
     pub(crate) backend: String,
     /// Its model.
     pub(crate) model: String,
-    /// What the backend speaks; `scripted` is no model.
+    /// What the backend speaks; `scripted` is not a model.
     pub(crate) provider_kind: &'static str,
     /// Number of probes.
     pub(crate) total: usize,

@@ -56,7 +56,7 @@ pub(crate) struct MlJudge {
     pub(crate) backend: String,
     /// Model.
     pub(crate) model: String,
-    /// What the backend speaks; `scripted` is no model.
+    /// What the backend speaks; `scripted` is not a model.
     pub(crate) provider_kind: &'static str,
     /// Tokens and cost.
     pub(crate) usage: MlUsage,

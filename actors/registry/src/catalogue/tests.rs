@@ -61,7 +61,7 @@ fn a_dotted_tool_answers_to_both_names() {
     for name in ["toy.admin", "toy_admin"] {
         assert_eq!(toys.find(name).expect("found").name(), "toy.admin");
     }
-    assert!(toys.find("toy.echo").is_none(), "an underscore is no dot");
+    assert!(toys.find("toy.echo").is_none(), "an underscore is not a dot");
 }
 
 #[test]

@@ -275,7 +275,7 @@ mod tests {
         let entry = catalogue.entries().next().expect("one");
         let long: Map<_, _> =
             (0..30).map(|n| ("n".repeat(100_000) + &n.to_string(), json!(n))).collect();
-        let error = entry.check(&json!({ "env": long })).expect_err("numbers are no texts");
+        let error = entry.check(&json!({ "env": long })).expect_err("numbers are not texts");
         assert_eq!(error.details["violations"].as_array().expect("a list").len(), MOST);
         let bytes = serde_json::to_string(&error).expect("serialises").len();
         assert!(bytes < 3 * MOST * POINTER_CHARS, "{bytes} bytes");

@@ -45,7 +45,7 @@ fn origin() -> String {
 }
 
 /// Show what differs in a repository's tree from what is staged, or what is staged from the last commit. New
-/// files that were never staged are no part of it. Credentials in it are hidden, and counted.
+/// files that were never staged are not part of it. Credentials in it are hidden, and counted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepositoryDiff {

@@ -32,7 +32,7 @@ pub async fn status(git: &Git) -> Result<GitStatusResult, ToolError> {
             codes::GIT_OUTPUT_UNREADABLE,
             format!("git status printed {what}"),
         )
-        .next("the workspace's git is no git of version 2.11 or later: look at `git --version`")
+        .next("the workspace needs git 2.11 or later: look at `git --version`")
     })
 }
 

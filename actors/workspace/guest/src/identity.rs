@@ -98,7 +98,7 @@ pub fn first_machine_id(file: &Path, id: &str) -> io::Result<()> {
     if !is_machine_id(id) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{id:?} is no machine id"),
+            format!("{id:?} is not a machine id"),
         ));
     }
     match std::fs::read(file) {
@@ -120,13 +120,13 @@ fn check(asked: &Reidentify) -> Result<(), GuestError> {
     let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     let instance = asked.instance_id.as_bytes();
     let wrong = if !system::is_label(&asked.hostname) {
-        format!("{:?} is no host name", asked.hostname)
+        format!("{:?} is not a host name", asked.hostname)
     } else if !is_machine_id(&asked.machine_id) {
-        format!("{:?} is no machine id", asked.machine_id)
+        format!("{:?} is not a machine id", asked.machine_id)
     } else if !(1..=MAX_INSTANCE_ID_BYTES).contains(&instance.len())
         || !instance.iter().copied().all(plain)
     {
-        format!("{:?} is no instance id", asked.instance_id)
+        format!("{:?} is not an instance id", asked.instance_id)
     } else if asked.entropy.len() < MIN_ENTROPY_BYTES {
         format!("{} random bytes are not enough", asked.entropy.len())
     } else {

@@ -64,7 +64,7 @@ pub(crate) fn own_addresses() -> io::Result<Vec<Ipv4Addr>> {
 fn check(asked: &SetNetwork) -> Result<(), String> {
     let SetNetwork { mac, address, prefix_len, gateway, .. } = asked;
     if mac[0] & 1 != 0 || *mac == [0; 6] {
-        return Err(format!("{mac:02x?} is no interface's address"));
+        return Err(format!("{mac:02x?} is not an interface's address"));
     }
     let (address, gateway) = (Ipv4Addr::from(*address), Ipv4Addr::from(*gateway));
     if !(8..=30).contains(prefix_len) {
@@ -75,7 +75,7 @@ fn check(asked: &SetNetwork) -> Result<(), String> {
         |one: Ipv4Addr| !matches!(one.to_bits() & hosts, 0) && one.to_bits() & hosts != hosts;
     let same = address.to_bits() & !hosts == gateway.to_bits() & !hosts;
     if address == gateway || !same || !is_host(address) || !is_host(gateway) {
-        return Err(format!("{address}/{prefix_len} by {gateway} is no place in a network"));
+        return Err(format!("{address}/{prefix_len} by {gateway} is not a place in a network"));
     }
     Ok(())
 }

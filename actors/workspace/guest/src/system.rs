@@ -30,7 +30,7 @@ pub const MAX_GRACE: Duration = Duration::from_secs(60);
 /// `Invalid` for a host name that is no DNS label.
 pub async fn configure(cx: &RequestContext, asked: Configure) -> Result<Configured, GuestError> {
     if !is_label(&asked.hostname) {
-        let message = format!("{:?} is no host name", asked.hostname);
+        let message = format!("{:?} is not a host name", asked.hostname);
         return Err(GuestError::new(GuestCode::Invalid, message));
     }
     let place = cx.agent.settings.place;

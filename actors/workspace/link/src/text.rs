@@ -75,7 +75,7 @@ mod tests {
                 Some((body, _)) if shown.truncated => body.strip_suffix('\n').unwrap_or(body),
                 _ => shown.text.as_str(),
             };
-            prop_assert!(text.starts_with(body), "{:?} is no prefix of {:?}", body, text);
+            prop_assert!(text.starts_with(body), "{:?} is not a prefix of {:?}", body, text);
             prop_assert!(cut - body.len() <= 4, "at most one character is lost");
             let replaced = body.contains(char::REPLACEMENT_CHARACTER);
             prop_assert!(!replaced || text.contains(char::REPLACEMENT_CHARACTER));

@@ -265,7 +265,7 @@ fn name_for(request: &PullRequest) -> OciResult<PulledName> {
         (Some(name), _) => name.clone(),
         (None, ImageSource::Registry(reference)) => reference.to_string(),
         (None, source) => {
-            return Err(no(&source.to_string(), "an image that is no registry's needs --name"));
+            return Err(no(&source.to_string(), "an image that is not a registry's needs --name"));
         }
     };
     match ImageName::named(&text)? {

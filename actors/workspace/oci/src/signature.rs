@@ -164,7 +164,7 @@ async fn judge(
 /// What a signed payload says that is not of this image.
 fn mismatch(payload: &[u8], reference: &RegistryRef, digest: Sha256Digest) -> Option<String> {
     let Ok(Payload { critical }) = serde_json::from_slice::<Payload>(payload) else {
-        return Some("its signature is of something that is no payload of cosign".to_owned());
+        return Some("its signature is of something that is not a payload of cosign".to_owned());
     };
     if critical.kind != PAYLOAD_KIND {
         return Some(format!("its signature is of the type {:.80?}", critical.kind));

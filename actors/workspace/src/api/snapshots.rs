@@ -71,7 +71,7 @@ pub struct SnapshotResult {
     pub disk_synced: Option<bool>,
     /// create: how long the guest stood still.
     pub pause_ms: Option<u64>,
-    /// create: volumes that the workspace has mounted, whose files are no part of the snapshot.
+    /// create: volumes that the workspace has mounted, whose files are not part of the snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes_left_out: Option<Vec<String>>,
     /// create: bytes of memory on the host's disk.

@@ -172,7 +172,7 @@ fn push_timeout() -> u64 {
 
 /// Show what differs in a repository of a workspace: the work tree from what is
 /// staged, or what is staged from the last commit. New files that were never
-/// staged are no part of it. Credentials in it are hidden, and counted.
+/// staged are not part of it. Credentials in it are hidden, and counted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GitDiff {

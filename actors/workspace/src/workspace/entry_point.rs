@@ -18,7 +18,7 @@ pub(crate) fn entry_point(ledger: &Ledger) -> Result<EntryPoint, ToolError> {
     };
     let Some(defaults) = &ledger.defaults else {
         let why = format!(
-            "no entry point of image {image} is recorded: it is no container image, or the disk was \
+            "no entry point of image {image} is recorded: it is not a container image, or the disk was \
              made by an earlier version"
         );
         let next = "name the program in `command`, or make a workspace from a container image";

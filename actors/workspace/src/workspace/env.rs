@@ -96,7 +96,7 @@ fn check(name: &str, value: Option<&str>) -> Result<(), ToolError> {
     let shown: String = name.chars().take(80).collect();
     let head = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
     if !head || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Err(ToolError::invalid(format!("`{shown}` is no variable name"))
+        return Err(ToolError::invalid(format!("`{shown}` is not a variable name"))
             .next("use letters, digits and _, not beginning with a digit"));
     }
     if matches!(name, "PATH" | "IFS" | "ENV" | "BASH_ENV") || name.starts_with("LD_") {

@@ -119,7 +119,7 @@ impl HostFile {
         let file = std::fs::File::from(file);
         let metadata = file.metadata().map_err(|e| host_io(&e))?;
         if !metadata.is_file() {
-            return Err(ToolError::invalid("host_path is no regular file"));
+            return Err(ToolError::invalid("host_path is not a regular file"));
         }
         Ok((file, metadata.len()))
     }

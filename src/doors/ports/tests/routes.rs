@@ -150,7 +150,7 @@ async fn a_link_becomes_a_cookie_of_its_port_alone() {
     assert_eq!(with(HOST, &["Origin: http://80-web.localhost:7719"]).await, 200);
     assert_eq!(with(HOST, &["Origin: http://80-other.localhost:7719"]).await, 403);
     let of_link = format!("Cookie: hivekeep_port={}", query.split_once('=').expect("a value").1);
-    assert_eq!(stage.get(HOST, "/", &[&of_link]).await.0, 401, "a link is no cookie");
+    assert_eq!(stage.get(HOST, "/", &[&of_link]).await.0, 401, "a link is not a cookie");
     // What would lose its body on the way round passes at once.
     let post = format!(
         "POST /?{query} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

@@ -162,7 +162,7 @@ fn ptrace(outside: &str) -> Seen {
 }
 
 fn tcp(address: &str) -> Seen {
-    let address: SocketAddr = address.parse().map_err(|_| format!("{address} is no address"))?;
+    let address: SocketAddr = address.parse().map_err(|_| format!("{address} is not an address"))?;
     let stream = TcpStream::connect_timeout(&address, PATIENCE);
     let greeted = stream.and_then(|mut stream| {
         stream.set_read_timeout(Some(PATIENCE))?;

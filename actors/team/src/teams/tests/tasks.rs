@@ -42,7 +42,7 @@ pub(super) async fn all(stage: &Stage, agent: &str, count: usize) -> Vec<(String
     let mut results = Vec::new();
     while results.len() < count {
         let got = stage.call(receive(agent, 60)).await;
-        assert_eq!(got["count"], 0, "a task is no message: {got}");
+        assert_eq!(got["count"], 0, "a task is not a message: {got}");
         results.extend(told(&got));
     }
     results

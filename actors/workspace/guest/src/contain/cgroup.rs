@@ -51,7 +51,7 @@ impl CgroupPool {
         std::fs::create_dir_all(root)?;
         let kind = rustix::fs::statfs(root)?.f_type as u64;
         if kind != CGROUP2_MAGIC || !root.join("cgroup.kill").exists() {
-            return Err(io::Error::other(format!("{} is no cgroup v2", root.display())));
+            return Err(io::Error::other(format!("{} is not a cgroup v2", root.display())));
         }
         for entry in std::fs::read_dir(root)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(COMMAND_PREFIX) {

@@ -104,7 +104,7 @@ fn environment(asked: &[(String, String)]) -> Result<BTreeMap<&str, &str>, Guest
     let mut env = BTreeMap::from(BASE_ENV);
     for (name, value) in asked {
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(invalid(format!("{name:?} is no name for a variable")));
+            return Err(invalid(format!("{name:?} is not a name for a variable")));
         }
         env.insert(name, value);
     }

@@ -17,7 +17,7 @@ pub(super) fn absolute(path: &str) -> Result<PathBuf, GuestError> {
         return Err(GuestError::new(GuestCode::TooLarge, message));
     }
     if !path.starts_with('/') || path.contains('\0') {
-        let message = format!("{path:?} is no absolute path");
+        let message = format!("{path:?} is not an absolute path");
         return Err(GuestError::new(GuestCode::Invalid, message));
     }
     Ok(PathBuf::from(path))

@@ -221,7 +221,7 @@ pub async fn stop(cx: &RequestContext, asked: ProcessStop) -> Result<JobKilled, 
     let already_ended = off_thread(move || {
         let failed = |error: io::Error| disk(&error);
         if its.spec().map_err(failed)?.process.is_none() {
-            let message = format!("job {:?} is no process; kill it instead", its.id());
+            let message = format!("job {:?} is not a process; kill it instead", its.id());
             return Err(GuestError::new(GuestCode::Invalid, message));
         }
         if its.is_over().map_err(failed)? {

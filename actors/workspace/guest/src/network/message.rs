@@ -14,7 +14,7 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn parse(payload: &[u8], head_bytes: usize) -> Result<Self, DecodeError> {
-        let short = || DecodeError::from(format!("{} bytes are no message", payload.len()));
+        let short = || DecodeError::from(format!("{} bytes are not a message", payload.len()));
         let (head, rest) = payload.split_at_checked(head_bytes).ok_or_else(short)?;
         let attribute = |nla: netlink_packet_core::NlaBuffer<_>| {
             DefaultNla::new(nla.kind(), AsRef::<[u8]>::as_ref(nla.value()).to_vec())

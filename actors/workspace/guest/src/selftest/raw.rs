@@ -44,7 +44,7 @@ pub fn run(device: Option<OsString>) -> Result<ExitCode, RoleFailure> {
                 port.write_all(b".")?;
             }
             b'q' => return Ok(ExitCode::SUCCESS),
-            other => return Err(format!("{other} is no order").into()),
+            other => return Err(format!("{other} is not an order").into()),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Inflow {
     /// When the payload is no content, or more than the credit allows.
     pub(super) fn push(&self, payload: Payload) -> Result<(), String> {
         if payload.stream() != Some(Stream::Content) {
-            return Err("data that is no content".into());
+            return Err("data that is not content".into());
         }
         let mut state = self.state();
         let len = payload.content().len();

@@ -114,7 +114,7 @@ impl TaskLog {
         reader.read_exact(&mut mark)?;
         reader.read_exact(&mut chain)?;
         if mark != *MARK {
-            let text = format!("{} is no log of tasks", path.display());
+            let text = format!("{} is not a log of tasks", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let (mut end, mut record) = (FIRST_AT, Vec::new());

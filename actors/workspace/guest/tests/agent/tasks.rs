@@ -89,7 +89,7 @@ async fn a_task_runs_once_and_a_repeat_has_the_same_result_even_when_acknowledge
         host.ask(task("two", "true")).await.expect("taken");
         assert_eq!(results(&host, 1).await["two"].number, 2);
         assert_eq!(std::fs::read_to_string(&file).expect("effects"), "x\n");
-        assert_eq!(host.ask(JobList).await.expect("a list").jobs, [], "a task is no job");
+        assert_eq!(host.ask(JobList).await.expect("a list").jobs, [], "a task is not a job");
     }
 }
 

@@ -193,7 +193,7 @@ async fn results_that_are_told_in_numbers_are_kept_as_a_hint() {
     let _ =
         link.exec(shell("x", 1), CallTerms::at_most(Duration::from_millis(50)), |_, _| {}).await;
     for _ in 0..3 {
-        assert!(events.recv().await == Some(GuestEvent::TasksChanged), "it is no hint");
+        assert!(events.recv().await == Some(GuestEvent::TasksChanged), "it is not a hint");
     }
     assert_eq!(events.recv().await, Some(told(1)));
 }

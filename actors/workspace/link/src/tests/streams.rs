@@ -213,7 +213,11 @@ async fn each_breach_of_a_stream_ends_the_link_with_its_reason() {
         link_to(|_| RequestBehaviour::raw(|id| frame(FrameKind::End, id, vec![]))).await;
     link.exec(shell("x", 10), wait(), |_, _| {}).await.unwrap_err();
     let expected = Violation::UnexpectedKind(FrameKind::End);
-    assert_eq!(link.closed().await, LinkDown::Violation(expected), "an end of what is no stream");
+    assert_eq!(
+        link.closed().await,
+        LinkDown::Violation(expected),
+        "an end of what is not a stream"
+    );
 }
 
 /// The same frames for another call.

@@ -218,7 +218,7 @@ async fn a_machine_outlives_the_death_of_its_daemon() {
     let pid = rustix::process::Pid::from_raw(handle.process.pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     let exit = tokio::time::timeout(Duration::from_secs(10), driver.watch(&handle)).await.unwrap();
-    assert_eq!(exit.how, ExitHow::Unknown, "it is no child of ours");
+    assert_eq!(exit.how, ExitHow::Unknown, "it is not a child of ours");
     let console = driver.logs(&plan.folders).await.unwrap().console;
     assert!(!console.is_empty(), "the drain was taken up again");
     driver.release(&plan).await.unwrap();

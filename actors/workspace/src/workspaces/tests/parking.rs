@@ -170,7 +170,7 @@ async fn a_parked_machine_outlives_the_daemon_with_its_quota() {
     let info = stage.info(&id).await;
     assert_eq!((&info["state"], &info["process"]), (&json!("parked"), &json!("none")), "{info}");
     assert_eq!((stage.daemon.quota.held(), stage.daemon.quota.held_mb()), (1, 0));
-    assert_eq!(memories(&stage).len(), 1, "it is no leftover");
+    assert_eq!(memories(&stage).len(), 1, "it is not a leftover");
     stage.call("exec", command(&id)).await.unwrap();
     assert_eq!((asked(&stage, "wake"), stage.daemon.quota.held_mb()), (1, MEMORY_MB));
 }

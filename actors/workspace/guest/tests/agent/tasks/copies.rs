@@ -94,7 +94,7 @@ async fn tasks_in_a_memory_that_was_another_machines_are_killed_and_put_aside() 
 
     let mine = std::fs::read_to_string("/etc/machine-id").expect("checked");
     agent.tasks().become_of(mine.trim()).expect("nothing to do");
-    assert_eq!(host.ask(TaskList).await.expect("a list").running.len(), 4, "it is no copy");
+    assert_eq!(host.ask(TaskList).await.expect("a list").running.len(), 4, "it is not a copy");
 
     let other = "f".repeat(32);
     agent.tasks().become_of(&other).expect("put aside");
