@@ -68,25 +68,47 @@ pub(crate) struct Reading {
     cut: Option<u64>,
 }
 
+/// A call about a guest, of which each kind has one under way at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum GuestCall {
+    /// Hints; as long as the member lives.
+    Watch,
+    Put,
+    Read,
+    Acknowledge,
+    /// Whether the workspace still exists.
+    Look,
+}
+
+/// Whether calls to the guest are begun.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Gate {
+    #[default]
+    Open,
+    /// No put until there is room: a result that only a put tells had none.
+    Crowded,
+    /// No put and no acknowledgement until a hint: a call failed.
+    HeldUp,
+}
+
+/// The reading of results after the present one.
+#[derive(Debug, Default)]
+struct NextReading {
+    /// It is begun when the present one is over, or there is room.
+    wanted: bool,
+    /// The number from which on results are read.
+    after: u64,
+    /// It awaits results that are done here, too: the guest told some that were not awaited.
+    with_done: bool,
+}
+
 /// The state of the synchronisation.
 #[derive(Debug, Default)]
 pub(super) struct TaskSync {
     in_guest: InGuest,
-    watching: bool,
-    putting: bool,
-    reading: bool,
-    acknowledging: bool,
-    looking: bool,
-    /// Read once more when the present reading is over, or there is room.
-    again: bool,
-    /// The number from which on results are read.
-    after: u64,
-    /// True after a failure: wait for a hint.
-    held_up: bool,
-    /// A result that only a put tells had no room: nothing is put until there is some.
-    crowded: bool,
-    /// The guest told results that were not awaited.
-    unawaited: bool,
+    under_way: BTreeSet<GuestCall>,
+    gate: Gate,
+    next: NextReading,
     /// Results whose guest was not told yet that they are kept.
     owed: BTreeSet<String>,
     /// Number of running tasks, as the guest said last.
@@ -130,22 +152,28 @@ impl LiveMember {
         if self.pending() == 0 && self.sync.owed.is_empty() {
             return;
         }
-        if !std::mem::replace(&mut self.sync.watching, true) {
+        if self.sync.under_way.insert(GuestCall::Watch) {
             let (port, post) = (self.shared.tasks.clone(), self.post.clone());
             let _detached = self.workers.spawn(hints::watch(port, self.workspace, post));
         }
-        if !self.sync.held_up {
+        if self.sync.gate != Gate::HeldUp {
             self.put_tasks();
             self.acknowledge();
         }
-        if self.sync.again && !self.sync.reading {
+        if self.sync.next.wanted && !self.reading() {
             self.read();
         }
     }
 
+    fn reading(&self) -> bool {
+        self.sync.under_way.contains(&GuestCall::Read)
+    }
+
     fn put_tasks(&mut self) {
-        self.sync.crowded &= self.sync.reading || self.room() == 0;
-        if self.sync.putting || self.sync.crowded {
+        if self.sync.gate == Gate::Crowded && !self.reading() && self.room() > 0 {
+            self.sync.gate = Gate::Open;
+        }
+        if self.sync.gate != Gate::Open || self.sync.under_way.contains(&GuestCall::Put) {
             return;
         }
         let tasks =
@@ -153,7 +181,7 @@ impl LiveMember {
         if tasks.is_empty() {
             return;
         }
-        self.sync.putting = true;
+        self.sync.under_way.insert(GuestCall::Put);
         let (port, post, id) = (self.shared.tasks.clone(), self.post.clone(), self.workspace);
         self.begin(async move {
             for task in tasks {
@@ -172,13 +200,12 @@ impl LiveMember {
 
     fn read(&mut self) {
         let (room, pending) = (self.room(), self.pending());
-        self.sync.again = pending > 0 && (self.sync.reading || room == 0);
-        if self.sync.again || pending == 0 {
+        self.sync.next.wanted = pending > 0 && (self.reading() || room == 0);
+        if self.sync.next.wanted || pending == 0 {
             return;
         }
-        self.sync.reading = true;
-        let after = std::mem::take(&mut self.sync.after);
-        let with_done = std::mem::take(&mut self.sync.unawaited);
+        self.sync.under_way.insert(GuestCall::Read);
+        let NextReading { after, with_done, .. } = std::mem::take(&mut self.sync.next);
         let in_guest = &mut self.sync.in_guest;
         let awaited = views(&self.logs.tasks, |_, durable: &TaskLedger| {
             in_guest.begin_reading(durable, with_done)
@@ -190,10 +217,9 @@ impl LiveMember {
     }
 
     fn acknowledge(&mut self) {
-        if self.sync.acknowledging || self.sync.owed.is_empty() {
+        if self.sync.owed.is_empty() || !self.sync.under_way.insert(GuestCall::Acknowledge) {
             return;
         }
-        self.sync.acknowledging = true;
         let ids: Vec<_> = self.sync.owed.iter().take(ACKNOWLEDGED).cloned().collect();
         let (port, id) = (self.shared.tasks.clone(), self.workspace);
         self.begin(async move {
@@ -206,27 +232,31 @@ impl LiveMember {
     pub(super) fn on_sync(&mut self, event: TaskSyncEvent) {
         match event {
             TaskSyncEvent::Hint => {
-                self.sync.held_up = false;
+                if self.sync.gate == Gate::HeldUp {
+                    self.sync.gate = Gate::Open;
+                }
                 self.read();
             }
             TaskSyncEvent::Put(task, outcome) => self.was_put(&task, outcome),
-            TaskSyncEvent::PutsOver => self.sync.putting = false,
+            TaskSyncEvent::PutsOver => {
+                self.sync.under_way.remove(&GuestCall::Put);
+            }
             TaskSyncEvent::Read(outcome) => {
-                self.sync.reading = false;
+                self.sync.under_way.remove(&GuestCall::Read);
                 match outcome {
                     Ok(reading) => self.take_in(reading),
                     Err(error) => self.failed(&error),
                 }
             }
             TaskSyncEvent::Acknowledged(ids, outcome) => {
-                self.sync.acknowledging = false;
+                self.sync.under_way.remove(&GuestCall::Acknowledge);
                 match outcome {
                     Ok(_) => self.sync.owed.retain(|id| !ids.contains(id)),
                     Err(error) => self.failed(&error),
                 }
             }
             TaskSyncEvent::Looked(outcome) => {
-                self.sync.looking = false;
+                self.sync.under_way.remove(&GuestCall::Look);
                 if let Ok(false) = outcome {
                     self.give_up();
                 }
@@ -256,16 +286,16 @@ impl LiveMember {
             }
             Ok(TaskTaken { result: Some(result), state, .. }) => {
                 // A reading has taken room for its results; a result told here has none of it.
-                if !self.sync.reading && self.room() > 0 {
+                if !self.reading() && self.room() > 0 {
                     self.conclude(TaskResult { task_id: task_id.clone(), ..result });
                 } else if state == TaskState::Done && result.message_id == task.message.to_string()
                 {
                     // It waits in the guest for a reading, which there is when there is room.
                     self.is_put(task);
                     self.read();
-                } else {
+                } else if self.sync.gate == Gate::Open {
                     // No reading tells it: it is put once more.
-                    self.sync.crowded = true;
+                    self.sync.gate = Gate::Crowded;
                 }
             }
             Ok(_) => self.is_put(task),
@@ -291,7 +321,7 @@ impl LiveMember {
         let Reading { results, queued, running, stale, dropped, cut } = reading;
         self.sync.trouble = None;
         self.sync.running = running;
-        self.sync.unawaited = dropped > 0;
+        self.sync.next.with_done = dropped > 0;
         for result in results {
             if self.ledger(|_, durable| durable.is_done(&result.task_id)) {
                 self.sync.owed.insert(result.task_id);
@@ -300,7 +330,7 @@ impl LiveMember {
             }
         }
         if let Some(after) = cut {
-            (self.sync.again, self.sync.after) = (true, after);
+            (self.sync.next.wanted, self.sync.next.after) = (true, after);
         } else if !stale {
             let in_guest = &mut self.sync.in_guest;
             let missing = views(&self.logs.tasks, |decided, _| {
@@ -328,11 +358,10 @@ impl LiveMember {
 
     /// Nothing is lost by it: whatever it was is done again.
     fn failed(&mut self, error: &ToolError) {
-        self.sync.held_up = true;
+        self.sync.gate = Gate::HeldUp;
         self.sync.running = 0;
         self.sync.trouble = Some(error.to_text());
-        if error.is(codes::WORKSPACE_NOT_FOUND) && !std::mem::replace(&mut self.sync.looking, true)
-        {
+        if error.is(codes::WORKSPACE_NOT_FOUND) && self.sync.under_way.insert(GuestCall::Look) {
             let (shared, id, workspace) = (self.shared.clone(), self.id, self.workspace);
             let owner = self.team.view(|team| team.map(|team| team.owner));
             self.begin(async move {
