@@ -51,12 +51,26 @@ fn server(guest: &TestGuest) -> UdpSocket {
     socket
 }
 
+const FIRST: &[u8] = b"first";
+
+/// Sends until something is heard: what comes before a guest's interface is up is lost.
+fn reach(client: &UdpSocket, server: &UdpSocket) {
+    server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut tries = (0..50).map(|_| client.send(FIRST).unwrap());
+    assert!(tries.any(|_| server.recv(&mut [0; 64]).is_ok()), "the guest is not reached");
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+}
+
 #[track_caller]
 fn heard(server: &UdpSocket) -> String {
     let mut buffer = [0; 64];
-    let (len, from) = server.recv_from(&mut buffer).expect("a datagram comes");
-    server.send_to(&buffer[..len], from).unwrap();
-    String::from_utf8_lossy(&buffer[..len]).into_owned()
+    loop {
+        let (len, from) = server.recv_from(&mut buffer).expect("a datagram comes");
+        if buffer[..len] != *FIRST {
+            server.send_to(&buffer[..len], from).unwrap();
+            return String::from_utf8_lossy(&buffer[..len]).into_owned();
+        }
+    }
 }
 
 #[track_caller]
@@ -77,6 +91,7 @@ fn datagrams_wake_a_parked_machine_once_and_reach_it() {
         let guest = plug(&daemon, id).await;
         let old = client(&forward);
         let inside = server(&guest);
+        reach(&old, &inside);
         old.send(b"before").unwrap();
         assert_eq!((heard(&inside), answered(&old)), ("before".into(), "before".into()));
         sleeps(&daemon, id, Some(guest)).await;
