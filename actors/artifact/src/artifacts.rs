@@ -26,12 +26,12 @@ const WRITERS: usize = 16;
 /// Notices that a slow listener may be behind.
 const CHANGES: usize = 64;
 
-/// Who asks for an artifact.
+/// Caller that asks for an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArtifactAccess {
-    /// Whoever runs the daemon: all of them are there.
+    /// Operator of the daemon, who sees all artifacts.
     Operator,
-    /// A user: its own are there.
+    /// User, who sees its own artifacts.
     User(User),
 }
 
@@ -90,7 +90,7 @@ impl Artifacts {
         self.0.changes.subscribe()
     }
 
-    /// Those that are there for whoever asks, the newest first.
+    /// Artifacts that the caller sees, the newest first.
     pub fn list(&self, access: ArtifactAccess) -> Vec<ArtifactInfo> {
         let now = Utc::now();
         let index = self.0.index();
@@ -98,7 +98,7 @@ impl Artifacts {
         there.cloned().collect()
     }
 
-    /// One that is there for whoever asks.
+    /// Artifact of an id, if the caller sees it.
     ///
     /// # Errors
     /// `artifact_not_found`.
@@ -108,7 +108,7 @@ impl Artifacts {
         found.cloned().ok_or_else(|| not_found(id))
     }
 
-    /// Opens one for reading, in ranges.
+    /// Opens an artifact for reading, in ranges.
     ///
     /// # Errors
     /// `artifact_not_found`, `artifact_failed`.
@@ -123,13 +123,13 @@ impl Artifacts {
             tokio::task::spawn_blocking(move || inner.folder.file(id)).await.map_err(lost)?;
         match file {
             Ok(file) => Ok(OpenArtifact::new(info, file)),
-            // It was removed meanwhile.
+            // The artifact was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_found(id)),
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Removes one before its time. It is off the disk when this returns.
+    /// Removes an artifact before it expires. It is off the disk when this returns.
     ///
     /// # Errors
     /// As [`Self::open`].

@@ -10,11 +10,11 @@ use crate::{codes, info::ArtifactInfo, options::Options};
 /// Size that an artifact counts for at least, so that many small ones are bounded too.
 const LEAST_BYTES: u64 = 4 * 1024;
 
-/// What is kept, and what is being written.
+/// Artifacts that are kept, and those that are being written.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     kept: BTreeMap<ArtifactId, ArtifactInfo>,
-    /// Owner and size of those that are being written.
+    /// Owner and size of artifacts that are being written.
     reserved: BTreeMap<ArtifactId, (User, u64)>,
 }
 
@@ -83,7 +83,7 @@ impl Index {
         self.kept.values().rev()
     }
 
-    /// Those whose time is over.
+    /// Artifacts that have expired.
     pub(crate) fn expired(&self, now: DateTime<Utc>) -> Vec<ArtifactId> {
         let over = self.kept.values().filter(|info| info.expires_at <= now);
         over.map(|info| info.id).collect()

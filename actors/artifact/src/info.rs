@@ -43,7 +43,7 @@ impl ArtifactInfo {
         artifact_uri(self.id)
     }
 
-    /// What the caller of the call is told.
+    /// Result for the caller of the tool.
     pub(crate) fn kept(&self) -> KeptResult {
         KeptResult {
             uri: self.uri(),

@@ -14,7 +14,7 @@ use crate::{
 /// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct OpenArtifact {
-    /// What it is.
+    /// Description of the artifact.
     pub info: Arc<ArtifactInfo>,
     file: Arc<File>,
 }

@@ -34,13 +34,13 @@ struct Handle {
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the log's callers and its worker share.
+/// State shared between the log's callers and its worker.
 #[derive(Debug)]
 pub(crate) struct LogShared {
     state: Mutex<LogState>,
-    /// Told when there is something to sync, or the log is closing.
+    /// Notified when there is something to sync, or the log is closing.
     pub(crate) changed: Condvar,
-    /// Told when lines are in the state folder.
+    /// Notified when lines are in the state folder.
     pub(crate) settled: Condvar,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct LogState {
     pub(crate) taken_bytes: usize,
     /// Number of the last entry that is in the state folder.
     pub(crate) settled: u64,
-    /// Entries that could not be written, of which no entry tells yet.
+    /// Entries that could not be written and that no entry counts yet.
     lost: u64,
     pub(crate) closing: bool,
 }
@@ -63,7 +63,7 @@ pub(crate) struct LogState {
 /// Lines for one sync.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Number of the first.
+    /// Number of the first entry.
     pub(crate) first: u64,
     pub(crate) lines: Vec<u8>,
 }
@@ -106,7 +106,7 @@ impl AuditLog {
     /// entries that could not be written, one that counts them comes first.
     ///
     /// # Errors
-    /// When it cannot be written; it is counted.
+    /// When the entry cannot be written; it is counted.
     pub fn append(&self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
         self.0.shared.append(kind, data)
     }
@@ -122,7 +122,7 @@ impl AuditLog {
     /// Tells whether entries can be written: after some that could not be, by writing one that counts them.
     ///
     /// # Errors
-    /// When that one cannot be written either.
+    /// When that entry cannot be written either.
     pub fn ready(&self) -> Result<(), Error> {
         self.0.shared.change(LogState::resume)
     }
@@ -132,8 +132,8 @@ impl AuditLog {
         self.0.shared.lock().head
     }
 
-    /// Waits until every entry of before is in the state folder, where readers find it. False when that
-    /// is not so in time: the disk does not take it. Blocks.
+    /// Waits until every entry appended before is in the state folder, where readers find it. False when
+    /// the disk does not take them in time. Blocks.
     pub fn settle(&self, patience: Duration) -> bool {
         let shared = &self.0.shared;
         let state = shared.lock();
@@ -174,7 +174,7 @@ impl LogShared {
     }
 
     pub(crate) fn append(&self, kind: &str, data: &impl Serialize) -> Result<Head, Error> {
-        // Before the lock, which all callers share.
+        // Serialised before the lock is taken, which all callers share.
         let json = serde_json::to_vec(data).map_err(|error| Error::Failed(error.to_string()));
         self.change(|state| {
             let written = state.resume().and_then(|()| state.push(kind, &json?));
@@ -196,7 +196,7 @@ impl LogShared {
 }
 
 impl LogState {
-    /// Has the log say how many entries are missing in it, if any are.
+    /// Appends an entry that counts those missing in the log, if any are.
     fn resume(&mut self) -> Result<(), Error> {
         if self.lost > 0 {
             self.push(RESUMED, json!({ "entries_lost": self.lost }).to_string().as_bytes())?;
@@ -205,7 +205,7 @@ impl LogState {
         Ok(())
     }
 
-    /// Puts an entry together where it waits for the disk, and writes it to the tail. `data` is JSON.
+    /// Adds an entry to the batch, and writes it to the tail. `data` is JSON.
     fn push(&mut self, kind: &str, data: &[u8]) -> Result<Head, Error> {
         let waiting_bytes = self.batch.lines.len() + self.taken_bytes;
         if waiting_bytes > MOST_WAITING {

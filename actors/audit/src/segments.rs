@@ -10,7 +10,7 @@ use crate::Error;
 const PREFIX: &str = "audit-";
 const SUFFIX: &str = ".log";
 
-/// One file of the log.
+/// Segment: a file of the log in the state folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) first: u64,

@@ -16,7 +16,7 @@ use crate::{ChainHash, Entry, Error, Head, chain::split_line, verify::Lines};
 /// Size above which a file gives its room back at the end of its turn.
 const KEPT_BYTES: u64 = 1024 * 1024;
 
-/// One of the two files.
+/// Write-ahead file, one of two.
 #[derive(Debug)]
 pub(crate) struct TailFile {
     path: PathBuf,
@@ -62,7 +62,7 @@ impl TailFile {
         Ok(())
     }
 
-    /// Begins another turn; what was in it is in the state folder.
+    /// Begins another turn of the file, whose lines are in the state folder.
     pub(crate) fn rewind(&mut self) -> Result<(), Error> {
         if self.size > KEPT_BYTES {
             return self.clear();
@@ -71,7 +71,7 @@ impl TailFile {
         Ok(())
     }
 
-    /// Empties it; what was in it is in the state folder.
+    /// Empties the file, whose lines are in the state folder.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
         if self.size > 0 {
             self.file.set_len(0).map_err(Error::io(&self.path))?;

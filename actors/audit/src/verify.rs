@@ -152,7 +152,7 @@ impl Walk {
         let before = match (self.last, seq) {
             (Some(last), _) => last,
             (None, 1) => Head::START,
-            // What was trimmed is not there to be hashed: the entry that says so has its hash.
+            // Trimmed entries cannot be hashed: the entry that records the trim has this line's hash.
             (None, _) => {
                 self.begins_with = Some(hash);
                 Head { seq: seq.saturating_sub(1), hash }
@@ -204,10 +204,10 @@ impl Walk {
 
 /// A line of a file.
 pub(crate) struct Line {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub(crate) number: u64,
     pub(crate) bytes: Vec<u8>,
-    /// False for the last one without an end, and for one that is too long.
+    /// False for a last line without an end, and for a line that is too long.
     pub(crate) whole: bool,
 }
 

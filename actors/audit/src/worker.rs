@@ -23,9 +23,9 @@ use crate::{
 };
 
 const MIB: u64 = 1024 * 1024;
-/// Pause before what could not be synced is tried again.
+/// Pause before a failed sync is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// Length of what the file `head` holds: padded, so that a shorter head leaves no rest of a longer one.
+/// Length of the file `head`: padded, so that a shorter head leaves no rest of a longer one.
 const HEAD_BYTES: usize = 128;
 
 /// The files in the state folder.
@@ -37,16 +37,16 @@ pub(crate) struct SegmentWriter {
     /// The newest file and its size; none before the first line.
     segment: Option<(File, PathBuf, u64)>,
     head_file: File,
-    /// The tail of what was taken; emptied once that is synced.
+    /// The tail of the batch that was taken; emptied once that is synced.
     taken: TailFile,
 }
 
-/// What a start found.
+/// State of the log as a start found it.
 pub(crate) struct FoundLog {
     pub(crate) head: Head,
-    /// Bytes of half a line behind the last one, which were removed.
+    /// Bytes of half a line behind the last whole line, which were removed.
     pub(crate) mended_bytes: u64,
-    /// Head that was told, where the log does not reach it.
+    /// Stored head, where the log does not reach it.
     pub(crate) cut: Option<Head>,
 }
 
@@ -61,8 +61,8 @@ pub(crate) fn start(
 }
 
 impl SegmentWriter {
-    /// Opens the files, mends the end of the last one, and appends what the tails have more, of which one
-    /// is for new lines then.
+    /// Opens the files, mends the end of the last one, and appends the further lines of the tails. One of
+    /// the tails is for new lines then.
     pub(crate) fn recover(
         state: &Path,
         options: &Options,
@@ -138,7 +138,7 @@ impl SegmentWriter {
             while let Err(error) = self.write(&batch, head) {
                 tracing::error!(%error, "the audit log is not synced");
                 if shared.lock().closing {
-                    // The tail has it for the next start.
+                    // The tail has the batch for the next start.
                     return;
                 }
                 thread::sleep(RETRY);
@@ -173,7 +173,7 @@ impl SegmentWriter {
         if self.segment.as_ref().is_none_or(|(.., bytes)| *bytes >= self.segment_bytes) {
             let path = Segments::path(&self.state, batch.first);
             let file = append_to(&path)?;
-            // What an attempt that failed left of it.
+            // Removes what a failed attempt left in the file.
             file.set_len(0).map_err(Error::io(&path))?;
             hivekeep_fs::sync_folder(&self.state).map_err(Error::io(&self.state))?;
             self.segment = Some((file, path, 0));
@@ -246,7 +246,7 @@ impl SegmentWriter {
         let line = line.ok_or_else(unreadable)?;
         let (hash, _) = split_line(&line.bytes).ok_or_else(unreadable)?;
         shared.append(TRIMMED, &json!({ "first": kept.first, "first_hash": hash.to_string() }))?;
-        // It is in the tail at least, which the next start brings in before anything else.
+        // The entry is in the tail at least, which the next start brings in before anything else.
         for segment in &segments[..gone] {
             fs::remove_file(&segment.path).map_err(Error::io(&segment.path))?;
         }

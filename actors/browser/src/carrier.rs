@@ -26,7 +26,7 @@ const VERSION_BYTES: u64 = 64 * 1024;
 /// Time to find and greet a browser that runs elsewhere.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// Carrier over the pipes of a Chrome of ours. What it writes beyond a frame's bound ends it.
+/// Carrier over the pipes of a Chrome that the daemon runs. A frame beyond the bound ends it.
 pub(crate) fn over_pipes(stdin: ChildStdin, stdout: ChildStdout) -> Frames {
     let (out, mut outgoing) = mpsc::channel::<Vec<u8>>(QUEUE);
     let (incoming, input) = mpsc::channel(QUEUE);

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Largest message in bytes. A picture of a large page has some ten million.
 pub(crate) const MAX_FRAME_BYTES: usize = 64 * 1024 * 1024;
-/// Messages that wait for the pipe, and events that wait for whoever follows them.
+/// Messages that wait for the pipe, and events that wait for their receiver.
 const QUEUE: usize = 1_024;
 
 /// Carrier of frames; either end closes it by dropping its half.
@@ -170,7 +170,7 @@ impl Inner {
                 (None, Some(result)) => Ok(result),
                 (None, None) => Err(CdpError::Malformed("it has no result".to_owned())),
             };
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = caller.map(|caller| caller.send(answer));
             return None;
         }

@@ -1,5 +1,5 @@
-//! A connected Chrome: one browser context with its pages, and the pump that applies events to what is
-//! known of them.
+//! A connected Chrome: one browser context with its pages, and the pump that applies Chrome's events to
+//! the browser's state.
 
 mod attach;
 mod downloads;
@@ -34,20 +34,20 @@ use crate::{
     state::{BrowserEffect, BrowserState, DialogPolicy},
 };
 
-/// Time for what a browser answers at once.
+/// Time limit of the requests that an event calls for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a browser is connected with.
+/// Parameters of a connection to a browser.
 pub(crate) struct ChromeSetup {
     pub(crate) dialogs: DialogPolicy,
     pub(crate) place: Arc<BrowserPlace>,
-    /// Folder of a browser of ours; one that runs elsewhere downloads nothing.
+    /// Folder of a Chrome that the daemon runs. An attached one has none, and downloads nothing.
     pub(crate) folder: Option<Arc<BrowserFolder>>,
     pub(crate) download_bytes: u64,
     pub(crate) refusals: Refusals,
 }
 
-/// A connected Chrome. It outlives its process; calls fail then.
+/// A connected Chrome. The value outlives the process; calls fail then.
 pub(crate) struct Chrome {
     pub(crate) cdp: Cdp,
     pub(crate) folder: Option<Arc<BrowserFolder>>,
@@ -58,11 +58,11 @@ pub(crate) struct Chrome {
     saving: Semaphore,
     context: String,
     state: Mutex<BrowserState>,
-    /// Changes whenever the state does.
+    /// Notifies of changes of the state.
     changed: watch::Sender<()>,
-    /// Whether it is closed in order: ends of its pages are nothing to tell then.
+    /// Whether Chrome is being closed in order: ends of its pages are not published then.
     closing: AtomicBool,
-    /// Asks whoever keeps the process to kill it.
+    /// Asks the owner of the process to kill it.
     pub(crate) hung: Notify,
     pump: Mutex<Option<JoinHandle<()>>>,
 }
@@ -127,17 +127,17 @@ impl Chrome {
         self.new_tab().await.map(drop)
     }
 
-    /// What is known. Locked for a look or a change in memory.
+    /// State of the browser. The lock is held only for a read or a change in memory.
     pub(crate) fn state(&self) -> MutexGuard<'_, BrowserState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notices of changes of what is known.
+    /// Receiver of changes of the state.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Waits until what is known answers a question.
+    /// Waits until the state answers a question.
     pub(crate) async fn until<T>(&self, mut answer: impl FnMut(&BrowserState) -> Option<T>) -> T {
         let mut changes = self.changes();
         loop {
@@ -162,10 +162,10 @@ impl Chrome {
         Some(LivePage { chrome: self.clone(), target, session })
     }
 
-    /// Has calls be about another page.
+    /// Makes another page the one that calls are about.
     ///
     /// # Errors
-    /// `browser_element_not_found` for one that is not there.
+    /// `browser_element_not_found` if there is no such page.
     pub(crate) async fn turn_to(self: &Arc<Self>, tab: &str) -> Result<LivePage, ToolError> {
         if self.state().of_target(tab).is_none() {
             let what = "page of this browser";
@@ -181,13 +181,14 @@ impl Chrome {
         self.page().ok_or_else(|| ToolError::internal("the page is gone"))
     }
 
-    /// Brings the page that calls are about before the others: one behind them is not drawn.
+    /// Brings the page that calls are about to the front: a page behind another one is not drawn.
     pub(crate) async fn to_front(&self) -> Result<Value, CdpError> {
         let target = self.state().tab().map(|tab| tab.target.clone());
         self.cdp.call(None, "Target.activateTarget", json!({ "targetId": target })).await
     }
 
-    /// Closes it, in order where it answers. Its process is somebody else's to wait for.
+    /// Closes a browser of the daemon, or the context in an attached one. The owner of the process waits for
+    /// its end.
     pub(crate) async fn close(&self) {
         self.closing.store(true, Relaxed);
         let call = match self.folder {
@@ -197,7 +198,7 @@ impl Chrome {
                 self.cdp.call(None, "Target.disposeBrowserContext", context)
             }
         };
-        // One that gives no answer is killed.
+        // A browser that does not answer is killed by its owner.
         let _closed = timeout(Duration::from_secs(2), call).await;
     }
 
@@ -233,7 +234,7 @@ impl Chrome {
 
     async fn perform(self: &Arc<Self>, effect: BrowserEffect) {
         let cdp = &self.cdp;
-        // What is gone meanwhile needs nothing.
+        // An error is ignored: the page, dialog or download may be gone by now.
         let _done: Result<Value, CdpError> = match effect {
             BrowserEffect::Attach(target) => match self.attach(&target).await {
                 Ok(_) => self.to_front().await,
@@ -269,7 +270,7 @@ impl Chrome {
     }
 }
 
-/// Applies events until there are no more, or nobody needs them.
+/// Applies events until there are no more, or the [`Chrome`] is dropped.
 async fn pump(chrome: std::sync::Weak<Chrome>, mut events: mpsc::Receiver<CdpEvent>) {
     while let Some(event) = events.recv().await {
         let Some(chrome) = chrome.upgrade() else { return };

@@ -1,7 +1,7 @@
-//! Folder of a browser as a handle: its profile, what it downloaded, and what it is given to upload.
+//! Folder of a browser as a handle: its profile, its downloads, and the files to upload.
 //!
-//! Chrome's processes write in it as they like. So nothing in it is reached by its path: each is
-//! resolved beneath the handle, through no link, and only a regular file is read.
+//! Chrome's processes can write anything in it, so no file is reached by its path: each one is resolved
+//! beneath the handle, without following links, and only a regular file is read.
 
 use std::{
     fs::{DirBuilder, File},
@@ -23,7 +23,7 @@ const UPLOADS: &str = "uploads";
 /// Bytes that all uploads of one browser may have.
 const MOST_UPLOADED: u64 = 256 * 1024 * 1024;
 
-/// The handle.
+/// Handle of a browser's folder.
 #[derive(Debug)]
 pub(crate) struct BrowserFolder {
     root: OwnedFd,
@@ -32,7 +32,7 @@ pub(crate) struct BrowserFolder {
 }
 
 impl BrowserFolder {
-    /// Makes it. Blocks.
+    /// Creates the folder. Blocks.
     pub(crate) fn make(path: PathBuf) -> io::Result<Self> {
         for part in ["profile", DOWNLOADS, UPLOADS] {
             DirBuilder::new().recursive(true).mode(0o700).create(path.join(part))?;
@@ -46,7 +46,7 @@ impl BrowserFolder {
         &self.path
     }
 
-    /// Folder of downloads, as Chrome has it.
+    /// Path of the downloads, as Chrome sees it.
     pub(crate) fn downloads() -> String {
         format!("{HOME}/{DOWNLOADS}")
     }
@@ -61,7 +61,7 @@ impl BrowserFolder {
     /// # Errors
     /// When it is not there, larger, or no file.
     pub(crate) fn read_download(&self, guid: &str, most: u64) -> io::Result<Vec<u8>> {
-        // A pipe is not waited for.
+        // Opening a pipe does not block.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(self.open(&format!("{DOWNLOADS}/{guid}"), flags)?);
         if !file.metadata()?.is_file() {
@@ -81,10 +81,10 @@ impl BrowserFolder {
         Ok(unlinkat(folder, guid, AtFlags::empty())?)
     }
 
-    /// Puts a file where Chrome reads it, and answers with the path that Chrome has for it. Blocks.
+    /// Writes a file that Chrome can read, and returns its path as Chrome sees it. Blocks.
     ///
     /// # Errors
-    /// When all uploads would have more than 256 MiB, and of the disk.
+    /// When all uploads would exceed 256 MiB, and errors of the disk.
     pub(crate) fn put_upload(&self, name: &str, content: &[u8]) -> io::Result<String> {
         let size = content.len() as u64;
         if self.uploaded.fetch_add(size, Relaxed).saturating_add(size) > MOST_UPLOADED {
@@ -93,12 +93,12 @@ impl BrowserFolder {
             let why = format!("a browser is given {mb} MiB at most, all files together");
             return Err(io::Error::other(why));
         }
-        // One folder each: files of one name are two.
+        // One folder per upload: two files may have the same name.
         let own = uuid::Uuid::new_v4().simple().to_string();
         let uploads = self.open(UPLOADS, OFlags::DIRECTORY)?;
         mkdirat(&uploads, own.as_str(), Mode::RWXU)?;
         let folder = self.open(&format!("{UPLOADS}/{own}"), OFlags::DIRECTORY)?;
-        // Chrome's user has the folder itself where its file system maps no ids.
+        // Chrome's user owns the folder itself where the file system maps no ids.
         let Stat { st_uid, st_gid, .. } = fstat(&uploads)?;
         let give =
             |it: &OwnedFd| fchown(it, Some(Uid::from_raw(st_uid)), Some(Gid::from_raw(st_gid)));
@@ -112,7 +112,7 @@ impl BrowserFolder {
     }
 }
 
-/// Removes a folder that a Chrome wrote in, or one of such folders.
+/// Removes a folder that a Chrome wrote in, or a folder of such folders.
 pub(crate) async fn removed(folder: PathBuf) {
     let tree = folder.clone();
     let removed = tokio::task::spawn_blocking(move || hivekeep_fs::remove_tree(&tree)).await;

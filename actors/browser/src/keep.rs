@@ -18,21 +18,20 @@ use crate::{
 /// Time for Chrome's start on a busy host.
 const START: Duration = Duration::from_secs(30);
 
-/// Time of downloads that are complete to be saved when it is closed.
+/// Time for complete downloads to be saved when a browser is closed.
 const SAVING_AT_END: Duration = Duration::from_secs(5);
 
 /// How a Chrome ended.
 #[derive(Debug)]
 pub(crate) enum BrowserEnd {
-    /// It never ran.
     NotStarted,
-    /// In order.
+    /// Closed in order.
     Closed,
-    /// Out of order.
+    /// Ended out of order, with the reason.
     Crashed(String),
 }
 
-/// Runs a browser until its end, or until it is told to close.
+/// Runs a browser until its end, or until `closing` is cancelled.
 pub(crate) async fn keep(browser: Arc<SessionBrowser>, closing: CancellationToken) -> BrowserEnd {
     let opened = tokio::select! {
         biased;
@@ -52,7 +51,7 @@ pub(crate) async fn keep(browser: Arc<SessionBrowser>, closing: CancellationToke
     };
     browser.link.send_replace(BrowserLink::Up(chrome.clone()));
     browser.publish("browser.started", "");
-    // Whoever drops this loop leaves nobody with a Chrome that is gone.
+    // When this loop is dropped, the link does not keep a Chrome that is gone.
     let _left = LeaveLink(&browser);
     let memory_mb = browser.services.options.memory_mb;
     let why = tokio::select! {
@@ -84,7 +83,7 @@ pub(crate) async fn keep(browser: Arc<SessionBrowser>, closing: CancellationToke
         process.kill();
         process.end().await;
     }
-    // Their workers end with the actor.
+    // Workers of the calls end with the actor.
     browser.answered().await;
     BrowserEnd::Crashed(why)
 }

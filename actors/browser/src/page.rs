@@ -1,4 +1,4 @@
-//! A page as calls see it: scripts of ours in a world of their own, elements by selector or reference.
+//! A page as calls see it: injected scripts in an isolated world, elements by selector or reference.
 
 pub(crate) mod outline;
 
@@ -17,9 +17,9 @@ use crate::{
 };
 
 const WORLD: &str = include_str!("page/world.js");
-/// Name of our world; one of the name is made in a document once.
+/// Name of the isolated world; a document has at most one world of a name.
 const WORLD_NAME: &str = "hivekeep";
-/// Before a look at the document that takes the place of one that went away.
+/// Pause before the next attempt after the document was replaced.
 const MOVED_PAUSE: Duration = Duration::from_millis(20);
 
 /// A page. Cheap to clone.
@@ -52,7 +52,7 @@ impl Located {
     }
 }
 
-/// What a script of ours answers with when the element is not as it has to be.
+/// Failure that an injected script reports: the element is missing or not ready.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ElementFailure {
     pub(crate) failed: String,
@@ -60,7 +60,7 @@ pub(crate) struct ElementFailure {
     pub(crate) about: String,
 }
 
-/// Answer of such a script.
+/// Answer of an injected script about an element.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum ScriptAnswer<T> {
@@ -69,7 +69,7 @@ enum ScriptAnswer<T> {
 }
 
 impl LivePage {
-    /// Makes a call about the page.
+    /// Sends a DevTools call about the page.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -78,7 +78,7 @@ impl LivePage {
         self.chrome.cdp.call(Some(&self.session), method, params).await.map_err(refused)
     }
 
-    /// Our world in the document that the page has now.
+    /// The isolated world in the page's current document.
     async fn world(&self) -> Result<Value, CdpError> {
         let frame = self.chrome.state().of_target(&self.target).map(|tab| tab.frame.clone());
         let params = json!({ "frameId": frame.unwrap_or_default(), "worldName": WORLD_NAME });
@@ -87,10 +87,10 @@ impl LivePage {
         Ok(made["executionContextId"].clone())
     }
 
-    /// Calls a function of our world, by value.
+    /// Calls a function of the isolated world, by value.
     ///
     /// # Errors
-    /// When it fails: a selector that is not valid. `None` if the document went away meanwhile.
+    /// When the function fails, as for an invalid selector. `None` if the document went away meanwhile.
     pub(crate) async fn script<T: DeserializeOwned>(
         &self,
         function: &str,
@@ -100,7 +100,7 @@ impl LivePage {
         answer.map(|result| decoded(result["value"].clone())).transpose()
     }
 
-    /// The same about an element, again until the document stays or the time is over.
+    /// Like [`Self::script`], about an element; repeated until the document stays.
     ///
     /// # Errors
     /// `browser_element_not_found`, `browser_element_not_ready`.
@@ -121,7 +121,7 @@ impl LivePage {
                     self.run(function, args.clone(), Some(&object), true).await?
                 }
             };
-            // The document went away: the next one is looked at.
+            // The document went away: the next one is tried.
             let Some(result) = answer else {
                 sleep(MOVED_PAUSE).await;
                 continue;
@@ -155,13 +155,13 @@ impl LivePage {
         let cdp = &self.chrome.cdp;
         match cdp.call::<Value>(Some(&self.session), "DOM.resolveNode", params).await {
             Ok(found) => Ok(found["object"]["objectId"].as_str().map(str::to_owned)),
-            // It is of another document: of one that went away, or of a frame that ours does not reach.
+            // The node is of a document that went away, or of a frame that the isolated world does not reach.
             Err(CdpError::Refused(_)) => Ok(None),
             Err(error) => Err(refused(error)),
         }
     }
 
-    /// Calls a function of our world. `None` if the document went away meanwhile.
+    /// Calls a function of the isolated world. `None` if the document went away meanwhile.
     pub(crate) async fn run(
         &self,
         function: &str,
@@ -202,7 +202,7 @@ impl LivePage {
         Ok(Some(answer["result"].clone()))
     }
 
-    /// What the answer of a call that began at a mark has to tell.
+    /// Events that the answer of a call begun at `mark` reports.
     pub(crate) fn since(&self, mark: u64) -> Happened {
         self.chrome.state().tell(mark)
     }
@@ -219,10 +219,10 @@ fn decoded<T: DeserializeOwned>(value: Value) -> Result<T, ToolError> {
         .map_err(|error| ToolError::internal(format!("a script's answer is not valid: {error}")))
 }
 
-/// A call that Chrome did not make.
+/// Typed error of a failed DevTools call.
 pub(crate) fn refused(error: CdpError) -> ToolError {
     match error {
-        // Whoever watches the browser knows why, and says so in its place.
+        // Callers replace this error by one with the reason.
         CdpError::Ended => ToolError::new(Layer::Actor, codes::BROWSER_CRASHED, "Chrome ended")
             .detail("outcome", "unknown"),
         CdpError::Refused(why) if why.contains("Session with given id not found") => {

@@ -18,14 +18,14 @@ use crate::{
     proxy::{self, BrowserEgress, Refusals},
 };
 
-/// Time for an end in order.
+/// Time for an orderly end.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Processes and threads of all browsers together.
 const MOST_PROCESSES: u64 = 32_768;
 /// The home of a browser within its sandbox.
 pub(crate) const HOME: &str = "/srv/browser";
 
-/// What a sandbox has beside `/usr`: Google's Chrome; fonts, certificates and what programs are linked with.
+/// Paths in the sandbox beside `/usr`: Google's Chrome, fonts, certificates and files of the linker.
 const ETC: [&str; 8] = [
     "/opt/google",
     "/etc/alternatives",
@@ -37,7 +37,7 @@ const ETC: [&str; 8] = [
     "/etc/ssl",
 ];
 
-/// What Chrome is started with: no picture on a screen, no service of its vendor, no way around the proxy.
+/// Flags of Chrome: headless, no services of its vendor, no way around the proxy.
 const FLAGS: [&str; 19] = [
     "--headless=new",
     "--remote-debugging-pipe",
@@ -60,20 +60,20 @@ const FLAGS: [&str; 19] = [
     "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,AsyncDns",
 ];
 
-/// What is started, and with which bounds.
+/// Specification of a Chrome to start: program, folder, user and bounds.
 #[derive(Clone)]
 pub(crate) struct ChromeSpec {
     pub(crate) program: PathBuf,
-    /// Folder of the profile and of what is down- and uploaded. Made, and removed at the end.
+    /// Folder of the profile, downloads and uploads. Created at the start, removed at the end.
     pub(crate) folder: PathBuf,
-    /// User of the host that it runs as, if not the daemon's.
+    /// User of the host that Chrome runs as, if not the daemon's.
     pub(crate) uid: Option<u32>,
     pub(crate) memory_mb: u64,
     pub(crate) download_mb: u64,
     pub(crate) egress: BrowserEgress,
 }
 
-/// Chrome as it runs. Dropped, it is killed with all that it started, and its folder removed.
+/// A running Chrome. When dropped, it is killed with all its processes, and its folder is removed.
 pub(crate) struct ChromeProcess {
     child: Option<HostChild>,
     pid: u32,
@@ -84,7 +84,7 @@ pub(crate) struct ChromeProcess {
 }
 
 impl ChromeProcess {
-    /// Starts Chrome. That it runs, its first answer says.
+    /// Starts Chrome. Its first answer shows that it runs.
     ///
     /// # Errors
     /// The reason, for people.
@@ -116,19 +116,18 @@ impl ChromeProcess {
         Ok((process, carrier::over_pipes(stdin, stdout)))
     }
 
-    /// Waits until its processes take more memory than they may, together; answers with the amount in MiB.
+    /// Waits until Chrome's processes together exceed a memory limit; returns the amount in MiB.
     pub(crate) async fn beyond(&self, memory_mb: u64) -> u64 {
         memory::beyond(self.pid, memory_mb).await
     }
 
-    /// Kills it.
     pub(crate) fn kill(&mut self) {
         if let Some(child) = &mut self.child {
             child.kill();
         }
     }
 
-    /// Waits for its end, which is near, and says how it ended.
+    /// Waits for the process's end, which is near, and says how it ended.
     pub(crate) async fn last_words(&mut self) -> String {
         let Some(child) = &mut self.child else { return "it ended".to_owned() };
         let how = match timeout(LAST_WORDS, child.wait()).await {
@@ -144,7 +143,7 @@ impl ChromeProcess {
         }
     }
 
-    /// Ends it and removes what it left. Whoever asked it to close waits for that here.
+    /// Waits for the process's end, kills it if that takes too long, and removes its folder.
     pub(crate) async fn end(mut self) {
         if let Some(child) = self.child.take() {
             gone(child, self.folder.path().to_owned()).await;
@@ -165,17 +164,17 @@ impl Drop for ChromeProcess {
     }
 }
 
-/// Waits for the end of a process, which is killed if it takes its time, and removes its folder.
+/// Waits for the end of a process, kills it if that takes too long, and removes its folder.
 async fn gone(mut child: HostChild, folder: PathBuf) {
     if timeout(LAST_WORDS, child.wait()).await.is_err() {
         child.kill();
-        // Killed, it is waited for as long as it takes.
+        // A killed process is waited for without a limit.
         let _ended = child.wait().await;
     }
     folder::removed(folder).await;
 }
 
-/// What Chrome runs in. The network namespace is there already.
+/// Sandbox of Chrome. Its network namespace exists already.
 fn sandbox(spec: &ChromeSpec) -> HostSandbox<'_> {
     HostSandbox {
         hostname: "browser",
@@ -184,7 +183,7 @@ fn sandbox(spec: &ChromeSpec) -> HostSandbox<'_> {
         network: true,
         etc: &ETC,
         folders: &[],
-        // Memory that pages share is in it.
+        // Memory that pages share is in `/tmp`.
         tmp_mb: Some(spec.memory_mb),
         // Chrome keeps its own sandbox for each page.
         nests: true,
@@ -192,10 +191,10 @@ fn sandbox(spec: &ChromeSpec) -> HostSandbox<'_> {
     }
 }
 
-/// Chrome with bounds: of each process's own memory, of each file, and no core dumps.
+/// Command line of Chrome with bounds: memory of each process, size of each file, no core dumps.
 fn program(spec: &ChromeSpec) -> Vec<OsString> {
     let bytes = |mb: u64| mb.saturating_mul(1024 * 1024);
-    // What DevTools pipes are is the shell's to say: descriptors 3 and 4.
+    // The shell opens the DevTools pipes: descriptors 3 and 4.
     let script = "exec 3<&0 4>&1 </dev/null >&2; exec \"$@\"";
     let mut args: Vec<OsString> = vec!["prlimit".into(), "--core=0".into()];
     args.push(format!("--data={}", bytes(spec.memory_mb)).into());

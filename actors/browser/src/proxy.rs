@@ -1,7 +1,7 @@
 //! SOCKS proxy with an egress filter: the only way of a Chrome's processes to any network.
 //!
-//! Chrome hands on names, not addresses. A name is resolved here for each connection, and connected to
-//! are only addresses that the rules allow: for pages and what they load, redirects, WebSockets and
+//! Chrome passes names, not addresses. A name is resolved here for each connection, and only addresses
+//! that the rules allow are connected to: for pages and what they load, redirects, WebSockets and
 //! whatever else Chrome asks for.
 
 use std::{
@@ -24,7 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Look-ups of names for one Chrome at a time. One cannot be cut short, so its permit stays with it.
+/// Concurrent name look-ups of one Chrome. A look-up cannot be cancelled, so it keeps its permit.
 const MOST_LOOKUPS: usize = 8;
 /// Connections of one Chrome at a time.
 const MOST_CONNECTIONS: usize = 256;
@@ -39,7 +39,7 @@ pub(crate) trait HostNames: Send + Sync {
     fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
 
-/// The host's own.
+/// Resolver of the host.
 pub(crate) struct SystemNames;
 
 impl HostNames for SystemNames {
@@ -48,21 +48,21 @@ impl HostNames for SystemNames {
     }
 }
 
-/// What decides where connections go.
+/// Rules and resolver that decide where connections go.
 #[derive(Clone)]
 pub(crate) struct BrowserEgress {
     pub(crate) rules: Arc<EgressRules>,
     pub(crate) names: Arc<dyn HostNames>,
 }
 
-/// What was refused last, by host. Cheap to clone.
+/// Latest refusals, by host. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Refusals(Arc<Mutex<RefusalLog>>);
 
 #[derive(Debug, Default)]
 struct RefusalLog {
     known: VecDeque<(String, EgressRefusal)>,
-    /// Refusals ever.
+    /// Number of all refusals so far.
     count: u64,
 }
 
@@ -80,12 +80,12 @@ impl Refusals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refusals ever.
+    /// Number of all refusals so far.
     pub(crate) fn count(&self) -> u64 {
         self.log().count
     }
 
-    /// The latest refusal, if there was one beyond a count.
+    /// The latest refusal, if there were more than `count`.
     pub(crate) fn since(&self, count: u64) -> Option<EgressRefusal> {
         let log = self.log();
         log.known.back().filter(|_| log.count > count).map(|(_, refusal)| refusal.clone())
@@ -103,13 +103,13 @@ impl Refusals {
     }
 }
 
-/// Serves until it is dropped.
+/// Serves connections until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, egress: BrowserEgress, refusals: Refusals) {
     let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let lookups = Arc::new(Semaphore::new(MOST_LOOKUPS));
     let mut connections = JoinSet::new();
     loop {
-        // Those that wait for a permit are in the queue of the listener.
+        // Connections that wait for a permit stay in the listener's queue.
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -118,7 +118,7 @@ pub(crate) async fn serve(listener: TcpListener, egress: BrowserEgress, refusals
         let (egress, refusals, lookups) = (egress.clone(), refusals.clone(), lookups.clone());
         connections.spawn(async move {
             let _permit = permit;
-            // Chrome sees the end of the connection; nobody else asks.
+            // Chrome sees the end of the connection; nobody else needs the outcome.
             let _over = carry(stream, &egress, &refusals, lookups).await;
         });
         while connections.try_join_next().is_some() {}
@@ -163,8 +163,8 @@ enum Unreached {
     Failed,
 }
 
-/// A connection to the first address that the rules allow and that answers. What is judged is what is connected
-/// to: the name is looked up once.
+/// Connects to the first address that the rules allow and that answers. The name is looked up once, so
+/// the address that was checked is the one connected to.
 async fn reach(
     BrowserEgress { rules, names }: &BrowserEgress,
     host: &str,

@@ -1,5 +1,5 @@
-//! A session's browser as its actor, its calls and the manager share it. It outlives restarts of the
-//! actor: what is lost with a Chrome is told once.
+//! A session's browser, shared by its actor, its calls and the manager. It outlives restarts of the actor:
+//! the loss of a Chrome is reported once.
 
 use std::{
     path::PathBuf,
@@ -24,7 +24,7 @@ use crate::{
     state::DialogPolicy,
 };
 
-/// What all browsers share.
+/// Services shared by all browsers.
 pub(crate) struct BrowserServices {
     pub(crate) options: Options,
     pub(crate) egress: BrowserEgress,
@@ -35,18 +35,18 @@ pub(crate) struct BrowserServices {
     pub(crate) sessions: Arc<dyn SessionQuotas>,
     pub(crate) keeper: Option<Arc<dyn ResultKeeper>>,
     pub(crate) files: Option<Arc<dyn PlaceFiles>>,
-    /// Places of browsers.
+    /// Pool of the browsers that run.
     pub(crate) running: SharedPool,
-    /// Permits of files that are carried between places and browsers.
+    /// Permits for transfers of files between places and browsers.
     pub(crate) carriers: Arc<Semaphore>,
 }
 
 /// Where a browser is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BrowserTarget {
-    /// A Chrome of ours.
+    /// A Chrome that the daemon runs.
     Local,
-    /// One that runs elsewhere, by its address.
+    /// A Chrome that runs elsewhere, by its address.
     Attached(String),
 }
 
@@ -55,9 +55,9 @@ pub(crate) enum BrowserTarget {
 pub(crate) enum BrowserLink {
     Starting,
     Up(Arc<Chrome>),
-    /// It could not be started or reached; why.
+    /// The start or the connection failed, with the reason.
     Failed(String),
-    /// It was closed in order, or was given up.
+    /// Closed in order, or given up.
     Closed,
 }
 
@@ -69,14 +69,14 @@ pub(crate) struct SessionBrowser {
     pub(crate) dialogs: DialogPolicy,
     pub(crate) place: Arc<BrowserPlace>,
     pub(crate) link: watch::Sender<BrowserLink>,
-    /// Calls that run.
+    /// Number of running calls.
     calls: watch::Sender<usize>,
     told: Mutex<Told>,
-    /// Until nothing of it is left.
+    /// Place in the pool, held as long as the browser exists.
     _held: PoolPlace,
 }
 
-/// A call that runs.
+/// Counts a running call until it is dropped.
 pub(crate) struct RunningCall<'a>(&'a SessionBrowser);
 
 impl Drop for RunningCall<'_> {
@@ -87,9 +87,9 @@ impl Drop for RunningCall<'_> {
 
 struct Told {
     used: Instant,
-    /// Why the Chrome before this one ended, until a call was told.
+    /// Why the Chrome before this one ended, until a call has reported it.
     lost: Option<String>,
-    /// The same for calls that ran.
+    /// Why the last Chrome ended, for calls that ran then.
     ended: String,
 }
 
@@ -115,12 +115,12 @@ impl SessionBrowser {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time since a call used it.
+    /// Time since the last call that used the browser.
     pub(crate) fn idle_for(&self) -> Duration {
         self.told().used.elapsed()
     }
 
-    /// Takes note of a Chrome that ended out of order.
+    /// Records that a Chrome ended out of order.
     pub(crate) fn lose(&self, why: &str) {
         let mut told = self.told();
         told.lost = Some(why.to_owned());
@@ -129,12 +129,11 @@ impl SessionBrowser {
         self.publish("browser.crashed", why);
     }
 
-    /// Publishes an event about it.
+    /// Publishes an event about the browser.
     pub(crate) fn publish(&self, kind: &str, why: &str) {
         self.place.publish(kind, json!({ "why": why }));
     }
 
-    /// Whether it is not there yet.
     pub(crate) fn starting(&self) -> bool {
         matches!(*self.link.borrow(), BrowserLink::Starting)
     }
@@ -159,21 +158,21 @@ impl SessionBrowser {
         RunningCall(self)
     }
 
-    /// Waits until calls that a Chrome's end cut short are answered, which they are at once.
+    /// Waits until the calls that Chrome's end cut short are answered, at most 5 s.
     pub(crate) async fn answered(&self) {
         let mut calls = self.calls.subscribe();
         let none = calls.wait_for(|running| *running == 0);
         let _answered = tokio::time::timeout(Duration::from_secs(5), none).await;
     }
 
-    /// The page that a call is about. The first call after a loss is told of it instead.
+    /// The page that a call is about. The first call after a loss gets an error about it instead.
     ///
     /// # Errors
-    /// `browser_state_lost`; as [`Self::up`].
+    /// `browser_state_lost`, and those of [`Self::up`].
     pub(crate) async fn page(&self) -> Result<LivePage, ToolError> {
         self.told().used = Instant::now();
         if self.starting() {
-            // Calls come when it is there, so that it ended since.
+            // Calls come after the start, so a Chrome has ended since.
             let mut told = self.told();
             let why = told.lost.take().unwrap_or_else(|| told.ended.clone());
             drop(told);
@@ -190,21 +189,21 @@ impl SessionBrowser {
         chrome.new_tab().await.map_err(crate::page::refused)
     }
 
-    /// Forgets that the page's process ended: it is loaded again.
+    /// Forgets that the page's process ended, as the page is loaded again.
     pub(crate) fn revive(&self) {
         if let BrowserLink::Up(chrome) = &*self.link.borrow() {
             chrome.state().revive();
         }
     }
 
-    /// The error of a call that ran when Chrome ended. Its caller has been told of the loss by it.
+    /// Error of a call that ran when Chrome ended. It reports the loss too, so the next call does not.
     pub(crate) async fn crashed(&self, chrome: &Arc<Chrome>) -> ToolError {
         let mut link = self.link.subscribe();
         let left = |link: &BrowserLink| match link {
             BrowserLink::Up(now) => !Arc::ptr_eq(now, chrome),
             _ => true,
         };
-        // Whoever keeps the process finds out how it ended.
+        // The owner of the process finds out how it ended.
         let settled = tokio::time::timeout(Duration::from_secs(5), link.wait_for(left)).await;
         if matches!(settled, Ok(Ok(link)) if matches!(*link, BrowserLink::Closed)) {
             return not_connected();

@@ -1,5 +1,5 @@
-//! What is known of a browser: a value that Chrome's events are applied to. Answers with what has to be
-//! done about them; does nothing itself.
+//! State of a browser: a value that Chrome's events are applied to. It returns the effects to perform, and
+//! performs none itself.
 
 pub(crate) mod apply;
 mod console;
@@ -14,17 +14,17 @@ pub(crate) use happened::{HandledDialog, Happened, OpenTab};
 
 /// Pages of a browser at a time; one more is closed.
 pub(crate) const MAX_TABS: usize = 12;
-/// Requests of a page that are known to run.
+/// Running requests of a page that are tracked.
 const MAX_REQUESTS: usize = 2_000;
 
-/// What is done about a dialog of a page, which stands still until then.
+/// Answer to a page's dialogs; the page stands still until then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DialogPolicy {
     pub(crate) accept: bool,
     pub(crate) prompt_text: Option<String>,
 }
 
-/// Something that an event calls for.
+/// Effect that an event calls for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BrowserEffect {
     /// Attach to a page that a page opened.
@@ -35,13 +35,13 @@ pub(crate) enum BrowserEffect {
     Dialog { session: String, accept: bool, text: Option<String> },
     /// Stop a download.
     CancelDownload(String),
-    /// Remove what a download brought.
+    /// Remove the file of a download.
     RemoveDownload(String),
-    /// Put what a download brought into the session's place.
+    /// Save the file of a download in the session's place.
     SaveDownload(String),
-    /// Publish what became of a download.
+    /// Publish the outcome of a download.
     TellDownload(String),
-    /// Publish what became of a page.
+    /// Publish the end of a page.
     TellPage(PageEnd),
 }
 
@@ -63,9 +63,9 @@ pub(crate) struct Tab {
     pub(crate) frame: String,
     pub(crate) url: String,
     pub(crate) title: String,
-    /// Why its process ended.
+    /// Why the page's process ended.
     pub(crate) crashed: Option<String>,
-    /// Whether it is being loaded again: what is still told of its old process says nothing.
+    /// Whether the page is being loaded again: late reports of its old process are ignored.
     pub(crate) reviving: bool,
     /// Document of the main frame, and how far it is loaded.
     pub(crate) loader: String,
@@ -76,12 +76,12 @@ pub(crate) struct Tab {
     pub(crate) status: Option<(String, u64)>,
     /// Requests that run: method and URL.
     pub(crate) requests: HashMap<String, String>,
-    /// Counts up with each request that begins or ends.
+    /// Number of requests that began or ended so far.
     pub(crate) traffic: u64,
 }
 
 impl Tab {
-    /// Takes note that its process ended, once.
+    /// Records that the page's process ended, once.
     fn crash(&mut self, why: &str) -> Option<BrowserEffect> {
         if self.reviving || self.crashed.is_some() {
             return None;
@@ -95,7 +95,7 @@ impl Tab {
         BrowserEffect::TellPage(PageEnd { target, url, crashed })
     }
 
-    /// Takes note of the document that the main frame has.
+    /// Records the document that the main frame has.
     fn document(&mut self, loader: &str) {
         if self.loader != loader {
             loader.clone_into(&mut self.loader);
@@ -104,27 +104,26 @@ impl Tab {
         }
     }
 
-    /// Requests that run.
+    /// Number of running requests.
     pub(crate) fn busy(&self) -> usize {
         self.requests.len()
     }
 }
 
-/// The value.
 #[derive(Debug, Default)]
 pub(crate) struct BrowserState {
-    /// In the order of their opening.
+    /// Pages in the order of their opening.
     pub(crate) tabs: Vec<Tab>,
     /// Target of the page that calls are about.
     pub(crate) active: String,
     pub(crate) console: ConsoleLog,
     pub(crate) dialogs: DialogPolicy,
-    /// The browser context whose pages are ours.
+    /// The browser context of the session's pages.
     pub(crate) context: String,
     /// Largest download.
     pub(crate) download_bytes: u64,
     pub(crate) happened: happened::HappenedLog,
-    /// Where what no answer has told yet begins in it.
+    /// Mark in `happened` of the first entry that no answer has reported.
     pub(crate) told: u64,
     pub(crate) downloads: BTreeMap<String, SeenDownload>,
 }
@@ -152,7 +151,7 @@ impl BrowserState {
         self.tabs.iter_mut().find(|tab| tab.session == session)
     }
 
-    /// Takes a page that was attached to. The first one is the active one.
+    /// Adds an attached page. The first one becomes the active one.
     pub(crate) fn add(&mut self, tab: Tab) {
         if self.tabs.is_empty() {
             self.active.clone_from(&tab.target);
@@ -160,12 +159,12 @@ impl BrowserState {
         self.tabs.push(tab);
     }
 
-    /// Where the log of what happened ends.
+    /// Mark at the end of the log `happened`.
     pub(crate) fn mark(&self) -> u64 {
         self.happened.end()
     }
 
-    /// Whether something became of a download since a mark.
+    /// Whether a download changed since a mark.
     pub(crate) fn downloads_since(&self, mark: u64) -> bool {
         !self.happened.since(mark).1.is_empty()
     }
@@ -175,8 +174,8 @@ impl BrowserState {
         self.downloads.values().all(|seen| seen.state.is_final())
     }
 
-    /// What an answer has to tell: what happened since its mark, and before it that no answer told yet; and
-    /// which pages there are where it is more than one.
+    /// Report of an answer: events since its mark and earlier ones that no answer reported yet, and the pages
+    /// if there are several.
     pub(crate) fn tell(&mut self, mark: u64) -> Happened {
         let (dialogs, guids) = self.happened.since(mark.min(self.told));
         self.told = self.happened.end();

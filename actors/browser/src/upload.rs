@@ -1,4 +1,4 @@
-//! Files that a file input is given: of the browser's place, or the text as one.
+//! Upload to a file input: files of the browser's place, or a text as a file.
 
 use hivekeep_kernel::{CallCx, Layer, ToolError};
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use crate::{
     page::{LivePage, Located},
 };
 
-/// What a file input is to be given.
+/// Content for a file input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UploadWish<'a> {
     /// Paths in the place.
     pub(crate) files: &'a [String],
-    /// Without them, a file of this name.
+    /// Name of the file that `text` becomes where there are no paths.
     pub(crate) name: &'a str,
-    /// Its content.
+    /// Content of that file.
     pub(crate) text: &'a str,
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn upload(
     page.call::<Value>("DOM.setFileInputFiles", files).await.map(drop)
 }
 
-/// The element is not given what it was to be given.
+/// Error of a refused upload.
 pub(crate) fn refused(why: &str) -> ToolError {
     ToolError::new(Layer::Actor, codes::BROWSER_UPLOAD_REFUSED, why)
 }

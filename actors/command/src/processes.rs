@@ -113,7 +113,7 @@ impl CommandService {
         let ReadOutput { id, stdout_from, stderr_from, max_bytes, wait_secs, encoding } = input;
         let wait = Duration::from_secs(wait_secs);
         if !wait.is_zero() {
-            // It only waits: others have the place meanwhile.
+            // A call that only waits gives its slot back to other calls.
             cx.slot.give_back();
         }
         let window = ProcessWindow { stdout_from, stderr_from, max_bytes, wait };

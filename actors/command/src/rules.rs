@@ -7,7 +7,7 @@ use crate::{Options, codes};
 
 type Answer<T> = Result<T, ToolError>;
 
-/// What may be run.
+/// Commands that may be run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     /// First words of the commands that may be run; none allow all.
@@ -16,7 +16,7 @@ pub(crate) struct Rules {
     shell: bool,
 }
 
-/// What a line comes to.
+/// Command of a line, as it is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Runnable {
     /// A program with its arguments.

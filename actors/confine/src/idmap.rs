@@ -70,7 +70,7 @@ fn write_maps(holder: libc::pid_t, users: &[Extent], groups: &[Extent]) -> io::R
     for (file, map) in [("uid_map", users), ("gid_map", groups)] {
         let line = |it: &Extent| format!("{} {} {}\n", it.inside, it.outside, it.count);
         let text: String = map.iter().map(line).collect();
-        // One write: the kernel takes no second.
+        // A single write: the kernel takes no second one.
         fs::OpenOptions::new()
             .write(true)
             .open(format!("/proc/{holder}/{file}"))?
@@ -87,7 +87,7 @@ pub fn namespace_mapped_by(map: impl FnOnce(libc::pid_t) -> io::Result<()>) -> i
     namespace_held(None, map)
 }
 
-/// What the process in a namespace is given.
+/// Arguments of the process in a namespace.
 struct Held {
     waits_on: libc::c_int,
     /// Set where the process makes the namespace itself, as this user, and says so.

@@ -1,4 +1,4 @@
-//! What the kernel keeps a process to: maps of its ids, its mounts, the system calls it may make.
+//! Confinement of a process by the kernel: id maps, mounts, and filters of system calls.
 //!
 //! Used for what is started on the host: sandboxes and servers of volumes, programs of the operator's,
 //! and, within a sandbox, what the guest daemon starts.

@@ -79,10 +79,10 @@ pub fn mount(
     done(unsafe { libc::mount(source, target.as_ptr(), kind, flags, null()) }.into()).map(drop)
 }
 
-/// What a system call answered.
+/// Result of a system call.
 ///
 /// # Errors
-/// The thread's `errno`, of a negative answer.
+/// The thread's `errno`, for a negative result.
 pub fn done(result: libc::c_long) -> io::Result<libc::c_long> {
     if result >= 0 { Ok(result) } else { Err(io::Error::last_os_error()) }
 }

@@ -26,10 +26,10 @@ use list::{DENIED, DENIED_HERE, LAST_NUMBER_HERE, NEWER};
 
 /// Families of sockets.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-/// What may be spoken over the internet's families; of netlink's only `NETLINK_ROUTE` is.
+/// Protocols of sockets of the internet's families; of netlink's protocols only `NETLINK_ROUTE`.
 const PROTOCOLS: [i32; 5] =
     [libc::IPPROTO_IP, libc::IPPROTO_ICMP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, ICMPV6];
-/// Newer than the names of libc.
+/// Number of a system call that libc does not name yet.
 const FCHMODAT2: i64 = 452;
 const ICMPV6: i32 = libc::IPPROTO_ICMPV6;
 /// The type within socket(2)'s second argument, which has flags too.
@@ -111,7 +111,7 @@ pub fn bytes(program: &BpfProgram) -> Vec<u8> {
 /// An allow list of numbers. Not on it are clone3, whose flags are in memory, where a filter
 /// cannot see them, and x86_64's second door to every call, for 32-bit pointers.
 fn known() -> Result<BpfProgram, BackendError> {
-    // What is refused has an answer of its own.
+    // Refused calls pass here: the filter `refused` answers them.
     let calls = (0..=LAST_NUMBER_HERE).chain(NEWER.iter().chain(DENIED).copied());
     let rules = calls.map(|call| (call, vec![])).collect();
     let unknown = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());

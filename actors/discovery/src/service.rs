@@ -58,7 +58,7 @@ impl ToolSearch for Discovery {
     }
 }
 
-/// What a caller sees: the view of its call, and what its session has loaded.
+/// Tools that a caller sees: the view of its call, and the tools that its session has loaded.
 struct Visible<'a> {
     all: &'a [CataloguedTool],
     cx: &'a CallCx,

@@ -30,16 +30,16 @@ pub(crate) enum CommandHost {
         /// User that commands run as; `None` is the image's.
         user: Option<String>,
     },
-    /// One beside it that mounts it.
+    /// A workspace beside the place, which mounts it.
     Beside {
-        /// As `volumes[].volume` of `workspace_create`.
+        /// Source of the mount, as in `volumes[].volume` of `workspace_create`.
         source: String,
         /// True if the place is only read.
         read_only: bool,
     },
 }
 
-/// Where files are.
+/// Place that has files.
 #[async_trait]
 pub(crate) trait FilePlace: Send + Sync {
     /// Name, as results tell it.
@@ -62,7 +62,7 @@ pub(crate) trait FilePlace: Send + Sync {
     /// For a path that makes no sense.
     fn shown(&self, path: &str) -> Result<String, FileError>;
 
-    /// Where commands run that work in it.
+    /// Workspace of the commands that work in the place.
     fn command_host(&self) -> CommandHost;
 
     /// Runs an operation. Whoever drops the future does not want a search any more; a change is made whole

@@ -23,7 +23,7 @@ impl Files {
     ) -> Answer<FileContent> {
         let FileRead { workspace_id, place, path, offset, limit } = input;
         let place = self.either(&cx, workspace_id, place).await?;
-        // One byte more than is returned tells a file that does not fit.
+        // Reading one byte more than is returned detects a file that does not fit.
         let asked = ReadText { path, offset, limit: limit.unwrap_or(MAX_EDIT_BYTES + 1) };
         let (read, PlacedPath { place, path }) = place.ask(&cx, asked).await?;
         if read.text.len() as u64 > MAX_EDIT_BYTES {

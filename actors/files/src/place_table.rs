@@ -24,7 +24,7 @@ use crate::{
     workspace_place::{WORKSPACE_ROOT, WorkspacePlace},
 };
 
-/// Why another place has neither.
+/// Refusal of a user or a folder for other places.
 const USERS_AND_FOLDERS: &str = "users and folders are of workspaces";
 
 /// All places.
@@ -32,13 +32,13 @@ pub(crate) struct PlaceTable {
     folders: BTreeMap<String, Arc<HostFolder>>,
     default: String,
     own: SessionWorkspaces,
-    /// Where this daemon has volumes.
+    /// Volumes, if this daemon has them.
     volumes: Option<Arc<dyn VolumeFiles>>,
 }
 
 impl PlaceTable {
-    /// Of the configuration. A folder that is the only one is the default place; else the session's own
-    /// workspace is.
+    /// Table of the configured places. A folder that is the only one is the default place; otherwise the
+    /// session's own workspace is.
     pub(crate) fn new(
         options: &Options,
         room: &hivekeep_kernel::Room,
@@ -63,8 +63,8 @@ impl PlaceTable {
     /// Place of a name, or the default one. The session's own workspace runs then.
     ///
     /// # Errors
-    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace. Whether
-    /// there is a volume of a name is told when it is worked in.
+    /// `place_unknown`, with the names there are; `not_owner`; those of making the session's workspace. A
+    /// volume that is not there is reported when it is worked in.
     pub(crate) async fn find(
         &self,
         cx: &CallCx,
@@ -217,7 +217,7 @@ impl Places for PlacesHandle {
         path: &str,
         text: String,
     ) -> Result<(), ToolError> {
-        // For everybody there: root puts it.
+        // Root writes the file, for all users there.
         let notation = PlaceNotation { user: Some("root"), name: &place.place, folder: None };
         let files = self.0.within(cx, &notation, &place.place, place.workspace).await?;
         let files: &dyn FilePlace = &files;

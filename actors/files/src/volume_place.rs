@@ -11,12 +11,12 @@ use crate::{
     refuse::refused,
 };
 
-/// What the names of these places begin with.
+/// Prefix of the names of volume places.
 pub(crate) const VOLUME_PREFIX: &str = "volume:";
 
 /// Files of a volume of the session's user.
 pub(crate) struct VolumePlace {
-    /// As it was asked for, with the prefix.
+    /// Name as the caller gave it, with the prefix.
     pub(crate) name: String,
     pub(crate) volumes: Arc<dyn VolumeFiles>,
 }

@@ -35,7 +35,7 @@ impl Files {
         let place = self.places.find(&cx, place.as_deref()).await?;
         let (id, _) = workspace(&*place)?;
         if wait_secs > 0 {
-            // It only waits: others have the place meanwhile.
+            // A call that only waits gives its slot back to other calls.
             cx.slot.give_back();
         }
         let wait = Duration::from_secs(wait_secs);

@@ -31,7 +31,7 @@ pub(crate) use share::Sharing;
 /// Messages of the manager.
 pub struct Msg(Inner);
 
-/// Reply to whoever removes a collection.
+/// Reply to the request to remove a collection.
 type Removal = oneshot::Sender<Result<(), ToolError>>;
 /// Reply with the ingestion that runs from now on.
 type Running = oneshot::Sender<Result<SagaHandle<Ingestion>, ToolError>>;
@@ -41,11 +41,11 @@ enum Inner {
     Tool(Box<ToolCall>),
     /// Begin an ingestion, or follow the same one that runs.
     Begin(Box<Wish>),
-    /// The beginning is durable, or is not.
+    /// The beginning of an ingestion is durable, or failed.
     Begun(CollectionId, Result<(), ToolError>, Running),
     /// Remove a user's collection.
     Delete(User, String, Removal),
-    /// Everything of it is gone, or what keeps it.
+    /// The data of a collection is removed, or could not be.
     Removed(CollectionId, Result<(), ToolError>, Option<Removal>),
     /// Let workspaces read a user's collection, or no longer.
     Share(User, String, Sharing, Removal),
@@ -103,7 +103,7 @@ impl Msg {
     }
 }
 
-/// The manager.
+/// Manager of all collections.
 pub struct Collections {
     pub(crate) me: Context<Msg>,
     pub(crate) shared: Arc<IngestShared>,
@@ -111,11 +111,11 @@ pub struct Collections {
     all: Collection<CollectionEntry>,
 }
 
-/// What the manager is made from.
+/// Start arguments of the manager.
 #[derive(Clone)]
 pub struct Seed {
     pub(crate) shared: Arc<IngestShared>,
-    /// The tools that it serves.
+    /// Tools that the manager serves.
     pub(crate) tools: &'static [&'static ToolGroup<Collections>],
 }
 
@@ -124,7 +124,7 @@ impl Entity for Collections {
     type Seed = Seed;
 
     async fn start(Seed { shared, tools }: Seed, me: Context<Msg>) -> Result<Self, Fault> {
-        // What an incarnation before this one decided is written first.
+        // Decisions of an earlier incarnation are written first.
         shared.logs.settled().await;
         let recorded = collection::load::<CollectionState, CollectionId>(&shared.journal).await?;
         let all = Collection::new(&me, shared.census.clone());
@@ -133,7 +133,7 @@ impl Entity for Collections {
             let made = loaded.state.made.clone();
             let log = manager.shared.logs.open(stream(id)).await?;
             let entry = CollectionEntry::new(made.owner, &made.name, log);
-            // A name was given once.
+            // Names are unique: each was given once.
             let _inserted = manager.all.insert(id, entry);
             if loaded.state.deleted {
                 manager.remove(id, None);
@@ -155,7 +155,7 @@ impl Entity for Collections {
             Inner::Begun(id, outcome, reply) => self.begun(id, outcome, reply),
             Inner::Delete(user, name, reply) => self.delete(user, &name, reply),
             Inner::Removed(id, outcome, reply) => self.removed(id, outcome, reply),
-            // Whoever asked may have gone; so below.
+            // The asker may have gone, here and below.
             Inner::Find(user, name, reply) => drop(reply.send(self.find(user, &name))),
             Inner::Read(reader, name, reply) => drop(reply.send(self.readable(reader, &name))),
             Inner::List(reader, reply) => drop(reply.send(self.list(reader))),
@@ -194,7 +194,7 @@ impl Entity for Collections {
 }
 
 impl Collections {
-    /// Gives an ingestion its actor.
+    /// Starts the actor of an ingestion.
     fn run(&mut self, id: CollectionId) -> Result<SagaHandle<Ingestion>, Fault> {
         let entry = self.all.get_mut(id).ok_or_else(|| Fault::new("the collection is gone"))?;
         let handle = SagaHandle::new(entry.log.clone())

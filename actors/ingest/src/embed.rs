@@ -14,7 +14,7 @@ pub(crate) use local::LocalModel;
 
 use crate::{Options, codes};
 
-/// Vectors of texts, and whose they are.
+/// Vectors of texts, and the model that made them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Embedded {
     pub(crate) model: String,
@@ -22,7 +22,7 @@ pub(crate) struct Embedded {
     pub(crate) vectors: Vec<Vec<f32>>,
 }
 
-/// What makes vectors of texts.
+/// Source of the vectors of texts.
 pub(crate) enum Embedder {
     /// Model in the daemon.
     Local(LocalModel),
@@ -33,7 +33,7 @@ pub(crate) enum Embedder {
 }
 
 impl Embedder {
-    /// As the configuration says.
+    /// Embedder that the configuration sets.
     pub(crate) fn new(options: &Options, models: Option<Arc<dyn Models>>) -> Self {
         match (LocalModel::new(&options.local), models) {
             (Some(model), _) => Self::Local(model),
@@ -68,7 +68,7 @@ impl Embedder {
     /// Vectors of texts, in their order.
     ///
     /// # Errors
-    /// As [`Self::names`], and those of the model.
+    /// Those of [`Self::names`] and of the model.
     pub(crate) async fn embed(
         &self,
         session: SessionId,

@@ -48,7 +48,7 @@ fn read(page: &str) -> Read {
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(attributes::removed(page)));
     let tokenizer = Tokenizer::new(Reader::default(), TokenizerOpts::default());
-    // Scripts are skipped, so nothing interrupts it.
+    // Scripts are skipped, so nothing interrupts the tokenizer.
     let _done = tokenizer.feed(&input);
     tokenizer.end();
     tokenizer.sink.0.into_inner()
@@ -64,13 +64,13 @@ struct Read {
     verbatim: bool,
 }
 
-/// Open elements that are not seen, by their places in [`UNSEEN`]: one ends with its own end alone.
+/// Stack of the open elements of [`UNSEEN`], by their indices there.
 #[derive(Default)]
 struct Unseen {
     open: Vec<usize>,
-    /// How many of each are open: an end that ends none is not looked for.
+    /// Number of open elements of each name: an end tag without a match is not searched for.
     of: [usize; UNSEEN.len()],
-    /// Elements that were looked at to find those that an end ends.
+    /// Number of stack entries that were looked at for end tags.
     #[cfg(test)]
     looks: usize,
 }
@@ -81,7 +81,7 @@ impl Unseen {
         self.of[element] += 1;
     }
 
-    /// Ends the last of an element, and what is open within it.
+    /// Ends the last open element of a name, and those within it.
     fn end(&mut self, element: usize) {
         while self.of[element] > 0 {
             #[cfg(test)]
@@ -135,7 +135,7 @@ impl Read {
                 _ => self.unseen.end(element),
             }
         } else if name == "body" {
-            // It ends a head that was left open.
+            // The tag `body` ends a head that was left open.
             self.unseen = Unseen::default();
         }
         if start && attributes::RAW.contains(&name) {
@@ -169,7 +169,7 @@ impl Read {
         TokenSinkResult::Continue
     }
 
-    /// Has the text end with so many line ends.
+    /// Makes the text end with so many line ends.
     fn lines(&mut self, wanted: usize) {
         if self.verbatim {
             if !self.text.ends_with('\n') {

@@ -1,14 +1,14 @@
-//! Ingestion: a durable saga that makes a collection be what its files say.
+//! Ingestion: a durable saga that brings a collection in line with its files.
 //!
 //! ```text
-//! files found ─▶ emptied? ─▶ what the collection has ─▶ each file: read, split ─▶ batch of what is new: embedded ─▶ written
-//!                                                                                                      │
-//!                                               what is of files that are gone: removed ◀──────────────┘
+//! files found ─▶ emptied? ─▶ present passages ─▶ each file: read, split ─▶ new batch: embedded ─▶ written
+//!                                                                                                    │
+//!                                 passages of files that are gone: removed ◀─────────────────────────┘
 //! ```
-//! It is a reconciliation: passages have ids by content and place, so a run compares what should be there with
-//! what is, and embeds the difference alone. That is also how it goes on after a crash: what was written
-//! before is found, and nothing but the batch in flight is embedded again. One that watches begins again from
-//! the files whenever they change, until it is cancelled.
+//! An ingestion is a reconciliation: ids of passages derive from content and place, so a run compares the
+//! wanted passages with the present ones, and embeds only the difference. It resumes the same way after a
+//! crash: written passages are found, and only the batch in flight is embedded again. A watching ingestion
+//! begins again from the files whenever they change, until it is cancelled.
 
 mod batch;
 mod known;
@@ -41,9 +41,9 @@ use known::Known;
 use passages::{FilePassages, PassagesWanted, SeenPdfs, Wanted};
 use watch::{is_news, is_over};
 
-/// Files that failed, or are left out, and are named.
+/// Failed or left-out files that a report names.
 const MOST_NAMED: usize = 20;
-/// Time for workspaces to be taken up, and between two looks.
+/// Time for workspaces to be taken up after a start of the daemon, and the pause between two looks.
 const TAKE_UP_LIMIT: Duration = Duration::from_secs(60);
 const TAKE_UP_PAUSE: Duration = Duration::from_millis(500);
 /// Longest reason of a file.
@@ -63,11 +63,11 @@ pub(crate) struct IngestionProgress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reconcile;
 
-/// One incarnation of an ingestion.
+/// Incarnation of an ingestion.
 pub(crate) struct Ingestion {
     shared: Arc<IngestShared>,
     handle: SagaHandle<Self>,
-    /// The place was there, so it is not waited for any more.
+    /// Whether the place was found once, so that it is not waited for any more.
     located: AtomicBool,
     /// Never locked across an await.
     seen: Mutex<SeenPdfs>,
@@ -99,7 +99,7 @@ impl Saga for Ingestion {
         loop {
             let state = self.handle.state();
             let Some(run) = state.run.clone() else { return Ok(()) };
-            // It sees what changes while the round runs.
+            // The watcher begins before the round, so that it sees changes meanwhile.
             let watcher = self.watcher(&run).await;
             let report = self.round(&run).await?;
             fault_point!("ingest.before_end");
@@ -115,7 +115,7 @@ impl Saga for Ingestion {
                 self.handle.record(Record::Round(report)).await?;
             }
             fault_point!("ingest.after_round");
-            // A user who is gone has nothing to follow; the last call that could end it was theirs.
+            // An ingestion whose owner is gone ends: nobody else could cancel it.
             if !self.changed(watcher).await || !self.shared.knows(state.made.owner) {
                 let last = self.handle.state().last.unwrap_or_default();
                 return self.handle.record(Record::Ended(last)).await;
@@ -126,9 +126,9 @@ impl Saga for Ingestion {
 
 /// Why an ingestion stopped before its end.
 enum Stopped {
-    /// It is recorded.
+    /// Error that the report records.
     Tool(ToolError),
-    /// Nothing can be recorded.
+    /// The log failed, so nothing can be recorded.
     Log(LogError),
 }
 
@@ -155,7 +155,7 @@ impl Ingestion {
         self.handle.view(|view| view.state.made.id.to_string())
     }
 
-    /// Makes the collection be what the files say now. Cancellation ends it.
+    /// Brings the collection in line with the files as they are now. Cancellation ends the round.
     async fn round(&self, run: &IngestionRun) -> Result<IngestionReport, LogError> {
         let mut report = IngestionReport::default();
         let owner = self.handle.view(|view| view.state.made.owner);
@@ -180,7 +180,7 @@ impl Ingestion {
         run: &IngestionRun,
         report: &mut IngestionReport,
     ) -> Result<(), Stopped> {
-        // A path or a model that is not there empties nothing.
+        // A missing path or model is an error before the collection is emptied.
         let names = self.shared.embedder.names().await?;
         let (place, found) = self.find(run).await?;
         if run.plan.recreate && !run.cleared {
@@ -224,7 +224,7 @@ impl Ingestion {
         Ok(())
     }
 
-    /// What the collection has. One whose points were lost, as a backup leaves it, is made again.
+    /// Passages of the collection. A collection whose points were lost, as in a backup, is created again.
     async fn known(&self) -> Result<Known, Stopped> {
         let Some(model) = self.handle.state().model else { return Ok(Known::default()) };
         let name = self.name();
@@ -238,7 +238,7 @@ impl Ingestion {
         state.model.map_or(Ok(()), |kept| embed::may_be_same(&state.made.name, &kept.model, names))
     }
 
-    /// The place, without a look at it.
+    /// The place, without a check that it exists.
     fn place(&self, run: &IngestionRun) -> Result<SourcePlace, ToolError> {
         Ok(SourcePlace {
             files: self.shared.places()?,
@@ -264,7 +264,7 @@ impl Ingestion {
                 found => {
                     self.located.store(true, Relaxed);
                     let found = found?;
-                    // What is watched may lose its last file.
+                    // A watched path may lose its last file.
                     let found =
                         if run.watching { found } else { found.not_none(&run.plan.path)? };
                     return Ok((place, found));
@@ -294,5 +294,5 @@ fn too_many(most: usize) -> ToolError {
         .next("ingest a smaller folder, or ask the operator for a higher `ingest.max_chunks`")
 }
 
-/// Between two attempts, at first.
+/// First pause between two attempts.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(200);

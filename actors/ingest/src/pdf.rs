@@ -4,8 +4,8 @@
 //! bytes ─▶ standard input ─▶ [ bwrap ─ this program as `read-pdf` ] ─▶ standard output ─▶ pages
 //!                               └ no network, no files, a limit of each resource
 //! ```
-//! The library that parses them is written for good files. A file that makes it panic, run in circles, or take
-//! all memory ends that process, and is a failure of that file.
+//! The library that parses PDFs is written for good files. A file that makes it panic, run in circles, or
+//! take all memory ends that process, and is a failure of that file.
 
 mod child;
 
@@ -54,7 +54,7 @@ impl PdfReader {
         let mut said = StderrTail::of(said);
         let (mut pages, most) = (Vec::new(), self.limits.output_bytes);
         let send = async {
-            // It may end before it has read all; what it says counts.
+            // The process may end before it has read all; its answer counts.
             let _ = input.write_all(&pdf).await;
             drop(input);
         };

@@ -31,7 +31,7 @@ pub(crate) struct SparseVector {
     pub(crate) values: Vec<f32>,
 }
 
-/// What is kept of a passage beside its vectors.
+/// Data of a passage beside its vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PassagePayload {
     pub(crate) text: String,
@@ -86,7 +86,7 @@ pub(crate) struct Point {
 pub(crate) struct CollectionId(Uuid);
 
 impl CollectionId {
-    /// Later than each one before it.
+    /// New id; ids sort by time.
     pub(crate) fn new() -> Self {
         Self(Uuid::now_v7())
     }

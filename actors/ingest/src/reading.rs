@@ -18,7 +18,7 @@ use crate::{codes, html, split::TextForm};
 
 /// Time of an operation in a place.
 const OPERATION_LIMIT: Duration = Duration::from_secs(120);
-/// What a guest without the operation that reads bytes is told as.
+/// Error for a guest that lacks the operation to read bytes.
 const OLD_GUEST: &str =
     "the workspace's guest is of an older daemon and reads UTF-8 alone: start it anew";
 /// Bytes of a file that are read at a time.
@@ -48,7 +48,7 @@ pub(crate) struct FoundFiles {
     pub(crate) files: Vec<SourceFile>,
     /// True if one file was given.
     pub(crate) single: bool,
-    /// What could not be looked at, each with the reason.
+    /// Paths that could not be looked at, each with the reason.
     pub(crate) unread: Vec<String>,
     pub(crate) unread_total: u64,
 }
@@ -74,7 +74,7 @@ pub(crate) enum SourceText {
     Text(String, TextForm),
     /// A PDF, as it is.
     Pdf(Vec<u8>),
-    /// Why it has no text: it is no failure.
+    /// Why the file has no text, which is not a failure.
     NoText(String),
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct FileLimits {
     pub(crate) pdf_bytes: u64,
 }
 
-/// Bytes of a file, or its size where that is not allowed.
+/// Bytes of a file, or its size if it is too large.
 enum FileBytes {
     All(Vec<u8>),
     Larger(u64),
@@ -107,9 +107,9 @@ enum FileBytes {
 /// Why a file is not read.
 #[derive(Debug)]
 pub(crate) enum ReadFailure {
-    /// The file's own; others can be read.
+    /// Failure of this file alone; others can be read.
     File(String),
-    /// The place's.
+    /// Failure of the place.
     Place(ToolError),
 }
 
@@ -124,9 +124,9 @@ impl From<ToolError> for ReadFailure {
 pub(crate) struct SourcePlace {
     pub(crate) files: Arc<dyn PlaceFiles>,
     pub(crate) session: SessionId,
-    /// Lasting name.
+    /// Lasting name of the place.
     pub(crate) id: String,
-    /// Ends what is asked of the place.
+    /// Cancels requests to the place.
     pub(crate) stop: CancellationToken,
 }
 
@@ -286,7 +286,7 @@ fn contents(source: &str, bytes: &[u8]) -> ReadSource {
         "html" | "htm" | "xhtml" => TextMarkup::Html,
         _ => TextMarkup::Other,
     };
-    // Whatever it says of itself, more than ASCII that is UTF-8 is that.
+    // Text beyond ASCII that is valid UTF-8 is read as UTF-8, whatever the file declares.
     let is_utf8 = !bytes.is_ascii() && std::str::from_utf8(bytes).is_ok();
     let told = is_utf8.then(|| charset::named("utf-8")).flatten();
     let Some(DecodedText { text, encoding, malformed }) = charset::decode(bytes, told, markup)
@@ -338,7 +338,7 @@ fn path_refused(message: String) -> ToolError {
         .next("fs.list shows what the place holds")
 }
 
-/// Refuses a path; what is wrong with its place is told as it is.
+/// Turns an error of a path into a refusal; errors of its place stay as they are.
 fn refused(error: ToolError) -> ToolError {
     if is_of_path(&error) { path_refused(error.message) } else { error }
 }

@@ -1,7 +1,7 @@
 //! Hybrid search: the best passages by their vectors and by their words, fused by weighted scores or ranks.
 //!
-//! A cosine similarity says itself how much it tells: a weak model makes all of them alike, and leaves the order
-//! to the words. Ranks do not: the first of a poor list counts as much as the first of a good one.
+//! Cosine similarities carry their own weight: a weak model makes all of them alike, and leaves the order to
+//! the words. Ranks do not: the first of a poor list counts as much as the first of a good one.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::{
     store::{FoundPoint, PointFilter, PointStore, SearchVector, StoreFailure},
 };
 
-/// What ranks are counted from, by [`Fusion::Ranks`]. The 60 that was published with the method is for lists of a
-/// thousand; of lists of fifty it makes the first and the last nearly equal.
+/// Offset of ranks in [`Fusion::Ranks`]. The published method's 60 is for lists of a thousand; with lists of
+/// fifty it makes the first and the last nearly equal.
 const RANK_OFFSET: f32 = 10.0;
 /// Passages of each list at least.
 const LEAST_CANDIDATES: usize = 50;
@@ -45,18 +45,18 @@ pub enum Fusion {
     Ranks,
 }
 
-/// Fusion, and what a vector counts beside the words, which count 1.
+/// Fusion, and the weight of vectors; words have the weight 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Weighing {
     pub(crate) fusion: Fusion,
     pub(crate) vector_weight: f32,
 }
 
-/// What is searched for.
+/// Query of a search, with its filter and bounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Wish<'w> {
     pub(crate) mode: SearchMode,
-    /// For [`SearchMode::Hybrid`].
+    /// Weights for [`SearchMode::Hybrid`].
     pub(crate) weighing: Weighing,
     /// Vector of the question; none for [`SearchMode::Bm25`].
     pub(crate) dense: Vec<f32>,
@@ -71,20 +71,20 @@ pub(crate) struct Wish<'w> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Hit {
     pub(crate) payload: PassagePayload,
-    /// What the order is by.
+    /// Score that hits are ordered by.
     pub(crate) score: f32,
     pub(crate) similarity: Option<f32>,
     pub(crate) bm25: Option<f32>,
 }
 
-/// Passages, and what was found beside them.
+/// Passages that are shown, and counts of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Hits {
     pub(crate) shown: Vec<Hit>,
-    /// Number of those below the least score, and the best of their scores.
+    /// Number of hits below the least score, and the best of their scores.
     pub(crate) below: usize,
     pub(crate) best_below: Option<f32>,
-    /// Number of candidates behind the last one that is shown.
+    /// Number of candidates after the last one that is shown.
     pub(crate) beyond: usize,
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn search(
         SearchMode::Hybrid => tokio::try_join!(dense(), sparse())?,
     };
     let mut hits = joined(&dense, sparse);
-    // Those that only their words found have a similarity too.
+    // Hits that only their words found get a similarity too.
     let unknown: Vec<_> =
         hits.iter().filter(|(_, hit)| hit.similarity.is_none()).map(|(id, _)| *id).collect();
     if wish.mode == SearchMode::Hybrid && !unknown.is_empty() {
@@ -179,7 +179,7 @@ fn chosen(hits: BTreeMap<PointId, Hit>, wish: &Wish<'_>) -> Hits {
     Hits { shown, below: left.len(), best_below, beyond }
 }
 
-/// Block of passages for a prompt. Whatever they say, it cannot end the block; empty without any.
+/// Block of passages for a prompt, empty without any. Their text cannot end the block.
 pub(crate) fn context(hits: &[Hit]) -> String {
     if hits.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What the actors of this crate share; it outlives their restarts.
+//! State shared by the actors of this crate; it outlives their restarts.
 
 use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
 
 /// Time of a batch's embeddings.
 pub(crate) const EMBED_LIMIT: Duration = Duration::from_secs(300);
-/// Attempts at what may pass.
+/// Attempts at an operation whose error may pass.
 const ATTEMPTS: u32 = 5;
 
-/// See the module.
+/// State shared by the actors of this crate.
 pub(crate) struct IngestShared {
     pub(crate) options: Options,
     pub(crate) journal: Journal,
@@ -35,14 +35,14 @@ pub(crate) struct IngestShared {
     pub(crate) census: Census,
     pub(crate) closing: CancellationToken,
     pub(crate) places: Option<Arc<dyn PlaceFiles>>,
-    /// Says whose the workspaces are that collections were given to.
+    /// Owners of the workspaces that collections are shared with.
     pub(crate) workspaces: Option<Arc<dyn WorkspaceFiles>>,
     pub(crate) pdfs: PdfReader,
-    /// Places of rounds that run.
+    /// Pool of the rounds that run.
     pub(crate) rounds: SharedPool,
     /// Check of the disk that collections are on, where that is the host's.
     pub(crate) disk: Option<(Room, PathBuf)>,
-    /// Ports of the daemon: what says which users are known is offered last.
+    /// Ports of the daemon, searched when needed: [`KnownUsers`] is offered last.
     pub(crate) ports: Ports,
     pub(crate) embedder: Embedder,
     pub(crate) store: Arc<dyn PointStore>,
@@ -50,7 +50,7 @@ pub(crate) struct IngestShared {
     pub(crate) logs: LogSet<CollectionState>,
 }
 
-/// Whoever wants to read.
+/// Session that reads collections, with its user.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader {
     pub(crate) user: User,
@@ -59,7 +59,7 @@ pub(crate) struct Reader {
 
 /// Error that may pass.
 pub(crate) trait MayPass {
-    /// True if the same may succeed later.
+    /// True if the same operation may succeed later.
     fn may_pass(&self) -> bool;
 }
 
@@ -76,7 +76,7 @@ impl MayPass for ToolError {
 }
 
 impl IngestShared {
-    /// Does what may be done twice, again while its error may pass.
+    /// Runs an idempotent operation, again while its error may pass.
     pub(crate) async fn retried<T, E: MayPass, F>(&self, work: impl Fn() -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
@@ -92,7 +92,7 @@ impl IngestShared {
         work().await
     }
 
-    /// Takes a place for a round of a user's, as soon as there is one.
+    /// Takes a place in the pool for a user's round, as soon as there is one.
     pub(crate) async fn round(&self, user: User) -> PoolPlace {
         loop {
             match self.rounds.take(user) {
@@ -102,7 +102,7 @@ impl IngestShared {
         }
     }
 
-    /// Whether a user is still one.
+    /// Whether a user still exists.
     pub(crate) fn knows(&self, user: User) -> bool {
         self.ports.find::<dyn KnownUsers>().is_none_or(|users| users.knows(user))
     }
@@ -120,7 +120,7 @@ impl IngestShared {
         self.sessions.user(session).ok_or_else(|| ToolError::internal("the session is over"))
     }
 
-    /// Whoever reads by a call.
+    /// Reader of a call.
     pub(crate) fn reader(&self, session: SessionId) -> Result<Reader, ToolError> {
         Ok(Reader { user: self.user(session)?, session })
     }

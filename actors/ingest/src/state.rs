@@ -19,7 +19,7 @@ use crate::point::CollectionId;
 /// Records after which a stream is folded.
 const FOLD_EVERY: usize = 32;
 
-/// What makes a collection.
+/// Creation of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Made {
     pub(crate) id: CollectionId,
@@ -28,16 +28,16 @@ pub(crate) struct Made {
     pub(crate) at: DateTime<Utc>,
 }
 
-/// What an ingestion is to do.
+/// Parameters of an ingestion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IngestionPlan {
     pub(crate) session: SessionId,
     /// Lasting name of the place.
     pub(crate) place: String,
-    /// Path in it.
+    /// Path in the place.
     pub(crate) path: String,
     pub(crate) recreate: bool,
-    /// It stays, and ingests what changes.
+    /// Whether the ingestion stays, and ingests changes.
     #[serde(default)]
     pub(crate) watch: bool,
     pub(crate) at: DateTime<Utc>,
@@ -50,7 +50,7 @@ pub(crate) struct FailedFile {
     pub(crate) why: String,
 }
 
-/// What became of an ingestion.
+/// Outcome of an ingestion.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IngestionReport {
     /// Files that are in the collection.
@@ -63,13 +63,13 @@ pub(crate) struct IngestionReport {
     pub(crate) removed: u64,
     /// Files without text.
     pub(crate) skipped: u64,
-    /// First ones of those that were skipped or read in part.
+    /// First files that were skipped or read in part.
     #[serde(default)]
     pub(crate) left_out: Vec<FailedFile>,
-    /// First ones of those that failed.
+    /// First files that failed.
     pub(crate) failed: Vec<FailedFile>,
     pub(crate) failed_total: u64,
-    /// Why it stopped before its end; none if it came to it.
+    /// Why the ingestion stopped early; `None` if it came to its end.
     pub(crate) error: Option<ToolError>,
 }
 
@@ -77,10 +77,10 @@ pub(crate) struct IngestionReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IngestionRun {
     pub(crate) plan: IngestionPlan,
-    /// The collection was emptied, where that was asked for.
+    /// Whether the collection was emptied, where that was asked for.
     pub(crate) cleared: bool,
     pub(crate) cancelled: bool,
-    /// A first round of one that watches has ended.
+    /// Whether the first round of a watching ingestion has ended.
     #[serde(default)]
     pub(crate) watching: bool,
 }
@@ -109,15 +109,14 @@ pub(crate) enum Record {
     Ended(IngestionReport),
     /// A round has ended, and the ingestion watches on.
     Round(IngestionReport),
-    /// Sessions that own these workspaces may read it.
+    /// Sessions that own these workspaces may read the collection.
     Shared(Vec<WorkspaceId>),
-    /// They may not any more.
+    /// Sessions that own these workspaces may not read the collection any more.
     TakenBack(Vec<WorkspaceId>),
     /// The collection is to be removed with everything in it.
     Deleted,
 }
 
-/// See the module.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CollectionState {
     pub(crate) made: Made,
@@ -125,10 +124,10 @@ pub(crate) struct CollectionState {
     pub(crate) run: Option<IngestionRun>,
     /// The last ingestion that ended.
     pub(crate) last: Option<IngestionReport>,
-    /// It is being removed.
+    /// Whether the collection is being removed.
     #[serde(default)]
     pub(crate) deleted: bool,
-    /// Workspaces whose owners may read it.
+    /// Workspaces whose owners may read the collection.
     #[serde(default)]
     pub(crate) readers: BTreeSet<WorkspaceId>,
 }

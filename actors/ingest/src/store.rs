@@ -51,7 +51,7 @@ pub(crate) struct PointChange {
     pub(crate) upserted: Vec<Point>,
     /// Payloads to exchange; the vectors stay.
     pub(crate) moved: Vec<(PointId, PassagePayload)>,
-    /// Points to remove; one that is not there is none.
+    /// Points to remove; missing ones are ignored.
     pub(crate) removed: Vec<PointId>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct PointFilter {
     pub(crate) among: Option<Vec<PointId>>,
 }
 
-/// What points are compared with.
+/// Vector that points are compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SearchVector {
     /// Cosine similarity.
@@ -90,7 +90,7 @@ pub(crate) struct FoundPoint {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PointPage {
     pub(crate) rows: Vec<(PointId, Whereabouts)>,
-    /// First point that is left.
+    /// First point of the next page.
     pub(crate) next: Option<PointId>,
 }
 
@@ -105,10 +105,10 @@ pub(crate) struct StoredState {
 /// Collections of points by name: letters, digits and `_`.
 #[async_trait]
 pub(crate) trait PointStore: Send + Sync {
-    /// Makes a collection for vectors of a length. One that is there is left as it is.
+    /// Creates a collection for vectors of a length. An existing one is left as it is.
     async fn create(&self, collection: &str, dimension: usize) -> Result<(), StoreFailure>;
 
-    /// Removes a collection. One that is not there is none.
+    /// Removes a collection, if there is one.
     async fn discard(&self, collection: &str) -> Result<(), StoreFailure>;
 
     /// State of a collection; `None` if it is not there.
@@ -117,7 +117,7 @@ pub(crate) trait PointStore: Send + Sync {
     /// Makes a change, durable when it is answered.
     async fn change(&self, collection: &str, change: PointChange) -> Result<(), StoreFailure>;
 
-    /// Points in order of their ids from one on, at most so many.
+    /// Points in order of their ids, from `from` on, at most `limit`.
     async fn page(
         &self,
         collection: &str,

@@ -1,4 +1,4 @@
-//! What the daemon is on this host, and how it is configured.
+//! Facts about the daemon on this host, and its configuration.
 
 use std::{sync::Arc, time::Duration};
 

@@ -45,7 +45,7 @@ pub struct CallCx {
     pub tool: &'static str,
     /// Door that the call came through.
     pub door: Door,
-    /// What the caller may call.
+    /// Tools that the caller may call.
     pub view: Arc<ToolView>,
     /// End of the call: later than this the caller has been answered and nobody waits.
     pub deadline: Instant,

@@ -4,13 +4,13 @@
 /// A code of [`ToolError`](crate::ToolError)s. Declared by [`codes!`](macro@crate::codes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorCode {
-    /// Stable, snake_case; what programs act on.
+    /// Stable name in snake_case, for programs to act on.
     pub name: &'static str,
-    /// One sentence.
+    /// Meaning, in one sentence.
     pub meaning: &'static str,
-    /// What usually leads to it: one sentence or two.
+    /// Usual cause, in one or two sentences.
     pub cause: &'static str,
-    /// What whoever meets it can do.
+    /// Next step for whoever meets the error.
     pub next_step: &'static str,
 }
 

@@ -109,7 +109,7 @@ id!(
     LayerId, "layer", "layer"
 );
 id!(
-    /// One tool call.
+    /// A tool call.
     CallId, "call", "call"
 );
 

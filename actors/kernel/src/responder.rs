@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{Addressing, AskError, ToolError, ToolSpec};
 
-/// What a call comes to.
+/// Result of a call.
 pub type CallResult = Result<Value, ToolError>;
 
 type Ended = Box<dyn FnOnce(&CallResult) + Send + Sync>;

@@ -70,7 +70,7 @@ pub enum RateClass {
 /// Rule by which the registry finds the actor for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addressing {
-    /// One actor serves every call.
+    /// The actor of this name serves every call.
     Singleton(&'static str),
     /// The actor of this kind named by an input field.
     Field {

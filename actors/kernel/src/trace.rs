@@ -57,7 +57,7 @@ fn parent(text: &str) -> Option<String> {
         "ff" => None,
         "00" => rest.is_empty().then(|| known.to_owned()),
         _ if !rest.is_empty() && !rest.starts_with('-') => None,
-        // Of its flags only the one for sampling is known.
+        // The flag for sampling is the only one known of a later version.
         _ => {
             let sampled = u8::from_str_radix(flags, 16).ok()? & 1;
             Some(format!("00-{trace}-{span}-0{sampled}"))

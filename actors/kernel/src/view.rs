@@ -10,7 +10,7 @@ use crate::{Tier, ToolSpec};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameStyle {
-    /// As declared.
+    /// Names as they are declared.
     #[default]
     AsDeclared,
     /// With dots, where the declaration has them.
@@ -39,8 +39,8 @@ pub struct ToolView {
     pub output_schemas: bool,
     /// The highest tier that may be called.
     pub tier: Tier,
-    /// What listings begin with; everything that may be called when `None`. What is not listed can
-    /// be called all the same.
+    /// Tools that listings begin with; every tool that may be called when `None`. A tool that is not
+    /// listed can be called all the same.
     pub listing: Option<SmallListing>,
 }
 
@@ -80,7 +80,7 @@ impl ToolView {
     /// True when a tier is within the view's.
     pub fn reaches(&self, tier: Tier) -> bool {
         match tier {
-            // Who is of the system knows the policy.
+            // The policy decides which users are of the system.
             Tier::User | Tier::System => true,
             Tier::Operator => self.tier == Tier::Operator,
         }

@@ -8,12 +8,12 @@ use crate::problems::ProblemList;
 
 /// Keys by which a value tells which alternative it is.
 const TAGS: [&str; 2] = ["kind", "type"];
-/// Unknown keys told of one mapping.
+/// Unknown keys that are reported of one mapping.
 const MAX_KEYS: usize = 20;
 /// Similarity from which another name is worth a question (Jaro-Winkler).
 const SIMILAR: f64 = 0.8;
 
-/// Tells a violation, or of alternatives those of the one that was most likely meant.
+/// Reports a violation, or, of alternatives, those of the one that was most likely meant.
 pub(crate) fn tell(error: &ValidationError<'_>, schema: &Value, problems: &mut ProblemList<'_>) {
     let at = ManifestPath::of_pointer(error.instance_path().as_str());
     match error.kind() {
@@ -34,8 +34,8 @@ pub(crate) fn tell(error: &ValidationError<'_>, schema: &Value, problems: &mut P
     }
 }
 
-/// Tells what is wrong with the alternative that fits best. Where none is of the value's kind, tells
-/// which kinds there are.
+/// Reports what is wrong with the alternative that fits best, or, where none is of the value's kind, the
+/// kinds that there are.
 fn alternatives(
     branches: &[Vec<ValidationError<'static>>],
     at: &ManifestPath,
@@ -80,7 +80,7 @@ fn other_kind(branch: &[ValidationError<'_>], at: &ManifestPath) -> bool {
     branch.iter().any(|error| tells_kind(error, at))
 }
 
-/// True for a violation that says that the value is another alternative: of its type, or of its tag.
+/// True for a violation of type or tag, which shows that the value is another alternative.
 fn tells_kind(error: &ValidationError<'_>, at: &ManifestPath) -> bool {
     let path = ManifestPath::of_pointer(error.instance_path().as_str());
     let tag = || {
@@ -118,7 +118,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// Name that is most like another, if any is.
+/// Known name that is most similar, if one is similar enough.
 pub(crate) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     // The comparison is quadratic in the name's length.
     let name: String = name.chars().take(60).collect();
@@ -162,7 +162,7 @@ fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
     format!("expected {}", expected(error))
 }
 
-/// What a violated rule asks for.
+/// Text of what a violated rule expects.
 fn expected(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Kind::Type { kind: TypeKind::Single(kind) } => type_name(&kind.to_string()).to_owned(),

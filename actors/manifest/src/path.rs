@@ -21,7 +21,7 @@ impl ManifestPath {
     }
 }
 
-/// As `steps[2].depends`; each step is shown as far as 60 characters, the whole as far as 300.
+/// Format as in `steps[2].depends`; a step is cut to 60 characters, the whole to 300.
 impl fmt::Display for ManifestPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();

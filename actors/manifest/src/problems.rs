@@ -5,7 +5,7 @@ use hivekeep_kernel::ports::ManifestProblem;
 use crate::path::ManifestPath;
 use crate::yaml::{TextPosition, YamlNode};
 
-/// Problems told of one text; more are not looked for.
+/// Most problems that are reported of one text; more are not looked for.
 pub const MAX_PROBLEMS: usize = 20;
 
 /// Problems of one document.

@@ -27,7 +27,7 @@ use crate::{
 /// A decision on its way to the disk.
 pub(crate) type Durable = BoxFuture<'static, Result<(), LogError>>;
 
-/// All that is kept.
+/// All metrics that are kept, by day.
 pub(crate) struct MetricsLedger {
     journal: Journal,
     bounds: DayBounds,
@@ -45,7 +45,7 @@ struct Day {
 struct Slot {
     number: u32,
     log: Option<Log<MetricSegment>>,
-    /// As it was when the log was put away; of all but a day's last one without the tally.
+    /// Head when the log was put away; without the tally, except in a day's last segment.
     head: SegmentHead,
 }
 
@@ -58,7 +58,7 @@ impl Slot {
     }
 }
 
-/// Where the next entry of a day goes.
+/// Segment for the next entry of a day.
 enum Fit {
     Last(Log<MetricSegment>),
     /// Into a new segment, which begins with this tally.
@@ -323,7 +323,7 @@ impl Day {
         Ok(())
     }
 
-    /// What an owner has in it.
+    /// Amount that an owner has in the day.
     fn of_owner(&self, owner: &str) -> DayAmount {
         let of = |head: &SegmentHead| head.tally.0.get(owner).map(OwnerTally::amount);
         let of_last = self.slots.last().and_then(|slot| match &slot.log {
@@ -356,7 +356,7 @@ impl Day {
         let Some(log) = &last.log else { return Ok(Fit::Next(last.head.tally.clone())) };
         let fit = log.views(|decided, durable| {
             let (Some(decided), settled) = (decided, durable.map(|it| &it.head)) else {
-                // Its first record could not be decided; the log says why.
+                // The segment's first record could not be decided; the log says why.
                 return Fit::Last(log.clone());
             };
             let head = &decided.head;

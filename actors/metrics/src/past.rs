@@ -14,11 +14,11 @@ const AT_A_TIME: usize = 500;
 /// A record of a time that is over.
 #[derive(Debug, Clone)]
 pub struct PastMetric {
-    /// When it happened; milliseconds are kept.
+    /// Time of the record; milliseconds are kept.
     pub at: DateTime<Utc>,
-    /// Whose it is.
+    /// User that the record belongs to.
     pub user: User,
-    /// As `type` of `metrics_record`.
+    /// Kind, like `type` of `metrics_record`.
     pub kind: String,
     /// Repository, or nothing.
     pub repo: String,

@@ -50,7 +50,7 @@ impl std::fmt::Display for SegmentId {
     }
 }
 
-/// What is known of a segment without its entries.
+/// Summary of a segment, without its entries.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SegmentHead {
     /// Counts of the day up to the end of this segment.

@@ -1,4 +1,4 @@
-//! What answers behind a provider's name: an API over HTTP, or a script.
+//! Backend of a provider: an API over HTTP, or a script.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::{
 pub(crate) enum Backend {
     Http(Box<ModelTransport>),
     Scripted(Scripted),
-    /// It cannot be reached as it is configured, for this reason.
+    /// Not usable as configured, for this reason.
     Unusable(String),
 }
 
 impl Backend {
-    /// Makes it from its options. Reads certificates of the host.
+    /// Makes the backend from a provider's options. Reads certificates of the host.
     pub(crate) async fn new(options: &ModelProviderOptions) -> Self {
         let Some(wire) = wire::of(options.kind) else { return Self::Scripted(Scripted::default()) };
         match ModelTransport::new(wire, options.clone()).await {
@@ -31,7 +31,7 @@ impl Backend {
         }
     }
 
-    /// Asks once.
+    /// Sends a question once.
     pub(crate) async fn generate(
         &self,
         options: &ModelProviderOptions,
@@ -48,7 +48,7 @@ impl Backend {
         }
     }
 
-    /// Embeds once, and checks what comes back.
+    /// Embeds texts once, and checks the answer.
     pub(crate) async fn embed(
         &self,
         model: &str,
@@ -74,7 +74,7 @@ impl Backend {
         Ok((vectors, tokens))
     }
 
-    /// Names of the models that it says it has; `None` if it has no such list.
+    /// Names of the models that the provider lists; `None` if it has no list.
     pub(crate) async fn list(&self, limit: Duration) -> Result<Option<Vec<String>>, WireFailure> {
         match self {
             Self::Http(transport) => transport.list(limit).await.map(Some),
@@ -88,7 +88,7 @@ fn unusable(why: &str) -> WireFailure {
     WireFailure::new(FailureKind::Unavailable, why)
 }
 
-/// A question is the same for each attempt.
+/// A question, the same for each attempt.
 pub(crate) struct ModelQuestion {
     pub(crate) request: ModelRequest,
     pub(crate) model: String,

@@ -20,7 +20,7 @@ enum State {
     Open {
         until: Instant,
     },
-    /// One request is on its way.
+    /// A trial request is running.
     HalfOpen,
 }
 
@@ -37,7 +37,7 @@ impl Breaker {
         Self { most, pause, state: State::Closed { failures: 0 } }
     }
 
-    /// Lets a request through, or says for how long none is.
+    /// Admits a request, or returns the time for which none is admitted.
     ///
     /// # Errors
     /// The time after which it makes sense to ask again.
@@ -66,15 +66,15 @@ impl Breaker {
             (State::Closed { .. } | State::HalfOpen, Some(false)) => {
                 State::Open { until: now + self.pause }
             }
-            // The trial said nothing, so the next request is one.
+            // The trial showed nothing, so the next request is a trial.
             (State::HalfOpen, None) => State::Open { until: now },
-            // An answer to a request from before it opened.
+            // An answer to a request from before the breaker opened.
             (State::Open { .. }, Some(true)) => State::Closed { failures: 0 },
             (state @ (State::Open { .. } | State::Closed { .. }), _) => state,
         };
     }
 
-    /// Time for which nothing is let through; `None` when it is closed.
+    /// Time for which no request is admitted; `None` when the breaker is closed.
     pub(crate) fn open_for(&self, now: Instant) -> Option<Duration> {
         match self.state {
             State::Closed { .. } => None,

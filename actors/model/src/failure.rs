@@ -20,7 +20,7 @@ pub(crate) enum FailureKind {
     Invalid,
     /// The provider does not have the model.
     UnknownModel,
-    /// The provider has had enough.
+    /// The provider limits the rate of requests.
     RateLimited,
     /// Nobody answers, or the provider failed.
     Unavailable,
@@ -32,7 +32,7 @@ pub(crate) enum FailureKind {
     TooLarge,
     /// The queue is full, or the turn did not come.
     Busy,
-    /// The provider's kind cannot do it.
+    /// The provider's kind does not support the request.
     Unsupported,
     /// The script of a scripted provider has nothing.
     Script,
@@ -46,7 +46,7 @@ impl FailureKind {
         matches!(self, Self::RateLimited | Self::Unavailable | Self::TimedOut | Self::Broken)
     }
 
-    /// Whether it says that the provider does not work.
+    /// Whether the failure shows that the provider does not work.
     pub(crate) fn blames_provider(self) -> bool {
         matches!(self, Self::Unavailable | Self::TimedOut | Self::Broken)
     }
@@ -56,7 +56,7 @@ impl FailureKind {
         self.passes() || matches!(self, Self::Auth | Self::UnknownModel | Self::Busy)
     }
 
-    /// Whether the provider may have worked on it, and counted it.
+    /// Whether the provider may have processed the request, and counted it.
     pub(crate) fn may_have_cost(self) -> bool {
         matches!(self, Self::TimedOut | Self::Broken | Self::TooLarge | Self::Cancelled)
     }
@@ -86,11 +86,11 @@ pub(crate) struct WireFailure {
     pub(crate) message: String,
     /// Pause that the provider asks for.
     pub(crate) retry_after: Option<Duration>,
-    /// Bytes of the answer that were handed on before it.
+    /// Bytes of the answer that were passed on before the failure.
     pub(crate) handed_on: usize,
     /// Number of requests that were made.
     pub(crate) attempts: u32,
-    /// Of them those that may have cost something.
+    /// Attempts that may have cost something.
     pub(crate) lost: u32,
 }
 
@@ -118,9 +118,9 @@ impl WireFailure {
         Self::new(FailureKind::Cancelled, "nobody waits for the answer")
     }
 
-    /// The error that a provider tells, as the body of an answer with a status or within a stream.
+    /// Failure from a provider's error, in the body of an answer with a status or within a stream.
     pub(crate) fn told(body: &Value, status: Option<u16>) -> Self {
-        // Of a list, as Gemini has it, the first.
+        // Gemini sends a list; its first entry counts.
         let body = body.get(0).unwrap_or(body);
         let error = &body["error"];
         let text = error["message"].as_str().or(error.as_str());
@@ -144,7 +144,7 @@ impl WireFailure {
         )
     }
 
-    /// Without a secret that the provider may have repeated.
+    /// Removes a secret that the provider may have repeated.
     pub(crate) fn without(mut self, secret: Option<&str>) -> Self {
         if let Some(secret) = secret.filter(|secret| !secret.is_empty()) {
             self.message = self.message.replace(secret, hivekeep_kernel::secret::REDACTED);

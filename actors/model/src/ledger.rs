@@ -1,5 +1,5 @@
-//! Ledger of what is spent: one event-sourced stream, `model/ledger`. A reservation is written before a
-//! request and settled after it, so a daemon that dies in between still knows of it.
+//! Ledger of spending: one event-sourced stream, `model/ledger`. A reservation is written before a request
+//! and settled after it, so it is not lost with a daemon that dies in between.
 
 mod state;
 
@@ -36,7 +36,6 @@ struct Bound {
     micro_usd: Option<u64>,
 }
 
-/// The ledger.
 pub(crate) struct SpendLedger {
     log: Log<LedgerState>,
     session: Bound,
@@ -44,12 +43,12 @@ pub(crate) struct SpendLedger {
     period: BudgetPeriod,
 }
 
-/// A reservation that is written. Whoever drops it leaves it open: the next daemon counts it as spent.
+/// A written reservation. A dropped one stays open: the next daemon counts it as spent.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reserved(u64);
 
-/// What a request came to.
+/// Tokens and cost of a settled request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) input_tokens: u64,
@@ -94,7 +93,7 @@ impl SpendLedger {
         self.session.micro_usd.or(self.total.micro_usd).is_some()
     }
 
-    /// Whether anything is.
+    /// Whether money or tokens are bounded.
     fn bounds(&self) -> bool {
         self.bounds_money() || self.session.tokens.or(self.total.tokens).is_some()
     }
@@ -134,8 +133,7 @@ impl SpendLedger {
         Ok(Reserved(id))
     }
 
-    /// Settles a reservation with what was spent. It is decided at once; the future completes when it is on the
-    /// disk.
+    /// Settles a reservation with what was spent: in memory at once, on the disk when the future completes.
     ///
     /// # Errors
     /// When the journal stopped.
@@ -173,7 +171,7 @@ impl SpendLedger {
         }
     }
 
-    /// What is spent, reservations included: in the period, in all, and by a session.
+    /// Spending, reservations included: in the period, in all, and by a session.
     pub(crate) fn spent(&self, session: SessionId) -> (SpendAccount, SpendAccount, SpendAccount) {
         self.log.view(|state| {
             let Some(state) = state else { return Default::default() };
@@ -181,7 +179,7 @@ impl SpendLedger {
         })
     }
 
-    /// What each model was asked for since the ledger began.
+    /// Spending by model since the ledger began.
     pub(crate) fn by_model(&self) -> HashMap<String, SpendAccount> {
         self.log.view(|state| state.map(LedgerState::models).unwrap_or_default())
     }

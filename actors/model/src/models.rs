@@ -26,13 +26,13 @@ pub(crate) struct Seed {
     pub(crate) shared: Arc<ModelsShared>,
 }
 
-/// What the tools work with.
+/// State that the tools work with.
 pub(crate) struct ModelsShared {
     pub(crate) models: LanguageModels,
     pub(crate) influx: Influx,
 }
 
-/// The supervisor.
+/// Supervisor of the providers.
 pub(crate) struct ModelsActor {
     me: Context<ToolCall>,
     children: Children,
@@ -66,7 +66,7 @@ impl Entity for ModelsActor {
 }
 
 impl ModelsActor {
-    /// Work that only waits for a model, whose provider has a queue of its own: it keeps no other call out.
+    /// Starts work that only waits for a model. The provider has a queue, so the call gives its slot back.
     pub(crate) fn wait<T, F>(
         &self,
         cx: &CallCx,

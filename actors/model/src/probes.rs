@@ -11,7 +11,7 @@ pub(crate) struct Probe {
     pub(crate) prompt: &'static str,
     /// The right answer, for people.
     pub(crate) expected: &'static str,
-    /// What a right response has: a pattern, in which case does not matter.
+    /// Pattern that a right response matches, case-insensitive.
     right: &'static str,
 }
 

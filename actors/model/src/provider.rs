@@ -32,14 +32,14 @@ pub(crate) enum Msg {
     Ask(Box<ProviderJob>),
     /// A worker ended.
     Ended(Outcome),
-    /// The turn of somebody who waits may be over.
+    /// The time limit of a waiting request may be over.
     Sweep,
 }
 
-/// What a request says of its provider.
+/// Outcome of a request, as far as it concerns the provider.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// `None` when it says nothing.
+    /// Whether the provider works; `None` when the request does not tell.
     pub(crate) works: Option<bool>,
     pub(crate) failure: Option<LastFailure>,
     pub(crate) first_piece: Option<Duration>,
@@ -53,7 +53,7 @@ pub(crate) struct Seed {
     pub(crate) path: String,
 }
 
-/// The actor.
+/// Actor of one provider.
 pub(crate) struct Provider {
     me: Context<Msg>,
     shared: Arc<ProviderShared>,
@@ -126,7 +126,7 @@ impl Provider {
         let address = self.me.address.clone();
         let _detached = self.me.workers.spawn(async move {
             tokio::time::sleep_until(until).await;
-            // Nobody there: nobody waits either.
+            // If the actor is gone, nobody waits.
             let _ = address.send(Msg::Sweep);
         });
     }
@@ -154,7 +154,7 @@ impl Provider {
         let _detached = self.me.workers.spawn(work);
     }
 
-    /// Gives the turns that are free to those who wait for them.
+    /// Begins waiting requests as long as there is room.
     fn next(&mut self) {
         while self.running < self.shared.options.at_a_time() {
             let Some((_, job)) = self.waiting.pop_front() else { return };

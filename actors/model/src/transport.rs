@@ -31,7 +31,7 @@ const TAIL: Duration = Duration::from_millis(20);
 /// Longest key.
 const MAX_KEY_BYTES: usize = 4096;
 
-/// The way to one provider.
+/// HTTP client of one provider.
 pub(crate) struct ModelTransport {
     wire: &'static dyn Wire,
     client: Client,
@@ -56,7 +56,7 @@ impl ModelTransport {
     /// Asks, and hands the answer on piece by piece.
     ///
     /// # Errors
-    /// The failure; what was handed on before it stays so.
+    /// The failure; pieces that were passed on before it are not taken back.
     pub(crate) async fn generate(
         &self,
         ask: &WireAsk<'_>,
@@ -195,7 +195,7 @@ impl ModelTransport {
         Ok(request.header(name, value))
     }
 
-    /// Sends a request; gives an answer of success.
+    /// Sends a request; returns only an answer of success.
     async fn send(&self, request: RequestBuilder, until: Instant) -> Result<Response, WireFailure> {
         let sent = timeout_at(until, request.send()).await.map_err(|_| self.slow(false))?;
         let mut response = sent.map_err(|error| unreachable(&error))?;
@@ -246,7 +246,7 @@ impl ModelTransport {
     }
 }
 
-/// What stands for a letter of which one half came.
+/// Replacement character for a surrogate without its other half.
 fn half_a_letter() -> ModelDelta {
     ModelDelta::Text("\u{fffd}".to_owned())
 }
@@ -298,7 +298,7 @@ fn cut(error: &reqwest::Error) -> WireFailure {
     WireFailure::broken(format!("the connection was cut: {}", innermost(error)))
 }
 
-/// A request that got no answer: no connection, or one that ended before.
+/// Failure of a request that got no answer: no connection, or one that ended before.
 pub(crate) fn unreachable(error: &reqwest::Error) -> WireFailure {
     let kind = if error.is_connect() { FailureKind::Unavailable } else { FailureKind::Broken };
     WireFailure::new(kind, format!("the request failed: {}", innermost(error)))

@@ -42,7 +42,7 @@ impl WireRequest {
     }
 }
 
-/// What an answer came to. Tokens are missing where the provider does not count them.
+/// End of an answer. Tokens are missing where the provider does not count them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WireEnd {
     /// Missing while the answer has not ended.
@@ -59,7 +59,7 @@ pub(crate) trait AnswerDecoder: Send {
     /// The provider's own error, or a frame that makes no sense.
     fn frame(&mut self, data: &str, out: &mut Vec<ModelDelta>) -> Result<bool, WireFailure>;
 
-    /// What the answer came to, as far as it went.
+    /// End of the answer, as far as it went.
     fn end(&self) -> WireEnd;
 }
 
@@ -72,7 +72,7 @@ pub(crate) trait Wire: Send + Sync {
     fn framing(&self) -> Framing {
         Framing::Events
     }
-    /// Header that carries the key, and what is before it.
+    /// Header that carries the key, and the prefix of its value.
     fn key_header(&self) -> (&'static str, &'static str) {
         ("authorization", "Bearer ")
     }
@@ -86,7 +86,7 @@ pub(crate) trait Wire: Send + Sync {
     fn decoder(&self) -> Box<dyn AnswerDecoder>;
     /// Encodes texts to embed; `None` where the format has no embeddings.
     fn embed(&self, model: &str, texts: &[String]) -> Option<WireRequest>;
-    /// Decodes their vectors.
+    /// Decodes the vectors of embedded texts.
     ///
     /// # Errors
     /// For an answer that makes no sense.
@@ -95,7 +95,7 @@ pub(crate) trait Wire: Send + Sync {
     fn list(&self) -> &'static str {
         "/models"
     }
-    /// Names in such a list.
+    /// Names in a list of models.
     fn listed(&self, answer: &Value) -> Vec<String> {
         names(&answer["data"], "id")
     }
@@ -123,10 +123,10 @@ fn names(list: &Value, key: &str) -> Vec<String> {
     rows.filter_map(|row| row[key].as_str().map(str::to_owned)).collect()
 }
 
-/// Decodes an answer that is no stream: the error, or the whole answer, of a server that streams none.
+/// Decodes an answer that is not a stream: the error, or the whole answer, of a server that does not stream.
 ///
 /// # Errors
-/// The server's own words, unless it is an answer.
+/// The server's own error, unless the text is an answer.
 pub(crate) fn whole(
     text: &str,
     decoder: &mut dyn AnswerDecoder,
@@ -145,7 +145,7 @@ pub(crate) fn whole(
     }
 }
 
-/// Adds a text, if it is one.
+/// Adds a value's text, if it has any.
 fn text(value: &Value, out: &mut Vec<ModelDelta>) {
     if let Some(text) = value.as_str().filter(|text| !text.is_empty()) {
         out.push(ModelDelta::Text(text.to_owned()));

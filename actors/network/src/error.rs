@@ -23,7 +23,7 @@ pub enum Error {
     /// No nft: install nftables.
     #[error("{} is not there: install nftables", path.display())]
     NftMissing {
-        /// As configured.
+        /// Configured path.
         path: PathBuf,
     },
     /// nft, or the kernel through it, refused a transaction; nothing of it holds.
@@ -48,18 +48,18 @@ pub enum Error {
         /// Such as "the nftables family `bridge`".
         what: String,
     },
-    /// An interface that is named like ours is something else.
+    /// An interface that has a name of the network is of another kind.
     #[error("the interface {name} exists and is not a {expected}")]
     ForeignInterface {
         /// The interface's name.
         name: String,
-        /// The kind of interface that ours would be.
+        /// The expected kind of interface.
         expected: &'static str,
     },
     /// The host has an address where guests would live: choose another subnet.
     #[error("{subnet} overlaps with {other}, which is an address of this host")]
     SubnetInUse {
-        /// As planned.
+        /// Planned subnet.
         subnet: crate::plan::Subnet,
         /// Address of another interface, with the length of its network.
         other: String,
@@ -145,12 +145,12 @@ impl Error {
         )
     }
 
-    /// For `map_err`: of what takes CAP_NET_ADMIN.
+    /// For `map_err`: error of an action that needs CAP_NET_ADMIN.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         Self::io_with("CAP_NET_ADMIN", action)
     }
 
-    /// For `map_err`: of what takes another right.
+    /// For `map_err`: error of an action that needs another capability.
     pub(crate) fn io_with(
         needs: &'static str,
         action: impl Into<String>,

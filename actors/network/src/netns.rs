@@ -91,7 +91,7 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It caught the panics of its jobs.
+            // The thread has caught the panics of its jobs.
             let _ = thread.join();
         }
     }

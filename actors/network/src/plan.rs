@@ -97,7 +97,7 @@ pub enum PlanError {
     },
 }
 
-/// One workspace in the network.
+/// Workspace in the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkMember {
     /// The member's address and MAC.
@@ -105,9 +105,9 @@ pub struct NetworkMember {
     pub lease: AddressLease,
     /// The member's policy.
     pub policy: MemberPolicy,
-    /// Ports of the host that lead to it.
+    /// Ports of the host that lead to the member.
     pub forwards: Vec<Forward>,
-    /// Its machine is parked: the kernel leads no TCP connection to it.
+    /// True if the member's machine is parked: the kernel leads no TCP connection to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parked: bool,
 }
@@ -127,8 +127,8 @@ impl NetworkPlan {
         Self { tag, subnet, serves_names: false, members: BTreeMap::new() }
     }
 
-    /// Opens port 53 of the gateway to guests. Whatever listens there is what they reach: to be
-    /// told once [`crate::resolver::Resolver::bind`] has it.
+    /// Opens port 53 of the gateway to guests, who reach whatever listens there: to be called once
+    /// [`crate::resolver::Resolver::bind`] has the port.
     pub fn serve_names(&mut self, serves: bool) {
         self.serves_names = serves;
     }
@@ -148,12 +148,12 @@ impl NetworkPlan {
         self.subnet
     }
 
-    /// In order of age.
+    /// Members in order of age.
     pub fn members(&self) -> impl ExactSizeIterator<Item = (WorkspaceId, &NetworkMember)> {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// One member.
+    /// Member of an id.
     pub fn member(&self, id: WorkspaceId) -> Option<&NetworkMember> {
         self.members.get(&id)
     }

@@ -25,7 +25,7 @@ use crate::plan::Protocol;
 /// Range of automatic ports: below the ports that Linux gives to clients by itself.
 pub const AUTOMATIC: RangeInclusive<u16> = 20_000..=29_999;
 
-/// A port of the host that is ours as long as this value lives.
+/// Port of the host, reserved as long as this value lives.
 #[derive(Debug)]
 pub struct PortReservation {
     at: SocketAddrV4,
@@ -81,7 +81,7 @@ impl HeldSocket {
     /// Ends the listening, not the hold: to shut down a socket that listens makes it one that is
     /// only bound. What was not accepted is reset.
     pub(crate) fn end_listening(socket: impl AsFd) {
-        // One that does not listen is as it should be.
+        // A socket that does not listen is left as it is.
         let _ = shutdown(&socket, Shutdown::Read);
         // Nobody else is to have the port either.
         let _ = set_socket_reuseaddr(&socket, false);
@@ -90,7 +90,7 @@ impl HeldSocket {
 
 impl Drop for PortReservation {
     fn drop(&mut self) {
-        // Whoever shares it lets go a moment later.
+        // Whoever shares the socket drops it a moment later.
         let _ = shutdown(&self.socket.0, Shutdown::Read);
     }
 }
@@ -158,7 +158,7 @@ impl PortReservation {
         self.at
     }
 
-    /// For whoever listens while the forward's machine is parked.
+    /// Socket, for whoever listens while the forward's machine is parked.
     pub(crate) fn socket(&self) -> &Arc<HeldSocket> {
         &self.socket
     }
@@ -223,7 +223,7 @@ mod tests {
             drop(listener);
             assert!(TcpListener::bind(at).is_err(), "it is not held while it rests");
         }
-        // What was accepted goes on, and is in nobody's way.
+        // Accepted connections go on, and do not block the port.
         drop(held);
         let again = PortReservation::take(at, Protocol::Tcp).unwrap();
         assert!(TcpListener::bind(at).is_err(), "it is not held over old connections");

@@ -25,7 +25,7 @@ pub use crate::property::NetworkProperty;
 use crate::{Error, HostAccess};
 use checks::Scene;
 
-/// One property on this kernel.
+/// Result of checking a property on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PropertyFinding {
     /// The property.

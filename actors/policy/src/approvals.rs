@@ -48,7 +48,7 @@ impl fmt::Display for Approver {
     }
 }
 
-/// What an approval is remembered for.
+/// Calls that an approval is remembered for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remember {
@@ -74,10 +74,10 @@ pub struct ApprovalAnswer {
     /// Why, for the caller and the records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// What it is remembered for, if it is a yes.
+    /// Calls that a yes is remembered for.
     #[serde(default)]
     pub remember: Remember,
-    /// The reply, if it was a question.
+    /// The reply to a question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<UserReply>,
 }
@@ -87,7 +87,7 @@ pub struct ApprovalAnswer {
 pub struct MintedToken {
     /// The token.
     pub token: String,
-    /// The approval that it is.
+    /// The approval that the token stands for.
     pub approval: Approval,
 }
 
@@ -109,7 +109,7 @@ impl fmt::Debug for Approvals {
 }
 
 impl Approvals {
-    /// The approvals of before. Calls that waited then are gone, and what they asked is withdrawn.
+    /// Opens the approvals of the journal. Those that calls waited for are withdrawn: the calls are gone.
     ///
     /// # Errors
     /// When the records cannot be read or written.
@@ -138,7 +138,7 @@ impl Approvals {
         rows.into_iter().filter(|one| all || one.state == ApprovalState::Pending).collect()
     }
 
-    /// One approval, with all of its input that is kept.
+    /// The approval of an id, with all of its input that is kept.
     pub fn get(&self, id: ApprovalId) -> Option<Approval> {
         let now = Utc::now();
         let whole = |one: &Approval| shown(one, now, Approval::whole_input);
@@ -178,7 +178,7 @@ impl Approvals {
         })
     }
 
-    /// Refuses a user one more that waits for a person: of calls, or of questions.
+    /// Refuses a user one more approval that waits for a person: of calls, or of questions.
     fn room_to_wait(
         &self,
         ledger: &ApprovalLedger,

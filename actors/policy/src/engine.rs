@@ -59,7 +59,7 @@ impl fmt::Debug for PolicyEngine {
 }
 
 impl PolicyEngine {
-    /// The engine with what was added and approved before.
+    /// Opens the engine with the rules and approvals of the journal.
     ///
     /// # Errors
     /// When the records cannot be read.
@@ -214,7 +214,7 @@ impl PolicyEngine {
         let (done, durable) = tokio::sync::oneshot::channel();
         self.0.log.decide_then(
             |state| decide(state.unwrap_or(&none)),
-            // Of two changes the later one is compiled last: these are called in their order.
+            // Callbacks run in the order of the changes, so the later of two changes is compiled last.
             move |outcome| {
                 if outcome.is_ok() {
                     let added = inner.log.state().unwrap_or_default();
@@ -234,8 +234,8 @@ fn event(kind: &str, subject: &str, data: serde_json::Value) -> NewEvent {
     NewEvent { kind: kind.to_owned(), subject: subject.to_owned(), data }
 }
 
-/// Rules were judged when they came in. One that does not compile any more, as after an upgrade, still
-/// stands for what it was: it is unclear to every call, and so asks.
+/// Compiles the rules, which were judged when they came in. One that does not compile any more, as after an
+/// upgrade, still stands for what it was: it is unclear to every call, and so asks.
 fn compiled(options: &Options, added: &AddedRules, tools: &[&'static ToolSpec]) -> RuleSet {
     let one = |rule: &RuleOptions, added| match CompiledRule::new(rule.clone(), added) {
         Ok(rule) => Some(rule),

@@ -12,7 +12,7 @@ use crate::{
 
 const ALLOW_LIST: &str = "allow_list";
 
-/// What the layers rule by at one moment.
+/// Options and rules that the layers rule by at one moment.
 #[derive(Debug)]
 pub(crate) struct LayerInputs<'a> {
     pub(crate) options: &'a Options,

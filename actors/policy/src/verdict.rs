@@ -19,7 +19,7 @@ pub struct Question<'a> {
     pub door: Door,
     /// The caller's view of the catalogue.
     pub view: &'a ToolView,
-    /// What the session is bound to.
+    /// Profile of the session.
     pub profile: &'a SessionProfile,
     /// The tool.
     pub tool: &'static ToolSpec,
@@ -47,11 +47,11 @@ impl<'a> Question<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
-    /// Nothing against it.
+    /// Nothing speaks against the call.
     Allow,
-    /// No.
+    /// The call is refused.
     Deny,
-    /// Only with a person's approval.
+    /// The call needs a person's approval.
     Ask,
     /// Nobody serves the tool now.
     Unavailable,
@@ -85,7 +85,7 @@ pub enum ReasonCode {
     ConflictedSanitizedName,
 }
 
-/// One layer's ruling and its reason.
+/// Ruling of a layer and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The layer.
@@ -137,7 +137,7 @@ impl Verdict {
     }
 }
 
-/// One layer of the decision. Quick and without effects: it runs within the call.
+/// A layer of the decision. Quick and without effects: it runs within the call.
 pub trait Policy: Debug + Send + Sync {
     /// The layer's verdict, given those of the layers before it.
     fn rule(&self, question: &Question<'_>, before: &[Verdict]) -> Verdict;

@@ -57,7 +57,7 @@ pub enum CatalogueError {
     },
 }
 
-/// One tool, ready to be listed and called.
+/// A tool, ready to be listed and called.
 #[derive(Debug)]
 pub struct ToolEntry {
     /// The declaration.
@@ -68,7 +68,7 @@ pub struct ToolEntry {
     pub input_schema: Value,
     /// JSON Schema 2020-12 of a success, an object at the root. Only a tool of a source may have none.
     pub output_schema: Option<Value>,
-    /// Where it comes from; `None` for the daemon's own.
+    /// Origin of the tool; `None` for the daemon's own.
     pub origin: Option<ToolOrigin>,
     /// Compiled at the first call: most tools are never called in a daemon's life.
     validator: OnceLock<Option<jsonschema::Validator>>,
@@ -79,7 +79,7 @@ pub struct ToolEntry {
 }
 
 impl ToolEntry {
-    /// The name it is declared by.
+    /// The name that the tool is declared by.
     pub fn name(&self) -> &'static str {
         self.spec.name
     }
@@ -130,7 +130,7 @@ pub struct Catalogue {
     entries: Vec<Arc<ToolEntry>>,
     /// Declared names and their underscore forms.
     names: HashMap<String, usize>,
-    /// Number of publications before it.
+    /// Number of publications before this catalogue.
     generation: u64,
 }
 
@@ -184,7 +184,7 @@ impl Catalogue {
         self.entries.iter().filter(move |entry| view.shows(entry.spec) && is_called(entry))
     }
 
-    /// Number of publications before it: another number means other tools.
+    /// Number of publications before this catalogue: another number means other tools.
     pub fn generation(&self) -> u64 {
         self.generation
     }

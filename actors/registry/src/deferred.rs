@@ -37,7 +37,7 @@ use records::{DeferredRecord, Recorded};
 
 pub use view::{DeferredStatus, DeferredView};
 
-/// What a client gets for its call.
+/// Answer to a client's call.
 #[derive(Debug)]
 pub enum DeferredOutcome {
     /// The result.
@@ -86,7 +86,7 @@ impl DeferredCalls {
             return Ok(view::running(&self.0.options, id, &call));
         }
         let loaded = log::read::<Recorded>(&self.0.journal, &stream(id)).await;
-        // It may have expired while it was read.
+        // The call may have expired while its records were read.
         self.find(session, id)?;
         let end = loaded?.and_then(|loaded| loaded.state.end).ok_or_else(|| unknown(id))?;
         Ok(view::over(&self.0.options, id, &call, end))

@@ -10,20 +10,20 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Buckets a doubling; a time is known to within a fifth.
+/// Buckets for each doubling of a time, which is known to within a fifth.
 const PER_OCTAVE: u32 = 4;
 const BUCKETS: usize = 40 * PER_OCTAVE as usize;
 
-/// What is known of one tool since the daemon started.
+/// Statistics of a tool since the daemon started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolRow {
     /// The tool.
     pub tool: String,
-    /// Its family.
+    /// Family of the tool.
     pub family: String,
     /// Calls that got past the schema and the buckets.
     pub calls: u64,
-    /// Of these, how many ended in an error.
+    /// Calls that ended in an error.
     pub errors: u64,
     /// Calls now queued or running.
     pub in_flight: u32,

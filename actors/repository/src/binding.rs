@@ -35,7 +35,7 @@ pub(crate) enum GitRefKind {
     Commit,
 }
 
-/// What was asked for when the repository was bound. Never changes.
+/// Parameters of a binding. They never change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BindingTerms {
     pub(crate) owner: User,
@@ -82,7 +82,7 @@ pub(crate) struct OperationError {
 pub(crate) struct Binding {
     pub(crate) terms: BindingTerms,
     pub(crate) volume: Option<VolumeId>,
-    /// At most one; a start of the daemon finishes or undoes it.
+    /// Operation under way, at most one; a start of the daemon finishes or undoes it.
     pub(crate) begun: Option<Begun>,
     /// Commit of its tree, as the last operation left it.
     pub(crate) commit: Option<String>,
@@ -90,7 +90,7 @@ pub(crate) struct Binding {
     pub(crate) cloned_at: Option<DateTime<Utc>>,
     pub(crate) refreshed_at: Option<DateTime<Utc>>,
     pub(crate) updated_at: DateTime<Utc>,
-    /// Of the last clone or refresh, where that failed.
+    /// Error of the last clone or refresh, where that failed.
     pub(crate) error: Option<OperationError>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Binding {
 pub(crate) enum Record {
     /// Intent to bind and clone it.
     Wanted { terms: BindingTerms, session: SessionId },
-    /// Its volume is there.
+    /// The volume was made.
     VolumeMade { volume: VolumeId },
     /// Intent of an operation.
     Began { begun: Begun, at: DateTime<Utc> },

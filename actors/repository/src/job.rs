@@ -21,7 +21,7 @@ pub(crate) struct RepositoryJob {
     pub(crate) service: Arc<Repositories>,
     pub(crate) id: RepositoryId,
     pub(crate) log: Log<Binding>,
-    /// As it was when the operation began.
+    /// State of the binding when the operation began.
     pub(crate) binding: Binding,
     pub(crate) remote: Remote,
     pub(crate) caller: OnBehalfOf,
@@ -62,7 +62,7 @@ impl RepositoryJob {
         let session = binding.begun.ok_or_else(defect)?.session;
         let remote = Remote::parse(&binding.terms.repo_url)?;
         let time = BESIDE + Duration::from_secs(service.options.timeout_secs);
-        // As nobody but the daemon: its workspaces have credentials and the network of the remote.
+        // A stand-in's workspaces are refused to clients: they have credentials and the remote's network.
         let caller = OnBehalfOf::own(session.stand_in(), time);
         Ok(Self { service, id, log, binding, remote, caller, progress, credential })
     }

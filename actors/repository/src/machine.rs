@@ -16,13 +16,13 @@ use crate::{
 
 /// Where the volume is mounted; the tree is the folder in it that has the repository's label.
 const MOUNTED: &str = "/workspace";
-/// What an earlier operation that was cut short may have left. While another workspace has the
-/// volume, git's locks may be that one's.
+/// Removes leftovers of an interrupted operation. While another workspace has the volume, git's locks
+/// may be that workspace's and stay.
 const TIDY: &str = "rm -rf \".$LABEL.new\"\n\
     if [ -n \"$SOLE\" ] && [ -d \"$LABEL/.git\" ]; then \
     find \"$LABEL/.git\" -path \"$LABEL/.git/objects\" -prune -o -type f -name '*.lock' -exec rm -f {} +; fi";
 
-/// What git needs beside the volume.
+/// Access that git needs beside the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Nothing.
@@ -80,7 +80,7 @@ impl<'j> GitMachine<'j> {
         let wish = self.wish(reach)?;
         let made: Result<Value, _> = self.job.call("workspace_create", wish.clone()).await;
         match made {
-            // One of ours that could not be removed before.
+            // The workspace of an earlier operation, which could not be removed before.
             Err(error) if error.is(codes::NAME_TAKEN) => {
                 self.remove().await?;
                 self.job.call::<Value>("workspace_create", wish).await.map(drop)
@@ -151,7 +151,7 @@ impl<'j> GitMachine<'j> {
         self.job.call(tool, Value::Object(args)).await
     }
 
-    /// As [`Self::git`], for a tool that asks the remote's server, with the call's credential.
+    /// Like [`Self::git`], for a tool that asks the remote's server, with the call's credential.
     ///
     /// # Errors
     /// As the tool.

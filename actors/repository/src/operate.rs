@@ -102,7 +102,7 @@ pub(crate) async fn run<T: Send + 'static>(
     let done = done.unwrap_or_else(|panic| Err(ToolError::internal(format!("{panic}"))));
     fault_point!("repository.before_ended");
     job.service.steps().remove(&job.id);
-    // What an ordered stop cuts short is the next daemon's to take up.
+    // An operation that an ordered stop cuts short is taken up by the next daemon.
     let cut_short = done.is_err() && job.service.closing.is_cancelled();
     if job.log.ended().is_none() && !cut_short {
         let commit = done.as_ref().ok().and_then(|done| done.commit.clone());
@@ -111,7 +111,7 @@ pub(crate) async fn run<T: Send + 'static>(
     done.map(|done| done.value)
 }
 
-/// Records the end of an operation, and tells of it where what workspaces see has changed.
+/// Records the end of an operation; the end of a clone or refresh is published as an event.
 ///
 /// # Errors
 /// Those of the journal.

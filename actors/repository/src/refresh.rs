@@ -32,7 +32,7 @@ const CHECK_OUT: &str = "\
     if [ -z \"$BRANCH\" ]; then exec \"$@\" --detach \"$SHA\" --; fi\n\
     \"$@\" -B \"$BRANCH\" \"$SHA\" -- && git update-ref \"refs/remotes/origin/$BRANCH\" \"$SHA\"";
 
-/// What a work tree is at, as `git_status` answers it.
+/// State of a work tree, as `git_status` answers it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WorkTree {
     branch: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct WorkTree {
     dirty: bool,
 }
 
-/// What a refresh changed.
+/// Commit before a refresh, and whether the tree was updated.
 pub(crate) struct Refreshed {
     pub(crate) before: Option<String>,
     pub(crate) updated: bool,

@@ -40,7 +40,7 @@ pub(crate) struct Repositories {
     /// Locked while something is decided, so that labels and numbers are judged on what was decided
     /// before; never across an await.
     logs: Mutex<BindingLogs>,
-    /// What is being done, by those that something is done with.
+    /// Present step of each operation under way, by repository.
     steps: Mutex<BTreeMap<RepositoryId, &'static str>>,
 }
 

@@ -1,4 +1,4 @@
-//! What is written back from a repository's tree, or looked at in it, each in a workspace of its own.
+//! Commits, pushes and diffs of a repository's tree, each in a workspace of its own.
 
 use std::sync::Arc;
 

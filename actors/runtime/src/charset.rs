@@ -1,4 +1,4 @@
-//! Decoder of texts that others wrote: what a text is coded in, by whoever sent it, by its own words, or as UTF-8.
+//! Decoder of texts that others wrote, by the encoding that the sender or the text names, or as UTF-8.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use encoding_rs::{UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 /// Beginning of a page in which it may name its encoding.
 const PRESCAN_BYTES: usize = 1024;
 
-/// What a text is.
+/// Markup of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextMarkup {
     /// A page, which may name its encoding in a `meta` element or as XML does.
@@ -20,7 +20,7 @@ pub enum TextMarkup {
 /// A decoded text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedText<'b> {
-    /// Without a byte order mark.
+    /// Text without a byte order mark.
     pub text: Cow<'b, str>,
     /// Name of the encoding, as the web has it.
     pub encoding: &'static str,
@@ -33,8 +33,8 @@ pub fn named(label: &str) -> Option<&'static Encoding> {
     Encoding::for_label(label.trim().as_bytes())
 }
 
-/// Decodes a text by its byte order mark, by what its sender told, by its own words, or as UTF-8 where it is
-/// that; `None` where nothing says what it is.
+/// Decodes a text by its byte order mark, by the encoding `told` by its sender, by the one that it names, or
+/// as UTF-8 if valid; `None` where nothing says the encoding.
 pub fn decode<'b>(
     bytes: &'b [u8],
     told: Option<&'static Encoding>,
@@ -46,7 +46,7 @@ pub fn decode<'b>(
     known.map(|encoding| decoded(bytes, encoding))
 }
 
-/// As [`decode`]; what nothing tells is of the encoding that pages had before they could say so.
+/// Like [`decode`], with windows-1252 where nothing says the encoding: pages had it before they could say.
 pub fn decode_page<'b>(
     bytes: &'b [u8],
     told: Option<&'static Encoding>,
@@ -62,7 +62,7 @@ fn decoded<'b>(bytes: &'b [u8], encoding: &'static Encoding) -> DecodedText<'b> 
 
 /// Encoding that a text names itself.
 fn declared(bytes: &[u8], markup: TextMarkup) -> Option<&'static Encoding> {
-    // XML of two bytes a letter without a mark.
+    // XML in UTF-16 without a byte order mark.
     match bytes {
         [b'<', 0, b'?', 0, ..] => return Some(UTF_16LE),
         [0, b'<', 0, b'?', ..] => return Some(UTF_16BE),
@@ -80,7 +80,7 @@ fn declared(bytes: &[u8], markup: TextMarkup) -> Option<&'static Encoding> {
         }),
         TextMarkup::Other => None,
     };
-    // Nobody who names it in single bytes means it.
+    // A text that names UTF-16 in single bytes is not in UTF-16.
     let readable = |encoding: &'static Encoding| match encoding.name() {
         "UTF-16LE" | "UTF-16BE" => UTF_8,
         _ => encoding,

@@ -24,7 +24,7 @@ use hivekeep_store::Journal;
 
 use crate::log::{self, Loaded, Sourced, Streams};
 
-/// What is kept of one entity, whether or not it has an actor.
+/// Member of a collection: what is kept of an entity, whether or not it has an actor.
 pub trait CollectionMember: 'static {
     /// Its id: the name of its stream and of its place below the manager.
     type Id: Copy + Ord + Display + FromStr;
@@ -61,18 +61,18 @@ struct Entry<M: CollectionMember> {
 /// Why a member is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotAdmitted<Id> {
-    /// So many take a place, as many as may.
+    /// All places are taken: this many.
     Full(usize),
-    /// Another has its name.
+    /// Another member has the name.
     NameTaken(Id),
 }
 
 /// The end of an actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberEnd {
-    /// It stopped in order, or its policy restarts it never.
+    /// The actor stopped in order, or its policy never restarts it.
     InOrder,
-    /// It failed too often, last for this reason; it stays down.
+    /// The actor failed too often, last for this reason, and stays down.
     GivenUp(String),
 }
 
@@ -108,7 +108,7 @@ pub async fn load<S: Sourced, Id: FromStr>(
 }
 
 impl<M: CollectionMember> Collection<M> {
-    /// No members yet, below this actor.
+    /// Makes a collection without members, below this actor.
     pub fn new<T: Send + 'static>(manager: &Context<T>, census: Census) -> Self {
         let path = manager.address.probe().path();
         Self {
@@ -170,7 +170,7 @@ impl<M: CollectionMember> Collection<M> {
         self.children.address(&id.to_string(), M::KIND, M::RESTART)
     }
 
-    /// As [`Self::start`], at an address of this member's place that others know already.
+    /// Like [`Self::start`], at an address of this member's place that others know already.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -206,7 +206,7 @@ impl<M: CollectionMember> Collection<M> {
             ChildOutcome::Restarting { .. } | ChildOutcome::Stranger => return Ok(None),
         };
         let Ok(id) = name.parse::<M::Id>() else { return Ok(None) };
-        // One that was removed is stopped behind that.
+        // The actor of a member that was removed ends after the removal.
         let Some(entry) = self.members.get_mut(&id) else { return Ok(None) };
         entry.place = match &ended {
             MemberEnd::InOrder => Place::Idle,

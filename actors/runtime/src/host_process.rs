@@ -35,13 +35,13 @@ pub use users::{HostProgram, HostUsers};
 
 /// Time for the end of a process, and of its output.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How much of what a program wrote to its standard error last is kept.
+/// Bytes kept of the end of a program's standard error.
 const STDERR_BYTES: usize = 4 * 1024;
 
 /// Search path of programs.
 pub const PROGRAM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What resolves names, users and certificates of the host's `/etc`.
+/// Paths of the host's `/etc` that resolve names, users and certificates.
 pub const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -71,7 +71,7 @@ pub struct HostSandbox<'a> {
     pub home: (&'a Path, &'static str),
     /// Whether it has the network that it is started in.
     pub network: bool,
-    /// What it sees of `/etc`, and beside it: what is not there is left out.
+    /// Paths in `/etc`, and beside it, that the program sees; those that do not exist are left out.
     pub etc: &'a [&'a str],
     /// Folders of the host at their own paths: read-only as `/data:ro`.
     pub folders: &'a [String],
@@ -94,8 +94,8 @@ impl HostSandbox<'_> {
         Ok(command)
     }
 
-    /// Has bubblewrap make the sandbox. What the command is told to do before its exec until now it does as
-    /// the daemon's user, what it is told later as the program's.
+    /// Has bubblewrap make the sandbox. Steps before exec that the command was given until now run as the
+    /// daemon's user, later ones as the program's.
     ///
     /// # Errors
     /// The reason, for people.
@@ -232,7 +232,7 @@ impl StderrTail {
         }
     }
 
-    /// What it said last, as it stands.
+    /// The last of the standard error, as it stands.
     pub fn said(&self) -> String {
         let tail = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&tail).into_owned()

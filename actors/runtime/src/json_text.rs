@@ -44,7 +44,7 @@ pub fn body<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
             members.retain(|_, member| !member.is_null());
         }
         write_integers(&mut value);
-        // What is wrong otherwise, as a member that is there twice, stays wrong.
+        // Other faults, as a member that is there twice, stay errors.
         if value == as_it_stands {
             return Err(error);
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use hivekeep_kernel::{Context, Entity, Fault};
 
-/// What a [`Periodic`] does, and the time from its end to the next time.
+/// Work of a [`Periodic`], and the time from its end to its next begin.
 #[derive(Clone)]
 pub(crate) struct PeriodicWork {
     pub(crate) every: Duration,

@@ -41,15 +41,15 @@ pub trait SagaState: Sourced {
     fn cancellation(&self) -> Option<Self::Record>;
 }
 
-/// One incarnation of a saga.
+/// An incarnation of a saga.
 pub trait Saga: Sized + Send + Sync + 'static {
-    /// What its records add up to.
+    /// State that the records add up to.
     type State: SagaState;
     /// A step.
     type Step: Copy + Eq + Debug + Send + Sync;
-    /// What is seen of it and never recorded; empty in each incarnation.
+    /// State that is seen and never recorded; empty when an incarnation begins.
     type Live: Clone + Default + Send + Sync;
-    /// What an incarnation is made from, beside its records.
+    /// Arguments of an incarnation, beside its records.
     type Args: Clone + Send + Sync + 'static;
 
     /// An incarnation that goes on from the records.
@@ -67,7 +67,7 @@ pub trait Saga: Sized + Send + Sync + 'static {
     /// Most steps at a time.
     fn parallel(state: &Self::State) -> usize;
 
-    /// Whether an ordered stop of the daemon drops it where it stands. Another is left to its end.
+    /// Whether an ordered stop of the daemon drops the step where it stands. Another is left to its end.
     fn interruptible(step: Self::Step) -> bool;
 
     /// Takes a step up to its last record. What goes wrong with the step itself is recorded.

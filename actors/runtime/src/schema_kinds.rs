@@ -36,7 +36,7 @@ fn kind_within(schema: &Value, root: &Value, nesting: usize) -> String {
     named.join(" or ")
 }
 
-/// What the schema says of a type that it names.
+/// Text for a type that the schema names, with its bounds.
 fn one(name: &str, schema: &Value, root: &Value, nesting: usize) -> String {
     // Where the bound is that of the number's own type it says nothing.
     let number = |key: &str| schema[key].as_u64().filter(|bound| *bound < i32::MAX as u64);
@@ -68,7 +68,7 @@ fn one(name: &str, schema: &Value, root: &Value, nesting: usize) -> String {
     bounds.map_or(text.clone(), |bounds| format!("{text}, {bounds}"))
 }
 
-/// What a schema refers to, or itself.
+/// The schema that a schema refers to, or itself.
 pub fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let name =
         schema.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix("#/$defs/"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hivekeep_kernel::ToolSpec;
 use serde_json::Value;
 
-/// One tool.
+/// A tool of the catalogue.
 #[derive(Debug, Clone)]
 pub struct CataloguedTool {
     /// Declaration.
@@ -16,7 +16,7 @@ pub struct CataloguedTool {
     pub tool: Value,
 }
 
-/// All tools. Which of them a caller may know of says the view of its call.
+/// All tools. The view of a call says which of them its caller may know of.
 pub trait ToolCatalogue: Send + Sync {
     /// The tools as they are now: the daemon's own in the order of their declaration, then those of
     /// sources. The same list until they change.

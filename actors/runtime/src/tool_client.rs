@@ -62,7 +62,7 @@ impl<O: Origin> ToolClient<O> {
         self.call_while(not_admitted, origin, caller, tool, args).await
     }
 
-    /// As [`Self::call`], for a call that may take its effect twice: it is made again after every
+    /// Like [`Self::call`], for a call that may take its effect twice: it is made again after every
     /// error that is retryable.
     ///
     /// # Errors

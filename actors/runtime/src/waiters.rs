@@ -33,7 +33,7 @@ pub struct Waiters {
     kind: &'static str,
 }
 
-/// One that waits. It is counted until it is dropped.
+/// A call that waits. Counted until it is dropped.
 #[derive(Debug)]
 pub struct Waiting {
     limit: Arc<WaiterLimit>,
@@ -59,7 +59,7 @@ impl WaiterLimit {
 }
 
 impl Waiters {
-    /// Counts one more.
+    /// Counts one more call that waits.
     ///
     /// # Errors
     /// `too_many_receivers`.

@@ -1,4 +1,4 @@
-//! One call of a source's tool: sent, watched, and its answer held against what was declared.
+//! Call of a source's tool: sent, watched, and its answer checked against the declaration.
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,7 +51,7 @@ async fn made(
     judge(shared, &published, answer)
 }
 
-/// Sends the request; the server is told when nobody waits any more.
+/// Sends the request; a cancellation follows when nobody waits any more.
 async fn send(
     shared: &SourceShared,
     connection: &SourceConnection,
@@ -83,7 +83,7 @@ async fn send(
     };
     let Some(answer) = answer else {
         doubt();
-        // A server that is gone needs not be told.
+        // A server that is gone needs no cancellation.
         let told = handle.cancel(Some("nobody waits for it any more".to_owned()));
         let _told = tokio::time::timeout(TELLING, told).await;
         return Err(why);
@@ -102,7 +102,7 @@ async fn send(
     }
 }
 
-/// A result with parts of kinds that nobody knows here: each is told in its place, and the others are kept.
+/// Result whose parts of unknown kinds are replaced by texts that name the kind; other parts are kept.
 fn without_unknown(mut result: Value) -> Option<CallToolResult> {
     for part in result.get_mut("content")?.as_array_mut()? {
         if let Err(error) = ContentBlock::deserialize(&*part) {

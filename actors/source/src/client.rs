@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 /// Longest message of a progress report.
 const PROGRESS_CHARS: usize = 200;
 
-/// What calls and the loop share of a connection.
+/// State of a connection that its calls and the reconnecting loop share.
 #[derive(Debug, Default)]
 pub(crate) struct SourceTraffic {
     /// Outlets of the calls that run, by their tokens.

@@ -122,7 +122,7 @@ impl Opened {
         let Self { service, mut process, traffic } = self;
         let peer = service.peer().clone();
         let mut ended = Box::pin(service.waiting());
-        // One that does a thing at a time may still be at what nobody waits for any more.
+        // A server that serves one call at a time may still work on a call that nobody waits for.
         let patience = PING_LIMIT.max(Duration::from_secs(shared.options.timeout_secs));
         let mut tick = interval(PING_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -175,7 +175,7 @@ async fn list_again(shared: &Arc<SourceShared>, peer: &Peer<RoleClient>) {
     tracing::warn!(source = %shared.name, why, "the list of a source stays");
 }
 
-/// Whether a server answers, with whatever.
+/// Whether a server answers, be it with an error.
 async fn lives(peer: &Peer<RoleClient>, limit: Duration) -> bool {
     // The newer revision has no ping; what hangs there is met by its calls.
     if !peer.peer_info().is_some_and(|info| info.protocol_version.has_initialize()) {

@@ -40,7 +40,7 @@ pub(crate) struct Declarations {
 }
 
 impl Declarations {
-    /// Those of a server; `actor` is the name that its calls are routed by.
+    /// Declarations of a server; `actor` is the name that its calls are routed by.
     pub(crate) fn new(name: &ServerName, actor: &str) -> Self {
         let keep = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
         Self {
@@ -141,7 +141,7 @@ impl Declarations {
     }
 }
 
-/// What a tool does to the world, and whether it reaches outside. The protocol's defaults are the worst.
+/// Effect of a tool, and whether it reaches outside. The protocol's defaults are the worst.
 fn effect(annotations: Option<&ToolAnnotations>) -> (Effect, bool) {
     let Some(says) = annotations else { return (Effect::Destroy, true) };
     let effect = match (says.read_only_hint, says.destructive_hint, says.idempotent_hint) {

@@ -36,7 +36,7 @@ pub(crate) async fn transport(shared: &SourceShared, url: &str) -> Result<HttpTr
     Ok(HttpTransport::with_client(EventClient(client), config))
 }
 
-/// What a handshake that failed says of the source.
+/// State of a source after a failed handshake.
 pub(crate) fn state_of(error: &ClientInitializeError, has_token: bool) -> SourceState {
     let challenge = error.auth_challenge().map(str::to_owned).or_else(|| match error {
         ClientInitializeError::TransportError { error, .. } => challenge(error.error.as_ref()),

@@ -44,7 +44,7 @@ pub(crate) enum SourceLink {
 /// Tool that can be called.
 pub(crate) struct Published {
     pub(crate) raw_name: String,
-    /// Of what a result's structured part must be.
+    /// Validator of a result's structured part.
     pub(crate) output: Option<jsonschema::Validator>,
 }
 

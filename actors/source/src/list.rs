@@ -71,7 +71,7 @@ impl ListedTools {
         }
     }
 
-    /// What came before the list was cut short.
+    /// Tools that came before the list was cut short, with the reason of that.
     fn cut(mut self, why: &str) -> Self {
         let raw_name = "the rest of its list".to_owned();
         self.left_out.push(RejectedTool { raw_name, why: why.chars().take(WHY_CHARS).collect() });
@@ -84,7 +84,7 @@ fn page(answer: ServerResult) -> Result<ToolPage, ServiceError> {
         ServerResult::ListToolsResult(page) => {
             Ok((page.tools.into_iter().map(Ok).collect(), page.next_cursor))
         }
-        // One that has something of another shape.
+        // A page with an item of another shape.
         ServerResult::CustomResult(CustomResult(mut page)) if page["tools"].is_array() => {
             let next = page["nextCursor"].as_str().map(str::to_owned);
             let Value::Array(items) = page["tools"].take() else {

@@ -35,7 +35,7 @@ impl Entity for Source {
     type Seed = Arc<SourceShared>;
 
     async fn start(shared: Arc<SourceShared>, me: Context<Msg>) -> Result<Self, Fault> {
-        // What was listed last can be found and described before the server is there.
+        // Tools that were listed last can be found and described before the server is there.
         let tools = shared.log.state().unwrap_or_default().0;
         shared.offer(ListedTools { tools, ..ListedTools::default() });
         let seen = shared.clone();

@@ -91,7 +91,7 @@ pub(crate) fn streams(db: &sled::Db, prefix: &str) -> Result<Vec<StreamId>, Erro
     for tag in [keys::RECORD, keys::SNAPSHOT] {
         let within = [&[tag], prefix.as_bytes()].concat();
         let mut from = within.clone();
-        // One lookup per stream: from its first key to behind its last.
+        // Looks up once per stream: from its first key to behind its last.
         while let Some(pair) = db.range(from..).next() {
             let (key, _) = pair.doing("reading the database")?;
             if !key.starts_with(&within) {

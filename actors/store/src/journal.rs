@@ -35,7 +35,7 @@ pub struct Journal {
 
 struct Inner {
     inlet: QueueSender,
-    /// One permit per KiB of `queue_mb`.
+    /// Room in the queue: a permit per KiB of `queue_mb`.
     room: Arc<Semaphore>,
     shared: Arc<JournalShared>,
     options: Options,

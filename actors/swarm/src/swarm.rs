@@ -1,4 +1,4 @@
-//! One swarm: a durable saga of tasks in forks, a merge and a removal.
+//! Swarm: a durable saga of tasks in forks, a merge and a removal.
 //!
 //! ```text
 //!            each task, `max_parallel` at a time
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     pub(crate) fresh: Arc<Mutex<Option<Reservation>>>,
 }
 
-/// One incarnation of a swarm.
+/// Incarnation of a swarm.
 pub(crate) struct SwarmSaga {
     shared: Arc<SwarmShared>,
     id: SwarmId,
@@ -112,7 +112,7 @@ impl Saga for SwarmSaga {
     }
 
     async fn ready(&self) {
-        // What an earlier incarnation began to make would come to light afterwards.
+        // Waits for calls of earlier incarnations, which may still make workspaces.
         self.shared.tools.quiet(self.id).await;
     }
 
@@ -125,7 +125,7 @@ impl Saga for SwarmSaga {
         let tasks: Vec<_> = state.open_tasks().map(SwarmStep::Task).collect();
         match state.plan.merge.is_some() && state.merged.is_none() {
             _ if !tasks.is_empty() => tasks,
-            // One that has ended removes its fork.
+            // A task that has ended may still remove its fork.
             _ if running.iter().any(|step| matches!(step, SwarmStep::Task(_))) => Vec::new(),
             true => vec![SwarmStep::Merge],
             false => vec![SwarmStep::Clean],
@@ -139,7 +139,7 @@ impl Saga for SwarmSaga {
         }
     }
 
-    /// Work that is let go of tells what it began to stop; what a guest runs goes on.
+    /// A task may be dropped: its calls are then cancelled; what a guest runs goes on.
     fn interruptible(step: SwarmStep) -> bool {
         matches!(step, SwarmStep::Task(_))
     }
@@ -155,7 +155,7 @@ impl Saga for SwarmSaga {
 }
 
 impl SwarmSaga {
-    /// How far it is. Legal until its end.
+    /// State of the running swarm. Legal until its end.
     fn state(&self) -> Arc<RunningSwarm> {
         match self.handle.state() {
             SwarmState::Running(state) => state,
@@ -181,7 +181,7 @@ impl SwarmSaga {
         let _lost_is_counted = self.shared.events.publish_later(event(self.id, kind, data));
     }
 
-    /// Never returns once the daemon stops: what fails from then on says nothing of the swarm, and
+    /// Never returns once the daemon stops: failures from then on say nothing of the swarm, and
     /// the next start goes on from the records.
     async fn unless_closing(&self) {
         if self.shared.closing.is_cancelled() {

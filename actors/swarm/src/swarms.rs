@@ -77,7 +77,7 @@ impl Entity for Swarms {
     type Seed = Arc<SwarmShared>;
 
     async fn start(shared: Arc<SwarmShared>, me: Context<Msg>) -> Result<Self, Fault> {
-        // What swarms of an incarnation before this one decided is written first.
+        // Decisions of swarms of an earlier incarnation are written first.
         for handle in shared.take_handles() {
             handle.settled().await;
         }
@@ -135,7 +135,7 @@ impl Swarms {
             let handle = SagaHandle::new(log).ok_or_else(|| Fault::new("it was just loaded"))?;
             return self.run_swarm(id, handle, None);
         };
-        // One whose daemon died before that is folded now.
+        // The log of a swarm whose daemon died before folding it is folded now.
         log.idle().await;
         self.put(id, SwarmMember::finished(&over));
         Ok(())

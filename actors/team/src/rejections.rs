@@ -37,7 +37,7 @@ impl RejectionLimiter {
         Self { buckets: rates.then(|| RateLimiter::keyed(quota)), shut: DashMap::new() }
     }
 
-    /// Before a message is looked at.
+    /// Checks the sender before its message is looked at.
     ///
     /// # Errors
     /// `rate_limited`.
@@ -54,7 +54,7 @@ impl RejectionLimiter {
             .retry_after(until - now))
     }
 
-    /// One was refused. What may be tried again was no mistake of the caller's.
+    /// Counts a refused message. An error that may be tried again was no mistake of the caller's.
     pub(crate) fn count(&self, session: SessionId, error: &ToolError) {
         let Some(buckets) = &self.buckets else { return };
         if error.retryable || error.is(codes::RATE_LIMITED) {

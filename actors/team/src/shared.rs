@@ -31,7 +31,7 @@ pub struct TeamShared {
     pub(crate) vault: Arc<dyn Vault>,
     /// Calls that wait for messages.
     pub(crate) waits: Waiters,
-    /// Bounds them, and those that wait in other families.
+    /// Limit of waiting calls, those of other families included.
     pub(crate) waiter_limit: Arc<WaiterLimit>,
     /// Messages that are refused.
     pub(crate) rejections: RejectionLimiter,
@@ -41,7 +41,7 @@ pub struct TeamShared {
     pub(crate) teams: LogSet<State>,
     pub(crate) inboxes: LogSet<Inbox>,
     pub(crate) ledgers: LogSet<TaskLedger>,
-    /// What waits for sessions, in memory.
+    /// Summaries of what waits for sessions, in memory.
     pub(crate) waiting: Arc<WaitingBoard>,
     deliveries: AtomicU64,
 }

@@ -125,7 +125,7 @@ impl Entity for Teams {
                 continue;
             }
             if team.state.ending {
-                // Its record keeps it closed.
+                // The team's record keeps it closed.
                 manager.removals.close(&[id]);
             }
             manager.start_team(id, false)?;
@@ -174,7 +174,7 @@ impl Entity for Teams {
     }
 
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
-        // Of one that is given up, the members stay as they are, too; a person has to look.
+        // Members of a team that is given up stay as they are, too; a person has to look.
         self.teams.handle_end(end).map(drop)
     }
 }

@@ -19,9 +19,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Between two looks.
+/// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Looks, for a minute.
+/// Number of looks in a minute.
 const LOOKS: usize = 12_000;
 
 /// A call that was begun and may not be answered yet.
@@ -29,9 +29,9 @@ const LOOKS: usize = 12_000;
 pub struct PendingCall {
     answer: oneshot::Receiver<Result<Value, ToolError>>,
     pad: ReceiptPad,
-    /// Cancels it.
+    /// Cancels the call.
     pub cancel: CancellationToken,
-    /// What it tells on the way.
+    /// Progress of the call.
     pub progress: mpsc::Receiver<ProgressUpdate>,
 }
 
@@ -109,10 +109,10 @@ pub fn context(
     }
 }
 
-/// Looks until it is so, for a minute.
+/// Waits until the condition holds, for a minute.
 ///
 /// # Panics
-/// When it never is.
+/// When the condition does not hold by then.
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..LOOKS {
         if is_so().await {

@@ -1,8 +1,8 @@
 //! A test harness of one family: mounted below a root of its own, over a real journal in a folder.
 //!
-//! What the daemon would bring, the test gives: its sessions, its tools and the ports it offers. Calls
-//! are delivered to mailboxes as the registry would, those of many of a kind included, and the daemon dies, or is stopped, and starts
-//! again over the same folder.
+//! The test gives what the daemon would bring: its sessions, its tools and the ports it offers. Calls
+//! are delivered to mailboxes as the registry would, those of many of a kind included. The daemon dies,
+//! or is stopped, and starts again over the same folder.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -32,13 +32,13 @@ pub use call::{PendingCall, context, eventually};
 use root::Root;
 pub use users::FakeUsers;
 
-/// For a call that a test awaits.
+/// Time limit of a call that a test awaits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The parts of the daemon that a family does not bring itself. Cheap to clone.
 #[derive(Clone)]
 pub struct RigServices {
-    /// Who is attached.
+    /// Sessions of the daemon.
     pub sessions: Arc<dyn SessionQuotas>,
     /// The daemon's other tools.
     pub tools: Arc<dyn Tools>,
@@ -48,13 +48,13 @@ pub struct RigServices {
 
 /// A family that runs.
 pub struct Rig<F: Family> {
-    /// Its context.
+    /// Context of the family.
     pub daemon: Daemon,
     /// The session of calls that name no other.
     pub session: SessionId,
     /// How often a call gave back its place among those that are worked on.
     pub given_back: Arc<AtomicUsize>,
-    /// Its options; those of the next daemon once they are changed.
+    /// Options of the family; those of the next daemon once they are changed.
     pub options: F::Options,
     surroundings: RigServices,
     singletons: Vec<(String, Arc<dyn Target>)>,

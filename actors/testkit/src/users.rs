@@ -18,26 +18,26 @@ pub struct FakeUsers {
 }
 
 impl FakeUsers {
-    /// Each session that is not named otherwise is this user's.
+    /// Gives each session that is not named otherwise to this user.
     pub fn all(user: User) -> Self {
         Self { of_others: Some(user), ..Self::default() }
     }
 
-    /// One session is another user's.
+    /// Gives a session to another user.
     #[must_use]
     pub fn and(mut self, session: SessionId, user: User) -> Self {
         self.named.insert(session, Some(user));
         self
     }
 
-    /// One session is over.
+    /// Ends a session.
     #[must_use]
     pub fn over(mut self, session: SessionId) -> Self {
         self.named.insert(session, None);
         self
     }
 
-    /// A user's tier allows so many of a kind.
+    /// Sets how many of a kind a user's tier allows.
     #[must_use]
     pub fn allowed(mut self, user: User, kind: &'static str, most: u64) -> Self {
         self.allowances.push((user, kind, most));

@@ -185,7 +185,7 @@ pub(crate) fn read_at(
     if size > most {
         return Err(too_large(size));
     }
-    // One byte more than expected shows the end without another system call.
+    // Room for one byte more than expected shows the end without another system call.
     bytes.reserve(usize::try_from(size).unwrap_or(0) + 1);
     file.take(most + 1).read_to_end(bytes).map_err(|source| path_error(path, source))?;
     match bytes.len() as u64 {

@@ -237,7 +237,7 @@ impl Job<'_> {
         part: &mut gather::Part,
     ) -> ControlFlow<()> {
         let path = || format!("{}{note}", self.prefix);
-        // One hit more than wanted shows that there is more.
+        // A hit beyond the limit shows that there are more.
         let room = matcher::Room {
             hits: (self.ask.max_results + 1).saturating_sub(part.hits.len()),
             bytes: RESULT_BYTES.saturating_sub(part.bytes),

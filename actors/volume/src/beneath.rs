@@ -28,7 +28,7 @@ impl VolumeService {
         done.map_err(|error| ToolError::internal(format!("a file of a volume: {error}")))?
     }
 
-    /// As [`Self::beneath`], for work on a path.
+    /// Like [`Self::beneath`], for work on a path.
     pub(crate) async fn at<T: Send + 'static>(
         &self,
         cx: &CallCx,

@@ -59,7 +59,7 @@ impl VolumeService {
         let done = tokio::task::spawn_blocking(move || {
             let mut used = turn.0.lock().unwrap_or_else(PoisonError::into_inner);
             let is_idle = used.is_some_and(|used| used.elapsed() >= idle);
-            // Who attaches it from here on mounts it in a later turn.
+            // A caller that attaches the volume from here on mounts it in a later turn.
             if is_idle && this.held().users(id).is_empty() && this.images.unmount(id)? {
                 *used = None;
             }

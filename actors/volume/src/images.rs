@@ -109,7 +109,7 @@ impl VolumeImages {
         let unmounted = rustix::mount::unmount(self.mounted(id), UnmountFlags::NOFOLLOW);
         fault_point!("volume.after_unmount");
         match unmounted {
-            // It was not mounted.
+            // `EINVAL`: the volume was not mounted.
             Ok(()) | Err(Errno::INVAL) => Ok(true),
             Err(Errno::BUSY) => Ok(false),
             Err(errno) => Err(errno.into()),

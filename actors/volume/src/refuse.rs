@@ -26,7 +26,7 @@ pub(crate) fn refused(error: FileError) -> ToolError {
     ToolError::new(Layer::Actor, code, error.message)
 }
 
-/// As [`refused`]; one that finds no room is told with the volume's sizes, as far as the volume tells them.
+/// Like [`refused`]; lack of room is reported with the volume's sizes, as far as they can be read.
 pub(crate) fn refused_in(error: FileError, root: &Dir) -> ToolError {
     if error.kind != FileErrorKind::NoSpace {
         return refused(error);

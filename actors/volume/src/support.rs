@@ -1,4 +1,4 @@
-//! What volumes need on a host.
+//! Requirements of volumes on a host.
 
 use std::{env, path::Path};
 
@@ -7,7 +7,7 @@ use crate::images::{MKFS, MOUNT};
 /// Lack of a host: what it is, what to do about it, and the package that brings it.
 pub(crate) type Lack = (String, &'static str, Option<&'static str>);
 
-/// What this host lacks.
+/// Requirements that this host lacks.
 pub(crate) fn missing() -> Vec<Lack> {
     let mut missing = Vec::new();
     if !rustix::process::geteuid().is_root() {

@@ -18,12 +18,11 @@ pub(crate) struct Volume {
     pub(crate) phase: VolumePhase,
 }
 
-/// What a volume is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VolumePhase {
     /// Intended; a start of the daemon undoes it.
     Making,
-    /// There.
+    /// Made and usable.
     Ready,
     /// To be removed; a start of the daemon finishes that.
     Deleting,
@@ -53,7 +52,7 @@ pub(crate) enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_at: Option<DateTime<Utc>>,
     },
-    /// Its file system is on the disk.
+    /// The file system is on the disk.
     Made,
     /// Intent to remove it.
     DeleteWanted,

@@ -22,7 +22,7 @@ const MAX_REDIRECTS: usize = 10;
 const READABLE: &str = "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.9,\
     application/json;q=0.9,*/*;q=0.1";
 
-/// What answered a request. Its body is not read yet.
+/// Response to a request, whose body is not read yet.
 pub(crate) struct Fetched {
     pub(crate) url: Url,
     /// URLs that led to `url`.
@@ -48,7 +48,7 @@ impl Fetched {
     /// # Errors
     /// `web_type_refused` for a coding that was not asked for, and as [`client::read`].
     pub(crate) async fn body(self, most: usize) -> Result<Vec<u8>, ToolError> {
-        // Of what was decoded, the header is gone.
+        // The client has removed the header of a body that it decodes.
         let coding = self.response.headers().get(CONTENT_ENCODING);
         if let Some(coding) =
             coding.filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
@@ -65,7 +65,7 @@ pub(crate) struct Fetcher {
     client: Client,
     policy: Arc<EgressPolicy>,
     robots: RobotsCache,
-    /// Whether a proxy connects in this process's place.
+    /// True if a proxy connects in this process's place.
     proxied: bool,
 }
 
@@ -97,7 +97,7 @@ impl Fetcher {
         }
     }
 
-    /// Fetches what tells the rules of a server, for which there are no rules.
+    /// Fetches the rules of a server, to which no rules apply.
     ///
     /// # Errors
     /// As [`Self::page`].

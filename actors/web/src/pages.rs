@@ -23,13 +23,12 @@ const KEPT: Duration = Duration::from_secs(300);
 /// Size of all pages that are kept.
 const MAX_KEPT_BYTES: u64 = 32 * 1024 * 1024;
 
-/// What a page was asked for by: the session, the workspace, the URL, and whether as Markdown and with
-/// redirects.
+/// Key of a page: the session, the workspace, the URL, and whether as Markdown and with redirects.
 type PageKey = (SessionId, Option<WorkspaceId>, String, bool, bool);
 
 /// A whole page.
 pub(crate) struct WholePage {
-    /// All of it but the text.
+    /// Everything but the text.
     pub(crate) head: WebPage,
     pub(crate) text: String,
 }
@@ -72,7 +71,7 @@ impl PageReader {
             ToolError::new(Layer::Actor, codes::WEB_URL_REFUSED, message)
                 .next("give an absolute http or https URL")
         })?;
-        // What is kept was reached by the policy of then.
+        // A kept page was admitted by an earlier policy.
         reach.admit(&url)?;
         let asked = (input.to_markdown, input.follow_redirects);
         let key = (session, reach.workspace(), input.url.clone(), asked.0, asked.1);

@@ -31,11 +31,11 @@ pub(crate) struct ProviderHit {
     pub(crate) snippet: String,
 }
 
-/// What a provider answered with.
+/// Parsed answer of a provider.
 #[derive(Debug, Default)]
 pub(crate) struct ProviderHits {
     pub(crate) hits: Vec<ProviderHit>,
-    /// Items of its list that are not results, or lead to no page of the web.
+    /// Items of the provider's list that are not results, or lead to no page of the web.
     pub(crate) left_out: usize,
 }
 

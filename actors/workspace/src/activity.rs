@@ -1,5 +1,5 @@
-//! A table of what excludes what: the phase of a workspace, what goes on beside it, and what is
-//! wanted of it. Pure.
+//! Table of which work excludes which requests to a workspace: by its phase, the work under way and
+//! the request. Pure.
 //!
 //! ```text
 //! wanted                                      needs besides its phase
@@ -12,10 +12,10 @@
 //! MergeLayers                                 no activity, no change that was cut short
 //! Claim, Reattach, Wake                       no activity
 //! ```
-//! An [`Activity`] has the disk or the machine to itself, so there is one at a time. Two things are
-//! none: forwards of ports, of which several change at a time and beside a snapshot, for they touch
-//! neither; and a change of owner, which touches records and quota alone: so it and a park or a wake, which
-//! give quota back and take it, exclude each other.
+//! An [`Activity`] has the disk or the machine to itself, so there is one at a time. Two kinds of work
+//! are not activities: port forwards, of which several change at a time and beside a snapshot, because
+//! they touch neither disk nor machine; and a change of owner, which touches only records and quota.
+//! A change of owner excludes a park or a wake, which give quota back and take it.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ use crate::phase::{Phase, Want, being_taken, not_claimable, not_the_pools};
 /// Work that has the disk or the machine of a workspace to itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Activity {
-    /// There is none.
+    /// No work.
     #[default]
     Idle,
-    /// The machine is being paused, or goes on.
+    /// The machine is being paused or resumed.
     Pausing,
     /// A snapshot is being made.
     Snapshotting,
@@ -38,15 +38,15 @@ pub enum Activity {
     DeletingSnapshot,
     /// A merge of two layers, which is complete, is being recorded.
     MergingLayers,
-    /// `workspace_prepare` makes it, from its first boot to the snapshot.
+    /// `workspace_prepare` is making the workspace, from its first boot to the snapshot.
     Preparing,
     /// A machine of the pool is being given to somebody.
     Claiming,
     /// A machine that outlived the daemon is taken up: calls to its guest wait.
     Reattaching,
-    /// It is being parked: calls to its guest wait, and wake it.
+    /// The workspace is being parked: calls to its guest wait, and wake it.
     Parking,
-    /// It is being woken: calls to its guest wait.
+    /// The workspace is being woken: calls to its guest wait.
     Waking,
 }
 
@@ -55,13 +55,13 @@ pub enum Activity {
 pub struct Situation {
     /// The state that clients see.
     pub phase: Phase,
-    /// The work that goes on.
+    /// The work under way.
     pub activity: Activity,
     /// A forward of a port is being added or removed.
     pub forwarding: bool,
     /// A change of the disk was begun and not ended, as recorded.
     pub unfinished: bool,
-    /// Another session is taking it over.
+    /// Another session is taking the workspace over.
     pub adopting: bool,
 }
 
@@ -69,11 +69,11 @@ impl Situation {
     /// The phase that a wish leads to.
     ///
     /// # Errors
-    /// As [`Phase::on`]; `workspace_busy` for what goes on, `snapshot_unfinished` for a change that
-    /// was cut short, `not_claimable` and `not_owner` for a machine that is being given away.
+    /// Errors of [`Phase::on`]; `workspace_busy` for work under way, `snapshot_unfinished` for a change
+    /// that was cut short, `not_claimable` and `not_owner` for a machine that is being given away.
     pub fn on(self, want: Want) -> Result<Phase, ToolError> {
         match want {
-            // What waits for its link is not refused.
+            // Calls to a machine that is being taken up again wait; they are not refused.
             Want::Guest if self.reattaches() => Ok(self.phase),
             Want::Start | Want::Restart | Want::Stop | Want::Destroy => {
                 let next = self.phase.on(want)?;
@@ -86,15 +86,15 @@ impl Situation {
         }
     }
 
-    /// Whether nothing that goes on stands against a wish, whatever the phase is.
+    /// Whether no work under way excludes a request, whatever the phase is.
     ///
     /// # Errors
-    /// As [`Self::on`], but for those of the phase.
+    /// Errors of [`Self::on`], except those of the phase.
     pub fn undisturbed(self, want: Want) -> Result<(), ToolError> {
         match want {
             Want::Guest | Want::Network | Want::Lifetime | Want::StopForDaemon => Ok(()),
             Want::Adopt if self.adopting => Err(being_taken()),
-            // Its quota is on its way too.
+            // A park or a wake changes the workspace's quota too.
             Want::Adopt if matches!(self.activity, Activity::Parking | Activity::Waking) => {
                 self.idle()
             }
@@ -103,7 +103,7 @@ impl Situation {
                 Err(not_claimable("it is somebody's already"))
             }
             Want::Discard if self.activity == Activity::Claiming => Err(not_the_pools()),
-            // While it is being removed, that is what is told.
+            // While the machine is being removed, the phase gives the refusal.
             Want::Discard if self.phase == Phase::Destroying => Ok(()),
             Want::Park | Want::Wake if self.adopting => Err(being_taken()),
             Want::Claim | Want::Reattach | Want::Wake => self.idle(),

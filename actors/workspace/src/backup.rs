@@ -5,9 +5,9 @@
 //! a snapshot  a second name for each          (frozen layers that the copy names,
 //! of each     file of layers                   and the bases they stand on)
 //! ```
-//! A frozen layer never changes, but it can be merged or removed: the second names keep what the
-//! journal's copy will name, whichever moment it is of. Tops are not kept: a start begins an empty
-//! one, so a disk comes back as it was frozen.
+//! A frozen layer never changes, but it can be merged or removed: the second names keep every layer
+//! that the journal's copy names, whichever moment it is of. Tops are not kept: a start begins an
+//! empty top, so a disk comes back as it was frozen.
 
 mod contents;
 mod links;
@@ -36,7 +36,7 @@ use crate::{
 
 /// Disks frozen at a time.
 const AT_ONCE: usize = 4;
-/// How long a workspace that is busy is asked again, for its snapshot and for the end of it.
+/// How long the freeze of a busy workspace is tried again; below, the removal of its snapshot.
 const BUSY: Duration = Duration::from_secs(20);
 const BUSY_AT_END: Duration = Duration::from_secs(120);
 const ASK_AGAIN_IN: Duration = Duration::from_millis(500);
@@ -46,24 +46,24 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// A workspace in a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackedUp {
-    /// Its id.
+    /// Id of the workspace.
     pub workspace_id: WorkspaceId,
-    /// Its name.
+    /// Name of the workspace.
     pub name: String,
 }
 
 /// A workspace whose disk is not in a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Its id.
+    /// Id of the workspace.
     pub workspace_id: WorkspaceId,
-    /// Its name.
+    /// Name of the workspace.
     pub name: String,
-    /// Why, as a code.
+    /// Code of the reason.
     pub code: String,
-    /// Why.
+    /// Reason in words.
     pub message: String,
-    /// Layers of its older snapshots that are not in it either.
+    /// Layers of the workspace's older snapshots that are missing in the backup too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_layers: Vec<String>,
 }
@@ -85,13 +85,13 @@ impl LeftOut {
 pub struct DisksHandle(Arc<Shared>);
 
 impl DisksHandle {
-    /// For the workspaces of this daemon.
+    /// A handle for the workspaces of this daemon.
     pub fn new(workspaces: Arc<Shared>) -> Self {
         Self(workspaces)
     }
 
-    /// Freezes the disk of every workspace, whoever owns it; not those of the pool. One that cannot
-    /// be frozen ends nothing. When this or what it answers is dropped, the snapshots go.
+    /// Freezes the disk of every workspace, whoever owns it; not those of the pool. A workspace that
+    /// cannot be frozen is left out. Dropping the future or its [`Frozen`] removes the snapshots.
     pub async fn freeze(&self) -> Frozen {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let name = &format!("backup-{}", since.as_millis());
@@ -111,7 +111,7 @@ impl DisksHandle {
     }
 }
 
-/// Disks that are frozen. Their snapshots go when this is dropped.
+/// Frozen disks. Dropping it removes their snapshots.
 pub struct Frozen {
     shared: Arc<Shared>,
     made: Vec<(WorkspaceId, SnapshotId)>,
@@ -119,17 +119,16 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// Gives every layer that is there a second name in this folder of the same file system.
-    /// Blocks.
+    /// Links every present layer into a folder of the same file system. Blocks.
     ///
     /// # Errors
-    /// When one cannot be linked.
+    /// When a layer cannot be linked.
     pub fn link(&self, into: &Path) -> Result<(), ToolError> {
         links::link_all(&self.shared.folders.layers, into)
     }
 
-    /// What a copy of the journal names, of which the layers lie in this folder; others are removed
-    /// from it. Blocks.
+    /// Contents of the disks that a copy of the journal names. Layers in the folder that it does not name
+    /// are removed. Blocks.
     ///
     /// # Errors
     /// `backup_raced` when a layer is missing that a disk in the backup needs.
@@ -142,7 +141,7 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         let (shared, made) = (self.shared.clone(), std::mem::take(&mut self.made));
-        // Without a runtime the daemon ends, and its next start releases them.
+        // Without a runtime the daemon is ending; its next start releases the snapshots.
         if let (false, Ok(runtime)) = (made.is_empty(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(release(shared, made));
         }
@@ -154,13 +153,13 @@ async fn freeze(card: &DirectoryEntry, name: &str) -> Result<SnapshotId, ToolErr
     patiently(card, BUSY, ask).await
 }
 
-/// Removes snapshots of backups. What stays, as it is needed or its workspace is busy, is seen in
-/// its list, and is tried again when the daemon starts.
+/// Removes snapshots of backups. A snapshot that is needed, or whose workspace is busy, stays in the
+/// workspace's list; its removal is tried again when the daemon starts.
 pub(crate) async fn release(shared: Arc<Shared>, made: Vec<(WorkspaceId, SnapshotId)>) {
     let released = made.into_iter().map(|(workspace, snapshot)| {
         let card = shared.directory.any(workspace);
         async move {
-            // One that is gone took its snapshots with it.
+            // A workspace that is gone took its snapshots with it.
             let card = card?;
             let ask = |reply| BackupMsg::Release { snapshot, reply };
             let left = patiently(&card, BUSY_AT_END, ask).await.err()?;
@@ -171,7 +170,7 @@ pub(crate) async fn release(shared: Arc<Shared>, made: Vec<(WorkspaceId, Snapsho
     futures::future::join_all(released).await;
 }
 
-/// Asks again for as long as the answer is that it can be tried again.
+/// Asks again while the error is retryable and the patience lasts.
 async fn patiently<T: Send + 'static>(
     card: &DirectoryEntry,
     patience: Duration,
@@ -189,7 +188,7 @@ async fn patiently<T: Send + 'static>(
     }
 }
 
-/// What made a backup end.
+/// Error of a backup that lost a race with the removal or merge of a layer.
 fn raced(message: String) -> ToolError {
     ToolError::new(Layer::Store, codes::BACKUP_RACED, message)
         .next("try again: snapshots were deleted or merged while the backup was made")

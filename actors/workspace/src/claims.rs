@@ -11,7 +11,7 @@ use hivekeep_machine::Isolation;
 
 use crate::{codes, records::Planned, shared::Shared};
 
-/// Given back when dropped, unless kept.
+/// Claims of one creation; given back when dropped, unless kept.
 pub(crate) struct Claims {
     shared: Arc<Shared>,
     plan: Planned,
@@ -41,8 +41,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Counts it against the quota of the session that asked for it, out of what the call brings
-    /// if it brings any. What the pool makes counts against none.
+    /// Counts the workspace against the quota of the session that asked for it, out of the call's own
+    /// reservation if it has one. The pool's machines count against none.
     ///
     /// # Errors
     /// `quota_exceeded`, or `host_disk_full` when the host has too little room for a disk.
@@ -58,8 +58,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Takes a slot, and what follows from it: the users of a sandbox. When there is none, `evict` has a
-    /// machine of the pool make room for somebody's.
+    /// Takes a slot, and decides whether a sandbox has several users. When no slot is free, `evict` removes
+    /// a machine of the pool to make room.
     ///
     /// # Errors
     /// `too_many_workspaces`.
@@ -81,24 +81,23 @@ impl Claims {
         }
     }
 
-    /// What they are for.
     pub(crate) fn plan(&self) -> &Planned {
         &self.plan
     }
 
-    /// It is durable, or may be: from now on somebody else gives it back.
+    /// Keeps the claims: the plan is durable, or may be, so its workspace gives them back.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }
 
-    /// It is not durable after all.
+    /// Gives the claims back on drop again: the plan is not durable after all.
     pub(crate) fn unkeep(&mut self) {
         self.kept = false;
     }
 }
 
-/// Whether a sandbox that is made now has users besides root. A folder of the host has one owner, who is
-/// root there, so beside one everything is root's.
+/// Whether a new sandbox has users besides root. A folder of the host has one owner, who is root in the
+/// sandbox, so with such a folder everything belongs to root.
 fn has_several_users(shared: &Shared, plan: &Planned) -> Result<bool, ToolError> {
     let beside_host = plan.volumes.iter().any(|it| matches!(it.volume, MountSource::Place(_)));
     let isolation = plan.spec.isolation;

@@ -1,7 +1,7 @@
 //! Commands and processes of other families, on the workspaces' own execution and jobs.
 //!
 //! A command is an [`exec`](crate::api::execution) of a program, a process is a background job with
-//! an open input: the same records, the same actor that follows it, the same refusals.
+//! an open input: the same records, the same actor that follows them, the same refusals.
 //! [`processes`] has the part of processes.
 
 mod processes;
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// Variables that follow from who a command runs as.
+/// Variables that depend on the user that a command runs as.
 const OF_USER: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 
 /// Reaches the guest of every workspace for the session that owns it. Cheap to clone.
@@ -43,7 +43,7 @@ const OF_USER: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 pub struct CommandsHandle(Arc<Shared>);
 
 impl CommandsHandle {
-    /// For the workspaces of this daemon.
+    /// A handle for the workspaces of this daemon.
     pub fn new(workspaces: Arc<Shared>) -> Self {
         Self(workspaces)
     }
@@ -58,8 +58,8 @@ impl CommandsHandle {
         self.0.logs.state(id).ok_or_else(|| not_found(id))
     }
 
-    /// Variables of a command: the image's, the workspace's own as far as the rule goes, its trace,
-    /// and its own.
+    /// Variables of a command: the image's, the workspace's own as far as the command inherits them, the
+    /// trace of the call, and those of the command itself.
     fn environment(
         &self,
         cx: &CallCx,
@@ -69,7 +69,7 @@ impl CommandsHandle {
         let (ledger, own) = (self.ledger(id)?, command.env.clone());
         let mut env = joined(&ledger, |name| command.inherits(name), cx.trace.as_ref(), own)?;
         if command.user.is_some() {
-            // What the image and the workspace say of these is of another user; the guest knows better.
+            // The image's and the workspace's values are for another user; the guest sets the right ones.
             env.retain(|(name, _)| {
                 !OF_USER.contains(&name.as_str()) || command.env.contains_key(name)
             });
@@ -77,7 +77,7 @@ impl CommandsHandle {
         Ok(env)
     }
 
-    /// The way into the guest, for the session that owns it.
+    /// The link to the guest, for the session that owns the workspace.
     async fn enter(&self, cx: &CallCx, workspace: &WorkspaceHandle) -> Result<Link, ToolError> {
         let ask = |reply| workspace::Msg::Enter(cx.clone(), reply);
         let link = cx.guard(async { Ok(workspace.actor.ask(cx.remaining(), ask).await?) });
@@ -130,7 +130,8 @@ impl CommandRunner for CommandsHandle {
         workspace: WorkspaceId,
     ) -> Result<EntryPoint, ToolError> {
         let workspace = self.workspace(workspace)?;
-        // It is the session's, and has a disk, with which the image's terms are recorded.
+        // Entering checks that the session owns the workspace, and that a disk and the image's defaults are
+        // recorded.
         self.enter(cx, &workspace).await?;
         entry_point(&self.ledger(workspace.id)?)
     }

@@ -17,7 +17,7 @@ use crate::{
     workspace::Msg,
 };
 
-/// What is known of a workspace at a glance.
+/// Summary of a workspace.
 #[derive(Debug, Clone)]
 pub(crate) struct DirectoryEntry {
     pub(crate) id: WorkspaceId,
@@ -27,24 +27,24 @@ pub(crate) struct DirectoryEntry {
     pub(crate) owner: Option<SessionId>,
     /// The user of whoever owned it last.
     pub(crate) user: Option<User>,
-    /// Whose call it was made for.
+    /// The session whose call the workspace was made for.
     pub(crate) planned_by: SessionId,
-    /// Set while it is the pool's.
+    /// Set while the workspace is the pool's.
     pub(crate) pool: Option<Pooled>,
     pub(crate) spec: WorkspaceSpec,
     pub(crate) slot: u32,
-    /// The snapshot that it is a fork of.
+    /// The snapshot that the workspace is a fork of.
     pub(crate) fork_of: Option<SnapshotId>,
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) labels: Arc<WorkspaceLabels>,
     pub(crate) lifetime: Option<Lifetime>,
-    /// It runs, and is parked once it has been idle for long enough.
+    /// The workspace runs, and is parked once it has been idle for long enough.
     pub(crate) parks_when_idle: bool,
     pub(crate) address: Address<Msg>,
 }
 
-/// Cards by id and ids by name. Cheap to clone. Written by the manager (who adds
-/// and removes) and by each workspace (its own card), read by anyone.
+/// Cards by id and ids by name. Cheap to clone. Written by the manager, which adds and removes cards,
+/// and by each workspace (its own card); read by anyone.
 #[derive(Debug, Clone, Default)]
 pub struct WorkspaceDirectory {
     cards: Arc<DashMap<WorkspaceId, DirectoryEntry>>,
@@ -69,7 +69,7 @@ impl WorkspaceDirectory {
         }
     }
 
-    /// A claimed name is another workspace's from now on.
+    /// Moves a claimed name from one workspace to another.
     pub(crate) fn hand_over(&self, name: &WorkspaceName, from: WorkspaceId, to: WorkspaceId) {
         if let Some(mut holder) = self.names.get_mut(name).filter(|holder| **holder == from) {
             *holder = to;
@@ -110,7 +110,7 @@ impl WorkspaceDirectory {
     /// Takes the name and slot of a recorded workspace. Two records with one name
     /// cannot be: the name was claimed before the record was written.
     pub(crate) fn claim_recorded(&self, plan: &Planned) -> Result<(), ToolError> {
-        // What the pool keeps has a name for its guest alone.
+        // A machine of the pool has a name for its guest only.
         if plan.pool.is_none() {
             self.claim(&plan.name, plan.id)?;
         }
@@ -144,13 +144,13 @@ impl WorkspaceDirectory {
     /// Removes a workspace with its name and slot.
     pub(crate) fn remove(&self, id: WorkspaceId) {
         if let Some((_, card)) = self.cards.remove(&id) {
-            // Also one that it was about to be given.
+            // A name may be claimed for the workspace before its card has it.
             self.names.retain(|_, holder| *holder != id);
             self.slots.remove_if(&card.slot, |_, holder| *holder == id);
         }
     }
 
-    /// Everybody's cards, oldest first: not those of the pool.
+    /// The cards of all workspaces except the pool's, oldest first.
     pub(crate) fn cards(&self) -> Vec<DirectoryEntry> {
         self.all().into_iter().filter(|card| card.pool.is_none()).collect()
     }
@@ -167,30 +167,30 @@ impl WorkspaceDirectory {
         cards
     }
 
-    /// Everybody's workspaces with their users and owners, in no order.
+    /// All workspaces except the pool's, with their users and owners, in no order.
     pub(crate) fn owners(&self) -> Vec<(WorkspaceId, Option<User>, Option<SessionId>)> {
         let everybodys = self.cards.iter().filter(|card| card.pool.is_none());
         everybodys.map(|card| (card.id, card.user, card.owner)).collect()
     }
 
-    /// Addresses of those whose lifetime is over.
+    /// Addresses of workspaces whose lifetime is over.
     pub(crate) fn over(&self, now: DateTime<Utc>) -> Vec<Address<Msg>> {
         let due = |card: &DirectoryEntry| card.lifetime.is_some_and(|it| it.is_due(now));
         self.cards.iter().filter(|card| due(card)).map(|card| card.address.clone()).collect()
     }
 
-    /// Addresses of those that are to look whether they have been idle for long.
+    /// Addresses of running workspaces that are parked when idle.
     pub(crate) fn may_idle(&self) -> Vec<Address<Msg>> {
         let runs = self.cards.iter().filter(|card| card.parks_when_idle);
         runs.map(|card| card.address.clone()).collect()
     }
 
-    /// The card of an id, also of the pool's.
+    /// The card of an id, the pool's included.
     pub(crate) fn any(&self, id: WorkspaceId) -> Option<DirectoryEntry> {
         self.cards.get(&id).map(|card| card.clone())
     }
 
-    /// The card of an id or a unique name. What is the pool's cannot be named.
+    /// The card of an id or a unique name. Machines of the pool are not found.
     ///
     /// # Errors
     /// `workspace_not_found`.
@@ -205,7 +205,7 @@ impl WorkspaceDirectory {
     }
 }
 
-/// Refusal of a name that a workspace has, whoever's it is.
+/// Refusal of a name that another workspace has.
 pub(crate) fn name_taken(name: &WorkspaceName, by: WorkspaceId) -> ToolError {
     let message = format!("a workspace named `{name}` exists");
     ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
@@ -213,7 +213,7 @@ pub(crate) fn name_taken(name: &WorkspaceName, by: WorkspaceId) -> ToolError {
         .detail("workspace_id", by.to_string())
 }
 
-/// Refusal of a workspace that is not there, or is another user's.
+/// Refusal of a workspace that does not exist, or is another user's.
 pub(crate) fn unknown(id_or_name: &str) -> ToolError {
     ToolError::not_found(Layer::Resolve, codes::WORKSPACE_NOT_FOUND, "workspace", id_or_name)
         .next("workspace_list shows the workspaces there are")

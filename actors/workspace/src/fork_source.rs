@@ -13,7 +13,7 @@ use crate::{
     snapshots::{Artifact, SnapshotNode, files},
 };
 
-/// What forks begin from. The files that it names are kept until it is dropped.
+/// Origin of forks. The files that it names are kept until it is dropped.
 pub struct ForkSource {
     pub(crate) workspace: WorkspaceId,
     pub(crate) workspace_name: WorkspaceName,
@@ -24,7 +24,7 @@ pub struct ForkSource {
     pub(crate) defaults: Option<ImageDefaults>,
     pub(crate) network: NetworkWish,
     pub(crate) labels: WorkspaceLabels,
-    /// The forks' own.
+    /// The lifetime of the forks.
     pub(crate) lifetime: Option<LifetimeWish>,
     pub(crate) _pinned: PinnedFiles,
 }

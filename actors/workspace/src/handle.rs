@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 
 use crate::{records::Record, shared::Shared, workspace};
 
-/// Time for an actor to take up what is durable.
+/// Time for an actor to take up durable records.
 const TAKEN_UP: Duration = Duration::from_secs(10);
 
-/// One workspace as work on it has it: its records are durable first, then known to its actor.
-/// Outlives incarnations of the actor.
+/// Handle of a workspace for workers: records become durable first, then known to the actor. Outlives
+/// incarnations of the actor.
 #[derive(Clone)]
 pub(crate) struct WorkspaceHandle {
     pub(crate) id: WorkspaceId,
@@ -23,11 +23,11 @@ pub(crate) struct WorkspaceHandle {
 }
 
 impl WorkspaceHandle {
-    /// Decides records, with an event in the same commit, and waits until the actor has taken up
-    /// what is durable. Dropping the wait stops nothing.
+    /// Commits records, with an event in the same commit, and waits until the actor has taken them up.
+    /// Dropping the wait stops nothing.
     ///
     /// # Errors
-    /// When they could not be made durable; then nothing was acknowledged.
+    /// When the records could not be made durable; then nothing was acknowledged.
     pub(crate) async fn commit(
         &self,
         records: Vec<Record>,
@@ -45,10 +45,10 @@ impl WorkspaceHandle {
         let actor = self.actor.clone();
         self.shared.logs.decide(self.id, decision, move |durable| {
             if durable.is_ok() {
-                // An actor that is gone begins with it when it comes back.
+                // An actor that is gone starts from the durable records when it comes back.
                 let _gone = actor.send(workspace::Msg::Recorded(taken_up));
             }
-            // Nobody may wait for it any more.
+            // The caller may have stopped waiting.
             let _asker_gone = written.send(durable);
         })?;
         outcome.await.map_err(|_| ToolError::internal("a record without an outcome"))??;
@@ -61,7 +61,7 @@ impl WorkspaceHandle {
         self.commit(vec![record], None).await
     }
 
-    /// Tells the event bus of this workspace.
+    /// Publishes an event of this workspace.
     pub(crate) fn publish(&self, kind: &str, data: Value) {
         self.shared.publish(kind, self.id, data);
     }

@@ -1,4 +1,4 @@
-//! One background job, followed until it ends.
+//! Actor of a background job, which follows it until it ends.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::{
     workspace::LinkState,
 };
 
-/// A job whose end was not told is looked at this often.
+/// Interval between looks at a job whose end was not announced.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What a job's actor can be told.
+/// Messages to a job's actor.
 pub enum Msg {
-    /// Its end was announced: look.
+    /// The job's end was announced: look.
     Look,
-    /// What a look came to, nothing when the guest could not be asked.
+    /// Outcome of a look; `None` when the guest could not be asked.
     Looked(Option<Found>),
-    /// Its end could not be recorded.
+    /// The job's end could not be recorded.
     Unrecorded,
 }
 
-/// The job, unless the guest has no such job.
+/// Summary of the job; `None` when the guest has no such job.
 type Found = Option<JobSummary>;
 
-/// What an incarnation is made from.
+/// Arguments of one incarnation of the actor.
 #[derive(Clone)]
 pub(crate) struct Seed {
     pub(crate) job: JobId,
@@ -38,15 +38,14 @@ pub(crate) struct Seed {
     pub(crate) link_state: watch::Receiver<LinkState>,
 }
 
-/// A job.
 pub(crate) struct Job {
     seed: Seed,
     me: Context<Msg>,
-    /// A look is under way. There is one at a time, however often the guest tells of the end.
+    /// A look is under way. There is one at a time, however often the guest announces the end.
     looking: bool,
-    /// The end was told meanwhile: that look may have been too early for it.
+    /// The end was announced during that look, which may have been too early to see it.
     again: bool,
-    /// Its end is being recorded, or was.
+    /// The job's end is being recorded, or was.
     ending: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The state that the records of a workspace add up to. Pure.
+//! Durable state of a workspace, folded from its records. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,28 +21,28 @@ use crate::{
 /// The durable state of one workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Size, kind, name.
+    /// Plan of the workspace: size, kind, name.
     pub plan: Planned,
-    /// Who owns it; `None` is nobody.
+    /// The session that owns the workspace; `None` when it is orphaned.
     pub owner: Option<SessionId>,
-    /// The user of whoever owned it last.
+    /// The user of the session that owned the workspace last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
     /// Set once creation was acknowledged.
     pub created: bool,
-    /// The snapshot that its preparation ended with.
+    /// The snapshot that the workspace's preparation ended with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub golden: Option<SnapshotId>,
     /// Set when creation failed: code and message.
     pub failed: Option<(String, String)>,
-    /// What the machine is, or was meant to be when the daemon last wrote.
+    /// The machine as last recorded.
     pub machine: MachineFact,
-    /// What its disk was made over.
+    /// File system (vm) or folder (sandbox) that the disk was made over.
     pub base: Option<PathBuf>,
-    /// What its image says that commands begin with.
+    /// The image's defaults for commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<ImageDefaults>,
-    /// Persistent environment of its commands.
+    /// Persistent environment of the workspace's commands.
     pub env: BTreeMap<String, String>,
     /// Jobs started and not known to have ended.
     pub jobs: BTreeSet<JobId>,
@@ -51,29 +51,29 @@ pub struct Ledger {
     pub processes: BTreeMap<JobId, ProcessEntry>,
     /// The workspace is to be removed.
     pub destroying: bool,
-    /// Of the last start.
+    /// Boot time of the last start.
     pub boot_time_ms: Option<u64>,
-    /// When it last came up.
+    /// When the machine last came up.
     pub up_at: Option<DateTime<Utc>>,
-    /// The layers of its disk.
+    /// The layers of the disk.
     #[serde(default)]
     pub disk: DiskLayers,
-    /// Its snapshots.
+    /// The workspace's snapshots.
     #[serde(default)]
     pub snapshots: Tree,
     /// A change of disk or snapshots that was begun and not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<DiskChange>,
-    /// Two layers that are being made one. Nothing else waits for it.
+    /// Two layers that are being merged. Nothing else waits for the merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<Merge>,
-    /// When it ends, and how.
+    /// When the workspace ends, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Lifetime>,
-    /// Its memory is being saved.
+    /// The park under way: the workspace's memory is being saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parking: Option<ParkWish>,
-    /// The memory that it goes on from. Without one, no machine means stopped.
+    /// The memory that the workspace goes on from. Without it, no machine means stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Box<ParkedMemory>>,
     /// See [`Record::IdleParkSet`].
@@ -84,13 +84,13 @@ pub struct Ledger {
 /// Memory of a parked machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ParkedMemory {
-    /// Where it is, and what it is a difference to.
+    /// Where the memory is, and which memory it is a difference to.
     pub wish: ParkWish,
     /// Bytes on the host's disk.
     pub bytes: u64,
-    /// Since when.
+    /// When the workspace was parked.
     pub at: DateTime<Utc>,
-    /// The machine that it is of, until that is known to be gone.
+    /// The machine whose memory it is, until that machine is known to be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<MachineHandle>,
 }
@@ -105,7 +105,7 @@ pub enum DiskChange {
         node: Box<SnapshotNode>,
         /// The top's name once it is frozen.
         frozen: LayerId,
-        /// The top after that.
+        /// The new top after the freeze.
         top: LayerId,
         /// The frozen layer was the workspace's first, which had another name.
         first: bool,
@@ -116,20 +116,20 @@ pub enum DiskChange {
     Restore {
         /// The snapshot to go back to.
         snapshot: SnapshotId,
-        /// The top after that.
+        /// The new top after the restore.
         top: LayerId,
     },
 }
 
 impl DiskChange {
-    /// What the disk is once a change that was cut short has been settled.
+    /// Applies a change that was cut short to the disk, as if it were settled.
     pub(crate) fn apply_to(&self, disk: &mut DiskLayers) {
         if let Self::Snapshot { frozen, top, .. } = self {
             disk.freeze(*frozen, *top);
         }
     }
 
-    /// Files that exist, or may, because of it.
+    /// Files that exist, or may, because of the change.
     fn artifacts(&self) -> Vec<Artifact> {
         match self {
             Self::Snapshot { node, frozen, top, .. } => {
@@ -154,18 +154,18 @@ pub enum MachineFact {
     Starting,
     /// A process was started.
     Launched {
-        /// How to find it.
+        /// Handle by which the process is found.
         handle: Box<MachineHandle>,
-        /// Limits on it.
+        /// Limits on the process.
         limits: AppliedLimits,
         /// The guest answered.
         up: bool,
         /// A stop was intended.
         stopping: bool,
     },
-    /// It ended by itself.
+    /// The machine ended by itself.
     Crashed {
-        /// Why.
+        /// Why it ended.
         reason: String,
     },
 }
@@ -182,7 +182,7 @@ impl Sourced for Ledger {
         }
     }
 
-    /// Every record follows every other one: what was written once is read for ever.
+    /// Any record may follow any other: what was written once is read for ever.
     fn apply(&mut self, record: Record) -> Result<(), Record> {
         match record {
             Record::Planned(_) => {}
@@ -226,7 +226,7 @@ impl Sourced for Ledger {
             }
             Record::Crashed { reason, .. } => {
                 self.parking = None;
-                // One whose memory is durable, and that did not go on from it, lost nothing.
+                // A workspace whose memory is durable, and that did not go on from it, lost nothing.
                 self.machine = match self.parked {
                     Some(_) => MachineFact::Stopped,
                     None => MachineFact::Crashed { reason },
@@ -240,13 +240,13 @@ impl Sourced for Ledger {
             }),
             Record::Owned { by, user } => {
                 self.owner = by;
-                // What is orphaned is its last user's still.
+                // An orphaned workspace still belongs to its last user.
                 self.user = if by.is_some() { user } else { self.user };
             }
             Record::Claimed { owner, user, name, at, network, labels, lifetime } => {
                 (self.owner, self.user) = (Some(owner), user);
                 self.lifetime = lifetime;
-                // What it was a copy of was the pool's own affair.
+                // The template that the machine was copied from is internal to the pool.
                 let plan = self.plan.clone();
                 self.plan =
                     Planned { owner, name, at, network, labels, pool: None, fork: None, ..plan };
@@ -384,7 +384,7 @@ impl Ledger {
         match record {
             Record::ParkWanted(wish) => self.parking = Some(wish),
             Record::Parked { park, memory_bytes: bytes, at } => {
-                // One that was given up meanwhile changes nothing.
+                // A park that was given up meanwhile changes nothing.
                 let Some(wish) = self.parking.take_if(|wish| wish.park == park) else { return };
                 let left = self.handle().cloned();
                 self.machine = MachineFact::Stopped;
@@ -448,12 +448,12 @@ impl Ledger {
         artifacts
     }
 
-    /// Whether it counts against its owner's quota: failed ones hold nothing.
+    /// Whether the workspace counts against its owner's quota: a failed one holds nothing.
     pub fn counts(&self) -> bool {
         self.failed.is_none()
     }
 
-    /// What it counts against its owner's quota: a parked one holds no memory of the host.
+    /// Resources that count against the owner's quota: a parked workspace holds no memory of the host.
     pub fn resources(&self) -> Resources {
         let whole = self.plan.spec.resources();
         match self.parked {
@@ -462,8 +462,8 @@ impl Ledger {
         }
     }
 
-    /// Whether a process of the machine may be there, for all that is recorded: one
-    /// was launched, or was about to be, and was not seen to end.
+    /// Whether a process of the machine may exist, by the records: one was launched, or was about to be,
+    /// and was not seen to end.
     pub fn process_may_be_left(&self) -> bool {
         matches!(self.machine, MachineFact::Starting | MachineFact::Launched { .. })
     }

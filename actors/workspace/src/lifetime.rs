@@ -1,13 +1,13 @@
-//! A lease of a workspace: when it ends, and what happens to it then. Pure.
+//! Lease of a workspace: when it ends, and what happens to the workspace then. Pure.
 //!
 //! ```text
 //! none ── set ──► running ── the time comes ──► over ── carried out ──► none
 //!                    ▲                            │
 //!                    └────────── set anew ────────┘
 //! ```
-//! Times are those of the host's wall clock, which is what people mean by them and what outlives a
+//! Times are those of the host's wall clock, which is what people mean by them and which outlives a
 //! restart. A clock that is set back delays an end, one that is set forward brings it near.
-//! Once an end is found to be over, that is recorded, and no clock takes it back.
+//! Once a lifetime is found to be over, that is recorded, and no clock takes it back.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -28,22 +28,22 @@ const MAX_LABEL_VALUE: usize = 1024;
 /// Names and values that mean something to whoever gave them.
 pub type WorkspaceLabels = BTreeMap<String, String>;
 
-/// What happens to a workspace at the end of its lifetime.
+/// Action at the end of a workspace's lifetime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtEnd {
-    /// Everything of it is removed.
+    /// The workspace is removed.
     Destroy,
-    /// Its machine stands still, with its memory; not in a sandbox.
+    /// The machine is paused, with its memory; not in a sandbox.
     Pause,
-    /// It is saved with its memory and takes no memory of the host any more; not in a sandbox.
+    /// The workspace is saved with its memory and takes no memory of the host; not in a sandbox.
     Park,
-    /// Its machine is stopped in order; the disk is kept.
+    /// The machine is stopped in order; the disk is kept.
     #[default]
     Stop,
 }
 
-/// By its words alone: each tool that takes it says what they mean, in fewer bytes.
+/// The schema has the words alone: each tool that takes one says what they mean, in fewer bytes.
 impl JsonSchema for AtEnd {
     fn inline_schema() -> bool {
         true
@@ -59,7 +59,7 @@ impl JsonSchema for AtEnd {
 }
 
 impl AtEnd {
-    /// Whether a workspace in this phase is already as it is to be.
+    /// Whether a workspace in this phase is already in the wanted state.
     pub(crate) fn holds_in(self, phase: Phase) -> bool {
         match self {
             Self::Destroy => false,
@@ -75,17 +75,17 @@ impl AtEnd {
 /// A lifetime as it is asked for; it begins when the workspace is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifetimeWish {
-    /// How long, in seconds.
+    /// Length in seconds.
     pub secs: u64,
-    /// What then.
+    /// Action at the end.
     pub at_end: AtEnd,
 }
 
 impl LifetimeWish {
-    /// What a creation asks for.
+    /// The lifetime that a creation asks for.
     ///
     /// # Errors
-    /// `invalid_input` when it asks for an end without a time.
+    /// `invalid_input` when the creation asks for an end without a time.
     pub(crate) fn of(secs: Option<u64>, at_end: Option<AtEnd>) -> Result<Option<Self>, ToolError> {
         match (secs, at_end) {
             (Some(secs), at_end) => Ok(Some(Self { secs, at_end: at_end.unwrap_or_default() })),
@@ -104,47 +104,47 @@ impl LifetimeWish {
 pub struct Lifetime {
     /// When it ends.
     pub ends_at: DateTime<Utc>,
-    /// What then.
+    /// Action at the end.
     pub at_end: AtEnd,
-    /// The time came; its end is being carried out.
+    /// The time came; the action is being carried out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
 }
 
 impl Lifetime {
-    /// Whether its end is to be carried out.
+    /// Whether the action at the end is due.
     pub(crate) fn is_due(&self, now: DateTime<Utc>) -> bool {
         self.over || self.ends_at <= now
     }
 }
 
-/// A change of a lifetime. Applied to what holds when it is recorded, so that of two at the same
-/// time neither takes back what the other one extended.
+/// A change of a lifetime. Applied to the lifetime in force when it is recorded, so that of two changes
+/// at the same time neither takes back what the other one extended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifetimeChange {
-    /// The end.
+    /// Change of the time.
     pub end: EndChange,
-    /// What then; `None`: as before, or [`AtEnd::Stop`].
+    /// New action at the end; `None`: as before, or [`AtEnd::Stop`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_end: Option<AtEnd>,
 }
 
-/// What becomes of an end.
+/// Change of the time at which a lifetime ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", content = "at", rename_all = "snake_case")]
 pub enum EndChange {
-    /// It stays.
+    /// The end stays.
     Keep,
-    /// There is none any more.
+    /// The workspace has no end any more.
     Never,
-    /// It is then.
+    /// The end is at this time.
     At(DateTime<Utc>),
-    /// It is then, unless it is later already, or never.
+    /// The end is at this time, unless it is later already, or never.
     NotBefore(DateTime<Utc>),
 }
 
 impl LifetimeChange {
-    /// Whether it changes anything.
+    /// Whether the change changes anything.
     pub(crate) fn is_one(self) -> bool {
         self.end != EndChange::Keep || self.at_end.is_some()
     }
@@ -163,7 +163,7 @@ impl LifetimeChange {
     }
 }
 
-/// The time so many seconds later.
+/// The time `secs` seconds later; at most the longest lifetime.
 pub(crate) fn after(begun: DateTime<Utc>, secs: u64) -> DateTime<Utc> {
     let secs = i64::try_from(secs.min(MAX_LIFETIME_SECS)).unwrap_or(i64::MAX);
     begun + TimeDelta::seconds(secs)
@@ -178,7 +178,7 @@ pub(crate) fn no_time() -> ToolError {
 /// Checks labels.
 ///
 /// # Errors
-/// `invalid_input` for what is too much.
+/// `invalid_input` for too many labels, or too long ones.
 pub(crate) fn check_labels(labels: &WorkspaceLabels) -> Result<(), ToolError> {
     if labels.len() > MAX_LABELS {
         return Err(ToolError::invalid(format!("labels are at most {MAX_LABELS}")));

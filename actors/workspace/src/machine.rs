@@ -1,4 +1,4 @@
-//! The machine's process as an actor: its end is a message to the workspace, and that it stands
+//! Actor of the machine's process: tells the workspace that the process ended, or that the machine stands
 //! still for want of room on the host.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -12,10 +12,10 @@ use crate::workspace::{self, LinkState};
 /// How often the machine's memory on the host is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
-/// How often a machine is looked at whose guest does not answer.
+/// How often a machine whose guest does not answer is checked for a full disk.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// What an incarnation is made from.
+/// Arguments of one incarnation of the actor.
 #[derive(Clone)]
 pub(crate) struct Seed {
     pub(crate) driver: Arc<dyn Driver>,
@@ -23,11 +23,11 @@ pub(crate) struct Seed {
     pub(crate) workspace: Address<workspace::Msg>,
     pub(crate) link_state: watch::Receiver<LinkState>,
     pub(crate) room: Room,
-    /// Where its disk is.
+    /// Folder of the machine's disk.
     pub(crate) disks: PathBuf,
 }
 
-/// A machine that runs. It is not told anything: it watches.
+/// A running machine. The actor gets no messages; it only watches.
 pub(crate) struct Machine;
 
 impl Entity for Machine {
@@ -58,9 +58,9 @@ impl Entity for Machine {
     }
 }
 
-/// QEMU stops a machine whose write finds no room on the host, and says so to who asks. A guest
-/// that answers runs, so only one that does not is asked after: QEMU serves one client at a time.
-/// The machine goes on once there is room above the floor.
+/// Watches for a full disk: QEMU stops a machine whose write finds no room on the host, and says so when
+/// asked. A guest that answers runs, so only silent ones are asked about: QEMU serves one client at a
+/// time. The machine is resumed once there is room above the floor.
 async fn mind_its_disk(seed: Seed) {
     let Seed { driver, handle, workspace, mut link_state, room, disks } = seed;
     let Some(snapshots) = driver.snapshots() else { return };

@@ -1,5 +1,5 @@
-//! One rule for names, valid for the host's folders, the guest's hostname and
-//! names on the network: a DNS label.
+//! Names of workspaces. One rule suits the host's folders, the guest's hostname and names on the
+//! network: a DNS label.
 
 use std::{fmt, str::FromStr};
 

@@ -1,4 +1,4 @@
-//! The network as workspaces see it: who has one, and the wishes that creations and forks make.
+//! The network as workspaces see it: who has one, and the network wishes of creations and forks.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::{
     shared::Shared,
 };
 
-/// A network that is still testing itself is described without its mode after this.
+/// Wait for the mode of a network that is still testing itself; after it, the mode is left out.
 const MODE_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Shared {
-    /// A workspace's address, as callers are told; `None` while it has none.
+    /// The address of a workspace, as callers see it; `None` while it has none.
     pub(crate) fn ip(&self, id: WorkspaceId) -> Option<String> {
         self.network.view(id).map(|view| view.attachment.address.to_string())
     }
@@ -89,7 +89,7 @@ impl Shared {
 }
 
 impl NetworkState {
-    /// Of a machine that was started without an interface.
+    /// Clears the state of a machine that was started without an interface.
     pub(crate) fn cut_off(&mut self) {
         if matches!(self.mode, NetworkKind::Off | NetworkKind::None) {
             return;
@@ -124,13 +124,13 @@ impl NetworkState {
     }
 }
 
-/// As people and tools write it.
+/// A MAC address as text.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     let [a, b, c, d, e, f] = mac;
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
-/// Why machines get no interface, if they do not.
+/// The reason why machines get no interface; `None` if they do.
 fn missing(mode: &NetworkMode) -> Option<&str> {
     match mode {
         NetworkMode::Bridge | NetworkMode::User { .. } => None,
@@ -138,7 +138,7 @@ fn missing(mode: &NetworkMode) -> Option<&str> {
     }
 }
 
-/// Whether a workspace without a network keeps this wish all the same.
+/// Whether a wish asks for nothing that needs a network.
 fn asks_for_nothing(wish: &NetworkWish) -> bool {
     let NetworkWish { allow_internet, allow_inter_vm, allowed_ports: _, egress_allow, group } =
         wish;
@@ -148,8 +148,8 @@ fn asks_for_nothing(wish: &NetworkWish) -> bool {
         && !matches!(group, Some(GroupChange::Join(_)))
 }
 
-/// What forks ask of the network when they say nothing: all of their source's policy but for its
-/// group, which is a team's to give. Forwards are the source's own.
+/// Default network wish of forks: all of their source's policy except its group, which only a team gives.
+/// Forwards stay with the source.
 pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
     let Some(view) = shared.network.view(source) else { return NetworkWish::default() };
     let ReachPolicy { allow_internet, allow_inter_vm, allowed_ports, egress_allow, group: _ } =
@@ -163,13 +163,14 @@ pub(crate) fn inherited(shared: &Shared, source: WorkspaceId) -> NetworkWish {
     }
 }
 
-/// What of a creation's wish holds for a place that is given later: not the group. Whoever had
-/// none, or left the network in none, is put into none, whatever has that name by now.
+/// The part of a creation's wish that holds for a workspace that joins the network later: all but the
+/// group. A workspace that had no group, or left it with the network, joins none, even if a group has
+/// that name by now.
 pub(crate) fn later(wish: &NetworkWish) -> NetworkWish {
     NetworkWish { group: None, ..wish.clone() }
 }
 
-/// One wish in place of another one, as far as it goes.
+/// Merges two wishes: `other` has the values that `wish` leaves open.
 pub(crate) fn over(wish: NetworkWish, other: NetworkWish) -> NetworkWish {
     NetworkWish {
         allow_internet: wish.allow_internet.or(other.allow_internet),

@@ -27,11 +27,11 @@ use crate::{
     {folders::WorkspaceFolders, shared::Shared},
 };
 
-/// The folder of disks in the state folder: one a workspace.
+/// The folder of disks in the state folder: one disk a workspace.
 pub const DISKS: &str = "disks";
 /// The folder of disks' layers in the state folder.
 pub const LAYERS: &str = "layers";
-/// How the temporary files of downloads begin.
+/// Prefix of the temporary files of downloads.
 pub(crate) const TEMPORARY: &str = ".hivekeep-";
 
 /// Where images are, by configuration.
@@ -55,7 +55,7 @@ fn or_below(configured: &Path, base: &Path, name: &str) -> PathBuf {
 /// `guest_binary_missing`, with the way to build it.
 pub fn guest_binary(options: &Options) -> Result<PathBuf, ToolError> {
     let path = if options.guest_binary.as_os_str().is_empty() {
-        // As `/usr/lib/hivekeep` is to `/usr/bin`.
+        // Same layout as `/usr/lib/hivekeep` beside `/usr/bin`.
         let me = std::env::current_exe().ok();
         let prefix = me.as_deref().and_then(Path::parent).and_then(Path::parent);
         prefix.unwrap_or(Path::new("/usr")).join("lib/hivekeep/hivekeep-guest")
@@ -147,7 +147,7 @@ struct Found {
     drivers: Vec<Arc<dyn Driver>>,
 }
 
-/// Probing takes a fraction of a second and blocks.
+/// Opens the drivers. Probing takes a fraction of a second and blocks.
 async fn find_drivers(
     options: &Options,
     folders: &WorkspaceFolders,
@@ -172,7 +172,7 @@ async fn find_drivers(
     tokio::task::spawn_blocking(look).await.map_err(|error| ToolError::internal(error.to_string()))
 }
 
-/// Disks come from the image store's prepared overlays.
+/// Maker of disks from the image store's prepared overlays.
 fn overlays(images: ImageStore, runtime: tokio::runtime::Handle) -> OverlayMaker {
     Arc::new(move |backing, bytes, path| {
         runtime.block_on(async {

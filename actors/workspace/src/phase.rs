@@ -64,7 +64,7 @@ pub enum MachineProcess {
     Unknown,
 }
 
-/// What may be asked of a workspace.
+/// A request to a workspace, as the state machine judges it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// Something from the guest.
@@ -77,11 +77,11 @@ pub enum Want {
     Stop,
     /// Stop the machine with the daemon, whatever goes on.
     StopForDaemon,
-    /// Halt it.
+    /// Halt the machine.
     Pause,
-    /// Let it go on.
+    /// Let the machine go on.
     Resume,
-    /// Save it with its memory and end the machine.
+    /// Save the workspace with its memory and end the machine.
     Park,
     /// Start a parked machine where it was.
     Wake,
@@ -94,17 +94,17 @@ pub enum Want {
     DeleteSnapshot,
     /// Go back to a snapshot.
     Restore,
-    /// Make one layer of two that nothing tells apart.
+    /// Merge two layers that no disk or snapshot tells apart.
     MergeLayers,
-    /// Change what it may reach and what leads to it.
+    /// Change the network policy or the forwards.
     Network,
-    /// Give it another owner.
+    /// Give the workspace another owner.
     Adopt,
-    /// Give it another end.
+    /// Give the workspace another end.
     Lifetime,
     /// Give a machine of the pool to somebody.
     Claim,
-    /// Take up a machine that was left for not answering.
+    /// Take up a machine that was left because it did not answer.
     Reattach,
     /// Remove a machine of the pool.
     Discard,
@@ -113,7 +113,7 @@ pub enum Want {
 }
 
 impl Phase {
-    /// The word on the wire.
+    /// The name on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Self::Creating => "creating",
@@ -169,7 +169,7 @@ impl Phase {
                 Err(no_memory())
             }
             (Want::Snapshot { .. }, Self::Failed) => Err(self.busy()),
-            // It may be on its way back to just this one.
+            // The workspace may be going back to this very snapshot.
             (Want::DeleteSnapshot, Self::Starting | Self::Destroying) => Err(self.busy()),
             (Want::Claim, _) => Err(not_claimable(format!("it is {}", self.word()))),
             (Want::Adopt, Self::Destroying) => Err(being_taken()),
@@ -245,7 +245,7 @@ pub(crate) fn no_snapshots() -> ToolError {
     .next("make the workspace with isolation `vm`")
 }
 
-/// The refusal of what a sandbox cannot do.
+/// The refusal to park a sandbox.
 pub(crate) fn cannot_park() -> ToolError {
     let message = "a sandbox has no memory of its own that could be saved";
     ToolError::new(Layer::Machine, codes::PARK_UNSUPPORTED, message)

@@ -3,8 +3,7 @@
 //! A member of the pool is a workspace like any other, made and undone by the same journalled
 //! steps, but nobody owns it, it is in no listing and counts against no quota. It runs, was given
 //! an identity of its own, and waits. A creation that asks for exactly its image and size takes
-//! it: the guest is told its new name, one record says whose it is, and that is all
-//! ([`crate::workspaces`]).
+//! it: the guest gets its new name, and one record has its new owner ([`crate::workspaces`]).
 //!
 //! Where machines can be saved, the members of a class are copies of one template that booted
 //! once. The template is made anew when what it was made from changes.
@@ -33,10 +32,10 @@ use crate::{
     workspaces,
 };
 
-/// How often it is looked whether images or programs have changed.
+/// Interval between checks whether images or programs have changed.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What an incarnation is made from.
+/// Arguments of one incarnation of the actor.
 #[derive(Clone)]
 pub struct Seed {
     pub(crate) shared: Arc<Shared>,
@@ -48,12 +47,12 @@ pub struct Pool {
     me: Context<Msg>,
     shared: Arc<Shared>,
     manager: Address<workspaces::Msg>,
-    /// Operates machines that nobody owns.
+    /// The session that operates machines that nobody owns.
     session: SessionId,
     stock: Stock,
-    /// A wait for what is due is under way.
+    /// A wait for failed work to be due again is under way.
     waiting: bool,
-    /// Those who need a place that something has which is just being made.
+    /// Creations that need a slot which a machine holds that is just being made.
     crowd: Vec<oneshot::Sender<bool>>,
 }
 
@@ -66,7 +65,7 @@ impl Entity for Pool {
         let options = &shared.options;
         let classes = options.pool.classes.iter().map(|class| {
             let spec = class.spec(options);
-            // A host without machines says so when the first is to be made.
+            // A host without this isolation says so when the first machine is to be made.
             let support = shared
                 .driver(spec.isolation)
                 .map(|driver| driver.capabilities().memory_snapshots.clone());
@@ -129,7 +128,7 @@ impl Pool {
                     _ => None,
                 };
                 self.stock.done(at, outcome, Instant::now());
-                // It may have ended before it was known here.
+                // The machine may have ended before the pool knew of it.
                 let card = made.and_then(|id| self.shared.directory.any(id));
                 if let Some(card) = card {
                     self.stock.phase(card.id, card.phase);
@@ -148,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// Has everything done that is to be done now.
+    /// Starts the work that is due now.
     fn go_on(&mut self) {
         let now = Instant::now();
         let orders = self.stock.orders(now);
@@ -196,7 +195,7 @@ impl Pool {
         }
     }
 
-    /// Makes room for somebody's workspace, as soon as there is something to remove.
+    /// Removes a machine to make room for a user's workspace, as soon as there is one to remove.
     fn evict(&mut self, reply: oneshot::Sender<bool>) {
         let Some(id) = self.stock.evict() else {
             if self.shared.traffic.makes() {

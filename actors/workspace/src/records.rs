@@ -32,28 +32,28 @@ use crate::{
     snapshots::{Artifact, Merge, SnapshotNode},
 };
 
-/// One entry of the stream `workspace/<id>`.
+/// Entry of the stream `workspace/<id>`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// A workspace shall be made, its machine be started for the first time. Until
-    /// [`Record::Created`] it is undone by a restart.
+    /// A workspace shall be made, and its machine started for the first time. A restart before
+    /// [`Record::Created`] undoes it.
     Planned(Planned),
-    /// It was made and answered its first call.
+    /// The workspace was made and answered its first call.
     Created {
-        /// From the call to the first answer of the guest.
+        /// Time from the call to the first answer of the guest.
         boot_time_ms: u64,
     },
-    /// It was made to be forked, and its snapshot is complete.
+    /// The workspace was prepared for forks, and its snapshot is complete.
     Prepared {
         /// The snapshot `golden`.
         snapshot: SnapshotId,
     },
-    /// Making it failed; its logs are kept, its resources are not.
+    /// The creation failed; the workspace's logs are kept, its resources are not.
     CreateFailed {
         /// Code of the error the caller got.
         code: String,
-        /// Its message.
+        /// Message of that error.
         message: String,
     },
     /// The disk is made over this base, which later starts must use again whatever
@@ -61,55 +61,55 @@ pub enum Record {
     DiskMade {
         /// The base's file system (vm) or folder (sandbox).
         base: PathBuf,
-        /// What the image says that commands begin with.
+        /// The image's defaults for commands.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         defaults: Option<ImageDefaults>,
     },
     /// A machine shall be started again.
     StartWanted,
-    /// It mounts these volumes from its next start on.
+    /// The workspace mounts these volumes from its next start on.
     VolumesSet {
-        /// All of them.
+        /// All volumes that it mounts.
         volumes: Vec<AttachedVolume>,
     },
     /// A machine runs.
     Launched {
-        /// How to find it again.
+        /// Handle by which the machine is found again.
         handle: Box<MachineHandle>,
-        /// Which limits really apply to it.
+        /// Limits that really apply to the machine.
         limits: AppliedLimits,
     },
     /// The guest answers and is configured.
     Up {
-        /// From the start of the machine to the first answer; 0 when it was attached again.
+        /// Time from the start of the machine to the first answer; 0 when it was attached again.
         boot_time_ms: u64,
-        /// When.
+        /// When the guest came up.
         at: DateTime<Utc>,
     },
     /// The machine shall stop.
     StopWanted,
     /// No machine runs.
     Stopped {
-        /// When.
+        /// When the machine stopped.
         at: DateTime<Utc>,
-        /// The guest shut down by itself, or what was done instead.
+        /// How the machine came to its end.
         how: StopHow,
     },
-    /// The machine ended without having been told to, or could not be started.
+    /// The machine ended without a request, or could not be started.
     Crashed {
-        /// When it was noticed.
+        /// When the end was noticed.
         at: DateTime<Utc>,
-        /// Why, as far as it is known.
+        /// Reason, as far as it is known.
         reason: String,
     },
     /// Environment variables were set, or removed where the value is `None`.
     EnvSet {
-        /// By name.
+        /// Values by name.
         vars: BTreeMap<String, Option<String>>,
     },
     /// The owner changed.
     Owned {
-        /// `None`: orphaned.
+        /// The new owner; `None`: orphaned.
         by: Option<SessionId>,
         /// The user of that session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,9 +117,9 @@ pub enum Record {
     },
     /// A background job shall be started.
     JobWanted {
-        /// Its id in the guest too.
+        /// The job's id, in the guest too.
         job: JobId,
-        /// What it runs.
+        /// Command of the job.
         command: String,
     },
     /// The guest refused to start the job.
@@ -131,22 +131,22 @@ pub enum Record {
     JobEnded {
         /// The job.
         job: JobId,
-        /// How, as far as the guest said.
+        /// Exit of the job, as far as the guest said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<ProcessExit>,
     },
     /// A process shall be started: a job with an open input.
     ProcessWanted {
-        /// Its id in the guest too.
+        /// The process's id, in the guest too.
         job: JobId,
-        /// What it runs.
+        /// Arguments, place and terminal of the process.
         process: Box<ProcessEntry>,
     },
-    /// It was started.
+    /// The process was started.
     ProcessStarted {
         /// The process.
         job: JobId,
-        /// Its first process in the guest.
+        /// Pid of the process in the guest.
         pid: u32,
     },
     /// A process that ended is shown no longer.
@@ -160,104 +160,104 @@ pub enum Record {
         node: Box<SnapshotNode>,
         /// The top's name once it is frozen.
         frozen: LayerId,
-        /// The top after that.
+        /// The new top after the freeze.
         top: LayerId,
         /// The machine was paused before and stays so.
         paused: bool,
     },
     /// The snapshot wanted last is complete and durable.
     SnapshotMade {
-        /// Bytes of its memory, when that was asked for.
+        /// Bytes of the snapshot's memory, if the snapshot has it.
         memory_bytes: Option<u64>,
     },
     /// The snapshot wanted last was not made.
     SnapshotFailed {
-        /// Whether the disk's top was changed all the same.
+        /// Whether the disk's top was switched all the same.
         switched: bool,
     },
     /// The workspace shall go back to a snapshot.
     RestoreWanted {
-        /// Which.
+        /// The snapshot.
         snapshot: SnapshotId,
-        /// The disk's top after that.
+        /// The disk's new top after the restore.
         top: LayerId,
     },
-    /// It stands at the snapshot wanted last; no machine runs.
+    /// The workspace stands at the snapshot wanted last; no machine runs.
     Restored {
         /// Whether the machine goes on from the snapshot's memory.
         with_memory: bool,
-        /// Whether snapshots made after it are removed with this.
+        /// Whether snapshots made after it are removed with this record.
         discard_newer: bool,
     },
-    /// Going back failed before anything was lost.
+    /// The restore failed before anything was lost.
     RestoreFailed,
-    /// A snapshot does not exist any more.
+    /// A snapshot was deleted.
     SnapshotDeleted {
-        /// Which.
+        /// The snapshot.
         snapshot: SnapshotId,
     },
-    /// It shall be parked: its memory is being saved, and it stands still for that.
+    /// The workspace shall be parked: its memory is being saved while its machine stands still.
     ParkWanted(ParkWish),
-    /// Its memory is durable; the machine is ended now. Nothing is written to the disk behind it.
+    /// The memory is durable; the machine is ended now, and the disk is not written after it.
     Parked {
-        /// Whose memory: that of the wish.
+        /// Name of the memory: that of [`Record::ParkWanted`].
         park: SnapshotId,
         /// Bytes on the host's disk.
         memory_bytes: u64,
-        /// When.
+        /// When the workspace was parked.
         at: DateTime<Utc>,
     },
-    /// Its memory was not saved, or is not needed: the machine goes on.
+    /// The memory was not saved, or is not needed: the machine goes on.
     ParkFailed,
     /// The machine that was parked is gone.
     ParkEnded,
-    /// It goes on from its memory now, which belongs to the disk no more.
+    /// The workspace goes on from its memory, which does not fit the disk any more.
     Woken,
-    /// Its memory is given up: it starts from its disk.
+    /// The parked memory is given up: the workspace starts from its disk.
     MemoryGivenUp,
-    /// It is parked by itself when it was idle for so long; `None`: as configured.
+    /// The idle time after which the workspace is parked was set; `None`: as configured.
     IdleParkSet {
         /// Seconds; 0: never.
         secs: Option<u64>,
     },
     /// Two layers shall become one.
     MergeWanted(Merge),
-    /// The merge wanted last is complete and durable; the two are not needed any more.
+    /// The merge wanted last is complete and durable; the two layers are not needed any more.
     Merged,
-    /// It was given up.
+    /// The merge wanted last was given up.
     MergeFailed,
-    /// It was the pool's and is somebody's from now on.
+    /// A machine of the pool became a session's workspace.
     Claimed {
-        /// Whose.
+        /// The session.
         owner: SessionId,
         /// The user of that session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<User>,
-        /// Its name from now on.
+        /// The workspace's new name.
         name: WorkspaceName,
-        /// When.
+        /// When it was claimed.
         at: DateTime<Utc>,
-        /// What its creation asked of the network.
+        /// The creation's network wish.
         network: NetworkWish,
-        /// What its creation gave it.
+        /// The creation's labels.
         #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
         labels: WorkspaceLabels,
-        /// When it ends.
+        /// The workspace's lifetime.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lifetime: Option<Lifetime>,
     },
-    /// It ends at another time, or otherwise, or not at all.
+    /// The workspace's lifetime was changed or removed.
     LifetimeSet(LifetimeChange),
-    /// The time of its end came: what was to happen then is wanted from now on.
+    /// The lifetime is over: its action is wanted from now on.
     LifetimeOver {
-        /// The end that it was; another one that was set meanwhile holds.
+        /// The end that came; an end that was set meanwhile stays in force.
         ends_at: DateTime<Utc>,
-        /// When that was noticed.
+        /// When the end was noticed.
         at: DateTime<Utc>,
     },
-    /// What was to happen at the end of its lifetime has happened.
+    /// The action at the end of the lifetime was carried out.
     LifetimeEnded {
-        /// As of [`Record::LifetimeOver`].
+        /// Same as in [`Record::LifetimeOver`].
         ends_at: DateTime<Utc>,
     },
     /// Everything of the workspace shall be removed.
@@ -267,18 +267,18 @@ pub enum Record {
 /// The plan of a workspace, fixed at its creation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Planned {
-    /// Its id.
+    /// Id of the workspace.
     pub id: WorkspaceId,
-    /// Its unique name.
+    /// Unique name of the workspace.
     pub name: WorkspaceName,
-    /// The session that asked for it.
+    /// The session that asked for the workspace.
     pub owner: SessionId,
-    /// The user of that session; not there in plans of earlier versions.
+    /// The user of that session; missing in plans of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
     /// Size and kind.
     pub spec: WorkspaceSpec,
-    /// When.
+    /// When the workspace was planned.
     pub at: DateTime<Utc>,
     /// The link's secret; the guest knows only its hash.
     pub token: LinkToken,
@@ -287,36 +287,36 @@ pub struct Planned {
     pub slot: u32,
     /// Proves that a process is this workspace's machine.
     pub uuid: uuid::Uuid,
-    /// What it is a fork of.
+    /// Origin of the workspace, if it is a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<Box<Fork>>,
-    /// What its creation asked of the network. What holds is known there.
+    /// The creation's network wish. The network knows the policy in force.
     #[serde(default)]
     pub network: NetworkWish,
-    /// What it is prepared with before it counts as made.
+    /// Recipe that is carried out before the workspace counts as made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Box<Recipe>>,
-    /// Set while it is the pool's and nobody's else: then `owner` is who operates it.
+    /// Set while the workspace is the pool's: then `owner` is the session that operates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pooled>,
-    /// A sandbox that has users besides root. Those of earlier versions have root alone, as have those that
-    /// were made where more was not to be had, or beside a folder of the host.
+    /// The workspace is a sandbox with users besides root. Sandboxes of earlier versions have root alone, as
+    /// have those made on a host that cannot have more, or with a folder of the host.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub several_users: bool,
-    /// Volumes that it mounts.
+    /// Volumes that the workspace mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<AttachedVolume>,
-    /// Names and values that its creator gave it.
+    /// Names and values that the workspace's creator gave it.
     #[serde(default, skip_serializing_if = "WorkspaceLabels::is_empty")]
     pub labels: WorkspaceLabels,
-    /// How long it lives once it is made.
+    /// Lifetime of the workspace, from when it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<LifetimeWish>,
 }
 
 impl Planned {
-    /// The plan of a workspace from nothing that has no slot yet, with a secret, a proof and a time
-    /// of its own.
+    /// The plan of a new workspace that is no fork and has no slot yet, with a secret, a UUID and a time of
+    /// its own.
     ///
     /// # Errors
     /// When the host has no randomness.
@@ -349,7 +349,7 @@ impl Planned {
         })
     }
 
-    /// Whose quota it counts against.
+    /// The session whose quota the workspace counts against.
     pub(crate) fn holder(&self) -> Option<SessionId> {
         self.pool.is_none().then_some(self.owner)
     }
@@ -358,9 +358,9 @@ impl Planned {
 /// A park that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParkWish {
-    /// Name of its memory among those of snapshots.
+    /// Name of the parked memory among those of snapshots.
     pub park: SnapshotId,
-    /// The snapshot whose memory it began with, if that is there: only the difference is saved.
+    /// The snapshot whose memory the machine began with, if that is there: only the difference is saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<SnapshotId>,
     /// The machine was paused before.
@@ -368,35 +368,35 @@ pub struct ParkWish {
 }
 
 impl ParkWish {
-    /// Memories that must be kept for it.
+    /// Memories that must be kept for the park.
     pub(crate) fn memories(self) -> impl Iterator<Item = Artifact> {
         std::iter::once(self.park).chain(self.base).map(Artifact::Memory)
     }
 }
 
-/// Where a fork begins.
+/// Origin of a fork.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fork {
     /// The workspace that was forked.
     pub source: WorkspaceId,
-    /// Its name at that time.
+    /// Name of that workspace at that time.
     pub source_name: WorkspaceName,
     /// The snapshot that was forked.
     pub snapshot: SnapshotId,
-    /// Its name at that time.
+    /// Name of that snapshot at that time.
     pub snapshot_name: String,
     /// The base of the source's disk.
     pub base: PathBuf,
-    /// The snapshot's layers over it, oldest first.
+    /// The snapshot's layers over the base, oldest first.
     pub layers: Vec<LayerId>,
     /// The fork's own layer.
     pub top: LayerId,
-    /// Set when it begins with the snapshot's memory: what the guest in there takes for its
-    /// link's secret.
+    /// Set when the fork begins with the snapshot's memory: the secret that the guest in it expects of
+    /// its link.
     pub memory: Option<LinkToken>,
     /// Environment of the source's commands.
     pub env: BTreeMap<String, String>,
-    /// What its image says that commands begin with.
+    /// The image's defaults for commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<ImageDefaults>,
 }
@@ -404,25 +404,25 @@ pub struct Fork {
 /// Size and kind of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceSpec {
-    /// Name of the image it was made from.
+    /// Name of the image that the workspace was made from.
     pub image: String,
-    /// How it is isolated.
+    /// Isolation of the machine.
     pub isolation: Isolation,
     /// Virtual CPUs.
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mb: u64,
-    /// Usable size of its disk in GiB.
+    /// Usable size of the disk in GiB.
     pub disk_gb: u64,
 }
 
 impl WorkspaceSpec {
-    /// What it counts against a quota.
+    /// Resources that the workspace counts against a quota.
     pub fn resources(&self) -> Resources {
         Resources::workspace(self.memory_mb, self.disk_gb)
     }
 
-    /// The part of it that a parked one does not hold.
+    /// The part of those resources that a parked workspace does not hold.
     pub(crate) fn memory(&self) -> Resources {
         Resources { memory_mb: self.memory_mb, ..Resources::default() }
     }

@@ -25,41 +25,41 @@ use crate::{
     transfer_quota::TransferQuota,
 };
 
-/// Everything outside one workspace that it works with.
+/// State and services that workspaces share.
 pub struct Shared {
-    /// Everything of the daemon that is not this family's own.
+    /// Services of the daemon that do not belong to this family.
     pub(crate) daemon: Daemon,
-    /// What downloads may take on the host.
+    /// Quota of the transfer directory.
     pub(crate) transfers: TransferQuota,
     /// Configuration.
     pub options: Options,
-    /// What the git tools answer to servers.
+    /// Credentials and certificates of the git tools.
     pub git: crate::GitOptions,
-    /// Places.
+    /// Folders on the host.
     pub folders: WorkspaceFolders,
     /// Records of the workspaces.
     pub(crate) logs: WorkspaceLogSet,
-    /// Addresses, policies and forwards.
+    /// Network of the workspaces: addresses, policies and forwards.
     pub network: Arc<dyn Network>,
     /// Volumes of users.
     pub volumes: Arc<dyn Volumes>,
     /// Images.
     pub images: ImageStore,
-    /// Fetches images that are not here.
+    /// Puller of images that are not in the store.
     pub puller: ImagePuller,
-    /// The drivers, one a kind of isolation that this host can do.
+    /// Drivers, one for each kind of isolation that this host has.
     pub drivers: Vec<Arc<dyn Driver>>,
-    /// Finds what a crash left behind.
+    /// Sweeper of what a crash left behind.
     pub(crate) sweeper: Sweeper,
-    /// Who is there.
+    /// Directory of all workspaces.
     pub directory: WorkspaceDirectory,
-    /// Who needs which files of disks and snapshots.
+    /// Reference counts of the files of disks and snapshots.
     pub(crate) ref_counts: RefCounts,
-    /// Turns at merging layers.
+    /// Permits for merging layers.
     pub(crate) merges: tokio::sync::Semaphore,
-    /// Turns at waking.
+    /// Permits for waking workspaces.
     pub(crate) wakes: tokio::sync::Semaphore,
-    /// Planned in this daemon's life and not yet taken up by an actor.
+    /// Workspaces planned in this daemon's life and not yet taken up by an actor.
     pub(crate) fresh: dashmap::DashSet<WorkspaceId>,
     /// Creations that people wait for.
     pub(crate) traffic: Traffic,
@@ -82,7 +82,7 @@ impl Shared {
         )
     }
 
-    /// Whether a machine of this kind can come to such an end.
+    /// Whether a machine of this kind supports this action at the end of a lifetime.
     ///
     /// # Errors
     /// `snapshot_unsupported`, `park_unsupported`, `isolation_unavailable`.
@@ -99,8 +99,9 @@ impl Shared {
         self.driver(isolation)?.snapshots().map(drop).ok_or(refusal)
     }
 
-    /// Whether the caller is shown a workspace, and may take it over: it is of the caller's own user, or the
-    /// caller is an operator. The daemon's own calls see all: to a team a member that another user has is not gone.
+    /// Whether the caller sees a workspace, and may take it over: the workspace belongs to the caller's own
+    /// user, or the caller is an operator. The daemon's own calls see all: for a team, a member that another
+    /// user took over is not gone.
     pub(crate) fn is_shown(&self, cx: &CallCx, card: &DirectoryEntry) -> bool {
         let of_user = || self.daemon.sessions.is_of_user(cx.session, card.user, card.owner);
         cx.door == Door::Internal || cx.view.reaches(Tier::Operator) || of_user()
@@ -121,18 +122,18 @@ impl Shared {
         if self.daemon.closing.is_cancelled() { Err(ToolError::daemon_stopping()) } else { Ok(()) }
     }
 
-    /// Whether a workspace was just planned: true once. Any later incarnation of
-    /// its actor finds a creation that was cut short.
+    /// Whether a workspace was just planned: true once. Any later incarnation of its actor finds an
+    /// interrupted creation.
     pub(crate) fn take_fresh(&self, id: WorkspaceId) -> bool {
         self.fresh.remove(&id).is_some()
     }
 
-    /// True once in a daemon's life.
+    /// Whether the manager boots for the first time in this daemon's life: true once.
     pub(crate) fn first_boot(&self) -> bool {
         !self.booted.swap(true, std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Tells the event bus; a full queue loses the event and says so later.
+    /// Publishes an event; a full queue loses the event and says so later.
     pub(crate) fn publish(&self, kind: &str, subject: impl ToString, data: Value) {
         let event = NewEvent { kind: kind.to_owned(), subject: subject.to_string(), data };
         let _counted_when_lost = self.daemon.journal.events().publish_later(event);

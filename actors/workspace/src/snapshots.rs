@@ -23,12 +23,12 @@ pub(crate) use ref_counts::{Artifact, RefCounts};
 
 use hivekeep_link::LinkToken;
 
-/// What a workspace's disk is made of, over the base of its image.
+/// Layers of a workspace's disk, over the base of its image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskLayers {
     /// Frozen layers, oldest first.
     pub layers: Vec<LayerId>,
-    /// The layer that is written; none: the workspace's first one, in its own disk folder.
+    /// The layer that is written; `None`: the workspace's first layer, in its own disk folder.
     pub top: Option<LayerId>,
 }
 
@@ -39,30 +39,30 @@ impl DiskLayers {
         self.top = Some(top);
     }
 
-    /// Every layer in the folder of layers.
+    /// The disk's files in the folder of layers.
     pub(crate) fn artifacts(&self) -> impl Iterator<Item = Artifact> + '_ {
         self.layers.iter().chain(&self.top).map(|layer| Artifact::Layer(*layer))
     }
 }
 
-/// One snapshot.
+/// A snapshot of a workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SnapshotNode {
-    /// Its id.
+    /// Id of the snapshot.
     pub id: SnapshotId,
-    /// Unique among the workspace's snapshots.
+    /// Name, unique among the workspace's snapshots.
     pub name: String,
-    /// The snapshot that the disk descended from when it was made.
+    /// The snapshot that the disk descended from when this one was made.
     pub parent: Option<SnapshotId>,
-    /// Layers of its disk, oldest first.
+    /// Layers of the snapshot's disk, oldest first.
     pub layers: Vec<LayerId>,
-    /// Its memory, if it was kept.
+    /// Memory of the machine, if it was kept.
     pub memory: Option<SnapshotMemory>,
     /// Background jobs that ran in that memory.
     pub jobs: BTreeSet<JobId>,
-    /// When it was made.
+    /// When the snapshot was made.
     pub at: DateTime<Utc>,
-    /// A backup made it, and removes it when it is packed.
+    /// A backup made the snapshot, and removes it when the backup is packed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_backup: bool,
 }
@@ -70,14 +70,14 @@ pub struct SnapshotNode {
 /// The kept memory of a snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SnapshotMemory {
-    /// Bytes on the host's disk; 0 until it is complete.
+    /// Bytes on the host's disk; 0 until the memory is complete.
     pub bytes: u64,
-    /// What the guest in this memory takes for its link's secret.
+    /// The secret that the guest in this memory expects of its link.
     pub token: LinkToken,
 }
 
 impl SnapshotNode {
-    /// What must be kept for as long as the snapshot exists.
+    /// Files that must be kept for as long as the snapshot exists.
     pub(crate) fn artifacts(&self) -> impl Iterator<Item = Artifact> + '_ {
         let memory = self.memory.as_ref().map(|_| Artifact::Memory(self.id));
         self.layers.iter().map(|layer| Artifact::Layer(*layer)).chain(memory)
@@ -87,34 +87,34 @@ impl SnapshotNode {
 /// The snapshots of a workspace.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Tree {
-    /// By id, which sorts them by age.
+    /// Snapshots by id, which sorts them by age.
     nodes: BTreeMap<SnapshotId, SnapshotNode>,
-    /// What the workspace's present state descends from.
+    /// The snapshot that the workspace's present state descends from.
     pub at: Option<SnapshotId>,
 }
 
 impl Tree {
-    /// All, oldest first.
+    /// All snapshots, oldest first.
     pub fn nodes(&self) -> impl Iterator<Item = &SnapshotNode> {
         self.nodes.values()
     }
 
-    /// How many.
+    /// Number of snapshots.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no snapshot.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// By id.
+    /// The snapshot of an id.
     pub fn get(&self, id: SnapshotId) -> Option<&SnapshotNode> {
         self.nodes.get(&id)
     }
 
-    /// By name, or by id in text form.
+    /// The snapshot of a name, or of an id in text form.
     pub fn find(&self, name_or_id: &str) -> Option<&SnapshotNode> {
         let named = self.nodes.values().find(|node| node.name == name_or_id);
         named.or_else(|| self.nodes.get(&name_or_id.parse().ok()?))
@@ -139,22 +139,22 @@ impl Tree {
         Some(node)
     }
 
-    /// Those whose parent it is.
+    /// Snapshots whose parent is this one.
     pub fn children(&self, id: SnapshotId) -> impl Iterator<Item = &SnapshotNode> {
         self.nodes.values().filter(move |node| node.parent == Some(id))
     }
 
-    /// Those made after it, newest first.
+    /// Snapshots made after this one, newest first.
     pub fn newer_than(&self, id: SnapshotId) -> Vec<SnapshotId> {
         self.nodes.keys().rev().take_while(|newer| **newer > id).copied().collect()
     }
 
-    /// Two layers became one.
+    /// Replaces two merged layers in all snapshots.
     pub(crate) fn merged(&mut self, merge: &Merge) {
         self.nodes.values_mut().for_each(|node| merge.apply_to(&mut node.layers));
     }
 
-    /// Everything that some snapshot needs.
+    /// Files that some snapshot needs.
     pub(crate) fn artifacts(&self) -> BTreeSet<Artifact> {
         self.nodes.values().flat_map(SnapshotNode::artifacts).collect()
     }

@@ -1,4 +1,4 @@
-//! The end of what a command wrote.
+//! The last bytes of a command's output.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 pub(crate) struct Tail {
     most: usize,
     kept: VecDeque<u8>,
-    /// Bytes that came in all.
+    /// Bytes pushed in all.
     total: u64,
 }
 
 impl Tail {
-    /// Keeps so many bytes.
+    /// A tail of at most `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, kept: VecDeque::new(), total: 0 }
     }
@@ -24,16 +24,16 @@ impl Tail {
         self.kept.extend(bytes);
     }
 
-    /// The last bytes, and the number of all that were pushed.
+    /// The last bytes, and the number of all bytes pushed.
     pub(crate) fn into_parts(self) -> (Vec<u8>, u64) {
         (self.kept.into(), self.total)
     }
 
-    /// As text, with a notice in front when something is missing.
+    /// The last bytes as text, with a notice in front when something is missing.
     pub(crate) fn text(mut self) -> String {
         let bytes = self.kept.make_contiguous();
         let cut = self.total > bytes.len() as u64;
-        // Not the rest of a character whose beginning is gone.
+        // A character whose beginning was cut is left out.
         let begins = bytes.iter().take(3).take_while(|byte| cut && **byte & 0xc0 == 0x80).count();
         let text = String::from_utf8_lossy(&bytes[begins..]);
         match cut {

@@ -1,10 +1,10 @@
-//! Creations that people wait for, and the pool's own, which wait for them.
+//! Counts of creations that people wait for, and of the pool's own, which wait for those.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-/// How many creations people wait for now, and how many of the pool's go on. Clones are one count.
+/// Counts of the creations under way: those that people wait for, and the pool's. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traffic {
     people: Count,
@@ -13,17 +13,17 @@ pub(crate) struct Traffic {
 
 type Count = Arc<watch::Sender<usize>>;
 
-/// One of them; dropped when it is over.
+/// A creation under way; dropped when it is over.
 #[derive(Debug)]
 pub(crate) struct Passing(Count);
 
 impl Traffic {
-    /// A creation that somebody waits for begins.
+    /// Counts a creation that somebody waits for.
     pub(crate) fn pass(&self) -> Passing {
         Passing::of(&self.people)
     }
 
-    /// One of the pool's begins.
+    /// Counts a creation of the pool.
     pub(crate) fn make(&self) -> Passing {
         Passing::of(&self.pools)
     }
@@ -33,12 +33,12 @@ impl Traffic {
         *self.pools.borrow() > 0
     }
 
-    /// Returns when there has been none for as long as `calm`, or after `most`: a pool that never
-    /// got a turn would make every creation slow.
+    /// Waits until nobody has waited for a creation for as long as `calm`, at most for `most`: a pool that
+    /// never got a turn would make every creation slow.
     pub(crate) async fn quiet(&self, calm: Duration, most: Duration) {
         let mut count = self.people.subscribe();
         let calmed = async {
-            // The sender is this count.
+            // The channel stays open: its sender is this count.
             while count.wait_for(|count| *count == 0).await.is_ok() {
                 if tokio::time::timeout(calm, count.changed()).await.is_err() {
                     return;

@@ -1,7 +1,7 @@
-//! A quota: how much the files in the transfer directory may take together.
+//! Quota of the files in the transfer directory, all together.
 //!
-//! What is there is measured by a walk when a download begins, and counted up by what downloads
-//! write. Others put files there and take them away, so a measure is not believed for long.
+//! The files are measured by a walk when a download begins, and downloads add what they write. Others
+//! put files there and take them away, so a measure soon becomes stale.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use tokio::io::AsyncWrite;
 
 use crate::codes;
 
-/// How old a measure may be when a download begins.
+/// Greatest age of a measure when a download begins.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// What may be taken, and what is. Cheap to clone.
+/// Limit of the transfer directory, and the bytes used. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TransferQuota {
     most_bytes: u64,
@@ -29,7 +29,7 @@ pub(crate) struct TransferQuota {
 struct Used {
     bytes: u64,
     measured: Option<Instant>,
-    /// All that downloads ever wrote: what they write during a walk counts besides it.
+    /// All bytes that downloads ever wrote: those written during a walk are added to its result.
     written: u64,
 }
 
@@ -45,7 +45,7 @@ impl TransferQuota {
     pub(crate) fn admit(&self, root: &Path) -> Result<(), ToolError> {
         let Used { measured, written, .. } = *self.used();
         if measured.is_none_or(|at| at.elapsed() > FRESH) {
-            // Not under the lock: downloads that run take it for each chunk.
+            // The walk is not under the lock: running downloads take it for each chunk.
             let found = taken_below(root);
             let mut used = self.used();
             used.bytes = found + (used.written - written);
@@ -54,12 +54,12 @@ impl TransferQuota {
         if self.used().bytes < self.most_bytes { Ok(()) } else { Err(self.full()) }
     }
 
-    /// A sink whose bytes count.
+    /// A sink whose bytes count against the quota.
     pub(crate) fn counting<S>(&self, sink: S) -> Counting<S> {
         Counting { sink, quota: self.clone() }
     }
 
-    /// What was counted may be gone: the next download measures.
+    /// Discards the measure: counted files may be gone. The next download measures.
     pub(crate) fn forget(&self) {
         self.used().measured = None;
     }
@@ -88,12 +88,12 @@ impl TransferQuota {
     }
 }
 
-/// Whether it is the quota's own refusal, and not that of a file system with quotas.
+/// Whether an error is this quota's refusal, and not that of a file system with quotas.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::QuotaExceeded && error.raw_os_error().is_none()
 }
 
-/// What all files below a folder take. Follows no link; what vanishes meanwhile counts nothing.
+/// Bytes of all files below a folder. Follows no link; files that vanish meanwhile count nothing.
 fn taken_below(root: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let (mut bytes, mut todo) = (0, vec![PathBuf::from(root)]);
@@ -109,7 +109,7 @@ fn taken_below(root: &Path) -> u64 {
     bytes
 }
 
-/// Counts what is written; refuses what is too much.
+/// Sink that counts what is written, and refuses what exceeds the quota.
 pub(crate) struct Counting<S> {
     pub(crate) sink: S,
     quota: TransferQuota,

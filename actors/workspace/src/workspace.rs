@@ -1,12 +1,12 @@
-//! The actor of one workspace: it decides, workers act, and the log remembers.
+//! Actor of one workspace: decides what may happen; workers do it and record it in the log.
 //!
 //! # States
 //!
-//! Clients see a [`Phase`]. The handler of a wish judges it by the table in [`crate::activity`] and, if
-//! that lets it pass, moves the phase at once: `Stopped` is `Starting` before anything is started, so
-//! that the next wish is judged by what is under way. The work runs beside the mailbox and ends with
-//! [`Msg::Settled`], which says what came of it. So `workspace_info` answers, and a kill works, while a
-//! command of ten minutes runs.
+//! Clients see a [`Phase`]. A handler checks each wish against the table in [`crate::activity`]
+//! and, if it is allowed, moves the phase at once: `Stopped` is `Starting` before anything is
+//! started, so that the next wish is judged by what is under way. The work runs beside the mailbox
+//! and ends with [`Msg::Settled`], which has its outcome. So `workspace_info` answers, and a kill
+//! works, while a command of ten minutes runs.
 //!
 //! ```text
 //!  wish ──▶ Situation::on ──▶ phase, activity ──▶ worker ──▶ records ──▶ the world ──▶ records
@@ -15,7 +15,7 @@
 //!             answer
 //! ```
 //!
-//! # Who moves what
+//! # Changes of state
 //!
 //! - The **phase** moves by wishes ([`Workspace::on`]), by the ends of their work, by the end of the
 //!   machine's process ([`Msg::Exited`]), and by a host's disk that has no room ([`Msg::DiskFull`]).
@@ -24,8 +24,8 @@
 //! - The **durable state** moves with [`Msg::Recorded`] alone: a handler sees one state all through.
 //!   Workers commit through a [`WorkspaceHandle`] and go on when this actor has taken the state up.
 //! - The **link's state** is watched by all who want to reach the guest; a child of this actor keeps it.
-//! - What wants the guest of a parked machine is held back, wakes it once, and is judged anew then
-//!   (`workspace/sleeping.rs`).
+//! - Messages that need the guest of a parked machine are held back, wake it once, and are judged again
+//!   after that (`workspace/sleeping.rs`).
 //!
 //! # What can fail
 //!

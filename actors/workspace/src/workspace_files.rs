@@ -34,24 +34,24 @@ const HOME: &str = "/workspace";
 pub struct WorkspaceFilesHandle(Arc<Shared>);
 
 impl WorkspaceFilesHandle {
-    /// For the workspaces of this daemon.
+    /// A handle for the workspaces of this daemon.
     pub fn new(workspaces: Arc<Shared>) -> Self {
         Self(workspaces)
     }
 }
 
 impl WorkspaceFilesHandle {
-    /// The way into the guest, for the session that owns it.
+    /// The link to the guest, for the session that owns the workspace.
     async fn enter(&self, cx: &CallCx, id: WorkspaceId) -> Result<Link, ToolError> {
         let address = self.0.directory.card(&id.to_string())?.address;
         let (reply, link) = oneshot::channel();
-        // The actor judges whose it is, and waits for a link that is being made.
+        // The actor checks the owner, and waits for a link that is being made.
         address.send(Msg::Enter(cx.clone(), reply))?;
         let gone = |_| ToolError::internal("the workspace's actor ended over the call");
         cx.guard(async { link.await.map_err(gone)? }).await
     }
 
-    /// The user that is asked for, or else whom commands run as; `None` for root.
+    /// The user that is asked for, or else the user that commands run as; `None` for root.
     fn other_than_root(
         &self,
         id: WorkspaceId,
@@ -77,7 +77,7 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
                 WorkspaceReadiness::Changing
             }
             Phase::Stopped | Phase::Crashed => WorkspaceReadiness::Off,
-            // A parked one wakes over it.
+            // A parked workspace wakes over the operation.
             Phase::Parked
             | Phase::Running
             | Phase::Paused
@@ -117,7 +117,7 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
         let user = self.other_than_root(id, user)?;
         let operation = RunFileOperation { operation_bytes: encoded.len() as u64, walks };
         let outcome = match (user, folder) {
-            // As a guest of an older daemon knows it.
+            // Request that guests of older daemons know too.
             (None, None) => link.run_file_operation(operation, encoded, max_bytes, terms).await,
             (user, folder) => {
                 let folder = folder.unwrap_or_else(|| HOME.to_owned());
@@ -181,7 +181,8 @@ impl WorkspaceFiles for WorkspaceFilesHandle {
     }
 }
 
-/// Whether a guest may say so: numbers ascend from `after` on, and it goes on behind the last.
+/// Whether a guest's changes are in order: numbers ascend after `after`, and `next` is not before the
+/// last.
 fn is_in_order(told: &WatchChanges, after: u64) -> bool {
     let numbers = told.changes.iter().map(|change| change.seq);
     let ascending = numbers.clone().zip(numbers.clone().skip(1)).all(|(one, next)| one < next);

@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{shared::Shared, workspace::Msg};
 
-/// Between two looks for a workspace that is not known yet.
+/// Interval between looks for a workspace that is not known yet.
 const LOOK_AGAIN_IN: Duration = Duration::from_millis(100);
 
 /// Reaches the ports of every workspace. Cheap to clone.
@@ -20,14 +20,15 @@ const LOOK_AGAIN_IN: Duration = Duration::from_millis(100);
 pub struct WorkspacePortsHandle(Arc<Shared>);
 
 impl WorkspacePortsHandle {
-    /// For the workspaces of this daemon.
+    /// A handle for the workspaces of this daemon.
     pub fn new(workspaces: Arc<Shared>) -> Self {
         Self(workspaces)
     }
 }
 
 impl WorkspacePortsHandle {
-    /// The link to a guest that is awake. The actor judges whose it is, and waits for a link that is being made.
+    /// The link to a guest that is awake. The actor checks the owner, and waits for a link that is being
+    /// made.
     async fn link(&self, cx: &CallCx, workspace: WorkspaceId) -> Result<Link, ToolError> {
         let address = self.0.directory.card(&workspace.to_string())?.address;
         let (reply, link) = oneshot::channel();
@@ -36,7 +37,7 @@ impl WorkspacePortsHandle {
         cx.guard(async { link.await.map_err(gone)? }).await
     }
 
-    /// A call for whoever sends to a workspace from outside, once it is known.
+    /// A call on behalf of a workspace's owner, once the workspace is known.
     async fn on_behalf_of_owner(
         &self,
         workspace: WorkspaceId,
@@ -50,7 +51,7 @@ impl WorkspacePortsHandle {
                 Ok(card) => break card,
             }
         };
-        // What nobody owns is not woken for anybody: its memory would be on no quota.
+        // A workspace without an owner is not woken: its memory would be on no quota.
         let session = card.owner.unwrap_or_else(SessionId::new);
         let left = until.saturating_duration_since(Instant::now());
         let span = tracing::info_span!("from_outside", %workspace);

@@ -37,7 +37,7 @@ use crate::{
     tools,
 };
 
-/// The pool's place below this actor.
+/// Name of the pool below this actor.
 const POOL: &str = "pool";
 
 impl Entity for Workspaces {
@@ -59,7 +59,7 @@ impl Entity for Workspaces {
             pool,
         };
         manager.boot().await?;
-        // After the workspaces, among which it finds its own.
+        // The pool starts after the workspaces: it finds its own machines among them.
         let seed =
             pool::Seed { shared: manager.shared.clone(), manager: manager.me.address.clone() };
         manager.children.start::<Pool>(POOL, RestartPolicy::ENTITY, &manager.pool, seed)?;
@@ -86,7 +86,7 @@ impl Entity for Workspaces {
                 self.workspaces.remove(id);
                 let _asker_gone = done.send(());
             }
-            // Who asks a pool that is down is told by the dropped question.
+            // A pool that is down drops the message; its sender sees the reply channel close.
             Msg::Pool(message) => drop(self.pool.send(message)),
             Msg::StopAll(done) => self.stop_all(done),
         }
@@ -95,7 +95,7 @@ impl Entity for Workspaces {
 
     fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
         if let Some((id, MemberEnd::GivenUp(reason))) = self.workspaces.handle_end(end.clone())? {
-            // Its record and its machine stay as they are; a person has to look.
+            // The workspace's record and machine stay as they are; a person has to look.
             self.shared.publish("actor.gave_up", id, json!({ "reason": reason }));
         }
         if let ChildOutcome::GaveUp { name, reason } = self.children.handle_end(end)? {
@@ -109,7 +109,7 @@ impl Workspaces {
     /// `workspace_list`.
     ///
     /// # Errors
-    /// None: it shows what there is.
+    /// None.
     pub(crate) fn list(
         &mut self,
         cx: &CallCx,

@@ -9,13 +9,13 @@ use super::Chrome;
 use crate::{place::SAVING, state::SavedFile};
 
 impl Chrome {
-    /// Puts a download that is complete into the place, and tells what became of it.
+    /// Saves a complete download in the place, and publishes the outcome.
     pub(super) async fn save_download(self: &Arc<Self>, guid: &str) {
-        // Never closed. Its turn is not part of the time that the place has.
+        // The semaphore is never closed. The wait for it does not count towards the place's time limit.
         let _turn = self.saving.acquire().await;
         let saved = match timeout(SAVING, self.saved(guid)).await {
             Ok(saved) => saved,
-            // What was begun is made whole or not at all, and nobody here learns which.
+            // A write that has begun happens whole or not at all; its outcome is not known here.
             Err(_) => Err(format!(
                 "the place gave no answer within {} s; it may be there all the same",
                 SAVING.as_secs()
@@ -58,7 +58,7 @@ impl Chrome {
         }
     }
 
-    /// Waits until complete downloads are in the place, at most for that time; what is not is lost.
+    /// Waits until complete downloads are saved, at most for `limit`; the others are lost.
     pub(crate) async fn settle_downloads(&self, limit: Duration) {
         self.saves.close();
         if timeout(limit, self.saves.wait()).await.is_err() {

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 use super::Chrome;
 use crate::{codes, page::LivePage};
 
-/// Time of a page that does nothing to say so, on a busy host.
+/// Time for an idle page to answer, on a busy host.
 const PAGE_ANSWER: Duration = Duration::from_secs(2);
-/// The same of the browser.
+/// Time for the browser to answer, on a busy host.
 const BROWSER_ANSWER: Duration = Duration::from_secs(5);
 
 impl Chrome {
@@ -25,7 +25,7 @@ impl Chrome {
             return ToolError::new(Layer::Actor, codes::BROWSER_TIMED_OUT, message)
                 .next("look at the page with webview_snapshot");
         }
-        // While a document is on its way the one before it gives no answer.
+        // While a document is loading, the one before it does not answer.
         let loading = self.state().of_target(&page.target).is_some_and(|tab| tab.loading);
         let stop = self.cdp.call::<Value>(Some(&page.session), "Page.stopLoading", json!({}));
         if loading && timeout(PAGE_ANSWER, stop).await.is_ok() && self.answers(page).await {
@@ -62,7 +62,7 @@ impl Chrome {
             if !chrome.answers(&page).await {
                 let (session, none) = (Some(page.session.as_str()), json!({}));
                 let stop = chrome.cdp.call::<Value>(session, "Runtime.terminateExecution", none);
-                // One that cannot be stopped is diagnosed by the next call.
+                // A script that cannot be stopped is diagnosed by the next call.
                 let _stopped = timeout(PAGE_ANSWER, stop).await;
             }
         });

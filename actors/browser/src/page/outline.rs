@@ -7,10 +7,10 @@ use serde_json::Value;
 
 /// Longest name or value in a line.
 const NAME_CHARS: usize = 200;
-/// Deepest level that is written; what is below stands there.
+/// Deepest level that is written.
 const MAX_DEPTH: usize = 64;
 
-/// A node as Chrome tells it; what is not known of it is left alone.
+/// A node as Chrome reports it; unknown fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -92,7 +92,7 @@ impl OutlineWriter<'_> {
         match role.as_str() {
             "InlineTextBox" | "LineBreak" | "ListMarker" => return,
             "StaticText" => {
-                // What its element is called by says it already.
+                // The element's name already contains the text.
                 if !name.is_empty() && !named.contains(name.as_str()) {
                     self.line(depth, format!("text \"{name}\""));
                 }
@@ -131,7 +131,7 @@ impl OutlineWriter<'_> {
     }
 }
 
-/// What a node is beside its role and name.
+/// Text of a node's value and properties.
 fn state(node: &AxNode) -> String {
     let mut told = String::new();
     let value = shown(&node.value.text());

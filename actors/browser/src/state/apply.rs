@@ -1,4 +1,4 @@
-//! Application of Chrome's events. What is not known is left alone: Chrome's protocol grows.
+//! Application of Chrome's events. Unknown events are ignored: Chrome's protocol grows.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(super) fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// A URL or title as far as it is remembered: a page's may have any length.
+/// A URL or title, cut to the length that is remembered: a page's may have any length.
 fn short(text: &str) -> String {
     text.chars().take(URL_CHARS).collect()
 }
@@ -74,7 +74,7 @@ impl BrowserState {
         None
     }
 
-    /// A page that a page of ours opened is attached to, or closed where there are too many.
+    /// Attaches to a page that a page of this browser opened, or closes it where there are too many.
     fn opened(&mut self, info: &Value) -> Option<BrowserEffect> {
         let target = text(info, "targetId");
         let opened = text(info, "type") == "page" && info["openerId"].is_string();
@@ -130,7 +130,7 @@ impl BrowserState {
 
     fn dialog(&mut self, session: &str, params: &Value) -> BrowserEffect {
         let kind = text(params, "type").to_owned();
-        // A page that asks whether to leave it has no say in that.
+        // A `beforeunload` dialog cannot keep a page from being left.
         let accept = self.dialogs.accept || kind == "beforeunload";
         let message: String = text(params, "message").chars().take(1_000).collect();
         let done = if accept { "accepted" } else { "dismissed" };
@@ -151,7 +151,7 @@ impl BrowserState {
         let id = text(params, "requestId");
         let tab = self.of_session(session)?;
         match method {
-            // Streams never end.
+            // Event streams never end, so they do not count.
             "Network.requestWillBeSent" if text(params, "type") != "EventSource" => {
                 let request = &params["request"];
                 let url = text(request, "url");
@@ -206,7 +206,7 @@ impl BrowserState {
             }
             "Log.entryAdded" => {
                 let entry = &params["entry"];
-                // Failed requests are told by the network itself.
+                // Failed requests are reported by the events of `Network`.
                 if text(entry, "source") != "network" {
                     let (level, url) = (text(entry, "level"), text(entry, "url"));
                     let line = from_one(&entry["lineNumber"]);
@@ -241,7 +241,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// What an exception says, for people: the error with its stack, or the value that was thrown.
+/// Text of an exception, for people: the error with its stack, or the value that was thrown.
 pub(crate) fn exception(details: &Value) -> String {
     let thrown = &details["exception"];
     match thrown.is_object() {

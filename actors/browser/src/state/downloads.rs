@@ -1,5 +1,5 @@
-//! Downloads as Chrome tells of them: begun, on their way, over. Into the place of the session they get
-//! elsewhere.
+//! Downloads as Chrome reports them: begun, running, over. [`crate::chrome`] saves them in the session's
+//! place.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -37,7 +37,6 @@ pub(crate) struct SavedFile {
 }
 
 impl DownloadState {
-    /// Whether nothing more becomes of it.
     pub(crate) fn is_final(self) -> bool {
         !matches!(self, Self::Running | Self::Saving)
     }
@@ -76,7 +75,7 @@ impl BrowserState {
     }
 
     fn download_begins(&mut self, guid: &str, params: &Value) -> Option<BrowserEffect> {
-        // It names a file of ours.
+        // The id names a file in the browser's folder.
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if guid.is_empty() || guid.len() > 64 || !guid.bytes().all(plain) {
             return None;
@@ -125,7 +124,7 @@ impl BrowserState {
         Some(effect)
     }
 
-    /// Takes note of what became of a download that was to be saved.
+    /// Records the outcome of saving a download.
     pub(crate) fn download_saved(&mut self, guid: &str, saved: Result<SavedFile, String>) {
         let Some(seen) = self.downloads.get_mut(guid) else { return };
         match saved {

@@ -1,4 +1,4 @@
-//! What happens beside a call that has to be told with its answer: dialogs, downloads, pages.
+//! Events beside a call that its answer reports: dialogs, downloads, pages.
 
 use std::collections::VecDeque;
 
@@ -50,11 +50,11 @@ pub(crate) struct Happened {
 #[derive(Debug)]
 enum HappenedEntry {
     Dialog(HandledDialog),
-    /// Something of a download, by its id.
+    /// A change of a download, by its id.
     Download(String),
 }
 
-/// Ring of them.
+/// Ring of the latest entries.
 #[derive(Debug, Default)]
 pub(crate) struct HappenedLog {
     entries: VecDeque<(u64, HappenedEntry)>,

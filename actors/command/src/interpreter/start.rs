@@ -38,7 +38,7 @@ impl CommandService {
             Err(error) if is_of_guest(&error) => {
                 let ended = self.start_interpreter(cx, place).await?;
                 let dialled = ports.dial(cx, place.workspace, PORT).await;
-                // One that ended may have found another that listens.
+                // The interpreter may have ended because another one listens already.
                 dialled.map_err(|error| ended.map_or(error, failed))?
             }
             dialled => dialled?,
@@ -46,7 +46,7 @@ impl CommandService {
         Exchange::over(stream).await
     }
 
-    /// Starts it and waits for its word; what it said instead, if it ended.
+    /// Starts the interpreter and waits until it listens; its error output if it ended instead.
     async fn start_interpreter(
         &self,
         cx: &CallCx,
@@ -77,7 +77,7 @@ impl CommandService {
                 if !read.stderr.bytes.is_empty() {
                     said = String::from_utf8_lossy(&read.stderr.bytes).into_owned();
                 }
-                // What cannot be executed ends as it does in a shell.
+                // Status of a shell for a program that cannot be executed.
                 if let ProcessState::Exited(126 | 127) = read.process.state {
                     return Err(self.no_interpreter(cx, place, said.trim()).await);
                 }
@@ -94,7 +94,7 @@ impl CommandService {
         }
     }
 
-    /// The refusal of a place without one, with the name of its image as far as it can be told.
+    /// Refusal for a place without an interpreter, with the name of its image where that is known.
     async fn no_interpreter(&self, cx: &CallCx, place: &PlaceWorkspace, why: &str) -> ToolError {
         let call = InternalCall {
             session: cx.session,

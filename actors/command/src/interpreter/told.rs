@@ -1,4 +1,4 @@
-//! What an interpreter tells of an execution, line by line, within bounds.
+//! Report of an interpreter about an execution, line by line, within bounds.
 
 use hivekeep_kernel::{ToolError, ports::CommandStream};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ const MAX_FORM_BYTES: usize = 64 * 1024;
 /// Forms that are pictures or documents, and not read as text.
 const BINARY: [&str; 3] = ["png", "jpeg", "pdf"];
 
-/// One line.
+/// Line of a report.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line {
@@ -49,7 +49,7 @@ impl StreamEnd {
         self.0.bytes.drain(..excess);
     }
 
-    /// Its text, and the number of bytes before it that are left out.
+    /// Kept text, and the number of bytes before it that are left out.
     pub(super) fn shown(&self) -> (String, u64) {
         tail(&self.0)
     }

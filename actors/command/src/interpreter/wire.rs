@@ -1,4 +1,4 @@
-//! One exchange of HTTP/1.1 over a connection to a guest, which is not trusted: heads, lines and texts are bounded.
+//! HTTP/1.1 exchange with a guest. The guest is not trusted: heads, lines and texts are bounded.
 
 use std::{future::poll_fn, pin::Pin};
 
@@ -97,7 +97,7 @@ impl Coming {
         }
     }
 
-    /// All of it.
+    /// Reads the whole body as text.
     pub(super) async fn text(&mut self) -> Answer<String> {
         while self.more(MAX_TEXT_BYTES).await? {}
         Ok(String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned())

@@ -1,4 +1,4 @@
-//! Which calls are refused, and which of the newer ones are not unknown.
+//! Lists of system calls: those that are refused, and the newer ones that are known.
 
 /// The last number that is this architecture's own. From 424 on all number alike.
 #[cfg(target_arch = "x86_64")]
@@ -6,9 +6,9 @@ pub(super) const LAST_NUMBER_HERE: i64 = libc::SYS_rseq;
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const LAST_NUMBER_HERE: i64 = libc::SYS_kexec_file_load;
 
-/// From 424 on. What is not here and not refused by name, is unknown: clone3 (435), cachestat
-/// (451), statmount and listmount (457, 458), the lsm calls (459 to 461), and everything from
-/// `open_tree_attr` (467) on.
+/// Known calls from number 424 on. A call neither here nor refused by name is unknown: clone3 (435),
+/// cachestat (451), statmount and listmount (457, 458), the lsm calls (459 to 461), and everything
+/// from `open_tree_attr` (467) on.
 pub(super) const NEWER: &[i64] = &[
     libc::SYS_pidfd_send_signal,
     libc::SYS_pidfd_open,
@@ -93,7 +93,7 @@ pub(super) const DENIED: &[i64] = &[
     libc::SYS_set_mempolicy_home_node,
 ];
 
-/// What only this architecture has.
+/// Refused calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 pub(super) const DENIED_HERE: &[i64] = &[
     libc::SYS_iopl,

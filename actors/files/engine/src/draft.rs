@@ -88,13 +88,13 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // Best effort: the error that led here is the one that is told.
+            // Best effort: the error that led here is the one that is reported.
             let _ = self.folder.remove_file(name);
         }
     }
 }
 
-/// What the names of drafts end with.
+/// Suffix of the names of drafts.
 const DRAFT: &str = ".hivekeep-draft";
 
 /// Whether a name is a draft's: of a file that is being written, before it is put in its place.

@@ -24,7 +24,7 @@ pub enum Occurrences {
     Only,
     /// The first.
     First,
-    /// Each.
+    /// Every one.
     All,
 }
 
@@ -44,9 +44,9 @@ pub struct TextEdit {
 pub struct EditFileText {
     /// File.
     pub path: String,
-    /// In their order.
+    /// Edits, in their order.
     pub edits: Vec<TextEdit>,
-    /// State that the file must still be in, as [`EditPreview`] told it.
+    /// State that the file must still be in, as returned by [`EditPreview`].
     pub expected: Option<FileVersion>,
 }
 
@@ -64,7 +64,7 @@ pub struct EditOutcome {
 pub struct EditPreview {
     /// File.
     pub path: String,
-    /// In their order.
+    /// Edits, in their order.
     pub edits: Vec<TextEdit>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn preview(root: &FileRoot, asked: &EditPreview) -> Result<EditedText
     Ok(edited(root, &root.path(&asked.path)?, &asked.edits)?.0)
 }
 
-/// What edits make of a file as it is now, and the number of occurrences that the last one found.
+/// Text of a file after edits, and the number of occurrences that the last edit found.
 fn edited(
     root: &FileRoot,
     path: &PlacePath,
@@ -158,7 +158,7 @@ fn apply(
             made.push_str(&text[from..found.start]);
             from = found.end;
             made.push_str(&search.replacement(&found, &edit.new, end_of_file.as_deref()));
-            // Each occurrence may grow.
+            // Each replacement may be longer than the occurrence.
             within(path, made.len() as u64)?;
         }
         made.push_str(&text[from..]);

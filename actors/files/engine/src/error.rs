@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {
-    /// What callers act on.
+    /// Kind, which callers act on.
     pub kind: FileErrorKind,
-    /// For people; names the path.
+    /// Message for people; names the path.
     pub message: String,
     /// Number of the edit that it is about, from 1.
     pub edit: Option<u64>,
@@ -54,7 +54,7 @@ pub enum FileErrorKind {
     ManyMatches,
     /// The pattern makes no sense.
     InvalidPattern,
-    /// Others changed the file all the time.
+    /// The file kept changing.
     Contended,
     /// The range begins behind the end.
     PastEnd,
@@ -72,7 +72,7 @@ impl FileError {
         Self { kind, message: message.into(), edit: None, occurrences: None, size_bytes: None }
     }
 
-    /// Whether there was no room for it.
+    /// Whether the file system has no room.
     pub fn is_no_space(&self) -> bool {
         self.kind == FileErrorKind::NoSpace
     }

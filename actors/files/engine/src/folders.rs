@@ -40,7 +40,7 @@ pub fn make_folder(root: &FileRoot, path: &PlacePath) -> Result<bool, FileError>
     make_all(root, settled.as_str()).map_err(|error| failed(&error, path))
 }
 
-/// As [`make_folder`], for the folder of a file.
+/// Like [`make_folder`], for the folder of a file.
 pub(crate) fn make_all(in_root: &FileRoot, path: &str) -> io::Result<bool> {
     let root = in_root.dir();
     let mut made = false;
@@ -99,7 +99,7 @@ mod tests {
         let uid = |name: &str| root.dir().symlink_metadata(name).expect("there").uid();
         assert!(make_all(&root, "made/deep").expect("made"));
         assert_eq!((uid("made"), uid("made/deep")), (FOLK, FOLK));
-        // What stands in its place by now: another's, one with something in it, a link to that.
+        // Replaced meanwhile by a folder of another owner that has content, or by a link to it.
         std::fs::create_dir_all(folder.path().join("of-root/inner")).expect("made");
         std::os::unix::fs::symlink("of-root", folder.path().join("link")).expect("linked");
         give(&root, root.dir(), "of-root").expect("left alone");

@@ -20,7 +20,7 @@ pub struct GlobFiles {
     pub pattern: String,
     /// Leave out what the `.gitignore` files below the folder exclude, and `.git`.
     pub gitignore: bool,
-    /// Number of paths that are told, at most; they have a mebibyte together.
+    /// Maximum number of paths that are returned; all paths have at most 1 MiB together.
     pub limit: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct FoundPaths {
     pub paths: Vec<String>,
     /// Number of all that fit.
     pub total: u64,
-    /// What could not be read.
+    /// Paths that could not be read.
     pub unread: Unread,
 }
 
@@ -63,7 +63,7 @@ fn within_names(pattern: &str) -> String {
             '[' => {
                 let negated = rest.next_if(|next| matches!(next, '!' | '^'));
                 kept.extend(negated);
-                // One that is the first of its class does not end it.
+                // A `]` that is the first of its class does not end the class.
                 kept.extend(rest.next_if_eq(&']'));
                 if negated.is_some() {
                     kept.push('/');

@@ -42,7 +42,7 @@ pub struct GrepFiles {
     pub glob: Option<String>,
     /// Leave out what the `.gitignore` files below the folder exclude, and `.git`.
     pub gitignore: bool,
-    /// Number of lines that are told, at most; they have 256 KiB together.
+    /// Maximum number of lines that are returned; all lines have at most 256 KiB together.
     pub limit: usize,
 }
 
@@ -57,7 +57,7 @@ pub struct FoundLines {
     pub files: u64,
     /// Number of binary files, which are searched up to their first NUL.
     pub binary: u64,
-    /// What could not be read, and behind it what was not read whole: the binary files.
+    /// Paths that could not be read, then the binary files, which were not read whole.
     pub unread: Unread,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn grep(
 ) -> Result<FoundLines, FileError> {
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(asked.ignore_case)
-        // So that a pattern with `^` is looked for in many lines at once.
+        // A pattern with `^` is then searched in many lines at once.
         .multi_line(true)
         .line_terminator(Some(b'\n'))
         .size_limit(MAX_PATTERN_BYTES)
@@ -103,7 +103,7 @@ fn open(step: &Step<'_>) -> io::Result<Option<File>> {
     Ok(is_file.then(|| File::from(file)))
 }
 
-/// What a search is for.
+/// Parameters of a search.
 #[derive(Clone, Copy)]
 struct Run<'s> {
     matcher: &'s RegexMatcher,
@@ -112,7 +112,7 @@ struct Run<'s> {
     stop: Stop<'s>,
 }
 
-/// One of the workers of a search, and what it found.
+/// Worker of a search, with its findings.
 struct Worker<'s> {
     run: Run<'s>,
     searcher: Searcher,

@@ -13,7 +13,7 @@ pub struct Search<'t> {
 }
 
 impl<'t> Search<'t> {
-    /// Of a text in another.
+    /// Search of `old` in `text`.
     pub fn of(text: &'t str, old: &'t str) -> Self {
         let given = Self { text, old: old.into(), unified: None, looked: Cell::new((1, 0)) };
         if given.found().next().is_some() || !old.contains('\n') {

@@ -34,7 +34,7 @@ pub enum ListEntry {
 /// Page of a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderPage {
-    /// By name; bytes that are not UTF-8 are replaced.
+    /// Entries by name; bytes that are not UTF-8 are replaced.
     pub entries: BTreeMap<String, ListEntry>,
     /// Number of all entries of the folder.
     pub total: u64,
@@ -52,7 +52,7 @@ impl FolderPage {
 /// Folder that was looked at: one page of it.
 #[derive(Debug)]
 pub struct ListedFolder {
-    /// By name; bytes that are not UTF-8 are replaced.
+    /// Entries by name; bytes that are not UTF-8 are replaced.
     pub entries: BTreeMap<String, Metadata>,
     /// Number of all names that were looked at.
     pub total: u64,
@@ -65,7 +65,7 @@ pub struct ListedFolder {
 /// # Errors
 /// As [`failed`].
 pub(crate) fn list(root: &FileRoot, asked: &ListNames) -> Result<FolderPage, FileError> {
-    // Of a name and its entry in an answer; a page that would be larger is cut there.
+    // A name and its entry count as 256 bytes of an answer; a page that would be larger is cut there.
     let limit = asked.limit.min(MAX_SHOWN_BYTES / 256);
     let after = asked.after.as_deref();
     let ListedFolder { entries, total, more, .. } =
@@ -113,7 +113,7 @@ pub fn list_folder(
             more = true;
             continue;
         }
-        // One that was removed meanwhile is not listed.
+        // An entry that was removed meanwhile is not listed.
         let Ok(metadata) = entry.metadata() else { continue };
         entries.insert(name, metadata);
         if entries.len() > limit {

@@ -11,7 +11,7 @@ pub struct LookAt {
     pub path: String,
 }
 
-/// What is at a path.
+/// Kind of the entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LookedAt {
     /// Nothing.

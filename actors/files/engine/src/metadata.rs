@@ -20,7 +20,7 @@ pub const MAX_METADATA_VALUE_BYTES: usize = 1024;
 
 /// Class of attributes that programs may set.
 const CLASS: &str = "user.";
-/// Size of all names of a file that are read; of one with more none are told.
+/// Size of all names of a file that are read; no names of a file with more are returned.
 const NAMES_BYTES: usize = 16 * 1024;
 
 /// Refuses what cannot be kept.
@@ -79,7 +79,7 @@ pub(crate) fn of(path: &Path) -> Metadata {
     texts(|names| llistxattr(path, names), |name, value| lgetxattr(path, name, value))
 }
 
-/// As [`of`], of a file that is open for reading.
+/// Like [`of`], for a file that is open for reading.
 pub(crate) fn of_open(file: &File) -> Metadata {
     texts(|names| flistxattr(file, names), |name, value| fgetxattr(file, name, value))
 }

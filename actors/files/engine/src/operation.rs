@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::*;
 
-/// What an operation does to the disk.
+/// Effect of an operation on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileEffect {
     /// Changes nothing.
@@ -52,7 +52,7 @@ macro_rules! operations {
         })+
 
         impl FileOperation {
-            /// What it does to the disk.
+            /// Effect on the disk.
             pub fn effect(&self) -> FileEffect {
                 match self { $(Self::$operation(_) => FileEffect::$effect,)+ }
             }
@@ -96,7 +96,7 @@ operations! {
     WriteText => Replaced, Writes, |root, asked, stop| write::write(root, asked);
     /// Texts in place of others.
     EditFileText => EditOutcome, Writes, |root, asked, stop| edit::edit(root, asked);
-    /// What edits would make.
+    /// A text after edits that are not made.
     EditPreview => EditedText, Reads, |root, asked, stop| edit::preview(root, asked);
     /// A page of a folder.
     ListNames => FolderPage, Reads, |root, asked, stop| list::list(root, asked);
@@ -106,7 +106,7 @@ operations! {
     RemovePath => PathRemoved, Frees, |root, asked, stop| remove::remove(root, asked);
     /// Another name.
     RenamePath => Renamed, Writes, |root, asked, stop| rename::rename(root, asked);
-    /// What is there.
+    /// The kind of an entry.
     LookAt => LookedAt, Reads, |root, asked, stop| look::look(root, asked);
     /// A search of contents.
     GrepFiles => FoundLines, Reads, |root, asked, stop| grep::grep(root, asked, stop);
@@ -118,7 +118,7 @@ operations! {
     ReadBytes => ByteRange, Reads, |root, asked, stop| read::bytes(root, asked);
     /// A file that was not there.
     PutFile => FilePut, Writes, |root, asked, stop| content::put(root, asked);
-    /// What is known of a path and of what is below.
+    /// The attributes of a path and of the entries below it.
     StatPath => StatEntries, Reads, |root, asked, stop| stat::stat(root, asked, stop);
     /// A range of bytes with the metadata.
     GetBytes => GotBytes, Reads, |root, asked, stop| bytes::get(root, asked);
@@ -183,9 +183,9 @@ impl FileOperation {
 
     /// Size of its encoded outcome, or of its error, at most.
     pub fn max_answer_bytes(&self) -> u64 {
-        /// Of a name, each byte of which may be replaced, and of its entry.
+        /// Size of a name, each byte of which may be replaced, and of its entry.
         const NAME_BYTES: u64 = 800;
-        /// Of the metadata of a file.
+        /// Size of a file's metadata.
         const METADATA_BYTES: u64 = 128 * 1024;
         let content = match self {
             Self::ReadText(asked) => asked.limit.min(MAX_EDIT_BYTES + 1),

@@ -15,7 +15,7 @@ pub struct RemovePath {
     pub recursive: bool,
 }
 
-/// It is gone.
+/// Outcome of [`RemovePath`]: the path is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathRemoved;
 

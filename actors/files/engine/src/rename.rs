@@ -21,7 +21,7 @@ pub struct RenamePath {
     pub overwrite: bool,
 }
 
-/// It has its new name.
+/// Outcome of [`RenamePath`]: the path has its new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renamed;
 
@@ -40,7 +40,7 @@ pub(crate) fn rename(root: &FileRoot, asked: &RenamePath) -> Result<Renamed, Fil
         let message = format!("`{old}` cannot be moved into itself");
         FileError::new(FileErrorKind::InvalidPath, message)
     };
-    // Before a folder is made for it; links are the kernel's to judge.
+    // Checked before a folder is made for the new path; links are checked by the kernel.
     if new_at.as_str().strip_prefix(old_at.as_str()).is_some_and(|rest| rest.starts_with('/')) {
         return Err(itself());
     }

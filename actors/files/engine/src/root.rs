@@ -83,7 +83,7 @@ impl FileRoot {
         }
     }
 
-    /// Whether it is the `/` of a guest.
+    /// Whether the root is the `/` of a guest.
     pub(crate) fn is_system(&self) -> bool {
         self.home.is_some()
     }
@@ -117,8 +117,8 @@ impl FileRoot {
         of_system(&real, path)
     }
 
-    /// As [`Self::followed`] for the folder that a path is in, as far as that exists; what the path names
-    /// is left alone.
+    /// Like [`Self::followed`] for the folder that a path is in, as far as that exists; the last component
+    /// is not resolved.
     ///
     /// # Errors
     /// As realpath(3).

@@ -1,4 +1,4 @@
-//! What is known of a path and of what is below it, without opening any of it.
+//! Attributes of a path and of the entries below it, without opening any file.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +45,7 @@ pub enum StatKind {
     Other,
 }
 
-/// What is known of one path.
+/// Attributes of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatEntry {
     /// Path from the root; bytes that are not UTF-8 are replaced.
@@ -62,7 +62,7 @@ pub struct StatEntry {
     pub group: String,
     /// Time of the last change of the content: seconds and nanoseconds since 1970.
     pub modified: (i64, u32),
-    /// What a link says.
+    /// Target of a link.
     pub target: Option<String>,
     /// Texts that were given with the content.
     pub metadata: Metadata,
@@ -141,7 +141,7 @@ impl Looking<'_> {
                 self.found.truncated = true;
                 break;
             }
-            // One that was removed meanwhile is not there.
+            // An entry that was removed meanwhile is left out.
             let Ok(metadata) = folder.symlink_metadata(&name) else { continue };
             let shown = shown.join(&name);
             if !self.entry(folder, &name, &shown, &metadata) {
@@ -149,7 +149,7 @@ impl Looking<'_> {
                 break;
             }
             if metadata.is_dir() && depth > 1 {
-                // One that may not be read is shown without what is in it.
+                // A folder that may not be read is shown without its content.
                 if let Ok(inner) = folder.open_dir_nofollow(&name) {
                     let _unreadable = self.folder(&inner, &shown, depth - 1);
                 }
@@ -202,7 +202,7 @@ impl StatEntry {
         64 + self.path.len() + self.owner.len() + self.group.len() + target + texts.sum::<usize>()
     }
 
-    /// Whether a guest may say so.
+    /// Whether a guest may report this entry.
     pub(crate) fn is_sound(&self) -> bool {
         self.modified.1 < 1_000_000_000 && self.metadata.len() <= metadata::MAX_METADATA
     }

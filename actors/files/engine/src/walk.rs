@@ -47,15 +47,15 @@ const KERNELS_OWN: [FsWord; 10] = [
     0x6265_6570, // configfs
 ];
 
-/// What a worker of a walk does with each thing that is no folder, and what it has found.
+/// Visitor of one worker of a walk: handles each entry that is no folder, and keeps the findings.
 pub(crate) trait Visit: Send {
-    /// Comes by a thing that is no folder.
+    /// Handles an entry that is no folder.
     fn visit(&mut self, step: &Step<'_>, unread: &mut UnreadPaths);
-    /// Takes over what another worker found.
+    /// Takes over the findings of another worker.
     fn join(&mut self, other: Self);
 }
 
-/// Thing that a walk came by.
+/// Entry that a walk reached.
 pub(crate) struct Step<'w> {
     /// Folder that it is in.
     pub(crate) folder: &'w Dir,
@@ -120,7 +120,7 @@ pub(crate) fn walk<V: Visit>(
             let found = new();
             thread::Builder::new().spawn_scoped(scope, move || work(found))
         };
-        // Where no thread can be had, there are fewer.
+        // Fewer workers run where no thread can be started.
         let others: Vec<_> = (1..workers()).map_while(|nth| start(nth).ok()).collect();
         walk.work(&mut found, &mut unread);
         for other in others {

@@ -72,7 +72,7 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
-    /// Of a write without an expected state, which compares none.
+    /// Error of a write that expects no state.
     fn of_write(self, path: &PlacePath) -> FileError {
         match self {
             Self::Failed(error) => error,
@@ -124,7 +124,7 @@ pub(crate) fn replace(
     replace_at(root, &target(root, path)?, content, &Kept { mode, ..Kept::default() }, expected)
 }
 
-/// What a file gets beside its content.
+/// Mode and metadata of a file that is written.
 #[derive(Default)]
 struct Kept<'k> {
     /// Permission bits in place of the old ones.
@@ -132,7 +132,7 @@ struct Kept<'k> {
     texts: Option<&'k FileTexts>,
 }
 
-/// As [`replace`], whatever state it is in, with metadata.
+/// Like [`replace`], with metadata, whatever state the file is in.
 ///
 /// # Errors
 /// `NoMetadata`, `InvalidMetadata`, and as [`replace`].
@@ -148,7 +148,7 @@ pub(crate) fn replace_with(
         .map_err(|error| error.of_write(path))
 }
 
-/// As [`replace`]; a link at the end of the path is replaced itself.
+/// Like [`replace`]; a link at the end of the path is replaced itself.
 fn replace_at(
     root: &FileRoot,
     path: &PlacePath,

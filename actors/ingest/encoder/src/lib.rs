@@ -1,11 +1,11 @@
-//! BERT encoder for sentences: tokens, transformer layers, the mean of what they say, as a vector of length 1.
+//! BERT encoder for sentences: tokens, transformer layers, the mean of their outputs as a vector of length 1.
 //!
 //! ```text
 //! text ─▶ tokens, cut off ─▶ embeddings ─▶ layer* ─▶ mean (or first token) ─▶ length 1
 //!                                            └ attention, added, normed; two linear maps, added, normed
 //! ```
-//! The forward pass of the published architecture on one processor, in f32. A text is done alone, so that none
-//! is padded; side by side are texts, not the parts of one.
+//! Forward pass of the published architecture on one processor, in f32. Each text is encoded alone, so that
+//! none is padded; texts run in parallel, not the parts of one.
 
 mod layer;
 mod settings;
@@ -27,7 +27,7 @@ pub struct BertEncoder {
     pooling: Pooling,
     words: Array2<f32>,
     positions: Array2<f32>,
-    /// What the one segment of a text adds.
+    /// Segment embeddings; a text has one segment.
     segment: Array2<f32>,
     norm: LayerNorm,
     layers: Vec<Layer>,
@@ -37,7 +37,7 @@ impl BertEncoder {
     /// Reads a folder in the form of sentence-transformers.
     ///
     /// # Errors
-    /// The reason why it is no model that is understood.
+    /// The reason why the folder holds no model that is understood.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let settings = BertSettings::read(folder)?;
         let path = folder.join("model.safetensors");
@@ -70,7 +70,7 @@ impl BertEncoder {
         })
     }
 
-    /// Length of its vectors.
+    /// Length of the vectors.
     pub fn dimension(&self) -> usize {
         self.words.ncols()
     }
@@ -103,7 +103,7 @@ impl BertEncoder {
     }
 }
 
-/// Tokenizer that cuts texts off where the model ends, and makes no id without a row.
+/// Tokenizer that truncates texts to the model's length, and makes no id without a row in the model.
 fn tokenizer(folder: &Path, settings: &BertSettings) -> Result<Tokenizer, String> {
     let path = folder.join("tokenizer.json");
     let wrong = |why: String| format!("{}: {why}", path.display());

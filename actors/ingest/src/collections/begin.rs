@@ -1,4 +1,4 @@
-//! Beginning of an ingestion: admitted, written down, then given its actor.
+//! Beginning of an ingestion: admitted, recorded, then given its actor.
 
 use chrono::Utc;
 use hivekeep_kernel::{Layer, PoolFull, ToolError, User, fault_point};
@@ -19,12 +19,12 @@ use crate::{
     state::{IngestionPlan, Made, Record, stream},
 };
 
-/// Ingestion that somebody wants.
+/// Request to begin an ingestion.
 pub(super) struct Wish {
     pub(super) user: User,
     pub(super) collection: String,
     pub(super) plan: IngestionPlan,
-    /// It takes the place of one that watches.
+    /// Whether the ingestion replaces one that watches.
     pub(super) end_watch: bool,
     pub(super) reply: Running,
 }
@@ -41,7 +41,7 @@ impl Collections {
         }
     }
 
-    /// In a collection that is there.
+    /// Begins an ingestion in an existing collection.
     fn begin_in(&mut self, id: CollectionId, wish: Wish) {
         let room = self.room(wish.user, &wish.plan);
         let Some(entry) = self.all.get_mut(id) else { return };
@@ -52,7 +52,7 @@ impl Collections {
             _ if state.as_ref().is_some_and(|state| state.deleted) => {
                 Err(deleting(&wish.collection))
             }
-            // It has ended, and its actor is about to.
+            // The ingestion has ended, and its actor is about to.
             (Some(_), None) if free => {
                 entry.waiting = Some(Box::new(wish));
                 return;
@@ -76,7 +76,7 @@ impl Collections {
         drop(wish.reply.send(refused));
     }
 
-    /// Cancels an ingestion; its actor's end says when that is done.
+    /// Cancels an ingestion, which is over when its actor ends.
     pub(super) fn cancel(&self, handle: SagaHandle<Ingestion>) {
         let _detached = self.me.workers.spawn(async move {
             // A journal that fails ends the daemon.
@@ -84,7 +84,7 @@ impl Collections {
         });
     }
 
-    /// Whether one more ingestion of a user may run. What runs is durable, so it is counted where it is kept.
+    /// Whether one more ingestion of a user may run. Running ones are counted in the states of collections.
     fn room(&self, user: User, plan: &IngestionPlan) -> Result<(), ToolError> {
         let options = &self.shared.options;
         let (option, most) = match plan.watch {
@@ -111,7 +111,7 @@ impl Collections {
         let id = CollectionId::new();
         let made = Made { id, owner: wish.user, name: wish.collection.clone(), at: Utc::now() };
         let log = self.shared.logs.begin(stream(id));
-        // Nobody has the name: it was looked for just now.
+        // The name is free: it was looked up just now.
         let _inserted = self.all.insert(id, CollectionEntry::new(wish.user, &wish.collection, log));
         self.write(id, Some(made), wish);
     }
@@ -133,7 +133,7 @@ impl Collections {
                 Err(error) => Err(error),
             };
             fault_point!("ingest.after_plan");
-            // A manager that is gone is followed by one that reads what was written.
+            // If the manager is gone, the next one reads the record from the log.
             let _ = address.send(Msg(Inner::Begun(id, outcome.map_err(ToolError::from), reply)));
         });
     }
@@ -155,11 +155,11 @@ impl Collections {
                 Err(error)
             }
         };
-        // Whoever asked may have gone; the ingestion goes on.
+        // The asker may have gone; the ingestion goes on.
         drop(reply.send(answer));
     }
 
-    /// Owners of the ingestions that run or begin, one for each: of those that watch, or of the others.
+    /// Owner of each ingestion that runs or begins: of the watching ones, or of the others.
     fn running(&self, watch: bool) -> Vec<User> {
         let runs = |entry: &CollectionEntry| {
             let run = entry
@@ -175,7 +175,7 @@ impl Collections {
 /// Whether two ingestions do the same.
 fn same(one: &IngestionPlan, other: &IngestionPlan) -> bool {
     let key = |plan: &IngestionPlan| (plan.place.clone(), plan.path.clone(), plan.watch);
-    // What is watched was made anew once.
+    // A watching ingestion recreates its collection only once, so it equals a plan without `recreate`.
     key(one) == key(other) && (one.recreate == other.recreate || (one.watch && !other.recreate))
 }
 

@@ -74,7 +74,7 @@ impl Collections {
             }
             (Err(_), None) => {}
         }
-        // Whoever asked may have gone.
+        // The asker may have gone.
         drop(reply.map(|reply| reply.send(outcome)));
     }
 }

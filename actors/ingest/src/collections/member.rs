@@ -18,13 +18,13 @@ pub(super) struct CollectionEntry {
     pub(super) log: Log<CollectionState>,
     /// The ingestion that runs or has just ended.
     pub(super) handle: Option<SagaHandle<Ingestion>>,
-    /// The beginning of an ingestion, or the removal of all, is being written.
+    /// Whether the beginning of an ingestion, or the removal of the collection, is being written.
     pub(super) beginning: bool,
-    /// What begins is to watch.
+    /// Whether the ingestion that begins is to watch.
     pub(super) watches: bool,
-    /// Whoever removes it when the ingestion has ended.
+    /// Reply to a removal that waits for the end of the ingestion.
     pub(super) removal: Option<Removal>,
-    /// One that begins when the actor of the one before has ended.
+    /// Ingestion that begins when the actor of the previous one has ended.
     pub(super) waiting: Option<Box<Wish>>,
 }
 

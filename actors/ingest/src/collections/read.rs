@@ -1,4 +1,4 @@
-//! Who may read which collections: a user's sessions its own, and whoever owns a workspace what was given to it.
+//! Read access: a user's sessions read its own collections, and a workspace's owner those shared with it.
 
 use hivekeep_kernel::{Layer, ToolError, User};
 
@@ -14,9 +14,9 @@ use crate::{
 /// Collection as a reader sees it.
 pub(crate) struct SeenCollection {
     pub(crate) state: CollectionState,
-    /// Of the ingestion that runs.
+    /// Progress of the running ingestion.
     pub(crate) live: Option<IngestionProgress>,
-    /// Another user's, given to a workspace of the session.
+    /// Whether the collection is another user's, shared with a workspace of the session.
     pub(crate) given: bool,
 }
 
@@ -89,7 +89,7 @@ impl Collections {
             let shared = |state: &&CollectionState| {
                 !state.deleted && state.made.owner != by.user && !state.readers.is_empty()
             };
-            // Most are not shared, and are not copied.
+            // Most collections are not shared, and are not copied.
             let state = entry.log.view(|state| state.filter(shared).cloned())?;
             owns(&state).then_some((id, state))
         })

@@ -60,7 +60,7 @@ impl Collections {
                 Err(NotShared::Full) => Err(too_many(&name)),
                 Err(NotShared::Log(error)) => Err(error.into()),
             };
-            // Whoever asked may have gone.
+            // The asker may have gone.
             drop(reply.send(outcome));
         });
     }

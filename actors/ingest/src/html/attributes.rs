@@ -1,8 +1,7 @@
 //! Removal of the attributes of a page's tags, which its text does without.
 //!
-//! A tokenizer of HTML compares each attribute with all that its tag has had before, so a tag of a hundred
-//! thousand costs minutes. What is a tag is told here as the standard tells it: not in a comment, and not in
-//! a script.
+//! A tokenizer of HTML compares each attribute with all earlier ones of its tag, so a tag of a hundred
+//! thousand costs minutes. Tags are recognised as in the standard: not in a comment, and not in a script.
 
 /// Elements whose contents have no tags but their own end.
 pub(super) const RAW: [&str; 4] = ["script", "style", "noscript", "iframe"];

@@ -1,4 +1,4 @@
-//! What a collection has before an ingestion: ids and whereabouts of its passages, by file.
+//! Passages of a collection before an ingestion: ids and whereabouts, by file.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Known {
                 files.entry(whereabouts.file.clone()).or_default().insert(id, whereabouts);
             }
             match page.next {
-                // Whatever a server says, it ends.
+                // Ids only grow, so the loop ends whatever a server answers.
                 Some(next) if from < Some(next) => from = Some(next),
                 _ => return Ok(Self(files)),
             }

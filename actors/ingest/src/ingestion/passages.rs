@@ -27,7 +27,7 @@ pub(super) struct Wanted {
     pub(super) payload: PassagePayload,
 }
 
-/// What is said of a file.
+/// Passages of a file, with the reason for what is left out.
 pub(super) struct FilePassages {
     pub(super) passages: PassagesWanted,
     /// Why all or a part of it is left out.
@@ -35,9 +35,9 @@ pub(super) struct FilePassages {
 }
 
 pub(super) enum PassagesWanted {
-    /// What it should be.
+    /// Passages that the file should have.
     New(Vec<Wanted>),
-    /// As it was at the last round, so many passages.
+    /// Unchanged since the last round, with the number of passages.
     Same(u64),
 }
 
@@ -50,7 +50,7 @@ struct SeenPdf {
     left_out: Option<String>,
 }
 
-/// PDFs of the last round that came to its end, with the numbers of their passages: to read one is a process.
+/// PDFs of the last complete round, so that an unchanged one is not read again: each read takes a process.
 #[derive(Default)]
 pub(super) struct SeenPdfs {
     last: HashMap<String, SeenPdf>,
@@ -58,7 +58,7 @@ pub(super) struct SeenPdfs {
 }
 
 impl SeenPdfs {
-    /// A PDF that is as it was, and whose passages are all kept.
+    /// An unchanged PDF whose passages are all kept.
     fn same(&mut self, key: &str, hash: Hash, kept: usize) -> Option<SeenPdf> {
         let is = |seen: &&SeenPdf| seen.hash == hash && seen.passages == kept as u64;
         let seen = self.last.get(key).filter(is)?.clone();
@@ -71,14 +71,14 @@ impl SeenPdfs {
         self.now.clear();
     }
 
-    /// Everything of the round is written.
+    /// Ends a round whose passages are all written.
     pub(super) fn end(&mut self) {
         self.last = std::mem::take(&mut self.now);
     }
 }
 
 impl Ingestion {
-    /// Passages of a file of which the collection keeps so many. Blocking work is done beside.
+    /// Passages of a file, of which the collection has `kept`. Blocking work runs on other threads.
     pub(super) async fn passages(
         &self,
         place: &SourcePlace,
@@ -127,7 +127,7 @@ impl Ingestion {
     }
 }
 
-/// Tells of pages of a PDF that have no text, where others have some.
+/// Names the pages of a PDF that have no text; `None` if all have some.
 fn without_text(pages: &[String]) -> Option<String> {
     let bare = |page: &&str| !page.chars().any(char::is_alphanumeric);
     let bare: Vec<_> =

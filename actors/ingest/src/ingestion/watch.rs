@@ -1,7 +1,7 @@
-//! Watcher of files: the kernel's notices for a folder of the host, and looks from time to time elsewhere.
+//! Watcher of files: the kernel's notices for a folder of the host, and polling elsewhere.
 //!
-//! A notice says only that something is new, so they need no queue: any number of them is one. What is new the
-//! next round finds by itself, as it finds what a lost notice would have said.
+//! A notice says only that something may have changed, so notices need no queue. The next round finds the
+//! changes by itself, also those of lost notices.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,15 +24,15 @@ use crate::{
 
 /// Time without a change that ends a burst of them.
 const QUIET: Duration = Duration::from_millis(300);
-/// Time to find the place of what is watched.
+/// Time limit to locate the watched place.
 const LOCATE_LIMIT: Duration = Duration::from_secs(30);
-/// Longest burst that is waited for.
+/// Longest wait for the end of a burst.
 const LONGEST_BURST: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Watcher of one path.
 pub(super) struct Watcher {
     notices: Option<Notices>,
-    /// Time after which files are looked at all the same.
+    /// Time after which files are looked at without a notice.
     interval: Duration,
     /// Why there are no notices.
     why: String,
@@ -40,13 +40,13 @@ pub(super) struct Watcher {
 
 struct Notices {
     new: Arc<Notify>,
-    /// Ends them when it is dropped.
+    /// Ends the notices when it is dropped.
     _watcher: RecommendedWatcher,
 }
 
 impl Watcher {
-    /// Watches a path in a folder of the host; in another place, in one that was not found, or where the kernel
-    /// has no more notices to give, it looks from time to time.
+    /// Watches a path in a folder of the host. In another place, in one that was not found, or where the
+    /// kernel refuses a watch, the path is polled.
     pub(super) async fn begin(
         folder: Result<Option<PathBuf>, ToolError>,
         path: &str,
@@ -97,7 +97,7 @@ impl Watcher {
 }
 
 impl Ingestion {
-    /// What tells of changes, if that is wanted.
+    /// Watcher of the plan's path; `None` if the plan does not watch.
     pub(super) async fn watcher(&self, run: &IngestionRun) -> Option<Watcher> {
         if !run.plan.watch {
             return None;
@@ -111,7 +111,7 @@ impl Ingestion {
         Some(Watcher::begin(folder, &run.plan.path, &self.shared.options).await)
     }
 
-    /// Waits until there may be something new; false when it is cancelled.
+    /// Waits until something may be new; false without a watcher, or when the ingestion is cancelled.
     pub(super) async fn changed(&self, watcher: Option<Watcher>) -> bool {
         let Some(watcher) = watcher else { return false };
         self.handle.update(|live| live.waits = Some(watcher.told()));
@@ -129,7 +129,7 @@ pub(super) fn is_news(report: &IngestionReport, last: &IngestionReport) -> bool 
     report.embedded + report.removed > 0 || outcome(report) != outcome(last)
 }
 
-/// Whether what is watched is gone for good, or another's.
+/// Whether the watched place is gone for good, or another's.
 pub(super) fn is_over(error: &ToolError) -> bool {
     error.is_any(&[
         common::PLACE_UNKNOWN,
@@ -140,9 +140,9 @@ pub(super) fn is_over(error: &ToolError) -> bool {
 }
 
 impl Notices {
-    /// Blocks: it walks the folder.
+    /// Begins to watch a path. Blocks: the folder is walked.
     fn begin(path: &Path) -> notify::Result<Self> {
-        // A file is exchanged by editors: its folder tells of that.
+        // Editors replace a file: only a watch of its folder notices that.
         let (folder, mode) = match path.is_dir() {
             true => (path, RecursiveMode::Recursive),
             false => (path.parent().unwrap_or(path), RecursiveMode::NonRecursive),
@@ -150,7 +150,7 @@ impl Notices {
         let new = Arc::new(Notify::new());
         let (noticed, root) = (new.clone(), folder.to_owned());
         let tell = move |event: notify::Result<Event>| {
-            // What went wrong may have been a change.
+            // An error may stand for a change.
             if event.as_ref().map_or(true, |event| is_change(&root, event)) {
                 noticed.notify_one();
             }

@@ -1,7 +1,7 @@
 //! The process that reads one PDF: limits itself, takes the bytes, answers with the pages.
 //!
-//! Its answer is a letter and the rest: `=` and pages as JSON, or `!` and what is wrong with the file. An
-//! answer that is cut off is none.
+//! An answer is one character and the rest: `=` and pages as JSON, or `!` and what is wrong with the file.
+//! A truncated answer is not valid.
 
 use std::{
     any::Any,
@@ -21,7 +21,7 @@ const MAX_WHY_CHARS: usize = 200;
 pub struct PdfLimits {
     /// Memory.
     pub memory_mb: u64,
-    /// Time of a processor, and of a clock.
+    /// Processor time, and elapsed time.
     pub timeout_secs: u64,
     /// Length of the answer.
     pub output_bytes: u64,
@@ -50,7 +50,7 @@ pub fn read_pdf(limits: PdfLimits) -> io::Result<()> {
     }
     let mut pdf = Vec::new();
     io::stdin().lock().read_to_end(&mut pdf)?;
-    // What the library panics with is an answer, and no report.
+    // A panic of the library becomes an answer, and is not printed.
     panic::set_hook(Box::new(|_| {}));
     let answer =
         match panic::catch_unwind(|| pages(&pdf)).unwrap_or_else(|why| Err(panicked(&*why))) {
@@ -58,13 +58,13 @@ pub fn read_pdf(limits: PdfLimits) -> io::Result<()> {
             Err(why) => format!("!{}", why.replace(char::is_control, " ")),
         };
     let mut output = io::stdout().lock();
-    // One byte too many is told as too much.
+    // One byte more than allowed shows that the answer is too large.
     let most = usize::try_from(limits.output_bytes).unwrap_or(usize::MAX);
     output.write_all(&answer.as_bytes()[..answer.len().min(most.saturating_add(1))])?;
     output.write_all(&[END])
 }
 
-/// What the process answered; `None` for what is no answer.
+/// Answer of the process; `None` if it is not valid.
 pub(super) fn decoded(answer: &[u8]) -> Option<Result<Vec<String>, String>> {
     match answer.strip_suffix(&[END])?.split_first()? {
         (b'=', pages) => serde_json::from_slice(pages).ok().map(Ok),
@@ -94,13 +94,13 @@ fn bad(why: &str) -> String {
     format!("it is not a valid PDF: {}", why.chars().take(MAX_WHY_CHARS).collect::<String>())
 }
 
-/// What a panic says.
+/// Message of a panic.
 fn panicked(why: &(dyn Any + Send)) -> String {
     let text = why.downcast_ref::<String>().map(String::as_str);
     bad(text.or_else(|| why.downcast_ref::<&str>().copied()).unwrap_or("it makes no sense"))
 }
 
-/// Letters that a ligature stands for: whoever asks does not type those.
+/// Letters that a ligature stands for: queries are typed without ligatures.
 fn letters(letter: char) -> Option<&'static str> {
     const LIGATURES: [&str; 7] = ["ff", "fi", "fl", "ffi", "ffl", "st", "st"];
     LIGATURES.get((letter as usize).checked_sub(0xfb00)?).copied()

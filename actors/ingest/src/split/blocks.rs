@@ -8,7 +8,7 @@ use regex::Regex;
 /// Longest name of a section.
 const SECTION_CHARS: usize = 160;
 
-/// What structure a text has.
+/// Structure of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextForm {
     Markdown,
@@ -23,11 +23,11 @@ pub(super) struct Block {
     /// Index of its section.
     pub(super) section: usize,
     pub(super) heading: bool,
-    /// Better cut at ends of lines than of sentences.
+    /// Whether the block is cut at ends of lines rather than of sentences.
     pub(super) verbatim: bool,
 }
 
-/// Begin of a definition at the margin, in the languages that are common.
+/// Begin of an unindented definition, in common languages.
 static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"^(?:export |default |public |private |protected |internal |static |abstract |final |async |unsafe |const |extern |pub(?:\([^)]*\))? )*(?:fn|struct|enum|union|trait|impl|mod|macro_rules!|type|class|interface|record|def|function|func|namespace|package|object|module|sub|create table|const [A-Z]|var [A-Z])\b",
@@ -109,7 +109,7 @@ impl Scan {
         }
     }
 
-    /// Has each definition at the margin begin a section, with the comments above it.
+    /// Makes each unindented definition begin a section, with the comments above it.
     fn definitions(&mut self, text: &str) {
         for block in &mut self.blocks {
             let mut lines = text[block.range.clone()].lines();

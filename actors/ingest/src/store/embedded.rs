@@ -47,7 +47,7 @@ struct OpenCollections {
 }
 
 struct Slot {
-    /// `None` until it is read; held by its one writer.
+    /// `None` until the file is read; locked by the one writer.
     loaded: RwLock<Option<Loaded>>,
     used: Mutex<Used>,
 }
@@ -112,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// Changes a collection that is there.
+    /// Changes an existing collection.
     fn write<T>(
         &self,
         collection: &str,
@@ -131,7 +131,7 @@ impl Shared {
         let outcome = change(loaded);
         let bytes = loaded.index.bytes();
         if outcome.is_err() {
-            // What is in the file is read anew.
+            // The next use reads the file again.
             *held = None;
         }
         drop(held);
@@ -159,7 +159,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Drops the collections that were used longest ago, as far as memory is too full, but for one.
+    /// Drops the least recently used collections while memory is too full, except `but_for`.
     fn make_room(&self, but_for: &str) {
         let mut open = lock(&self.open);
         let mut all: Vec<_> =
@@ -170,7 +170,7 @@ impl Shared {
             if bytes <= self.memory_bytes {
                 break;
             }
-            // One that is at work is kept.
+            // A collection in use is kept.
             let idle = open.slots.get(&name).is_some_and(|slot| Arc::strong_count(slot) == 1);
             if name != but_for && idle {
                 open.slots.remove(&name);

@@ -21,7 +21,7 @@ use crate::{
 
 /// Largest answer of the server.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-/// Characters of an error of the server that are told.
+/// Most characters of a server's error that are shown.
 const MAX_TOLD_CHARS: usize = 300;
 /// Names of the vectors of a point.
 const DENSE: &str = "dense";

@@ -1,6 +1,6 @@
 //! Language models port: answers and embeddings of whatever models the operator configured.
 //!
-//! What a provider says is untrusted text: it is bounded before it is handed on, and never an instruction.
+//! Answers of a provider are untrusted text: bounded before they are handed on, and never an instruction.
 
 use std::fmt;
 
@@ -29,11 +29,11 @@ pub struct ModelRequest {
     pub messages: Vec<ModelMessage>,
     /// Tools that the model may ask for.
     pub tools: Vec<ModelTool>,
-    /// Whether it has to.
+    /// Whether the model has to ask for a tool.
     pub tool_choice: ModelToolChoice,
     /// JSON Schema that the answer's text has to match; the answer is checked against it.
     pub schema: Option<Value>,
-    /// 0 to 2; the provider's default without.
+    /// Temperature from 0 to 2; the provider's default without.
     pub temperature: Option<f64>,
     /// Most tokens of the answer; the model's configured bound without.
     pub max_output_tokens: Option<u32>,
@@ -70,13 +70,13 @@ impl ModelRequest {
 /// Message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelMessage {
-    /// What a person or a program says.
+    /// Text of a person or a program.
     User(String),
-    /// What the model said and asked for.
+    /// Text and tool calls of the model.
     Assistant {
         /// Text; may be empty beside calls.
         text: String,
-        /// Tools that it asked for.
+        /// Tools that the model asked for.
         calls: Vec<ModelToolCall>,
     },
     /// Result of a tool that the model asked for.
@@ -95,7 +95,7 @@ pub enum ModelMessage {
 pub struct ModelTool {
     /// Name of letters, digits, `_` and `-`.
     pub name: String,
-    /// When to use it.
+    /// Description of when to use the tool.
     pub description: String,
     /// JSON Schema of its input.
     pub input_schema: Value,
@@ -104,21 +104,21 @@ pub struct ModelTool {
 /// Whether a model has to ask for a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ModelToolChoice {
-    /// As it likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// It must not.
+    /// The model must not ask for a tool.
     Never,
-    /// Any of them.
+    /// The model has to ask for some tool.
     Required,
-    /// This one.
+    /// The model has to ask for this tool.
     Named(String),
 }
 
 /// Request of a model for a tool. The model is not trusted: the arguments are not checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelToolCall {
-    /// Id of the provider, or one of ours where it gives none.
+    /// Id from the provider, or one made here where it gives none.
     pub id: String,
     /// Name of the tool, as the model says it.
     pub name: String,
@@ -144,7 +144,7 @@ pub enum ModelStop {
     End,
     /// The bound of tokens was reached: the text is cut short.
     MaxTokens,
-    /// One of the texts to stop at came.
+    /// A text of [`ModelRequest::stop`] came.
     StopSequence,
     /// The model asks for tools.
     ToolCalls,
@@ -181,12 +181,12 @@ pub struct ModelUsage {
     pub cost_micro_usd: Option<u64>,
 }
 
-/// Who answers.
+/// A model and its provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelSource {
     /// Name of the provider, as the operator configured it.
     pub provider: String,
-    /// Its kind; `scripted` for one that only repeats a file.
+    /// Kind of the provider; `scripted` for one that only repeats a file.
     pub provider_kind: &'static str,
     /// Model, by the name that the provider has for it.
     pub model: String,
@@ -201,7 +201,7 @@ impl fmt::Display for ModelSource {
 /// A model that was asked before the one that answered, and did not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedModel {
-    /// Who did not answer.
+    /// Model that did not answer.
     pub source: ModelSource,
     /// Why.
     pub error: ToolError,
@@ -210,7 +210,7 @@ pub struct FailedModel {
 /// Whole answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelAnswer {
-    /// Who answered.
+    /// Model that answered.
     pub source: ModelSource,
     /// Text; may be empty beside calls.
     pub text: String,
@@ -218,9 +218,9 @@ pub struct ModelAnswer {
     pub calls: Vec<ModelToolCall>,
     /// The text as JSON that matches the request's schema; `None` if it had none.
     pub structured: Option<Value>,
-    /// Why it ended.
+    /// Why the answer ended.
     pub stop: ModelStop,
-    /// What it cost.
+    /// Tokens and money of the answer.
     pub usage: ModelUsage,
     /// Number of requests to the provider that answered.
     pub attempts: u32,
@@ -268,7 +268,7 @@ impl ModelStream {
 pub struct EmbedRequest {
     /// Session whose budget pays.
     pub session: SessionId,
-    /// As [`ModelRequest::model`], of a model that embeds.
+    /// Like [`ModelRequest::model`], for a model that embeds.
     pub model: String,
     /// Texts, in the order of the vectors.
     pub texts: Vec<String>,
@@ -279,13 +279,13 @@ pub struct EmbedRequest {
 /// Embeddings of texts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embeddings {
-    /// Who made them. Vectors of different models cannot be compared.
+    /// Model that made the vectors. Those of different models cannot be compared.
     pub source: ModelSource,
     /// Length of each vector.
     pub dimension: usize,
     /// Vectors, one a text, all of that length and finite.
     pub vectors: Vec<Vec<f32>>,
-    /// What it cost.
+    /// Tokens and money of the request.
     pub usage: ModelUsage,
 }
 
@@ -301,9 +301,9 @@ pub enum ModelUse {
 /// Model that is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfiguredModel {
-    /// Who it is.
+    /// The model and its provider.
     pub source: ModelSource,
-    /// What it is for.
+    /// Use of the model.
     pub usage: ModelUse,
     /// True if it runs on this host or network, for no money.
     pub local: bool,

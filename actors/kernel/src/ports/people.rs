@@ -73,12 +73,12 @@ impl UserQuestion {
     }
 }
 
-/// What became of a question.
+/// Outcome of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserOutcome {
     /// Somebody replied.
     Replied(UserReply),
-    /// Nobody did in time. The question goes on waiting: asked again, it is the same one.
+    /// Nobody replied in time. The question goes on waiting: asked again, it is the same one.
     Unanswered(ApprovalId),
 }
 
@@ -116,7 +116,7 @@ pub trait People: Send + Sync {
     /// The mode of a session's conversation.
     fn conversation(&self, session: SessionId) -> Option<String>;
 
-    /// Modes that there are, in the order of their names.
+    /// All modes, in the order of their names.
     fn conversations(&self) -> Vec<ConversationMode>;
 
     /// Puts a session into a mode. One that lets it call more than before needs a person's approval.
@@ -129,10 +129,10 @@ pub trait People: Send + Sync {
 /// Mode of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationMode {
-    /// Its name.
+    /// Name of the mode.
     pub name: String,
     /// Names of the only tools that a session may call in it.
     pub tools: Vec<String>,
-    /// What a model is told.
+    /// Instructions for a model.
     pub prompt: String,
 }

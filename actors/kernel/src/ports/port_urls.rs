@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use crate::{ToolError, WorkspaceId};
 
-/// What is asked of a port's URL.
+/// Request for a port's URL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortUrlWish {
     /// Makes the port public, or private again; `None` leaves it.

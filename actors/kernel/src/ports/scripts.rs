@@ -2,14 +2,14 @@
 
 use crate::{ScriptId, SessionId, ToolError};
 
-/// One version of a script.
+/// A version of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptProgram {
     /// Script.
     pub id: ScriptId,
     /// Number of the version, from 1.
     pub version: u64,
-    /// Its text; the first line may name an interpreter.
+    /// Text of the version; the first line may name an interpreter.
     pub code: String,
 }
 

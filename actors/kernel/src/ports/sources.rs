@@ -26,11 +26,11 @@ pub enum SourceState {
     Connecting,
     /// Not there, for this reason.
     Unreachable(String),
-    /// It wants a credential, and none is configured.
+    /// The source wants a credential, and none is configured.
     AuthRequired,
-    /// It takes the configured credential for one that is over.
+    /// The source takes the configured credential for an expired one.
     AuthExpired,
-    /// It does not take the configured credential.
+    /// The source does not accept the configured credential.
     AuthInvalid,
 }
 
@@ -47,7 +47,7 @@ impl SourceState {
         }
     }
 
-    /// Why it is not ready, for people.
+    /// Why the source is not ready, for people.
     pub fn why(&self) -> Option<String> {
         (*self != Self::Ready).then(|| self.to_string())
     }

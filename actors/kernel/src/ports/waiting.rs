@@ -21,17 +21,17 @@ pub struct WaitingSummary {
 pub struct OldestWaiting {
     /// Name of the team.
     pub team: String,
-    /// Member in whose inbox it waits.
+    /// Member in whose inbox the item waits.
     pub member: String,
-    /// Member that it is from: the sender of a message, the one whose task ended.
+    /// Member that the item is from: the sender of a message, the one whose task ended.
     pub from: String,
-    /// Time from which on it waits.
+    /// Time from which on the item waits.
     pub since: DateTime<Utc>,
 }
 
 /// Inboxes of all sessions, as summaries in memory.
 pub trait WaitingMessages: Send + Sync {
-    /// What waits for a session and is not on its way to it; `None` when nothing does. Answers
+    /// Summary of what waits for a session and is not on its way to it; `None` when nothing does. Answers
     /// from memory, without waiting: every call of every session asks.
     fn of(&self, session: SessionId) -> Option<WaitingSummary>;
 }

@@ -11,14 +11,14 @@ use serde::Serialize;
 
 use crate::{CallCx, SessionId, ToolError, User, WorkspaceId};
 
-/// What a workspace is ready for.
+/// Readiness of a workspace for file operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkspaceReadiness {
-    /// Its guest can be asked, or says why it cannot.
+    /// The guest can be asked, or says why it cannot.
     Ready,
-    /// It is on its way to another state.
+    /// The workspace is on its way to another state.
     Changing,
-    /// It has no machine and can be started.
+    /// The workspace has no machine and can be started.
     Off,
 }
 
@@ -31,7 +31,7 @@ pub struct FoundWorkspace {
     pub name: String,
     /// Session that owns it; `None` when orphaned.
     pub owner: Option<SessionId>,
-    /// What it is ready for.
+    /// Readiness for file operations.
     pub readiness: WorkspaceReadiness,
 }
 

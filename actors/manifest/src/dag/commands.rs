@@ -1,4 +1,4 @@
-//! What a step does: its type, and the fields that the type can use.
+//! Types of steps, and the fields that each type can use.
 
 use super::step::DagStep;
 use super::values::OneOrMore;
@@ -106,7 +106,7 @@ pub(super) fn check(
         };
         return problems.add(&at.join("type"), message);
     }
-    // What a type of the DAG's own can use is not known here.
+    // Fields of a type that the DAG declares are not known here.
     if given.is_none_or(|name| TYPES.contains(&name)) {
         capabilities(step, given, at, problems);
     }
@@ -130,7 +130,7 @@ fn capabilities(
                 problems
                     .add_key(&at.join(field), format!("a step of type `{name}` has no `{field}`"));
             }
-            // Others say by themselves what the step is.
+            // Other fields determine the type of the step.
             None if matches!(field, "value" | "routes" | "messages") => {
                 let message = format!("needs a `type`: {}", types.join(" or "));
                 problems.add_key(&at.join(field), message);

@@ -1,4 +1,4 @@
-//! Dependency graph of the steps: who follows whom, and cycles, by depth-first search.
+//! Dependency graph of the steps, with its cycles, by depth-first search.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,14 +9,14 @@ use crate::problems::ProblemList;
 /// Steps of a cycle that a message names.
 const MAX_NAMES: usize = 10;
 
-/// Steps that each one follows, by index.
+/// Steps that each step follows, by index.
 #[derive(Debug, Default)]
 pub(super) struct DependencyGraph {
     follows: Vec<BTreeSet<usize>>,
 }
 
 impl DependencyGraph {
-    /// Graph of the dependencies that the steps state. Tells those that are not there.
+    /// Graph of the dependencies that the steps state. Reports those that do not exist.
     pub(super) fn stated(steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) -> Self {
         let mut index = HashMap::new();
         for (at, placed) in steps.iter().enumerate() {
@@ -39,7 +39,7 @@ impl DependencyGraph {
                 let path = placed.path.join("routes").join(route);
                 for name in targets.iter() {
                     match index.get(name) {
-                        // What a router leads to follows it.
+                        // A target of a router follows the router.
                         Some(other) => _ = graph.follows[*other].insert(at),
                         None => problems.add(&path, no_step(name, &known)),
                     }
@@ -63,7 +63,7 @@ impl DependencyGraph {
         Self { follows: steps.iter().map(before).collect() }
     }
 
-    /// True if a step is another one, or follows it over any number of others.
+    /// True if a step is the other one, or follows it directly or indirectly.
     pub(super) fn leads_back(&self, from: usize, to: usize) -> bool {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(at) = open.pop() {
@@ -77,11 +77,11 @@ impl DependencyGraph {
         false
     }
 
-    /// Tells each cycle once.
+    /// Reports each cycle once.
     pub(super) fn tell_cycles(&self, steps: &[PlacedStep<'_>], problems: &mut ProblemList<'_>) {
         let mut done = vec![false; steps.len()];
         for start in 0..steps.len() {
-            // The way from the start, with what is still to be tried of each step.
+            // Path from the start, with the steps still to try at each step.
             let mut way: Vec<(usize, Vec<usize>)> = Vec::new();
             let mut on_way = BTreeSet::new();
             let mut next = Some(start).filter(|at| !done[*at]);

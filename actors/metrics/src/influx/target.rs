@@ -17,7 +17,7 @@ const MOST_ANSWER: usize = 4 * 1024;
 pub(crate) enum WriteFailure {
     /// The server will not take it, however often it is sent.
     Refused(String),
-    /// It may take it later.
+    /// The server may take the write later.
     Away(String),
 }
 

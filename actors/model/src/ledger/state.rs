@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::BudgetPeriod;
 
-/// Most sessions that are told apart; of more the one that spent longest ago is forgotten.
+/// Most sessions with an account; beyond that the one that spent longest ago is forgotten.
 const MAX_SESSIONS: usize = 4_096;
-/// Most models that are told apart.
+/// Most models with an account.
 const MAX_MODELS: usize = 1_024;
 
 /// Record of the ledger.
@@ -29,7 +29,7 @@ pub(crate) enum SpendRecord {
         micro_usd: u64,
         at: DateTime<Utc>,
     },
-    /// It was made, and cost this.
+    /// The request was made, at this cost.
     Settled {
         id: u64,
         input_tokens: u64,
@@ -38,9 +38,9 @@ pub(crate) enum SpendRecord {
         estimated: bool,
         at: DateTime<Utc>,
     },
-    /// It cost nothing.
+    /// The request cost nothing.
     Released { id: u64 },
-    /// The daemon ended before these were settled: they count as spent, whole.
+    /// The daemon ended before these requests were settled: their reservations count as spent.
     Lost { ids: Vec<u64> },
 }
 
@@ -103,7 +103,6 @@ struct PeriodAccount {
     account: SpendAccount,
 }
 
-/// The ledger.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct LedgerState {
     next: u64,
@@ -151,7 +150,7 @@ impl LedgerState {
         self.models.iter().map(|(name, account)| (name.clone(), *account)).collect()
     }
 
-    /// Changes all accounts that a request counts in. What began in a period that is over counts no more.
+    /// Changes all accounts that a request counts in. Accounts of a day or month that is over are gone.
     fn each(&mut self, open: &OpenRequest, mut change: impl FnMut(&mut SpendAccount)) {
         for (kept, period) in
             [(&mut self.day, BudgetPeriod::Day), (&mut self.month, BudgetPeriod::Month)]

@@ -1,4 +1,4 @@
-//! One request to a provider with its repetitions, run beside the mailbox.
+//! A request to a provider with its retries, run beside the mailbox.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ impl EndNotice {
         self.outcome.works = match result {
             Ok(_) => Some(true),
             Err(failure) if failure.kind.blames_provider() => Some(false),
-            // It answered, if only with a refusal.
+            // A refusal is an answer too.
             Err(failure)
                 if matches!(failure.kind, FailureKind::Invalid | FailureKind::RateLimited) =>
             {
@@ -54,12 +54,12 @@ impl EndNotice {
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        // Nobody there: the next incarnation counts anew.
+        // If the actor is gone, the next incarnation counts anew.
         let _ = self.address.send(Msg::Ended(std::mem::take(&mut self.outcome)));
     }
 }
 
-/// Does a request to its end.
+/// Runs a request to its end.
 pub(super) async fn run(
     shared: Arc<ProviderShared>,
     backend: Arc<Backend>,
@@ -150,7 +150,7 @@ async fn embed(
     }
 }
 
-/// Waits for a server of ours that is being started.
+/// Waits for a supervised server that is being started.
 ///
 /// # Errors
 /// When it is down, or takes too long.
@@ -192,8 +192,8 @@ impl Repetition {
         Self { pauses, deadline, attempts: 0 }
     }
 
-    /// Waits before the next attempt, or gives the failure back: it would come again, a part of the answer
-    /// is handed on, or there is no time.
+    /// Waits before the next attempt, or returns the failure: it would come again, a part of the answer was
+    /// passed on, or there is no time.
     async fn wait(&mut self, failure: WireFailure) -> Result<(), WireFailure> {
         self.attempts += 1;
         let failure = WireFailure { attempts: self.attempts, ..failure };

@@ -1,4 +1,4 @@
-//! What is known of a provider, readable without a message to its actor.
+//! Health of a provider, readable without a message to its actor.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,7 +18,7 @@ const NEWEST: u32 = 2;
 /// Time that stands for a failure where providers are ordered by their latency.
 const FAILED_AS: Duration = Duration::from_secs(30);
 
-/// A failure, as it is told.
+/// A failure, for display.
 #[derive(Debug, Clone)]
 pub(crate) struct LastFailure {
     pub(crate) at: DateTime<Utc>,

@@ -1,4 +1,4 @@
-//! Request that a provider's actor is given, with the way back.
+//! Request to a provider's actor, with the channels of its answer.
 
 use hivekeep_kernel::ports::ModelToolCall;
 use tokio::{
@@ -19,11 +19,11 @@ pub(crate) struct AnsweredQuestion {
     pub(crate) calls: Vec<ModelToolCall>,
     pub(crate) end: WireEnd,
     pub(crate) attempts: u32,
-    /// Attempts before it that may have cost something.
+    /// Earlier attempts that may have cost something.
     pub(crate) lost: u32,
 }
 
-/// What is asked.
+/// Work of a request: a question to answer, or texts to embed.
 pub(crate) enum Work {
     Question {
         question: Box<ModelQuestion>,
@@ -37,7 +37,7 @@ pub(crate) enum Work {
     },
 }
 
-/// A request.
+/// A request with its deadline.
 pub(crate) struct ProviderJob {
     pub(crate) work: Work,
     pub(crate) deadline: Instant,
@@ -52,7 +52,7 @@ impl ProviderJob {
         }
     }
 
-    /// Answers that it is not done.
+    /// Answers with a failure.
     pub(crate) fn refuse(self, failure: WireFailure) {
         // The asker may have gone.
         match self.work {

@@ -1,4 +1,4 @@
-//! Supervised llama.cpp server: a process of ours in namespaces, with the host's network, where it listens.
+//! Supervised llama.cpp server: a sandboxed process on the host's network, where it listens.
 
 use std::{process::Stdio, sync::Arc, time::Duration};
 
@@ -11,15 +11,15 @@ use tokio::{fs::DirBuilder, time::sleep};
 use super::ProviderShared;
 use crate::ModelProviderKind;
 
-/// Between two looks whether it answers.
+/// Pause between two checks whether the server answers.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Time for the answer.
+/// Time limit of such a check.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 /// Home of the server within its sandbox.
 const HOME: &str = "/srv/model";
 /// Processes and threads of one server.
 const MOST_PROCESSES: u64 = 4096;
-/// A server that fails is started again, with growing pauses, and stays down if it goes on.
+/// A server that fails is started again, with growing pauses, and stays down if failures go on.
 const POLICY: RestartPolicy = RestartPolicy {
     restart: Restart::Always,
     max_restarts: 10,
@@ -31,14 +31,13 @@ const POLICY: RestartPolicy = RestartPolicy {
 /// State of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ServerState {
-    /// The daemon has not started it: it is somebody else's, or not there yet.
+    /// Not started by the daemon: somebody else's server, or not there yet.
     #[default]
     Unknown,
-    /// It loads its model.
+    /// Loading its model.
     Starting,
-    /// It answers.
     Ready,
-    /// It ended, for this reason.
+    /// Ended, for this reason.
     Down(String),
 }
 
@@ -51,7 +50,7 @@ pub(super) fn start(children: &mut Children, shared: &Arc<ProviderShared>) -> Re
     children.start::<ModelServer>("server", POLICY, &address, shared.clone())
 }
 
-/// The process ended.
+/// Notice that the process ended, with the reason.
 pub(crate) struct ServerEnded(String);
 
 struct ModelServer {
@@ -72,7 +71,7 @@ impl Entity for ModelServer {
         let watched = watch(shared.clone(), child, tail);
         let _detached = me.workers.spawn(async move {
             let why = watched.await;
-            // Nobody there: the actor has ended already.
+            // If the address is gone, the actor has ended already.
             let _ = address.send(ServerEnded(why));
         });
         Ok(Self { shared })
@@ -118,7 +117,7 @@ async fn spawn(shared: &ProviderShared) -> Result<(HostChild, StderrTail), Strin
     Ok((child, StderrTail::of(stderr)))
 }
 
-/// Waits until it answers, and then for its end; gives the reason.
+/// Waits until the server answers, and then for its end; returns the reason.
 async fn watch(shared: Arc<ProviderShared>, mut child: HostChild, mut tail: StderrTail) -> String {
     let ready = async {
         loop {

@@ -50,7 +50,7 @@ impl LanguageModels {
     /// Reserves what embedding so many bytes may cost.
     ///
     /// # Errors
-    /// As [`Self::reserve`].
+    /// Same as [`Self::reserve`].
     pub(super) async fn reserve_bytes(
         &self,
         session: SessionId,
@@ -105,7 +105,7 @@ impl LanguageModels {
     }
 }
 
-/// What an answered question cost, with attempts before that may have cost something.
+/// Usage of an answered question, with earlier attempts that may have cost something.
 pub(super) fn usage(
     candidate: &Candidate,
     budget: &Budget,
@@ -125,7 +125,7 @@ pub(super) fn usage(
     }
 }
 
-/// What embedding cost.
+/// Usage of a request to embed texts.
 pub(super) fn embedded(candidate: &Candidate, budget: &Budget, counted: Option<u64>) -> ModelUsage {
     let input_tokens = counted.unwrap_or(budget.input_tokens);
     ModelUsage {

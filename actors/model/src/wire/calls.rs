@@ -86,7 +86,7 @@ fn arguments(text: &str) -> Option<Value> {
     json_text::from_str(text).ok().filter(Value::is_object)
 }
 
-/// A call with an id of ours where the provider has none.
+/// A tool call, with a generated id where the provider has none.
 pub(super) fn tool_call(id: String, name: String, arguments: Value) -> ModelToolCall {
     let id = match id.is_empty() {
         true => format!("call_{}", uuid::Uuid::now_v7().simple()),

@@ -25,7 +25,7 @@ pub(crate) struct Splitter {
     lines: AnyDelimiterCodec,
     bytes: BytesMut,
     data: String,
-    /// Lines that no event has, from the beginning on: the answer may be no stream.
+    /// Lines that belong to no event, from the beginning on: the answer may not be a stream.
     stray: String,
 }
 
@@ -63,10 +63,10 @@ impl Splitter {
         Ok(None)
     }
 
-    /// The frame that the end of the stream ends.
+    /// The last frame, completed by the end of the stream.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// Same as [`Self::next`].
     pub(crate) fn last(&mut self) -> Result<Option<String>, WireFailure> {
         let line = self.lines.decode_eof(&mut self.bytes).map_err(|error| wrong(&error))?;
         let line = line.map(|line| text(&line));
@@ -79,7 +79,7 @@ impl Splitter {
         }
     }
 
-    /// What came in place of events, once the stream has ended.
+    /// Text that came in place of events, once the stream has ended.
     pub(crate) fn stray(&mut self) -> Option<String> {
         Some(std::mem::take(&mut self.stray)).filter(|text| !text.trim().is_empty())
     }
@@ -113,7 +113,7 @@ impl Splitter {
     }
 }
 
-/// A line's text, in which bytes that are no UTF-8 are replaced.
+/// A line's text, in which bytes that are not UTF-8 are replaced.
 fn text(line: &[u8]) -> String {
     String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
 }

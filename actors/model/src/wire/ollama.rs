@@ -28,7 +28,7 @@ impl Wire for Ollama {
         }
         let mut body = json!({ "model": ask.model, "messages": messages(ask), "stream": true,
             "options": options });
-        // It knows no choice of tools but to leave them away.
+        // Ollama has no tool choice: tools can only be left out.
         if !request.tools.is_empty() && request.tool_choice != ModelToolChoice::Never {
             let tools = request.tools.iter().map(|tool| {
                 json!({ "type": "function", "function": { "name": tool.name,

@@ -46,7 +46,7 @@ impl Backend {
                 gateway: subnet.gateway(),
                 dns: Some(subnet.gateway()),
             },
-            // What QEMU gives to every guest; cut off, it answers no names.
+            // Addresses of QEMU's user network, the same for every guest; cut off, it answers no names.
             Self::User { .. } | Self::Off { .. } => InterfaceSettings {
                 mac,
                 address: [10, 0, 2, 15].into(),

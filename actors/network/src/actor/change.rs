@@ -1,4 +1,4 @@
-//! One change of the plan, from the decision to the answer.
+//! Change of the plan, from the decision to the answer.
 
 use hivekeep_kernel::{ToolError, WorkspaceId};
 use hivekeep_store::NewEvent;
@@ -11,9 +11,9 @@ use crate::plan::NetworkMember;
 /// Time at which the caller of a change is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
-    /// As soon as it is in the journal.
+    /// When the change is in the journal.
     Durable,
-    /// As soon as the kernel keeps it. If the kernel does not take it, it is undone.
+    /// When the kernel has applied the change. A change that the kernel refuses is undone.
     Applied,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// One that nobody waits for.
+    /// Change that nobody waits for.
     pub(super) fn quiet(
         id: WorkspaceId,
         before: Option<NetworkMember>,

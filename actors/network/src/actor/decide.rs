@@ -184,16 +184,16 @@ impl NetworkActor {
     /// The machine of a member is parked, or goes on.
     pub(super) fn set_parked(&mut self, id: WorkspaceId, parked: bool, reply: Reply<()>) {
         let Some(before) = self.decided.member(id).cloned() else {
-            // Nothing leads to it. Whoever asked may have gone.
+            // No rule leads to the machine. Whoever asked may have gone.
             let _ = reply.send(Ok(()));
             return;
         };
         if before.parked == parked {
-            // Said again, as at each start of a machine: no change, but perhaps on its way.
+            // Repeated, as at each start of a machine: no change, but the last one may still be on its way.
             if self.orders.is_some() && self.applied < self.generation {
                 return self.settling.push((self.generation, reply));
             }
-            // As above.
+            // Whoever asked may have gone.
             let _ = reply.send(Ok(()));
             return;
         }
@@ -212,7 +212,7 @@ impl NetworkActor {
         let member = or_refuse!(reply, self.member(id));
         or_refuse!(reply, backend.keeps(&member.policy));
         if member.parked {
-            // It takes them when it goes on.
+            // A parked machine takes its ports when it goes on.
             let _ = reply.send(Ok(Vec::new()));
             return;
         }
@@ -256,7 +256,7 @@ impl NetworkActor {
             let before = self.decided.dismiss(*id);
             self.unwritten.push(Change::quiet(*id, before, None));
         }
-        // Behind them, in the same turn.
+        // Answered behind these changes, in the same turn.
         let last = gone.first().copied().unwrap_or_else(WorkspaceId::new);
         self.enact(Change::quiet(last, None, None).answering(When::Durable, reply, ()));
     }

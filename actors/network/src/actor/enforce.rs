@@ -1,8 +1,8 @@
-//! The one worker that owns the [`Enforcer`].
+//! Worker that owns the [`Enforcer`].
 //!
-//! It always goes for the newest plan: what is decided while it works is one more turn, however
-//! much it is. After a failure it tries again by itself. What others do to our tables it hears
-//! from the kernel, and mends; a look by the clock finds the rest.
+//! The worker always applies the newest plan: all decisions made while it works take one more turn.
+//! After a failure it tries again by itself. The kernel notifies it of changes that others make to the
+//! daemon's tables, and it repairs them; a periodic check finds the rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,8 +88,8 @@ async fn ruleset_changed(changes: &mut Option<RulesetMonitor>) {
 }
 
 impl Worker {
-    /// The newest plan, to bring the kernel to. It is said before the plan is read that one is
-    /// under way, so that nobody takes a cable of a plan that comes between the two.
+    /// Newest plan, to be applied. A plan is announced as under way before it is read, so that nobody takes
+    /// a tap of a plan that comes in between.
     fn begin(&self) -> (Plan, UnderWay) {
         let shared = self.shared.clone();
         shared.under_way.send_replace(Some(0));
@@ -182,7 +182,7 @@ impl Worker {
 
     /// Brings the kernel to the newest plan, and says how it went.
     async fn follow(&mut self) {
-        // One that comes from here on is one more turn.
+        // A plan that comes from here on takes one more turn.
         self.plan.mark_unchanged();
         let (plan, _under_way) = self.begin();
         let (outcome, no_names) = match self.bring(&plan.network).await {
@@ -294,7 +294,7 @@ impl Worker {
         if let Some(Order::TakeDown(done)) = last {
             self.take_down().await;
             self.orders.close();
-            // As above.
+            // Whoever asked may have gone.
             let _ = done.send(());
         }
     }

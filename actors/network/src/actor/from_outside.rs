@@ -1,4 +1,4 @@
-//! What comes from outside for members: ports of forwards that are held, and what wakes a parked
+//! Traffic from outside to members: ports of forwards that are held, and packets that wake a parked
 //! machine.
 
 use hivekeep_kernel::WorkspaceId;
@@ -11,7 +11,7 @@ use super::{NetworkActor, convert};
 use crate::plan::{AddressLease, Forward, NetworkMember, Protocol};
 
 impl NetworkActor {
-    /// Takes the ports of forwards that are not held, and tells of those that it cannot have.
+    /// Takes the ports of forwards that are not held, and reports those that it cannot have.
     pub(super) fn hold_ports(&mut self) {
         for (id, forward, why) in self.held.take_all(&self.decided) {
             self.tell_lost(id, &forward, &why);
@@ -31,13 +31,13 @@ impl NetworkActor {
     /// before the kernel leads none there, and ends behind that it does again.
     pub(super) fn accept_for(&mut self, id: WorkspaceId) {
         let protocols = match self.backend.as_deref() {
-            // Until it is known who has the ports.
+            // The backend decides who has the ports, and is not known yet.
             None => return,
             Some(Backend::Bridge { .. }) => &[Protocol::Tcp][..],
             Some(_) => &[Protocol::Tcp, Protocol::Udp],
         };
         if self.decided.member(id).is_none() {
-            // Before its tap is removed.
+            // The waker ends before its tap is removed.
             self.wakers.remove(&id);
         }
         let begin = |forward: &Forward| {

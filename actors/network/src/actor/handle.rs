@@ -18,7 +18,7 @@ use crate::{Error, apply};
 
 /// Time limit of an answer of the actor: above the journal's deadline, and that of nft.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for which the previous holder may keep a cable.
+/// Time for which the previous holder may keep a tap.
 const CABLE: Duration = Duration::from_secs(2);
 /// Time limit of the worker for a plan.
 const TURN: Duration = Duration::from_secs(20);
@@ -65,7 +65,7 @@ impl NetworkHandle {
             let taken = tokio::task::spawn_blocking(move || apply::cable(&name, None)).await;
             match taken.map_err(|error| ToolError::internal(error.to_string()))? {
                 Ok(tap) => return Ok(Netdev::Tap(Arc::new(tap))),
-                // Who made way, the worker for a moment, or a machine that is just ending.
+                // The tap is still held by the waker that made way, by the worker, or by a machine that ends.
                 Err(Error::TapBusy { .. }) if Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }

@@ -29,7 +29,7 @@ pub(super) struct HeldPorts {
     lost: BTreeMap<End, String>,
     /// Workspaces whose machines have, or may have, their ports themselves, in user mode.
     with_machines: BTreeSet<WorkspaceId>,
-    /// Of forwards whose machine is parked, or was.
+    /// Acceptors of forwards whose machine is parked, or was.
     acceptors: BTreeMap<Led, Acceptor>,
 }
 
@@ -87,7 +87,7 @@ impl HeldPorts {
         }
     }
 
-    /// In user mode, before a machine takes its ports itself.
+    /// In user mode, releases the ports of a machine that is about to take them itself.
     pub(super) fn hand_over(&mut self, id: WorkspaceId, member: &NetworkMember) {
         self.with_machines.insert(id);
         for forward in &member.forwards {
@@ -114,7 +114,7 @@ impl HeldPorts {
         if !member.is_some_and(|member| member.parked) {
             return Vec::new();
         }
-        // In user mode its machine had them until now.
+        // In user mode the machine had the ports until now.
         self.with_machines.remove(&id);
         let mut failed = Vec::new();
         for forward in forwards.iter().filter(|forward| protocols.contains(&forward.protocol)) {

@@ -34,18 +34,18 @@ pub(super) async fn choose(
         Ok(Some((subnet, hold))) => (subnet, Some(hold)),
         Ok(None) => (inhabited.unwrap_or_default(), None),
         Err(error) => {
-            // What is missing is said where a bridge is tried.
+            // The missing part is reported where a bridge is tried.
             tracing::debug!(%error, "no subnet was looked for");
             (inhabited.unwrap_or_default(), None)
         }
     }
 }
 
-/// The one that recorded members sit in, whose guests were told of their addresses. It stays
-/// theirs, unless another daemon has it by now.
+/// Subnet of the recorded members, whose guests know their addresses. It stays theirs, unless another
+/// daemon has it by now.
 async fn inhabited(journal: Journal) -> Option<Subnet> {
     let members = tokio::task::spawn_blocking(move || records::load(&journal)).await;
-    // What cannot be read is said by the actor, which reads it next.
+    // Records that cannot be read are reported by the actor, which reads them next.
     let members = members.ok()?.ok()?;
     let of = |address| Subnet::choices().find(|subnet| subnet.is_guest(address));
     members.iter().find_map(|member| of(member.lease.address))

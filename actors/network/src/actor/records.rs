@@ -83,7 +83,7 @@ impl Logs {
         journal: &Journal,
         changes: &[Change],
     ) -> Result<(), LogError> {
-        // What changes come to for one member, however many they are.
+        // Last state and all events of each member that changed.
         let mut sums: BTreeMap<WorkspaceId, (Option<&NetworkMember>, Vec<NewEvent>)> =
             BTreeMap::new();
         for change in changes.iter().filter(|change| change.is_any()) {

@@ -56,7 +56,7 @@ pub(crate) struct ListedTables {
 }
 
 impl ListedTables {
-    /// True when there is a table of ours with anything in it.
+    /// True when a table of the network has any content.
     pub(crate) fn is_ours(&self) -> bool {
         let empty = ExistingTable::default();
         self.inet != empty || self.bridge != empty
@@ -89,7 +89,7 @@ impl Nft {
         Ok(String::from_utf8_lossy(&said).trim().to_owned())
     }
 
-    /// One transaction: all of it holds, or nothing.
+    /// Runs commands as one transaction: all of it holds, or nothing.
     pub(crate) async fn transact(&self, commands: &[impl Serialize]) -> Result<(), Error> {
         let input = serde_json::to_vec(&json!({ "nftables": commands }))
             .map_err(|error| Error::NftBroken(error.to_string()))?;
@@ -215,7 +215,7 @@ impl Nft {
         let kept = rules.inet.kept_sets().chain(rules.bridge.kept_sets());
         let kept = kept.map(str::to_owned).collect();
         let mut items = Vec::new();
-        // One after the other: asked for both at once, nft 1.0.6 does not find the first.
+        // Tables are listed one by one: asked for both at once, nft 1.0.6 does not find the first.
         for family in ["inet", "bridge"] {
             match self.list(&["list", "table", family, table]).await {
                 Ok(listed) => items.extend(listed),

@@ -19,7 +19,7 @@ pub(super) struct Known {
 }
 
 impl Enforcer {
-    /// As [`Enforcer::ensure`], but applies only what differs from the plan before, where that is
+    /// Like [`Enforcer::ensure`], but applies only what differs from the plan before, where that is
     /// still in force and nobody else changed any rule of the host meanwhile. The rules go in one
     /// transaction, before the taps that need them. Interfaces of the plan before are taken to be
     /// as they were; [`Enforcer::check`] looks.
@@ -31,7 +31,7 @@ impl Enforcer {
         let Some(mut known) = self.known.take() else { return self.ensure(network).await };
         let mut repaired = Vec::new();
         if self.generation.now()? != known.at {
-            // Others changed rules, perhaps ours: first to what was, so that it can be said what.
+            // Others changed rules: the known plan is restored first, so that the repairs can be reported.
             repaired = self.compare(&known.network, true).await?.repaired;
             match self.known.take() {
                 Some(again) => known = again,
@@ -113,7 +113,7 @@ impl Enforcer {
             Some(known) if untouched => self.check_links(known).await?,
             known => self.compare(network, known.is_some_and(|k| k.network == *network)).await?,
         };
-        // What the plan did not ask for was somebody else's doing.
+        // Links that differed from the plan were changed by somebody else.
         let links = applied.made.iter().chain(&applied.removed);
         applied.repaired.extend(links.map(|name| format!("interface {name}")));
         let now = self.known.as_ref().map(|known| known.bridge);

@@ -1,9 +1,9 @@
 //! The interfaces that lead out of the host, and whether they forward.
 //!
-//! Answers from outside pass only where the interface they come in on forwards. Where it does
-//! not, it is switched on, and a rule of ours drops what it then forwards besides our guests'
-//! packets: to everyone else the host stays what it was. Where that rule is gone, a rule of
-//! routing does the same, which also keeps in mind what was switched on.
+//! Answers from outside pass only where the interface they come in on forwards. Where it does not,
+//! forwarding is switched on, and a filter rule drops all that is then forwarded but guests' packets:
+//! for everyone else the host stays what it was. Where that rule is gone, a routing rule does the same,
+//! which also records what was switched on.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub enum Uplinks {
     /// The interfaces of the default routes.
     #[default]
     DefaultRoutes,
-    /// These.
+    /// Interfaces of these names.
     Named(Vec<String>),
 }
 
@@ -106,8 +106,8 @@ pub(super) fn give_back(guarded: &[String]) -> Result<(), Error> {
 /// Behind the rule for the host's own addresses, ahead of all others.
 const PRIORITY: u32 = 1;
 
-/// Mark that tells whose a rule is. It stands where the number of a table would; a rule without a
-/// table does not read it.
+/// Mark of the owner of a rule. It stands where the number of a table would; a rule without a table does
+/// not read it.
 fn owner(tag: &Tag) -> u32 {
     let hash = blake3::hash(tag.to_string().as_bytes());
     u32::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes")) | 1 << 31
@@ -117,7 +117,7 @@ fn owner(tag: &Tag) -> u32 {
 pub(super) async fn bar(netlink: &Handle, tag: &Tag, uplink: &str) -> Result<(), Error> {
     let rule = netlink.rule().add().v4().input_interface(uplink).priority(PRIORITY);
     let mut rule = rule.table_id(owner(tag)).action(RuleAction::Blackhole).fw_mark(0);
-    // As the kernel's own, which programs that keep a host's rules do not remove.
+    // Marked as the kernel's own rule, which programs that keep a host's rules do not remove.
     let kernel = RuleAttribute::Protocol(RouteProtocol::Kernel);
     rule.message_mut().attributes.extend([RuleAttribute::FwMask(JUDGED), kernel]);
     match rule.execute().await {

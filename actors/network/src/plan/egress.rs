@@ -16,20 +16,20 @@ pub struct BadEgress {
     why: &'static str,
 }
 
-/// One destination that a member may reach.
+/// Destination that a member may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Egress {
-    /// Where.
+    /// Name or addresses.
     pub to: Destination,
-    /// On which ports; `None` is every port and protocol.
+    /// Ports; `None` is every port and protocol.
     pub ports: Option<PortRange>,
 }
 
-/// Where to.
+/// Name or addresses of an [`Egress`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Destination {
-    /// What a name resolves to, for as long as it does.
+    /// Addresses that a name resolves to, for as long as it does.
     Name(HostName),
     /// Addresses.
     Block(AddressBlock),

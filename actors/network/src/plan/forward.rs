@@ -30,10 +30,10 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Both.
+    /// All protocols.
     pub const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
 
-    /// As nft and people write it.
+    /// Lower-case name, as nft and people write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -51,12 +51,12 @@ impl fmt::Display for Protocol {
 /// A port of the host that leads to a port of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Forward {
-    /// Where the host listens: an address of loopback for itself alone, one of its other
-    /// addresses, or 0.0.0.0 for all of them.
+    /// Address on which the host listens: one of loopback for itself alone, one of its other addresses, or
+    /// 0.0.0.0 for all of them.
     pub host_ip: Ipv4Addr,
-    /// Not 0: automatic ports are chosen before, by [`crate::ports::PortReservation`].
+    /// Port of the host, not 0: automatic ports are chosen before, by [`crate::ports::PortReservation`].
     pub host_port: u16,
-    /// Where it leads.
+    /// Port of the guest.
     pub guest_port: u16,
     /// TCP or UDP.
     pub protocol: Protocol,
@@ -68,7 +68,7 @@ impl Forward {
         SocketAddrV4::new(self.host_ip, self.host_port)
     }
 
-    /// Whether only the host itself reaches it.
+    /// Whether only the host itself reaches the port.
     pub fn is_loopback(&self) -> bool {
         self.host_ip.is_loopback()
     }

@@ -36,7 +36,7 @@ impl Subnet {
         self.prefix_len
     }
 
-    /// As a block of addresses.
+    /// Subnet as a block of addresses.
     pub fn block(self) -> AddressBlock {
         AddressBlock::new(self.base, self.prefix_len).expect("a subnet's base is that of its block")
     }
@@ -133,7 +133,7 @@ impl From<Subnet> for String {
     }
 }
 
-/// A workspace's place in the network: durable, since the guest was told of it.
+/// Address and MAC of a workspace: durable, since its guest is configured with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AddressLease {
     /// IPv4.

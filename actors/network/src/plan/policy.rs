@@ -21,10 +21,9 @@ pub struct MemberPolicy {
     pub allow_internet: bool,
     /// The other members that allow it too, in both directions.
     pub allow_inter_vm: bool,
-    /// Where `allow_inter_vm` or a group lets others in, only on these TCP and UDP ports. Empty:
-    /// everywhere.
+    /// TCP and UDP ports on which `allow_inter_vm` or a group lets others in. Empty: all.
     pub allowed_ports: BTreeSet<u16>,
-    /// What else it may reach, private addresses included.
+    /// Other destinations that the member may reach, private addresses included.
     pub egress_allow: Vec<Egress>,
     /// The other members of the same group, in both directions, whatever `allow_inter_vm` says.
     #[serde(skip_serializing_if = "Option::is_none")]

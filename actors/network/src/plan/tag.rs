@@ -16,8 +16,7 @@ use super::PlanError;
 pub struct Tag(String);
 
 impl Tag {
-    /// One that follows from a folder: two folders have the same one with a chance of about one in 60
-    /// million.
+    /// Tag derived from a folder: two folders have the same tag with a chance of about one in 60 million.
     pub fn of_folder(folder: &Path) -> Self {
         let hash = blake3::hash(folder.as_os_str().as_encoded_bytes());
         let digits = b"0123456789abcdefghijklmnopqrstuvwxyz";

@@ -9,8 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::ResolverLimits;
 
-/// One bucket for each guest that asked. Only members get one, so there are never more than
-/// members; those that left are forgotten when permits change.
+/// Token buckets, one for each guest that asked. Only members get one, so there are never more than
+/// members; buckets of members that left are dropped when permits change.
 #[derive(Debug)]
 pub(super) struct Buckets {
     limits: ResolverLimits,

@@ -65,7 +65,7 @@ impl Resolver {
         Ok(Self { udp: Arc::new(udp), tcp, shared: Arc::new(shared) })
     }
 
-    /// For changing what it permits while it runs.
+    /// Control that changes the permits while the resolver runs.
     pub fn control(&self) -> ResolverControl {
         ResolverControl(self.shared.permits.clone())
     }
@@ -131,7 +131,7 @@ impl Resolver {
     }
 }
 
-/// One question and its answer; `None` when the guest is done or asks too often.
+/// Reads a question and answers it; `None` when the guest is done or asks too often.
 async fn converse(
     shared: &Shared,
     guest: Ipv4Addr,

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-/// For one upstream, either way of asking it.
+/// Time limit of one upstream, over UDP and again over TCP.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Size that fits into a datagram without fragments on any usual path.
 const PAYLOAD_BYTES: u16 = 1232;
@@ -46,7 +46,7 @@ pub(super) async fn ask(upstreams: &[SocketAddr], query: &Query) -> Option<Messa
     None
 }
 
-/// From a port of its own and with an id of its own, so that guessing an answer takes both.
+/// Asks from a port of its own and with an id of its own, so that forging an answer takes both.
 async fn over_udp(upstream: SocketAddr, query: &Query) -> io::Result<Message> {
     let any: IpAddr = match upstream {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -59,7 +59,7 @@ async fn over_udp(upstream: SocketAddr, query: &Query) -> io::Result<Message> {
     let mut buffer = [0; PAYLOAD_BYTES as usize];
     loop {
         let len = socket.recv(&mut buffer).await?;
-        // What does not fit may be a forgery: wait for the real one.
+        // An answer that does not fit may be a forgery: wait for the real one.
         if let Some(answer) = fitting(&buffer[..len], id, query) {
             return Ok(answer);
         }

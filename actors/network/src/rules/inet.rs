@@ -62,7 +62,7 @@ pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     table.rule("forward", [to.clone(), goto("crossing")]);
     let guarded = is(meta(MetaKey::Iifname), text(format_args!("@{GUARDED}")));
     table.rule("forward", [guarded, lacks(JUDGED), drop()]);
-    // Behind translation, before routing: for guests, ours as those of other daemons.
+    // Behind translation, before routing. Each daemon marks packets for its guests.
     table.base("arriving", NfChainType::Filter, NfHook::Prerouting, BEFORE_ROUTING);
     let for_guests = is(payload("ip", "daddr"), block(network.subnet().block()));
     table.rule("arriving", [for_guests, add_to_mark(JUDGED)]);
@@ -71,7 +71,7 @@ pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     table.rule("output", [to.clone(), is(payload("icmp", "type"), text("redirect")), drop()]);
     table.rule("output", [to.clone(), has(ct("status"), "dnat"), goto("forwarded")]);
 
-    // What was translated on its way out of the host has its interface only now.
+    // Packets translated on their way out of the host have their interface only now.
     table.base("leaving", NfChainType::Filter, NfHook::Postrouting, FILTER);
     table.rule("leaving", [to, add_to_mark(JUDGED)]);
 

@@ -102,7 +102,7 @@ fn out(id: WorkspaceId, member: &NetworkMember, inside: AddressBlock, table: &mu
     table.chain(&chain);
     table.rule(&chain, [has(ct("state"), "new"), more_than(MAX_CONNECTIONS), drop()]);
     if let Some(group) = &member.policy.group {
-        // Who opened it is known by this chain, so one look at the other side is enough.
+        // The chain implies who opened the connection, so only the other side is looked up.
         let mate = text(format_args!("@{}", group_set(group)));
         table.rule(&chain, [is(opened("ip daddr"), mate), jump("reach")]);
     }
@@ -124,7 +124,7 @@ fn out(id: WorkspaceId, member: &NetworkMember, inside: AddressBlock, table: &mu
             table.rule(&chain, [to].into_iter().chain(on).chain(verdict));
         }
     }
-    // The sender of an answer is not ours to be told anything.
+    // Answers are dropped without a refusal to their sender.
     let refusals = [vec![is(ct("direction"), text("reply")), drop()]].into_iter().chain(refuse());
     if member.policy.allow_internet {
         for refusal in refusals {

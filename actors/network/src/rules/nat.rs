@@ -17,7 +17,7 @@ pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     table.base("from_outside", NfChainType::NAT, NfHook::Prerouting, DESTINATION);
     table.base("from_host", NfChainType::NAT, NfHook::Output, DESTINATION);
     for (_, member) in network.members() {
-        // Who connects to a machine that is parked is to reach the daemon, which wakes it.
+        // TCP connections to a parked machine are to reach the daemon, which wakes it.
         let led = |forward: &&Forward| !(member.parked && forward.protocol == Protocol::Tcp);
         for forward in member.forwards.iter().filter(led) {
             let from_outside = is_not(meta(MetaKey::Iifname), bridge.clone());
@@ -43,8 +43,8 @@ pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     table.rule("source", [is_not(meta(MetaKey::Oifname), bridge), inside, masquerade()]);
 }
 
-/// Addressed to the forward's own end, and nowhere else: a guest's or the host's connection to
-/// the same port of another machine is not ours.
+/// Match for packets to the forward's own end, and nowhere else: a guest's or the host's connection to
+/// the same port of another machine is left alone.
 fn addressed(forward: &Forward) -> [nftables::stmt::Statement<'static>; 3] {
     let to = match forward.host_ip.is_unspecified() {
         true => is(destination_kind(), text("local")),

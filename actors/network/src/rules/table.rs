@@ -1,4 +1,4 @@
-//! One table, and the transaction that brings the kernel's to it.
+//! Table of rules, and the transaction that brings the kernel's table to it.
 
 mod difference;
 
@@ -34,9 +34,9 @@ pub struct RulesTable {
 /// Origin of a set's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Contents {
-    /// The plan's: replaced as a whole.
+    /// Elements of the plan, replaced as a whole.
     Planned(Vec<Expr>),
-    /// Others put them in and they outlive a rendering.
+    /// Elements that others put in, and that outlive a rendering.
     Kept,
 }
 

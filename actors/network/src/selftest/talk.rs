@@ -56,7 +56,7 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It ends within a tick.
+            // The thread ends within a tick.
             let _ = thread.join();
         }
     }
@@ -161,7 +161,7 @@ pub fn carries(stream: &mut TcpStream, patience: Duration) -> bool {
 /// # Errors
 /// Asks over UDP and reads the answer. The failure is in words, as evidence.
 pub fn udp(from: &Namespace, to: SocketAddrV4, patience: Duration) -> Result<String, String> {
-    // Of the namespace is where a socket is made, not where it is used.
+    // A socket belongs to the namespace where it is made, not where it is used.
     let socket = from.run(|| UdpSocket::bind("0.0.0.0:0"));
     let ask = || -> std::io::Result<String> {
         let socket = socket?;

@@ -16,7 +16,7 @@ use crate::apply::open_by_name;
 use crate::plan::{AddressLease, Subnet};
 use crate::{Error, Namespace};
 
-/// Each frame of a tap has this before it; all zero, it asks for nothing.
+/// Header of each frame of a tap; all zero, it asks for nothing.
 const VIRTIO_HEADER: [u8; 10] = [0; 10];
 const FRAME_BYTES: usize = 64 << 10;
 /// Frames that are remembered.
@@ -30,7 +30,7 @@ type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
 pub struct TestGuest {
     /// Namespace of its kernel.
     pub inside: Namespace,
-    /// Its address lease in the network.
+    /// Address lease in the network.
     pub lease: AddressLease,
     cable: Arc<OwnedFd>,
     heard: Frames,
@@ -92,13 +92,13 @@ impl Drop for TestGuest {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         if let Some(pump) = self.pump.take() {
-            // It ends within a tick.
+            // The thread ends within a tick.
             let _ = pump.join();
         }
     }
 }
 
-/// Passes frames between the host's tap and the guest's, until told to end.
+/// Passes frames between the host's tap and the guest's until `end` is set.
 fn pump(cable: &OwnedFd, port: &OwnedFd, heard: &Frames, end: &AtomicBool) {
     let mut buffer = vec![0; FRAME_BYTES];
     while !end.load(Ordering::Relaxed) {
@@ -125,7 +125,7 @@ fn pump(cable: &OwnedFd, port: &OwnedFd, heard: &Frames, end: &AtomicBool) {
     }
 }
 
-/// As a cable does: what cannot be taken is lost.
+/// Passes a frame on; a frame that cannot be written is lost.
 fn pass(to: &impl AsFd, frame: &[u8]) {
     let _ = rustix::io::write(to, frame);
 }

@@ -128,7 +128,7 @@ impl Approvals {
         for one in self.list(false).into_iter().filter(|one| one.call.user == user) {
             match self.decide(one.id, approver, no.clone()).await {
                 Ok(_) => denied += 1,
-                // It was decided, or ended, meanwhile.
+                // The approval was decided, or ended, meanwhile.
                 Err(error) if error.is(codes::APPROVAL_NOT_FOUND) => {}
                 Err(error) => return Err(error),
             }

@@ -192,7 +192,7 @@ impl ApprovalLedger {
         self.approvals.values().rfind(fresh)
     }
 
-    /// One of this very call that waits for a person, so that a repeated call asks nobody twice.
+    /// A pending approval of this very call, so that a repeated call asks nobody twice.
     pub(crate) fn asked(&self, call: &WantedCall, now: DateTime<Utc>) -> Option<&Approval> {
         let same = |one: &&Approval| {
             one.state == ApprovalState::Pending
@@ -221,7 +221,7 @@ impl ApprovalLedger {
         self.approvals.get(&id).is_some_and(|one| one.call.is(call))
     }
 
-    /// Forgets what is long over. By the times of records alone, so that a replay does the same.
+    /// Forgets what is long over, by the times of records alone, so that a replay does the same.
     fn prune(&mut self, now: DateTime<Utc>) {
         self.grants.retain(|_, grant| grant.until > now);
         self.approvals.retain(|_, one| one.expires_at + KEPT > now);

@@ -31,17 +31,16 @@ const FIND: (&str, [&str; 2]) = ("find", ["-exec", "-ok"]);
 pub(crate) enum CallCommands {
     /// Each command, in order; none for a call that runs none.
     Clear(Vec<CallCommand>),
-    /// What keeps the input from being taken apart.
+    /// Construct that keeps the input from being taken apart.
     Unclear(String),
 }
 
-/// One command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallCommand {
-    /// Its words; `*` for one that a pattern stands for.
+    /// Words of the command; `*` for one that a pattern stands for.
     pub(crate) words: Vec<String>,
-    /// What keeps its words from saying what runs. A list that admits commands by their first words has no
-    /// need of more.
+    /// Construct that keeps the words from saying what runs. A list that admits commands by their first words
+    /// ignores it.
     pub(crate) hides: Option<String>,
 }
 
@@ -127,8 +126,8 @@ fn of_line(line: &str) -> Result<Vec<CallCommand>, String> {
     Ok(tokens.iter().filter_map(command).collect())
 }
 
-/// What keeps words from saying what runs; `None` among them is a word that a pattern stands for, which may
-/// be any.
+/// Construct that keeps words from saying what runs. `None` among the words is one that a pattern stands
+/// for, which may be any.
 fn hidden(words: &[Option<String>]) -> Option<String> {
     let literal: Option<Vec<&str>> = words.iter().map(Option::as_deref).collect();
     let (first, rest) = match literal.as_deref() {

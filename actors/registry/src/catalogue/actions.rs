@@ -18,7 +18,7 @@ pub(crate) struct Actions {
     wanted: BTreeMap<String, Wanted>,
 }
 
-/// What one action requires.
+/// Required properties of an action.
 #[derive(Debug)]
 struct Wanted {
     fields: Vec<String>,
@@ -26,7 +26,7 @@ struct Wanted {
 }
 
 impl Actions {
-    /// The action of an input in its one spelling, and what of it is missing.
+    /// The action of an input in its canonical spelling, and the properties that are missing.
     pub(crate) fn missing<'a>(&'a self, args: &Value) -> Option<(&'a str, Vec<&'a str>)> {
         let (action, wanted) = self.wanted.get_key_value(args.get(&self.tag)?.as_str()?)?;
         let absent = |field: &&str| args.get(*field).is_none();
@@ -38,8 +38,8 @@ impl Actions {
     }
 }
 
-/// One variant: its action, what it is for, its properties, which of them are required, and the
-/// actions that it has itself.
+/// Variant of a tagged enum: its action, what it is for, its properties, which of them are required, and
+/// the actions that it has itself.
 struct Variant {
     action: String,
     about: String,
@@ -68,7 +68,7 @@ fn merge(schema: &mut Map<String, Value>, definitions: &Value) -> Result<Option<
     let mut variants = variants.collect::<Result<Vec<_>, _>>()?;
     schema.remove("oneOf");
 
-    // What stands outside of the variants is there for all of them.
+    // Properties outside of the variants are there for all of them.
     let mut properties = match schema.remove("properties") {
         Some(Value::Object(common)) => common,
         _ => Map::new(),
@@ -138,7 +138,7 @@ fn action(variants: &[Variant]) -> Value {
     json!({ "type": "string", "enum": names, "description": format!("What to do. {about}") })
 }
 
-/// One property of all variants that have it.
+/// Schema of a property, from all variants that have it.
 fn union(name: &str, variants: &[Variant], required: bool) -> Result<Value, String> {
     let mut schema: Option<Value> = None;
     let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
@@ -168,7 +168,7 @@ fn union(name: &str, variants: &[Variant], required: bool) -> Result<Value, Stri
     Ok(schema)
 }
 
-/// The schema with null beside what it takes. As optional fields of Rust have it.
+/// The schema with null beside what it takes, as optional fields of Rust have it.
 fn nullable(mut schema: Map<String, Value>) -> Value {
     match schema.get("type") {
         Some(Value::String(kind)) if !schema.contains_key("enum") => {

@@ -14,8 +14,8 @@ pub fn mcp_listing(catalogue: &Catalogue, view: &ToolView) -> Vec<Value> {
     catalogue.visible(view).map(|entry| mcp_tool(entry, view)).collect()
 }
 
-/// One tool as MCP lists it. Without its output schema unless the view has output schemas: a result
-/// is structured either way, and a client holds it only against a schema that it was given.
+/// A tool as MCP lists it. Without its output schema unless the view has output schemas: a result
+/// is structured either way, and a client checks it only against a schema that it was given.
 pub fn mcp_tool(entry: &ToolEntry, view: &ToolView) -> Value {
     let spec = entry.spec;
     let mut tool = json!({

@@ -97,7 +97,7 @@ fn constants(schema: &mut Map<String, Value>) {
     schema.insert("type".to_owned(), json!("string"));
     schema.insert("enum".to_owned(), json!(names));
     if !told.is_empty() {
-        // What each is for says what they are for together.
+        // The descriptions of the constants replace the one of the whole.
         schema.insert("description".to_owned(), json!(format!("{told}.")));
     }
 }

@@ -1,10 +1,10 @@
-//! One spelling of an input: what JSON can write in several ways, and models do, is written as the
-//! tool's schema has it, before anything looks at the input.
+//! Canonical spelling of an input: values that JSON can write in several ways, and models do, are written as
+//! the tool's schema has them, before anything looks at the input.
 //!
 //! - A number without a fraction, `5.0`, is an integer where the schema says so.
 //! - Null for a property that need not be there is left out, unless null is a value of it.
 //!
-//! It is so at every depth that the schema leads to. Where alternatives leave open which of them is
+//! This holds at every depth that the schema leads to. Where alternatives leave open which of them is
 //! meant, nothing changes. A schema may be another server's: the work is bounded by the input's size.
 
 use hivekeep_runtime::json_text;
@@ -18,7 +18,7 @@ const HOPS: usize = 16;
 const LOOKS: u8 = 64;
 
 impl ToolEntry {
-    /// Writes an input in its one spelling.
+    /// Writes an input in its canonical spelling.
     pub fn respell(&self, args: &mut Map<String, Value>) {
         let (schema, root) = (&self.input_schema, &self.input_schema);
         match self.actions {
@@ -84,8 +84,8 @@ fn has_one_spelling(value: &Value) -> bool {
     }
 }
 
-/// The schema that says what there is within a value or, of a number, its type; `None` where several
-/// could be meant, or none.
+/// The schema that describes the inside of a value or the type of a number; `None` where several could
+/// be meant, or none.
 fn telling<'s>(value: &Value, mut schema: &'s Value, root: &'s Value) -> Option<&'s Value> {
     let tells: &[&str] = match value {
         Value::Object(_) => &["properties", "additionalProperties"],

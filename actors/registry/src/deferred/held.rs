@@ -41,7 +41,7 @@ struct OpenQuestion {
     replied: oneshot::Sender<Option<UserReply>>,
 }
 
-/// One call, as long as it is known.
+/// A deferred call, as long as it is known.
 #[derive(Debug)]
 pub(super) struct HeldCall {
     pub(super) id: DeferredId,
@@ -84,7 +84,7 @@ impl HeldCall {
         Self { id, session, user, tool, limit, begun_at, cancel, live: Mutex::new(live) }
     }
 
-    /// Gives it to its client as a handle; false when it has an answer, or is about to.
+    /// Hands the call out to its client; false when it has an answer, or is about to.
     pub(super) fn hand_out(&self) -> bool {
         let mut live = self.live();
         let held = live.phase == Phase::Held;
@@ -94,7 +94,7 @@ impl HeldCall {
         held
     }
 
-    /// Keeps it from being handed out, for it is about to ask its client; false when it was.
+    /// Keeps the call, which is about to ask its client, from being handed out; false when it is already.
     pub(super) fn answer_first(&self) -> bool {
         let mut live = self.live();
         if live.phase == Phase::Held {
@@ -113,14 +113,14 @@ impl HeldCall {
         waits
     }
 
-    /// Its end is durable.
+    /// Notes that the end is durable.
     pub(super) fn end(&self, at: DateTime<Utc>) {
         let mut live = self.live();
         (live.phase, live.changed_at) = (Phase::Over, at);
         live.questions.clear();
     }
 
-    /// Notes how far it is.
+    /// Notes how far the call is.
     pub(super) fn note(&self, message: &str) {
         if message.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl HeldCall {
         live.changed_at = Utc::now();
     }
 
-    /// Cancels it for its session.
+    /// Cancels the call for its session.
     pub(super) fn stop(&self) {
         let mut live = self.live();
         live.stopped |= live.phase != Phase::Over;
@@ -139,7 +139,7 @@ impl HeldCall {
         self.cancel.cancel();
     }
 
-    /// Asks whoever reads it; the reply, or none.
+    /// Asks whoever reads the call; the reply, or none.
     pub(super) async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
         let (replied, reply) = oneshot::channel();
         {
@@ -167,7 +167,7 @@ impl HeldCall {
         live.questions.iter().map(|(id, open)| (*id, open.question.clone())).collect()
     }
 
-    /// Whether its session may know of it.
+    /// Whether the session may know of the call.
     pub(super) fn is_known(&self) -> bool {
         matches!(self.live().phase, Phase::HandedOut | Phase::Over)
     }
@@ -182,13 +182,13 @@ impl HeldCall {
         self.live().stopped
     }
 
-    /// What was told of it last, and when.
+    /// Last progress message, and time of the last change.
     pub(super) fn last(&self) -> (Option<String>, DateTime<Utc>) {
         let live = self.live();
         (live.message.clone(), live.changed_at)
     }
 
-    /// How long it is kept, from its beginning: the time that it may take, or took, and that of an
+    /// How long the call is kept, from its beginning: the time that it may take, or took, and that of an
     /// end.
     pub(super) fn lasts(&self, options: &DeferredOptions) -> Duration {
         let live = self.live();

@@ -6,21 +6,20 @@ use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(super) enum DeferredRecord {
-    /// Before the call is made.
+    /// Written before the call is made.
     Begun { session: SessionId, user: User, tool: String, limit_secs: u64, at: DateTime<Utc> },
-    /// After it, or at the next start.
+    /// Written after the call, or at the next start.
     Ended { end: DeferredEnd, at: DateTime<Utc> },
 }
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub(super) enum DeferredEnd {
-    /// It ended by itself.
+    /// The call ended by itself.
     Answered {
         call: CallId,
         result: Result<Value, ToolError>,
@@ -30,9 +29,9 @@ pub(super) enum DeferredEnd {
         notices: Vec<String>,
         duration_ms: u64,
     },
-    /// Its session cancelled it.
+    /// The session cancelled the call.
     Cancelled,
-    /// The daemon ended before it did.
+    /// The daemon ended before the call did.
     Lost { error: ToolError },
 }
 

@@ -13,7 +13,7 @@ use super::{DeferredCalls, DeferredRecord, HeldCall, Inner, Recorded, records::D
 use crate::{Catalogue, DeferredOptions, SessionsHandle, codes};
 
 impl DeferredCalls {
-    /// The calls of before. `closing` fires when the daemon begins to stop.
+    /// Opens the calls of the journal. `closing` fires when the daemon begins to stop.
     ///
     /// # Errors
     /// When their records cannot be read or written.
@@ -70,7 +70,7 @@ async fn end(
     Ok(Some(call))
 }
 
-/// What is known of a call that was running when the daemon went.
+/// The error for a call that was running when the daemon ended.
 fn lost(tool: &str, catalogue: &Catalogue) -> ToolError {
     let spec = catalogue.find(tool).map(|entry| entry.spec);
     let reads = spec.is_some_and(|spec| spec.effect == Effect::Read);

@@ -20,7 +20,7 @@ const UPDATES: usize = 32;
 /// The largest result that is kept in the journal. A larger one is an artifact.
 const KEPT_BYTES: usize = 256 * 1024;
 
-/// What the work of one call holds.
+/// State of a deferred call's worker.
 struct Work {
     calls: DeferredCalls,
     call: Arc<HeldCall>,
@@ -42,7 +42,7 @@ impl DeferredCalls {
         let given = std::mem::replace(&mut request.cancel, call.cancel.clone());
         let (progress, updates) = Progress::channel(UPDATES);
         let outlet = std::mem::replace(&mut request.progress, progress);
-        // A client that is asked while its call runs is so while it is there.
+        // A client that is asked while its call runs stays as it is.
         if let Some(client) = request.approval.client.take_if(|client| client.repeats()) {
             let prompt = DeferredPrompt { call: call.clone(), client };
             request.approval.client = Some(Arc::new(prompt));
@@ -87,11 +87,11 @@ impl Work {
         answer: oneshot::Sender<CallOutcome>,
     ) {
         let (session, view) = (request.session, request.view.clone());
-        // Whatever happens to it, the call has an end.
+        // Work that panics still gives the call an end.
         let work = AssertUnwindSafe(self.while_telling(dispatcher.call(request)));
         let outcome = work.catch_unwind().await.unwrap_or_else(|_| vanished());
         if self.call.answer() {
-            // One that has gone meanwhile is told nothing, as with any call.
+            // A client that has gone meanwhile gets no answer, as with any call.
             let _gone = answer.send(outcome);
             self.calls.calls().remove(&self.call.id);
             self.calls.forget(self.call.id);

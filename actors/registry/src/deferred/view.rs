@@ -11,34 +11,34 @@ use crate::{CallOutcome, DeferredOptions};
 /// A deferred call as its session sees it.
 #[derive(Debug)]
 pub struct DeferredView {
-    /// Its id.
+    /// Id of the call.
     pub id: DeferredId,
     /// The tool.
     pub tool: String,
     /// When it began.
     pub begun_at: DateTime<Utc>,
-    /// When something of it changed last.
+    /// When the call changed last.
     pub changed_at: DateTime<Utc>,
-    /// How long it is kept, from its beginning. Shorter once it has ended early.
+    /// How long the call is kept, from its beginning. Shorter once it has ended early.
     pub lasts: Duration,
-    /// What it said last of how far it is.
+    /// Last progress message.
     pub message: Option<String>,
-    /// What became of it.
+    /// Status of the call.
     pub status: DeferredStatus,
 }
 
-/// What became of a deferred call.
+/// Status of a deferred call.
 #[derive(Debug)]
 pub enum DeferredStatus {
-    /// It runs.
+    /// The call runs.
     Running,
-    /// It runs, and waits for replies of the person at the client.
+    /// The call runs, and waits for replies of the person at the client.
     Asks(Vec<(ApprovalId, UserQuestion)>),
-    /// It ended, with this outcome.
+    /// The call ended, with this outcome.
     Answered(CallOutcome),
-    /// Its session cancelled it.
+    /// The session cancelled the call.
     Cancelled,
-    /// The daemon ended before it did; what is known of its effect.
+    /// The daemon ended before the call did; the error says what is known of its effect.
     Lost(ToolError),
 }
 

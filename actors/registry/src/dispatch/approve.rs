@@ -21,10 +21,10 @@ const LAYER: &str = "approval";
 /// Interval of telling a client that its call still waits: clients give up on calls that are silent.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// How a call comes to the approval that it may need.
+/// Way by which a call gets the approval that it may need.
 #[derive(Debug, Clone, Default)]
 pub struct ApprovalRoute {
-    /// The token that it brings.
+    /// Token that the call brings.
     pub token: Option<String>,
     /// True waits for a person; false is told `approval_required` and repeats the call.
     pub waits: bool,
@@ -37,13 +37,13 @@ pub struct ApprovalRoute {
 }
 
 impl ApprovalRoute {
-    /// Of a call that waits for a person.
+    /// Route of a call that waits for a person.
     pub fn waiting() -> Self {
         Self { waits: true, ..Self::default() }
     }
 }
 
-/// What a call that waits listens to.
+/// Context of a call that waits for its approval.
 pub(super) struct Patience<'a> {
     pub(super) route: &'a ApprovalRoute,
     pub(super) progress: &'a Progress,

@@ -1,5 +1,5 @@
-//! One event and one entry of the audit log per call, whatever became of it, as long as refused ones
-//! are few.
+//! Records of calls: an event and an entry of the audit log for each, whatever its outcome, as long as
+//! refused calls are few.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -51,7 +51,7 @@ pub(super) struct Trail {
     session: SessionId,
     user: Option<User>,
     door: Door,
-    /// As it was asked for, until it is found.
+    /// Name that the caller gave, until the tool is found.
     tool: String,
     family: Option<&'static str>,
     /// True for a tool of another MCP server.
@@ -193,7 +193,7 @@ impl Trail {
     }
 }
 
-/// What became of a call.
+/// A finished call, as events and the audit log record it.
 struct Finished {
     call: CallId,
     session: SessionId,

@@ -36,13 +36,13 @@ pub(super) fn pass(
         PolicyDecision::Unavailable if verdicts.iter().any(|one| one.ruling == Ruling::Ask) => {
             Err(unavailable(entry, verdicts))
         }
-        // It may be back by the time that the call is routed.
+        // The tool's actor or source may be back by the time that the call is routed.
         PolicyDecision::Unavailable => Ok(None),
     }
 }
 
-/// Whether the actor that serves the tool is there. One that is named by an input which names none is
-/// found wanting when the call is routed.
+/// Whether the actor that serves the tool is there. One that an input names is looked for when the call
+/// is routed.
 pub(super) fn availability(inner: &Inner, entry: &ToolEntry) -> Verdict {
     if let Some(verdict) = entry.origin.as_ref().and_then(of_source) {
         return verdict;
@@ -57,8 +57,8 @@ pub(super) fn availability(inner: &Inner, entry: &ToolEntry) -> Verdict {
     }
 }
 
-/// What keeps a tool of a source from being called. A source that is just being connected keeps nobody: the
-/// call waits for it.
+/// Verdict that keeps a tool of a source from being called. There is none while the source is being
+/// connected: the call waits for it.
 fn of_source(ToolOrigin { source, raw_name, conflict }: &ToolOrigin) -> Option<Verdict> {
     let server = source.server();
     if let Some(other) = conflict {

@@ -25,7 +25,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Question of what would become of a call.
+/// Request for the decision on a call.
 #[derive(Debug, Clone, Copy)]
 pub struct DecisionRequest<'a> {
     /// The session that would call; none asks for an operator without one.
@@ -42,16 +42,16 @@ pub struct DecisionRequest<'a> {
     pub args: Option<&'a Value>,
 }
 
-/// What each layer says, and what comes of it.
+/// Verdicts of the layers, and the decision.
 #[derive(Debug, Clone, Serialize)]
 pub struct DecisionView {
     /// The verdicts, in their order; up to the first denial.
     pub verdicts: Vec<Verdict>,
-    /// What comes of them.
+    /// Decision of all layers together.
     pub outcome: PolicyDecision,
     /// The permission mode that the call would be under.
     pub permission_mode: PermissionMode,
-    /// Whether it is served now.
+    /// Whether the tool is served now.
     pub availability: Verdict,
 }
 

@@ -38,14 +38,14 @@ const BEYOND_BYTES: usize = 4 * 1024;
 /// How long a caller waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whose result it is.
+/// Owner of a result, with the size limit of its security context.
 pub(crate) struct ResultOwner<'a> {
     /// None for a session that is over.
     pub(crate) user: Option<User>,
     pub(crate) session: SessionId,
     pub(crate) call: CallId,
     pub(crate) view: &'a ToolView,
-    /// Limit of its security context, where it is below the tool's.
+    /// Limit of the security context, where it is below the tool's.
     pub(crate) most_bytes: Option<usize>,
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn pass(
     within(inner, entry, owner, value, budget).await
 }
 
-/// As [`pass`], with another budget.
+/// Like [`pass`], with another budget.
 pub(super) async fn within(
     inner: &Inner,
     entry: &ToolEntry,
@@ -165,7 +165,7 @@ fn narrowing(entry: &ToolEntry) -> Vec<&'static str> {
 /// The beginning of a result as JSON, without credentials, cut between two characters.
 fn preview(redactor: &Redactor, value: &Value) -> String {
     let mut head = Head(Vec::new());
-    // It ends with an error where it is full.
+    // Writing ends with an error where the head is full.
     let _full = serde_json::to_writer(&mut head, value);
     let mut text = String::from_utf8_lossy(&head.0);
     if let Err(error) = std::str::from_utf8(&head.0) {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::ApprovalRoute;
 use crate::ToolView;
 
-/// One call, as a front door understood it.
+/// Request for a call, as a front door understood it.
 #[derive(Debug, Clone)]
 pub struct CallRequest {
     /// The caller's session.
@@ -32,7 +32,7 @@ pub struct CallRequest {
     pub view: Arc<ToolView>,
     /// Trace that the caller says the call belongs to.
     pub trace: Option<TraceContext>,
-    /// How it comes to an approval, should it need one.
+    /// Way to an approval, should the call need one.
     pub approval: ApprovalRoute,
 }
 
@@ -45,12 +45,12 @@ pub struct CallOutcome {
     pub result: Result<Value, ToolError>,
     /// True where a success is what the tool of another MCP server answered, whole: content and all.
     pub from_source: bool,
-    /// From the door and back.
+    /// Time from the door and back.
     pub duration: Duration,
     /// Notes for a person, beside the result.
     pub notices: Vec<String>,
     /// Messages that wait for the caller's session, beside what this answer brings.
     pub waiting: Option<WaitingSummary>,
-    /// For the door to sign when the answer is written; none with an error.
+    /// Receipt for the door to sign when the answer is written; none with an error.
     pub receipt: Option<ReceiptPad>,
 }

@@ -61,7 +61,7 @@ pub(super) async fn pass(
     let limit = time_limit(entry, &args, timeout);
     let spec = entry.spec;
     let id = trail.call();
-    // What nobody fires, for a call that does not end before its work.
+    // Token that nobody fires, for a call that does not end before its work.
     let never = CancellationToken::new();
     let (session, over, patient, live) = match caller {
         Caller::Client(live) => (live.shared().id, live.shared().over.clone(), false, Some(live)),

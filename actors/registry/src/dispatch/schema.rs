@@ -103,8 +103,8 @@ impl Violation {
 fn collect(error: &ValidationError<'_>, violations: &mut Vec<Violation>) {
     let at = error.instance_path().as_str();
     match error.kind() {
-        // Of alternatives, the one that came nearest says most: an optional
-        // object with a wrong field is told the field, not "or null".
+        // The alternative that came nearest says most: for an optional object
+        // with a wrong field it names the field, not "or null".
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
             match context.iter().max_by_key(|branch| nearness(branch)) {
                 Some(branch) if nearness(branch) > at.len() * 2 => {

@@ -12,7 +12,7 @@ use crate::AdmissionOptions;
 pub(crate) enum Lane {
     /// Runs commands or makes machines: may take long.
     Work,
-    /// Bears no other call of its class beside it: one after another.
+    /// Runs beside no other call of its class: one after another.
     Exclusive,
     /// Everything else.
     Control,
@@ -34,9 +34,9 @@ impl Lane {
 /// The sessions that a target serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Serves {
-    /// Whoever calls: each has at most half of it.
+    /// All sessions: each has at most half of the target.
     All,
-    /// One session, in the main.
+    /// A single session, in the main.
     One,
 }
 
@@ -67,7 +67,7 @@ impl Limits {
         Self { all, work, queued, parked, wait: options.queue_wait() }
     }
 
-    /// One session's limits at a target.
+    /// Limits of a session at a target.
     pub(super) fn share(self, serves: Serves) -> Self {
         match serves {
             Serves::One => self,

@@ -1,4 +1,4 @@
-//! One target's slots, and the fair queue before them.
+//! Slots of a target, and the fair queue before them.
 
 use std::{
     collections::{HashMap, VecDeque},

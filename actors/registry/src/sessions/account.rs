@@ -14,14 +14,14 @@ use crate::{
     tiers::{CallCounts, CallMeter},
 };
 
-/// One user. There are no more of them than the doors let in, and none is forgotten.
+/// Account of a user. There are no more than the doors let users in, and none is forgotten.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) user: User,
     pub(crate) limiter: Limiter,
     /// Calls by the limits of the user's tier; none for a tier without.
     pub(crate) meter: Option<Arc<CallMeter>>,
-    /// What the user may hold by its tier, by kind.
+    /// Holdings that the user's tier allows, by kind.
     pub(super) holds: BTreeMap<String, u64>,
     /// Held for a few additions, never across an await.
     usage: Mutex<QuotaUsage>,

@@ -19,7 +19,7 @@ pub struct OpenSession {
     pub user: User,
     /// The session to resume, if it still can be.
     pub resume: Option<SessionId>,
-    /// What a new session is bound to.
+    /// Profile of a new session.
     pub profile: SessionProfile,
 }
 

@@ -91,7 +91,7 @@ impl SessionTable {
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what was only counted.
+    /// Publishes the summaries of what was only counted.
     pub(super) fn tell_summaries(&self) {
         for account in &self.accounts {
             account.refused.tell(account.user, &self.events);
@@ -139,7 +139,7 @@ impl SessionsHandle {
                 Err(error) if !error.is(codes::SESSION_ENDED) && shared.ended().is_none() => {
                     return Err(error);
                 }
-                // It ended while it was asked.
+                // The session ended while it was asked.
                 Err(_) => format!("{}; this is a new one", over(id).message),
             },
         };
@@ -162,7 +162,7 @@ impl SessionsHandle {
         let give_up = Instant::now() + STARTING;
         loop {
             match self.open_new(request.clone(), Some(name.to_owned())).await {
-                // The one of this name is just ending; then there is none.
+                // The session of this name is just ending; then there is none.
                 Err(error) if error.is(codes::SESSION_ENDED) && Instant::now() < give_up => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -190,7 +190,7 @@ impl SessionsHandle {
         self.ask_session(&shared, session::Msg::Attach).await?
     }
 
-    /// One session, also one that has ended and is kept still.
+    /// Row of a session, also of one that has ended and is kept still.
     pub fn row(&self, id: SessionId) -> Option<SessionRow> {
         self.0.get(id).map(|shared| shared.row())
     }

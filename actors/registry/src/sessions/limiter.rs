@@ -34,10 +34,10 @@ pub(crate) enum Whose {
     User,
 }
 
-/// One bucket.
+/// Token bucket of a session or a user.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    /// In which one token comes back.
+    /// Time in which one token comes back.
     gap: Duration,
     burst: u32,
     /// Time at which the bucket will be full. Locked for a few additions, never across an await.

@@ -1,4 +1,4 @@
-//! Change of what a session is bound to.
+//! Profile of a session, and its change.
 
 use chrono::Utc;
 use hivekeep_kernel::{SessionId, ToolError};
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::{SessionsHandle, handle::unknown, records::Record, session::over};
 
 impl SessionsHandle {
-    /// What a session is bound to.
+    /// Profile of a session.
     ///
     /// # Errors
     /// `session_unknown`, `session_ended`.

@@ -25,8 +25,8 @@ impl QuotaUsage {
     /// Checks that all of it fits.
     pub(crate) fn check(&self, what: Resources) -> Result<(), Over> {
         let wanted = self.used.plus(what);
-        // What is already over, as after a lowered limit, does not stand in the
-        // way of something that takes none of it.
+        // A resource that is over already, as after a lowered limit, does not stand
+        // in the way of a request that takes none of it.
         let counted = Resources {
             workspaces: if what.workspaces > 0 { wanted.workspaces } else { 0 },
             memory_mb: if what.memory_mb > 0 { wanted.memory_mb } else { 0 },

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EndReason, shared::About};
 
-/// One record. Attaching and detaching are not written: after a restart of the
+/// Record of a session. Attaching and detaching are not written: after a restart of the
 /// daemon every session is detached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -29,7 +29,7 @@ pub(crate) enum Record {
         profile: SessionProfile,
         at: DateTime<Utc>,
     },
-    /// What it is bound to from now on.
+    /// Profile of the session from now on.
     Bound {
         profile: SessionProfile,
         at: DateTime<Utc>,

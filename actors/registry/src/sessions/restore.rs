@@ -59,7 +59,7 @@ impl SessionsHandle {
             session.tell_attached(false);
             session.toolsets.send_replace(recorded.toolsets);
             session.bind(recorded.profile);
-            // What it did is not written.
+            // Use of the session is not written, so it counts as used.
             session.mark_used();
             if let Some((at, reason)) = recorded.ended {
                 session.end(at, reason);

@@ -69,7 +69,7 @@ impl Entity for Session {
         match message {
             Msg::Attach(reply) => self.attach(reply),
             Msg::Detached => self.apply(Event::Counted(self.shared.attached())),
-            // Who asked may have gone; so everywhere.
+            // The asker may have gone; so everywhere.
             Msg::Here(reply) => drop(reply.send(())),
             Msg::End(reason, ender) => {
                 self.enders.extend(ender);

@@ -65,9 +65,9 @@ pub(crate) struct SessionShared {
     /// The session's actor; none once the session is over.
     address: ArcSwapOption<Address<session::Msg>>,
     pub(super) log: SessionLog,
-    /// Families that it has loaded.
+    /// Families that the session has loaded.
     pub(super) toolsets: watch::Sender<BTreeSet<String>>,
-    /// What it is bound to; read by each call.
+    /// Profile of the session; read by each call.
     profile: ArcSwap<SessionProfile>,
 }
 
@@ -103,7 +103,6 @@ impl SessionShared {
         }
     }
 
-    /// What it is bound to now.
     pub(crate) fn profile(&self) -> Arc<SessionProfile> {
         self.profile.load_full()
     }
@@ -112,7 +111,7 @@ impl SessionShared {
         self.profile.store(Arc::new(profile));
     }
 
-    /// Marks the session as over. Its actor is told to nobody any more.
+    /// Marks the session as over. Its actor's address is given to nobody any more.
     pub(crate) fn end(&self, at: DateTime<Utc>, reason: EndReason) {
         let _first_wins = self.ended.set((at, reason));
         self.address.store(None);
@@ -161,7 +160,7 @@ impl SessionShared {
         self.told_attached.store(attached, SeqCst);
     }
 
-    /// Something was done in it.
+    /// Notes that something was done in the session.
     pub(super) fn mark_used(&self) {
         self.used.store(true, SeqCst);
     }
@@ -266,7 +265,7 @@ impl InFlight {
         Self::hold(shared)
     }
 
-    /// As a call, of work that is none.
+    /// Counts work that is not a call as in flight.
     pub(crate) fn hold(shared: Arc<SessionShared>) -> Self {
         shared.calls.fetch_add(1, SeqCst);
         shared.mark_used();

@@ -81,7 +81,7 @@ impl Entity for Sessions {
         let live = Collection::new(&me, table.census.clone());
         let mut sessions = Self { me, table, live, ended: BTreeSet::new() };
         let mut all = sessions.table.all();
-        // Of two with one name, the newer one has it.
+        // The newer of two sessions with one name has it.
         all.sort_by_key(|shared| Reverse(shared.id));
         for shared in all {
             sessions.keep_ended(shared.id);

@@ -11,12 +11,12 @@ use hivekeep_kernel::{
     ports::{KeptResult, LargeResult, ResultKeeper},
 };
 
-/// What was kept, in order.
+/// Keeper of results in memory.
 #[derive(Debug, Default)]
 pub struct ToyKeeper {
-    /// How many more are refused.
+    /// Number of further results that are refused.
     pub refuses: AtomicU32,
-    /// What was kept.
+    /// Results that were kept, in order.
     pub kept: Mutex<Vec<LargeResult>>,
 }
 

@@ -29,7 +29,7 @@ const QUICK: RestartPolicy = RestartPolicy {
     give_up: GiveUp::StayDown,
 };
 
-/// Whose the stage's own session is.
+/// User of the stage's own session.
 pub const USER: User = User::Uid(1);
 /// A host without end.
 const NO_END: Resources =
@@ -47,7 +47,7 @@ struct SupervisorSeed {
     toy: (Address<ToolCall>, Arc<Marks>),
 }
 
-/// What the supervisor is told.
+/// Order to the supervisor.
 #[derive(Debug, Clone, Copy)]
 pub enum Order {
     /// Stop a child in order; it stays stopped.
@@ -94,7 +94,7 @@ pub struct Stage {
     pub catalogue: Arc<Catalogue>,
     /// An attachment to call with.
     pub attachment: Attachment,
-    /// What the toy has been through.
+    /// Counters of the toy.
     pub marks: Arc<Marks>,
     /// Results that were too large.
     pub keeper: Arc<ToyKeeper>,
@@ -138,7 +138,7 @@ impl Stage {
         Self::build(Self::loose(), NO_END, Vec::new(), policy, dir).await
     }
 
-    /// As [`Self::restarted`], of a stage whose calls are ruled on.
+    /// Like [`Self::restarted`], for a stage whose calls are ruled on.
     pub async fn restarted_ruled(self, policy: hivekeep_policy::Options) -> Self {
         let dir = self.dir.clone();
         self.cell.kill();
@@ -303,7 +303,7 @@ impl Stage {
         self.events_of(kind, None, wanted).await
     }
 
-    /// As [`Self::events`], of one subject.
+    /// Like [`Self::events`], for one subject.
     pub async fn events_of(
         &self,
         kind: &str,

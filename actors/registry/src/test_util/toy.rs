@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What the toy has been through, across its restarts.
+/// Counters of the toy, across its restarts.
 #[derive(Debug, Default)]
 pub struct Marks {
     /// Waits begun.

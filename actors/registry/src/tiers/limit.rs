@@ -1,4 +1,4 @@
-//! One limit as it is counted in memory: a fixed window, or calls in flight. Pure.
+//! A limit as it is counted in memory: a fixed window, or calls in flight. Pure.
 
 use chrono::{DateTime, Utc};
 use globset::{Glob, GlobSet};

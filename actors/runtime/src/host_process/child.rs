@@ -25,7 +25,7 @@ use super::group::{HostCommand, HostGroup};
 
 /// Variable of bubblewrap's processes, not of what runs in them: their folder, which is in the daemon's state.
 pub(super) const MARK: &str = "HIVEKEEP_HOST_PROCESS";
-/// How long the end of what was left by another daemon is waited for.
+/// Time to wait for the end of processes that another daemon left.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// bubblewrap with what runs in it. Dropped, all of it is killed.
@@ -39,7 +39,7 @@ pub struct HostChild {
 }
 
 impl HostChild {
-    /// Starts it. `folder` is its own in the daemon's state.
+    /// Starts bubblewrap. `folder` is its own in the daemon's state.
     ///
     /// # Errors
     /// The reason, for people.
@@ -56,7 +56,7 @@ impl HostChild {
         Ok(Self { child, session: pid, group })
     }
 
-    /// Its number, until its end was waited for.
+    /// Process id, until the end was waited for.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
@@ -90,9 +90,9 @@ impl HostChild {
 
     /// Kills all of it. Its end is not waited for.
     pub fn kill(&mut self) {
-        // Its number is not given to anybody as long as one of the processes is there.
+        // The session's number is not given to anybody as long as one of its processes is there.
         if let Some(session) = self.session.take() {
-            // They may have ended.
+            // The processes may have ended.
             let _killed = kill_process_group(session, Signal::KILL);
         }
         if let Some(group) = &self.group {
@@ -122,14 +122,14 @@ pub fn end_orphans(state: &Path) -> io::Result<usize> {
         .filter_map(|pid| orphan(pid, state))
         .collect();
     for orphan in &orphans {
-        // It may have ended.
+        // The process may have ended.
         let _killed = pidfd_send_signal(orphan, Signal::KILL);
     }
     let until = Instant::now() + END_LIMIT;
     for orphan in &orphans {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
-        // Readable is one that has ended.
+        // The handle of a process that has ended is readable.
         if poll(&mut [PollFd::new(orphan, PollFlags::IN)], Some(&left))? == 0 {
             return Err(io::Error::new(ErrorKind::TimedOut, "they do not end"));
         }

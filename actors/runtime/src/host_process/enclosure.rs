@@ -1,5 +1,5 @@
-//! What a program gets between fork and exec besides bubblewrap's namespaces: a user of its own, its folders where
-//! that user reaches them, bounds, and filters of system calls.
+//! Setup of a program between fork and exec besides bubblewrap's namespaces: a user of its own, its folders
+//! where that user reaches them, bounds, and filters of system calls.
 //!
 //! The kernel lets root of the host write its settings below `/proc/sys`, whatever capabilities and namespaces
 //! a process has. So where the daemon is root bubblewrap is started as a user whom nobody else is. The
@@ -51,13 +51,13 @@ pub(super) struct Part {
 /// Number of the program's home among its parts.
 const HOME: usize = 0;
 
-/// What is ready for the child.
+/// Resources prepared for the child.
 pub(super) struct Enclosure {
     pub(super) parts: Vec<Part>,
     filters: Vec<OwnedFd>,
     own: Option<OwnUser>,
     bounds: HostBounds,
-    /// `cgroup.procs` of the group that it joins.
+    /// `cgroup.procs` of the group that the child joins.
     group: Option<OwnedFd>,
 }
 
@@ -74,10 +74,10 @@ struct View {
 }
 
 impl Enclosure {
-    /// Prepares it. `uid` is the program's own user, if it gets one. Blocks for some system calls.
+    /// Prepares the enclosure. `uid` is the program's own user, if it gets one. Blocks for some system calls.
     ///
     /// # Errors
-    /// What of it the kernel refuses.
+    /// Of the kernel.
     pub(super) fn new(
         uid: Option<u32>,
         parts: Vec<Part>,
@@ -108,7 +108,7 @@ impl Enclosure {
         self.filters.iter().flat_map(move |it| ["--add-seccomp-fd".into(), number(it).into()])
     }
 
-    /// Has a command run in it.
+    /// Has a command run in the enclosure.
     pub(super) fn arm(self, command: &mut Command) {
         // SAFETY: between fork and exec `enter` makes system calls alone, on what was allocated before.
         unsafe { command.pre_exec(move || self.enter()) };

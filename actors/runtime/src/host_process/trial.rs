@@ -19,7 +19,7 @@ const SCRIPT: &str = "if test -w /proc/sys/kernel/core_pattern; then exit 9; fi
     echo own > made || exit 8";
 /// Exit code of a program that could write the kernel's settings.
 const WRITES: i32 = 9;
-/// The same of one that cannot write its home.
+/// Exit code of a program that cannot write its home.
 const HOMELESS: i32 = 8;
 
 /// Runs a program as readers are run, with a home where the daemon's state is, and says as whom.
@@ -45,11 +45,11 @@ pub async fn tried(users: HostUsers, state: &Path) -> Finding {
     .optional()
 }
 
-/// Whose homes are on the disk.
+/// Owner of the programs' homes on the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HomesOf {
     Daemon,
-    /// Of the programs' users: the file system maps no ids.
+    /// The programs' users: the file system maps no ids.
     Programs,
 }
 
@@ -83,7 +83,7 @@ impl TrialHome {
 
 impl Drop for TrialHome {
     fn drop(&mut self) {
-        // It has one file, which a script of ours made.
+        // The home has one file, which `SCRIPT` made.
         let _left = fs::remove_file(self.0.join("made"));
         let _left = fs::remove_dir(&self.0);
     }
@@ -109,7 +109,7 @@ async fn trial(users: HostUsers, state: &Path) -> Result<HomesOf, String> {
     let mut child = HostChild::spawn(command, &home.0)?;
     let mut said = String::new();
     if let Some(stderr) = child.stderr() {
-        // What it says is for people; how it ended counts.
+        // The output is for people; the exit status counts.
         let _ = stderr.take(4096).read_to_string(&mut said).await;
     }
     let status = child.wait().await.map_err(|error| error.to_string())?;

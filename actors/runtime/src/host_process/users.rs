@@ -14,11 +14,11 @@ const NOBODY: u32 = 65_534;
 /// Users of the host that programs run as. A family that knows which ids are nobody's offers it as a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostUsers {
-    /// That of the daemon, which is an ordinary one.
+    /// The daemon's user, which is an ordinary one.
     Daemon,
-    /// One for each program, of 65,536 ids from this on.
+    /// A user for each program, of 65,536 ids from `first` on.
     Apart {
-        /// The first.
+        /// The first id.
         first: u32,
     },
     /// `nobody` for all programs: ids of their own are not to be had.

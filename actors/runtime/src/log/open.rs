@@ -21,7 +21,7 @@ pub struct LogSet<S: Sourced> {
 }
 
 impl<S: Sourced> LogSet<S> {
-    /// None is open yet.
+    /// Makes a set without open logs.
     pub fn new(journal: Journal) -> Self {
         Self { journal, open: Mutex::default() }
     }
@@ -42,7 +42,7 @@ impl<S: Sourced> LogSet<S> {
             match log.settled().await {
                 Ok(()) => return Ok(log),
                 Err(error) if log.ended().is_none() => return Err(error),
-                // It is read anew.
+                // The log ended and is read anew.
                 Err(_ended) => {}
             }
         }
@@ -52,7 +52,7 @@ impl<S: Sourced> LogSet<S> {
     /// Waits until everything that was decided on any of them is durable, as far as it will be.
     pub async fn settled(&self) {
         let open: Vec<_> = self.held().values().cloned().collect();
-        // One that ended is read anew by whoever opens it.
+        // A log that ended is read anew by whoever opens it.
         drop(join_all(open.iter().map(Log::settled)).await);
     }
 

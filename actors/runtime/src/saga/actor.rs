@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Saga, SagaHandle, run::Run};
 
-/// What each incarnation is made from.
+/// Seed of each incarnation.
 pub struct SagaSeed<G: Saga> {
-    /// For [`Saga::resume`].
+    /// Arguments of [`Saga::resume`].
     pub args: G::Args,
-    /// Outlives the incarnations.
+    /// Handle that outlives the incarnations.
     pub handle: SagaHandle<G>,
     /// Where the saga's session is held.
     pub sessions: Arc<dyn SessionQuotas>,
@@ -31,13 +31,13 @@ impl<G: Saga> Clone for SagaSeed<G> {
     }
 }
 
-/// One saga. It ends when nothing is left to do.
+/// Actor of a saga. Ends when nothing is left to do.
 pub struct SagaActor<G: Saga> {
     me: Context<SagaEnded>,
     _saga: std::marker::PhantomData<fn() -> G>,
 }
 
-/// The end of its work: nothing is left, or why it cannot go on.
+/// The end of the actor's work: nothing is left, or why it cannot go on.
 pub struct SagaEnded(Result<(), String>);
 
 impl<G: Saga> Entity for SagaActor<G> {

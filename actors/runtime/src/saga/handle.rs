@@ -13,9 +13,9 @@ type RecordOf<G> = <<G as Saga>::State as Sourced>::Record;
 
 /// A saga as it is seen: what is durable, and what is never recorded.
 pub struct SagaView<G: Saga> {
-    /// With every record on the disk.
+    /// State with every record on the disk.
     pub state: G::State,
-    /// Of the incarnation that runs.
+    /// State of the incarnation that runs, never recorded.
     pub live: G::Live,
     /// Why no incarnation follows before the daemon's next start.
     pub given_up: Option<String>,
@@ -76,22 +76,22 @@ impl<G: Saga> SagaHandle<G> {
         self.view.borrow().state.clone()
     }
 
-    /// Looks at it without a copy; `look` is short, and asks nothing of this handle.
+    /// Looks at the saga without a copy; `look` is short, and asks nothing of this handle.
     pub fn view<R>(&self, look: impl FnOnce(&SagaView<G>) -> R) -> R {
         look(&self.view.borrow())
     }
 
-    /// Watches it.
+    /// Watches the saga.
     pub fn watch(&self) -> watch::Receiver<SagaView<G>> {
         self.view.subscribe()
     }
 
-    /// Fires when it is cancelled, which is durable by then.
+    /// Fires when the saga is cancelled, which is durable by then.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled
     }
 
-    /// Changes what is seen of it and never recorded.
+    /// Changes the state that is seen and never recorded.
     pub fn update(&self, change: impl FnOnce(&mut G::Live)) {
         self.view.send_modify(|view| change(&mut view.live));
     }
@@ -140,7 +140,7 @@ impl<G: Saga> SagaHandle<G> {
         written.await.unwrap_or_else(|_| Err(self.log.unwritten())).map_err(E::from)
     }
 
-    /// Ends it: answers when that is durable, and false when nothing was left to cut short.
+    /// Cancels the saga: answers when that is durable, and false when nothing was left to cut short.
     ///
     /// # Errors
     /// `journal_failed`.

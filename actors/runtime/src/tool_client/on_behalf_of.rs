@@ -6,15 +6,15 @@ use hivekeep_kernel::{CallCx, SessionId, ToolError, ports::Reservation};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Between two attempts, when the error does not say how long to wait; the longest is four times that.
+/// Pause between two attempts, when the error does not say how long to wait; the longest is four times that.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The session that something is done for, and until when.
 #[derive(Debug, Clone)]
 pub struct OnBehalfOf {
-    /// It may have ended: what it left half made can still be undone.
+    /// The session, which may have ended: what it left half made can still be undone.
     pub session: SessionId,
-    /// No attempt begins after it.
+    /// Time after which no attempt begins.
     pub deadline: Instant,
     /// Stops calls that run, and further attempts.
     pub cancel: CancellationToken,

@@ -28,7 +28,7 @@ pub struct InspectedWorkspace {
     /// Its address in the network.
     #[serde(default)]
     pub ip: Option<String>,
-    /// Of one that runs.
+    /// Machine of a workspace that runs.
     #[serde(default)]
     pub machine: Option<InspectedMachine>,
     /// Its snapshots.
@@ -68,7 +68,7 @@ impl<O: Origin> ToolClient<O> {
         Ok(listed.workspaces)
     }
 
-    /// What a workspace is doing now.
+    /// State of a workspace now.
     ///
     /// # Errors
     /// As `workspace_info`.

@@ -50,7 +50,7 @@ impl<'r> Fork<'r> {
             let passing = if error.is(codes::WORKSPACE_STATE) {
                 self.revive().await?
             } else if error.is(codes::WORKSPACE_NOT_FOUND) {
-                // Only the list is believed when it says that a workspace is not there.
+                // Only the list of workspaces proves that a workspace is not there.
                 let rows = self.run.shared.tools.workspaces(self.run.id, caller).await?;
                 rows.iter().any(|row| row.workspace_id == self.worker)
             } else {
@@ -68,7 +68,7 @@ impl<'r> Fork<'r> {
     pub(super) async fn raise(&self, caller: &OnBehalfOf) -> Result<(), ToolError> {
         let look = || async {
             match self.state().await?.as_str() {
-                // One that sleeps wakes over what is asked of it.
+                // A parked machine wakes when it is asked something.
                 "running" | "parked" => Ok(()),
                 state => {
                     let message = format!("the workspace is {state}");
@@ -89,7 +89,7 @@ impl<'r> Fork<'r> {
         Ok(self.run.shared.tools.look(self.run.id, &caller, &key).await?.state)
     }
 
-    /// Whether it may answer soon.
+    /// Starts a machine that is down, once; true if it may answer soon.
     async fn revive(&self) -> Result<bool, ToolError> {
         let state = match self.state().await {
             Ok(state) => state,

@@ -53,7 +53,7 @@ impl SwarmSaga {
             if !state.merging {
                 self.handle.record(Record::Merging).await?;
             }
-            // Whether it has landed only the target knows, also of a swarm that was cancelled since.
+            // Only the target knows whether a merge has landed, also of a swarm that was cancelled since.
             let cancel = match self.is_cancelled() {
                 true => CancellationToken::new(),
                 false => self.handle.cancelled().child_token(),
@@ -95,7 +95,7 @@ impl SwarmSaga {
         let sides = [wanted.target].into_iter().chain(sources.iter().copied());
         let sides: Vec<_> = sides.map(|side| Fork::of(self, plan.owner, side)).collect();
         loop {
-            // Of what stays down the merge itself tells.
+            // A side that stays down is reported by the merge itself.
             let raising = OnBehalfOf { deadline: until, ..caller.clone() };
             for outcome in join_all(sides.iter().map(|side| side.raise(&raising))).await {
                 if let Err(error) = outcome {

@@ -106,7 +106,7 @@ impl RunningSwarm {
             Record::TaskEnded { task, end } if task < self.tasks.len() => {
                 self.tasks[task].end = Some(Arc::new(end));
             }
-            // One that came too late changes nothing.
+            // A cancellation that came too late changes nothing.
             Record::Cancelled => self.cancelled |= !self.settled(),
             Record::Merging => self.merging = true,
             Record::Merged { merge } => self.merged = Some(Arc::from(merge)),
@@ -175,7 +175,7 @@ impl Sourced for SwarmState {
                 Ok(())
             }
             (Self::Running(state), record) => Arc::make_mut(state).apply(record),
-            // It came too late.
+            // The cancellation came too late.
             (Self::Finished(_), Record::Cancelled) => Ok(()),
             (Self::Finished(over), Record::Cleaned { left, kept, at: Some(_) }) => {
                 let over = Arc::make_mut(over);

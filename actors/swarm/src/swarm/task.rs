@@ -1,4 +1,4 @@
-//! One task: its fork, its files, its put, its result.
+//! Task of a swarm: its fork, its files, its put, its result.
 
 use std::{
     collections::BTreeMap,
@@ -59,7 +59,7 @@ struct Made {
 }
 
 impl SwarmSaga {
-    /// One task to its end.
+    /// Runs a task to its end.
     pub(super) async fn task(&self, task: usize) -> Result<(), LogError> {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let end = match self.outcome(task).await {
@@ -87,7 +87,7 @@ impl SwarmSaga {
 
     /// Removes the fork of a task that is over: its memory is better used by the tasks that wait.
     /// While one does, its turn comes when this has succeeded, for there is no room beside it.
-    /// What goes wrong when none waits is tried again at the end.
+    /// A removal that fails when no task waits is tried again at the end.
     async fn make_room(&self, plan: &SwarmPlan, task: usize, worker: WorkspaceId) {
         let until = Instant::now() + HOLDING;
         loop {
@@ -136,7 +136,7 @@ impl SwarmSaga {
         drop(turn);
         let (plan, fork, result) = match in_turn {
             Ok(started) => started?,
-            // It goes on; the others do not wait for it any longer.
+            // The start goes on; other tasks do not wait for it any longer.
             Err(_) => start.await?,
         };
         if let Some(result) = result {
@@ -292,7 +292,7 @@ impl SwarmSaga {
         let mut until = Instant::now() + limit;
         let mut stopping = false;
         loop {
-            // Once it was told to stop, that is not what stops the asking.
+            // Once the task is being stopped, the cancellation does not end the calls.
             let patient = |stopping| match stopping {
                 true => OnBehalfOf::own(plan.owner, STOPPING),
                 false => self.caller(plan, PATIENCE),
@@ -309,7 +309,7 @@ impl SwarmSaga {
                         return Err(no_result());
                     }
                     () = self.handle.cancelled().cancelled(), if !stopping => {
-                        // With the fork everything of the task goes.
+                        // The removal of the fork ends everything of the task.
                         if plan.cleanup {
                             return Err(ToolError::cancelled());
                         }

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// As a guest takes it.
+/// Longest command that a guest takes.
 const LONGEST_COMMAND: usize = 256 * 1024;
 /// Names and values of a task's environment. A guest takes twice as much, with the workspace's own.
 const MOST_ENV_BYTES: usize = 256 * 1024;
@@ -160,7 +160,7 @@ fn sound(at: usize, task: &SwarmTask) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// As a workspace takes it; here, so that nothing is made for a task that would be refused.
+/// Checks variables like a workspace does, so that nothing is made for a task that would be refused.
 fn environment<'v>(
     what: &str,
     vars: impl Iterator<Item = (&'v String, &'v String)>,

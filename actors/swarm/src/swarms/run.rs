@@ -47,7 +47,7 @@ impl Swarms {
             let id = SwarmId::new();
             let plan = request.plan(&shared, id, &cx).await?;
             let handle = start(&shared, &manager, &cx, plan).await?;
-            // From here on it only waits, and there are no more of its kind than swarms that run.
+            // The call only waits from here on, and no more calls wait so than swarms run.
             cx.slot.give_back();
             follow(id, &cx, &shared.closing, handle).await
         }))
@@ -83,7 +83,7 @@ async fn start(
         Err(error) => Err(error),
     };
     if let Err(error) = written {
-        // It may be durable all the same, or become so: what takes it back is behind it.
+        // The record may be durable all the same, or become so: its removal is written behind it.
         let undone = shared.journal.forget(&stream(id)).await;
         manager.send(Msg(Inner::Drop(id)))?;
         return Err(unplanned(id, error, undone.is_ok()));
@@ -97,7 +97,7 @@ async fn start(
                 format!("its actor could not be started before the daemon's next start ({reason})");
             Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &why))
         }
-        // It is in the manager's mailbox, or was read by a manager after that one.
+        // The swarm is in the manager's mailbox, or was read by a manager after that one.
         Err(error) => Err(goes_on(id, codes::ACTOR_UNAVAILABLE, &error.to_string())),
     }
 }
@@ -127,7 +127,7 @@ async fn reserve(
     Reservation::take(shared.sessions.clone(), plan.owner, each.times(count as u64)).await
 }
 
-/// Waits for the end, tells of the way there, and passes a cancellation on. A stop of the daemon
+/// Waits for the end, reports progress, and passes a cancellation on. A stop of the daemon
 /// cancels calls too, and is none of the swarm: its call is answered before that.
 async fn follow(
     id: SwarmId,

@@ -23,7 +23,7 @@ impl Swarms {
         input: &SwarmStatus,
     ) -> Result<Reply<SwarmStatusResult>, ToolError> {
         let wait_secs = input.wait_secs.unwrap_or(0);
-        // Those that grew too old since anything else happened.
+        // Swarms that have grown too old meanwhile are removed first.
         self.prune();
         let Some(id) = input.swarm_id else {
             let rows: Vec<_> = self.swarms.iter().map(|(_, swarm)| swarm.row(cx.session)).collect();
@@ -81,7 +81,7 @@ impl Swarms {
         Ok(Reply::later(async move {
             authorize(&shared, &cx, owner, swarm_id).await?;
             let cancelled = match handle {
-                // Of one that is given up the next start of the daemon reads that it is to end.
+                // A swarm that is given up reads its cancellation at the next start of the daemon.
                 Some(handle) => handle.cancel().await?,
                 None => false,
             };

@@ -22,7 +22,7 @@ use crate::{
 
 /// Time within which changes count as one; changes of tasks, within [`AGAIN`].
 const TOGETHER: Duration = Duration::from_millis(200);
-/// Until members that are on their way are looked at again, and between attempts after a failure;
+/// Pause before members that are on their way are looked at again, and between attempts after a failure;
 /// doubled up to the longest.
 const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -66,7 +66,7 @@ pub(crate) struct CardFeed {
 }
 
 impl CardFeed {
-    /// To be had before anything is looked at, so that nothing is missed in between.
+    /// Subscribes to events; to be called before anything is looked at, so that none is missed in between.
     pub(crate) fn new(shared: &TeamShared) -> Self {
         Self { events: shared.events.subscribe(None, BACKLOG), known: Known::default() }
     }
@@ -102,8 +102,8 @@ impl CardWorker {
         Self { stop, worker }
     }
 
-    /// Returns when nothing more is written. What the vault was told before is done before what
-    /// it is told after this.
+    /// Returns when nothing more is written. Writes given to the vault before are done before those given
+    /// after this.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.worker.wait().await;
@@ -135,7 +135,7 @@ async fn keep(team: &CardSource, begun: Option<CardFeed>) {
             status.set(outcome(&done));
             busy = match done {
                 Ok(busy) => busy,
-                // It stays so until the daemon is configured otherwise.
+                // The vault stays disabled until the daemon is configured otherwise.
                 Err(error) if error.is(codes::VAULT_DISABLED) => return,
                 Err(error) => {
                     tracing::warn!(team = %state.plan.name, %error, "cards are not current");
@@ -146,7 +146,7 @@ async fn keep(team: &CardSource, begun: Option<CardFeed>) {
         let failed = status.get() != TeamCards::Written;
         let (pause, next) = match (failed || known.moving(), busy) {
             (true, _) => (again, Due::Members),
-            // No event tells that a task has begun to run.
+            // No event reports that a task has begun to run.
             (false, true) => (again, Due::Tasks),
             (false, false) => (Duration::MAX, Due::Members),
         };
@@ -165,7 +165,7 @@ async fn keep(team: &CardSource, begun: Option<CardFeed>) {
     }
 }
 
-/// Waits until something was told of a member.
+/// Waits for an event about a member.
 async fn changed(events: &mut Subscription, state: &State) -> Due {
     while let Ok(delivery) = events.next().await {
         if let Some(due) = concerns(&delivery, state) {

@@ -21,7 +21,7 @@ pub fn stream(team: TeamId, member: usize) -> StreamId {
     log::stream::<Inbox>(id).expect("an id and a number have only letters, digits and `_`")
 }
 
-/// One record.
+/// Record of an inbox.
 #[derive(Debug, Clone)]
 pub enum Record {
     /// A message came.

@@ -1,7 +1,7 @@
 //! The content of a message of the type `task_assignment`. Pure.
 //!
-//! Whatever is known to be wrong is refused to the sender, with the field. Whatever only the guest
-//! can know, such as a folder that is not there, becomes the task's result.
+//! A known mistake is refused to the sender, with the field. A mistake that only the guest can detect,
+//! such as a folder that is not there, becomes the task's result.
 
 use std::collections::BTreeMap;
 
@@ -207,7 +207,7 @@ mod tests {
             let task = json!({ "task_id": "t", "command": command }).to_string();
             let read = Assignment::parse(&task).expect("a task");
             prop_assert_eq!(&read.command, &command);
-            // What is written of a task is hardly more than what was sent of it.
+            // A task as written is hardly larger than as sent.
             let written = serde_json::to_vec(&read).expect("plain data").len();
             prop_assert!(written <= task.len() + 64);
         }

@@ -18,7 +18,7 @@ pub fn stream(team: TeamId, member: usize) -> StreamId {
     log::stream::<TaskLedger>(id).expect("an id and a number have only letters, digits and `_`")
 }
 
-/// One record.
+/// Record of a task ledger.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {

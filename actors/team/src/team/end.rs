@@ -50,7 +50,7 @@ impl RemovalOutcome {
         self.error.is_none() && self.members.iter().all(|member| member.outcome.is_ok())
     }
 
-    /// All of it is left, for this reason.
+    /// Outcome of a removal that was not begun: all is left, for this reason.
     pub(crate) fn not_begun(state: Arc<State>, why: &ToolError) -> Self {
         let left = |number| RemovedMember {
             number,
@@ -148,7 +148,7 @@ impl TeamActor {
         });
     }
 
-    /// Whoever waited lets the name go; if nobody did, that is done from here.
+    /// Answers those that wait, who then release the team's name; if nobody waits, it is released here.
     pub(super) fn done(&mut self, ended: RemovalOutcome) {
         let gone = ended.all();
         if gone {
@@ -176,10 +176,10 @@ async fn end(
     state: Arc<State>,
     keeping: Option<CardWorker>,
 ) -> RemovalOutcome {
-    // As it is recorded by now: in the name of its present owner.
+    // State as recorded by now: the team is removed in the name of its present owner.
     let state = log.state().map_or(state, Arc::new);
     let id = state.plan.id;
-    // What an earlier incarnation began to make would come to light afterwards.
+    // Waits for calls of earlier incarnations, which may still make workspaces.
     shared.tools.quiet(id).await;
     let caller = OnBehalfOf::own(state.owner, PATIENCE);
     let removes = (0..state.plan.members.len()).map(|number| {

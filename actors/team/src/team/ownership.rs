@@ -1,7 +1,7 @@
 //! Ownership of a team: its owner operates it, and whoever has adopted all of its members'
 //! workspaces, who becomes its owner by asking.
 //!
-//! Whether a session has become that is asked of other actors. Once for all calls of that session
+//! Other actors are asked whether a session has become the owner, once for all calls of that session
 //! which come meanwhile: these wait here, in their order, as many as the calls that are admitted.
 
 use std::{collections::HashMap, time::Duration};
@@ -64,7 +64,7 @@ async fn take_over(
     if !holds(state, &rows, over) {
         return Err(refuse::not_owner(&state.plan.name));
     }
-    // It may be another's meanwhile.
+    // The team may have another owner meanwhile.
     let take = Takeover { by, from };
     team.ask(PATIENCE + LOOK, |reply| Msg::Own(take, reply)).await?
 }
@@ -96,7 +96,7 @@ impl TeamActor {
             (self.seed.shared.clone(), self.state.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
             let outcome = take_over(&shared, &team, &state, session).await;
-            // A reply that is dropped tells its caller that the team is gone.
+            // A dropped reply reports to its caller that the team is gone.
             let _ = team.send(Msg::Checked(session, outcome));
         });
     }
@@ -130,7 +130,7 @@ impl TeamActor {
         } else if self.unbuilt || self.building.is_some() {
             Err(refuse::creating(name))
         } else if self.ending.is_some() || self.gone.is_some() {
-            // Its members are being removed in the name of whoever has it, or are gone.
+            // The members are being removed in the name of the present owner, or are gone.
             Err(refuse::destroying(name).retryable())
         } else {
             self.log.decide(|state| match state {

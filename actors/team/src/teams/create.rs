@@ -150,7 +150,7 @@ fn sound(what: &str, text: &str) -> Result<(), ToolError> {
     Err(ToolError::invalid(message))
 }
 
-/// The one workspace of the caller's that has a snapshot of this name.
+/// The caller's only workspace that has a snapshot of this name.
 async fn search(
     shared: &TeamShared,
     id: TeamId,
@@ -194,7 +194,7 @@ async fn make(
     each: Resources,
 ) -> Result<TeamResult, ToolError> {
     let (id, count) = (plan.id, plan.members.len() as u64);
-    // Of all members at once; each draws its own, and what none drew goes back with the call.
+    // Room for all members at once; each draws its own, and what none drew goes back with the call.
     let all = Reservation::take(shared.sessions.clone(), cx.session, each.times(count)).await?;
     let cx = CallCx { reserved: Some(all), ..cx.clone() };
     let state = Box::new(State::new(plan.clone()));

@@ -45,7 +45,7 @@ impl Removals {
         }
     }
 
-    /// One who wanted that may not have it. Those that nobody else wants removed are open again.
+    /// Withdraws a caller's [`Self::close`]. Teams that nobody else wants removed are open again.
     pub(crate) fn reopen(&mut self, ids: Vec<TeamId>) {
         for id in ids {
             let Some(closers) = self.closers.get_mut(&id) else { continue };

@@ -30,7 +30,7 @@ impl Teams {
         Ok(Reply::later(async move {
             let view = operate(&team, cx.session).await?;
             let members = status::members(&shared, Some(&OnBehalfOf::call(&cx)), &view.state).await;
-            // As they are after that look; a team that is being started again does not say.
+            // Loads after that look; a team that is being started again has none.
             let loads = team.ask(PATIENCE, team::Msg::Look).await.map(|view| view.loads);
             let members = status::with_loads(members, loads.unwrap_or_default());
             let plan = &view.state.plan;
@@ -92,7 +92,7 @@ impl Teams {
                         let owned = Some(state.owner == cx.session);
                         TeamRow { state: state.word().to_owned(), owned, ..row }
                     }),
-                    // It is planned, is being started again, or is just gone.
+                    // The team is planned, is being started again, or is just gone.
                     None => is_shown(owner, user).then_some(row),
                 }
             });

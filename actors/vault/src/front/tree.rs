@@ -34,7 +34,7 @@ pub(super) enum Shape {
     Scalar,
     /// Lines under a `|` or `>`; the position is theirs, without that sign.
     BlockText,
-    /// One item per line, after dashes.
+    /// List with one item per line, after dashes.
     BlockList(Vec<Node>),
     /// List in brackets.
     FlowList(Vec<Node>),

@@ -8,7 +8,7 @@ use hivekeep_protocol::WriteFile;
 
 use crate::codes;
 
-/// Where the guest's git finds them.
+/// Path at which the guest's git finds the operator's authorities.
 pub(super) const PLACE: &str = "/run/hivekeep/git-authorities.pem";
 /// Folder in images with the commonly trusted authorities.
 pub(super) const USUAL: &str = "/etc/ssl/certs";

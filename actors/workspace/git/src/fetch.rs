@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Parameters of a fetch.
 pub struct FetchWish {
     pub remote: String,
-    /// What to fetch; `None` is what the remote is configured for.
+    /// Ref to fetch; `None` fetches what the remote is configured for.
     pub what: Option<FetchRef>,
     /// Moves no ref of the repository: the commit is its `FETCH_HEAD` alone.
     pub keep_refs: bool,
@@ -25,7 +25,7 @@ pub struct FetchWish {
     pub timeout: Duration,
 }
 
-/// One ref of a remote, by its kind.
+/// Ref of a remote, by its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FetchRef {
     /// Branch; the remote's branch in the repository follows it, wherever it moved.

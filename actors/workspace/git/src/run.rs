@@ -108,7 +108,7 @@ pub async fn git(link: &Link, call: GitCall<'_>) -> Result<GitDone, ToolError> {
     done(&call, output)
 }
 
-/// Starts a call; as root in a guest of before this daemon, for which the owner is a name.
+/// Starts a call. An older guest takes the owner for an unknown user name; git runs as root there.
 async fn start<T, F: Future<Output = Result<T, LinkError>>>(
     call: &GitCall<'_>,
     exec: impl Fn(RunCommand) -> F,
@@ -146,7 +146,7 @@ fn done(call: &GitCall<'_>, output: Result<ExecOutput, LinkError>) -> Result<Git
             .next("install git in the workspace, or use an image that has it")
     };
     let output = match output {
-        // What the guest's role `as` exits with; git itself never does.
+        // Exit code of the guest's role `as` for a program that is not found; git itself never exits with it.
         Ok(output) if output.done.exit == Exit::Code(127) => return Err(missing()),
         Ok(output) => output,
         Err(LinkError::Guest(error)) if error.code == GuestCode::CannotStart => {

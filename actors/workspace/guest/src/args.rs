@@ -10,7 +10,7 @@ use crate::settings::GuestKind;
 /// The command line makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// As the parser says.
+    /// Syntax error found by the parser.
     #[error(transparent)]
     Syntax(#[from] lexopt::Error),
     /// A value does not fit its option.
@@ -18,9 +18,9 @@ pub enum Error {
     Value {
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// Value given.
         value: String,
-        /// What would fit.
+        /// Description of the values that fit.
         expected: &'static str,
     },
     /// An option that has no default was not given.
@@ -73,7 +73,7 @@ pub struct SandboxArgs {
     pub unix_fd: i32,
     /// `--token-hash HEX`, as for the agent.
     pub token_hash: String,
-    /// For a sandbox that has none yet: 32 hexadecimal digits.
+    /// `--machine-id HEX`: 32 hexadecimal digits, for a sandbox that has no machine id yet.
     pub machine_id: Option<String>,
     /// `--peer-uid U`, repeatable, in the numbers of the namespace around the sandbox's.
     pub peer_uids: Vec<u32>,
@@ -87,7 +87,7 @@ pub struct SandboxArgs {
     pub volumes: Vec<(PathBuf, PathBuf)>,
     /// `--no-set-id`: no file may be given the set-user-id or set-group-id bit.
     pub no_set_id: bool,
-    /// `--console-fd N`: an inherited pipe that is spoken to once everything is confined.
+    /// `--console-fd N`: an inherited pipe that becomes stdout and stderr once everything is confined.
     pub console_fd: Option<i32>,
 }
 
@@ -170,7 +170,7 @@ pub fn sandbox(args: impl Iterator<Item = OsString>) -> Result<SandboxArgs, Erro
             }
             Arg::Long("peer-uid") => peer_uids.push(parser.value()?.parse()?),
             Arg::Long("machine-id") => machine_id = Some(parser.value()?.string()?),
-            // Whose sandbox this is, for whoever reads this line on the host.
+            // The tag only identifies the sandbox to people who read its command line on the host.
             Arg::Long("tag") => drop(parser.value()?),
             Arg::Long("rlimit") => rlimits.push(rlimit(&parser.value()?.string()?)?),
             Arg::Long("tmpfs-mb") => tmpfs_mb = Some(parser.value()?.parse()?),

@@ -1,9 +1,9 @@
 //! User switch: becomes a user of this root for good, then the program to run.
 //!
-//! `hivekeep-guest as USER[:GROUP] PROGRAM ...`: names and numbers as container images have them,
-//! looked up in this root's own `/etc/passwd` and `/etc/group`. A name that is not there is an
-//! error; a number need not be. The process has no thread besides this one. The daemon looks before it
-//! starts the role, so that its caller is told by a code.
+//! `hivekeep-guest as USER[:GROUP] PROGRAM ...`: names and numbers as container images have them, looked up
+//! in this root's own `/etc/passwd` and `/etc/group`. A name that is not there is an error; a number need not
+//! be. The process has no thread besides this one. The daemon looks a user up before it starts the role, so
+//! that its caller gets an error code.
 
 mod give;
 

@@ -5,11 +5,10 @@
 //!  ▲                    │                                   │ of that command's containment?
 //!  └──── password ──────┴──────────── password ◄────────────┘ for that origin?
 //! ```
-//! The credential is in no file, argument or environment: those hold the socket's name. The
-//! socket is there while the command runs, for the command's user alone. git's own keeping of
-//! credentials is turned off for it; in its place stands the same program, which is how the
-//! daemon hears that the server refused one. Whatever runs as part of the command, such as a
-//! hook, can ask too.
+//! The credential is in no file, argument or environment: those hold the socket's name. The socket exists
+//! while the command runs, for the command's user alone. git's credential helpers are replaced by the same
+//! program, so that the daemon learns when the server refused a credential. Whatever runs as part of the
+//! command, such as a hook, can ask too.
 
 pub mod prompt;
 pub mod role;
@@ -62,11 +61,11 @@ pub async fn run(cx: &RequestContext, asking: ExecAsking) -> Result<ExecAsked, G
     })
 }
 
-/// What git gets over whatever the host asked for.
+/// Environment of git on top of what the host asked for.
 fn environment(program: &Path, socket: &Path) -> Vec<(String, String)> {
     let program = program.to_string_lossy();
     let socket = socket.to_string_lossy();
-    // An empty helper takes back those of all files; `useHttpPath` would put paths in prompts.
+    // An empty helper removes those of all files; `useHttpPath` would put paths in prompts.
     let config = [
         ("credential.helper", ""),
         ("credential.helper", &*program),
@@ -78,7 +77,7 @@ fn environment(program: &Path, socket: &Path) -> Vec<(String, String)> {
         ("GIT_TERMINAL_PROMPT".to_owned(), "0".to_owned()),
         // Prompts are read by a program.
         ("LC_ALL".to_owned(), "C".to_owned()),
-        // What git traces, it traces without credentials.
+        // Traces of git stay without credentials.
         ("GIT_TRACE_REDACT".to_owned(), "1".to_owned()),
         ("GIT_TRACE_CURL".to_owned(), "0".to_owned()),
         ("GIT_CONFIG_COUNT".to_owned(), config.len().to_string()),
@@ -111,7 +110,7 @@ fn copied_program(run_dir: &Path) -> io::Result<PathBuf> {
     static COPIED: Mutex<bool> = Mutex::new(false);
     let (copy, part) =
         (run_dir.join(format!("user-{PROGRAM}")), run_dir.join(format!("{PROGRAM}.part")));
-    // Of calls at once one copies, and the others wait for the whole of it.
+    // The lock makes concurrent calls wait for the whole copy, which one of them makes.
     let mut copied = COPIED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*copied {
         std::fs::copy("/proc/self/exe", &part)?;

@@ -1,4 +1,4 @@
-//! What the link runs over.
+//! Carriers: transports that the link runs over.
 //!
 //! | carrier | where | who may speak |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | [`virtio`] | a VM on any host | whoever holds QEMU's socket |
 //! | [`unix`] | a sandbox | processes of the allowed users, outside of it |
 //!
-//! Whoever may speak still has to know the token.
+//! A peer that may speak still has to know the token.
 
 pub mod unix;
 pub mod virtio;
@@ -20,7 +20,7 @@ use crate::session::StreamKind;
 
 /// Accepts byte streams of the host.
 pub trait GuestCarrier: Send + 'static {
-    /// For messages and reports.
+    /// Name of the carrier in messages and reports.
     const NAME: &'static str;
     /// Whether a stream ends with its connection.
     const STREAM: StreamKind;

@@ -1,5 +1,5 @@
-//! What the daemon has to say to people: lines on stderr, which is the machine's
-//! console in a VM and the sandbox's log outside one.
+//! Messages of the daemon for people: lines on stderr, which is the machine's console in a VM and the
+//! sandbox's log outside one.
 
 use std::fmt;
 use std::io::Write;
@@ -10,7 +10,7 @@ pub fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// As `eprintln`, but never panics and names its origin.
+/// Like `eprintln`, but never panics and names its origin.
 #[macro_export]
 macro_rules! say {
     ($($part:tt)*) => { $crate::console::say(format_args!($($part)*)) };

@@ -3,7 +3,7 @@
 //!
 //! | way | where | how everything is killed |
 //! |---|---|---|
-//! | [`cgroup`] | a VM: cgroup v2 is ours | `cgroup.kill` |
+//! | [`cgroup`] | a VM: cgroup v2 is the daemon's | `cgroup.kill` |
 //! | [`reaper`] | a sandbox | a shim that is child-subreaper of the tree |
 
 pub mod cgroup;
@@ -32,9 +32,9 @@ pub const KILL_DEADLINE: Duration = Duration::from_secs(10);
 /// Way in which this guest contains commands; fixed at start.
 #[derive(Debug, Clone)]
 pub enum Contain {
-    /// One cgroup for each command.
+    /// Cgroup for each command.
     Cgroup(cgroup::CgroupPool),
-    /// One shim for each command.
+    /// Shim process for each command.
     Subreaper(Arc<reaper::Shim>),
 }
 
@@ -58,14 +58,14 @@ pub enum Error {
 /// Set of the processes of one command.
 #[derive(Debug, Clone)]
 pub enum ProcessSet {
-    /// Those in this cgroup or below.
+    /// Processes in this cgroup or below.
     Cgroup(PathBuf),
-    /// Those that descend from this shim, which is child-subreaper.
+    /// Descendants of this shim, which is a child-subreaper.
     Below(i32),
 }
 
 impl ProcessSet {
-    /// Whether a process, which lives, is one of the command's.
+    /// True if a process, which must be alive, belongs to the command.
     pub fn holds(&self, pid: i32) -> bool {
         match self {
             Self::Cgroup(dir) => cgroup::pids_below(dir).contains(&pid),
@@ -85,8 +85,7 @@ enum Hold {
 }
 
 impl Contain {
-    /// The cgroup of a job, where there are any: it outlives this daemon, and is there while the
-    /// job runs.
+    /// Cgroup of a job, if the guest has cgroups. It outlives this daemon and exists while the job runs.
     pub fn job_cgroup(&self, name: &str) -> Option<PathBuf> {
         match self {
             Self::Cgroup(pool) => Some(pool.job_dir(name)),
@@ -94,14 +93,14 @@ impl Contain {
         }
     }
 
-    /// Removes that, with what is left in it.
+    /// Kills what is left in the cgroup of a job and removes it.
     pub fn remove_job(&self, name: &str) {
         if let Some(dir) = self.job_cgroup(name) {
             cgroup::remove(&dir);
         }
     }
 
-    /// As told in the handshake.
+    /// Kind of containment, as the handshake names it.
     pub fn kind(&self) -> Containment {
         match self {
             Self::Cgroup(_) => Containment::Cgroup,
@@ -148,7 +147,7 @@ impl RunningCommand {
         self.0.as_mut().expect("taken only by drop")
     }
 
-    /// Set of its processes, while it runs.
+    /// Set of the command's processes, while it runs.
     pub fn scope(&mut self) -> ProcessSet {
         match self.hold() {
             Hold::Cgroup(member) => ProcessSet::Cgroup(member.dir().to_path_buf()),

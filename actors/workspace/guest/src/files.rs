@@ -14,7 +14,7 @@ use std::path::Path;
 use hivekeep_file_engine::{FileError, FileErrorKind};
 use hivekeep_protocol::{GuestCode, GuestError};
 
-/// What the host is told about an I/O error; `what` is mostly the path.
+/// Error for the host from an I/O error; `what` is mostly the path.
 pub(crate) fn io_error(error: &io::Error, what: &str) -> GuestError {
     GuestError::new(code_of(error), format!("{what}: {error}"))
 }
@@ -35,7 +35,7 @@ pub(crate) fn code_of(error: &io::Error) -> GuestCode {
     }
 }
 
-/// What the host is told about a refusal of the file engine.
+/// Error for the host from a refusal of the file engine.
 pub(crate) fn engine_error(error: FileError) -> GuestError {
     let code = match error.kind {
         FileErrorKind::NotFound => GuestCode::NotFound,

@@ -1,9 +1,8 @@
-//! Holding the disk still for a snapshot of it alone.
+//! Holding the disk still for a snapshot of the disk alone.
 //!
-//! A frozen root file system stops whoever writes to it, in the end this daemon too. So it is
-//! frozen and thawed by a thread that does nothing else, and that thaws when its time is up: a
-//! host that is lost, or a daemon that cannot answer, never leaves a guest frozen. A daemon that
-//! starts thaws what a killed one left.
+//! A frozen root file system stops every writer, in the end this daemon too. So it is frozen and thawed by a
+//! thread that does nothing else, and that thaws when its time is up: a host that is lost, or a daemon that
+//! cannot answer, never leaves a guest frozen. A daemon that starts thaws what a killed one left.
 
 mod freezer;
 

@@ -1,9 +1,9 @@
-//! Who this guest is, and becoming someone else.
+//! Identity of this guest, and the change to another.
 //!
-//! A machine that was started from another one's memory wakes up as that machine: same token, same
-//! name, same random numbers to come. The host knows both tokens and has it become itself. Only
-//! the kernel's boot id stays as it was, since nothing can change it; a program that takes two
-//! forks with one boot id for one machine should look at `/etc/machine-id`.
+//! A machine that was started from another one's memory wakes up as that machine: same token, same name, same
+//! random numbers to come. The host knows both tokens and has the machine take its own identity. Only the
+//! kernel's boot id stays as it was, since nothing can change it; a program that takes two forks with one
+//! boot id for one machine should look at `/etc/machine-id`.
 
 mod hosts;
 mod persona;
@@ -27,16 +27,16 @@ use crate::settings::GuestKind;
 use crate::sys::ioctl;
 use crate::system;
 
-/// Older programs look here; mostly a link to the other.
+/// Machine id where older programs look for it; mostly a link to [`MACHINE_ID`].
 const DBUS_MACHINE_ID: &str = "/var/lib/dbus/machine-id";
 const HOSTS: &str = "/etc/hosts";
 const MIN_ENTROPY_BYTES: usize = 32;
 const MAX_INSTANCE_ID_BYTES: usize = 64;
-/// A restored clock is set whenever it is off by more.
+/// Tolerance of a restored clock, which is set whenever it is off by more.
 const CLOCK_TOLERANCE_MS: u64 = 10;
 
-/// Answers [`Reidentify`]. The token is the last to change: a failure leaves a guest that still
-/// listens to who asked.
+/// Answers [`Reidentify`]. The token is the last to change: a failure leaves a guest that still listens to
+/// the host that asked.
 ///
 /// # Errors
 /// `Invalid` for values that are none, `Unsupported` in a sandbox, `Internal` where something

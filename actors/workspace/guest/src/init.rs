@@ -46,7 +46,7 @@ pub(crate) fn failed(step: impl Into<String>) -> impl FnOnce(io::Error) -> Error
     move |cause| Error { step, cause }
 }
 
-/// What the kernel command line asks for.
+/// Settings of the kernel command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     token_hash: String,
@@ -80,8 +80,7 @@ impl Asked {
 /// Boots the machine and never returns while it lives.
 ///
 /// # Errors
-/// Only when this is not PID 1; a boot that fails is said on the console and the
-/// machine powers off.
+/// Only when this is not PID 1; a boot that fails is reported on the console and the machine powers off.
 pub fn run() -> Result<ExitCode, RoleFailure> {
     if std::process::id() != 1 {
         return Err("init is only for PID 1 of a machine".into());
@@ -130,7 +129,7 @@ fn agent_words(asked: &Asked) -> Vec<CString> {
     words.into_iter().filter_map(|word| CString::new(word).ok()).collect()
 }
 
-/// The disk is left clean: synced and read-only.
+/// Powers off; the disk is left clean, synced and read-only.
 fn power_off() -> ! {
     rustix::fs::sync();
     if let Err(error) = rustix::mount::mount_remount("/", MountFlags::RDONLY, c"") {

@@ -80,7 +80,7 @@ fn check(asked: &SetNetwork) -> Result<(), String> {
     Ok(())
 }
 
-/// What [`bring_to`] found.
+/// State of the interface before [`bring_to`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// All as asked.
@@ -92,7 +92,7 @@ enum Before {
 }
 
 fn bring_to(interface: &Interface, asked: &SetNetwork) -> io::Result<Before> {
-    // As init does; a program may have changed it since.
+    // Init brings the loopback up too; a program may have changed it since.
     ioctl::loopback_up()?;
     interface.no_ipv6()?;
     let (mut netlink, was_up) = (Netlink::open()?, interface.is_up()?);
@@ -109,8 +109,8 @@ fn bring_to(interface: &Interface, asked: &SetNetwork) -> io::Result<Before> {
     Ok(if was_up { Before::Other } else { Before::Down })
 }
 
-/// A machine that was someone else until now is not plugged in yet: if it has no carrier, nobody
-/// is asked. Otherwise the carrier of a new interface takes a moment to be noticed.
+/// True if the gateway answers. A machine that had another identity until now is not plugged in yet: without
+/// a carrier the gateway is not asked. Otherwise the carrier of a new interface takes a moment to be noticed.
 fn answers(interface: &Interface, asked: &SetNetwork, before: Before) -> io::Result<bool> {
     if before == Before::Other && !interface.has_carrier()? {
         return Ok(false);

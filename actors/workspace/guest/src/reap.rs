@@ -115,7 +115,7 @@ fn supervise(notes: &OwnedFd, mut tree: ProcessTree, children: &OwnedFd) -> io::
     }
 }
 
-/// This process's descendants, the command first among them.
+/// Descendants of this process, the command first among them.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     /// The command itself.

@@ -20,12 +20,11 @@
 //!   --machine-id HEX --tag TEXT --console-fd N --tmpfs-mb N --rlimit NAME=N
 //!   [--volume DIR PATH]... [--no-set-id]
 //! ```
-//! Without the first line it is root of a user namespace that has other users too.
-//! `LOWER` should belong to that user as well: what belongs to a user whom the
-//! namespace does not know can be read there but not changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid
-//! is the host's number for it; it is translated to what the sandbox's user
-//! namespace shows. A killed sandbox is SIGKILL for this process: its PID
-//! namespace dies with it.
+//! Without the first line it is root of a user namespace that has other users too. `LOWER` should belong to
+//! that user as well: what belongs to a user whom the namespace does not know can be read there but not
+//! changed. `DISK` holds the empty folders `upper` and `work`, owned by that user. The uid is the host's
+//! number for it; it is translated to what the sandbox's user namespace shows. A killed sandbox is SIGKILL
+//! for this process: its PID namespace dies with it.
 
 mod confine;
 mod root;
@@ -50,7 +49,7 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     if std::process::id() != 1 {
         return Err("sandbox is only for PID 1 of a PID namespace (bwrap --as-pid-1)".into());
     }
-    // Whoever started it may be stricter than what commands expect.
+    // The caller's umask may be stricter than what commands expect.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let peers = translated(&args.peer_uids)?;
     let listener = stdio::inherited(args.unix_fd)?;
@@ -73,8 +72,8 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     })?;
     crate::say!("sandbox: landlock {landlock}; seccomp and capabilities in force");
     if let Some(console) = console {
-        // What speaks from here on may be opened by everything in the sandbox: not a file of
-        // the host's.
+        // Everything in the sandbox can open the output of what runs from here on, so it must not be a file
+        // of the host's.
         rustix::stdio::dup2_stdout(&console)?;
         rustix::stdio::dup2_stderr(&console)?;
     }
@@ -90,12 +89,12 @@ pub fn run(args: SandboxArgs) -> Result<ExitCode, RoleFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The kernel's boot id is the host's; a sandbox boots each time it is started.
+/// Boot id of the sandbox, new at each start; the kernel's boot id is the host's.
 fn boot_id() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
-/// What peer credentials will say inside for users of the host.
+/// Uids that peer credentials show inside the sandbox for users of the host.
 fn translated(uids: &[u32]) -> std::io::Result<Vec<u32>> {
     let map = std::fs::read_to_string("/proc/self/uid_map")?;
     let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid")?;

@@ -11,7 +11,7 @@ use crate::{
 /// Answers one call.
 ///
 /// # Errors
-/// What the call could not do, as told to the host.
+/// The error of the call, as the host gets it.
 pub async fn answer(cx: &RequestContext, request: ToGuest) -> Result<FromGuest, GuestError> {
     Ok(match request {
         ToGuest::Ping(ping) => FromGuest::Ping(Pong { payload: ping.payload }),

@@ -1,4 +1,4 @@
-//! One connection: handshake, then many calls at once until it ends.
+//! Session of one connection: handshake, then many calls at once until it ends.
 //!
 //! ```text
 //!             ┌──── reading (this task) ────┐
@@ -32,12 +32,12 @@ use outbox::Outbox;
 use payload::Payload;
 use source::{Broken, Incoming, Source};
 
-/// What kind of byte stream a carrier gives.
+/// Kind of byte stream that a carrier gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
     /// A connection: it ends, and a new one begins with nothing in it.
     Connection,
-    /// One stream for ever: a new connection is only a new preamble in it.
+    /// Single stream without an end: a new connection is only a new preamble in it.
     Endless,
 }
 
@@ -55,7 +55,7 @@ where
         loop {
             match connection(&agent, &mut source, &outbox).await {
                 Broken::Closed => break,
-                // Nothing is wrong: no word of it on the console.
+                // A new connection is no error and is not reported on the console.
                 Broken::Anew => {}
                 Broken::Rubbish(why) if stream == StreamKind::Endless => {
                     crate::say!("link: {why}; looking for a new connection");

@@ -19,7 +19,7 @@ pub enum GuestKind {
 pub struct AgentSettings {
     /// BLAKE3 of the host's token.
     pub token_hash: [u8; 32],
-    /// This program, for its shims.
+    /// Path of this program, for its shims.
     pub exe: PathBuf,
     /// Kept over reboots: jobs and tasks.
     pub state_dir: PathBuf,

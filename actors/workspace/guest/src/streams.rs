@@ -35,8 +35,8 @@ async fn carry(cx: &RequestContext, port: u16) -> Result<StreamClosed, GuestErro
     let mut socket = dial::dial(port).await?;
     cx.grant(limits::STREAM_WINDOW_BYTES).await?;
     let (mut from, mut to) = socket.split();
-    // A port that reads no more may still have something to say, so a failure to write to it is told when
-    // that has been sent.
+    // A port that reads no more may still have something to send, so a failure to write to it is reported
+    // once that has been sent.
     let writing = async { Ok(toward_port(cx, &mut to).await) };
     let done = tokio::try_join!(toward_host(cx, &mut from), writing);
     let broken = |error: CopyError| match error {

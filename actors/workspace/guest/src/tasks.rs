@@ -1,7 +1,7 @@
 //! Durable queue of tasks: what was assigned to this guest, each run once, as a job.
 //!
 //! ```text
-//! TaskPut ─► written down ─► its turn ─► a job ─► result written down ─► told
+//! TaskPut ─► written down ─► its turn ─► a job ─► result written down ─► reported
 //!                  └► answered (4 at once)
 //! ```
 //! [`queue`] decides, and is pure; [`folder`] and its [`log`] are the disk, which survives the
@@ -10,9 +10,9 @@
 //! the machine, a task whose job may have begun is `interrupted` and not run again; the others wait
 //! on.
 //!
-//! A machine that wakes up from another one's memory has that one's tasks. Until it is told who it
-//! is it cannot know; then those that run are killed, all of them are put aside, and it tells of
-//! none.
+//! A machine that wakes up from another one's memory has that one's tasks, and does not know it until the
+//! host gives it its identity. Then the tasks that run are killed, all of them are put aside, and none is
+//! reported.
 
 mod access;
 pub mod durable;

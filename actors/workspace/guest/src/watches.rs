@@ -3,7 +3,7 @@
 //! ```text
 //!  inotify ─► Tree (which folder, which name) ─► ChangeRing ─► WatchRead, which waits
 //! ```
-//! The ring keeps the last changes, and a reader that comes too late is told so.
+//! The ring keeps the last changes; a reader that comes too late learns that some were dropped.
 
 mod ring;
 mod tree;
@@ -31,7 +31,7 @@ use crate::sys::fs_ids;
 use ring::ChangeRing;
 use tree::{Tree, TreeNews};
 
-/// Between two looks whether anybody reads a watch, in seconds.
+/// Interval between two checks whether anybody reads a watch, in seconds.
 const IDLE_LOOK_SECS: i64 = 30;
 /// Ids of one start of the daemon begin at its time, so that none is given twice.
 const IDS_EACH_MS: u64 = 1000;
@@ -46,12 +46,12 @@ struct LiveWatches {
     by_id: HashMap<u64, Arc<Watch>>,
 }
 
-/// One watch.
+/// Watch of a folder.
 #[derive(Debug)]
 struct Watch {
     ring: Mutex<ChangeRing>,
     news: Notify,
-    /// Written to by whoever ends it.
+    /// Event descriptor; a write to it ends the watch.
     stop: OwnedFd,
 }
 
@@ -60,7 +60,7 @@ impl Watches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place.
+    /// Adds a watch, if there are not too many.
     fn add(&self) -> Result<(u64, Arc<Watch>), GuestError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let stop = stop.map_err(|error| io_error(&error.into(), "a watch"))?;
@@ -110,7 +110,7 @@ pub async fn start(cx: &RequestContext, asked: WatchStart) -> Result<WatchStarte
         move || {
             match take_on(user.as_ref()).and_then(|()| Tree::begin(path, recursive)) {
                 Ok(tree) => {
-                    // Whoever gave up ends it by reading nothing.
+                    // A watch whose caller gave up ends because nobody reads it.
                     let _not_awaited = begun.send(Ok(()));
                     watch.follow(tree);
                 }
@@ -147,7 +147,7 @@ pub async fn read(cx: &RequestContext, asked: WatchRead) -> Result<WatchChanges,
     loop {
         let news = watch.news.notified();
         tokio::pin!(news);
-        // Before the look, so that nothing falls between.
+        // Enabled before the look, so that no news is missed.
         news.as_mut().enable();
         let read = watch.ring().read(asked.after, Instant::now());
         if read.lost || !read.changes.is_empty() || tokio::time::Instant::now() >= deadline {
@@ -158,7 +158,7 @@ pub async fn read(cx: &RequestContext, asked: WatchRead) -> Result<WatchChanges,
             () = sleep_until(deadline) => {}
             () = cx.cancel.cancelled() => return Err(cancelled()),
         }
-        // One that was ended meanwhile has no more news.
+        // Fails if the watch was ended meanwhile.
         cx.agent.watches.find(asked.watch)?;
     }
 }
@@ -167,7 +167,7 @@ pub async fn read(cx: &RequestContext, asked: WatchRead) -> Result<WatchChanges,
 pub fn end(cx: &RequestContext, asked: &WatchEnd) -> WatchEnded {
     let ended = cx.agent.watches.remove(asked.watch);
     if let Some(watch) = &ended {
-        // It cannot be full.
+        // The counter of the event descriptor cannot be full.
         let _ = rustix::io::write(&watch.stop, &1_u64.to_ne_bytes());
         watch.news.notify_waiters();
     }
@@ -179,7 +179,7 @@ impl Watch {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what the tree tells until it is ended, or nobody reads it any more.
+    /// Keeps the changes of the tree until the watch is ended or nobody reads it any more.
     fn follow(&self, mut tree: Tree) {
         let patience = Timespec { tv_sec: IDLE_LOOK_SECS, tv_nsec: 0 };
         loop {

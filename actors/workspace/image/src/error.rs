@@ -123,7 +123,7 @@ pub enum Error {
         /// Ids of workspaces.
         users: Vec<String>,
     },
-    /// It is not known which workspaces use what.
+    /// The uses of images are not known.
     #[error(
         "it is not known which images are in use; start the daemon once, and build or pull what is \
          unreadable in `hivekeep image list`"

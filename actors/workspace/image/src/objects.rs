@@ -107,7 +107,7 @@ impl Objects {
         self.put_file(&file, name, version)
     }
 
-    /// Moves a directory into the store. The list is of it as it is.
+    /// Moves a directory into the store. `list` describes it as it is.
     pub(super) fn put_tree(&self, source: &Path, list: &List) -> Result<TreeRef> {
         let reference = list.reference();
         if self.entries_path(&reference).exists()
@@ -124,7 +124,7 @@ impl Objects {
         fs::set_permissions(&folder, Permissions::from_mode(0o700))
             .map_err(Error::io("chmod", &folder))?;
         fs::rename(source, folder.join("tree")).map_err(Error::io("move", source))?;
-        // One call for thousands of files; a sync of each would take minutes on a slow disk.
+        // A single call syncs thousands of files; a sync of each would take minutes on a slow disk.
         let handle = File::open(&folder).map_err(Error::io("open", &folder))?;
         rustix::fs::syncfs(&handle).map_err(Error::io("sync", &folder))?;
         self.install(&folder, reference.hash)?;

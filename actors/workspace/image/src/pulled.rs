@@ -16,7 +16,7 @@ use super::{Error, ImageName, ObjectRef, Result, TreeRef};
 /// Version of the format, raised when a field changes its meaning.
 pub(super) const FORMAT: u32 = 1;
 
-/// What commands of a workspace begin with, as the image says.
+/// Defaults of a workspace's commands, as the image gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageDefaults {
@@ -63,13 +63,13 @@ pub struct PulledImage {
     /// Digest of its manifest or index, where it came with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// When.
+    /// Time of the pull.
     pub pulled_at: DateTime<Utc>,
     /// Root filesystem: raw ext4, sparse.
     pub rootfs_ext4: ObjectRef,
     /// Root filesystem as a directory.
     pub rootfs_tree: TreeRef,
-    /// What commands begin with.
+    /// Defaults of commands.
     pub defaults: ImageDefaults,
     /// Number of devices and pipes below `dev/` that the tree does not have.
     #[serde(default)]

@@ -1,5 +1,5 @@
-//! Recovery of the store: whoever takes the lock removes what its last holder left unfinished, be it
-//! that a build failed, was cancelled or was killed.
+//! Recovery of the store: each holder of the lock first removes what the last one left unfinished, after a
+//! build that failed, was cancelled or was killed.
 
 use std::fs;
 
@@ -33,14 +33,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Settles each object that came since: it stays where an image or a disk has it.
+    /// Settles each marked object: it stays where an image or a disk has it.
     fn settle(&self) -> Result<()> {
         let pending = list(&self.root.join(PENDING))?;
         if pending.is_empty() {
             return Ok(());
         }
         let wanted = match self.wanted() {
-            // What an unreadable manifest names may be among them.
+            // An unreadable manifest may name some of the objects.
             Err(Error::UsesUnknown) => return Ok(()),
             wanted => wanted?,
         };

@@ -72,7 +72,7 @@ impl ImageStore {
         // Overlays record absolute paths, so the root must be absolute.
         let root = fs::canonicalize(&root).map_err(Error::io("resolve", &root))?;
         let inner = Inner { objects: Objects::new(&root), verified: Verified::default(), root };
-        // Who has the lock already runs a build and uses its temporary files.
+        // If the lock is taken, its holder runs a build and still uses its temporary files.
         let _lock_of_the_moment = inner.lock();
         sweep(&inner.root.join("overlays"))?;
         sweep(&inner.root.join("images"))?;

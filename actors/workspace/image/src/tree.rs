@@ -168,7 +168,7 @@ pub(super) fn chown_script(list: &List) -> Result<Vec<u8>> {
         if entry.path.is_empty() && (entry.uid, entry.gid) == (0, 0) {
             continue;
         }
-        // As its parser has it, two quotation marks are one that is part of the name.
+        // The parser of debugfs takes two quotation marks for one that is part of the name.
         let path = entry.path.replace('"', "\"\"");
         if path.len() > SCRIPT_LINE_BYTES || path.contains(|c: char| c.is_control()) {
             let path = &entry.path;

@@ -21,7 +21,7 @@ use super::{ContentHash, Error, ImageName, ImageState, ObjectName, Result};
 const USES: &str = "uses";
 const COMPLETE: &str = "complete";
 
-/// What a removal took away.
+/// Images and objects that a removal took away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovedImages {
     /// Names of images.
@@ -32,7 +32,7 @@ pub struct RemovedImages {
     pub bytes: u64,
 }
 
-/// What shall be removed of what nothing uses.
+/// Terms of a prune: which unused images and objects are removed.
 #[derive(Debug, Clone, Copy)]
 pub struct PruneTerms {
     /// Minimum time since the last use, or since the pull.
@@ -116,7 +116,7 @@ impl Inner {
             let _still_used = fs::remove_dir(&folder);
         }
         for (user, base) in uses {
-            // A base that is gone is told when the workspace starts.
+            // A base that is gone is reported when the workspace starts.
             if base.exists() {
                 self.hold(base, user)?;
             }
@@ -155,7 +155,7 @@ impl Inner {
             let users = used.into_iter().cloned().collect();
             return Err(Error::InUse { image: name.clone(), users });
         }
-        // Who takes the lock next finishes a removal that ends here.
+        // After a crash here the next holder of the lock finishes the removal.
         hashes.iter().try_for_each(|hash| self.objects.mark(hash))?;
         let path = self.manifest_path(name);
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
@@ -228,7 +228,7 @@ impl Inner {
         let mut wanted: BTreeSet<_> = self.users()?.into_keys().collect();
         for name in ImageName::BUILT.into_iter().chain(self.pulled_names()?) {
             match self.state(&name) {
-                // What an unreadable manifest names is not known.
+                // The objects of an unreadable manifest are not known.
                 ImageState::Unreadable { .. } => return Err(Error::UsesUnknown),
                 state => wanted.extend(hashes(&state)),
             }

@@ -44,7 +44,7 @@ impl VerifiedImage {
         self.boot.as_ref().map(|boot| boot.initrd.as_path())
     }
 
-    /// What commands begin with; `None` for images that were built here.
+    /// Defaults of commands; `None` for images that were built here.
     pub fn defaults(&self) -> Option<&ImageDefaults> {
         self.defaults.as_deref()
     }

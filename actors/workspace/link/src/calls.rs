@@ -53,7 +53,7 @@ impl Call {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes whoever waits for a change.
+    /// Wakes the waiters for a change.
     pub(super) fn notify(&self) {
         self.wake.notify_one();
         self.reading.wake();

@@ -80,8 +80,8 @@ impl Core {
         self.reason.get().cloned().unwrap_or(LinkDown::Closed)
     }
 
-    /// True if a frame of a call that is not open counts as one of an older link, and is dropped.
-    /// On a stream without connections there may be some.
+    /// True if a frame of a call that is not open counts as one of an older link, and is dropped. A stream
+    /// without connections may have such frames.
     pub(super) fn is_stray(&self) -> bool {
         let fewer = |left: u32| left.checked_sub(1);
         self.strays_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()

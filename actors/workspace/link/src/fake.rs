@@ -1,4 +1,4 @@
-//! Scripted guest for tests: it speaks the protocol, and breaks it where told.
+//! Scripted guest for tests: it speaks the protocol, and breaks it on request.
 
 mod carrier;
 mod serve;

@@ -31,7 +31,7 @@ impl Link {
         let mut call = core.open(request, Exchange::Both, Slot::Ordinary, &wait).await?;
         let mut source = Cursor::new(operation);
         if let Some(early) = send(&mut call, operation_bytes, &mut source, &wait, |_| {}).await? {
-            // It cannot have run what it has not got.
+            // The guest cannot have run an operation that it has not received.
             core.typed::<R>(early)?;
             core.close(Violation::WrongReply.into());
             return Err(core.down_error());

@@ -24,8 +24,8 @@ const QUICK_GAP: Duration = Duration::from_millis(250);
 /// a preamble again after [`hivekeep_protocol::limits::MID_FRAME_GAP_MS`] of silence.
 const SLOW_GAP: Duration = Duration::from_millis(3_000);
 
-/// Where preambles are repeated, a guest may take a late one for the start of
-/// the next connection and miss the hello. Then all begins again.
+/// Time limit of the welcome. Where preambles are repeated, a guest may take a late one for the start of the
+/// next connection and miss the hello. Then all begins again.
 const WELCOME_WITHIN: Duration = Duration::from_millis(1_000);
 
 /// Maximum length of a text in a welcome.

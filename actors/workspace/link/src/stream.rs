@@ -1,7 +1,7 @@
 //! Byte stream to a port of the guest: one call as an `AsyncRead + AsyncWrite`, half-close kept.
 //!
-//! Both halves are polled by whoever holds the value; there is no task of its own between. What is held
-//! here is bounded: by the granted window towards the host, and by two frames towards the guest.
+//! Both halves are polled by the holder of the value, without a task in between. Buffers are bounded: by the
+//! granted window towards the host, and by two frames towards the guest.
 
 use std::{
     collections::VecDeque,
@@ -48,7 +48,7 @@ impl Link {
             None => Ok(GuestStream::new(call)),
             Some(refused) => {
                 core.typed::<OpenStream>(refused)?;
-                // It cannot have ended what this side has not.
+                // The guest cannot have ended a stream that is not open.
                 core.close(Violation::WrongReply.into());
                 Err(core.down_error())
             }

@@ -56,7 +56,7 @@ impl Link {
 enum Go {
     /// The guest has answered already (it cannot take the file).
     Answered(Reply),
-    /// This many bytes may be sent.
+    /// Number of bytes that may be sent.
     Send(u64),
 }
 

@@ -76,7 +76,7 @@ pub struct MachineCgroups {
     pub dirs: Vec<PathBuf>,
     /// Subset of `dirs` by which a child joins v1 hierarchies.
     v1: BTreeSet<PathBuf>,
-    /// That of memory among them.
+    /// Folder of the memory controller in `v1`.
     v1_memory: Option<PathBuf>,
     /// Folder in the unified hierarchy.
     v2: Option<PathBuf>,
@@ -204,8 +204,8 @@ impl MachineCgroups {
         self.door_but(None)
     }
 
-    /// Opens them for a helper that writes files for its machine. In v1 it stays out of the memory
-    /// group: pages that wait to be written back would count as the machine's there, and without
+    /// Opens the files for a helper that writes files for its machine. In v1 the helper stays out of the
+    /// memory group: pages that wait to be written back would count as the machine's there, and without
     /// throttling, so that the kernel ends it for them.
     pub(super) fn door_of_server(&self) -> Result<Door, Error> {
         self.door_but(self.v1_memory.as_deref())

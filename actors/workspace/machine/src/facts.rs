@@ -42,9 +42,9 @@ pub enum AcceleratorKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupVersion {
-    /// One hierarchy per controller.
+    /// Version 1: one hierarchy per controller.
     V1,
-    /// Unified hierarchy.
+    /// Version 2: the unified hierarchy.
     V2,
 }
 

@@ -132,7 +132,7 @@ pub(super) fn remove(dir: &Path) -> Result<(), Error> {
         return Ok(());
     }
     if owner(dir).is_none() {
-        // Made, and not marked yet when the daemon ended.
+        // The folder was made, and not marked yet when the daemon ended.
         if fs::remove_dir(dir).is_ok() {
             return Ok(());
         }

@@ -158,7 +158,7 @@ pub trait Driver: Send + Sync {
         handle.endpoint.clone()
     }
 
-    /// What the machine's processes take.
+    /// Resources that the machine's processes use.
     async fn usage(&self, handle: &MachineHandle) -> Result<MachineUsage, Error>;
 
     /// Kept console and stderr of a machine that runs, stopped, or failed to start.

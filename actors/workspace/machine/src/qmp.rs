@@ -170,7 +170,7 @@ async fn send_with(stream: &UnixStream, line: &[u8], fd: &OwnedFd) -> std::io::R
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd.as_fd()];
-        // One descriptor fits the space that was made for one.
+        // The space was made for one descriptor, so the push succeeds.
         control.push(SendAncillaryMessage::ScmRights(&fds));
         // A single byte is either sent or not, and leaves a boundary of UTF-8, because lines begin
         // with `{`.

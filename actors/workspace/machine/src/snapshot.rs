@@ -44,9 +44,9 @@ pub struct SaveRequest {
 pub struct ParkRequest {
     /// Place of the memory. For a park the folder must not exist, its parent must.
     pub into: SnapshotFolder,
-    /// A memory image that the machine began with: what still is as in there is not kept a second
-    /// time. It must then stay until the machine is awake. One that is not there, or does not fit,
-    /// is no error of a park.
+    /// Memory image that the machine began with: pages that still are as in it are not kept a second time. It
+    /// must then stay until the machine is awake. An image that is missing, or does not fit, is no error of a
+    /// park.
     pub base: Option<SnapshotFolder>,
 }
 
@@ -164,7 +164,7 @@ pub enum RamLocation {
     },
     /// Private pages of the machine above a sealed memory image.
     Private {
-        /// That image; machines of earlier daemons do not name it.
+        /// Memory image; machines of earlier daemons do not name it.
         #[serde(default)]
         image: Option<SharedImage>,
     },
@@ -226,11 +226,11 @@ pub trait Snapshots: Send + Sync {
     ///
     /// Until it has its new identity the guest knows the token of the machine that was saved.
     ///
-    /// It has a network interface if the saved machine had one, which
-    /// [`MachineHandle::nic`] says; without one in the plan its cable ends nowhere. Until it is
-    /// told otherwise the guest uses the address and MAC of the machine that was saved. Therefore
-    /// the link is off, in both directions, from before the guest's first instruction until
-    /// [`super::Driver::plug`], which is legal once the guest has answered `SetNetwork`:
+    /// The machine has a network interface if the saved machine had one, which [`MachineHandle::nic`] says;
+    /// without one in the plan the interface has no backend. Until `SetNetwork` the guest uses the address
+    /// and MAC of the machine that was saved. Therefore the link is off, in both directions, from before the
+    /// guest's first instruction until [`super::Driver::plug`], which is legal once the guest has answered
+    /// `SetNetwork`:
     ///
     /// ```text
     /// launch_from ─► resume ─► Reidentify ─► SetNetwork ─► plug ─► (SetNetwork: gateway_answers)

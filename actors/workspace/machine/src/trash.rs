@@ -33,7 +33,7 @@ pub(super) struct Trash {
 }
 
 impl Trash {
-    /// For disks that may be these users'.
+    /// Handle for disks that may be these users'.
     pub(super) fn of(subordinates: Option<Subordinates>) -> Self {
         Self { emptying: Arc::default(), subordinates }
     }
@@ -71,7 +71,7 @@ impl Trash {
     /// Starts the removal of everything that was moved aside in this root. Does not wait.
     pub(super) fn empty(&self, root: &Path) {
         let trash = root.join(TRASH);
-        // Who is at work looks once more before it ends.
+        // A thread that empties the folder looks once more before it ends.
         if !trash.is_dir() || !self.lock().insert(trash.clone()) {
             return;
         }
@@ -144,7 +144,7 @@ pub(super) mod tests {
             let inner = plan.folders.disk_dir.join("overlay/work");
             fs::create_dir_all(&inner).unwrap();
             fs::write(inner.join("file"), "x").unwrap();
-            // As overlayfs leaves one.
+            // Permissions that overlayfs leaves.
             fs::set_permissions(&inner, fs::Permissions::from_mode(0o000)).unwrap();
         }
         let trash = Trash::default();

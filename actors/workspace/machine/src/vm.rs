@@ -1,8 +1,8 @@
 //! Virtual machines by QEMU: the driver for `isolation = "vm"`.
 //!
 //! QEMU runs as an unprivileged user with its system call filter on, in a session and a cgroup of
-//! its own. It opens nothing by a path of ours: sockets, disk, base image, kernel and initrd come
-//! as descriptors. It is told what to do over QMP, one short connection a request.
+//! its own. It opens no path of the host: sockets, disk, base image, kernel and initrd come as descriptors.
+//! It is controlled over QMP, one short connection a request.
 
 mod args;
 mod control;

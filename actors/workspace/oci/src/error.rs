@@ -17,20 +17,20 @@ pub enum Error {
         /// Reason.
         reason: String,
     },
-    /// The configuration does not allow it.
+    /// The configuration does not allow the pull.
     #[error("{message}")]
     NotAllowed {
-        /// What is not allowed, and what would allow it.
+        /// Message: what is not allowed, and what would allow it.
         message: String,
         /// Key of the configuration that decides.
         key: &'static str,
     },
-    /// It is not signed as the configuration asks.
+    /// The image is not signed as the configuration asks.
     #[error("{reference} is not signed as workspace.images.signatures asks: {reason}")]
     Unsigned {
         /// Reference asked for.
         reference: String,
-        /// What is missing.
+        /// Reason.
         reason: String,
     },
     /// A public key cannot be used.
@@ -52,7 +52,7 @@ pub enum Error {
         /// Repository asked for.
         repository: String,
     },
-    /// The source does not have it.
+    /// The source does not have the image, or a part of it.
     #[error("{what} is not in {place}")]
     NotFound {
         /// Tag, digest or file.
@@ -94,7 +94,7 @@ pub enum Error {
     /// A limit is exceeded.
     #[error("the image exceeds a limit: {what}, at most {limit}")]
     TooLarge {
-        /// What is too large.
+        /// Name of the quantity that is too large.
         what: &'static str,
         /// Key of the configuration, or the name of a fixed limit.
         key: &'static str,

@@ -41,7 +41,7 @@ impl LayerPacking {
 pub struct LayerFile {
     /// File, which may hold other things too.
     pub file: File,
-    /// Where the layer begins.
+    /// Offset at which the layer begins.
     pub offset: u64,
     /// Its length.
     pub bytes: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Budget<'a> {
     bytes: Cell<u64>,
     entries: Cell<u64>,
     cancel: &'a CancellationToken,
-    /// Told the bytes unpacked so far.
+    /// Callback with the bytes unpacked so far.
     tell: &'a (dyn Fn(u64) + Send + Sync),
     exceeded: Cell<bool>,
 }

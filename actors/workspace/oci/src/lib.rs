@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Registries and layers are hostile: all that is read is bounded ([`PullLimits`]), no name and no
-//! link of a layer leads out of its tree, and what is refused is refused with a code. An image
-//! needs nothing of ours inside: the guest daemon comes from outside.
+//! link of a layer leads out of its tree, and what is refused is refused with a code. An image needs no part
+//! of hivekeep inside: the guest daemon comes from outside.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

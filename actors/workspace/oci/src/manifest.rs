@@ -26,7 +26,7 @@ impl BlobRef {
         Ok(Self { digest, bytes: descriptor.size() })
     }
 
-    /// The same, for what is held in memory.
+    /// Blob that is held in memory, and bounded by [`DOCUMENT_BYTES`].
     pub(crate) fn document(descriptor: &Descriptor) -> OciResult<Self> {
         let blob = Self::of(descriptor)?;
         if blob.bytes > DOCUMENT_BYTES {
@@ -45,7 +45,7 @@ pub(crate) struct PlatformManifest {
     pub(crate) layers: Vec<(BlobRef, LayerPacking)>,
 }
 
-/// What a document is.
+/// Form of a document: an index or a manifest.
 #[derive(Debug)]
 pub(crate) enum ManifestForm {
     /// An index: the blob that is for this platform.
@@ -54,8 +54,8 @@ pub(crate) enum ManifestForm {
     Manifest(PlatformManifest),
 }
 
-/// The members that tell the two apart. A document that has both is read differently by
-/// different programs (CVE-2021-41190).
+/// Members that tell an index from a manifest. A document that has both is read differently by different
+/// programs (CVE-2021-41190).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Shape {

@@ -27,7 +27,7 @@ impl SignatureRule {
     }
 }
 
-/// Who asks for a pull.
+/// Requester of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
     /// Operator, at the command line: any source.

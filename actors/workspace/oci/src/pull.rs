@@ -22,11 +22,11 @@ const LOCK_EVERY: Duration = Duration::from_millis(200);
 /// Wish for an image.
 #[derive(Debug)]
 pub struct PullRequest {
-    /// Where it is.
+    /// Source of the image.
     pub source: ImageSource,
-    /// Name that it gets; its reference where it has none.
+    /// Name for the image; `None` takes its reference.
     pub name: Option<String>,
-    /// Who asks.
+    /// Requester of the pull.
     pub asker: Asker,
 }
 
@@ -187,7 +187,7 @@ impl ImagePuller {
         Ok(self.store.adopt(lock, adoption, cancel).await?)
     }
 
-    /// Unpacks on a thread that may block, and tells from here how far that is.
+    /// Unpacks on a thread that may block, and reports the progress from here.
     async fn unpacked(
         &self,
         layers: Vec<LayerFile>,
@@ -198,7 +198,7 @@ impl ImagePuller {
     ) -> OciResult<UnpackedTree> {
         let limits = self.options.limits();
         let (told, mut done) = tokio::sync::watch::channel(0);
-        // Dropped with this future, it ends the work on the thread.
+        // Dropping this future cancels the work on the thread.
         let cancel = cancel.child_token();
         let _ended = cancel.clone().drop_guard();
         let tree = tree.to_owned();

@@ -126,7 +126,7 @@ impl RegistryRef {
         self.digest
     }
 
-    /// What the registry is asked for: the digest, or else the tag.
+    /// Version that the registry is asked for: the digest, or else the tag.
     pub(crate) fn version(&self) -> String {
         match (self.digest, self.inner.tag()) {
             (Some(digest), _) => digest.to_string(),

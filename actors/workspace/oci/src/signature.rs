@@ -129,9 +129,9 @@ pub(crate) async fn verify(
 
 enum Judged {
     Signed,
-    /// Signed by a key, for something else.
+    /// Signature of a key, for something else.
     OfOther(String),
-    /// Not signed by a key.
+    /// No signature of a key.
     Unknown,
 }
 
@@ -161,7 +161,7 @@ async fn judge(
     })
 }
 
-/// What a signed payload says that is not of this image.
+/// First statement of a signed payload that is not of this image.
 fn mismatch(payload: &[u8], reference: &RegistryRef, digest: Sha256Digest) -> Option<String> {
     let Ok(Payload { critical }) = serde_json::from_slice::<Payload>(payload) else {
         return Some("its signature is of something that is not a payload of cosign".to_owned());

@@ -22,7 +22,7 @@ use archive::DockerArchive;
 use layout::OciLayout;
 pub(crate) use registry::RegistryClient;
 
-/// What a source gave.
+/// Image fetched from a source.
 pub(crate) struct FetchedImage {
     /// Digest of the manifest; an archive of Docker has none.
     pub(crate) digest: Option<Sha256Digest>,
@@ -31,14 +31,14 @@ pub(crate) struct FetchedImage {
     pub(crate) layers: Vec<LayerFile>,
 }
 
-/// What a fetch goes by.
+/// Parameters of a fetch.
 pub(crate) struct FetchTerms<'a> {
     pub(crate) policy: ImagePolicy<'a>,
     pub(crate) limits: PullLimits,
     /// Folder for what is downloaded.
     pub(crate) work: &'a std::path::Path,
     pub(crate) cancel: &'a CancellationToken,
-    /// Told the bytes that are there and the bytes that there will be.
+    /// Callback with the bytes that are there and the bytes that there will be.
     pub(crate) tell: &'a (dyn Fn(u64, u64) + Send + Sync),
 }
 

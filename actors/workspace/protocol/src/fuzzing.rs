@@ -2,13 +2,13 @@
 
 use crate::{Decoder, FrameKind, FromGuest, GuestError, GuestEvent, ToGuest, decode, encode};
 
-/// Decodes frames from bytes that arrive in pieces, and what is in them. The first byte says how large the pieces are.
+/// Decodes frames and their payloads from bytes in pieces, whose size the first byte gives.
 ///
 /// # Panics
 /// When something is decoded that is encoded to something else.
 pub fn frames(bytes: &[u8]) {
     let Some((piece, mut bytes)) = bytes.split_first() else { return };
-    // As payloads, too: a frame's header seldom outlives a mutation.
+    // The bytes as payloads, too: a frame's header seldom outlives a mutation.
     payload(FrameKind::Reply, bytes);
     payload(FrameKind::Event, bytes);
     payload(FrameKind::Request, bytes);
@@ -31,7 +31,7 @@ fn payload(kind: FrameKind, payload: &[u8]) {
     }
 }
 
-/// What is decoded is encoded to something that means the same.
+/// Checks that a decoded value is the same after it is encoded and decoded again.
 fn same<T>(payload: &[u8])
 where
     T: serde::de::DeserializeOwned + serde::Serialize + PartialEq + std::fmt::Debug,

@@ -61,8 +61,8 @@ pub enum HelloRefusal {
 /// Containment: the way a guest finds every process of a command when it has to kill it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Containment {
-    /// One cgroup v2 per command, ended by `cgroup.kill`.
+    /// Cgroup v2 per command, ended by `cgroup.kill`.
     Cgroup,
-    /// One child-subreaper per command, which walks its descendants.
+    /// Child-subreaper per command, which walks its descendants.
     Subreaper,
 }

@@ -46,7 +46,7 @@ pub struct JobPoll {
 /// or else when the time is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobWait {
-    /// What to read.
+    /// Job, and the cursors to read from.
     pub poll: JobPoll,
     /// Longest wait, at most [`crate::limits::MAX_WAIT_MS`].
     pub wait_ms: u64,

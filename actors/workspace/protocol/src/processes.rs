@@ -32,22 +32,22 @@ pub struct PtySize {
 /// Starts a process that reads nothing: its standard input is `/dev/null`. It has no terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStartWithoutInput {
-    /// As [`ProcessStart::job`].
+    /// Command, as in [`ProcessStart::job`].
     pub job: JobStart,
 }
 
-/// Starts a process whose output is held back for its reader: what would drop bytes that nobody has asked for is not
-/// taken from it, and it waits. Its reader has read what is before the cursors of [`crate::JobPoll`]; where these have
-/// not moved for [`crate::limits::MAX_HELD_MS`], nothing is held back until they do.
+/// Starts a process whose output is held back: output that would drop bytes not yet asked for is not taken,
+/// and the process waits. Its reader has read what is before the cursors of [`crate::JobPoll`]; where these
+/// have not moved for [`crate::limits::MAX_HELD_MS`], nothing is held back until they do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStartHeld {
-    /// The process.
+    /// Process to start.
     pub start: ProcessStart,
-    /// As in [`ProcessStartWithoutInput`].
+    /// True for no input, as in [`ProcessStartWithoutInput`].
     pub without_input: bool,
 }
 
-/// Sets the size of a process's terminal; those in its foreground are told by SIGWINCH.
+/// Sets the size of a process's terminal; its foreground processes get SIGWINCH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessResize {
     /// Id of the process.

@@ -40,7 +40,7 @@ macro_rules! requests {
 requests! {
     /// Liveness.
     Ping => Pong,
-    /// After each new link.
+    /// Configure after each new link.
     Configure => Configured,
     /// Memory and disk.
     Usage => UsageReport,
@@ -66,9 +66,9 @@ requests! {
     EditFile => EditFileReply,
     /// List a directory.
     ListFolder => ListFolderReply,
-    /// One entry.
+    /// Stat one entry.
     FileStat => FileEntry,
-    /// After a start from another machine's memory.
+    /// Take an identity after a start from another machine's memory.
     Reidentify => Reidentified,
     /// Sync and freeze the disk.
     Quiesce => Quiesced,

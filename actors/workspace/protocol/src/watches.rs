@@ -1,4 +1,4 @@
-//! Watch requests: changes below a folder, as the guest's kernel tells them.
+//! Watch requests: changes below a folder, as the guest's kernel reports them.
 //!
 //! A watch lives in the guest's daemon, and ends with it, by [`WatchEnd`], or when nobody has read it for
 //! [`crate::limits::WATCH_IDLE_SECS`].
@@ -16,7 +16,7 @@ pub struct WatchStart {
     pub user: Option<String>,
 }
 
-/// Answer to [`WatchStart`]: every later change is told.
+/// Answer to [`WatchStart`]: every later change is reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchStarted {
     /// Id of the watch, never given twice.
@@ -51,7 +51,7 @@ pub struct WatchChanges {
 pub struct WatchChange {
     /// Number, ascending.
     pub seq: u64,
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// Path from the watched folder on, `.` for itself; bytes that are not UTF-8 are replaced.
     pub path: String,

@@ -1,4 +1,4 @@
-//! The fold of a journal's copy into the files that its disks are made of.
+//! Files of the disks that a copy of the journal names.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,20 +14,20 @@ use serde::{Deserialize, Serialize};
 use super::{BackedUp, LeftOut, links::layer_of, raced};
 use crate::{codes, ledger::Ledger, logs};
 
-/// What a backup holds of disks, and what not.
+/// Disks that a backup holds, and those that it does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
     /// The folder of the layers.
     pub folder: PathBuf,
-    /// The files in it.
+    /// The layer files in the folder.
     pub layers: Vec<String>,
     /// The files of images that disks stand on.
     pub bases: Vec<PathBuf>,
-    /// The workspaces whose disks are in it.
+    /// The workspaces whose disks are in the backup.
     pub kept: Vec<BackedUp>,
-    /// Those whose disks are not.
+    /// The workspaces whose disks are not in the backup.
     pub left_out: Vec<LeftOut>,
-    /// Snapshots whose memory is not in it.
+    /// Snapshots whose memory is not in the backup.
     pub memories_left_out: usize,
 }
 
@@ -75,7 +75,7 @@ fn layers_in(folder: &Path) -> Result<BTreeSet<LayerId>, ToolError> {
     Ok(found)
 }
 
-/// What ledgers name, as far as it is there.
+/// Files that ledgers name and that are there.
 #[derive(Debug, Default)]
 struct Named {
     layers: BTreeSet<LayerId>,
@@ -95,7 +95,7 @@ impl Named {
         let mut not_frozen: BTreeMap<_, _> =
             left_out.into_iter().map(|left| (left.workspace_id, left)).collect();
         let mut named = Self::default();
-        // What is the pool's is made again; what failed or is being removed has no disk.
+        // The pool's machines are made again; failed workspaces and those being removed have no disk.
         let with_disk = |ledger: &&Ledger| {
             ledger.plan.pool.is_none() && ledger.failed.is_none() && !ledger.destroying
         };
@@ -114,11 +114,11 @@ impl Named {
             let missing_layers = missing.iter().map(LayerId::to_string).collect();
             named.left_out.push(LeftOut { name, missing_layers, ..left });
         }
-        // Those that went meanwhile are not in the journal's copy and miss nothing.
+        // Workspaces removed meanwhile are not in the journal's copy and miss nothing.
         Ok(named)
     }
 
-    /// Adds what one workspace needs; answers the layers that are not there.
+    /// Adds the files that one workspace needs; returns the layers that are missing.
     fn take(&mut self, ledger: &Ledger, found: &BTreeSet<LayerId>) -> Vec<LayerId> {
         let nodes = || ledger.snapshots.nodes();
         self.memories += nodes().filter(|node| node.memory.is_some()).count();

@@ -38,12 +38,12 @@ const POLL_BYTES: u64 = 256 * 1024;
 /// Longest wait for the answer of one guest to a list.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Process as it is recorded.
+/// A recorded process.
 struct Found {
     id: JobId,
     workspace: WorkspaceHandle,
     entry: ProcessEntry,
-    /// Its end is not recorded.
+    /// The end of the process is not recorded.
     may_run: bool,
 }
 
@@ -57,11 +57,11 @@ struct Starting {
     request: StartRequest,
 }
 
-/// Request by which it is started.
+/// Request that starts a process.
 struct StartRequest {
     start: ProcessStart,
     without_input: bool,
-    /// Its output is held back for its reader, where the guest can.
+    /// The process's output is held back for its reader, where the guest can do that.
     held: bool,
 }
 
@@ -71,7 +71,7 @@ impl StartRequest {
         if held {
             let request = ProcessStartHeld { start: start.clone(), without_input };
             match link.ask(request, wait.clone()).await {
-                // It is of an older daemon.
+                // The guest is of an older daemon.
                 Err(LinkError::Guest(error)) if error.code == GuestCode::Unsupported => {}
                 started => return started,
             }
@@ -116,10 +116,10 @@ impl CommandsHandle {
         let request = StartRequest {
             start: ProcessStart { job: start, pty },
             without_input: !process.input && pty.is_none(),
-            // Clients of this door read all of it, and take what is missing for an error.
+            // Clients of this door read all output, and take missing output for an error.
             held: cx.door == Door::E2b && cx.tool == "process_start",
         };
-        // Not given up in the middle when the caller is.
+        // The start is not cancelled midway when the caller gives up.
         let starting =
             tokio::spawn(Starting { workspace, link, wait, job, entry, request }.run(self.clone()));
         starting.await.map_err(|panic| ToolError::internal(format!("a process: {panic}")))?
@@ -157,7 +157,7 @@ impl CommandsHandle {
         all
     }
 
-    /// What a guest says of its jobs, or what its processes are when it cannot be asked.
+    /// Summaries of a guest's jobs, or the state of its processes when the guest cannot be asked.
     async fn summaries(
         &self,
         cx: &CallCx,
@@ -168,7 +168,7 @@ impl CommandsHandle {
             return Err(ProcessState::Interrupted);
         }
         if phase == Phase::Parked {
-            // Whoever looks at a list wakes nothing.
+            // Listing processes wakes no workspace.
             return Err(ProcessState::Unknown("the workspace is parked".to_owned()));
         }
         let patience = CallCx {
@@ -288,7 +288,7 @@ impl CommandsHandle {
         let wait = CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() };
         let grace_ms = grace.as_millis().try_into().unwrap_or(u64::MAX);
         let stop = ProcessStop { job_id: process.to_string(), grace_ms };
-        // What waits for a grace period keeps no place that is kept free for kills.
+        // A stop with a grace period does not use the capacity reserved for kills.
         let killed = match grace_ms {
             0 => link.ask_reserved(stop, wait).await,
             _ => link.ask(stop, wait).await,
@@ -351,7 +351,7 @@ async fn make_room(
 }
 
 impl Found {
-    /// As callers see it. `told` is what its guest says now, if it was asked and knows it.
+    /// The process as callers see it. `told` is the guest's summary, if it was asked and knows the process.
     fn shown(&self, told: Option<&JobSummary>) -> PlaceProcess {
         let recorded = self.entry.end.filter(|_| !self.may_run);
         let state = told.map_or_else(

@@ -11,7 +11,7 @@ use hivekeep_runtime::{
 
 use crate::{Options, guest_binary, image_dir, transfer_dir};
 
-/// Everything, in the order in which a person would mend it.
+/// All findings, in the order in which a person would fix them.
 pub(super) async fn all(options: &Options, host: &Host) -> Vec<Finding> {
     let transfers = transfer_dir(options, &host.folders.state);
     let space = transfers
@@ -27,10 +27,10 @@ pub(super) async fn all(options: &Options, host: &Host) -> Vec<Finding> {
     found
 }
 
-/// What machines need. Only the hypervisor is needed by the default isolation; the rest makes
-/// machines quicker or better confined.
+/// Requirements of machines. The default isolation needs only the hypervisor; the rest makes machines
+/// quicker or better confined.
 fn machines(options: &Options) -> Vec<Finding> {
-    // A tag of our own: a running daemon's groups stay as they are.
+    // A tag of its own leaves the groups of a running daemon as they are.
     let tag = format!("check{}", std::process::id());
     let landlock = options.sandbox.landlock_required;
     let found = doctor(&options.driver, &tag).into_iter();
@@ -84,7 +84,7 @@ async fn images(options: &Options, state_dir: &Path) -> Vec<Finding> {
     let (folder, wanted) = (image_dir(options, state_dir), &options.default_image);
     let build = |name: &str| format!("run `hivekeep image build {name}`");
     if !folder.exists() {
-        // Looking must not make folders.
+        // A check makes no folders.
         return vec![Finding::bad(format!("image {wanted}"), "not built", build(wanted))];
     }
     let listed = match ImageStore::open(folder) {

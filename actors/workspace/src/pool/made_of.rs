@@ -5,7 +5,7 @@ use hivekeep_kernel::{ToolError, ports::NetworkMode};
 use super::{MadeOf, WorkspaceSpec};
 use crate::{shared::Shared, workspace::image_name};
 
-/// What a machine would be made from now. Reads file stamps; the image's content is read the
+/// The digest of what a machine would be made from now. Reads file stamps; reads the image's content the
 /// first time only.
 ///
 /// # Errors

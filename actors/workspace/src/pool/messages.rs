@@ -12,36 +12,36 @@ use crate::{
     workspace,
 };
 
-/// What the pool can be told.
+/// Messages to the pool.
 pub enum Msg {
-    /// Give a machine away that is exactly so.
+    /// Give away a machine of exactly this kind.
     Take {
-        /// Its image, isolation and size.
+        /// The machine's image, isolation and size.
         spec: WorkspaceSpec,
-        /// What it has to be made from.
+        /// Digest of what the machine must be made from.
         made_of: MadeOf,
-        /// Where it is, if there is one.
+        /// Answered with the machine, if there is one.
         taken: oneshot::Sender<Option<(WorkspaceId, Address<workspace::Msg>)>>,
     },
-    /// One that was given away is of no use: remove it.
+    /// A machine that was given away is of no use: remove it.
     Spoilt {
-        /// Its image, isolation and size.
+        /// The machine's image, isolation and size.
         spec: WorkspaceSpec,
-        /// Which.
+        /// The machine.
         id: WorkspaceId,
-        /// What was wrong with it.
+        /// Why the machine is of no use.
         reason: String,
     },
-    /// Give up a machine for somebody who needs its place; whether one was.
+    /// Remove a machine to free its slot; answers whether one was removed.
     Evict(oneshot::Sender<bool>),
     /// A machine's state changed.
     Phase {
-        /// Which.
+        /// The machine.
         id: WorkspaceId,
-        /// The new one.
+        /// The new state.
         phase: Phase,
     },
-    /// What there is.
+    /// Report the pool's state.
     Report(oneshot::Sender<PoolReport>),
     /// The daemon stops its machines: make and remove nothing any more.
     Halt,

@@ -1,4 +1,4 @@
-//! What the pool has and what it lacks. Pure: it returns orders, and the actor has them done.
+//! Stock of the pool. Pure: it returns orders, and the actor carries them out.
 //!
 //! ```text
 //!  nothing ─ look ─► known what it would be made from
@@ -45,16 +45,16 @@ pub(super) enum Order {
 pub(super) struct Member {
     pub(super) id: WorkspaceId,
     made_of: MadeOf,
-    /// It answers; otherwise an earlier daemon left it and it is being taken up.
+    /// The machine answers; otherwise an earlier daemon left it and it is being taken up.
     pub(super) up: bool,
 }
 
-/// What a class's machines are copies of.
+/// The machine that a class's machines are copies of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template {
     pub(super) id: WorkspaceId,
     made_of: MadeOf,
-    /// It was saved, and does not run.
+    /// The template was saved, and does not run.
     pub(super) complete: bool,
 }
 
@@ -66,18 +66,18 @@ pub(super) struct Failure {
     pub(super) again_at: Instant,
 }
 
-/// What a piece of work came to.
+/// Outcome of a piece of work.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// This would be made.
+    /// Digest of what a machine would be made from now.
     Looked(MadeOf),
     /// A machine was made and runs.
     Member(WorkspaceId, MadeOf),
     /// A template was made.
     Template(WorkspaceId, MadeOf),
-    /// A machine of this class cannot be saved: why.
+    /// A machine of this class cannot be saved, for this reason.
     NoCopies(String),
-    /// Nothing was made, for want of a place.
+    /// Nothing was made, for want of a slot.
     Crowded(String),
     /// Nothing was made.
     Failed(String),
@@ -85,7 +85,7 @@ pub(super) enum Outcome {
     Unfit(WorkspaceId, String),
 }
 
-/// One class.
+/// Machines and state of one class.
 #[derive(Debug)]
 pub(super) struct Shelf {
     pub(super) spec: WorkspaceSpec,
@@ -96,12 +96,12 @@ pub(super) struct Shelf {
     pub(super) boots_because: Option<String>,
     /// Machines of this kind can be copied.
     copies: bool,
-    /// What a machine would be made from, as last looked at.
+    /// Digest of what a machine would be made from, as last looked at.
     pub(super) made_of: Option<MadeOf>,
-    /// One piece of work at a time.
+    /// A piece of work is under way; there is one at a time.
     pub(super) busy: bool,
     pub(super) failure: Option<Failure>,
-    /// Creations that were given a machine, and that would have been had one been ready.
+    /// Creations that took a machine; below, those that found none ready.
     pub(super) claimed: u64,
     pub(super) missed: u64,
 }
@@ -110,14 +110,14 @@ pub(super) struct Shelf {
 #[derive(Debug, Default)]
 pub(super) struct Stock {
     pub(super) shelves: Vec<Shelf>,
-    /// On their way out.
+    /// Machines that are being removed.
     leaving: BTreeSet<WorkspaceId>,
     discards: Vec<WorkspaceId>,
     halted: bool,
 }
 
 impl Stock {
-    /// Empty shelves; each with why its machines cannot be copied, if so.
+    /// Empty shelves; each class comes with the reason why its machines cannot be copied, if any.
     pub(super) fn new(
         classes: impl IntoIterator<Item = (WorkspaceSpec, usize, Option<String>)>,
     ) -> Self {
@@ -137,7 +137,7 @@ impl Stock {
         Self { shelves: classes.into_iter().map(shelf).collect(), ..Self::default() }
     }
 
-    /// A machine that an earlier daemon, or an earlier incarnation of this actor, left.
+    /// Takes up a machine that an earlier daemon, or an earlier incarnation of this actor, left.
     pub(super) fn found(
         &mut self,
         id: WorkspaceId,
@@ -159,7 +159,7 @@ impl Stock {
         }
     }
 
-    /// A machine's state changed.
+    /// Notes that a machine's state changed.
     pub(super) fn phase(&mut self, id: WorkspaceId, phase: Phase) {
         let members = self.shelves.iter_mut().flat_map(|shelf| &mut shelf.members);
         let Some(member) = members.into_iter().find(|member| member.id == id) else { return };
@@ -177,7 +177,7 @@ impl Stock {
         }
     }
 
-    /// Gives a machine away that is exactly so, and made from exactly that.
+    /// Gives away a ready machine of exactly this spec and digest.
     pub(super) fn take(&mut self, spec: &WorkspaceSpec, made_of: &MadeOf) -> Option<WorkspaceId> {
         let shelf = self.shelves.iter_mut().find(|shelf| shelf.spec == *spec)?;
         shelf.learn(made_of.clone());
@@ -195,7 +195,7 @@ impl Stock {
         }
     }
 
-    /// A machine that was given away was of no use after all.
+    /// Notes that a machine that was given away was of no use.
     pub(super) fn spoilt(&mut self, spec: &WorkspaceSpec, id: WorkspaceId) {
         if let Some(shelf) = self.shelves.iter_mut().find(|shelf| shelf.spec == *spec) {
             shelf.claimed = shelf.claimed.saturating_sub(1);
@@ -204,20 +204,20 @@ impl Stock {
         self.discard(id);
     }
 
-    /// Gives one up so that somebody else has its place: a machine of the fullest class, else a
-    /// template. It is not ordered to be discarded: the caller does that.
+    /// Gives up a machine so that its slot becomes free: one of the fullest class, else a template. No order
+    /// to discard it follows: the caller does that.
     pub(super) fn evict(&mut self) -> Option<WorkspaceId> {
         let fullest = self.shelves.iter_mut().max_by_key(|shelf| shelf.members.len())?;
         let id = match fullest.members.pop() {
             Some(member) => member.id,
-            // Copies that are being made of it hold its files.
+            // Copies that are being made of a template hold its files.
             None => self.shelves.iter_mut().find_map(|shelf| shelf.template.take())?.id,
         };
         self.leaving.insert(id);
         Some(id)
     }
 
-    /// A piece of work of a class came to its end.
+    /// Notes the outcome of a class's work.
     pub(super) fn done(&mut self, at: usize, outcome: Outcome, now: Instant) {
         let Some(shelf) = self.shelves.get_mut(at) else { return };
         shelf.busy = false;
@@ -250,7 +250,7 @@ impl Stock {
         }
     }
 
-    /// A machine is gone, or could not be removed: then it is tried again.
+    /// Notes that a machine is gone, or queues another try when it could not be removed.
     pub(super) fn discarded(&mut self, id: WorkspaceId, gone: bool) {
         if gone {
             self.leaving.remove(&id);
@@ -259,12 +259,12 @@ impl Stock {
         }
     }
 
-    /// Nothing is made or removed any more.
+    /// Stops all making and removing.
     pub(super) fn halt(&mut self) {
         self.halted = true;
     }
 
-    /// Looks again at what machines are made from.
+    /// Orders a new look at what machines are made from.
     pub(super) fn doubt(&mut self) -> Vec<Order> {
         if self.halted {
             return Vec::new();
@@ -277,7 +277,7 @@ impl Stock {
         idle.map(look).collect()
     }
 
-    /// What is to be done now. Each order is given once.
+    /// Orders that are due now. Each is given once.
     pub(super) fn orders(&mut self, now: Instant) -> Vec<Order> {
         if self.halted {
             return Vec::new();
@@ -297,7 +297,7 @@ impl Stock {
         orders
     }
 
-    /// When something that failed is due again.
+    /// Time until failed work is due again.
     pub(super) fn due(&self, now: Instant) -> Option<Duration> {
         let waits = self.shelves.iter().filter(|shelf| !shelf.busy && shelf.lacks());
         waits
@@ -316,12 +316,12 @@ impl Stock {
 }
 
 impl Shelf {
-    /// How many answer.
+    /// Number of members that answer.
     pub(super) fn ready(&self) -> usize {
         self.members.iter().filter(|member| member.up).count()
     }
 
-    /// Something else is tried anew with what it is made from now.
+    /// Notes the present digest; a new one resets failures and the reason to boot.
     fn learn(&mut self, made_of: MadeOf) {
         if self.made_of.as_ref() == Some(&made_of) {
             return;
@@ -345,7 +345,7 @@ impl Shelf {
         in_a_row
     }
 
-    /// Takes out what is out of date or too many.
+    /// Takes out machines that are out of date or too many.
     fn weed(&mut self) -> Vec<WorkspaceId> {
         let Some(now) = &self.made_of else { return Vec::new() };
         let mut out = Vec::new();
@@ -358,7 +358,7 @@ impl Shelf {
         });
         let surplus = self.members.len().saturating_sub(self.wanted);
         out.extend(self.members.drain(..surplus).map(|member| member.id));
-        // Not under a copy that is being made of it.
+        // A template stays while a copy of it may be being made.
         let stale = self.template.take_if(|template| !self.busy && template.made_of != *now);
         if let Some(template) = stale {
             out.push(template.id);

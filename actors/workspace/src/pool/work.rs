@@ -22,18 +22,18 @@ use crate::{
 
 /// Name of a template's snapshot.
 const SNAPSHOT: &str = "pool";
-/// Whoever was just given a machine runs something in it; the making of the next waits for that.
+/// Time without creations before the next machine is made: a new owner runs something first.
 const CALM: Duration = Duration::from_millis(50);
-/// How long creations that people wait for may hold up one of the pool's.
+/// How long creations that people wait for may delay one of the pool's.
 const GIVE_WAY: Duration = Duration::from_secs(10);
-/// Time for a template to say what it is, and to stop.
+/// Time for each request to a machine: fork source, stop, snapshot, rehearsal.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DISCARD_PATIENCE: Duration = Duration::from_secs(60);
 /// A removal that failed is tried again after this.
 pub(super) const DISCARD_AGAIN_IN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a piece of work needs.
+/// Shared state of the pool's work.
 pub(super) struct Work {
     pub(super) shared: Arc<Shared>,
     pub(super) manager: Address<workspaces::Msg>,
@@ -41,9 +41,8 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Carries out an order that brings an outcome; `known` is what the class is believed to be
-    /// made from. With it comes the mark of what was being made, to be kept until the pool knows
-    /// the outcome.
+    /// Carries out an order that has an outcome; `known` is the last known digest of the class. Returns
+    /// the traffic count of what was made too, to be kept until the pool knows the outcome.
     pub(super) async fn outcome(
         &self,
         order: Order,
@@ -85,7 +84,7 @@ impl Work {
         self.finish(id, made_of).await
     }
 
-    /// A template that was saved is stopped: its copies need its files alone.
+    /// Stops a template that was saved: its copies need only its files.
     async fn finish(&self, id: WorkspaceId, made_of: MadeOf) -> Outcome {
         let settled = |phase| !matches!(phase, Phase::Creating | Phase::Starting | Phase::Stopping);
         let stopped = async {
@@ -125,7 +124,7 @@ impl Work {
             Some(source) => {
                 let Planned { id, name, spec, pool, .. } = plan;
                 let fork = source.plan(&self.cx(), id, name, spec, true)?;
-                // As if it had been made from nothing, whatever the template's policy is by now.
+                // The policy is that of a machine made from nothing, whatever the template's is by now.
                 Ok(Planned { pool, network: NetworkWish::default(), ..fork })
             }
         });
@@ -143,7 +142,7 @@ impl Work {
         }
     }
 
-    /// Makes a machine that does at once what it will be asked for.
+    /// Makes a machine and rehearses a claim and a first command in it.
     async fn ready(&self, plan: Planned) -> Result<(), ToolError> {
         let id = plan.id;
         self.make(plan).await?;
@@ -263,7 +262,7 @@ fn failed(error: &ToolError) -> Outcome {
     }
 }
 
-/// What a template is discarded for at once.
+/// Whether an error means that the template must be discarded at once.
 fn of_no_use(error: &ToolError) -> bool {
     error.is_any(&[codes::SNAPSHOT_DOES_NOT_FIT, codes::SNAPSHOT_DAMAGED])
 }

@@ -1,17 +1,17 @@
-//! Records of machines that are the pool's.
+//! Records of the pool's machines.
 
 use serde::{Deserialize, Serialize};
 
-/// What the records say of a workspace that is the pool's.
+/// Role and origin of a machine of the pool, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pooled {
-    /// What it is there for.
+    /// Role of the machine.
     pub role: Role,
-    /// What it was made from.
+    /// Digest of what the machine was made from.
     pub made_of: MadeOf,
 }
 
-/// What a machine of the pool is there for.
+/// Role of a machine of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -22,7 +22,7 @@ pub enum Role {
 }
 
 /// A digest of everything besides its size that a machine of the pool was made from: the image's
-/// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Two
-/// machines with one digest cannot be told apart by where they come from.
+/// content, the kernel, the guest daemon, the hypervisor, the kind of network, this program. Machines
+/// with the same digest are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeOf(pub(crate) String);

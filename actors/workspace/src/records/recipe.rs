@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::WorkspaceSpec;
 
-/// What is done in a workspace between its first boot and its snapshot `golden`. The image and
-/// the size are in its [`WorkspaceSpec`].
+/// Steps between a workspace's first boot and its snapshot `golden`. The image and the size are in its
+/// [`WorkspaceSpec`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recipe {
-    /// What is cloned to `/workspace`, without credentials: another token is the same recipe.
+    /// Repository that is cloned to `/workspace`, without credentials: another token is the same recipe.
     pub git_url: Option<String>,
-    /// What is run after that, in this order.
+    /// Commands that are run after the clone, in this order.
     pub setup_commands: Vec<String>,
     /// Whether `golden` keeps the memory.
     pub include_memory: bool,

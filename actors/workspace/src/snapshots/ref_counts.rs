@@ -17,7 +17,7 @@ pub(crate) enum Artifact {
 }
 
 impl Artifact {
-    /// Where it is.
+    /// Path of the artifact.
     pub(crate) fn path(self, folders: &WorkspaceFolders) -> PathBuf {
         match self {
             Self::Layer(layer) => folders.layers.join(format!("{layer}.qcow2")),
@@ -26,7 +26,8 @@ impl Artifact {
     }
 }
 
-/// Counts who needs what. Only kept in memory: the workspaces' records say it again at each start.
+/// Counts who needs which artifact. Kept in memory only: each start rebuilds the counts from the
+/// workspaces' records.
 ///
 /// An artifact is taken for a new workspace while the one that it comes from still holds it, so a count
 /// that fell to zero never rises again.
@@ -36,13 +37,12 @@ pub(crate) struct RefCounts(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     counts: DashMap<Artifact, usize>,
-    /// What each workspace is counted with.
+    /// Artifacts that are counted for each workspace.
     held: DashMap<WorkspaceId, BTreeSet<Artifact>>,
 }
 
 impl RefCounts {
-    /// A workspace needs these and nothing else from now on; returns those of before that nobody
-    /// needs any more.
+    /// Replaces the artifacts of a workspace; returns those of its former ones that nobody needs any more.
     pub(crate) fn replace(&self, id: WorkspaceId, artifacts: BTreeSet<Artifact>) -> Vec<Artifact> {
         let mut held = self.0.held.entry(id).or_default();
         self.take(artifacts.difference(&held).copied());
@@ -53,19 +53,19 @@ impl RefCounts {
         free
     }
 
-    /// One more needs them.
+    /// Adds one to the count of each artifact.
     pub(crate) fn take(&self, artifacts: impl IntoIterator<Item = Artifact>) {
         for artifact in artifacts {
             *self.0.counts.entry(artifact).or_default() += 1;
         }
     }
 
-    /// One more needs it, if anybody does; whether that is so.
+    /// Adds one to an artifact's count if anybody needs it; returns whether that is so.
     pub(crate) fn take_held(&self, artifact: Artifact) -> bool {
         self.0.counts.get_mut(&artifact).map(|mut count| *count += 1).is_some()
     }
 
-    /// One less needs them; returns those that nobody needs any more.
+    /// Takes one from the count of each artifact; returns those that nobody needs any more.
     #[must_use]
     pub(crate) fn release(&self, artifacts: impl IntoIterator<Item = Artifact>) -> Vec<Artifact> {
         let gone = |artifact: &Artifact| {
@@ -77,12 +77,12 @@ impl RefCounts {
         artifacts.into_iter().filter(gone).collect()
     }
 
-    /// Whether anybody needs it.
+    /// Whether anybody needs the artifact.
     pub(crate) fn held(&self, artifact: Artifact) -> bool {
         self.0.counts.contains_key(&artifact)
     }
 
-    /// How many need it.
+    /// Number of those who need the artifact.
     pub(crate) fn count(&self, artifact: Artifact) -> usize {
         self.0.counts.get(&artifact).map_or(0, |count| *count)
     }

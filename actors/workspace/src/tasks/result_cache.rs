@@ -1,18 +1,18 @@
-//! Results that a guest told before it was asked for them, kept as answers to that question.
+//! Results that a guest pushed before it was asked for them, kept as answers to that question.
 
 use std::collections::VecDeque;
 
 use hivekeep_protocol::{TaskResultsPush, TaskResultsReply};
 
-/// More are asked for when they are wanted. Each fits an event of the link.
+/// Most results kept; the guest is asked for others. Each fits an event of the link.
 const MOST: usize = 8;
 
-/// What one guest told over its present link.
+/// Results that one guest pushed over its present link.
 #[derive(Debug, Default)]
 pub(crate) struct ResultCache(VecDeque<TaskResultsPush>);
 
 impl ResultCache {
-    /// Keeps what is an answer; anything else is worth no more than a hint.
+    /// Keeps a push of one new result; any other push is only a hint.
     pub(crate) fn keep(&mut self, news: TaskResultsPush) {
         let [result] = &news.page.results[..] else { return };
         let last = self.0.back().map_or(0, number);
@@ -25,8 +25,8 @@ impl ResultCache {
         self.0.push_back(news);
     }
 
-    /// What the guest would answer to a question for at most `limit` results beyond a number, as
-    /// far as it told that; `None` when it has to be asked.
+    /// The guest's answer to a question for at most `limit` results after number `after`, as far as it was
+    /// pushed; `None` when the guest has to be asked.
     pub(crate) fn answer(&self, after: u64, limit: u32) -> Option<TaskResultsReply> {
         let mut page: Option<TaskResultsReply> = None;
         let mut known = after;
@@ -49,7 +49,7 @@ impl ResultCache {
         page
     }
 
-    /// The guest is about to be told that these are durable here: it will tell of them no more.
+    /// Drops results that are durable here: the guest is about to learn that, and reports them no more.
     pub(crate) fn acknowledged(&mut self, task_ids: &[String]) {
         let named = |news: &TaskResultsPush| {
             news.page.results.iter().any(|result| task_ids.contains(&result.task_id))
@@ -57,7 +57,7 @@ impl ResultCache {
         self.0.retain(|news| !named(news));
     }
 
-    /// The guest behind the next link may be one of before.
+    /// Drops all results: the guest behind the next link may have gone back to an earlier state.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

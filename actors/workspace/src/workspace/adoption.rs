@@ -9,7 +9,7 @@ use super::{Adopt, Workspace};
 use crate::codes;
 use crate::{directory::unknown, handle::WorkspaceHandle, phase::Want, records::Record};
 
-/// A session that was idle for this long may be robbed by force.
+/// Idle time after which a session's workspaces may be taken over.
 const IDLE_ENOUGH: Duration = Duration::from_secs(60);
 
 impl Workspace {
@@ -75,8 +75,8 @@ fn may_take(standing: Standing, force: bool) -> Result<bool, ToolError> {
     if force && idle {
         return Ok(true);
     }
-    // A session whose client went away without a word keeps its things for a
-    // while, in case the client comes back.
+    // A session whose client disconnected keeps its workspaces for a while, in case the client
+    // comes back.
     if !busy && !standing.attached && idle {
         return Ok(false);
     }

@@ -18,7 +18,7 @@ const MACHINE: &str = "machine";
 const LINK: &str = "link";
 
 impl Workspace {
-    /// Keeps a machine that runs, and a link into it.
+    /// Starts the children that watch a running machine and keep a link into it.
     pub(super) fn attach(
         &mut self,
         handle: MachineHandle,
@@ -67,7 +67,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Lets go of the machine; its end is no crash then.
+    /// Stops watching the machine; its end is not a crash then.
     pub(super) fn detach(&mut self, why: &str) {
         self.machine = None;
         self.children.stop(MACHINE, why);
@@ -76,7 +76,7 @@ impl Workspace {
         self.sync();
     }
 
-    /// The machine's process ended while it was kept: a crash.
+    /// Handles the end of a watched machine's process: a crash, unless the phase explains it.
     pub(super) fn machine_exited(&mut self, exit: MachineExit) {
         let Some(process) = self.machine.as_ref().map(|machine| machine.process) else { return };
         let reason = reason(&exit);
@@ -86,8 +86,8 @@ impl Workspace {
         if self.phase == Phase::Crashed {
             return self.left_ended(process, &exit);
         }
-        // During a start or a stop the worker under way sees the line and decides; one that has been
-        // parked was to end.
+        // During a start or a stop the worker under way sees the link's state and decides; the end
+        // of a parked machine is expected.
         if self.ledger.parked.is_some()
             || !matches!(self.phase, Phase::Running | Phase::Paused | Phase::HostDiskFull)
         {
@@ -115,10 +115,10 @@ impl Workspace {
         });
     }
 
-    /// The machine stands still for want of room on the host, as it was a moment ago.
+    /// Marks a running machine as halted for want of room on the host's disk, unless its guest answers.
     pub(super) fn disk_full(&mut self, process: ProcessId) {
         let kept = self.machine.as_ref().is_some_and(|machine| machine.process == process);
-        // On its way somewhere, that is what is told; and a guest that answers goes on.
+        // Other phases have their own reports, and a guest that answers is not halted any more.
         if !kept
             || self.phase != Phase::Running
             || matches!(*self.link_state.borrow(), LinkState::Up(_))
@@ -132,13 +132,13 @@ impl Workspace {
         self.handle.publish("workspace.host_disk_full", json!({ "reason": error.message }));
     }
 
-    /// The guest answers: there is room again.
+    /// Settles a machine whose guest answers again: the host's disk has room.
     fn goes_on(&mut self) -> Result<(), Fault> {
         self.settle(Phase::Running, None)?;
         self.handle.publish("workspace.goes_on", json!({}));
         let link_state = self.link_state.borrow().clone();
         if let LinkState::Up(link) = link_state {
-            // Its clock stood still as well.
+            // The guest's clock stood still as well.
             self.relinked(link);
         }
         Ok(())
@@ -184,7 +184,7 @@ impl Workspace {
         }
         let (is_up, word) = (matches!(link_state, LinkState::Up(_)), link_state.word());
         let before = self.link_state.send_replace(link_state);
-        // While it starts or stops, that is what is told.
+        // Starts and stops publish their own events.
         if self.phase == Phase::Running
             && std::mem::discriminant(&before) != std::mem::discriminant(&self.link_state.borrow())
         {
@@ -195,7 +195,7 @@ impl Workspace {
             );
         }
         if is_up {
-            // Hints may have been lost with the link before.
+            // Hints may have been lost with the previous link.
             self.tasks_changed();
         }
         match (is_up, self.phase) {
@@ -204,7 +204,7 @@ impl Workspace {
         }
     }
 
-    /// A link was made anew under a running guest: its clock is set again.
+    /// Configures a running guest again after a new link was made, which sets its clock.
     fn relinked(&self, link: hivekeep_link::Link) {
         let (workspace, mut plan) = (self.handle.clone(), self.ledger.plan.clone());
         let _detached = self.me.workers.spawn(async move {
@@ -212,7 +212,7 @@ impl Workspace {
                 if let Err(error) = super::identity::configure(&link, &plan, false).await {
                     tracing::warn!(workspace = %workspace.id, %error, "the guest was not configured anew");
                 }
-                // One that became somebody's meanwhile has another name.
+                // A pool machine that was claimed meanwhile has another name.
                 match workspace.shared.directory.any(workspace.id) {
                     Some(card) if card.name != plan.name => plan.name = card.name,
                     _ => return,

@@ -26,24 +26,24 @@ use crate::{
     snapshots::{Artifact, DiskLayers},
 };
 
-/// Where a start begins.
+/// Starting point of a boot: disk and memory.
 pub(super) struct Start {
     /// The base of the disk, once it is made.
     pub(super) base: Option<PathBuf>,
-    /// The layers over it.
+    /// Layers over the base.
     pub(super) disk: DiskLayers,
-    /// What it goes on from.
+    /// Memory to go on from, if any.
     pub(super) memory: Option<StartMemory>,
-    /// The workspace's plan is the intent of this start.
+    /// Whether the workspace's plan is the recorded intent of this start.
     pub(super) planned: bool,
 }
 
 /// Memory that a machine begins with.
 #[derive(Clone)]
 pub(super) enum StartMemory {
-    /// That of a snapshot, which it has to become itself after; and the link token in there.
+    /// Memory of a snapshot, and the link token in it; the guest gets its own identity afterwards.
     Copy(SnapshotId, LinkToken),
-    /// Its own, as it was parked.
+    /// The workspace's own memory, as it was parked.
     Own(ParkWish),
 }
 
@@ -63,7 +63,7 @@ impl Up {
 /// QEMU's emulator was seen to lose a race with a guest's kernel that patches its own code, once in
 /// hundreds or thousands of boots
 /// (<http://www.uwsg.indiana.edu/hypermail/linux/kernel/2307.0/03869.html>); nothing has run in the
-/// machine by then. What begins with a snapshot's memory has no boot to repeat.
+/// machine by then. A machine that starts from memory has no boot to repeat.
 pub(super) async fn bring_up(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -79,7 +79,7 @@ pub(super) async fn bring_up(
         return Err(error);
     }
     tracing::warn!(workspace = %workspace.id, %error, "the machine ended in its boot: again");
-    // Above the last step that was reported: clients are told of ascending numbers only.
+    // Above the last reported step: progress numbers must ascend.
     cx.progress.report(2.5, Some(4.0), "the machine ended in its boot; starting it again");
     let console = error.details.get("console_end").and_then(|text| text.as_str());
     let console = console.map(|text| (workspace.shared.daemon.redact)(text));
@@ -93,8 +93,8 @@ pub(super) async fn bring_up(
     boot(workspace, plan, &mut start, cx, begun).await.map_err(ToolError::from)
 }
 
-/// Starts the machine and makes its guest what the plan says. `start` has the disk's base from here
-/// on, for another attempt.
+/// Starts the machine and configures its guest by the plan. Keeps the disk's base in `start`, for
+/// another attempt.
 async fn boot(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -120,7 +120,7 @@ async fn boot(
     fault_point!("start.after_prepare");
 
     step(1, "starting the machine");
-    // Of the first start the plan is the intent.
+    // The plan is the intent of the first start.
     if !start.planned {
         workspace.note(Record::StartWanted).await?;
     }
@@ -140,7 +140,7 @@ async fn boot(
     let attached = |reply| Msg::Attach(handle.clone(), token, reply);
     let mut link_state = workspace.actor.ask(patience, attached).await.map_err(ToolError::from)?;
     if wakes {
-        // From here on the disk goes on without the memory that was parked.
+        // From here on the disk changes, and the parked memory no longer matches it.
         workspace.note(Record::Woken).await?;
         fault_point!("wake.after_woken");
     }
@@ -199,25 +199,25 @@ async fn launch(
     };
     fault_point!("start.after_launch");
     let handle = Box::new(launched.handle);
-    // At once: whoever gives the start up from here on has to end it, also before its record is
-    // known to the actor.
+    // Sent at once: whoever gives the start up from here on has to end the machine, also before the
+    // actor has its record.
     let _gone = workspace.actor.send(Msg::Launched(handle.clone()));
     let made = made.map(|DiskBase { base, defaults }| Record::DiskMade { base, defaults });
     let record = Record::Launched { handle: handle.clone(), limits: launched.limits };
     if let Err(error) = workspace.commit(made.into_iter().chain([record]).collect(), None).await {
-        // No record names it, so nobody else would end it before the next start.
+        // No record names the machine, so nobody else would end it before the next start.
         driver.kill(&handle).await?;
         return Err(error);
     }
     Ok(handle)
 }
 
-/// Where the memory of a snapshot is.
+/// Folder of a snapshot's memory.
 pub(super) fn memory_folder(workspace: &WorkspaceHandle, id: SnapshotId) -> SnapshotFolder {
     SnapshotFolder::new(Artifact::Memory(id).path(&workspace.shared.folders))
 }
 
-/// Where the memory of a park is.
+/// Folders of a park's memory and of the memory it is based on.
 pub(super) fn park_request(workspace: &WorkspaceHandle, wish: ParkWish) -> ParkRequest {
     ParkRequest {
         into: memory_folder(workspace, wish.park),

@@ -22,7 +22,7 @@ use crate::{
     snapshots::{Artifact, DiskLayers, files},
 };
 
-/// When a restart that came at a bad time is tried again.
+/// Pause before a refused restart is tried again.
 const RESTART_AGAIN_IN: Duration = Duration::from_millis(500);
 
 impl Workspace {
@@ -75,14 +75,14 @@ impl Workspace {
     /// `workspace_start`.
     ///
     /// # Errors
-    /// When it runs, or something goes on that must end first; `daemon_stopping`.
+    /// When the workspace runs or other work must end first; `daemon_stopping`.
     pub(crate) fn start_again(
         &mut self,
         cx: &CallCx,
         input: WorkspaceStart,
     ) -> Result<Reply<WorkspaceStarted>, ToolError> {
         if self.phase == Phase::Crashed && self.ledger.parked.is_some() {
-            // What was left of a wake is ended by the next one.
+            // The next wake ends what a failed wake left.
             self.set_phase(Phase::Parked);
         }
         let sleeps = self.phase == Phase::Parked || self.activity == Activity::Waking;
@@ -139,9 +139,9 @@ impl Workspace {
         }))
     }
 
-    /// A crashed machine's restart is due by policy.
+    /// Restarts a crashed machine, as the policy says.
     pub(super) fn restart_due(&mut self) {
-        // A daemon that stops leaves it crashed.
+        // A stopping daemon leaves the workspace crashed.
         if self.phase.on(Want::Restart).is_err() || self.may_start().is_err() {
             return;
         }
@@ -174,14 +174,14 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Its own disk, from nothing.
+    /// Start from the workspace's own disk, without memory.
     pub(super) fn start_point(&self) -> Start {
         let (base, disk) = (self.ledger.base.clone(), self.ledger.disk.clone());
         Start { base, disk, memory: None, planned: false }
     }
 }
 
-/// Records the volumes that it has from now on, where they are others than before.
+/// Records the workspace's volumes, where they changed.
 async fn set_volumes(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -191,7 +191,7 @@ async fn set_volumes(
         workspace.shared.volumes.set(plan.id, before);
         return Ok(());
     }
-    // Until it is durable both may be true, and no deletion finds either free.
+    // Until the record is durable, the old and the new volumes both count as in use.
     workspace.note(Record::VolumesSet { volumes: plan.volumes.clone() }).await?;
     workspace.shared.volumes.set(plan.id, &plan.volumes);
     fault_point!("start.after_volumes");
@@ -210,8 +210,8 @@ pub(super) async fn settle(workspace: &WorkspaceHandle, phase: Phase, reason: Op
     let _gone = workspace.actor.send(Msg::Settled(phase, reason));
 }
 
-/// What a disk is made of is never begun anew behind its owner's back, as after a restore of the
-/// journal alone. The top may be missing: a start begins it.
+/// Checks that a disk's files exist: a lost disk must not be begun anew unnoticed, as after a
+/// restore of the journal alone. The top may be missing: a start begins it.
 async fn disk_is_there(workspace: &WorkspaceHandle, disk: &DiskLayers) -> Result<(), ToolError> {
     let frozen =
         disk.layers.iter().map(|layer| Artifact::Layer(*layer).path(&workspace.shared.folders));
@@ -219,7 +219,7 @@ async fn disk_is_there(workspace: &WorkspaceHandle, disk: &DiskLayers) -> Result
     files::there(own.chain(frozen).collect()).await
 }
 
-/// A start after the first.
+/// Starts the machine again, after its first start; the answer is the boot time in ms.
 pub(super) async fn bring_up_again(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -244,7 +244,7 @@ pub(super) async fn bring_up_again(
 pub(super) async fn fail_creation(workspace: &WorkspaceHandle, plan: &Planned, error: &ToolError) {
     if let Err(left) = super::take_down::remove_machine(workspace, plan, LogsOnDiscard::Keep).await
     {
-        // Not recorded as failed: the next start of the daemon undoes it again.
+        // Not recorded as failed: the next start of the daemon undoes the creation again.
         tracing::error!(workspace = %workspace.id, %left, "a failed creation could not be undone");
         return settle(workspace, Phase::Crashed, Some(left.to_text())).await;
     }
@@ -268,7 +268,7 @@ pub(super) async fn fail_start(workspace: &WorkspaceHandle, plan: &Planned, erro
     let reason = error.to_text();
     if let Err(left) = super::take_down::kill_machine(workspace, plan).await {
         tracing::error!(workspace = %workspace.id, %left, "a failed start could not be undone");
-        // Not recorded as crashed: the record of the machine is what finds it again.
+        // Not recorded as crashed: a later start finds the machine by its record.
         workspace
             .publish("workspace.start_failed", json!({ "name": plan.name, "error": error.code }));
         let reason = format!("{reason}; and it could not be undone: {left}");

@@ -1,4 +1,4 @@
-//! Becoming somebody's: the way of a machine of the pool into a session's hands.
+//! Claims: handing a machine of the pool over to a session.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::{
     records::{Planned, Record},
 };
 
-/// Time for the guest to take its new name. One that needs longer is no quick machine.
+/// Time for the guest to take its new name; a machine that needs longer is refused.
 const GUEST_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a machine has done this often it does as quickly as one that has run for a while.
+/// Rehearsals of a machine; after these, claims are as quick as on one that has run for a while.
 const REHEARSALS: usize = 4;
-/// Time for one of its commands.
+/// Time for one command of a rehearsal.
 const REHEARSAL: Duration = Duration::from_secs(30);
-/// A command that does nothing, by the shell of commands and by the one that E2B's clients run theirs with, whose
-/// profile may fail.
+/// Command that does nothing, by the default shell and by the login shell that E2B's clients use,
+/// whose profile may fail.
 const NOTHING: &str = "[ ! -x /bin/bash ] || /bin/bash -l -c : || :";
 
 impl Workspace {
@@ -40,7 +40,7 @@ impl Workspace {
         };
         self.activity = Activity::Claiming;
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        // To its end, whether or not the caller waits: it is somebody's then.
+        // Runs to its end whether or not the caller waits: the machine has an owner then.
         let _detached = self.ops.spawn(async move {
             let outcome = hand_over(&workspace, &plan, &link, claims).await;
             let _actor_gone = workspace.actor.send(Msg::Finished(Activity::Claiming));
@@ -79,7 +79,7 @@ impl Workspace {
         });
     }
 
-    /// Removes a machine of the pool, unless it is somebody's by now.
+    /// Removes a machine of the pool, unless it was claimed by now.
     pub(super) fn discard(&mut self, done: oneshot::Sender<Result<(), ToolError>>) {
         let next = match self.ledger.plan.pool {
             Some(_) => self.on(Want::Discard),
@@ -95,7 +95,7 @@ impl Workspace {
     }
 }
 
-/// A command that does nothing.
+/// Runs a command that does nothing.
 async fn command(link: &Link) -> Result<(), ToolError> {
     let request = RunCommand {
         argv: Argv::Shell(NOTHING.to_owned()),
@@ -116,8 +116,8 @@ async fn command(link: &Link) -> Result<(), ToolError> {
     }
 }
 
-/// One round to the guest and one commit. The guest and the network first: what they refuse has
-/// become nobody's.
+/// Hands a machine over in one round to the guest and one commit. Guest and network come first: a
+/// machine that they refuse gets no owner.
 async fn hand_over(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -137,7 +137,7 @@ async fn hand_over(
     fault_point!("claim.after_guest");
     let (directory, name) = (&workspace.shared.directory, &wish.name);
     directory.hand_over(name, wish.id, workspace.id);
-    // Whatever comes of the commit, a machine that may be somebody's counts as such.
+    // Kept before the commit: a machine that may have an owner counts as owned.
     claims.keep();
     let record = Record::Claimed {
         owner: wish.owner,
@@ -159,8 +159,8 @@ async fn hand_over(
     Ok(())
 }
 
-/// Gives the machine's place in the network the policy that its claimer asks for. It has the one
-/// that a creation without a wish gets.
+/// Sets the network policy that the claimer asks for. A pool machine has the policy of a creation
+/// without a wish.
 async fn apply_wish(
     workspace: &WorkspaceHandle,
     plan: &Planned,

@@ -16,11 +16,11 @@ use crate::{
 };
 
 impl Workspace {
-    /// `workspace_destroy`. Goes on to the end whether or not the caller waits. The quota goes into
-    /// what the call brings, if it brings any.
+    /// `workspace_destroy`. Goes on to the end whether or not the caller waits. The freed quota
+    /// goes into the call's reservation, if it has one.
     ///
     /// # Errors
-    /// When it is being removed already, or something goes on that must end first.
+    /// When the workspace is being removed already, or other work must end first.
     pub(crate) fn destroy(
         &mut self,
         cx: &CallCx,
@@ -40,7 +40,7 @@ impl Workspace {
         }))
     }
 
-    /// The work of removing; ends with the manager stopping this actor.
+    /// Work that removes the workspace; at its end the manager stops this actor.
     pub(super) fn destruction(
         &self,
         event: &'static str,

@@ -1,22 +1,21 @@
-//! What is known of a workspace's end beside its records: a step under way, or a pause. Pure.
+//! Unrecorded state of a workspace's end: a step under way, or a pause. Pure.
 
 use std::{sync::Arc, time::Duration};
 
 use hivekeep_kernel::ToolError;
 use tokio::time::Instant;
 
-/// An end that could not be carried out is tried again after this, then after twice as long, until
-/// the longest.
+/// Pause before a failed end is tried again; it doubles with each failure, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What is known of an end beside the records.
+/// Unrecorded state of an end.
 #[derive(Default)]
 pub(super) struct Ending {
-    /// A step of it is being carried out.
+    /// Whether a step of the end is under way.
     pub(super) under_way: bool,
     delayed: Option<Delayed>,
-    /// Held by changes that are acknowledged soon: an end waits for them.
+    /// Held by changes of the lifetime under way: an end waits for them.
     pub(super) changes: Arc<()>,
 }
 
@@ -27,7 +26,7 @@ struct Delayed {
 }
 
 impl Ending {
-    /// Why it was not carried out when it was due.
+    /// Why the end was not carried out when it was due.
     pub(super) fn delayed(&self) -> Option<String> {
         self.delayed.as_ref().map(|delayed| delayed.why.to_text())
     }
@@ -40,12 +39,12 @@ impl Ending {
             || self.delayed.as_ref().is_some_and(|it| Instant::now() < it.again_at)
     }
 
-    /// It goes on.
+    /// Clears the delay.
     pub(super) fn undelay(&mut self) {
         self.delayed = None;
     }
 
-    /// The end failed; whether that is news.
+    /// Delays an end that failed; true if the error is another one than before.
     pub(super) fn delay(&mut self, why: ToolError) -> bool {
         let before = self.delayed.take();
         let pause = before.as_ref().map_or(FIRST_PAUSE, |it| (it.pause * 2).min(LONGEST_PAUSE));

@@ -4,7 +4,7 @@ use hivekeep_kernel::{Layer, ToolError, ports::EntryPoint};
 
 use crate::{codes, ledger::Ledger};
 
-/// Working directory where an image names none, as containers have it.
+/// Working directory of an image that names none, as in containers.
 const ROOT: &str = "/";
 
 /// Finds the entry point.

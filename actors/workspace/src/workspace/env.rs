@@ -47,11 +47,11 @@ impl Workspace {
         }))
     }
 
-    /// The environment of one command: the image's under the persistent one under the call's trace
-    /// under its own.
+    /// Environment of one command: the image's, overridden by the persistent one, by the call's
+    /// trace and by the command's own.
     ///
     /// # Errors
-    /// `invalid_input` for a name that is no variable name.
+    /// `invalid_input` for an invalid variable name.
     pub(super) fn environment(
         &self,
         trace: Option<&TraceContext>,
@@ -60,17 +60,17 @@ impl Workspace {
         joined(&self.ledger, |_| true, trace, own)
     }
 
-    /// The working directory of one command: what the call says, or else the image.
+    /// Working directory of one command: the call's, or else the image's.
     pub(super) fn working_dir(&self, asked: Option<String>) -> Option<String> {
         asked.or_else(|| self.ledger.defaults.as_ref()?.working_dir.clone())
     }
 }
 
-/// Variables of one command: the image's under those of the workspace that it inherits under the
-/// trace of its call under its own.
+/// Variables of one command: the image's, overridden by the inherited ones of the workspace, by the
+/// call's trace and by the command's own.
 ///
 /// # Errors
-/// `invalid_input` for a name that is no variable name.
+/// `invalid_input` for an invalid variable name.
 pub(crate) fn joined(
     ledger: &Ledger,
     inherits: impl Fn(&str) -> bool,
@@ -83,7 +83,7 @@ pub(crate) fn joined(
     let inherited = ledger.env.iter().filter(|(name, _)| inherits(name));
     env.extend(inherited.map(|(name, value)| (name.clone(), value.clone())));
     if let Some(trace) = trace.filter(|_| !own.contains_key("TRACEPARENT")) {
-        // A state belongs to its parent: another one's is none.
+        // A trace state belongs to its parent; that of another parent is dropped.
         env.remove("TRACESTATE");
         env.extend(trace.variables().map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
@@ -91,7 +91,7 @@ pub(crate) fn joined(
     Ok(env.into_iter().collect())
 }
 
-/// Names that decide which code a command loads are not for callers to set.
+/// Checks a variable. Callers may not set names that decide which code a command loads.
 fn check(name: &str, value: Option<&str>) -> Result<(), ToolError> {
     let shown: String = name.chars().take(80).collect();
     let head = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');

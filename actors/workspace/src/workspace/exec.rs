@@ -14,17 +14,17 @@ use crate::{
     phase::Want,
 };
 
-/// How much longer than the command's own limit the guest's answer is awaited.
+/// Time that the guest's answer is awaited beyond the command's own limit.
 pub(crate) const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 
-/// Progress of a running command is told at most this often.
+/// Shortest interval between progress reports of a running command.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 impl Workspace {
     /// `exec`.
     ///
     /// # Errors
-    /// When the workspace does not run or the input makes no sense.
+    /// When the workspace does not run or the input is invalid.
     pub(crate) fn exec(
         &mut self,
         cx: &CallCx,
@@ -51,7 +51,7 @@ impl Workspace {
         }))
     }
 
-    /// A command of `exec_parallel`.
+    /// Runs a command of `exec_parallel`.
     pub(super) fn exec_for(&mut self, request: ExecRequest) {
         let ExecRequest { cx, session, input, reply } = request;
         let outcome = self.authorize_session(session).and_then(|()| self.exec(&cx, input));
@@ -65,7 +65,7 @@ impl Workspace {
     }
 }
 
-/// Tells the last line of output as progress, not too often.
+/// Reports the last line of output as progress, at a limited rate.
 pub(crate) fn teller(cx: &CallCx) -> impl FnMut(Stream, &[u8]) + Send + use<> {
     let progress = cx.progress.clone();
     let (mut seen, mut told) = (0u64, Instant::now());
@@ -110,7 +110,7 @@ fn finish(output: ExecOutput, limit: Duration) -> Result<ExecResult, ToolError> 
     })
 }
 
-/// As shells do: a signal's number is added to 128.
+/// Exit code and signal of a command; as in shells, a signal's code is 128 plus its number.
 pub(crate) fn exit_code(exit: Exit) -> (i32, Option<i32>) {
     match exit {
         Exit::Code(code) => (code, None),

@@ -1,4 +1,4 @@
-//! Folders of the guest, and the way into it.
+//! Listing of the guest's folders, and access to its link.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Workspace {
-    /// A link, once there is one, for a call that may be made now.
+    /// Waits for a link, for a call that may be made now.
     ///
     /// # Errors
     /// When the workspace does not run.
@@ -28,7 +28,7 @@ impl Workspace {
         Ok(async move { cx.guard(link_state::usable(&mut link_state, patience)).await })
     }
 
-    /// [`Workspace::guest`] for somebody beside this actor.
+    /// [`Workspace::guest`] for callers outside of this actor.
     pub(super) fn enter(&self, cx: &CallCx, reply: oneshot::Sender<Result<Link, ToolError>>) {
         match self.authorize(cx).and_then(|()| self.guest(cx)) {
             Ok(link) => {

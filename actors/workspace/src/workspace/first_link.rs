@@ -10,11 +10,11 @@ use tokio::sync::watch;
 use super::{LinkState, take_down};
 use crate::{codes, handle::WorkspaceHandle};
 
-/// A boot that did not come to an answer of its guest.
+/// A boot whose guest did not answer.
 pub(super) enum BootError {
     /// The machine ended by itself before its guest had answered.
     Ended(ToolError),
-    /// Anything else.
+    /// Any other failure.
     Other(ToolError),
 }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Workspace {
-    /// Answers what forks of a snapshot begin from, and keeps its files until that is dropped.
+    /// Source that forks of a snapshot begin from; its files are kept until the source is dropped.
     ///
     /// # Errors
     /// `not_owner`, `snapshot_not_found`.

@@ -1,4 +1,4 @@
-//! A workspace's git, and who one is when a server asks it.
+//! A workspace's git, and its logins to servers.
 
 use hivekeep_git::{CallCredential, Git, GitOptions, GitUrl, Login};
 use hivekeep_kernel::{CallCx, ToolError};
@@ -21,23 +21,23 @@ impl Workspace {
         Ok(async move { Ok(Git::new(link.await?, dir, env).trusting(ca_file)) })
     }
 
-    /// Whom a clone is made by, as [`other_than_root`] says.
+    /// User that a clone is made by, as [`other_than_root`] says.
     ///
     /// # Errors
-    /// As [`other_than_root`].
+    /// Those of [`other_than_root`].
     pub(crate) fn user(&self, asked: Option<String>) -> Result<Option<String>, ToolError> {
         other_than_root(&self.ledger, asked)
     }
 
-    /// What the operator configured.
+    /// Git options that the operator configured.
     pub(crate) fn git_options(&self) -> GitOptions {
         self.handle.shared.git.clone()
     }
 
-    /// What a call says, before what the address says, before what is configured.
+    /// Login for an address: from the call, else from the address, else from the configuration.
     ///
     /// # Errors
-    /// `invalid_input` for a credential that nobody would ask for, or that is none.
+    /// `invalid_input` for an invalid credential, or one that no server would ask for.
     pub(crate) fn login_for(
         &self,
         url: &GitUrl,

@@ -1,9 +1,9 @@
 //! Flow control of the guest's events on their way into the mailbox.
 //!
-//! A guest can tell any number of things as fast as it likes, and a mailbox takes all it is given.
-//! So only a few wait there at a time, and they come at a pace. What is told beyond that is lost in
-//! the link, the oldest first. Nothing rests on an event alone: results of tasks are asked for every
-//! two seconds, jobs are looked at every thirty.
+//! A guest can send any number of events, and a mailbox takes all it is given. So only a few events
+//! wait there at a time, at a limited rate. The link drops those beyond that, the oldest first.
+//! Nothing relies on an event alone: results of tasks are asked for every two seconds, jobs are
+//! looked at every thirty.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{Msg, Workspace, messages::GuestEventIn};
 
-/// Events of one link that wait in the mailbox.
+/// Most events of one link that wait in the mailbox.
 const WAITING: usize = 16;
-/// Events that are passed on at once, as many as a link keeps, and how soon one more is.
+/// Most events passed on at once, as many as a link keeps, and the interval of further ones.
 const AT_ONCE: u32 = 256;
 const EVERY: Duration = Duration::from_millis(1);
 
@@ -50,14 +50,14 @@ async fn pass_on(mut events: GuestEvents, links: u64, send: impl Fn(GuestEventIn
     }
 }
 
-/// How fast events are passed on.
+/// Rate limit of events.
 struct Pace {
-    /// When the next one would be, if all came evenly.
+    /// When the next event would be due, if all came evenly.
     due: Instant,
 }
 
 impl Pace {
-    /// How long to wait before the next is passed on.
+    /// Wait before the next event is passed on.
     fn step(&mut self, now: Instant) -> Duration {
         self.due = self.due.max(now) + EVERY;
         self.due.saturating_duration_since(now + EVERY * AT_ONCE)
@@ -129,7 +129,7 @@ mod tests {
             while waiting() < WAITING {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            // As much as is passed on at once comes meanwhile, unless room is what it waits for.
+            // A full burst would arrive meanwhile, if events did not wait for room.
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert_eq!(waiting(), WAITING);
             let handled = std::mem::take(&mut *mailbox.lock().unwrap());

@@ -12,14 +12,14 @@ use crate::{
     phase::{Phase, Want, no_snapshots},
 };
 
-/// Time for a guest that goes on to be reached.
+/// Time to reach the guest of a resumed machine.
 const GUEST_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Workspace {
     /// `workspace_pause`.
     ///
     /// # Errors
-    /// When it does not run, or its kind cannot be paused.
+    /// When the workspace does not run, or its kind cannot be paused.
     pub(crate) fn pause(
         &mut self,
         _: &CallCx,
@@ -31,7 +31,7 @@ impl Workspace {
     /// `workspace_resume`.
     ///
     /// # Errors
-    /// When it is not paused.
+    /// When the workspace is not paused.
     pub(crate) fn resume(
         &mut self,
         _: &CallCx,
@@ -52,7 +52,7 @@ impl Workspace {
         }))
     }
 
-    /// Pauses or resumes, to the end whether or not anybody waits.
+    /// Pauses or resumes the machine, to the end whether or not anybody waits.
     pub(super) fn turn(
         &mut self,
         want: Want,

@@ -1,4 +1,4 @@
-//! The guest's identity: given at its start, and changed in a copy of another one.
+//! The guest's identity: given at its start, and changed in a copy of another machine.
 
 use std::time::Duration;
 
@@ -14,14 +14,13 @@ use crate::records::Planned;
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(60);
 /// Time for the guest to write its new identity to its disk.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How far its clock may be off afterwards, besides the time that the answer takes.
+/// Most that the guest's clock may be off afterwards, besides the time that the answer takes.
 const CLOCK_TOLERANCE_MS: i64 = 1_000;
 
-/// Gives the guest its own name, machine id, clock, seed and link token; what it says it has is
-/// checked, not assumed.
+/// Gives the guest its own name, machine id, clock, seed and link token, and checks its answer.
 ///
 /// # Errors
-/// `guest_not_itself` when it kept something of the machine it was copied from.
+/// `guest_not_itself` when the guest kept something of the machine it was copied from.
 pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolError> {
     let mut entropy = vec![0; 64];
     getrandom::fill(&mut entropy)
@@ -57,8 +56,8 @@ pub(super) async fn reidentify(link: &Link, plan: &Planned) -> Result<(), ToolEr
         .next("workspace_logs shows the guest's console"))
 }
 
-/// Gives the guest its name, its clock and entropy, and makes its disk its full
-/// size; what was promised is checked, not assumed.
+/// Gives the guest its name, clock and entropy, grows its disk if `grow_root`, and checks its
+/// answer.
 pub(super) async fn configure(
     link: &Link,
     plan: &Planned,

@@ -9,16 +9,16 @@ use hivekeep_oci::{ImagePuller, PullProgress};
 
 use crate::{codes, handle::WorkspaceHandle, records::Planned};
 
-/// What a disk is made over, to be recorded.
+/// Base of a new disk and its image's defaults, to be recorded.
 #[derive(Debug, Clone)]
 pub(super) struct DiskBase {
     pub(super) base: PathBuf,
     pub(super) defaults: Option<ImageDefaults>,
 }
 
-/// What to boot from. The first start decides about the base of the disk, which is returned
-/// to be recorded; later ones must find it again, whatever image is current by then. An image that
-/// is not here is pulled for the first start, where the policy allows it.
+/// Images to boot from. The first start decides about the base of the disk, which is returned to be
+/// recorded; later starts must find that base again, whatever image is current by then. An image
+/// that is not on this host is pulled for the first start, where the policy allows it.
 pub(super) async fn images(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -100,7 +100,7 @@ fn text(step: &PullProgress) -> String {
     }
 }
 
-/// The base as it is recorded, or the same object in the folder of images that is used now.
+/// The recorded base, or the same object in the images folder that is used now.
 async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolError> {
     let there = async |path: &PathBuf| tokio::fs::try_exists(path).await.unwrap_or(false);
     if there(&base).await {
@@ -116,10 +116,10 @@ async fn find_base(store: &ImageStore, base: PathBuf) -> Result<PathBuf, ToolErr
         .next("restore the image directory; the workspace's own data is intact"))
 }
 
-/// Name of the image that a text names.
+/// Parses the name of an image.
 ///
 /// # Errors
-/// `image_unknown` for what is no name, `image_reference` for what is no valid reference.
+/// `image_unknown` for an invalid name, `image_reference` for an invalid reference.
 pub(crate) fn image_name(text: &str) -> Result<ImageName, ToolError> {
     ImagePuller::name_of(text).map_err(|error| match error {
         hivekeep_oci::Error::Store(_) => unknown_image(text),

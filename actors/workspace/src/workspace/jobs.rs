@@ -29,7 +29,7 @@ impl Workspace {
     /// `exec_background`, action `start`.
     ///
     /// # Errors
-    /// When the workspace does not run or the input makes no sense.
+    /// When the workspace does not run or the input is invalid.
     pub(crate) fn job_start(
         &mut self,
         cx: &CallCx,
@@ -39,7 +39,7 @@ impl Workspace {
         env: BTreeMap<String, String>,
     ) -> Result<Reply<JobView>, ToolError> {
         self.on(Want::Guest)?;
-        // A guest that keeps to its own limit has refused before. Each is an actor here.
+        // Checked here too, as each job is an actor and the guest may not keep to its own limit.
         has_room_for_a_job(&self.ledger)?;
         let job = JobId::new();
         let request = JobStart {
@@ -106,7 +106,7 @@ impl Workspace {
     /// `exec_background`, action `kill`.
     ///
     /// # Errors
-    /// When the workspace does not run or the signal is none.
+    /// When the workspace does not run or the signal is invalid.
     pub(crate) fn job_kill(
         &mut self,
         cx: &CallCx,
@@ -155,7 +155,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// The guest says that a job ended; its actor asks how.
+    /// Handles the guest's event that a job ended: the job's actor asks how.
     pub(super) fn job_ended_in_guest(&self, job: &str) {
         let address = job.parse().ok().and_then(|job: JobId| self.jobs.get(&job));
         if let Some(address) = address {

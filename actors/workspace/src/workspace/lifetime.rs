@@ -1,12 +1,12 @@
-//! `workspace_lifetime`, and the end that it sets: an intent, the deed, a fact.
+//! `workspace_lifetime`, and the end that it sets: recorded intent, work, recorded outcome.
 //!
 //! ```text
 //! the timer: over ──▶ record LifetimeOver ──▶ destroy, pause or stop ──▶ record LifetimeEnded
 //!                ▲                                 │ refused, failed
 //!                └───────── after a pause ─────────┘
 //! ```
-//! Each step begins with what is recorded, so that whatever a crash cut short goes on where it was:
-//! one that stands as it is to stand is only recorded to have ended.
+//! Each step begins with what is recorded, so that an end that a crash cut short goes on where it
+//! was: a workspace already in its end state is only recorded to have ended.
 
 use chrono::Utc;
 use futures::future::{BoxFuture, FutureExt};
@@ -25,8 +25,8 @@ impl Workspace {
     /// `workspace_lifetime`.
     ///
     /// # Errors
-    /// `invalid_input` for an end without a time, `snapshot_unsupported` for a sandbox that is to be
-    /// paused; when it is being made or removed.
+    /// `invalid_input` for an end without a time, `snapshot_unsupported` for a sandbox that is to
+    /// be paused; when the workspace is being made or removed.
     pub(crate) fn set_lifetime(
         &mut self,
         _: &CallCx,
@@ -70,7 +70,7 @@ impl Workspace {
         })))
     }
 
-    /// The timer finds that its time is over.
+    /// Begins the next step of the end, if the lifetime is over.
     pub(super) fn lifetime_over(&mut self) {
         let Some(lifetime) = self.ledger.lifetime.filter(|it| it.is_due(Utc::now())) else {
             return;
@@ -90,7 +90,7 @@ impl Workspace {
         }
     }
 
-    /// A step is done: the next one, or a pause.
+    /// Handles the outcome of a step: begins the next one, or a pause.
     pub(super) fn end_tried(&mut self, error: Option<ToolError>) {
         self.ending.under_way = false;
         match error {

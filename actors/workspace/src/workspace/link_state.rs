@@ -1,4 +1,4 @@
-//! The state of the link into the guest, as those watch it who want to reach it.
+//! State of the link into the guest, watched by all who want to reach the guest.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use hivekeep_link::{CallTerms, Link};
 
 use crate::codes;
 
-/// The way into the guest.
+/// State of the link into the guest.
 #[derive(Debug, Clone)]
 pub enum LinkState {
     /// There is no machine.
@@ -18,7 +18,7 @@ pub enum LinkState {
     Connecting(String),
     /// Calls can be made.
     Up(Link),
-    /// The link stands and the guest answers no pings.
+    /// The link is up, and the guest answers no pings.
     Unresponsive(Link),
     /// The guest will not serve this daemon.
     Refused(String),
@@ -27,7 +27,7 @@ pub enum LinkState {
 }
 
 impl LinkState {
-    /// For people.
+    /// Text for people.
     pub(crate) fn word(&self) -> String {
         match self {
             Self::Absent => "absent".to_owned(),
@@ -40,17 +40,17 @@ impl LinkState {
     }
 }
 
-/// Waits for a link to make a call on, while one is being made, at most `patience`.
+/// Waits for a usable link while one is being made, at most `patience`.
 ///
 /// # Errors
-/// `guest_unreachable`, with what stands in the way.
+/// `guest_unreachable`, with the link's state.
 pub(crate) async fn usable(
     link_state: &mut watch::Receiver<LinkState>,
     patience: Duration,
 ) -> Result<Link, ToolError> {
     let settled = link_state
         .wait_for(|link_state| !matches!(link_state, LinkState::Connecting(_) | LinkState::Absent));
-    // What stands there after the wait decides, however the wait ended.
+    // The state after the wait decides, however the wait ended.
     let _over = tokio::time::timeout(patience, settled).await.is_ok();
     let now = link_state.borrow().clone();
     match now {
@@ -66,7 +66,7 @@ pub(crate) async fn usable(
     }
 }
 
-/// Until when a call waits for the guest.
+/// Deadline and cancellation of a call to the guest.
 pub(crate) fn wait(cx: &CallCx) -> CallTerms {
     CallTerms { deadline: cx.deadline, cancel: cx.cancel.clone() }
 }

@@ -1,8 +1,8 @@
-//! Layers that deleted snapshots left in a chain become one, while the workspace is stopped.
+//! Merging of layers that deleted snapshots left in a chain, while the workspace is stopped.
 //!
-//! Nobody waits for it but the deletion that caused it. The two layers stay as they are until the
-//! record [`Record::Merged`]; before that the third file is nobody's but the intent's, and a start
-//! takes the old chain and ends the merge.
+//! Only the deletion that caused a merge waits for it. The two layers stay as they are until the
+//! record [`Record::Merged`]; before that only the intent names the merged file, and a start takes
+//! the old chain and ends the merge.
 
 mod merger;
 
@@ -45,7 +45,7 @@ impl Workspace {
         }
     }
 
-    /// Merges what can be merged.
+    /// Begins to merge the layers that can be merged.
     pub(super) fn begin_merging(&mut self) -> Result<Outcome, NotMerged> {
         let first = match (self.mergeable(), &self.merger) {
             (Err(NotMerged::Nothing), _) => return Err(NotMerged::Nothing),
@@ -83,8 +83,8 @@ impl Workspace {
         }
     }
 
-    /// The chains are still those that the two layers were taken from: a fork that came meanwhile
-    /// needs them apart.
+    /// Whether no other workspace has the two layers in its chain: a fork made meanwhile needs them
+    /// apart.
     fn may_record_merge(&self) -> bool {
         let Some(merge) = self.ledger.merge else { return false };
         let holds = &self.handle.shared.ref_counts;
@@ -93,7 +93,7 @@ impl Workspace {
     }
 }
 
-/// Merges two by two until nothing is left to do, or it is not wanted any more.
+/// Merges layers two by two until none is left or the merge is cancelled; returns the number of merges.
 async fn merge_all(
     workspace: &WorkspaceHandle,
     first: Merge,
@@ -101,7 +101,7 @@ async fn merge_all(
 ) -> Result<usize, ToolError> {
     let (mut count, mut next) = (0, Some(first));
     while let Some(merge) = next {
-        // One at a time on this host: each reads and writes as much as the disks are large.
+        // Merges run one at a time on this host: each reads and writes as much as the disks are large.
         let turn = workspace.shared.merges.acquire();
         let Some(Ok(_turn)) = wanted.run_until_cancelled(turn).await else { break };
         if !merge_two(workspace, merge, wanted).await? {
@@ -113,7 +113,7 @@ async fn merge_all(
     Ok(count)
 }
 
-/// False when it was given up.
+/// Merges two layers; false when the merge was given up.
 async fn merge_two(
     workspace: &WorkspaceHandle,
     merge: Merge,

@@ -26,7 +26,7 @@ use crate::{
     phase::Phase,
 };
 
-/// What a workspace can be told.
+/// Messages to a workspace.
 pub enum Msg {
     /// A routed call.
     Tool(ToolCall),
@@ -36,31 +36,31 @@ pub enum Msg {
     Create(CallCx, oneshot::Sender<Result<u64, ToolError>>),
     /// A machine was launched; its record is under way.
     Launched(Box<MachineHandle>),
-    /// A machine runs: keep it and a link into it. The token is that of a copy of another
-    /// machine's memory, until it has become itself.
+    /// A machine runs: watch it and keep a link into it. The token is the one in a copied memory,
+    /// until the guest has its own.
     Attach(Box<MachineHandle>, Option<LinkToken>, oneshot::Sender<watch::Receiver<LinkState>>),
     /// The guest knows its own token from now on.
     OwnToken,
     /// An activity came to its end.
     Finished(Activity),
-    /// Of `workspace_prepare`.
+    /// Request of `workspace_prepare`.
     Prepare(PrepareMsg),
-    /// Of a backup.
+    /// Request of a backup.
     Backup(BackupMsg),
-    /// Of layers that become one.
+    /// Request of a merge of layers.
     Merge(MergeMsg),
     /// Make a snapshot with memory on behalf of a call that forks it.
     Snapshot(Box<SnapshotRequest>),
-    /// What do forks of a snapshot begin from?
+    /// Ask for the source that forks of a snapshot begin from.
     ForkSource {
-        /// Who asks; must own this workspace.
+        /// Session that asks; must own this workspace.
         session: SessionId,
         /// Name of the snapshot.
         snapshot: String,
         /// The answer.
         reply: oneshot::Sender<Result<ForkSource, ToolError>>,
     },
-    /// Let go of the machine: its end is expected. Answers which one it was.
+    /// Stop watching the machine: its end is expected. The answer is the machine's handle.
     Detach(oneshot::Sender<Option<Box<MachineHandle>>>),
     /// A change of phase came to its end.
     Settled(Phase, Option<String>),
@@ -68,49 +68,49 @@ pub enum Msg {
     FollowJobs,
     /// The machine's process ended.
     Exited(MachineExit),
-    /// The process of a recorded machine that nobody keeps ended.
+    /// The process of a recorded machine that no child watches ended.
     LeftEnded(ProcessId, MachineExit),
-    /// This machine stands still for want of room on the host.
+    /// The machine is halted for want of room on the host's disk.
     DiskFull(ProcessId),
-    /// A machine that was left for not answering answers.
+    /// A machine that was left because it did not answer answers now.
     Answers(ProcessId),
-    /// News of the link.
+    /// The link changed.
     Link(LinkChange),
-    /// News from the guest.
+    /// Event of the guest.
     GuestEvent(GuestEventIn),
-    /// Of the guest's tasks.
+    /// Request about the guest's tasks.
     Tasks(TaskMsg),
-    /// Its lifetime is over, as the timer finds it.
+    /// The workspace's lifetime is over, as the timer finds.
     LifetimeOver,
-    /// A step of its end is done, or failed.
+    /// A step of the end by lifetime is done, or failed.
     EndTried(Option<ToolError>),
-    /// Of a park or a wake.
+    /// Message of the work of a park or a wake.
     Park(ParkMsg),
-    /// Has it been idle for long enough to be parked?
+    /// Check whether the workspace was idle for long enough to be parked.
     LookIdle,
-    /// It has no tasks: park it, if nothing was wanted of it since then.
+    /// The guest has no tasks: park the workspace, if nothing was wanted of it since this time.
     ParkIdle(Instant),
-    /// Take over.
+    /// Change the owner.
     Adopt(Adopt),
     /// A take-over came to its end.
     Adopted,
-    /// The way into the guest, for a call that names several workspaces.
+    /// Ask for the link into the guest, for a call that names several workspaces.
     Enter(CallCx, oneshot::Sender<Result<Link, ToolError>>),
     /// Run a command on behalf of a call that names several workspaces.
     Exec(Box<ExecRequest>),
     /// Stop the machine for the daemon's own stop.
     Stop(oneshot::Sender<()>),
-    /// Become somebody's.
+    /// Hand this machine of the pool over to a session.
     Claim(Claim),
-    /// Do once what a claim and a first command will do.
+    /// Rehearse what a claim and a first command will do.
     Rehearse(oneshot::Sender<Result<(), ToolError>>),
-    /// Remove a machine that is the pool's; refused when it is somebody's.
+    /// Remove a machine of the pool; refused when it was claimed.
     Discard(oneshot::Sender<Result<(), ToolError>>),
     /// Remove what a failed creation left.
     Forget,
     /// Nobody will ask for the creation: undo the plan.
     Abandon,
-    /// Try a crashed machine again, by policy.
+    /// Restart a crashed machine, by policy.
     RestartDue,
 }
 
@@ -120,11 +120,11 @@ impl From<ToolCall> for Msg {
     }
 }
 
-/// What the work of a park or a wake tells.
+/// Messages of the work of a park or a wake.
 pub enum ParkMsg {
     /// The park is over, one way or the other.
     Ended,
-    /// Does anybody still want it to be awake?
+    /// Ask whether anybody still wants the machine to be awake.
     StillWanted(oneshot::Sender<bool>),
     /// The wake is over: milliseconds that it took, or `None` if nobody wanted it any more.
     Woken(Result<Option<u64>, ToolError>),
@@ -132,19 +132,19 @@ pub enum ParkMsg {
 
 /// A wish to take a workspace over.
 pub struct Adopt {
-    /// Whether it may be another user's: an operator asks.
+    /// Whether the workspace may be another user's: an operator asks.
     pub(crate) of_any_user: bool,
     /// The new owner.
     pub(crate) by: SessionId,
-    /// Take it from a session that still exists.
+    /// Take the workspace from a session that still exists.
     pub(crate) force: bool,
-    /// `Ok(None)`: it was the caller's already; `Ok(Some(forced))` otherwise.
+    /// `Ok(None)`: the workspace was the caller's already; `Ok(Some(forced))` otherwise.
     pub(crate) reply: oneshot::Sender<Result<Option<bool>, ToolError>>,
 }
 
 /// A wish to have a machine of the pool.
 pub struct Claim {
-    /// What it shall be, with name and quota.
+    /// Plan of the claimed workspace, with name and quota.
     pub(crate) claims: Claims,
     /// The claims come back with what was wrong with the machine.
     pub(crate) reply: oneshot::Sender<Result<(), Box<(Claims, ToolError)>>>,
@@ -154,9 +154,9 @@ pub struct Claim {
 pub struct ExecRequest {
     /// The call.
     pub(crate) cx: CallCx,
-    /// Its session, which must own this workspace too.
+    /// Session of the call, which must own this workspace too.
     pub(crate) session: SessionId,
-    /// What to run.
+    /// Command to run.
     pub(crate) input: Exec,
     /// The outcome.
     pub(crate) reply: oneshot::Sender<Result<ExecResult, ToolError>>,
@@ -166,7 +166,7 @@ pub struct ExecRequest {
 pub struct SnapshotRequest {
     /// The call.
     pub(crate) cx: CallCx,
-    /// Its session, which must own this workspace.
+    /// Session of the call, which must own this workspace.
     pub(crate) session: SessionId,
     /// Name of the snapshot to be.
     pub(crate) name: String,
@@ -174,29 +174,29 @@ pub struct SnapshotRequest {
     pub(crate) reply: oneshot::Sender<Result<MadeSnapshot, ToolError>>,
 }
 
-/// What a backup asks.
+/// Requests of a backup.
 pub enum BackupMsg {
     /// Make a snapshot of the disk; the answer names it.
     Freeze {
-        /// Its name.
+        /// Name of the snapshot.
         name: String,
         /// The outcome.
         reply: oneshot::Sender<Result<SnapshotId, ToolError>>,
     },
-    /// The backup needs it no more.
+    /// Delete the snapshot: the backup needs it no more.
     Release {
-        /// Which.
+        /// The snapshot.
         snapshot: SnapshotId,
-        /// Answered when it is gone.
+        /// Answered when the snapshot is gone.
         reply: oneshot::Sender<Result<(), ToolError>>,
     },
 }
 
-/// An event that was told over a link.
+/// Event that came over a link.
 pub struct GuestEventIn {
-    /// Which link of the workspace's it was.
+    /// Number of the workspace's link that the event came over.
     pub(super) links: u64,
     pub(super) event: GuestEvent,
-    /// Another one may come when this one was handled.
+    /// Permit for room in the mailbox: another event may come when this one was handled.
     pub(super) _room: OwnedSemaphorePermit,
 }

@@ -35,14 +35,14 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(30);
 const GATEWAY_TRIES: u32 = 5;
 const GATEWAY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a machine that starts, or runs, has been promised.
+/// Interface settings promised to a machine that starts or runs.
 pub(super) struct NetworkLease {
     attachment: InterfaceSettings,
-    /// By a bridge, whose gateway answers.
+    /// Whether the connection is by a bridge, whose gateway answers.
     bridge: bool,
 }
 
-/// The lease of a workspace; `None` where it has none. One that was made before there was a network
+/// Lease of a workspace; `None` where it has none. A workspace made before there was a network
 /// joins now, with what its creation asked for.
 async fn lease(
     workspace: &WorkspaceHandle,
@@ -64,11 +64,11 @@ async fn lease(
     Ok(Some(NetworkLease { attachment, bridge }))
 }
 
-/// The lease of a workspace whose machine is about to be launched, and the interface for it. One
-/// that wakes is connected to while it does; it has its forwards when it goes on.
+/// Lease and interface of a workspace whose machine is about to be launched. A workspace that wakes
+/// still counts as parked meanwhile; it gets its forwards when it goes on.
 ///
 /// # Errors
-/// When the network does not start, does not take it in, or the machine before holds its end.
+/// When the network does not start, refuses the workspace, or an earlier machine holds the interface.
 pub(super) async fn interface(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -86,14 +86,14 @@ pub(super) async fn interface(
     Ok((Some(lease), Some(Nic { mac, end })))
 }
 
-/// Waits until the kernel keeps what was promised to a machine that was launched.
+/// Waits until the kernel enforces what was promised to a launched machine.
 ///
 /// A machine whose memory has no interface has no lease: its workspace is out of the network until
 /// its next start.
 ///
 /// # Errors
-/// When the kernel could not be brought there; `guest_network_failed` when a machine without an
-/// interface was promised more than an address.
+/// When the kernel could not be set up; `guest_network_failed` when a machine without an interface
+/// was promised more than an address.
 pub(super) async fn settled(
     workspace: &WorkspaceHandle,
     lease: Option<NetworkLease>,
@@ -116,13 +116,13 @@ pub(super) async fn settled(
     Ok(None)
 }
 
-/// Has the guest set its interface; what it says it has is checked, not assumed.
+/// Has the guest set its interface, and checks its answer.
 ///
-/// A machine that begins with the memory of another one is `unplugged`: it is plugged in only once
-/// it has let go of that one's address, and asked for its gateway after that.
+/// A machine that begins with saved memory is `unplugged`: it is plugged in only once its guest has
+/// given up the address in that memory, and its gateway is checked after that.
 ///
 /// # Errors
-/// `guest_network_failed`; when it cannot be plugged in.
+/// `guest_network_failed`; when the machine cannot be plugged in.
 pub(super) async fn configure(
     lease: Option<NetworkLease>,
     link: &Link,
@@ -139,7 +139,7 @@ pub(super) async fn configure(
     for _ in 0..GATEWAY_TRIES {
         let set = lease.ask(link).await?;
         lease.check(&set)?;
-        // In user mode nobody plays a gateway that would have to answer.
+        // In user mode there is no gateway that would have to answer.
         if set.gateway_answers || !lease.bridge {
             return Ok(());
         }
@@ -151,10 +151,10 @@ pub(super) async fn configure(
     )))
 }
 
-/// Checks that a machine that outlived the daemon still has what it was promised.
+/// Checks that a machine that outlived the daemon still has the network that it was promised.
 ///
 /// # Errors
-/// As [`settled`] and [`configure`].
+/// Those of [`settled`] and [`configure`].
 pub(super) async fn verify(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -166,7 +166,7 @@ pub(super) async fn verify(
         return Ok(());
     }
     let lease = settled(workspace, lease(workspace, plan).await?, handle).await?;
-    // A crash may have come before it was plugged in, or was told of a forward.
+    // The daemon may have crashed before the machine was plugged in, or got a forward.
     let has_a_place = lease.is_some();
     configure(lease, link, Some((driver, handle))).await?;
     match has_a_place {
@@ -175,10 +175,10 @@ pub(super) async fn verify(
     }
 }
 
-/// The machine is about to be parked: who connects to its forwards from here on wakes it.
+/// Prepares the network for a park: connections to the machine's forwards wake it from here on.
 ///
 /// # Errors
-/// When the kernel could not be brought there, or the machine keeps its ports.
+/// When the kernel could not be set up, or the machine keeps its ports.
 pub(super) async fn falls_asleep(
     workspace: &WorkspaceHandle,
     driver: &dyn Driver,
@@ -194,10 +194,10 @@ pub(super) async fn falls_asleep(
     network.set_parked(workspace.id, true).await
 }
 
-/// A machine that was about to be parked goes on, and its forwards lead to it.
+/// Leads the forwards to a machine again that was parked, or about to be.
 ///
 /// # Errors
-/// As [`falls_asleep`]; until the next start, connections to it are carried by the daemon.
+/// Those of [`falls_asleep`]; then the daemon carries the connections until the next start.
 pub(super) async fn stays_awake(
     workspace: &WorkspaceHandle,
     driver: &dyn Driver,
@@ -210,7 +210,7 @@ pub(super) async fn stays_awake(
     has_its_forwards(workspace, driver, handle).await
 }
 
-/// Says again that a workspace is parked, for a network that was not told.
+/// Tells the network again that a workspace is parked.
 pub(super) async fn is_parked(workspace: &WorkspaceHandle) {
     if let Err(error) = workspace.shared.network.set_parked(workspace.id, true).await {
         tracing::warn!(workspace = %workspace.id, %error, "connections to its forwards may not wake it");
@@ -220,7 +220,7 @@ pub(super) async fn is_parked(workspace: &WorkspaceHandle) {
 /// Gives up the place of a workspace that could not be made.
 pub(super) async fn leave(workspace: &WorkspaceHandle) {
     if let Err(left) = workspace.shared.network.leave(workspace.id).await {
-        // A start of the daemon dismisses what no living record names.
+        // The daemon's next start dismisses what no living record names.
         tracing::error!(workspace = %workspace.id, %left, "a place in the network stays taken");
     }
 }

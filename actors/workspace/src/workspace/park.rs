@@ -4,9 +4,8 @@
 //! ParkWanted ─► stopped and saved ─► Parked ─► the machine is ended ─► ParkEnded
 //!      └────────── failed, or found by the next daemon ─► ParkFailed ─► it goes on
 //! ```
-//! Up to [`Record::Parked`] the machine is what counts and its memory's file nothing; from then on it
-//! is the other way round, and the machine, which nobody lets go on any more, is ended wherever it is
-//! found.
+//! Up to [`Record::Parked`] the machine counts and its memory file is void. From then on the file
+//! counts, and the machine, which is never resumed, is ended wherever it is found.
 
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ impl Workspace {
     /// `workspace_park`.
     ///
     /// # Errors
-    /// When it does not run, something goes on that must end first, or its kind cannot be parked.
+    /// When the workspace does not run, other work must end first, or its kind cannot be parked.
     pub(crate) fn park(
         &mut self,
         _: &CallCx,
@@ -47,7 +46,7 @@ impl Workspace {
         Ok(Reply::later(self.begin_park()?))
     }
 
-    /// Parks it, to the end whether or not anybody waits.
+    /// Parks the workspace, to the end whether or not anybody waits.
     pub(super) fn begin_park(
         &mut self,
     ) -> Result<impl Future<Output = Result<Parked, ToolError>> + Send + use<>, ToolError> {
@@ -60,7 +59,7 @@ impl Workspace {
         self.on(Want::Park)?;
         let handle = self.ledger.handle().cloned().ok_or_else(|| self.phase.busy())?;
         self.handle.shared.daemon.room.admit(&self.handle.shared.folders.memories)?;
-        // The memory that it began with, while somebody keeps that.
+        // The memory that the machine began with, while its file is still held.
         let began = plan.fork.as_ref().filter(|fork| fork.memory.is_some());
         let counts = self.handle.shared.ref_counts.clone();
         let base = began.map(|fork| fork.snapshot);
@@ -82,7 +81,7 @@ impl Workspace {
         let (actor, shared) = (self.me.address.clone(), self.handle.shared.clone());
         Ok(self.to_its_end(async move {
             let parked = work.park(driver.as_ref()).await;
-            // Its own record keeps it by now, unless it was destroyed meanwhile.
+            // The park's own record holds the base by now, unless the workspace was destroyed meanwhile.
             let free = counts.release(base.map(Artifact::Memory));
             files::remove(&shared.folders, free).await;
             let _actor_gone = actor.send(Msg::Park(ParkMsg::Ended));
@@ -90,16 +89,16 @@ impl Workspace {
         }))
     }
 
-    /// Nobody asked anything of it for a while: its guest is asked whether it has tasks.
+    /// Asks the guest of an idle workspace whether it has tasks.
     pub(super) fn look_idle(&mut self) {
         let Some(secs) = self.parks_after_secs() else { return };
         let Some(link) = self.is_idle(secs) else { return };
-        // What cannot be parked now is looked at again as late as this.
+        // The idle time restarts: a workspace that cannot be parked now is checked again after it.
         self.sleeping.used_at = Instant::now();
         let (actor, asked_at) = (self.me.address.clone(), self.sleeping.used_at);
         let _detached = self.me.workers.spawn(async move {
             let listed = link.ask(TaskList, CallTerms::at_most(TASKS_PATIENCE)).await;
-            // One that cannot say what it works at is left alone.
+            // A guest that cannot say which tasks it has is left alone.
             let free = |all: &TaskListReply| {
                 all.queued.is_empty() && all.running.is_empty() && all.results == 0
             };
@@ -109,7 +108,7 @@ impl Workspace {
         });
     }
 
-    /// Its guest has no tasks: it is parked, unless something was wanted since it was asked.
+    /// Parks an idle workspace without tasks, unless something was wanted of it since `asked_at`.
     pub(super) fn park_idle(&mut self, asked_at: Instant) {
         if self.sleeping.used_at != asked_at || self.is_idle(0).is_none() {
             return;
@@ -129,7 +128,7 @@ impl Workspace {
         }
     }
 
-    /// The link to a guest that nobody wanted anything of for so long, and that runs no job.
+    /// Link to a guest that was not used for so many seconds and runs no job.
     fn is_idle(&mut self, secs: u64) -> Option<Link> {
         let LinkState::Up(link) = self.link_state.borrow().clone() else { return None };
         let works = self.ops.running() > 0
@@ -143,7 +142,7 @@ impl Workspace {
         (!works && idle).then_some(link)
     }
 
-    /// After how many idle seconds it is parked by itself; `None`: never.
+    /// Idle seconds after which the workspace is parked by itself; `None`: never.
     pub(super) fn parks_after_secs(&self) -> Option<u64> {
         let options = &self.handle.shared.options;
         let secs = self.ledger.idle_park_secs.unwrap_or(options.park_after_idle_secs);
@@ -151,7 +150,7 @@ impl Workspace {
     }
 }
 
-/// One park.
+/// Work of one park.
 struct Parking {
     workspace: WorkspaceHandle,
     plan: Planned,
@@ -171,7 +170,7 @@ impl Parking {
         fault_point!("park.before_save");
         let snapshots = driver.snapshots().ok_or_else(no_snapshots)?;
         let request = park_request(&self.workspace, self.wish);
-        // First, or what connects while it is saved would reach a machine that stands still.
+        // The network comes first: a connection during the save would reach a halted machine.
         if let Err(error) = network::falls_asleep(&self.workspace, driver, &self.handle).await {
             return Err(self.go_on(driver, error).await);
         }
@@ -203,7 +202,7 @@ impl Parking {
         })
     }
 
-    /// The machine that was parked ends, and its memory is the owner's to use again.
+    /// Ends the machine that was parked, and gives its memory back to the owner's quota.
     async fn end(&self, driver: &dyn Driver) {
         if let Some(owner) = self.owner {
             self.workspace.shared.daemon.sessions.release(owner, self.plan.spec.memory());
@@ -215,15 +214,15 @@ impl Parking {
             self.workspace.note(Record::ParkEnded).await
         };
         if let Err(error) = ended.await {
-            // Its record names it; whoever wakes it ends it first.
+            // The record names the machine; the next wake ends it first.
             tracing::error!(workspace = %self.workspace.id, %error, "a parked machine's process is left");
         }
     }
 
-    /// It was not saved: it goes on as before, and the error says so where it does not.
+    /// Lets a machine that was not saved go on; the error says so if it does not.
     async fn go_on(&self, driver: &dyn Driver, error: ToolError) -> ToolError {
         let resumed = async {
-            // First, so that no daemon takes the file for the machine's memory.
+            // The record comes first, so that no daemon takes the file for the machine's memory.
             self.workspace.note(Record::ParkFailed).await?;
             if !self.wish.paused {
                 driver.snapshots().ok_or_else(no_snapshots)?.resume(&self.handle).await?;

@@ -1,4 +1,4 @@
-//! `network_policy` and `port_forward`. The network's actor tells the event bus of what changes.
+//! `network_policy` and `port_forward`. The network's actor publishes the changes.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,14 +18,14 @@ use crate::{
     records::Planned,
 };
 
-/// Ports of the host below are for its own services.
+/// Lowest port of the host for forwards; those below are for its own services.
 const FIRST_PORT: u16 = 1024;
 
 impl Workspace {
     /// `network_policy`.
     ///
     /// # Errors
-    /// When the workspace is on its way somewhere, or has no network.
+    /// When the workspace is changing its phase, or has no network.
     pub(crate) fn network_policy(
         &mut self,
         wish: NetworkWish,
@@ -38,7 +38,7 @@ impl Workspace {
             let before = member(&workspace, &plan, launched).await?.policy;
             let network = &workspace.shared.network;
             let policy = if wish == NetworkWish::default() {
-                // What was acknowledged is what the kernel keeps; that is looked at, not believed.
+                // An empty wish only reads: the policy is looked up once the kernel enforces it.
                 network.settled(workspace.id).await?;
                 network.view(workspace.id).map_or(before.clone(), |view| view.policy)
             } else {
@@ -59,7 +59,7 @@ impl Workspace {
     /// `port_forward`.
     ///
     /// # Errors
-    /// When the workspace is on its way somewhere, has no network, or the ports make no sense.
+    /// When the workspace is changing its phase, has no network, or a port is invalid.
     pub(crate) fn port_forward(
         &mut self,
         _: &CallCx,
@@ -81,7 +81,7 @@ impl Workspace {
             }
             _ => None,
         };
-        // A start waits for it: the machine would be launched with the forwards before.
+        // A start waits for this change: the machine would be launched with the old forwards.
         let under_way = Arc::clone(&self.forwarding);
         Ok(Reply::later(async move {
             member(&workspace, &plan, machine.is_some()).await?;
@@ -106,7 +106,7 @@ impl Workspace {
     }
 }
 
-/// A workspace's place in the network. One that was made before there was a network gets its place
+/// A workspace's place in the network. A workspace made before there was a network gets its place
 /// now, unless its machine runs without an interface.
 async fn member(
     workspace: &WorkspaceHandle,
@@ -126,7 +126,7 @@ async fn member(
     network.view(workspace.id).ok_or_else(|| ToolError::internal("a member without a place"))
 }
 
-/// What a forward connects.
+/// Ends of a forward.
 struct Ends {
     protocol: Transport,
     guest_port: u16,
@@ -156,7 +156,7 @@ async fn add(
     let added = network.add_forward(workspace.id, protocol, guest_port, host_port).await;
     let added = added.map_err(|error| name_holder(workspace, error))?;
     if let Err(error) = tell_machine(workspace, machine).await {
-        // Not promised, so it must not come with the machine's next start either.
+        // The forward was not promised, so it must not come with the machine's next start either.
         network.remove_forward(workspace.id, protocol, guest_port, Some(added.host_port)).await?;
         return Err(error);
     }
@@ -179,7 +179,7 @@ async fn remove(
     let network = &workspace.shared.network;
     let removed = network.remove_forward(workspace.id, protocol, guest_port, host_port).await?;
     if let Err(error) = tell_machine(workspace, machine).await {
-        // It may still lead somewhere, so it is still listed, and can be removed again.
+        // The forward may still work, so it stays listed and can be removed again.
         for one in &removed {
             network
                 .add_forward(workspace.id, protocol, one.guest_port, Some(one.host_port))
@@ -196,11 +196,11 @@ async fn remove(
     })
 }
 
-/// The machine that has to be told.
+/// A running machine, whose forwards may have to be set.
 type Running = (Arc<dyn Driver>, MachineHandle);
 
-/// In user mode the forwards are the hypervisor's own. It is brought to what is promised, also
-/// where an earlier call could not, and again while others change that meanwhile.
+/// Sets the hypervisor's forwards to those promised: in user mode they are its own. Also sets those
+/// that an earlier call could not, and repeats while others change meanwhile.
 async fn tell_machine(
     workspace: &WorkspaceHandle,
     machine: Option<&Running>,
@@ -209,10 +209,10 @@ async fn tell_machine(
     has_its_forwards(workspace, driver.as_ref(), handle).await
 }
 
-/// See [`tell_machine`]. Nothing where the forwards are the kernel's.
+/// See [`tell_machine`]. Does nothing where the forwards are the kernel's.
 ///
 /// # Errors
-/// When the hypervisor has others afterwards.
+/// When the hypervisor has other forwards afterwards.
 pub(super) async fn has_its_forwards(
     workspace: &WorkspaceHandle,
     driver: &dyn Driver,
@@ -232,7 +232,7 @@ pub(super) async fn has_its_forwards(
     Err(ToolError::new(Layer::Actor, codes::BUSY, "the forwards change all the time").retryable())
 }
 
-/// The network knows ids; people know names.
+/// Adds the holder's name to an error of the network, which knows ids only.
 fn name_holder(workspace: &WorkspaceHandle, error: ToolError) -> ToolError {
     let by = error.details.get("by").and_then(|id| id.as_str());
     let by = by.and_then(|id| id.parse::<WorkspaceId>().ok()).map(|id| id.to_string());

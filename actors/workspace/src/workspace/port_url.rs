@@ -1,4 +1,4 @@
-//! URLs for ports of a workspace, which a door of the daemon serves.
+//! URLs for ports of a workspace, which the daemon serves.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Workspace {
     /// `port_url`.
     ///
     /// # Errors
-    /// `port_urls_off` where the door is not open.
+    /// `port_urls_off` where the daemon serves none.
     pub(crate) fn port_url(
         &mut self,
         _: &CallCx,
@@ -38,7 +38,7 @@ impl Workspace {
         }))
     }
 
-    /// Ports that anybody reaches by a URL; `None` where there are no URLs.
+    /// Ports that anybody reaches by a URL; `None` where no URLs are served.
     pub(super) fn public_urls(&self, guest_port: u16) -> Option<Vec<PublicUrl>> {
         let public = self.urls()?.public(self.handle.id, self.ledger.plan.name.as_str());
         let asked = public.into_iter().filter(|(port, _)| [0, *port].contains(&guest_port));

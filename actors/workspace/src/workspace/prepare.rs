@@ -1,8 +1,8 @@
 //! `workspace_prepare` in its workspace: boot, setup in the guest, snapshot; all of it or nothing.
 //!
-//! It is one creation: until the snapshot `golden` is complete the workspace is `creating`, and
-//! its record `Created` is not written. A daemon that dies in between therefore undoes it at its
-//! next start as any creation that was cut short.
+//! A preparation is one creation: until the snapshot `golden` is complete the workspace is
+//! `creating`, and its record `Created` is not written. A daemon that dies in between therefore
+//! undoes it at its next start, like any creation that was cut short.
 
 pub(crate) mod internet;
 mod steps;
@@ -46,7 +46,7 @@ impl Workspace {
                 let work = async move {
                     let error = match work.await {
                         Ok(()) => error,
-                        // The daemon's next start tries again.
+                        // The daemon's next start tries to undo it again.
                         Err(left) => error.detail("not_undone", left.to_text()),
                     };
                     let _caller_gone = reply.send(Err(error));
@@ -69,7 +69,7 @@ impl Workspace {
         }
     }
 
-    /// The machine runs, and nothing else goes on with it.
+    /// Plan of the golden snapshot, while the machine runs and nothing else uses it.
     fn golden(&self) -> Making {
         let memory = self.ledger.plan.recipe.as_ref().is_some_and(|recipe| recipe.include_memory);
         self.making(GOLDEN.to_owned(), memory, true)
@@ -80,7 +80,7 @@ impl Workspace {
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
         let start = Start { planned: true, ..self.start_point() };
         let link_state = self.link_state.subscribe();
-        // Nobody destroys, starts or snapshots it meanwhile; the call can be cancelled.
+        // Keeps others from destroying, starting or snapshotting the workspace; the call can be cancelled.
         self.activity = Activity::Preparing;
         let span = cx.span.clone();
         let work = prepare(workspace, plan, start, link_state, setup, cx, reply);
@@ -99,13 +99,13 @@ async fn prepare(
 ) {
     let mut reporter = steps::StepReporter::new(&cx, setup.len() + 2);
     reporter.begin("starting the machine");
-    // The steps within a step are not told: what is done never becomes less.
+    // Steps within a step are not reported: progress must not decrease.
     let quiet = CallCx { progress: Progress::default(), ..cx.clone() };
     let begun = Instant::now();
     let up = match cx.guard(bring_up(&workspace, &plan, start, &quiet)).await {
         Ok(up) => up,
         Err(error) => {
-            // As of any creation: the logs of a machine that did not boot are kept.
+            // Like any failed creation: the logs of a machine that did not boot are kept.
             bring_up::fail_creation(&workspace, &plan, &error).await;
             let _actor_gone = workspace.actor.send(super::Msg::Finished(Activity::Preparing));
             let _caller_gone = reply.send(Err(error));
@@ -122,7 +122,7 @@ async fn prepare(
             let _caller_gone = reply.send(Ok(golden));
         }
         Err(error) => {
-            // Ends with the end of the actor, and of this work: the answer is given there.
+            // The undo ends the actor and this work, so the undo gives the answer.
             let _actor_gone =
                 workspace.actor.send(super::Msg::Prepare(PrepareMsg::Undo(error, reply)));
         }
@@ -134,7 +134,7 @@ fn step(kind: StepKind, what: &str, begun: Instant) -> PrepareStep {
     PrepareStep { kind, what: what.to_owned(), elapsed_ms }
 }
 
-/// From a guest that answers to a golden snapshot and the record that says so.
+/// Sets up a guest that answers, makes the golden snapshot and records it.
 async fn furnish(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -159,7 +159,7 @@ async fn furnish(
     let patience = std::time::Duration::from_secs(10);
     let freeze = |reply| super::Msg::Prepare(PrepareMsg::Freeze(reply));
     let making = quiet.guard(async { Ok(workspace.actor.ask(patience, freeze).await?) }).await?;
-    // Not cut short by the caller: a machine that is being saved is no place to stop.
+    // The caller does not cut this short: a save must not stop halfway.
     let made = snapshot::make(workspace, plan, making, quiet).await?;
     done.push(step(StepKind::Snapshot, "make the snapshot `golden`", begun));
     fault_point!("prepare.before_created");
@@ -172,8 +172,8 @@ async fn furnish(
     Ok(Golden { snapshot, boot_time_ms, steps: done, internet, internet_reason })
 }
 
-/// A workspace of that name is there, and `workspace_prepare` did not make it, or its snapshot
-/// was deleted.
+/// Error for a workspace that exists under the name, and that `workspace_prepare` did not make or
+/// whose snapshot was deleted.
 pub(crate) fn not_prepared(name: &str, what: &str) -> ToolError {
     let message = format!("a workspace `{name}` exists, and {what}");
     ToolError::new(Layer::Actor, codes::NOT_PREPARED, message)

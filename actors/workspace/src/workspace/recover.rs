@@ -1,7 +1,7 @@
 //! Recovery of a workspace whose actor, or whose daemon, was gone.
 //!
-//! What was acknowledged is made true again; what was not is undone. A machine
-//! that runs is attached, never killed first.
+//! Acknowledged changes are made true again; others are undone. A machine that runs is attached,
+//! never killed first.
 
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,13 @@ use crate::{
     snapshots::DiskLayers,
 };
 
-/// Between two questions to a machine that does not answer; each waits a while itself.
+/// Pause between two attempts to reach a machine that does not answer; each attempt waits itself too.
 const ASK_AGAIN_IN: Duration = Duration::from_millis(500);
-/// The same of one that was given up for the time being.
+/// Same pause, for a machine that was given up for the time being.
 const ASK_LEFT_EVERY: Duration = Duration::from_secs(5);
 
 impl Workspace {
-    /// Called once, at the start of each incarnation.
+    /// Recovers the workspace; called once, at the start of each incarnation.
     pub(super) fn recover(&mut self) {
         if self.ledger.destroying {
             return self.undo("workspace.destroyed");
@@ -73,7 +73,7 @@ impl Workspace {
                         .map(drop)
                 });
             }
-            // One that was about to be woken has not gone on.
+            // A machine that was about to be woken has not gone on.
             MachineFact::Launched { .. } if self.ledger.parked.is_some() => {
                 self.set_phase(Phase::Stopping);
                 self.spawn_recovery(abandon_start);
@@ -96,7 +96,7 @@ impl Workspace {
         }
     }
 
-    /// What it is without a machine.
+    /// Phase of the workspace without a machine.
     pub(super) fn at_rest(&self) -> Phase {
         if self.ledger.parked.is_some() { Phase::Parked } else { Phase::Stopped }
     }
@@ -113,7 +113,7 @@ impl Workspace {
         });
     }
 
-    /// A machine that was left for not answering is taken up, unless its end was ordered meanwhile.
+    /// Takes up a machine that was left for not answering, unless its end was ordered meanwhile.
     pub(super) fn answers(&mut self, process: ProcessId) {
         let recorded = self.ledger.handle().map(|handle| handle.process);
         let left = self.machine.is_none() && recorded == Some(process);
@@ -124,7 +124,7 @@ impl Workspace {
             self.reason = None;
             return self.recover();
         }
-        // What goes on with its disk ends first.
+        // Other work on the workspace ends first.
         let actor = self.me.address.clone();
         let _detached = self.me.workers.spawn(async move {
             tokio::time::sleep(ASK_AGAIN_IN).await;
@@ -153,7 +153,7 @@ impl Workspace {
     }
 }
 
-/// A start that was never acknowledged: whatever ran of it is ended.
+/// Undoes a start that was never acknowledged: its machine is ended.
 async fn abandon_start(workspace: WorkspaceHandle, plan: Planned) -> Result<(), ToolError> {
     take_down::kill_machine(&workspace, &plan).await?;
     let record = Record::Stopped { at: chrono::Utc::now(), how: StopHow::Killed };
@@ -163,12 +163,12 @@ async fn abandon_start(workspace: WorkspaceHandle, plan: Planned) -> Result<(), 
     Ok(())
 }
 
-/// Why a machine may stand still that nobody paused.
+/// Reasons why a machine that nobody paused may be halted.
 #[derive(Clone, Copy)]
 struct StandsStill {
-    /// It was being parked.
+    /// The park that was under way, if any.
     parking: Option<ParkWish>,
-    /// It had come up. Before that it stands still until its link is made.
+    /// Whether the machine had come up; before that it is halted until its link is made.
     up: bool,
 }
 
@@ -178,20 +178,20 @@ impl StandsStill {
     }
 }
 
-/// What was found of a machine that outlived the daemon.
+/// State of a machine that outlived the daemon.
 enum Found {
-    /// It answers.
+    /// The machine answers.
     There,
-    /// It is not there, or another's.
+    /// The machine is not there, or its process is another's.
     Gone(ReattachError),
-    /// It is there and did not answer for as long as a boot may take.
+    /// The machine is there and did not answer for as long as a boot may take.
     Silent(String),
-    /// Nobody asks any more: the workspace is being removed.
+    /// The workspace is being removed.
     Unwanted,
 }
 
-/// Looks for a machine. One that is there and does not answer is busy, or its host is: it is asked
-/// again, and not ended for it.
+/// Looks for a machine. A machine that does not answer may be busy, or its host: it is asked again,
+/// and not ended for it.
 async fn found(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -250,7 +250,7 @@ async fn leave_alone(
             .any(workspace.id)
             .is_some_and(|card| card.phase == Phase::Crashed)
     };
-    // Long enough for the card to say so.
+    // The wait lets the card show the phase `Crashed`.
     tokio::time::sleep(ASK_LEFT_EVERY).await;
     while left() {
         match found(&workspace, &plan, &handle, Duration::ZERO).await? {
@@ -259,7 +259,7 @@ async fn leave_alone(
                 let _actor_gone = workspace.actor.send(Msg::Answers(handle.process));
                 return Ok(());
             }
-            // Its end is noticed by who watches what is left.
+            // The watch on the left machine notices its end.
             Found::Gone(_) | Found::Unwanted => return Ok(()),
         }
     }
@@ -279,12 +279,12 @@ async fn take_up(
         Some(snapshots) => snapshots.is_disk_full(&handle).await?,
         None => false,
     };
-    // On a disk without room that waits for the next start.
+    // On a disk without room the change waits for the next start.
     if let (Some((change, disk)), false) = (change, disk_full) {
         settle_change(&workspace, &plan, &change, &disk, Some(&handle)).await?;
     }
     if halted.parking.is_some() {
-        // Before it goes on, so that no daemon takes the file for its memory.
+        // Recorded before the machine goes on, so that no daemon takes the file for its memory.
         workspace.note(Record::ParkFailed).await?;
         network::stays_awake(&workspace, driver.as_ref(), &handle).await?;
     }
@@ -302,7 +302,7 @@ async fn take_up(
     let mut link_state =
         workspace.actor.ask(patience, |reply| Msg::Attach(handle, None, reply)).await?;
     if paused {
-        // It stands still because it was told to; its guest answers when it goes on.
+        // The machine is paused on purpose; its guest answers when it goes on.
         workspace.publish("workspace.reattached", json!({ "name": plan.name }));
         settle(&workspace, Phase::Paused, None).await;
         return Ok(());

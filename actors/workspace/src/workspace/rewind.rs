@@ -1,4 +1,4 @@
-//! `snapshot` with action `restore`, and what a crash leaves of a change of the disk.
+//! `snapshot` with action `restore`, and the end of disk changes that a crash cut short.
 
 use std::path::{Path, PathBuf};
 
@@ -132,7 +132,7 @@ async fn restore(
     }
 }
 
-/// From the present state to no machine on the snapshot's disk. The record [`Record::Restored`] is
+/// Ends the machine and records the snapshot's disk as the workspace's. The record [`Record::Restored`] is
 /// the point of no return: before it, the present state's disk is untouched.
 async fn leave(
     workspace: &WorkspaceHandle,
@@ -204,7 +204,7 @@ async fn put_top_on(
     Ok(())
 }
 
-/// After a snapshot that failed while the workspace went on: says which layer is written now. If
+/// Records which layer is written, after a snapshot that failed while the workspace went on. If
 /// that cannot be found out, the change stays open until the machine is stopped.
 pub(super) async fn settle_failed(
     workspace: &WorkspaceHandle,

@@ -1,8 +1,8 @@
-//! Calls that wait for a machine to be awake: held back in order, judged anew when it is.
+//! Calls that wait for a machine to be awake: held back in order, and judged again when it is.
 //!
-//! What wants the guest of a parked machine wakes it, once, and is held back meanwhile, as is what
-//! comes while it is being parked. Each call keeps its own deadline; those that nobody waits for any
-//! more wake nothing.
+//! Messages that need the guest of a parked machine wake it, once, and are held back meanwhile, as
+//! are those that come while it is being parked. Each call keeps its own deadline; calls that
+//! nobody waits for any more wake nothing.
 
 use hivekeep_kernel::{ToolCall, ToolError};
 use tokio::time::Instant;
@@ -14,8 +14,8 @@ use crate::{activity::Activity, phase::Phase, tools};
 const MAX_WAITING: usize = 256;
 
 impl Workspace {
-    /// Holds a message back that wants the guest of a machine that sleeps or is about to; otherwise
-    /// it comes back.
+    /// Holds a message back that needs the guest of a machine that is parked, parking or waking;
+    /// returns any other message.
     pub(super) fn hold_back(&mut self, message: Msg) -> Option<Msg> {
         if !self.wants_guest(&message) {
             return Some(message);
@@ -29,7 +29,7 @@ impl Workspace {
         None
     }
 
-    /// Waits for the machine to be awake, and wakes it if that is due.
+    /// Queues a caller until the machine is awake, and wakes it if that is due.
     pub(super) fn wait_awake(&mut self, waiting: Waiting) {
         self.sleeping.waiting.retain(Waiting::is_heard);
         if self.sleeping.waiting.len() >= MAX_WAITING {
@@ -39,25 +39,25 @@ impl Workspace {
         self.wake_if_wanted();
     }
 
-    /// Whether anybody waits who would hear of it.
+    /// Whether anybody still waits for the machine.
     pub(super) fn is_awaited(&mut self) -> bool {
         self.sleeping.waiting.retain(Waiting::is_heard);
         !self.sleeping.waiting.is_empty()
     }
 
-    /// Who waited hears of it, or is judged anew.
+    /// Answers the waiting callers, and sends held messages to the mailbox again.
     pub(super) fn awake(&mut self, took_ms: Result<u64, ToolError>) {
         for waiting in std::mem::take(&mut self.sleeping.waiting) {
             match (waiting, &took_ms) {
                 (Waiting::Awake(reply), _) => drop(reply.send(took_ms.clone())),
-                // Behind what is in the mailbox by now: each is as good as the other.
+                // Queued behind what is in the mailbox by now; their order does not matter.
                 (Waiting::Message(message), Ok(_)) => drop(self.me.address.send(*message)),
                 (waiting, Err(error)) => waiting.refuse(error.clone()),
             }
         }
     }
 
-    /// Whether a message needs the guest, and comes from somebody who may ask it.
+    /// Whether a message needs the guest, and comes from a session that may use it.
     fn wants_guest(&self, message: &Msg) -> bool {
         match message {
             Msg::Tool(ToolCall { tool, cx, .. }) => {

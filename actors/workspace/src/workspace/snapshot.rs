@@ -1,4 +1,4 @@
-//! `snapshot`: making one.
+//! `snapshot` with action `create`.
 
 mod deleting;
 mod listing;
@@ -37,7 +37,7 @@ impl Workspace {
     /// `snapshot` with action `create`.
     ///
     /// # Errors
-    /// When the name is taken, the workspace is busy, or memory is asked of what has none.
+    /// When the name is taken, the workspace is busy, or it has no memory to include.
     pub(crate) fn snapshot_create(
         &mut self,
         cx: &CallCx,
@@ -84,7 +84,7 @@ impl Workspace {
         Ok(self.making(name, include_memory, live))
     }
 
-    /// What a snapshot is made of now. `live`: of a machine that runs or is paused.
+    /// Plan of a snapshot made now; with `live`, of a machine that runs or is paused.
     pub(super) fn making(&self, name: String, include_memory: bool, live: bool) -> Making {
         let plan = &self.ledger.plan;
         let top = self.ledger.disk.top;
@@ -231,7 +231,7 @@ struct Saving<'m> {
     paused: bool,
 }
 
-/// Saves a machine that runs or is paused: bytes of its memory, and how long it stood still.
+/// Saves a machine that runs or is paused; returns the bytes of its memory and the pause in ms.
 async fn save(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -250,7 +250,7 @@ async fn save(
     own.images = images(workspace, plan, base, cx).await?.0;
     let new_top = Artifact::Layer(top).path(&workspace.shared.folders);
     cx.progress.report(0.0, Some(2.0), "the guest writes its cache to its disk");
-    // What stands still keeps its cache: its memory has it, and a disk alone is as after a power
+    // A paused machine keeps its cache: its memory has it, and its disk alone is as after a power
     // cut, which `disk_synced` says.
     let quiet = match paused {
         true => None,

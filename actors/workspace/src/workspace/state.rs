@@ -24,26 +24,26 @@ use crate::{
     tasks::{Pace, ResultCache},
 };
 
-/// The actor of all workspaces, as one of them tells it of itself.
+/// Manager of all workspaces, as one workspace reports to it.
 pub(crate) trait WorkspaceManager: Send + Sync {
     /// The workspace has removed itself. Resolves when its name is free again.
     fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()>;
-    /// The phase of a machine of the pool.
+    /// Reports the phase of a machine of the pool.
     fn phase(&self, id: WorkspaceId, phase: Phase);
 }
 
-/// What an incarnation is made from.
+/// Arguments of one incarnation of the actor.
 #[derive(Clone)]
 pub struct Seed {
-    /// Which workspace.
+    /// Id of the workspace.
     pub id: WorkspaceId,
-    /// What it works with.
+    /// State that all workspaces share.
     pub shared: Arc<Shared>,
-    /// Told when it is gone, or the pool's.
+    /// Manager that is told when the workspace is gone, and of each phase of a pool machine.
     pub(crate) manager: Arc<dyn WorkspaceManager>,
 }
 
-/// A workspace.
+/// Actor of one workspace.
 pub struct Workspace {
     pub(super) me: Context<Msg>,
     pub(super) handle: WorkspaceHandle,
@@ -51,47 +51,47 @@ pub struct Workspace {
     /// The durable state as the last message of a commit found it: the same all through a handler.
     pub(super) ledger: Ledger,
     pub(super) phase: Phase,
-    /// Why it crashed or failed.
+    /// Why the workspace crashed or failed.
     pub(super) reason: Option<String>,
     pub(super) children: Children,
     pub(super) machine: Option<MachineHandle>,
-    /// A machine whose record is under way. A start that is given up meanwhile leaves it.
+    /// A launched machine whose record is under way. A start that is given up meanwhile leaves it here.
     pub(super) unrecorded: Option<Box<MachineHandle>>,
     /// The machine that was last seen to end; its record may be under way.
     pub(super) ended: Option<ProcessId>,
     pub(super) jobs: HashMap<JobId, Address<job::Msg>>,
     pub(super) link_state: watch::Sender<LinkState>,
-    /// Moves when the guest's tasks may have changed.
+    /// Changes when the guest's tasks may have changed.
     pub(super) task_hints: watch::Sender<u64>,
-    /// Results that its guest told without being asked.
+    /// Results that the guest sent without being asked.
     pub(super) results: ResultCache,
-    /// How often its link came or went.
+    /// Number of times that the link came or went.
     pub(super) links: u64,
     pub(super) pace: Pace,
-    /// What the guest takes for its link's secret.
+    /// Secret of the link that the guest accepts.
     pub(super) token: watch::Sender<LinkToken>,
-    /// What goes on with disk and machine.
+    /// Work under way on disk and machine.
     pub(super) activity: Activity,
     /// Held by changes of forwards that are under way.
     pub(super) forwarding: Arc<()>,
     /// An adoption is under way.
     pub(super) adopting: bool,
-    /// Its end by its lifetime, as far as it is known here.
+    /// Unrecorded state of the end by lifetime.
     pub(super) ending: Ending,
-    /// Who waits for it to be awake.
+    /// Calls that wait for the machine to be awake.
     pub(super) sleeping: Sleeping,
-    /// Layers are being merged in the background, until another phase ends that.
+    /// Merge of layers in the background, until another phase ends it.
     pub(super) merger: Option<Merger>,
-    /// Calls' work. A clone held by work keeps that work alive past the actor.
+    /// Work of calls. A clone held by work keeps that work alive past the actor.
     pub(super) ops: Workers,
-    /// Removals of files that nobody needs any more, which its destruction waits for.
+    /// Removals of files that nobody needs any more, which the destruction waits for.
     pub(super) removals: TaskTracker,
     pub(super) crashes: RestartCounter,
 }
 
 impl Workspace {
-    /// Takes up what is durable, and removes the files that nobody needs after it. One that is being
-    /// forgotten stays as it was.
+    /// Takes up the durable state, and removes the files that are no longer needed. A workspace
+    /// that is being forgotten stays as it was.
     pub(super) fn take_up(&mut self) {
         let shared = self.handle.shared.clone();
         let Some(ledger) = shared.logs.state(self.handle.id) else { return };
@@ -99,7 +99,7 @@ impl Workspace {
         let recorded = self.ledger.handle().map(|handle| handle.process);
         self.unrecorded.take_if(|machine| recorded == Some(machine.process));
         if self.ledger.plan.pool.is_none() {
-            // It is somebody's now, as far as it was the pool's.
+            // The claim is durable: the workspace is no longer the pool's.
             self.finished(Activity::Claiming);
         }
         let free = shared.ref_counts.replace(self.handle.id, self.ledger.artifacts());
@@ -110,13 +110,12 @@ impl Workspace {
         self.sync();
     }
 
-    /// What it is doing.
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
     pub(super) fn authorize_session(&self, session: SessionId) -> Result<(), ToolError> {
-        // What the pool keeps nobody owns; the pool's own session operates it.
+        // A machine of the pool has no owner; the pool's own session operates it.
         let pools = self.ledger.plan.pool.is_some() && self.ledger.plan.owner == session;
         if self.ledger.owner == Some(session) || pools {
             return Ok(());
@@ -124,7 +123,7 @@ impl Workspace {
         Err(ToolError::not_owner())
     }
 
-    /// Everything that decides what may be asked of it.
+    /// State that decides which wishes are allowed.
     pub(crate) fn situation(&self) -> Situation {
         Situation {
             phase: self.phase,
@@ -138,12 +137,12 @@ impl Workspace {
     /// The phase that a wish leads to.
     ///
     /// # Errors
-    /// As [`Situation::on`].
+    /// Those of [`Situation::on`].
     pub(crate) fn on(&self, want: Want) -> Result<Phase, ToolError> {
         self.situation().on(want)
     }
 
-    /// Starts work that goes on to its end, whether or not this actor does and anybody waits.
+    /// Starts work that goes on to its end, even if this actor ends or nobody waits.
     pub(super) fn to_its_end<T, W>(
         &self,
         work: W,

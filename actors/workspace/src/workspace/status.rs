@@ -1,7 +1,7 @@
 //! The status of a workspace: its phase, and whether a process of its machine is left.
 //!
-//! A start, stop or re-attachment that fails can leave one. The workspace is `crashed` then, and
-//! nothing says of it that no process runs.
+//! A start, stop or re-attachment that fails can leave a process. The workspace is `crashed` then,
+//! and is never said to have no process.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Workspace {
         });
     }
 
-    /// Why it crashed or failed, and what can be done about a process that is left.
+    /// Why the workspace crashed or failed, and what can be done about a process that is left.
     pub(super) fn reason(&self) -> Option<String> {
         let reason = self.reason.clone()?;
         let left = match (self.phase, self.process()) {
@@ -84,14 +84,14 @@ impl Workspace {
         ))
     }
 
-    /// A change of phase came to its end.
+    /// Ends a change of phase.
     pub(super) fn settle(&mut self, phase: Phase, reason: Option<String>) -> Result<(), Fault> {
         // A machine may have ended between the last step of its start and now.
         self.finished(Activity::Reattaching);
         let stands = matches!(phase, Phase::Running | Phase::Paused | Phase::HostDiskFull);
         let gone = stands && self.machine.is_none();
         self.reason = reason;
-        // What has its memory on the disk is not stopped but parked.
+        // A workspace whose memory is on the disk is parked, not stopped.
         let phase = if phase == Phase::Stopped { self.at_rest() } else { phase };
         if gone {
             self.reason = Some("the machine ended right after its start".to_owned());
@@ -102,14 +102,14 @@ impl Workspace {
         match self.phase {
             Phase::Running => self.follow_jobs()?,
             Phase::Crashed => self.watch_what_is_left(),
-            // Most often there is nothing to do.
+            // Most often there is nothing to merge.
             Phase::Stopped => drop(self.begin_merging()),
             _ => {}
         }
         Ok(())
     }
 
-    /// Nobody keeps the recorded machine any more; its end is still noticed.
+    /// Watches a recorded machine that no child watches any more, so that its end is noticed.
     fn watch_what_is_left(&self) {
         let (None, Some(handle)) = (&self.machine, self.ledger.handle().cloned()) else { return };
         let (workspace, isolation) = (self.handle.clone(), self.ledger.plan.spec.isolation);
@@ -120,7 +120,7 @@ impl Workspace {
         });
     }
 
-    /// The process of a machine that was left running is gone: now it is a fact.
+    /// Records the end of a machine's process that was left running.
     pub(super) fn left_ended(&mut self, process: ProcessId, exit: &MachineExit) {
         let recorded = self.ledger.handle().map(|handle| handle.process);
         if self.phase != Phase::Crashed || recorded != Some(process) {
@@ -132,7 +132,7 @@ impl Workspace {
         tracing::info!(workspace = %self.handle.id, how = %exit.how, "a machine that was left has ended");
         self.reason = Some(reason.clone());
         if self.ledger.parked.is_some() {
-            // Its memory was not touched.
+            // The parked memory was not touched.
             self.set_phase(Phase::Parked);
         }
         self.sync();

@@ -1,4 +1,4 @@
-//! Stopping a machine, in order or not.
+//! Stopping a machine, by shutdown or by force.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Workspace {
     /// `workspace_stop`.
     ///
     /// # Errors
-    /// When no machine runs, or something goes on that must end first.
+    /// When no machine runs, or other work must end first.
     pub(crate) fn stop_in_order(
         &mut self,
         _: &CallCx,
@@ -37,8 +37,8 @@ impl Workspace {
         next: Phase,
     ) -> impl Future<Output = Result<WorkspaceStopped, ToolError>> + Send + use<> {
         let (workspace, plan) = (self.handle.clone(), self.ledger.plan.clone());
-        // From the records, not from the child that watches the machine: a stop that failed
-        // let go of it and can be tried again.
+        // The handle is from the records, not from the child that watches the machine: a failed
+        // stop ended that watch, and can be tried again.
         let handle = self.ledger.handle().cloned();
         let link_state = self.link_state.borrow().clone();
         let paused = self.phase() == Phase::Paused;
@@ -47,7 +47,7 @@ impl Workspace {
         async move {
             let _keeps_the_work_alive = ops;
             if let (true, Some(handle)) = (paused, &handle) {
-                // A guest that stands still cannot shut down.
+                // The guest of a paused machine cannot shut down.
                 wake(&workspace, &plan, handle).await;
             }
             let stopped = stop(&workspace, &plan, handle.as_ref(), &link_state).await;
@@ -67,7 +67,7 @@ impl Workspace {
         }
     }
 
-    /// The daemon stops and takes the machines with it.
+    /// Stops the machine for the daemon's own stop.
     pub(super) fn stop_for_daemon(&mut self, done: tokio::sync::oneshot::Sender<()>) {
         let Ok(next) = self.on(Want::StopForDaemon) else {
             let _asker_gone = done.send(());
@@ -114,7 +114,7 @@ pub(super) async fn stop(
     Ok(how)
 }
 
-/// Asks the guest to power off and waits; kills it when the grace is over.
+/// Asks the guest to power off and waits; kills the machine when the grace period is over.
 async fn end_machine(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -135,7 +135,7 @@ async fn end_machine(
         _ => false,
     };
     let ended = asked && tokio::time::timeout(grace, watch).await.is_ok();
-    // Only now, so that closing the link does not cut the order to shut down.
+    // Detached only now, so that closing the link does not cut off the order to shut down.
     let _actor_gone = detached.await;
     if ended {
         return Ok(StopHow::Guest);
@@ -147,7 +147,7 @@ async fn end_machine(
 /// Kills whatever machine there is of this workspace, recorded or not.
 ///
 /// # Errors
-/// When something of it is left.
+/// When something of the machine is left.
 pub(super) async fn kill_machine(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -162,10 +162,10 @@ pub(super) async fn kill_machine(
     Ok(())
 }
 
-/// Kills the machine and removes its disk; its logs stay.
+/// Kills the machine and removes its disk; `logs` says what becomes of its logs.
 ///
 /// # Errors
-/// When something of it is left.
+/// When something of the machine is left.
 pub(super) async fn remove_machine(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -177,8 +177,8 @@ pub(super) async fn remove_machine(
     Ok(())
 }
 
-/// What the driver needs to know to end and remove a machine. A start adds the
-/// images: a workspace can be removed when its image cannot be read any more.
+/// Plan of a machine, as the driver needs it to end and remove it. A start adds the images: a
+/// workspace can be removed when its image cannot be read any more.
 pub(super) fn machine_plan(
     workspace: &WorkspaceHandle,
     plan: &Planned,
@@ -206,7 +206,7 @@ pub(super) fn machine_plan(
     })
 }
 
-/// The files of a disk; `None` is the workspace's first layer alone.
+/// Files of a disk; `None` for the workspace's first layer alone.
 pub(super) fn disk_files(
     workspace: &WorkspaceHandle,
     disk: &DiskLayers,
@@ -216,10 +216,10 @@ pub(super) fn disk_files(
     Some(hivekeep_machine::Disk { layers: disk.layers.iter().copied().map(file).collect(), top })
 }
 
-/// Context ids below are left to other hypervisors of the host.
+/// Lowest context id of a machine; those below are left to other hypervisors of the host.
 const FIRST_CID: u32 = 10_000;
 
-/// Where the workspace's machine lives.
+/// Folders of the workspace's machine.
 pub(super) fn folders(workspace: &WorkspaceHandle) -> hivekeep_machine::MachineFolders {
     let (roots, id) = (&workspace.shared.folders, workspace.id.to_string());
     hivekeep_machine::MachineFolders {

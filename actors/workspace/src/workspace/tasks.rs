@@ -15,7 +15,8 @@ impl Workspace {
                 let _asker_gone = reply.send(self.guest_access(env));
             }
             TaskMsg::Cached { after, limit, reply } => {
-                // What cannot be asked has no answers: whoever asks is told why.
+                // A guest that may not be asked has no cached answers: the caller's own request
+                // gets the error.
                 let may_ask = self.on(Want::Guest).is_ok();
                 let page = may_ask.then(|| self.results.answer(after, limit)).flatten();
                 let _asker_gone = reply.send(page);
@@ -38,7 +39,7 @@ impl Workspace {
         })
     }
 
-    /// A result came with the hint, over the link that is up, or over one of before.
+    /// Keeps a result that came with the hint, unless it came over an earlier link.
     pub(super) fn task_ended(&mut self, links: u64, news: TaskResultsPush) {
         if links == self.links {
             self.results.keep(news);
@@ -46,13 +47,13 @@ impl Workspace {
         self.tasks_changed();
     }
 
-    /// Another link, or none: what a guest told holds no longer than the link it was told over.
+    /// Clears the cached results: they hold no longer than the link they came over.
     pub(super) fn forget_results(&mut self) {
         self.links += 1;
         self.results.clear();
     }
 
-    /// A running task has written something.
+    /// Publishes the progress of a running task.
     pub(super) fn task_progress(&mut self, told: &TaskProgress) {
         let hide = self.handle.shared.daemon.redact.clone();
         if let Some(data) = self.pace.event(Instant::now(), told, |text| hide(text)) {
@@ -60,7 +61,7 @@ impl Workspace {
         }
     }
 
-    /// The guest says that its tasks changed, or may have while nobody heard it.
+    /// Hints that the guest's tasks changed, or may have while no link was up.
     pub(super) fn tasks_changed(&self) {
         self.task_hints.send_modify(|count| *count = count.wrapping_add(1));
     }

@@ -31,7 +31,7 @@ impl Workspace {
     /// `file_transfer`.
     ///
     /// # Errors
-    /// When the workspace does not run or the host's path leads astray.
+    /// When the workspace does not run or the host's path leads out of the transfer directory.
     pub(crate) fn file_transfer(
         &mut self,
         cx: &CallCx,
@@ -39,7 +39,7 @@ impl Workspace {
     ) -> Result<Reply<FileTransferred>, ToolError> {
         let root = self.handle.shared.folders.transfers.clone();
         let inside = inside(&root, &input.host_path)?;
-        // What its disk cannot hold is no file of it: a guest could send for ever.
+        // A file cannot be larger than the workspace's disk, but a guest could send for ever.
         let most_bytes = self.ledger.plan.spec.disk_gb << 30;
         let user = user::other_than_root(&self.ledger, None)?;
         let (link, cx) = (self.guest(cx)?, cx.clone());
@@ -124,7 +124,7 @@ impl HostFile {
         Ok((file, metadata.len()))
     }
 
-    /// A new unnamed-until-finished file beside the target, and the handle on its folder.
+    /// Creates a temporary file beside the target, and a handle on its folder.
     fn create_target(&self) -> Result<Target, ToolError> {
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let parent = self.inside.parent().filter(|p| !p.as_os_str().is_empty());
@@ -186,7 +186,7 @@ fn host_io(error: &std::io::Error) -> ToolError {
     ToolError::new(Layer::Machine, code, error.to_string())
 }
 
-/// On a thread that may wait for the host's disk.
+/// Runs work on a thread that may wait for the host's disk.
 async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
@@ -206,7 +206,7 @@ async fn upload(
     let (told, wait) = (teller(&cx.progress, size_bytes, "uploading"), link_state::wait(cx));
     let write = WriteFile { path: guest_path.to_owned(), mode: None, size_bytes };
     let written = match user {
-        // As a guest of an older daemon knows it.
+        // Guests of older daemons know this request.
         None => link.upload(write, size_bytes, source, wait, told).await,
         Some(user) => {
             link.upload(WriteFileAs { write, user }, size_bytes, source, wait, told).await
@@ -217,7 +217,7 @@ async fn upload(
     Ok(written.bytes)
 }
 
-/// How much may be sent.
+/// Limits of a download.
 struct Most {
     bytes: u64,
     quota: TransferQuota,
@@ -250,7 +250,7 @@ async fn receive(
     let file = target.file.take().ok_or_else(|| ToolError::internal("a target without a file"))?;
     let mut sink = quota.counting(DiskSink::new(file));
     let told = teller(&cx.progress, 0, "downloading");
-    // One byte more than there may be tells a file that is too large from one that just fits.
+    // A limit one byte above the maximum tells a file that is too large from one that just fits.
     let limit = Some(most_bytes + 1);
     let done = link
         .download(guest_path, 0, limit, &mut sink, link_state::wait(cx), told)
@@ -272,7 +272,7 @@ async fn receive(
     Ok(done.sent_bytes)
 }
 
-/// Tells progress for each MiB or so.
+/// Reports progress for each MiB or so.
 fn teller(progress: &Progress, total: u64, what: &'static str) -> impl FnMut(u64) + Send + use<> {
     let progress = progress.clone();
     let mut told = 0;

@@ -1,4 +1,4 @@
-//! User of commands: the image's, or whom the call names.
+//! User of commands: the image's, or the one that the call names.
 
 use hivekeep_kernel::{ToolError, ports::MountSource};
 use hivekeep_machine::{CapabilitySupport, Isolation};
@@ -54,7 +54,7 @@ fn is_root(user: &str) -> bool {
 /// User that is asked for, or else the image's; `None` for root.
 ///
 /// # Errors
-/// `invalid_input` for another user than root in a sandbox that has no other, and for what is no user.
+/// `invalid_input` for another user than root in a sandbox that has no other, and for an invalid user.
 pub(crate) fn other_than_root(
     ledger: &Ledger,
     asked: Option<String>,
@@ -78,7 +78,7 @@ pub(crate) fn other_than_root(
 /// Command line that runs as [`other_than_root`] says.
 ///
 /// # Errors
-/// As [`other_than_root`].
+/// Those of [`other_than_root`].
 pub(crate) fn as_user(
     ledger: &Ledger,
     asked: Option<String>,
@@ -143,7 +143,7 @@ mod tests {
         };
         let beside = |plan: &mut Planned| plan.volumes = vec![place.clone()];
         for (ledger, support, why) in [
-            // As earlier versions recorded it.
+            // Ledger as earlier versions recorded it.
             (ledger(Isolation::Sandbox, |_| {}), CapabilitySupport::Yes, "made with root only"),
             (ledger(Isolation::Sandbox, |_| {}), no, "ids are ada's"),
             (ledger(Isolation::Sandbox, beside), CapabilitySupport::Yes, "folder of the host"),

@@ -1,4 +1,4 @@
-//! A VM's volumes: mounted in its guest once that answers, and what a machine with some cannot do.
+//! A VM's volumes: mounted in its guest once it answers; limits of a machine that has some.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{codes, records::Planned};
 /// Time for the guest to load its driver and to mount, under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Has the guest mount what its plan says; what is mounted stays. A sandbox has its volumes from its
-/// start.
+/// Has the guest mount the plan's volumes; those mounted already stay. A sandbox has its volumes
+/// from its start.
 ///
 /// # Errors
 /// `volumes_unsupported` where the guest is of an earlier image, or its kernel has no driver.
@@ -53,7 +53,7 @@ pub(super) async fn mount(link: &Link, plan: &Planned) -> Result<(), ToolError> 
 }
 
 impl Workspace {
-    /// Refuses where there are volumes; `why` is for the caller.
+    /// Refuses a workspace with volumes; `why` is the message for the caller.
     ///
     /// # Errors
     /// `snapshot_unsupported`.

@@ -1,4 +1,4 @@
-//! Who waits for a machine to be awake.
+//! Calls that wait for a machine to be awake.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::messages::{Msg, TaskMsg};
 
-/// What is known of the sleep of a machine beside the records.
+/// Unrecorded state of a machine's sleep.
 pub(super) struct Sleeping {
     pub(super) waiting: VecDeque<Waiting>,
     /// When something was last wanted of the guest.
@@ -20,16 +20,16 @@ impl Default for Sleeping {
     }
 }
 
-/// Who waits.
+/// A call that waits.
 pub(super) enum Waiting {
     /// A message that is judged anew.
     Message(Box<Msg>),
-    /// Somebody who wants it to be awake, and hears how long that took in milliseconds.
+    /// A caller who wants the machine to be awake, answered with the milliseconds that the wake took.
     Awake(oneshot::Sender<Result<u64, ToolError>>),
 }
 
 impl Waiting {
-    /// Whether an answer would still be heard.
+    /// Whether anybody still waits for the answer.
     pub(super) fn is_heard(&self) -> bool {
         let lives = |cx: &CallCx| !cx.cancel.is_cancelled() && !cx.remaining().is_zero();
         let message = match self {
@@ -45,7 +45,7 @@ impl Waiting {
         }
     }
 
-    /// Answers that it is not awake.
+    /// Answers with the error.
     pub(super) fn refuse(self, error: ToolError) {
         let message = match self {
             Self::Message(message) => *message,

@@ -5,8 +5,8 @@
 //!    ▲                            │ failed: nothing of the memory is lost     │ failed
 //!    └────────────────────────────┘                                           └──► Crashed
 //! ```
-//! Up to [`Record::Woken`] the machine stands still and has written nothing; a failure, or the next
-//! daemon, ends it and the memory is as good as before. Behind it the disk goes on without it.
+//! Up to [`Record::Woken`] the machine is halted and has written nothing; a failure, or the next
+//! daemon, ends it and the memory stays valid. After that the disk changes, and the memory is void.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::{
     records::{Planned, Record, StopHow},
 };
 
-/// Time for the mailbox to say whether anybody still wants it.
+/// Time for the mailbox to say whether anybody still wants the wake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Workspace {
@@ -61,7 +61,7 @@ impl Workspace {
         }))
     }
 
-    /// Wakes it, or waits for who does; the answer is how long that took in milliseconds.
+    /// Wakes the machine, or waits for a wake under way; the answer is how long that took in milliseconds.
     pub(super) fn until_awake(
         &mut self,
     ) -> impl Future<Output = Result<u64, ToolError>> + Send + use<> {
@@ -70,10 +70,10 @@ impl Workspace {
         async move { awake.await.map_err(|_| ToolError::internal("the workspace's actor ended"))? }
     }
 
-    /// Wakes it if somebody waits for that and nothing stands against it now.
+    /// Wakes the machine if somebody waits for that and nothing prevents it now.
     pub(super) fn wake_if_wanted(&mut self) {
         if self.phase != Phase::Parked || self.activity != Activity::Idle || self.adopting {
-            // Whatever goes on ends with another look.
+            // The work under way checks again at its end.
             return;
         }
         if !self.is_awaited() {
@@ -112,7 +112,7 @@ impl Workspace {
                     self.set_phase(Phase::Parked);
                     return self.wake_if_wanted();
                 }
-                // It goes on, or was stopped meanwhile: who waited is judged by that.
+                // The workspace goes on, or was stopped meanwhile: held messages are judged by that.
                 self.awake(Ok(0));
             }
             ParkMsg::StillWanted(reply) => {
@@ -123,7 +123,7 @@ impl Workspace {
                 self.finished(Activity::Waking);
                 match outcome {
                     Ok(Some(took_ms)) => self.awake(Ok(took_ms)),
-                    // Given up since nobody waited; who came since then begins anew.
+                    // Given up since nobody waited; calls that came since then begin a new wake.
                     Ok(None) => self.wake_if_wanted(),
                     Err(error) => self.awake(Err(error)),
                 }
@@ -132,7 +132,7 @@ impl Workspace {
     }
 }
 
-/// One wake.
+/// Work of one wake.
 struct Waking {
     workspace: WorkspaceHandle,
     plan: Planned,
@@ -143,7 +143,7 @@ struct Waking {
 }
 
 impl Waking {
-    /// How long it took in milliseconds; `None`: nobody wanted it any more.
+    /// Wakes the machine: milliseconds that it took, or `None` if nobody wanted it any more.
     async fn wake(self) -> Result<Option<u64>, ToolError> {
         let Self { workspace, plan, owner, start, change, parked } = self;
         let begun = std::time::Instant::now();

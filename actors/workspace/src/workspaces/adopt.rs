@@ -18,7 +18,7 @@ impl Workspaces {
     /// `workspace_adopt`.
     ///
     /// # Errors
-    /// None: its work brings them.
+    /// None at once; the reply has those of the work.
     pub(crate) fn adopt(
         &mut self,
         cx: &CallCx,
@@ -34,7 +34,7 @@ impl Workspaces {
     }
 }
 
-/// Gives a workspace another owner: `None` when it was the caller's, else whether that took force.
+/// Gives a workspace to the caller: `None` when it was the caller's, else whether that took force.
 ///
 /// # Errors
 /// `owner_active`, `quota_exceeded`, `workspace_not_found` for another user's.
@@ -77,11 +77,11 @@ async fn one(
     })
 }
 
-/// Takes what belongs to nobody who is there: never by force.
+/// Takes the caller's workspaces whose owner is gone: never by force.
 async fn all(shared: &Arc<Shared>, cx: &CallCx) -> Result<Adoption, ToolError> {
     let mut adoption = Adoption::default();
     for card in shared.directory.cards() {
-        // What is another user's is taken by its name alone, by an operator.
+        // Another user's workspace is taken only by name, and only by an operator.
         if !shared.daemon.sessions.is_of_user(cx.session, card.user, card.owner) {
             continue;
         }

@@ -22,7 +22,7 @@ impl Workspaces {
         let ledgers = self.shared.logs.states();
         self.sweep(&ledgers).await?;
         self.sweep_snapshots(&ledgers).await?;
-        // Those that failed have let go of their place already.
+        // Failed workspaces have left the network already.
         let members = ledgers.iter().filter(|ledger| ledger.failed.is_none());
         let members = members.map(|ledger| ledger.plan.id).collect();
         let retained = self.shared.network.retain(members).await;
@@ -56,8 +56,8 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Gives up merges that a daemon before this one did not end. In its own life the record of an
-    /// end may still be on its way.
+    /// Gives up merges that an earlier daemon did not end. Runs only at a daemon's first boot: later, the
+    /// record of an end may still be on its way.
     async fn give_up_merges(&self) -> Result<(), Fault> {
         let logs = &self.shared.logs;
         for ledger in logs.states().into_iter().filter(|ledger| ledger.merge.is_some()) {
@@ -71,7 +71,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Snapshots that a backup before this daemon's life made and could not remove.
+    /// Removes snapshots that a backup of an earlier daemon made and could not remove.
     fn release_backups(&self, ledgers: &[Ledger]) {
         let of_backup = |ledger: &Ledger| {
             let id = ledger.plan.id;
@@ -88,7 +88,7 @@ impl Workspaces {
     async fn sweep_snapshots(&self, ledgers: &[Ledger]) -> Result<(), Fault> {
         let shared = self.shared.clone();
         for ledger in ledgers {
-            // What it held before is swept with all that nobody needs.
+            // Files held before are removed by the sweep below, if nobody needs them.
             drop(shared.ref_counts.replace(ledger.plan.id, ledger.artifacts()));
         }
         let sweep = move || files::sweep(&shared.folders, &shared.ref_counts);
@@ -111,15 +111,15 @@ impl Workspaces {
         let launched = ledgers.iter().filter(|ledger| ledger.handle().is_some()).map(id).collect();
         let sweeper = &self.shared.sweeper;
         sweeper.empty_trash();
-        // A process without a record of its launch goes even where the workspace
-        // is recorded; folders only where it is not.
+        // A process without a record of its launch is removed even if its workspace is recorded; a folder
+        // only if it is not.
         let mut found = sweeper.find(&launched).await.map_err(fault)?;
         found.retain(|leftover| !matches!(leftover, Leftover::Folder { .. }));
         found.extend(sweeper.find(&recorded).await.map_err(fault)?);
         for leftover in found {
             match (sweeper.remove(&leftover).await, &leftover) {
                 (Ok(()), _) => {}
-                // Whatever a guest made of its folder, it does not keep the others waiting.
+                // A folder that a guest made irremovable does not keep the other workspaces waiting.
                 (Err(error), Leftover::Folder { path }) => {
                     let path = path.display();
                     tracing::error!(%error, %path, "a folder of no workspace stays until the next start");

@@ -115,7 +115,7 @@ impl Workspaces {
         Ok(Reply::later(async move {
             let patience = cx.remaining();
             let (session, snapshot) = (cx.session, name.clone());
-            // It waits for the source's machine, and then for the forks.
+            // The call waits for the source's machine, and then for the forks.
             cx.slot.give_back();
             let making = |reply| {
                 workspace::Msg::Snapshot(Box::new(workspace::SnapshotRequest {

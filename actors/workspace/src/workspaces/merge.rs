@@ -1,4 +1,4 @@
-//! `workspace_merge`: who may, and the way into each workspace.
+//! `workspace_merge`: checks of the caller, and the way into each workspace.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Workspaces {
         let running = self.merges.begin(target.id)?;
         let (cx, spool) = (cx.clone(), self.shared.folders.transfers.clone());
         Ok(Reply::later(async move {
-            // It waits for guests, and there is one merge of a target at a time.
+            // The call waits for guests, and there is one merge of a target at a time.
             cx.slot.give_back();
             let target = side(&cx, target).await;
             let sources = sources.into_iter().map(|source| side(&cx, source));

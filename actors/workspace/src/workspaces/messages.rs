@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{phase::Phase, pool, records::Planned, workspace};
 
-/// What the manager can be told.
+/// Messages to the manager.
 pub enum Msg {
     /// A routed call.
     Tool(Box<ToolCall>),
@@ -16,12 +16,12 @@ pub enum Msg {
     Spawn(Box<Planned>, oneshot::Sender<Result<Address<workspace::Msg>, Fault>>),
     /// A workspace has removed itself.
     Gone {
-        /// Which.
+        /// The workspace.
         id: WorkspaceId,
-        /// Answered when its name is free again.
+        /// Answered when the workspace's name is free again.
         done: oneshot::Sender<()>,
     },
-    /// Something for the pool.
+    /// A message for the pool.
     Pool(pool::Msg),
     /// Stop every machine, then answer.
     StopAll(oneshot::Sender<()>),
@@ -33,21 +33,21 @@ impl From<ToolCall> for Msg {
     }
 }
 
-/// Time for this actor to take note of an end.
+/// Time for the manager to take note of a workspace's end.
 const NOTED: Duration = Duration::from_secs(5);
 
 impl workspace::WorkspaceManager for Address<Msg> {
     fn gone(&self, id: WorkspaceId) -> BoxFuture<'static, ()> {
         let manager = self.clone();
         async move {
-            // One that is gone finds nothing of it when it comes back.
+            // A manager that is gone finds nothing of the workspace when it comes back.
             let _noted = manager.ask(NOTED, |done| Msg::Gone { id, done }).await;
         }
         .boxed()
     }
 
     fn phase(&self, id: WorkspaceId, phase: Phase) {
-        // One that is gone starts the pool anew, which then looks itself.
+        // A manager that is gone starts the pool anew, which then reads the phases itself.
         let _gone = self.send(Msg::Pool(pool::Msg::Phase { id, phase }));
     }
 }

@@ -1,4 +1,4 @@
-//! A new workspace's plan and its place in the network, in one commit of the journal.
+//! Commit of a new workspace's plan, together with its place in the network.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::{records::Planned, shared::Shared};
 
 /// Makes the plan durable and takes the workspace into the network. Neither waits for the other:
 /// they are two streams of one journal, and a crash between them leaves a plan that is undone or a
-/// member that nobody has planned, which the next start dismisses. `keep` is called once what was
-/// claimed for the plan is a record's.
+/// member without a plan, which the next start dismisses. `keep` is called once the claims belong to
+/// a record.
 ///
 /// # Errors
 /// When one of them fails; then nothing is left of the other.
@@ -34,7 +34,7 @@ pub(super) async fn plan_and_join(
         }
         (Ok(()), Err(refused)) => {
             if let Err(error) = shared.logs.forget(plan.id).await {
-                // What the record holds stays held: the next start undoes it.
+                // Claims of a record stay held: the next start undoes the plan.
                 tracing::error!(workspace = %plan.id, %error, "a plan could not be taken back");
                 keep();
             }

@@ -15,19 +15,19 @@ use crate::{
     workspace,
 };
 
-/// What a creation is answered: where its workspace is.
+/// Reply to a creation: the address of its workspace.
 pub(super) type SpawnReply = oneshot::Sender<Result<Address<workspace::Msg>, Fault>>;
 
 impl Workspaces {
-    /// Gives a plan its actor on behalf of a creation. The plan is durable: if the
-    /// creation ends here, its record, name, slot and quota go with it.
+    /// Gives a plan its actor on behalf of a creation. The plan is durable: if the creation ends here, its
+    /// record, name, slot and quota go with it.
     pub(super) fn spawn_for(&mut self, plan: Planned, reply: SpawnReply) {
         if self.workspaces.get(plan.id).is_some() {
-            // A manager before this one recorded it; this one found and is undoing it.
+            // An earlier manager recorded the plan; this one found it and is undoing it.
             let _asker_gone = reply.send(Err(Fault::new("the creation is being undone")));
             return;
         }
-        // A machine that is launched behind the stop of all would outlive the daemon.
+        // A machine launched after all were stopped would outlive the daemon.
         if reply.is_closed() || self.shared.may_start().is_err() {
             return self.unplan(plan);
         }
@@ -39,7 +39,7 @@ impl Workspaces {
                 }
             }
             Err(fault) => {
-                // Nothing was made of it yet.
+                // Nothing was made for the plan yet.
                 self.workspaces.remove(plan.id);
                 drop(self.shared.ref_counts.replace(plan.id, BTreeSet::new()));
                 self.unplan(plan);
@@ -80,7 +80,7 @@ impl Workspaces {
         Ok(address)
     }
 
-    /// Takes a plan back that has no actor. Nothing was made for it yet.
+    /// Takes back a plan that has no actor. Nothing was made for it yet.
     fn unplan(&self, plan: Planned) {
         let shared = self.shared.clone();
         let _detached = self.me.workers.spawn(async move {
@@ -88,7 +88,7 @@ impl Workspaces {
                 tracing::error!(workspace = %plan.id, %error, "a place in the network stays taken");
             }
             if let Err(error) = shared.logs.forget(plan.id).await {
-                // What the record holds stays held: the next start undoes it.
+                // Claims of a record stay held: the next start undoes the plan.
                 tracing::error!(workspace = %plan.id, %error, "a plan could not be taken back");
                 return;
             }

@@ -9,15 +9,15 @@ use hivekeep_runtime::collection::{Collection, CollectionMember};
 use super::{messages::Msg, prepare::Preparing};
 use crate::{pool, shared::Shared, workspace::Workspace};
 
-/// What an incarnation is made from.
+/// Arguments of one incarnation of the manager.
 pub type Seed = Arc<Shared>;
 
-/// The manager.
+/// Manager of all workspaces.
 pub struct Workspaces {
     pub(super) me: Context<Msg>,
     pub(super) shared: Arc<Shared>,
     pub(super) workspaces: Collection<WorkspaceMember>,
-    /// The pool.
+    /// Child actors: the pool.
     pub(super) children: Children,
     pub(super) preparing: Preparing,
     pub(super) merges: Merges,

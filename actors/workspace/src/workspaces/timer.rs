@@ -1,5 +1,4 @@
-//! Durable timer of workspaces' lifetimes, and of idle ones: each time it looks, it goes by what the
-//! records say.
+//! Durable timer of lifetimes and of idle workspaces: each look goes by what the records say.
 
 use std::time::Duration;
 
@@ -7,15 +6,15 @@ use chrono::Utc;
 
 use crate::{directory::WorkspaceDirectory, workspace};
 
-/// How often ends are looked for; so much later than its time one may be carried out.
+/// Interval between looks for ends; an action may be late by this much.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Tells each workspace whose lifetime is over, until it has none any more. What is to be done, and
-/// when it is tried again, is the workspace's own affair.
+/// Notifies each workspace whose lifetime is over, until it has none any more. The workspace decides what
+/// is done, and when it is tried again.
 pub(super) async fn tell(directory: WorkspaceDirectory) {
     loop {
         for workspace in directory.over(Utc::now()) {
-            // One that is gone is told when it is back.
+            // A workspace whose actor is gone is notified when it is back.
             let _gone = workspace.send(workspace::Msg::LifetimeOver);
         }
         for workspace in directory.may_idle() {

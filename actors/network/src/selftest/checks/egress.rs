@@ -70,7 +70,7 @@ pub(super) fn host(scene: &mut Scene) -> Result<(), Error> {
     let at = SocketAddrV4::new(a.address, PORT);
     let server = TestServer::start(&scene.a().inside, at)?;
     scene.open("the host to a", Side::Host, at);
-    // As if the host's neighbours had a route to its guests.
+    // Gives the host's neighbours a route to its guests.
     scene.stage.world.block_on(crate::selftest::test_network::configure::route_to_guests)?;
     scene.closed("the world to a, past the forwards", Side::World, at, &server);
     Ok(())

@@ -28,7 +28,7 @@ pub(super) fn empty(scene: &mut Scene) -> Result<(), Error> {
     scene.forwards(scene.a, vec![forward])?;
     scene.open("a to b", Side::A, at(in_b));
     scene.open("a to a public server", Side::A, at(PUBLIC));
-    // As if the host's neighbours had a route to its guests.
+    // Gives the host's neighbours a route to its guests.
     scene.stage.world.block_on(configure::route_to_guests)?;
 
     scene.stage.lose_rules()?;

@@ -9,7 +9,7 @@ use crate::plan::{AddressLease, MemberPolicy};
 use crate::selftest::frames;
 use crate::selftest::talk::{self, PATIENCE, QUIET, TestServer};
 
-/// In the payload of packets that are looked for.
+/// Payload of the packets that are looked for.
 const MARK: &[u8] = b"from a mate";
 
 fn of(group: &str) -> MemberPolicy {
@@ -25,7 +25,7 @@ pub(super) fn groups(scene: &mut Scene) -> Result<(), Error> {
     scene.policy(scene.b, of("a-b"))?;
     scene.closed("group a to group a-b", Side::A, to, &server);
     scene.closed("group a-b to group a", Side::B, back, &other);
-    // What opens b to others does not open it to a group that it is not in.
+    // Opening b to others does not open it to a group that it is not in.
     scene.policy(scene.b, MemberPolicy { allow_inter_vm: true, ..of("a-b") })?;
     scene.closed("group a to group a-b with allow_inter_vm", Side::A, to, &server);
     passes(scene, "a protocol without ports to another group", false)?;

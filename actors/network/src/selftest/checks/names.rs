@@ -73,7 +73,7 @@ pub(super) fn names(scene: &mut Scene) -> Result<(), Error> {
         Ok(())
     });
     end.store(true, Ordering::Relaxed);
-    // It ends within its read timeout.
+    // The thread ends within its read timeout.
     let _ = answering.join();
     outcome
 }
@@ -120,7 +120,7 @@ fn with_resolver(
         work(scene, gateway)
     });
     drop(end);
-    // It was told to end.
+    // The thread ends because `end` was dropped.
     let _ = thread.join();
     outcome?;
     // The rules still let guests ask, as they do while the daemon is down.

@@ -9,7 +9,7 @@ use crate::plan::MemberPolicy;
 use crate::selftest::frames::{self, BROADCAST, ethernet};
 use crate::selftest::talk::{QUIET, TestServer};
 
-/// In the payload of frames that are looked for.
+/// Payload of the frames that are looked for.
 const MARK: &[u8] = b"from a stranger";
 /// An ethertype for experiments.
 const EXPERIMENT: u16 = 0x88b5;
@@ -21,7 +21,7 @@ pub(super) fn apart(scene: &mut Scene) -> Result<(), Error> {
     let back = SocketAddrV4::new(scene.a().lease.address, PORT);
     let other = TestServer::start(&scene.a().inside, back)?;
     scene.closed("b to a", Side::B, back, &other);
-    // One open side is not enough.
+    // A policy that is open on one side is not enough.
     let open =
         MemberPolicy { allow_inter_vm: true, allow_internet: true, ..MemberPolicy::default() };
     scene.policy(scene.a, open)?;

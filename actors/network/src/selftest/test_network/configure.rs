@@ -53,7 +53,7 @@ pub(super) async fn host(world: OwnedFd, settings: Vec<(String, String)>) -> Res
     for (path, value) in settings {
         std::fs::write(&path, value).map_err(Error::io(format!("write {path}")))?;
     }
-    // As on a host that is no router.
+    // The host is no router at first.
     let off = std::fs::write("/proc/sys/net/ipv4/conf/all/forwarding", "0");
     off.map_err(Error::io("switch forwarding off"))
 }
@@ -70,7 +70,7 @@ pub(super) async fn world() -> Result<(), Error> {
     Ok(())
 }
 
-/// A guest as it is told to be: its address, and everything else by the gateway.
+/// Guest: its address, and a default route to the gateway.
 pub(crate) async fn guest(lease: AddressLease, subnet: Subnet) -> Result<(), Error> {
     let netlink = connect()?;
     up(&netlink, "lo").await?;

@@ -82,14 +82,14 @@ pub(super) struct Keys {
     exempt: Vec<Vec<String>>,
 }
 
-/// What a key says of its value.
+/// Kind of value that a key names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
-    /// Nothing.
+    /// The value may be anything.
     Nothing,
-    /// It is a token, unless it is a number.
+    /// The value is a token, unless it is a number.
     Token,
-    /// It is a credential.
+    /// The value is a credential.
     Credential,
 }
 

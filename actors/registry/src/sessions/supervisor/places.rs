@@ -15,7 +15,7 @@ impl Sessions {
     /// Ends the idlest session that nobody needs if there are too many, of all or of this user.
     pub(super) fn make_room(&mut self, user: User) -> Result<(), ToolError> {
         let max = self.table.options.sessions.max_sessions.get();
-        // One user's sessions do not keep the others out, the operator among them.
+        // Sessions of a user do not keep the others out, the operator among them.
         let of_one = max - max / 4;
         let taking = || self.live.iter().map(|(_, member)| member).filter(|one| one.takes_place());
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

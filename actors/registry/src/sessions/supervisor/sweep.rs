@@ -21,7 +21,7 @@ impl Sessions {
             Some((_, reason)) => !shared.leaves_something(reason),
             None => false,
         };
-        // The stream of such a one is gone already.
+        // The stream of a forgotten session is gone already.
         self.table.sessions.remove_if(&id, |_, shared| forgotten(shared));
         self.keep_ended(id);
         if self.ended.len() > self.max_ended() + BATCH {
@@ -39,7 +39,7 @@ impl Sessions {
     /// Ends a session whose actor is given up: nobody could attach to it, or end it, any more.
     pub(super) fn end_given_up(&mut self, id: SessionId) {
         let live = self.table.get(id).filter(|shared| shared.ended().is_none());
-        // It may have failed last just after its end.
+        // The actor may have failed last just after the session's end.
         let Some(shared) = live else { return self.ended(id) };
         let (table, me) = (self.table.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {

@@ -28,8 +28,7 @@ pub(crate) fn without_run(task_id: &str, outcome: TaskOutcome) -> TaskResult {
     }
 }
 
-/// A result, with the task that it is of. The same however often it is told, but for
-/// the time.
+/// Result, with its task. The same however often the guest reports it, but for the time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredResult {
     /// The message that assigned the task.
@@ -41,7 +40,7 @@ pub struct StoredResult {
     /// End of its command.
     #[serde(flatten)]
     pub outcome: TaskOutcome,
-    /// What its command left.
+    /// Folder, output and time of its command.
     #[serde(flatten)]
     pub capture: TaskCapture,
     /// Time at which it came to the host; absent from those of earlier versions.

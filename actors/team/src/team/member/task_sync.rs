@@ -80,12 +80,12 @@ enum GuestCall {
     Look,
 }
 
-/// Whether calls to the guest are begun.
+/// Calls to the guest that may be begun.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Gate {
     #[default]
     Open,
-    /// No put until there is room: a result that only a put tells had none.
+    /// No put until there is room: there was none for a result that only a put returns.
     Crowded,
     /// No put and no acknowledgement until a hint: a call failed.
     HeldUp,
@@ -94,11 +94,11 @@ enum Gate {
 /// The reading of results after the present one.
 #[derive(Debug, Default)]
 struct NextReading {
-    /// It is begun when the present one is over, or there is room.
+    /// A reading is wanted; it begins when the present one is over, or there is room.
     wanted: bool,
     /// The number from which on results are read.
     after: u64,
-    /// It awaits results that are done here, too: the guest told some that were not awaited.
+    /// Results that are done here are awaited, too: the guest reported some that were not awaited.
     with_done: bool,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct TaskSync {
     under_way: BTreeSet<GuestCall>,
     gate: Gate,
     next: NextReading,
-    /// Results whose guest was not told yet that they are kept.
+    /// Kept results that were not acknowledged to the guest yet.
     owed: BTreeSet<String>,
     /// Number of running tasks, as the guest said last.
     pub(super) running: usize,
@@ -273,8 +273,8 @@ impl LiveMember {
     fn was_put(&mut self, task: &Task, outcome: Result<TaskTaken, ToolError>) {
         let task_id = &task.work.task_id;
         match outcome {
-            // Whose it is, only a result says: a guest of another build may think otherwise of the
-            // task.
+            // Only a result says which message it is of: a guest of another build may compare tasks
+            // differently.
             Ok(TaskTaken { differs: true, result: Some(result), .. })
                 if result.message_id != task.message.to_string() =>
             {
@@ -285,16 +285,16 @@ impl LiveMember {
                 self.conclude(without_run(task_id, TaskOutcome::Invalid { code, reason }));
             }
             Ok(TaskTaken { result: Some(result), state, .. }) => {
-                // A reading has taken room for its results; a result told here has none of it.
+                // A reading has taken room for its results; a result returned by a put has none of it.
                 if !self.reading() && self.room() > 0 {
                     self.conclude(TaskResult { task_id: task_id.clone(), ..result });
                 } else if state == TaskState::Done && result.message_id == task.message.to_string()
                 {
-                    // It waits in the guest for a reading, which there is when there is room.
+                    // The result waits in the guest for a reading, which begins when there is room.
                     self.is_put(task);
                     self.read();
                 } else if self.sync.gate == Gate::Open {
-                    // No reading tells it: it is put once more.
+                    // No reading returns the result: the task is put once more.
                     self.sync.gate = Gate::Crowded;
                 }
             }
@@ -352,11 +352,11 @@ impl LiveMember {
         let event = self.event("task.ended", ended(&stored));
         let record =
             move |_: Option<&_>| Ok(Decision::record(tasks::Record::Ended(stored)).event(event));
-        // Not recorded, it is told again: by its guest, or when the team is started again.
+        // A result that is not recorded is reported again: by its guest, or at the team's next start.
         drop(self.decide(log, record, super::MemberEvent::Kept(task_id), "task.after_kept"));
     }
 
-    /// Nothing is lost by it: whatever it was is done again.
+    /// Notes a failed call. Nothing is lost: the call is made again.
     fn failed(&mut self, error: &ToolError) {
         self.sync.gate = Gate::HeldUp;
         self.sync.running = 0;

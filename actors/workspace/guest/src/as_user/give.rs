@@ -1,4 +1,4 @@
-//! What becomes a user's before it works: its standard streams, and the folder of work.
+//! Ownership given to a user before its work begins: standard streams and the working folder.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,8 +9,8 @@ use super::Identity;
 /// Folder that relative paths begin at.
 pub(crate) const HOME: &str = "/workspace";
 
-/// Gives pipes and terminals among the standard streams to the user, who could not open them by their
-/// names (`/dev/stdout`) otherwise. One that cannot be given is usable all the same.
+/// Gives pipes and terminals among the standard streams to the user, who could not open them by their names
+/// (`/dev/stdout`) otherwise. A stream that cannot be given is usable all the same.
 pub(super) fn streams(identity: &Identity) {
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     let streams = [std::io::stdin().as_fd(), std::io::stdout().as_fd(), std::io::stderr().as_fd()]

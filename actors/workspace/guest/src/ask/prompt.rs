@@ -1,18 +1,18 @@
-//! What git asks, and what may be answered. Pure.
+//! Credential prompts of git, and their answers. Pure.
 
 use hivekeep_protocol::Credential;
 
-/// What is asked for.
+/// Field of a credential that a prompt asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialField {
-    /// The name.
+    /// The user name.
     Username,
     /// The password.
     Password,
 }
 
-/// Reads `Username for 'https://host': ` and its like: what is wanted, and for which origin.
-/// `None` for anything else, a passphrase of ssh among it.
+/// Parses prompts such as `Username for 'https://host': ` into the field and the origin. `None` for any other
+/// prompt, such as one for a passphrase of ssh.
 pub fn parse(prompt: &str) -> Option<(CredentialField, String)> {
     let (wanted, rest) = match prompt.split_once(" for '")? {
         ("Username", rest) => (CredentialField::Username, rest),
@@ -41,7 +41,7 @@ fn origin(url: &str) -> Option<String> {
     sound.then(|| format!("{scheme}://{host}"))
 }
 
-/// What the prompt is answered with.
+/// Answer to a prompt; `None` if the credential is for another origin.
 pub fn answer<'c>(
     credential: &'c Credential,
     wanted: CredentialField,

@@ -19,14 +19,14 @@ use crate::sys::peer;
 
 /// Longest question.
 pub(super) const MAX_QUESTION_BYTES: usize = 4096;
-/// In place of a prompt: the server refused what was answered.
+/// Message in place of a prompt: the server refused the credential that was answered.
 pub(super) const REJECTED: &[u8] = b"\0rejected";
 /// Questions of one command that are looked at; git asks twice for each server.
 const MAX_QUESTIONS: u32 = 64;
 /// Time for one question and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What was asked while the command ran.
+/// Record of the questions asked while the command ran.
 #[derive(Debug, Default)]
 pub(super) struct AskRecord {
     pub(super) answered: u32,
@@ -54,7 +54,7 @@ impl Server {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = run_dir.join(format!("ask-{}-{number}", std::process::id()));
-        // Of a daemon before this one that had the same process id.
+        // The socket may be left by an earlier daemon with the same process id.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         let server = Self { listener, path, credential, heard: Mutex::default() };
@@ -78,7 +78,7 @@ impl Server {
             // Looked at in this order: a process that still is there has had its id all along.
             if pid.is_some_and(|pid| scope.holds(pid)) && !peer::has_ended(&stream) {
                 questions += 1;
-                // One that asks nothing, or takes no answer, has only itself to blame.
+                // Errors and timeouts concern only the process that connected.
                 let _ = timeout(PATIENCE, self.answer(stream)).await;
             }
         }
@@ -111,7 +111,7 @@ impl Server {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody is answered any more.
+    /// Closes the socket; returns the record of its questions.
     pub(super) fn close(self) -> AskRecord {
         std::mem::take(&mut *self.note())
     }

@@ -24,11 +24,11 @@ use crate::sys::watched;
 
 /// The port's name, as the host gives it to its device.
 pub const PORT_NAME: &str = "hivekeep.0";
-/// One read of the port gives at most this: Linux's driver receives into single pages.
+/// Maximum bytes of one read of the port: Linux's driver receives into single pages.
 const DRIVER_BUFFER_BYTES: usize = 4096;
 const AWAY_POLL: Duration = Duration::from_millis(200);
-/// Right after the boot, and after the host has gone, it is looked for more eagerly, this many
-/// times: a daemon that restarts is away for a moment, as is the host of a fork.
+/// Number of quicker polls for the host right after the boot and after the host has gone: a daemon that
+/// restarts is away for a moment, as is the host of a fork.
 const EAGER_POLLS: u32 = 100;
 const EAGER_POLL: Duration = Duration::from_millis(10);
 
@@ -99,8 +99,8 @@ impl GuestCarrier for Virtio {
     }
 }
 
-/// One direction of the port during one stay of the host. Each has a descriptor
-/// of its own, so that each can be watched anew without the other.
+/// Direction of the port, during one connection of the host. Each direction has its own descriptor, so that
+/// it can be watched anew without the other.
 #[derive(Debug)]
 pub struct PortHalf {
     port: Arc<File>,

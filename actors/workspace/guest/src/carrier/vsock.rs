@@ -10,7 +10,7 @@ use self::pieces::Pieces;
 use super::GuestCarrier;
 use crate::session::StreamKind;
 
-/// Where the host dials.
+/// Port that the host dials.
 pub const PORT: u32 = 5000;
 /// The host's address.
 pub const HOST_CID: u32 = 2;

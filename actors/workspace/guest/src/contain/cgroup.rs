@@ -21,12 +21,12 @@ use crate::sys::watched;
 
 /// Idle cgroups that are kept; more are removed after use.
 const MAX_IDLE: usize = 16;
-/// Made at start, so that the first commands find them.
+/// Number of cgroups made at start for the first commands.
 const WARM: usize = 2;
 const COMMAND_PREFIX: &str = "exec-";
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
-/// The cgroups of commands, under one directory of ours.
+/// Pool of the cgroups of commands, under one directory.
 #[derive(Debug, Clone)]
 pub struct CgroupPool(Arc<Shared>);
 
@@ -105,8 +105,8 @@ impl CgroupPool {
         }
     }
 
-    /// Blocking, as long as the file systems of the program and its working directory do. Must be
-    /// called within the runtime.
+    /// Starts a command. Blocks as long as the file systems of the program and its working directory do. Must
+    /// be called within the runtime.
     pub(super) fn start(
         &self,
         cgroup: Cgroup,
@@ -124,7 +124,7 @@ impl CgroupPool {
     }
 }
 
-/// One cgroup with the files that every use of it needs.
+/// Cgroup with the open files that every use of it needs.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     dir: PathBuf,
@@ -144,7 +144,7 @@ impl Cgroup {
         })
     }
 
-    /// Kills what is in it when that is dropped.
+    /// Guard that kills what is in this cgroup when it is dropped.
     pub(super) fn kill_guard(&self) -> KillGuard {
         KillGuard(Some(self.dir.clone()))
     }
@@ -227,7 +227,7 @@ impl Member {
         let _ = (&cgroup.kill).write_all(b"1");
     }
 
-    /// Nothing is left in the cgroup.
+    /// Waits until nothing is left in the cgroup; returns how many processes had to be killed.
     pub(super) async fn settled(&mut self) -> Result<u32, Error> {
         let mut pause = Duration::from_millis(1);
         loop {
@@ -269,7 +269,7 @@ pub fn pids_below(dir: &Path) -> Vec<i32> {
 /// Kills what is in a cgroup and removes it with the cgroups below it. What cannot
 /// be removed yet is found again at the daemon's next start.
 pub fn remove(dir: &Path) {
-    // Most are empty by now.
+    // Most cgroups are empty by now.
     if std::fs::remove_dir(dir).is_ok() {
         return;
     }

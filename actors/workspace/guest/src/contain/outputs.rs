@@ -38,7 +38,7 @@ fn pipe() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
 }
 
 impl Writers {
-    /// For a command with this input.
+    /// Standard streams of a command with this input.
     pub(super) fn stdio<'fd>(&'fd self, stdin: BorrowedFd<'fd>) -> Stdio<'fd> {
         let (stdout, stderr) = (self.stdout.as_fd(), self.stderr.as_fd());
         Stdio::of(stdin, stdout, stderr)

@@ -33,7 +33,7 @@ const MAX_OPEN_FILES: u64 = 65_536;
 /// A command ready to start.
 #[derive(Debug)]
 pub struct PreparedCommand {
-    /// What to execute.
+    /// Program to execute.
     pub program: Program,
     /// The file of a long script; removed when dropped.
     pub script: Option<ScriptFile>,
@@ -79,7 +79,7 @@ impl PreparedCommand {
     }
 }
 
-/// What this process may open itself, which it sets before the first command.
+/// Limit of open files of commands: this process's own hard limit, at most [`MAX_OPEN_FILES`].
 fn max_open_files() -> u64 {
     static OURS: OnceLock<u64> = OnceLock::new();
     *OURS.get_or_init(|| {

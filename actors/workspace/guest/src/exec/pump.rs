@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::session::call::RequestContext;
 
-/// What one read takes of a pipe at first: all that fits it.
+/// Bytes of one read at first: the usual capacity of a pipe.
 const PIPE_BYTES: usize = 64 * 1024;
 /// Size of the pipe of a command that has much to say. It is emptied by one read: each
 /// read of a full pipe wakes the command, and a change between two address spaces costs
@@ -21,7 +21,7 @@ const PIPE_BYTES: usize = 64 * 1024;
 const LARGE_PIPE_BYTES: usize = 1024 * 1024;
 /// How long output that follows other output closely is gathered.
 const GATHER: Duration = Duration::from_millis(2);
-/// This much is not worth waiting for more.
+/// Size from which output is not gathered any further.
 const ENOUGH_BYTES: usize = PIPE_BYTES / 2;
 
 pub(super) struct Pump<'cx> {

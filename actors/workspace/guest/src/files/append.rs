@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use crate::session::payload::ALIGNMENT;
 
-/// Smaller files are left in the page cache, where they will be looked for.
+/// Size from which files bypass the page cache; smaller ones stay in it, for reads to come.
 pub(super) const DIRECT_FROM_BYTES: u64 = 16 * 1024 * 1024;
 
-/// As many pieces as one write may have.
+/// Maximum number of pieces of one write.
 const AT_ONCE: usize = 1024;
 
 /// A new file that is written from its beginning.
@@ -33,7 +33,7 @@ impl Appending {
         Self { file, direct, written: 0 }
     }
 
-    /// Appends all of it.
+    /// Appends all pieces.
     ///
     /// # Errors
     /// As write(2).
@@ -60,7 +60,7 @@ impl Appending {
         Ok(())
     }
 
-    /// Returns what a direct file does not take.
+    /// Writes pieces; returns those that a direct file does not take.
     fn write<'s, 'b>(
         &mut self,
         mut slices: &'s mut [IoSlice<'b>],

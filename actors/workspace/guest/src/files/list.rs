@@ -50,7 +50,7 @@ fn list(asked: &ListFolder) -> Result<ListFolderReply, GuestError> {
             more = true;
             break;
         }
-        // One that is removed meanwhile is no longer an entry.
+        // An entry that is removed meanwhile is left out.
         if let Ok(meta) = std::fs::symlink_metadata(dir.join(raw)) {
             entries.push(entry_of(name, &meta));
         }

@@ -34,7 +34,7 @@ impl FileOperations {
         Ok(Self { root: Arc::new(root), walks: places(), others: places() })
     }
 
-    /// Root that all of them work beneath.
+    /// Root that all operations work beneath.
     pub(crate) fn root(&self) -> Arc<FileRoot> {
         self.root.clone()
     }
@@ -58,8 +58,8 @@ pub async fn run(
     run_at(cx, asked, OperationPlace { root: cx.agent.files.root(), user: None }).await
 }
 
-/// Answers [`RunFileOperationIn`] after its outcome. It has a thread of its own: one that hangs on a file
-/// system keeps its own place, and no other call from the disk.
+/// Answers [`RunFileOperationIn`] after its outcome. Each operation has a thread of its own: one that hangs
+/// on a file system keeps its own place, and no other call from the disk.
 ///
 /// # Errors
 /// `UnknownUser`; `TooLarge`; `Invalid` for what is no folder or no operation; `Cancelled`, for one that
@@ -151,12 +151,12 @@ pub(super) fn start<T: Send + 'static>(
     Ok(running)
 }
 
-/// What is told of work whose thread ended without an outcome.
+/// Error of work whose thread ended without an outcome.
 pub(super) fn panicked(_: oneshot::error::RecvError) -> GuestError {
     GuestError::new(GuestCode::Internal, "the file engine failed on this call")
 }
 
-/// The announced bytes.
+/// Receives the announced bytes.
 async fn receive(cx: &RequestContext, announced: u64) -> Result<Vec<u8>, GuestError> {
     let mut received = Vec::new();
     loop {

@@ -54,7 +54,7 @@ pub async fn run(cx: &RequestContext, asked: ReadFile) -> Result<ReadFileReply, 
 struct Reading {
     cached: File,
     size_bytes: u64,
-    /// The same file, where it is large enough and the file system takes that.
+    /// The same file opened with `O_DIRECT`, if it is large enough and the file system takes that.
     direct: Option<File>,
 }
 

@@ -9,7 +9,7 @@ use super::small;
 const OWN_ADDRESS: &str = "127.0.1.1";
 /// A larger `/etc/hosts` is left alone.
 const HOSTS_BYTES: u64 = 1 << 20;
-/// As long as a host name can be: the line is of one length, so that it can be overwritten.
+/// Width of the name, the maximum of a host name: the line keeps its length and can be overwritten.
 const NAME_WIDTH: usize = 63;
 
 /// Makes the host's own name resolve, as Debian does. Other lines stay as they are.

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::small;
 use crate::settings::{AgentSettings, GuestKind};
 
-/// Where a machine's id stands.
+/// Path of a machine's id.
 pub(crate) const MACHINE_ID: &str = "/etc/machine-id";
-/// The persona's file has as many bytes, whatever is in it, so that it can be overwritten.
+/// Size of the persona's file, whatever is in it, so that it can be overwritten.
 const PERSONA_BYTES: usize = 512;
 
-/// What the host knows this guest by. Kept in the run folder, which is gone after a reboot, as is
-/// what it overrides: the options that init starts the daemon with.
+/// Identity by which the host knows this guest. Kept in the run folder; it overrides the options that init
+/// starts the daemon with and, like them, is gone after a reboot.
 #[derive(Debug)]
 pub struct Persona {
     file: PathBuf,
@@ -30,7 +30,7 @@ pub(super) struct Known {
 }
 
 impl Persona {
-    /// As last told by the host, or as the daemon was started.
+    /// Reads the identity that the host gave last, or else takes the one that the daemon was started with.
     pub fn read(settings: &AgentSettings, boot_id: &str) -> Self {
         let file = settings.run_dir.join("persona.json");
         let told = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
@@ -39,7 +39,7 @@ impl Persona {
             instance_id: boot_id.to_owned(),
         });
         let persona = Self { file, current: Mutex::new(current.clone()) };
-        // There before any snapshot, so that a fork has only to overwrite it.
+        // The file exists before any snapshot, so that a fork has only to overwrite it.
         if settings.place == GuestKind::Vm
             && let Err(error) = persona.become_known_as(current)
         {
@@ -57,12 +57,12 @@ impl Persona {
         self.current().token_hash
     }
 
-    /// For [`hivekeep_protocol::GuestWelcome::boot_id`].
+    /// Instance id, for [`hivekeep_protocol::GuestWelcome::boot_id`].
     pub fn instance_id(&self) -> String {
         self.current().instance_id.clone()
     }
 
-    /// For this daemon and its successors.
+    /// Sets the identity of this daemon and its successors.
     pub(super) fn become_known_as(&self, known: Known) -> io::Result<()> {
         let mut text = serde_json::to_vec(&known)?;
         text.resize(PERSONA_BYTES.max(text.len()), b' ');

@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).expect("read"), b"three\n");
         assert_eq!(std::fs::metadata(&path).expect("there").mode() & 0o777, 0o444);
 
-        // What a link points to is not ours.
+        // The target of a link is left alone.
         std::fs::write(&far, "other\n").expect("written");
         std::fs::remove_file(&path).expect("gone");
         std::os::unix::fs::symlink(&far, &path).expect("linked");

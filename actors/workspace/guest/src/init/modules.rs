@@ -1,12 +1,12 @@
 //! Loading the drivers that the image brings, in its order.
 //!
-//! What neither the disk nor the link needs is loaded when the agent runs: the first answer does
-//! not wait for it.
+//! Modules that neither the disk nor the link needs are loaded when the agent runs, so that the first answer
+//! does not wait for them.
 
 use std::fs::File;
 use std::path::Path;
 
-/// What needs one of the later ones waits for it: see `network::interface`.
+/// Modules loaded after the agent's start; what needs one waits for it, see `network::interface`.
 const LATER: [&str; 7] = [
     "failover.ko",
     "net_failover.ko",
@@ -16,9 +16,9 @@ const LATER: [&str; 7] = [
     "fuse.ko",
     "virtiofs.ko",
 ];
-/// Those that only a machine with volumes has a use for.
+/// Modules that only a machine with volumes needs.
 const OF_VOLUMES: [&str; 2] = ["fuse.ko", "virtiofs.ko"];
-/// The part of a name that is in those of AF_VSOCK's.
+/// Part of the names of AF_VSOCK's modules.
 const VSOCK: &str = "vsock";
 
 /// Modules that are still to be loaded. They are open, since their folder is out of reach once the
@@ -26,9 +26,8 @@ const VSOCK: &str = "vsock";
 #[derive(Debug)]
 pub(super) struct Later(Vec<(String, File)>);
 
-/// Loads what `DIR/modules` lists, one file name of `DIR` a line, but for what can wait. A module
-/// that fails is said and skipped: the disk may do without it, or its absence is the
-/// next error.
+/// Loads what `DIR/modules` lists, one file name of `DIR` a line, but for what can wait. A module that fails
+/// is reported and skipped: the disk may do without it, or its absence is the next error.
 pub(super) fn load_needed(dir: &Path, carrier: &str, has_volumes: bool) -> Later {
     let mut later = Vec::new();
     let list = match std::fs::read_to_string(dir.join("modules")) {
@@ -61,10 +60,10 @@ fn can_wait(name: &str, carrier: &str) -> bool {
 }
 
 impl Later {
-    /// Loads them in a thread that gives way to the agent, but not for long to a busy command.
+    /// Loads the modules in a thread that gives way to the agent, but not for long to a busy command.
     pub(super) fn load_beside(self) {
         let load_all = move || {
-            // Without it they are loaded all the same.
+            // A failure to lower the priority does not keep the modules from being loaded.
             let _ = rustix::process::nice(10);
             self.0.iter().for_each(|(name, file)| load(name, file));
         };

@@ -18,7 +18,7 @@ fn try_mount(kind: &str, at: &str, flags: MountFlags, data: &CStr) -> io::Result
     Ok(mount(kind, at, kind, flags, data)?)
 }
 
-/// What the boot itself needs, and stdio on the console.
+/// Mounts what the boot itself needs, and puts stdio on the console.
 pub(super) fn early() -> Result<(), Error> {
     let safe = MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NODEV;
     try_mount("proc", "/proc", safe, c"").map_err(failed("mount /proc"))?;
@@ -62,7 +62,7 @@ pub(super) fn enter_root(disk: &Path) -> Result<(), Error> {
     switch().map_err(failed("enter the new root"))
 }
 
-/// What commands expect. A part that fails is said; the rest is still useful.
+/// Mounts what commands expect. A mount that fails is reported; the rest is still useful.
 pub(super) fn late() {
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
     let mounts: [(&str, &str, MountFlags, &CStr); 3] = [

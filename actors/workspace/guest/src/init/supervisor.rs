@@ -1,5 +1,5 @@
-//! PID 1's work after the boot, in a VM and in a sandbox: keep the agent running,
-//! reap every orphan, and end it all when told to.
+//! PID 1's work after the boot, in a VM and in a sandbox: keep the agent running, reap every orphan, and end
+//! everything on an order.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};

@@ -9,7 +9,7 @@
 //! | `input-closed` | nothing: the input is to be closed | the daemon |
 //! | `stop.json` | the order to end a process | the daemon |
 //! | `size.json` | the order to resize a terminal; `size.taken` while that is done | the daemon |
-//! | `read.json` | how far a reader has come for whom output is held back; `read.taken` once that is known | the daemon |
+//! | `read.json` | bytes that a reader has, if output is held back; `read.taken` once taken | the daemon |
 //! | `process.json` | process ids | the shim |
 //! | `stdout`, `stderr` | the kept output; of a process also [`super::segments`] | the shim, with the first byte |
 //! | `totals` | two big-endian `u64`: bytes written in all | the shim, past the limit |
@@ -35,15 +35,15 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::segments;
 use crate::files::sync_parent;
 
-/// Both streams' parts of one report fit a frame.
+/// Maximum bytes of one stream in a report: both streams fit a frame.
 const MAX_PART_BYTES: u64 = 480 * 1024;
 
 /// The durable request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// As asked.
+    /// Request of the host.
     pub start: JobStart,
-    /// The boot it was started in.
+    /// Id of the boot that the job was started in.
     pub boot_id: String,
     /// Wall clock at start.
     pub started_unix_ms: u64,
@@ -80,7 +80,7 @@ pub struct ProcessStopOrder {
 /// limit, and what is left of it then is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskTerms {
-    /// Time from its start.
+    /// Time limit from the task's start.
     pub limit_secs: u64,
     /// The folder that keeps its output; made with the first byte.
     pub outputs: PathBuf,
@@ -106,10 +106,10 @@ pub struct JobEnd {
     pub finished_unix_ms: u64,
     /// Bytes written to stdout and stderr, kept or not.
     pub totals: [u64; 2],
-    /// Killed at its limit.
+    /// True if the job was killed at its limit.
     #[serde(default)]
     pub timed_out: bool,
-    /// By a clock that is never set.
+    /// Time from start to end by a clock that is never set.
     #[serde(default)]
     pub elapsed_ms: u64,
 }
@@ -127,19 +127,19 @@ pub enum JobState {
     Lost,
 }
 
-/// Somebody ordered its end.
+/// Mark that the end of the job was ordered.
 const CANCELLED: &str = "cancelled";
-/// Somebody ordered the end of its input.
+/// Mark that the end of the input was ordered.
 const INPUT_CLOSED: &str = "input-closed";
-/// How it is to be ended.
+/// Order to end a process.
 const STOP: &str = "stop.json";
-/// Size that a terminal is to have.
+/// Order of the size of a terminal.
 const SIZE: &str = "size.json";
-/// The same, while it gets it.
+/// Order of a size that the shim has taken and not yet carried out.
 const SIZE_TAKEN: &str = "size.taken";
 /// Bytes of both streams that a reader has read.
 const READ: &str = "read.json";
-/// The same, once the shim knows.
+/// Bytes that a reader has read, once the shim has taken them.
 const READ_TAKEN: &str = "read.taken";
 
 /// The folder of one job.
@@ -165,7 +165,7 @@ impl JobDir {
         &self.path
     }
 
-    /// The folder of its `stdout` and `stderr`.
+    /// Folder of the job's `stdout` and `stderr`.
     pub fn outputs(&self) -> &Path {
         &self.outputs
     }
@@ -227,7 +227,7 @@ impl JobDir {
         })
     }
 
-    /// One that was torn, by its machine's end, says as much as none.
+    /// Recorded end of the job. A record torn by the machine's end counts as none.
     fn ended(&self) -> io::Result<Option<JobEnd>> {
         match self.load("exit.json") {
             Err(error)
@@ -256,7 +256,7 @@ impl JobDir {
         // A shim that ended meanwhile has left its exit by the time its lock is free.
         Ok(match self.ended()? {
             Some(ended) => JobState::Ended(ended),
-            // After another boot that there is no mark says nothing: nobody flushed it.
+            // After another boot a missing mark says nothing: it was not flushed.
             None if of_this_boot && !self.may_have_begun() => JobState::NeverBegan,
             None => JobState::Lost,
         })
@@ -267,12 +267,12 @@ impl JobDir {
         std::fs::metadata(self.path.join("lock")).is_ok_and(|lock| lock.len() > 0)
     }
 
-    /// Whether it has ended, or whoever looked after it has.
+    /// True if the job has ended or its shim has.
     pub(crate) fn is_over(&self) -> io::Result<bool> {
         Ok(!matches!(self.state(true)?, JobState::Running))
     }
 
-    /// Notes that its end was ordered, before it is.
+    /// Notes the order to end the job, before it takes effect.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -280,7 +280,7 @@ impl JobDir {
         File::create(self.path.join(CANCELLED)).map(drop)
     }
 
-    /// Whether its end was ordered.
+    /// True if the end of the job was ordered.
     pub fn is_cancelled(&self) -> bool {
         self.path.join(CANCELLED).exists()
     }
@@ -319,7 +319,7 @@ impl JobDir {
     pub(super) fn take_size(&self) -> io::Result<Option<PtySize>> {
         match std::fs::rename(self.path.join(SIZE), self.path.join(SIZE_TAKEN)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            // One that a shim took and did not carry out is an order still.
+            // An order that a shim took and did not carry out still stands.
             _ => self.load(SIZE_TAKEN),
         }
     }
@@ -383,7 +383,7 @@ impl JobDir {
     /// When the folder cannot be read.
     pub fn report(&self, out_from: u64, err_from: u64, max_bytes: u64) -> io::Result<JobReport> {
         let spec = self.spec()?;
-        // Before the output: what is said to have ended has all its output there.
+        // Read before the output: a job that is reported as ended has all its output.
         let summary = self.summary_of(&spec)?;
         let totals = self.ended()?.map_or_else(|| self.totals(), |ended| ended.totals);
         let max = max_bytes.min(MAX_PART_BYTES);
@@ -398,7 +398,7 @@ impl JobDir {
         Ok(JobReport { summary, stdout, stderr })
     }
 
-    /// Bytes written to stdout and stderr as far as its shim has said, which it does only past the
+    /// Bytes written to stdout and stderr as far as the shim has recorded them, which it does only past the
     /// limit of what is kept.
     pub(crate) fn totals(&self) -> [u64; 2] {
         let mut bytes = [0; 16];
@@ -433,7 +433,7 @@ impl JobDir {
         Ok(Spool { from, bytes, kept_bytes, total_bytes: total.max(kept_bytes) })
     }
 
-    /// Removes it; a crash in between leaves a hidden folder for the next start.
+    /// Removes the folder; a crash in between leaves a hidden folder for the next start.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let gone = self.path.with_file_name(format!(".gone-{}", self.id()));
         std::fs::rename(&self.path, &gone)?;

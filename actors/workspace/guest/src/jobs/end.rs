@@ -49,7 +49,7 @@ fn signal_all(job: &JobDir, cgroup: Option<&Path>, signal: i32) -> io::Result<()
         None => job.process()?.map_or_else(Vec::new, |process| descendants(process.shim_pid)),
     };
     for pid in pids {
-        // One that ended meanwhile needs no signal.
+        // A process that ended meanwhile needs no signal.
         let _ = kill(pid, signal);
     }
     Ok(())
@@ -64,7 +64,7 @@ pub(crate) fn clear_after_shim(contain: &Contain, job: &JobDir) {
     }
 }
 
-/// The variable that says which task or process something is of, where no cgroup does.
+/// Environment variable that marks the processes of a task or process where no cgroup holds them.
 pub(super) fn mark_variable(job: &JobDir) -> Option<CString> {
     CString::new([b"HIVEKEEP_RUN=", job.path().as_os_str().as_bytes()].concat()).ok()
 }
@@ -81,7 +81,7 @@ fn kill_bearers(mark: &CString) {
             return crate::say!("{mark}: {left} of its processes do not die");
         }
         for pid in left {
-            // One that ended meanwhile needs no signal.
+            // A process that ended meanwhile needs no signal.
             let _ = kill(pid, libc::SIGKILL);
         }
         std::thread::sleep(Duration::from_millis(2));

@@ -93,7 +93,7 @@ impl Input {
     /// When the pipe cannot be made.
     pub(super) fn terminal(job: &JobDir, pty: Pty) -> io::Result<Self> {
         make(job)?;
-        // Open for writing too, so that it does not end with a daemon's.
+        // Open for writing too, so that a daemon's end does not end the input.
         let pipe = open(job, OFlags::RDWR | OFlags::NONBLOCK)?.into();
         let Pty { master, slave } = pty;
         let pending = Vec::new();
@@ -101,7 +101,7 @@ impl Input {
         Ok(Self::Terminal(Terminal { master, _slave: slave, pipe, pending, at_line_start, end }))
     }
 
-    /// What to wait for until [`Self::carry`] has something to do.
+    /// Descriptor and event to poll for until [`Self::carry`] has something to do.
     pub(super) fn poll(&self) -> Option<PollFd<'_>> {
         let Self::Terminal(it) = self else { return None };
         match (it.pending.is_empty(), it.end) {
@@ -127,7 +127,7 @@ impl Input {
         Ok(rustix::termios::tcsetwinsize(&terminal.master, winsize(size))?)
     }
 
-    /// Closes it, behind what was written before.
+    /// Closes the input, behind what was written before.
     pub(super) fn close(&mut self) {
         match self {
             Self::Null => {}
@@ -168,7 +168,7 @@ impl Terminal {
                 self.pending.extend_from_slice(&piece[..n]);
             }
             _ if self.end == End::Ordered => {
-                // In the middle of a line the first one only hands that over.
+                // In the middle of a line the first end-of-file character only hands the line over.
                 let times = if self.at_line_start { 1 } else { 2 };
                 self.pending.resize(times, END_OF_FILE);
                 self.end = End::Sent;

@@ -26,9 +26,9 @@ use crate::session::call::{RequestContext, cancelled};
 
 /// Longest wait of a write for room in the pipe.
 const ROOM_WAIT: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// Interval between two looks.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between two looks at what takes no time.
+/// Interval between two looks at what takes no time.
 const SOON: Duration = Duration::from_millis(2);
 
 /// Answers [`ProcessStart`].
@@ -65,12 +65,12 @@ pub async fn start_held(
     super::start_wanted(cx, Wanted { start: start.job, process: Some(terms) }).await
 }
 
-/// Has the shim take more of what is held back for whoever reads from here on.
+/// Has the shim take more of the output that is held back: the reader has read up to these cursors.
 pub(super) async fn note_read(job: &JobDir, poll: &JobPoll) {
     let (job, read) = (job.clone(), [poll.stdout_from, poll.stderr_from]);
     off_thread(move || {
         let held = job.spec().is_ok_and(|spec| spec.process.is_some_and(|terms| terms.held));
-        // A shim that is not told lets go after a while.
+        // A shim that is not woken stops holding output back after a while.
         if held && job.note_read(read).unwrap_or(false) {
             let _told = wake(&job);
         }
@@ -225,7 +225,7 @@ pub async fn stop(cx: &RequestContext, asked: ProcessStop) -> Result<JobKilled, 
             return Err(GuestError::new(GuestCode::Invalid, message));
         }
         if its.is_over().map_err(failed)? {
-            // Of one whose shim was killed something may be left.
+            // A killed shim may have left processes.
             end::clear_after_shim(&contain, &its);
             return Ok(true);
         }
@@ -265,7 +265,7 @@ async fn see_it_end(cx: &RequestContext, job: &JobDir, grace: Duration) -> Resul
     }
 }
 
-/// Has the shim look at its orders. Before it has said who it is, it will do so by itself.
+/// Has the shim look at its orders. A shim that has not recorded its process id yet will look by itself.
 fn wake(job: &JobDir) -> io::Result<()> {
     let Some(process) = job.process()? else { return Ok(()) };
     let pid = Pid::from_raw(process.shim_pid).ok_or(io::ErrorKind::InvalidData)?;

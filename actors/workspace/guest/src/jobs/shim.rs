@@ -51,13 +51,13 @@ const HELD_FOR: Duration = Duration::from_millis(limits::MAX_HELD_MS);
 struct Job {
     dir: JobDir,
     tree: ProcessTree,
-    /// Tells of children, and of orders in the folder.
+    /// Signals of ended children, and of orders in the folder.
     children: OwnedFd,
     spool: Spool,
     input: Input,
     /// Time from the start to which output is held back, for a process of such terms.
     held_until: Option<Duration>,
-    /// Orders in the folder are for it.
+    /// True for a process, which takes orders from the folder.
     is_process: bool,
     cgroup: PathBuf,
     begun: Instant,
@@ -112,7 +112,7 @@ fn tell(started: &Result<u32, GuestError>) -> io::Result<()> {
     Ok(())
 }
 
-/// On a full disk the job goes on being said to run until its end can be kept.
+/// Repeats a write until the disk has room; meanwhile the job counts as running.
 fn with_room(mut store: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     loop {
         match store() {
@@ -124,8 +124,8 @@ fn with_room(mut store: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Starts a program. One that hangs before it executes, as in a working directory that does not
-/// answer, is killed at its limit all the same; then `true` is answered beside.
+/// Starts a program. A program that hangs before it executes, as in a working directory that does not answer,
+/// is killed at its limit all the same; then `true` is returned with the result.
 fn spawn_within(
     program: &Program,
     stdio: &Stdio<'_>,
@@ -145,13 +145,13 @@ fn spawn_within(
     })
 }
 
-/// What a command reads and writes, and the other ends.
+/// Both ends of a command's standard streams.
 struct Streams {
     spool: Spool,
     input: Input,
     /// Standard input, output and error of the command.
     given: [OwnedFd; 3],
-    /// They are one terminal.
+    /// The three are one terminal.
     terminal: bool,
 }
 
@@ -245,7 +245,7 @@ impl Job {
             let _ = job.kill_all();
             return Err(failed(error));
         }
-        // Ordered before there was anything to kill.
+        // The cancellation may have been ordered before there was anything to kill.
         if job.dir.is_cancelled() {
             job.kill_all().map_err(failed)?;
         }
@@ -257,7 +257,7 @@ impl Job {
         u32::try_from(raw(self.tree.leader)).unwrap_or(0)
     }
 
-    /// Keeps its output until it is over. `run_dir` says whether the machine shuts down.
+    /// Keeps the command's output until it is over. `run_dir` says whether the machine shuts down.
     ///
     /// # Errors
     /// When its processes cannot be watched.
@@ -309,7 +309,7 @@ impl Job {
         Some(self.leader_ran_for.map_or(limit, |leader_ran_for| limit.min(leader_ran_for + LINGER)))
     }
 
-    /// Does what was ordered in the folder and is not done yet.
+    /// Carries out the orders in the folder that are not done yet.
     fn obey(&mut self) {
         if !self.is_process {
             return;
@@ -320,7 +320,7 @@ impl Job {
         if let Ok(Some(size)) = self.dir.take_size()
             && self.input.resize(size).is_ok()
         {
-            // Whoever waits for it says that it did not happen.
+            // The daemon that waits for the new size reports that it was not set.
             let _ = self.dir.note_sized();
         }
         if self.held_until.is_some()
@@ -329,23 +329,23 @@ impl Job {
             self.spool.hold_for(Some(read));
             self.held_until = Some(self.begun.elapsed() + HELD_FOR);
         }
-        // Whoever gave an order that cannot be read gives it again.
+        // An order that cannot be read is given again by its sender.
         let Ok(Some(order)) = self.dir.stop_order() else { return };
         let first = self.stop_at.is_none();
         let at = self.begun.elapsed() + Duration::from_millis(order.grace_ms);
         self.stop_at = Some(self.stop_at.map_or(at, |earlier| earlier.min(at)));
         if first && order.grace_ms > 0 {
             for pid in descendants(raw(rustix::process::getpid())) {
-                // One that ended meanwhile needs no signal.
+                // A process that ended meanwhile needs no signal.
                 let _ = kill(pid, libc::SIGTERM);
             }
         }
     }
 
-    /// Kills all of it. Its end is still to be seen to.
+    /// Kills all processes of the job; their end is still to be waited for.
     fn kill_all(&mut self) -> io::Result<()> {
         if !self.cgroup.as_os_str().is_empty() {
-            // At once what the walk over /proc takes several rounds for.
+            // The cgroup kills at once what a walk over /proc takes several rounds for.
             let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
         }
         self.tree.kill_all()?;

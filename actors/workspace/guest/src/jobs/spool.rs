@@ -14,7 +14,7 @@ use super::segments;
 
 /// Bytes that are taken at once.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes that are not held back although their stream is: the next ones that are taken, and what the pipe holds when
+/// Bytes that are taken although their stream is held back: the next buffer, and what the pipe holds when
 /// nobody writes to it any more.
 const SLACK_BYTES: u64 = 2 * BUFFER_BYTES as u64;
 
@@ -31,16 +31,16 @@ struct Stream {
     pipe: Option<File>,
     folder: PathBuf,
     name: &'static str,
-    /// Made with the first byte.
+    /// File of the kept bytes, made with the first byte.
     file: Option<File>,
     kept: Kept,
     room: u64,
     total: u64,
-    /// Bytes that its reader has, if it is held back for one.
+    /// Bytes that the reader has, if the stream is held back for one.
     read: Option<u64>,
 }
 
-/// What is kept of a stream.
+/// Part of a stream that is kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kept {
     /// The first bytes.
@@ -80,8 +80,8 @@ impl Spool {
         streams.filter_map(|stream| stream.pipe.as_ref())
     }
 
-    /// Holds back from now on what would drop bytes that a reader does not have, who has so many of each stream;
-    /// nothing without one.
+    /// Holds back output that would drop bytes a reader does not have. `read` is what the reader has of each
+    /// stream; `None` holds back nothing.
     pub(super) fn hold_for(&mut self, read: Option<[u64; 2]>) {
         for (nth, stream) in self.streams.iter_mut().enumerate() {
             stream.read = read.map(|read| read[nth]);
@@ -158,7 +158,7 @@ impl Stream {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                // Nothing above: the tasks' folder may have become another machine's.
+                // No parent is made: the tasks' folder may have become another machine's.
                 match std::fs::create_dir(&self.folder) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                         return Err(error);
@@ -175,7 +175,7 @@ impl Stream {
     fn is_held(&self) -> bool {
         let (Kept::Last(bytes), Some(read)) = (self.kept, self.read) else { return false };
         let unread = self.total.saturating_sub(read);
-        // What is not kept waits for nobody.
+        // Output that is not kept is not held back.
         self.room > 0 && self.pipe.is_some() && unread > bytes.saturating_sub(SLACK_BYTES)
     }
 

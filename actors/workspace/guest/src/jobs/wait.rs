@@ -69,7 +69,7 @@ async fn report(job: &JobDir, poll: &JobPoll) -> Result<JobReport, GuestError> {
     off_thread(report).await.map_err(|error| disk(&error))
 }
 
-/// Whether there is something that the caller does not have.
+/// True if the report has something that the caller does not have.
 fn is_news(report: &JobReport, poll: &JobPoll) -> bool {
     report.summary.exit.is_some()
         || report.summary.interrupted
@@ -133,7 +133,7 @@ impl Notices {
         Ok(Listener { changed: listened.changed.clone(), watch: Some((self.clone(), watch)) })
     }
 
-    /// Wakes whoever listens to what has changed, for ever.
+    /// Wakes the listeners of what has changed, for ever.
     async fn spread(self: Arc<Self>) {
         while let Ok(mut ready) = self.fd.readable().await {
             let mut buffer = [MaybeUninit::uninit(); NOTICES_BYTES];
@@ -164,7 +164,7 @@ impl Listener {
         self.changed.notified()
     }
 
-    /// Whether the kernel tells.
+    /// True if the kernel reports changes.
     fn hears(&self) -> bool {
         self.watch.is_some()
     }

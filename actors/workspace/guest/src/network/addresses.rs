@@ -9,12 +9,12 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use super::message::{self, Message};
 use super::netlink::Netlink;
 
-/// What an interface has of IPv4 that somebody gave it.
+/// IPv4 addresses and routes that an interface was given.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    /// With the bits of their networks.
+    /// Addresses with their prefix lengths.
     pub(super) addresses: Vec<(Ipv4Addr, u8)>,
-    /// But for those that come with an address.
+    /// Routes, except for those that come with an address.
     routes: Vec<Route>,
 }
 
@@ -48,7 +48,7 @@ impl Held {
         Ok(Self { addresses, routes })
     }
 
-    /// Where the default route leads.
+    /// Gateway of the default route.
     pub(super) fn gateway(&self) -> Option<Ipv4Addr> {
         let main = self.routes.iter().filter(|one| one.table == libc::RT_TABLE_MAIN);
         main.filter(|one| one.prefix_len == 0).find_map(|one| one.gateway)
@@ -82,7 +82,7 @@ pub(super) fn all(netlink: &mut Netlink) -> io::Result<Vec<Ipv4Addr>> {
     Ok(all.iter().filter_map(local).filter(|address| !address.is_loopback()).collect())
 }
 
-/// Takes all addresses away. Without the first of a network its others may go by themselves.
+/// Removes all addresses. Without the first of a network its others may go by themselves.
 pub(super) fn clear(netlink: &mut Netlink, index: u32) -> io::Result<()> {
     for address in own_addresses(netlink, index)? {
         match netlink.order(libc::RTM_DELADDR, 0, &address) {

@@ -1,5 +1,4 @@
-//! Whether the gateway is there: the kernel asks for it by ARP, and its table of neighbours says
-//! what came of it.
+//! Probe of the gateway: the kernel asks for it by ARP, and its table of neighbours has the answer.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -104,7 +104,7 @@ impl Interface {
         Ok(flags.map_err(io::Error::other)? & libc::IFF_UP as u32 != 0)
     }
 
-    /// Whether its cable is plugged in at the other end. An interface that is down has none.
+    /// True if the interface has a carrier. An interface that is down has none.
     pub(super) fn has_carrier(&self) -> io::Result<bool> {
         match read(&self.name, "carrier") {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),

@@ -1,4 +1,4 @@
-//! What is said to rtnetlink: a head of fixed form, then attributes.
+//! Messages for rtnetlink: a header of fixed form, then attributes.
 //!
 //! There is a crate with a type for each attribute there is. It is a tenth of this daemon, which
 //! every machine boots from, for the sake of the ten that are used here.
@@ -28,7 +28,7 @@ impl Message {
         self
     }
 
-    /// The value of an attribute, if it is there and as long as that.
+    /// Value of an attribute, if it is present and has that length.
     pub(super) fn value<const BYTES: usize>(&self, kind: u16) -> Option<[u8; BYTES]> {
         let attribute = self.attributes.iter().find(|one| one.kind() == kind)?;
         let mut value = vec![0; attribute.value_len()];
@@ -73,7 +73,7 @@ pub(super) fn address(index: u32, prefix_len: u8) -> Message {
     message([INET, prefix_len, 0, 0], &[index])
 }
 
-/// Of `struct rtmsg` of IPv4: bits of the destination, table, who made it.
+/// `struct rtmsg` of IPv4: prefix length of the destination, table, origin of the route.
 pub(super) fn route(prefix_len: u8, table: u8, protocol: u8) -> Message {
     let mut message = message([INET, prefix_len, 0, 0], &[0, 0]);
     message.head[4..6].copy_from_slice(&[table, protocol]);
@@ -81,7 +81,7 @@ pub(super) fn route(prefix_len: u8, table: u8, protocol: u8) -> Message {
     message
 }
 
-/// Of `struct ndmsg` of IPv4. Its state is at 8, in two bytes.
+/// `struct ndmsg` of IPv4. The state is at offset 8, in two bytes.
 pub(super) fn neighbour(index: u32, flags: u8) -> Message {
     let mut message = message([INET, 0, 0, 0], &[index, 0]);
     message.head[10] = flags;

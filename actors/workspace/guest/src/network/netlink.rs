@@ -21,7 +21,7 @@ pub(super) struct Netlink {
     sequence: u32,
 }
 
-/// One message of an answer.
+/// Message of an answer.
 struct Part {
     kind: u16,
     sequence: u32,
@@ -31,7 +31,7 @@ struct Part {
 impl Netlink {
     pub(super) fn open() -> io::Result<Self> {
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
-        // No protocol is rtnetlink, the first one.
+        // Protocol 0, the default, is rtnetlink.
         let socket = rustix::net::socket_with(family, SocketType::RAW, flags, None)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { socket, sequence: 0 })
@@ -112,7 +112,7 @@ impl Netlink {
     }
 }
 
-/// What an acknowledgement says.
+/// Result that an acknowledgement carries.
 fn outcome(payload: &[u8]) -> io::Result<()> {
     let answer = ErrorBuffer::new_checked(payload).map_err(io::Error::other)?;
     match answer.code() {

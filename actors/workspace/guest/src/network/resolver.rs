@@ -1,4 +1,4 @@
-//! Who answers names.
+//! Name server of the machine, in `resolv.conf`.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::identity::write_beside;
 
-/// Names the server, or none. What a program put there goes, also if that is a symlink.
+/// Sets the name server, or none. A file or symlink that a program put there is replaced.
 pub(super) fn name(resolv_conf: &Path, server: Option<Ipv4Addr>) -> io::Result<()> {
     let text = server.map_or_else(String::new, |server| format!("nameserver {server}\n"));
     let is_file = std::fs::symlink_metadata(resolv_conf).is_ok_and(|meta| meta.is_file());
@@ -19,7 +19,7 @@ pub(super) fn name(resolv_conf: &Path, server: Option<Ipv4Addr>) -> io::Result<(
     std::fs::rename(temp, resolv_conf)
 }
 
-/// The first server that is named.
+/// First name server in the file.
 pub(super) fn first(resolv_conf: &Path) -> io::Result<Option<Ipv4Addr>> {
     let text = std::fs::read_to_string(resolv_conf)?;
     let server = |line: &str| {

@@ -10,11 +10,11 @@ use landlock::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// See namespaces(7).
+/// Folder of the namespace's limits, see namespaces(7).
 const COUNTS: &str = "/proc/sys/user";
 
-/// What a contained root may keep: everything here acts on its own files,
-/// processes and sockets only.
+/// Capabilities that a contained root may keep: everything here acts on its own files, processes and sockets
+/// only.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
@@ -42,7 +42,7 @@ pub(super) fn capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Soft and hard limits alike; where whoever started this has less, it stays at that.
+/// Sets soft and hard limits alike; a lower hard limit of this process stays.
 pub(super) fn rlimits(limits: &[(Resource, u64)]) -> io::Result<()> {
     for (resource, value) in limits {
         let value = getrlimit(*resource).maximum.unwrap_or(u64::MAX).min(*value);
@@ -51,9 +51,9 @@ pub(super) fn rlimits(limits: &[(Resource, u64)]) -> io::Result<()> {
     Ok(())
 }
 
-/// What this user namespace may have at most, of what the kernel counts by namespace and user:
-/// no further namespaces, which stands behind the filter of system calls, and so many inotify
-/// instances, which the host's user would have fewer of. Only `CAP_SYS_RESOURCE` changes it.
+/// Sets the limits of this user namespace on what the kernel counts by namespace and user: no further
+/// namespaces, which stands behind the filter of system calls, and so many inotify instances, which the
+/// host's user would have fewer of. Only `CAP_SYS_RESOURCE` changes them.
 pub(super) fn counts(inotify_instances: Option<u32>) -> io::Result<()> {
     for entry in fs::read_dir(COUNTS)? {
         let path = entry?.path();
@@ -66,9 +66,9 @@ pub(super) fn counts(inotify_instances: Option<u32>) -> io::Result<()> {
     fs::write(format!("{COUNTS}/max_inotify_instances"), most.to_string())
 }
 
-/// Landlock as far as this kernel has it; says how far. Below the root everything
-/// stays allowed but device ioctls; what it adds are the denial of every mount
-/// operation and, where known, no signals and no abstract sockets to the outside.
+/// Applies Landlock as far as this kernel has it; returns how far. Below the root everything stays allowed
+/// but device ioctls; Landlock adds the denial of every mount operation and, where known, no signals and no
+/// abstract sockets to the outside.
 pub(super) fn landlock() -> Result<&'static str, RulesetError> {
     let abi = ABI::V6;
     let all = AccessFs::from_all(abi);

@@ -17,11 +17,11 @@ const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd/2", "stderr"),
     ("pts/ptmx", "ptmx"),
 ];
-/// For a few nodes and links.
+/// Size of the file system of `/dev`, for a few nodes and links.
 const DEV_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
-/// This program inside the sandbox: what the sandbox was started from is gone
-/// after the pivot, and Landlock lets nothing be executed that is not below `/`.
+/// Path of this program inside the sandbox: what the sandbox was started from is gone after the pivot, and
+/// Landlock lets nothing be executed that is not below `/`.
 pub(super) const GUEST: &CStr = c"/run/hivekeep/guest";
 
 /// The root could not be made.

@@ -35,10 +35,10 @@ struct State {
     ended: bool,
 }
 
-/// What [`Inflow::take`] found.
+/// Batch that [`Inflow::take`] returns.
 #[derive(Debug)]
 pub struct InflowBatch {
-    /// In order.
+    /// Pieces in order.
     pub pieces: VecDeque<Payload>,
     /// Nothing more will come.
     pub ended: bool,
@@ -115,7 +115,7 @@ impl Inflow {
         }
     }
 
-    /// The host may send this many bytes more; the caller tells it so.
+    /// Widens the window by what the host may send more; the caller grants it to the host.
     pub(super) fn widen(&self, bytes: usize) {
         self.state().window += bytes;
     }

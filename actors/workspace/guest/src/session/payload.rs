@@ -3,15 +3,14 @@
 use bytes::{BufMut, buf::Limit};
 use hivekeep_protocol::Stream;
 
-/// What a disk transfer wants its memory aligned to, and its length and place in the
-/// file too: a page.
+/// Alignment of a disk transfer: of its memory, its length and its place in the file; a page.
 pub const ALIGNMENT: usize = 4096;
 
 /// A stream byte and content, which begins on a page if it was [`Payload::aligned`].
 #[derive(Debug)]
 pub struct Payload {
     bytes: Vec<u8>,
-    /// Of the stream byte.
+    /// Index of the stream byte.
     start: usize,
     /// Stream byte and content when it is complete.
     len: usize,
@@ -27,7 +26,7 @@ impl Payload {
         Self { bytes, start, len }
     }
 
-    /// Where the rest goes.
+    /// Buffer for the bytes that have not come yet.
     pub(super) fn rest(&mut self) -> Limit<&mut Vec<u8>> {
         let missing = self.missing();
         (&mut self.bytes).limit(missing)
@@ -42,7 +41,7 @@ impl Payload {
         self.bytes.get(self.start).and_then(|byte| Stream::try_from(*byte).ok())
     }
 
-    /// Without the stream byte.
+    /// Content without the stream byte.
     pub fn content(&self) -> &[u8] {
         self.bytes.get(self.start + 1..).unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::StreamKind;
 use super::payload::Payload;
 
-/// Small, so that little of a large frame is received to here instead of its place.
+/// Size of the read buffer; small, so that little of a large frame is received to it instead of in place.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// Data frames of at least this much are received in place.
 const IN_PLACE_BYTES: usize = 32 * 1024;
@@ -20,14 +20,14 @@ const GAP: Duration = Duration::from_millis(limits::MID_FRAME_GAP_MS);
 pub(super) enum Broken {
     /// The peer closed, or the carrier failed.
     Closed,
-    /// What came is no conversation.
+    /// The bytes received break the protocol.
     Rubbish(String),
     /// A preamble stands where a frame should begin: the host opens a new connection,
     /// for it was restarted or did not hear of this one in time. Still to be read.
     Anew,
 }
 
-/// What [`Source::next`] brings.
+/// Item that [`Source::next`] returns.
 pub(super) enum Incoming {
     Frame(Frame),
     /// A large data frame of this call.

@@ -1,4 +1,4 @@
-//! Detaching the job shim from whoever started it.
+//! Detaching the job shim from its parent.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -33,7 +33,7 @@ pub fn take_on(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     let groups: Vec<_> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     set_thread_groups(&groups)?;
     set(uid, gid);
-    // What is no id changes nothing and tells what counts.
+    // An invalid id changes nothing; the call returns the id in force.
     let none = u32::MAX;
     // SAFETY: takes no pointers, and changes nothing.
     let now = unsafe {
@@ -45,7 +45,7 @@ pub fn take_on(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     Err(io::ErrorKind::PermissionDenied.into())
 }
 
-/// One that may not be had stays what it is.
+/// Sets the ids of file accesses; an id that the kernel refuses stays as it is.
 fn set(uid: u32, gid: u32) {
     // SAFETY: takes no pointers, and changes this thread alone.
     unsafe {

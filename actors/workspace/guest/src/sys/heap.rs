@@ -1,4 +1,4 @@
-//! How the heap gives memory back: rarely.
+//! Heap settings: freed memory is rarely given back.
 //!
 //! By default the C library returns freed memory above 128 KiB to the kernel at
 //! once. Data chunks are of that order, so each one would be mapped, faulted in

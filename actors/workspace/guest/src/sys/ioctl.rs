@@ -28,7 +28,7 @@ pub fn resize_ext4(mounted: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     check(unsafe { libc::ioctl(mounted.as_raw_fd(), EXT4_IOC_RESIZE_FS as _, &raw const blocks) })
 }
 
-/// Writes out a mounted file system and holds back whoever writes to it.
+/// Writes out a mounted file system and blocks writes to it.
 ///
 /// # Errors
 /// As the kernel says: frozen already, or without the privilege.
@@ -57,7 +57,7 @@ struct PoolInfo {
 /// Returns how many were credited.
 ///
 /// # Errors
-/// Without the privilege (sandbox).
+/// When the privilege is missing (sandbox).
 pub fn add_entropy(bytes: &[u8]) -> io::Result<u32> {
     let used = bytes.len().min(MAX_ENTROPY_BYTES);
     if used == 0 {

@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket.
+//! Peer process of a Unix socket.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -60,7 +60,7 @@ mod tests {
             ));
         }
         assert!(!has_ended(&stream));
-        // A child connects and ends; a grandchild keeps its socket until ours is closed.
+        // A child connects and ends; a grandchild keeps its socket until this side is closed.
         let script = "import os,socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
                       os._exit(0) if os.fork() else s.recv(1)";
         let mut python = Command::new("python3");

@@ -48,8 +48,8 @@ pub fn block(signals: &[i32]) {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Undoes what whoever started this process ignored; ignoring is inherited, and
-/// commands expect the usual. SIGPIPE stays: the runtime needs it ignored here.
+/// Resets signals that the parent of this process ignored; ignoring is inherited, and commands expect the
+/// usual. SIGPIPE stays: the runtime needs it ignored here.
 pub fn restore_defaults() {
     for signal in (1..=libc::SIGRTMAX()).filter(|signal| *signal != libc::SIGPIPE) {
         let mut now = MaybeUninit::<libc::sigaction>::uninit();

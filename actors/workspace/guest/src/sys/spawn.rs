@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use super::signals::Blocked;
 
 const STACK_WORDS: usize = 4096;
-/// Where [`Stdio::extra`] arrives in the child.
+/// Descriptor that [`Stdio::extra`] has in the child.
 pub const EXTRA_FD: RawFd = 3;
 
-/// What to execute, with everything allocated beforehand.
+/// Program to execute, with everything allocated beforehand.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Program {
     /// Path given to execve; a search of PATH was done before.
@@ -44,7 +44,7 @@ pub struct Stdio<'fd> {
     pub stdout: BorrowedFd<'fd>,
     /// Its standard error.
     pub stderr: BorrowedFd<'fd>,
-    /// Arrives as descriptor [`EXTRA_FD`].
+    /// Descriptor that arrives as [`EXTRA_FD`].
     pub extra: Option<BorrowedFd<'fd>>,
     /// An open `cgroup.procs` that the child joins before it executes.
     pub cgroup: Option<BorrowedFd<'fd>>,
@@ -62,9 +62,9 @@ impl<'fd> Stdio<'fd> {
 /// A started process.
 #[derive(Debug)]
 pub struct StartedProcess {
-    /// Its id; its own session and process group have the same.
+    /// Process id, also of its own session and process group.
     pub pid: Pid,
-    /// Readable once it has ended.
+    /// Pidfd, readable once the process has ended.
     pub pidfd: OwnedFd,
 }
 

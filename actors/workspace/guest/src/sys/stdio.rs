@@ -22,8 +22,8 @@ pub fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Keeps every descriptor but the standard streams from the programs started later,
-/// whatever whoever started this process left open.
+/// Keeps every descriptor but the standard streams from the programs started later, whatever the parent of
+/// this process left open.
 pub fn close_on_exec() {
     // SAFETY: changes only the flag; kernels before 5.11 refuse it and change nothing.
     unsafe {

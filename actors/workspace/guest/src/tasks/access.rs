@@ -19,11 +19,11 @@ use crate::settings::AgentSettings;
 pub struct GuestTasks {
     contain: Contain,
     folder: TaskFolders,
-    /// Held by threads that may block, one at a time by `turn`.
+    /// Locked by threads that may block, one at a time by `turn`.
     queue: Arc<Mutex<DurableQueue>>,
     /// First come, first served; and no more than one thread for disks is taken.
     turn: Arc<Semaphore>,
-    /// Another one with each machine that this becomes.
+    /// Number that changes with each machine that this one becomes.
     generation: Arc<AtomicU64>,
 }
 
@@ -43,7 +43,7 @@ impl GuestTasks {
         }
     }
 
-    /// Whether an earlier daemon had tasks.
+    /// True if an earlier daemon had tasks.
     pub(super) fn any_left(&self) -> bool {
         !matches!(self.folder.exists(), Ok(false))
     }

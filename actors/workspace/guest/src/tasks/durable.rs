@@ -32,7 +32,7 @@ pub struct DurableQueue {
     loaded: bool,
     /// `None` as long as there have been no tasks.
     log: Option<TaskLog>,
-    /// Places in the log of what open tasks ask for.
+    /// Places in the log of the requests of open tasks.
     asked_at: HashMap<u64, u64>,
     last_run: u64,
     /// Tasks that run and whose end was ordered.
@@ -44,7 +44,7 @@ pub struct DurableQueue {
 /// Way in which a task came to its end.
 #[derive(Debug, Clone)]
 pub enum TaskCommandEnd {
-    /// As the folder of its job says.
+    /// Ended as the folder of its job records.
     OfJob,
     /// Not run, for this reason.
     NotRun(GuestError),
@@ -57,7 +57,7 @@ fn disk(error: &io::Error) -> GuestError {
 }
 
 impl DurableQueue {
-    /// Does not touch the disk.
+    /// Makes an empty queue. Does not touch the disk.
     pub fn new(folder: TaskFolders, owner: String, boot_id: String) -> Self {
         Self {
             folder,
@@ -73,11 +73,11 @@ impl DurableQueue {
         }
     }
 
-    /// Reads the folder, once. Another machine's tasks are put aside. Answers the tasks that may
-    /// have begun and are not over.
+    /// Reads the folder, once. Another machine's tasks are put aside. Returns the tasks that may have begun
+    /// and are not over.
     ///
     /// # Errors
-    /// When it cannot be read; it is tried again by the next call.
+    /// When the folder cannot be read; it is tried again by the next call.
     pub fn load(&mut self) -> Result<Vec<u64>, GuestError> {
         if self.loaded {
             return Ok(Vec::new());
@@ -110,11 +110,11 @@ impl DurableQueue {
         run.boot_id == self.boot_id
     }
 
-    /// Sees to it that the run of a task is written down, before it begins. Answers its job, what
-    /// the task asks for, and where it runs; `None` when the task has ended.
+    /// Writes down the run of a task, before it begins. Returns the job, the request and the working
+    /// directory; `None` when the task has ended.
     ///
     /// # Errors
-    /// Disk errors; then it must not begin.
+    /// Disk errors; then the task must not begin.
     pub fn begin(
         &mut self,
         seq: u64,
@@ -158,18 +158,18 @@ impl DurableQueue {
         self.tasks.task(seq).and_then(run_of).map(|number| self.folder.run(number))
     }
 
-    /// Another machine's memory has become this one. Its tasks neither run here nor are told of:
-    /// their runs are answered, to be killed before anything else is done.
+    /// Runs of open tasks if these are of another machine, whose memory this one began with; to be killed
+    /// before anything else is done. `None` if they are this machine's.
     pub fn runs_of_another(&self, machine_id: &str) -> Option<Vec<JobDir>> {
         let runs =
             || self.tasks.open().filter_map(run_of).map(|run| self.folder.run(run)).collect();
         is_another(&self.owner, machine_id).then(runs)
     }
 
-    /// The tasks are another machine's, which were put aside.
+    /// Puts the tasks of another machine aside, and begins a queue of this machine's.
     ///
     /// # Errors
-    /// When they could not be; then they are still what they were.
+    /// When the tasks cannot be put aside; then they are still what they were.
     pub fn become_of(&mut self, machine_id: &str) -> Result<(), GuestError> {
         if self.folder.exists().map_err(|error| disk(&error))? {
             self.folder.put_aside(&self.owner).map_err(|error| disk(&error))?;
@@ -181,11 +181,11 @@ impl DurableQueue {
         Ok(())
     }
 
-    /// Answers [`TaskPut`]. A task that may begin at once has its run written down with it, and its
-    /// place is answered beside: it is said to run.
+    /// Answers [`TaskPut`]. A task that may begin at once has its run written down with it; its place is
+    /// returned too, and the answer says that it runs.
     ///
     /// # Errors
-    /// `Busy` when there are too many, or disk errors; then nothing is kept of it.
+    /// `Busy` when there are too many tasks, or disk errors; then nothing is kept of the task.
     pub fn put(
         &mut self,
         asked: TaskPut,
@@ -231,7 +231,7 @@ impl DurableQueue {
         let (acknowledged, runs) =
             (tasks.len(), tasks.iter().filter_map(run_of).collect::<Vec<_>>());
         if !tasks.is_empty() {
-            // A host that is told one again has it, and says so again.
+            // No flush is needed: a host that gets a result again acknowledges it again.
             let tasks = tasks.into_iter().map(|task| (task, None)).collect();
             self.commit(tasks, LogFlush::WithTheNext)?;
         }
@@ -262,8 +262,7 @@ impl DurableQueue {
         }
     }
 
-    /// Ends a task that waits, at once and durably. One that runs is to be killed: its run is
-    /// answered.
+    /// Ends a task that waits, at once and durably. The run of a task that runs is returned, to be killed.
     ///
     /// # Errors
     /// `UnknownTask`, or disk errors.
@@ -277,7 +276,7 @@ impl DurableQueue {
             GuestTaskState::Queued => {
                 self.end(task.seq, &TaskCommandEnd::Cancelled).map(|()| (state, None))
             }
-            // Claimed, and about to begin: it finds out that it must not.
+            // A task that is about to begin finds out that it must not.
             GuestTaskState::Running if task.run.is_none() => self
                 .end(task.seq, &TaskCommandEnd::Cancelled)
                 .map(|()| (GuestTaskState::Queued, None)),

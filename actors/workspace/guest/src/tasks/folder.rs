@@ -2,7 +2,7 @@
 //!
 //! | path | holds |
 //! |---|---|
-//! | `log`, in the state folder | whose tasks these are, every [`TaskRecord`](super::queue::TaskRecord), and what it asks for, by what became of it one after the other |
+//! | `log`, in the state folder | the machine's id, then each change of a [`TaskRecord`](super::queue::TaskRecord) |
 //! | `outputs/rNUMBER/`, beside it | what a task has printed; there once it has |
 //! | `runs/rNUMBER/`, in the run folder | the [`JobDir`] of a task; there until its end is in the log |
 //!
@@ -30,15 +30,15 @@ pub struct TaskFolders {
 }
 
 impl TaskFolders {
-    /// Does not touch the disk. The first folder may not be there yet.
+    /// Names the folders. Does not touch the disk; the first folder may not exist yet.
     pub fn new(state_dir: &Path, run_dir: &Path) -> Self {
         Self { root: state_dir.join("tasks"), runs: run_dir.join("runs") }
     }
 
-    /// Whether there are or were tasks, as far as that can be told.
+    /// True if there are or were tasks.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When that cannot be found out.
     pub fn exists(&self) -> io::Result<bool> {
         self.root.try_exists()
     }
@@ -61,7 +61,7 @@ impl TaskFolders {
     /// Makes the folder, which is not there, and its log with this record.
     ///
     /// # Errors
-    /// When it cannot be made; then it is not there.
+    /// When the folder cannot be made; then it does not exist.
     pub fn make(&self, first: Vec<u8>) -> io::Result<TaskLog> {
         let staged = self.root.with_file_name(".tasks.new");
         if staged.exists() {
@@ -77,7 +77,7 @@ impl TaskFolders {
     /// Reads the log back.
     ///
     /// # Errors
-    /// When it cannot be read. What it has is whole or not there, so that the disk is to blame.
+    /// When the log cannot be read. Its records are whole or missing, so that the disk is to blame.
     pub fn load(&self, each: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<TaskLog> {
         let _none = std::fs::remove_file(staged(&self.log()));
         TaskLog::open(&self.log(), each)
@@ -120,7 +120,7 @@ impl TaskFolders {
         JobDir::with_outputs(self.runs.join(&name), self.root.join("outputs").join(name))
     }
 
-    /// One stream of a task that ended, from its beginning.
+    /// Output of one stream of a task that ended, from its beginning.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -36,7 +36,7 @@ type Chain = [u8; CHAIN_BYTES];
 #[derive(Debug)]
 pub struct TaskLog {
     file: File,
-    /// Here the next record goes.
+    /// Place of the next record.
     end: u64,
     /// The file's length.
     room: u64,
@@ -71,7 +71,7 @@ impl TaskLog {
             Ok(log)
         });
         if written.is_err() {
-            // On a full disk half a file is room that others need.
+            // On a full disk half a file takes room that others need.
             let _ = std::fs::remove_file(&staged);
         }
         written
@@ -131,7 +131,7 @@ impl TaskLog {
             each(end, &record)?;
             (end, chain) = (beyond, next);
         }
-        // Not written by this daemon, and so perhaps not flushed.
+        // The records were not written by this daemon, and so perhaps not flushed.
         file.sync_data()?;
         drop(reader);
         let renew_at = RENEW_BYTES.max(2 * end);
@@ -201,12 +201,12 @@ impl TaskLog {
         Ok(record)
     }
 
-    /// Whether the file has grown, and most of it is said again further on.
+    /// True if the file has grown, and most of it is superseded further on.
     pub fn is_long(&self) -> bool {
         self.end > self.renew_at
     }
 
-    /// Whether the file is to be written anew before anything is added: what is there may not last.
+    /// True if the file has to be rewritten before anything is added: what is there may not last.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
@@ -242,7 +242,7 @@ fn chained(before: &Chain, record: &[u8]) -> Chain {
     chain
 }
 
-/// Another one for each file, so that none's records are another's.
+/// A salt of its own for each file, so that no file's records pass for another's.
 fn salt() -> Chain {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let of = format!("{} {} {}", now.tv_sec, now.tv_nsec, std::process::id());

@@ -41,7 +41,7 @@ pub(super) async fn tell(agent: Arc<Agent>, generation: u64, seq: u64, run: JobD
     }
 }
 
-/// Sizes of the streams and the end of one that has grown since `told`; `None` where none has.
+/// Sizes of the streams and the end of one that has grown since `told`; `None` if none has.
 fn new_output(run: &JobDir, told: [u64; 2]) -> Option<([u64; 2], Vec<u8>)> {
     let totals = run.totals();
     let length = |name| std::fs::metadata(run.outputs().join(name)).map_or(0, |file| file.len());

@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 pub struct TaskRecord {
     /// Place in the order of arrival; never used twice.
     pub seq: u64,
-    /// As put.
+    /// Id of the task, as the host put it.
     pub task_id: String,
-    /// As put.
+    /// Id of the message, as the host put it.
     pub message_id: String,
-    /// Digest of what it asks for.
+    /// Digest of the request.
     pub digest: String,
     /// Phase that was written down last.
     pub phase: TaskPhase,
-    /// The run that was made for it. Whether that began, the job's folder knows.
+    /// Run of the task, once made; the job's folder says whether it began.
     #[serde(default)]
     pub run: Option<TaskRun>,
 }
@@ -30,9 +30,9 @@ pub struct TaskRecord {
 /// The job that runs a task, written down before it can begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRun {
-    /// Number of its folder; never another task's.
+    /// Number of the job's folder; never another task's.
     pub number: u64,
-    /// The boot that it is of.
+    /// Id of the boot that the run belongs to.
     pub boot_id: String,
     /// Working directory of the command.
     pub workdir: Option<String>,
@@ -87,8 +87,8 @@ pub struct TaskQueue {
 }
 
 impl TaskQueue {
-    /// Empty, for tasks that come after these. Their places are not given again: what still looks
-    /// after a task of before must not take another for it.
+    /// Empty queue that goes on with the places of this one: code that still handles an earlier task must not
+    /// take another for it.
     pub fn successor(&self) -> Self {
         Self { last_seq: self.last_seq, ..Self::default() }
     }
@@ -153,7 +153,7 @@ impl TaskQueue {
         self.active.len() < limits::TASKS_AT_ONCE && self.open().count() == self.active.len()
     }
 
-    /// A task that was started never began: it waits for its turn again.
+    /// Puts a started task that never began back to wait for its turn.
     pub fn requeue(&mut self, seq: u64) {
         self.active.remove(&seq);
     }
@@ -168,7 +168,7 @@ impl TaskQueue {
         Some(next)
     }
 
-    /// A task runs that an earlier daemon started. More than the usual number may for a while.
+    /// Notes that a task runs already. More than the usual number may run for a while.
     pub fn runs_already(&mut self, seq: u64) {
         self.active.insert(seq);
     }

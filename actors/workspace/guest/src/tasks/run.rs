@@ -49,7 +49,7 @@ pub(super) fn take_up(agent: &Arc<Agent>, generation: u64, begun: Vec<u64>) {
     }
 }
 
-/// Whether the machine is about to stop, and would only cut short what it starts.
+/// True if the machine is about to stop, and would only cut short what it starts.
 pub(super) fn starts_nothing(agent: &Agent) -> bool {
     agent.is_stopping() || agent.settings.run_dir.join(SHUTDOWN_FILE).exists()
 }
@@ -75,7 +75,7 @@ pub fn next(agent: &Arc<Agent>, generation: u64) {
     });
 }
 
-/// From its turn to its end: its run is written down, and then it is started as a job.
+/// Runs a task from its turn to its end: its run is written down, and then it is started as a job.
 pub(super) async fn run(agent: Arc<Agent>, generation: u64, seq: u64) {
     let begun = agent.tasks.with(generation, move |queue| match queue.is_cancelled(seq) {
         true => Ok(None),
@@ -149,12 +149,12 @@ async fn follow(agent: Arc<Agent>, generation: u64, seq: u64) {
             Ok(Ok(JobState::NeverBegan)) if job.is_cancelled() => break TaskCommandEnd::Cancelled,
             Ok(Ok(JobState::NeverBegan)) => return requeue(&agent, generation, seq, job).await,
             Ok(Ok(JobState::Lost)) => {
-                // Before its end is told, nothing of it goes on.
+                // Nothing of the task goes on when its end is reported.
                 let (agent, job) = (agent.clone(), job.clone());
                 off_thread(move || end::clear_after_shim(&agent.contain, &job)).await;
                 break TaskCommandEnd::OfJob;
             }
-            // Another machine's.
+            // The tasks are another machine's.
             Err(_) => return,
         }
     };

@@ -26,7 +26,7 @@ pub(super) struct ChangeRing {
 #[derive(Debug)]
 enum KeptChange {
     Change(WatchChange),
-    /// Here some are missing.
+    /// Changes are missing here.
     Gap(u64),
 }
 
@@ -111,7 +111,7 @@ impl ChangeRing {
         answer
     }
 
-    /// Whether nobody has read for long.
+    /// True if nobody has read for [`limits::WATCH_IDLE_SECS`].
     pub(super) fn is_idle(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.read_at) > Duration::from_secs(limits::WATCH_IDLE_SECS)
     }

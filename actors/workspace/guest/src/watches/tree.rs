@@ -1,8 +1,8 @@
 //! Tree of watched folders: the kernel's notices as changes of paths.
 //!
-//! A folder that is made is watched from then on, and what was made in it before is looked for and told. A
-//! draft of an atomic write is not told; its move over the file is, as a file that is new, has its rights and
-//! is written.
+//! A folder that is made is watched from then on, and what was made in it before is looked for and reported.
+//! A draft of an atomic write is not reported; its move over the file is, as a file that is new, has its
+//! rights and is written.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -21,10 +21,10 @@ use crate::files::io_error;
 
 /// Bytes of notices that are read at once.
 const NOTICES_BYTES: usize = 32 * 1024;
-/// Moves of drafts whose other half has not come.
+/// Maximum number of moves of drafts whose other half has not come.
 const MAX_DRAFTS: usize = 1024;
 
-/// What a tree tells.
+/// Report of a tree.
 #[derive(Debug, PartialEq)]
 pub(super) enum TreeNews {
     /// A change of this path from the root on.
@@ -43,7 +43,7 @@ pub(super) struct Tree {
     recursive: bool,
     /// Paths from the root on.
     folders: HashMap<i32, PathBuf>,
-    /// Names in a folder that were found and told before their notices came.
+    /// Names in a folder that were found and reported before their notices came.
     found: HashMap<i32, HashSet<OsString>>,
     /// Moves of drafts, by the numbers that tie their halves together.
     drafts: HashSet<u32>,
@@ -89,8 +89,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Watches a folder and, where asked, those below; tells what is in them to whoever wants it. False
-    /// if they are too many. One that is gone or may not be read is left out.
+    /// Watches a folder and, where asked, those below; reports what is in them if `tell` is given. False if
+    /// they are too many. A folder that is gone or may not be read is left out.
     fn watch(&mut self, folder: PathBuf, mut tell: Option<Tell<'_>>) -> Result<bool, Errno> {
         let is_root = folder.as_os_str().is_empty();
         let mut left = vec![folder];
@@ -146,7 +146,7 @@ impl Tree {
         inotify::add_watch(&self.notices, self.root.join(folder), what)
     }
 
-    /// Takes notices that are there and tells what they mean.
+    /// Takes the notices that are there and reports what they mean.
     pub(super) fn take(&mut self, tell: Tell<'_>) {
         for notice in self.read() {
             self.judge(notice, tell);
@@ -180,7 +180,7 @@ impl Tree {
         let Notice { watch, events, cookie, name } = notice;
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
             tell(TreeNews::Gap);
-            // Folders whose making was not told.
+            // Watches the folders whose making was not reported.
             let _gone_or_full = self.watch(PathBuf::new(), None);
             return;
         }
@@ -219,7 +219,7 @@ impl Tree {
                 change(ChangeKind::Create);
             }
             if is_written {
-                // It has got its rights and its content before it was moved here.
+                // A draft got its rights and its content before it was moved here.
                 change(ChangeKind::Chmod);
                 change(ChangeKind::Write);
             }

@@ -26,7 +26,7 @@ use crate::{Error, MAX_DISK_GB, Result};
 const LIMIT: Duration = Duration::from_secs(600);
 const BLOCK_BYTES: u64 = 4096;
 const MIB: u64 = 1 << 20;
-/// As [`SETTINGS`] has it.
+/// Bytes for each inode, as in [`SETTINGS`].
 const BYTES_PER_INODE: u64 = 16384;
 
 /// Settings of mke2fs, part of the recipe: a change here makes built images out of date.

@@ -3,17 +3,17 @@
 /// Folders left out of every package, now and when the workspace installs more.
 pub(super) const LEFT_OUT: [&str; 4] = ["man", "doc", "locale", "info"];
 
-/// What an image has on top of the minimal system.
+/// Additions of an image to the minimal system.
 pub(super) struct Flavour {
     /// Packages.
     pub(super) include: &'static str,
-    /// Files of our own, in folders that the packages have: path, permissions, content.
+    /// Additional files, in folders that the packages have: path, permissions, content.
     pub(super) files: &'static [(&'static str, u32, &'static str)],
     /// Whether the folder of workspaces is the user's, and not root's.
     pub(super) users_workspace: bool,
 }
 
-/// That of the image `debian`.
+/// Flavour of the image `debian`.
 pub(super) const PLAIN: Flavour =
     Flavour { include: "git,ca-certificates,procps", files: &[], users_workspace: false };
 

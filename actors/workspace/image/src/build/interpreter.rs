@@ -1,9 +1,9 @@
-//! Additions of the image `code-interpreter`: Python with Jupyter's kernel, and a server of ours for it. Nothing
-//! starts the server but the daemon, when code is first run.
+//! Additions of the image `code-interpreter`: Python with Jupyter's kernel, and a server for it. Only the
+//! daemon starts the server, when code is first run.
 
 use super::flavour::Flavour;
 
-/// What the server stands on, and what programs that are written for sandboxes expect.
+/// Packages that the server needs, and those that programs written for sandboxes expect.
 const PACKAGES: &str = "bash,ca-certificates,curl,git,procps,python-is-python3,python3,python3-ipykernel,\
                         python3-pip,python3-venv,sudo";
 

@@ -160,7 +160,7 @@ impl FakeGuest {
                 let credit = Arc::new(Semaphore::new(window as usize));
                 let cancel = CancellationToken::new();
                 let act = (self.script)(&request);
-                // What is sent raw is all that such a guest sends.
+                // A guest that sends raw bytes sends nothing else, so it grants no credit.
                 let reads = !matches!(act, RequestBehaviour::Raw(_));
                 let (at_end, echo, out) = (None, None, out.clone());
                 let mut call = Call { id, credit, cancel, at_end, reads, echo, out };

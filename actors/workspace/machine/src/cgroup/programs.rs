@@ -20,7 +20,7 @@ pub(crate) fn is_one(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Maker of such groups, which lie beside those of machines.
+/// Maker of programs' groups, which lie beside those of machines.
 #[derive(Debug)]
 pub struct ProgramGroups {
     cgroups: Cgroups,
@@ -63,7 +63,7 @@ impl ProgramGroups {
                 return Err(Error::LimitsUnavailable { what, why });
             }
         }
-        // One of several processes that is missing is no end of a program, and no life either.
+        // Out of memory, the whole group is killed: without one of its processes a program may hang.
         let all = group.dir.join("memory.oom.group");
         fs::write(&all, "1").map_err(Error::io("write", &all))?;
         Ok(group)
@@ -79,20 +79,20 @@ pub struct ProgramGroup {
 }
 
 impl ProgramGroup {
-    /// Opens the file by which a process joins it: with a `0`, before it has threads.
+    /// Opens the file by which a process joins the group: with a `0`, before it has threads.
     ///
     /// # Errors
-    /// Of the kernel.
+    /// Error of the kernel.
     pub fn procs(&self) -> io::Result<OwnedFd> {
         Ok(OpenOptions::new().write(true).open(self.dir.join("cgroup.procs"))?.into())
     }
 
-    /// Sends SIGKILL to everything in it.
+    /// Sends SIGKILL to every process of the group.
     pub fn kill(&self) {
         kill_all(&self.dir);
     }
 
-    /// True if the kernel has ended its processes because they took more memory than they may.
+    /// True if the kernel has ended the processes because they took more memory than they may.
     pub fn ran_out(&self) -> bool {
         let events = fs::read_to_string(self.dir.join("memory.events")).unwrap_or_default();
         events.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|many| many != "0"))

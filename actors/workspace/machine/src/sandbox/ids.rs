@@ -17,7 +17,7 @@ use crate::options::{MachineUser, Options};
 
 /// Number of ids of each range.
 pub(crate) const IDS: u32 = 65_536;
-/// What is above is negative to programs that take an id for a signed number, and -1 among them.
+/// Last id: higher ones, -1 among them, are negative to programs that take an id for a signed number.
 const LAST: u32 = i32::MAX as u32 - IDS;
 /// Databases of ids that are given to somebody, and in which field of a line the first of them is, and
 /// their number, if it is not one alone.
@@ -38,7 +38,7 @@ pub(crate) struct SandboxIds {
 }
 
 impl SandboxIds {
-    /// Finds whether the configured ranges are to be had. Blocks for some small files.
+    /// Finds whether the configured ranges are available. Blocks for some small files.
     ///
     /// # Errors
     /// Why there are none, for people.

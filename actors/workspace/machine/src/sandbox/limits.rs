@@ -17,8 +17,8 @@ pub(super) const RLIMITS: [(&str, u64); 5] = [
     ("sigpending", 4096),
 ];
 
-/// Those that a user namespace has as a whole, by their numbers; where the daemon has less, it stays at
-/// that.
+/// Limits that a user namespace has as a whole, by their numbers; where the daemon has less, the limit stays
+/// at that.
 pub(super) fn counted_limits(max_processes: u32) -> [(libc::c_uint, u64); 4] {
     let [_, _, (_, memlock), (_, msgqueue), (_, sigpending)] = RLIMITS;
     [

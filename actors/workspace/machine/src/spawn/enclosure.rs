@@ -10,12 +10,12 @@ use crate::vm::Export;
 pub(crate) enum Enclosure {
     /// Mounts of a sandbox.
     Sandbox(Layout),
-    /// One folder, for a server of files.
+    /// Single folder, for a server of files.
     Export(Export),
 }
 
 impl Enclosure {
-    /// Makes and enters them. Runs between fork and exec: takes no lock and allocates nothing.
+    /// Makes and enters the namespaces. Runs between fork and exec: takes no lock and allocates nothing.
     pub(super) fn enter(&self) -> io::Result<()> {
         match self {
             Self::Sandbox(layout) => layout.enter(),

@@ -38,7 +38,7 @@ pub(super) struct Fds {
     pub(super) initrd: RawFd,
     /// A listening socket, `/dev/vhost-vsock`, or a connection to `vhost-device-vsock`.
     pub(super) link: RawFd,
-    /// The network cable's end, if that is a descriptor.
+    /// Backend of the network interface, if that is a descriptor.
     pub(super) tap: RawFd,
     /// Connections to the servers of its volumes.
     pub(super) volumes: Vec<RawFd>,
@@ -54,7 +54,7 @@ pub(super) struct Fds {
 pub(super) enum Processor {
     /// Without CMPXCHG16B.
     Current,
-    /// As earlier daemons booted machines: memory that was saved of those uses it.
+    /// With CMPXCHG16B, as earlier daemons booted machines: the memory saved of those uses it.
     WithCx16,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Machine {
     pub(super) direct: bool,
     /// Guest memory is the memfd itself, or a private copy-on-write view of it.
     pub(super) shared_ram: bool,
-    /// QEMU waits to be told where its state comes from.
+    /// QEMU waits for a command that names the source of its state.
     pub(super) incoming: bool,
     pub(super) fds: Fds,
 }

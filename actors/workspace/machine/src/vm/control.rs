@@ -55,7 +55,7 @@ pub(super) async fn come_up(
             control.mask_legacy_interrupts().await?;
             control.go_on().await?;
             return match control.run_state().await? {
-                // One whose first write finds no room has been started all the same.
+                // A guest whose first write finds no room has been started all the same.
                 Run::Running | Run::DiskFull => Ok(()),
                 other => Err(qmp::Error::Closed(format!("QEMU's state is {other:?}"))),
             };
@@ -275,8 +275,8 @@ impl Control {
         }
     }
 
-    /// Writes the state of a paused guest's devices, without any memory, into a file that is empty. The disk is flushed,
-    /// and stays QEMU's.
+    /// Writes the state of a paused guest's devices, without any memory, into a file that is empty. The disk
+    /// is flushed, and stays QEMU's.
     pub(super) async fn save_devices(&self, into: OwnedFd) -> Result<(), Error> {
         let set = self.pass_fd(into, None).await?;
         let arguments = json!({ "filename": set.filename(), "live": false });

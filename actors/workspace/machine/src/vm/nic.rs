@@ -15,7 +15,7 @@ use crate::nic::{mac_text, network};
 use crate::snapshot::SavedNic;
 use crate::{Error, MachinePlan, Nic, NicEnd};
 
-/// QEMU's names of the cable and of the device.
+/// QEMU's ids of the network backend and of the device.
 pub(super) const CABLE: &str = "net";
 pub(super) const NIC: &str = "nic";
 /// The kind of device, which is part of a machine's shape. The guest is not asked to announce
@@ -75,8 +75,8 @@ pub(super) fn saved(plan: &MachinePlan) -> SavedNic {
     }
 }
 
-/// The plan with the interface that a saved state needs: none, or one whose cable ends in nothing
-/// where the plan has none.
+/// The plan with the interface that a saved state needs: none, or one without a backend where the plan has
+/// none.
 pub(super) fn fit(plan: &MachinePlan, saved: SavedNic) -> Result<MachinePlan, Error> {
     let wished = plan.nic.clone();
     let nic = match saved {

@@ -20,9 +20,9 @@ use map::{Mapping, PAGE_BYTES};
 pub(super) use packed::{pack, unpack};
 pub(super) use pages::{Pages, PrivateMapping};
 
-/// One thread's turn: 4096 pages, 16 MiB.
+/// Words of the bitmap in one thread's turn: 4096 pages, 16 MiB.
 const WORDS_A_TURN: usize = 64;
-/// More do not make the bus faster.
+/// Maximum number of threads; more do not make the bus faster.
 const MAX_THREADS: usize = 4;
 
 /// New guest memory of this size. It can neither grow nor shrink, and nobody can unseal it.
@@ -130,7 +130,7 @@ impl Copy {
     }
 }
 
-/// One thread's pages: those from `first` that `known` has a bit for. Returns how many it copied.
+/// Copies one thread's pages: those from `first` on that `known` has a bit for. Returns how many it copied.
 fn refresh_turn(
     from: &Mapping,
     to: &Mapping,
@@ -148,7 +148,7 @@ fn refresh_turn(
     }
     let mut copied = 0;
     for (index, (known, present)) in known.iter_mut().zip(present).enumerate() {
-        // What is no longer there reads as zeroes.
+        // Known pages that are no longer there read as zeroes.
         let mut candidates = *known | present;
         while candidates != 0 {
             let bit = candidates.trailing_zeros() as usize;

@@ -202,7 +202,7 @@ struct Still {
     is_to_attach: bool,
 }
 
-/// One save with memory.
+/// Save of a machine with its memory.
 pub(super) struct Saving<'a> {
     pub(super) driver: &'a VmDriver,
     pub(super) handle: &'a MachineHandle,
@@ -319,8 +319,8 @@ fn copy_of_running(handle: &MachineHandle, fd: i32, memory_mb: u64) -> Result<Sh
     copied.map_err(Error::io("copy the guest's", "memory".as_ref()))
 }
 
-/// The memory of a machine that the daemon can read from outside. Whether it is memory of the right
-/// size is checked by who reads it.
+/// The memory of a machine that the daemon can read from outside. The reader checks whether it is memory of
+/// the right size.
 pub(super) fn source_of(handle: &MachineHandle, fd: i32) -> Result<File, Error> {
     use std::os::unix::fs::OpenOptionsExt;
     let path = PathBuf::from(format!("/proc/{}/fd/{fd}", handle.process.pid));

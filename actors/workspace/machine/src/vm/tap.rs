@@ -27,8 +27,8 @@ pub(super) fn check(tap: impl AsFd) -> Result<(), Error> {
     if flags & FLAGS == FLAGS { Ok(()) } else { Err(bad("ends in a tap without headers".into())) }
 }
 
-/// A tap that is down, in a network namespace of its own where nothing else is. It ends with the
-/// descriptor. Needs CAP_SYS_ADMIN, as every tap in a namespace of ours does.
+/// A tap that is down, in a network namespace of its own where nothing else is. It ends with the descriptor.
+/// Needs CAP_SYS_ADMIN, as every tap in a namespace that this process makes.
 pub(super) fn lost() -> Result<OwnedFd, Error> {
     let make = || in_new_network("lost", || Ok(()));
     let made = thread::Builder::new().name("lost-tap".into()).spawn(make);

@@ -1,7 +1,7 @@
 //! The host's time stamp counter.
 //!
-//! Under software emulation the guest reads the host's counter but has no clock to calibrate it
-//! against: its kernel hangs unless it is told the frequency.
+//! Under software emulation the guest reads the host's counter but has no clock to calibrate it against: its
+//! kernel hangs unless it is given the frequency.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(super) fn measure_khz() -> u64 {
     (u128::from(ticks_to.wrapping_sub(ticks_from)) * 1_000_000 / nanos) as u64
 }
 
-/// Both clocks as near together as possible: the tightest of some tries, for this thread may be
+/// Reads both clocks as near together as possible: the tightest of some tries, for this thread may be
 /// interrupted between the two readings.
 fn read_pair() -> (u64, Instant) {
     let reading = || {

@@ -88,7 +88,7 @@ pub(super) fn start(
         }
         .start()?;
         newborn.add(process);
-        // It listens since before it executed, so this waits for nothing.
+        // The socket listens since before the server executed, so this waits for nothing.
         let device = UnixStream::connect(&path).map_err(Error::io("connect to", &path))?.into();
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         servers.push(Server { process, device });
@@ -120,7 +120,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::MetadataExt;
 
-    /// What a shell in the server's place says of it.
+    /// Output of a shell in the server's place.
     fn said(folder: &Path, read_only: bool, out: &Path) -> String {
         let user = MachineUser { uid: 64_779, gid: 64_779, switch: true };
         said_by((user, None), folder, read_only, out)

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::credentials::RegistryLogin;
 
-/// What a registry asks for.
+/// Authentication that a registry asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,

@@ -42,7 +42,7 @@ pub(crate) struct RegistryClient<'a> {
     reference: &'a RegistryRef,
     base: Url,
     login: Option<RegistryLogin>,
-    /// What the registry's last challenge was answered with.
+    /// Header that answered the registry's last challenge.
     authorization: Mutex<Option<HeaderValue>>,
     stall: Duration,
     work: PathBuf,
@@ -69,7 +69,6 @@ impl<'a> RegistryClient<'a> {
         })
     }
 
-    /// What is asked for.
     pub(crate) fn reference(&self) -> &'a RegistryRef {
         self.reference
     }
@@ -197,7 +196,7 @@ impl<'a> RegistryClient<'a> {
         Ok(body)
     }
 
-    /// Waits for something of the network, as long as something may be late.
+    /// Waits for a step of the network, at most for the time without an answer.
     async fn within<T>(&self, step: impl Future<Output = reqwest::Result<T>>) -> OciResult<T> {
         let place = || format!("registry {}", self.reference.registry());
         tokio::select! {

@@ -96,7 +96,7 @@ impl Beneath {
         Ok(TreeFolder { handle, path: path.to_owned() })
     }
 
-    /// Opens a folder, making what is missing of it. `made` is told the path of each that was made.
+    /// Opens a folder, making what is missing of it. `made` gets the path of each folder that was made.
     pub(super) fn make_folder(
         &self,
         path: &str,

@@ -24,7 +24,7 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// Takes an entry in if it is such a record; false for all others.
+    /// Takes in an entry that is an extension record; false for all others.
     pub(super) fn take_in(
         &mut self,
         entry: &mut tar::Entry<'_, impl Read>,
@@ -88,13 +88,12 @@ impl Extensions {
     }
 }
 
-/// What an entry makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EntryKind {
     Folder,
     File,
     Symlink(String),
-    /// Path of what it is another name of.
+    /// Path of the file that the link names.
     HardLink(String),
     /// Device or pipe.
     Special,
@@ -132,7 +131,7 @@ impl LayerEntry {
             || link.clone().filter(|link| !link.is_empty()).ok_or_else(|| no("it has no target"));
         let kind = match header.entry_type() {
             EntryType::Directory => EntryKind::Folder,
-            // As the oldest archives mark folders.
+            // The oldest archives mark folders by a slash at the end.
             EntryType::Regular | EntryType::Continuous if raw.ends_with(b"/") => EntryKind::Folder,
             EntryType::Regular | EntryType::Continuous => EntryKind::File,
             EntryType::Symlink => EntryKind::Symlink(target(link()?).map_err(no)?),

@@ -17,7 +17,7 @@ use rustix::{
 
 /// Attribute with the capabilities of a program.
 const CAPABILITY: &str = "security.capability";
-/// Attributes by which overlayfs is told what a layer means.
+/// Prefix of the attributes that overlayfs gives a meaning.
 const OVERLAY: &str = "user.overlay.";
 
 /// Attributes of an entry.
@@ -32,7 +32,7 @@ pub(super) struct EntryMeta {
 }
 
 impl EntryMeta {
-    /// What the store keeps of it beside the file; `None` for what is plainly root's.
+    /// Owner and capability that the store keeps beside the file; `None` for what is plainly root's.
     pub(super) fn owner(&self) -> Option<FileOwner> {
         let capability = self.xattrs.iter().find(|(name, _)| name == CAPABILITY);
         let capability = capability
@@ -41,7 +41,7 @@ impl EntryMeta {
         (owner != FileOwner::default()).then_some(owner)
     }
 
-    /// Puts it on an open file or folder. Only root can give files away and set capabilities; for
+    /// Puts the attributes on an open file or folder. Only root can give files away and set capabilities; for
     /// others they are kept in the list of owners.
     ///
     /// Returns how many attributes were left out.
@@ -72,7 +72,7 @@ impl EntryMeta {
         Ok(left_out)
     }
 
-    /// Puts it on a link itself.
+    /// Puts the attributes on a link itself.
     pub(super) fn put_on_link(&self, at: &OwnedFd, name: &str, is_root: bool) -> io::Result<()> {
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         if is_root {

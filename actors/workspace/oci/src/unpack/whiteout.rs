@@ -11,17 +11,17 @@ const PREFIX: &str = ".wh.";
 const AUFS: &str = ".wh..wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// What a name means.
+/// Meaning of a name in a layer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LayerName<'a> {
     Plain,
     /// All that lower layers have in the folder is gone.
     Opaque,
-    /// What lower layers have under this name is gone.
+    /// Entries that lower layers have under this name are gone.
     Removed(&'a str),
-    /// Nothing.
+    /// Name of aufs, without a meaning.
     Ignored,
-    /// No such name can be.
+    /// Name that cannot be.
     Bad,
 }
 
@@ -37,7 +37,7 @@ impl<'a> LayerName<'a> {
     }
 }
 
-/// Removes what a name has of lower layers: what this layer placed stays.
+/// Removes what lower layers have under a name; what this layer placed stays.
 pub(super) fn remove_lower(
     tree: &Beneath,
     folder: &TreeFolder,
@@ -55,7 +55,7 @@ pub(super) fn remove_lower(
     }
 }
 
-/// Removes what a folder has of lower layers. Folders are bounded in depth.
+/// Removes what lower layers have in a folder. Folders are bounded in depth.
 pub(super) fn clear_lower(
     tree: &Beneath,
     folder: &TreeFolder,

@@ -1,20 +1,20 @@
-//! A handle on merging that goes on beside the mailbox.
+//! Handle of a merge of layers that runs beside the mailbox.
 
 use tokio_util::sync::CancellationToken;
 
-/// Merging that goes on.
+/// Merge of layers under way.
 pub(in crate::workspace) struct Merger {
     pub(super) wanted: CancellationToken,
     pub(super) ended: CancellationToken,
 }
 
 impl Merger {
-    /// It is given up soon.
+    /// Cancels the merge, without waiting for its end.
     pub(in crate::workspace) fn cancel(&self) {
         self.wanted.cancel();
     }
 
-    /// Gives it up; the answer resolves once it writes no record any more.
+    /// Cancels the merge; the future resolves once it writes no more records.
     pub(in crate::workspace) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
         self.wanted.cancel();
         self.ended.clone().cancelled_owned()

@@ -5,38 +5,38 @@ use tokio::sync::oneshot;
 
 use crate::snapshots::Merge;
 
-/// What the work asks of the mailbox.
+/// Requests of a merge's work to the mailbox.
 pub enum MergeMsg {
-    /// Begin, if there is something to do: the end of it is told.
+    /// Begin, if there is something to merge; the answer is a receiver of the outcome.
     Begin(oneshot::Sender<Result<Outcome, NotMerged>>),
-    /// Which are the next?
+    /// Ask for the next two layers to merge.
     Next(oneshot::Sender<Option<Merge>>),
-    /// They are made one. If nothing stands against it, nothing else goes on until it is recorded.
+    /// Ask whether the finished merge may be recorded. If so, nothing else begins until it is recorded.
     May(oneshot::Sender<bool>),
     /// The work is over.
     Ended,
 }
 
-/// How many merges were made.
+/// Receiver of the number of merges that were made.
 pub(in crate::workspace) type Outcome = oneshot::Receiver<Result<usize, ToolError>>;
 
-/// Why layers are left as they are.
+/// Reasons why layers are not merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotMerged {
-    /// There are none to be merged.
+    /// There are no layers to merge.
     Nothing,
-    /// Another workspace has them in its chain.
+    /// Another workspace has the layers in its chain.
     Needed,
-    /// A machine has them open.
+    /// A machine has the layers open.
     Runs,
-    /// Others are being merged, and these come next.
+    /// Other layers are being merged, and these come next.
     UnderWay,
-    /// Something else goes on.
+    /// Other work is under way.
     Busy,
 }
 
 impl NotMerged {
-    /// For the caller of a deletion.
+    /// Text for the caller of a deletion.
     pub(in crate::workspace) fn words(self) -> &'static str {
         match self {
             Self::Nothing => "no layer was left over that stands beside another one",

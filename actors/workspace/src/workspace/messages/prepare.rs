@@ -13,23 +13,23 @@ use crate::{
     workspace::snapshot::Making,
 };
 
-/// What a preparation asks of its workspace.
+/// Requests of a preparation to its workspace.
 pub enum PrepareMsg {
-    /// Make it, for the first time.
+    /// Make the workspace for the first time, and prepare it.
     Make(Box<PrepareRequest>),
-    /// The setup is done: what is the snapshot made of?
+    /// The setup is done: ask for the plan of the snapshot.
     Freeze(oneshot::Sender<Making>),
     /// The preparation failed: remove everything, then answer its call.
     Undo(ToolError, oneshot::Sender<Result<Golden, ToolError>>),
-    /// What are you?
+    /// Ask for the state that a preparation of the same name has to know.
     PreparedState(oneshot::Sender<PreparedState>),
 }
 
-/// A workspace that shall be prepared.
+/// A workspace to prepare.
 pub struct PrepareRequest {
     pub(crate) cx: CallCx,
     pub(crate) setup: Setup,
-    /// Answered when it is golden, or gone.
+    /// Answered when the golden snapshot is made, or the workspace is gone.
     pub(crate) reply: oneshot::Sender<Result<Golden, ToolError>>,
 }
 
@@ -42,34 +42,34 @@ pub struct Golden {
     pub(crate) internet_reason: Option<String>,
 }
 
-/// What a preparation of the same name has to know.
+/// State of a workspace that a preparation of the same name has to know.
 pub struct PreparedState {
     pub(crate) phase: Phase,
     pub(crate) owner: Option<SessionId>,
     pub(crate) spec: WorkspaceSpec,
     pub(crate) recipe: Option<Recipe>,
-    /// Its snapshot, unless that was deleted.
+    /// The golden snapshot, unless it was deleted.
     pub(crate) golden: Option<SnapshotId>,
 }
 
-/// What shall be done in the guest.
+/// Work to be done in the guest.
 pub struct Setup {
-    /// Cloned first.
+    /// Repository that is cloned first.
     pub(crate) git_url: Option<GitUrl>,
-    /// Who one is for its server.
+    /// Login to the repository's server.
     pub(crate) login: Option<Login>,
-    /// Of the host: authorities that vouch for its server beside those of the image.
+    /// File of the host with authorities that vouch for the server, beside those of the image.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Run one after the other; the first that fails ends it.
+    /// Commands, run one after the other; the first that fails ends the setup.
     pub(crate) commands: Vec<String>,
-    /// For each of them, and for the clone.
+    /// Limit for each command, and for the clone.
     pub(crate) timeout_secs: u64,
-    /// Whether it has the internet meanwhile; `None`: where that can be had.
+    /// Whether the guest has the internet meanwhile; `None`: where that can be had.
     pub(crate) allow_internet: Option<bool>,
 }
 
 impl Setup {
-    /// How many steps it has.
+    /// Number of steps: the clone and the commands.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.git_url.is_some()) + self.commands.len()
     }

@@ -8,39 +8,39 @@ use tokio::sync::{oneshot, watch};
 
 use crate::workspace::LinkState;
 
-/// What may be asked for tasks.
+/// Requests about the guest's tasks.
 pub enum TaskMsg {
-    /// The way into the guest, for as long as it runs.
+    /// Ask for access to the guest of a running workspace.
     Access {
         /// Variables of a task.
         env: BTreeMap<String, String>,
-        /// The way, or why there is none.
+        /// The access, or why there is none.
         reply: oneshot::Sender<Result<GuestAccess, ToolError>>,
     },
-    /// Results beyond a number, if the guest has told them and they need not be asked for.
+    /// Ask for cached results beyond a number, which the guest sent without being asked.
     Cached {
         /// The number.
         after: u64,
-        /// At most so many.
+        /// Most results in the answer.
         limit: u32,
-        /// What it told.
+        /// The results; `None` if the guest has to be asked.
         reply: oneshot::Sender<Option<TaskResultsReply>>,
     },
-    /// These results are durable elsewhere: they are not to be told again.
+    /// Results are durable elsewhere: the guest need not send them again.
     Acknowledged {
         /// The tasks.
         task_ids: Vec<String>,
-        /// They are not from now on: the way to tell the guest, or why there is none.
+        /// Answered when the cache has dropped the results: access to tell the guest, or why there is none.
         reply: oneshot::Sender<Result<GuestAccess, ToolError>>,
     },
-    /// When to look for results.
+    /// Ask for the hints that tell when to look for results.
     Hints(oneshot::Sender<TaskHints>),
 }
 
-/// What it takes to talk about tasks with a guest.
+/// Access to a guest, for requests about tasks.
 pub struct GuestAccess {
     /// The link, now or soon.
     pub(crate) link_state: watch::Receiver<LinkState>,
-    /// The workspace's environment under the task's own.
+    /// The workspace's environment, overridden by the task's own.
     pub(crate) env: Vec<(String, String)>,
 }

@@ -1,4 +1,4 @@
-//! The internet for as long as a setup takes.
+//! Internet access for as long as a setup takes.
 
 use hivekeep_kernel::{
     Layer, ToolError, WorkspaceId,
@@ -8,10 +8,10 @@ use hivekeep_kernel::{
 use crate::api::prepare::Internet;
 use crate::codes;
 
-/// What a setup has of the internet, and what the policy said before.
+/// Internet access of a setup, and the policy before.
 pub(super) struct Opened {
     pub(super) internet: Internet,
-    /// Why it is unavailable.
+    /// Why the internet is unavailable.
     pub(super) why: Option<String>,
     before: Option<bool>,
 }
@@ -30,8 +30,8 @@ pub(crate) async fn check(network: &dyn Network, wish: Option<bool>) -> Result<(
         .next("leave allow_internet out, and set up without it"))
 }
 
-/// Sets the policy for the setup. Unless the caller says otherwise it is given the internet where
-/// there is a bridge that can.
+/// Sets the policy for the setup. Unless the caller says otherwise, the setup has the internet
+/// where a bridge can give it.
 ///
 /// # Errors
 /// When the policy cannot be set as the caller wants it.
@@ -62,7 +62,7 @@ pub(super) async fn open(
     if wanted != now
         && let Err(error) = set(network, id, wanted).await
     {
-        // Nobody asked for it, and this host was not seen to keep it.
+        // The caller did not ask for the internet, and this host was not seen to enforce the policy.
         return match wish {
             None if error.is(codes::POLICY_UNAVAILABLE) => Ok(unavailable(error.message)),
             _ => Err(error),
@@ -71,10 +71,10 @@ pub(super) async fn open(
     Ok(Opened { internet, why: None, before: (wanted != now).then_some(now) })
 }
 
-/// Puts the policy back: what is golden has the one that it was made with.
+/// Puts the policy back: a golden workspace has the one that it was made with.
 ///
 /// # Errors
-/// When that is not in force; then the setup must not be kept.
+/// When the policy is not in force; then the setup must not be kept.
 pub(super) async fn close(
     network: &dyn Network,
     id: WorkspaceId,

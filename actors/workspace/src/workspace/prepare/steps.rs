@@ -15,24 +15,24 @@ use crate::{
     workspace::{LinkState, exec::exit_code, link_state, messages::Setup},
 };
 
-/// What lets git of the commands work on the clone, which need not be root's.
+/// Git settings that let the commands work on the clone, which need not be root's.
 const TRUSTED: [(&str, &str); 3] = [
     ("GIT_CONFIG_COUNT", "1"),
     ("GIT_CONFIG_KEY_0", "safe.directory"),
     ("GIT_CONFIG_VALUE_0", "*"),
 ];
-/// Where a repository goes, as commands without a working directory expect it.
+/// Folder of the clone, as commands without a working directory expect it.
 const INTO: &str = "/workspace";
 /// The end of a failed command's output that its caller gets.
 const TAIL_BYTES: usize = 8 * 1024;
-/// How much longer than the command's own limit the guest's answer is awaited.
+/// Time that the guest's answer is awaited beyond the command's own limit.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);
-/// Time for a link that is being made anew.
+/// Time to wait for a link that is being made anew.
 const LINK_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest part of a command that progress and answers show, in characters.
 const SHOWN: usize = 200;
 
-/// Tells each step as it begins.
+/// Reports each step as it begins.
 pub(super) struct StepReporter<'c> {
     cx: &'c CallCx,
     begun: usize,
@@ -53,10 +53,10 @@ impl<'c> StepReporter<'c> {
     }
 }
 
-/// Runs all of it, the clone as a user (`None` for root) and the commands as root.
+/// Runs the setup: the clone as `user` (`None` for root), the commands as root.
 ///
 /// # Errors
-/// As [`git::clone_anew`], `setup_failed`; what stands in the way to the guest.
+/// Those of [`git::clone_anew`], `setup_failed`; when the guest cannot be reached.
 pub(super) async fn run(
     link_state: &mut watch::Receiver<LinkState>,
     setup: &Setup,
@@ -84,7 +84,7 @@ fn shown(command: &str) -> String {
     }
 }
 
-/// How a command came to its end.
+/// How a command ended.
 struct Ended {
     exit_code: i32,
     timed_out: bool,
@@ -167,7 +167,7 @@ impl Guest<'_> {
             env,
             workdir: None,
             timeout_ms: self.timeout_secs * 1000,
-            // All of it passes by here; only its end is kept.
+            // All output passes by here; only its end is kept.
             max_output_bytes: u64::MAX,
         };
         let limit = Duration::from_secs(self.timeout_secs) + ANSWER_MARGIN;

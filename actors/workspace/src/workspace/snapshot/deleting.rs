@@ -1,4 +1,4 @@
-//! `snapshot`: deleting.
+//! `snapshot` with action `delete`.
 
 use hivekeep_kernel::{Layer, Reply, SnapshotId, ToolError};
 use serde_json::json;
@@ -17,7 +17,7 @@ use crate::{
 /// Time for the mailbox to say whether layers can be merged.
 const MERGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Merges the layers that a deleted snapshot left; or why not. Nothing of that undoes the deletion.
+/// Merges the layers that a deleted snapshot left, or says why not. A failure does not undo the deletion.
 async fn merged(workspace: &WorkspaceHandle) -> Result<(), String> {
     let begin = |reply| Msg::Merge(MergeMsg::Begin(reply));
     let begun = workspace.actor.ask(MERGE_PATIENCE, begin).await;
@@ -63,7 +63,7 @@ impl Workspace {
     /// become its parent's.
     ///
     /// # Errors
-    /// When forks of it are there, or the workspace is busy.
+    /// When the snapshot has forks, or the workspace is busy.
     pub(in crate::workspace) fn delete_of_backup(
         &mut self,
         snapshot: SnapshotId,
@@ -81,7 +81,7 @@ impl Workspace {
         forks.remove(&node.id).unwrap_or_default()
     }
 
-    /// Deletes it, whether or not somebody waits; then merges what it leaves, or says why not.
+    /// Deletes a snapshot, whether or not somebody waits; then merges what it leaves, or says why not.
     fn delete(
         &mut self,
         node: SnapshotNode,

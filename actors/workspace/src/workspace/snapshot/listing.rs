@@ -1,4 +1,4 @@
-//! `snapshot`: showing.
+//! `snapshot` with action `list`, and lookups of snapshots.
 
 use std::{collections::BTreeSet, io::ErrorKind};
 
@@ -33,7 +33,7 @@ impl Workspace {
                     let bytes = |artifacts: Vec<Artifact>| {
                         let bytes = artifacts.iter().map(|artifact| {
                             match files::bytes(&artifact.path(&folders)) {
-                                // Memory that a backup did not hold.
+                                // Memory that a backup did not contain.
                                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
                                 bytes => bytes,
                             }
@@ -76,7 +76,7 @@ impl Workspace {
         })
     }
 
-    /// For `workspace_info`.
+    /// Snapshots, as `workspace_info` shows them.
     pub(crate) fn snapshot_summaries(&self) -> Vec<SnapshotSummary> {
         self.ledger.snapshots.nodes().map(SnapshotSummary::of).collect()
     }

@@ -10,14 +10,14 @@ use crate::{
     workspace::LinkState,
 };
 
-/// What a snapshot is made of, decided in the mailbox.
+/// Plan of a snapshot, decided in the mailbox.
 pub struct Making {
     pub(crate) node: SnapshotNode,
     pub(super) frozen: LayerId,
     pub(super) top: LayerId,
-    /// The workspace's first layer has another name until it is frozen.
+    /// Path of the workspace's first layer, which has another name until it is frozen.
     pub(super) first: Option<PathBuf>,
-    /// The disk as it is now, and what it stands on.
+    /// The disk as it is now, and its base.
     pub(super) disk: DiskLayers,
     pub(super) base: Option<PathBuf>,
     pub(super) machine: Option<(MachineHandle, LinkState)>,

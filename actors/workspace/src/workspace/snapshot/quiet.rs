@@ -11,9 +11,9 @@ use crate::workspace::LinkState;
 
 /// Time for the guest to write its cache to its disk.
 const SYNC_PATIENCE: Duration = Duration::from_secs(60);
-/// The guest's writes are held back no longer than this.
+/// Longest time that the guest's writes are held back.
 pub(super) const MAX_FREEZE: Duration = Duration::from_secs(30);
-/// Time for the guest to hear that it may write again.
+/// Time for the guest to answer a thaw.
 const THAW_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A guest whose disk holds all that was written.
@@ -49,10 +49,10 @@ impl Quiet {
         Ok(Self { link: link.clone(), frozen_for })
     }
 
-    /// Lets writes go on. A guest that cannot be told thaws by itself.
+    /// Lets writes go on. A guest that cannot be reached thaws by itself.
     ///
     /// # Errors
-    /// `snapshot_torn` when it may have written meanwhile.
+    /// `snapshot_torn` when the guest may have written meanwhile.
     pub(super) async fn end(self) -> Result<(), ToolError> {
         let Some((freeze, since)) = self.frozen_for else { return Ok(()) };
         let held = since.elapsed() < freeze;

@@ -1,7 +1,7 @@
 //! A sink for downloads: a new file, of which one part is written while the next is received.
 //!
-//! Full parts go past the page cache where the file system takes that: it costs less,
-//! and little is left for the sync at the end.
+//! Full parts bypass the page cache where the file system takes that: it costs less, and little is
+//! left for the sync at the end.
 
 use std::{
     fs::File,
@@ -20,12 +20,12 @@ use tokio::{
 /// Bytes of one write. Two such parts are in memory: one is filled, one is written.
 const PART_BYTES: usize = 1024 * 1024;
 
-/// What a direct write wants its memory aligned to.
+/// Memory alignment that a direct write needs.
 const ALIGNMENT: usize = 4096;
 
 pub(super) struct DiskSink {
     filling: Part,
-    /// `None` while a write has them.
+    /// The file and a spare part; `None` while a write has them.
     idle: Option<(DiskLayers, Part)>,
     writing: Option<JoinHandle<(DiskLayers, Part, io::Result<()>)>>,
 }
@@ -54,7 +54,7 @@ impl DiskSink {
         Poll::Ready(written)
     }
 
-    /// Has the part that was filled written; none is being written.
+    /// Starts to write the filled part; no other write may be under way.
     fn start(&mut self) -> io::Result<()> {
         let (mut disk, spare) = self.idle.take().ok_or_else(lost)?;
         let mut part = std::mem::replace(&mut self.filling, spare);
@@ -67,7 +67,7 @@ impl DiskSink {
     }
 }
 
-/// After a write that panicked.
+/// Error after a write that panicked.
 fn lost() -> io::Error {
     io::Error::other("an earlier write was lost")
 }

@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use super::TaskSyncEvent;
 use crate::team::member::{self, Post};
 
-/// Until a workspace is looked for again that was not found: at a start it is found a little later.
+/// Pause before a workspace that was not found is looked for again: at a start it is found a little later.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Hints that are followed at once, and how soon one more is allowed: a guest can send any number.
 const HINTS: u32 = 64;
 const HINT_EVERY: Duration = Duration::from_millis(10);
 
-/// Posts when it is worth looking, for as long as somebody is there.
+/// Posts hints to look at the guest, for as long as somebody receives them.
 pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, post: Post) {
     let mut pace = Pace { left: HINTS, since: Instant::now() };
     let mut wait = AGAIN;
     let hint = || post(member::MemberEvent::Sync(TaskSyncEvent::Hint));
     loop {
         let Ok(mut hints) = port.hints(id).await else {
-            // Whether the workspace is gone is found by what is asked of it.
+            // Calls to the workspace find out whether it is gone.
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(TASK_POLL);
             if hint().is_err() {
@@ -33,7 +33,7 @@ pub(super) async fn watch(port: Arc<dyn Tasks>, id: WorkspaceId, post: Post) {
             continue;
         };
         wait = AGAIN;
-        // What came to be before one listened.
+        // The first hint covers results from before the subscription.
         let mut more = true;
         while more {
             tokio::time::sleep(pace.step(Instant::now())).await;
@@ -65,7 +65,7 @@ impl Pace {
                 Duration::ZERO
             }
             None => {
-                // What is gained while it waits is spent on it.
+                // The token gained during the wait is spent on this hint.
                 self.since = now + HINT_EVERY;
                 HINT_EVERY
             }

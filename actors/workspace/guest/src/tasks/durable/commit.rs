@@ -10,7 +10,7 @@ use super::{DurableQueue, disk, is_another, run_of};
 use crate::tasks::log::{LogFlush, TaskLog};
 use crate::tasks::queue::{TaskPhase, TaskQueue, TaskRecord};
 
-/// One record of the log; the last of a task holds.
+/// Record of the log; the last record of a task counts.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Entry {
@@ -76,7 +76,7 @@ impl DurableQueue {
         Ok(())
     }
 
-    /// Writes tasks down, and then they are so.
+    /// Writes records of tasks to the log, then applies them.
     pub(super) fn commit(
         &mut self,
         tasks: Vec<(TaskRecord, Option<TaskPut>)>,
@@ -104,7 +104,7 @@ impl DurableQueue {
         Ok(())
     }
 
-    /// The log, made if it is not there, and anew where it has to be or had better be.
+    /// The log, made if it is missing; a broken or long log is renewed.
     fn log(&mut self) -> io::Result<&mut TaskLog> {
         match &self.log {
             None => self.log = Some(self.folder.make(Entry::owner(&self.owner)?)?),
@@ -119,7 +119,7 @@ impl DurableQueue {
         Ok(log)
     }
 
-    /// Writes a log of what still counts in the place of the one there is.
+    /// Replaces the log by one of what still counts.
     fn renew(&mut self) -> io::Result<()> {
         let Some(old) = &self.log else { return Ok(()) };
         let tasks: Vec<_> = self.tasks.all().cloned().collect();

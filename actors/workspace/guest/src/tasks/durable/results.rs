@@ -67,8 +67,8 @@ impl DurableQueue {
         TaskResultsReply { results, more, queued: count(open - running), running: count(running) }
     }
 
-    /// A result that was just written down, for whoever has all before it. `None` when there is
-    /// none, or it cannot be read.
+    /// A result that was just written down, for a host that has all before it. `None` when there is none, or
+    /// it cannot be read.
     pub fn results_push(&self, seq: u64) -> Option<TaskResultsPush> {
         let task = self.tasks.task(seq)?;
         let TaskPhase::Ended(ended) = &task.phase else { return None };

@@ -48,7 +48,7 @@ impl Mapping {
         Ok(Self { at, len, writable })
     }
 
-    /// In pages.
+    /// Length in pages.
     pub(super) fn pages(&self) -> usize {
         self.len / PAGE_BYTES
     }

@@ -19,7 +19,7 @@ use super::{data_ranges, make};
 
 /// Pages that are looked at in one go: 1 MiB.
 const CHUNK_BYTES: usize = 256 * PAGE_BYTES;
-/// The quickest of zstd's: memory is written once and read once.
+/// Quickest level of zstd: memory is written once and read once.
 const LEVEL: i32 = 1;
 
 /// Writes what differs between the memory and the base, synced; returns the bytes of the pages.
@@ -33,7 +33,7 @@ pub(in crate::vm) fn pack(
     let (over, base_id) = (memory.over.as_ref(), base.map(|(id, _)| id));
     let base = base.map(|(_, file)| file);
     let mut rest = Vec::new();
-    // What the machine did not write is as in the image that it began with.
+    // Pages that the machine did not write are as in the image that it began with.
     if over.map(|(id, _)| *id) != base_id {
         for file in over.map(|(_, image)| image).into_iter().chain(base) {
             rest.extend(data_ranges(file, len)?);

@@ -22,7 +22,7 @@ impl Saving<'_> {
         .await
     }
 
-    /// The same; the memory is answered as that QEMU left it.
+    /// Like [`Self::convert`], but returns the memory as that QEMU left it.
     pub(in crate::vm) async fn converted(&self, state: OwnedFd) -> Result<OwnedFd, Error> {
         let (plan, nic) = (self.converter(), self.held.shape.nic);
         let plan = blocking(move || nic::fit(&plan, nic)).await?;

@@ -15,7 +15,7 @@ use crate::options::MachineUser;
 use crate::sandbox::SandboxIds;
 use crate::sweep::TAG_VARIABLE;
 
-/// Where the process finds the folder.
+/// Path at which the process finds the folder.
 pub(super) const FOLDER: &str = "/run/volume";
 /// virtiofsd keeps a descriptor for each file that its guest knows, which the guest's own memory
 /// bounds. This is its own default, which it could not set itself.
