@@ -21,7 +21,7 @@ pub(crate) fn of_daemon(loaded: &LoadedConfig) -> Vec<Finding> {
     found
 }
 
-/// What the families need on this host. Blocks for seconds; not to be called from a runtime's thread.
+/// Findings of the families about this host. Blocks for seconds; not to be called from a runtime's thread.
 pub(crate) fn of_families(loaded: &LoadedConfig) -> Vec<Finding> {
     let room = Room::with_floor_mb(loaded.config.daemon.free_space_floor_mb);
     let host = Host { folders: loaded.folders.shared(), room };
@@ -75,7 +75,7 @@ fn reserve(loaded: &LoadedConfig) -> Finding {
 fn folder(what: &str, path: &Path, room: &Room) -> Finding {
     let shown = path.display().to_string();
     let Ok(meta) = std::fs::metadata(path) else {
-        // The daemon makes it, if it may.
+        // The daemon makes a missing folder, if it may.
         let there = path.ancestors().skip(1).find(|path| path.exists());
         let may = there
             .is_some_and(|there| rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_ok());

@@ -26,12 +26,12 @@ use records::{Kept, Keyring, Record};
 pub(crate) const PREFIX: &str = "hivekeep_";
 /// Random bytes of a credential.
 const RANDOM_BYTES: usize = 32;
-/// Credentials at once. Each is looked at with each request.
+/// Most credentials at once. Each is looked at with each request.
 const MOST: usize = 256;
 /// Characters of a name.
 const NAME_CHARS: usize = 64;
 
-/// What a credential lets its owner do.
+/// Access that a credential gives its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum CredentialScope {
@@ -58,18 +58,18 @@ impl std::fmt::Display for CredentialScope {
 pub struct CredentialRow {
     /// The credential; its sessions belong to the user of this id.
     pub id: CredentialId,
-    /// The operator's name for it.
+    /// The operator's name for the credential.
     pub name: String,
-    /// What it lets its owner do.
+    /// Access that the credential gives its owner.
     pub scope: CredentialScope,
-    /// When it was made.
+    /// When the credential was made.
     pub created_at: DateTime<Utc>,
-    /// Who made it.
+    /// The user that made the credential.
     pub created_by: User,
 }
 
 impl CredentialRow {
-    /// The user that its sessions belong to.
+    /// The user that the credential's sessions belong to.
     pub fn user(&self) -> User {
         User::Credential(self.id)
     }
@@ -87,7 +87,7 @@ struct Inner {
 }
 
 impl Credentials {
-    /// Reads them from the journal.
+    /// Reads the credentials from the journal.
     ///
     /// # Errors
     /// When their stream cannot be read.
@@ -97,7 +97,7 @@ impl Credentials {
         Ok(Self(Arc::new(Inner { log, revoked: watch::Sender::new(0) })))
     }
 
-    /// Makes one. Answered when it is durable, with the only copy of the secret.
+    /// Makes a credential. Answered when it is durable, with the only copy of the secret.
     ///
     /// # Errors
     /// `invalid_input` for a name that is none, `name_taken`, `too_many_credentials`,
@@ -130,12 +130,12 @@ impl Credentials {
         Ok((row, secret))
     }
 
-    /// Those that are not revoked, the oldest first.
+    /// The credentials that are not revoked, the oldest first.
     pub fn list(&self) -> Vec<CredentialRow> {
         self.0.log.view(|keyring| keyring.map(Keyring::rows).unwrap_or_default())
     }
 
-    /// Revokes one by its name. Answered when it is durable; no request passes with it then.
+    /// Revokes a credential by its name. Answered when it is durable; no request passes with it then.
     ///
     /// # Errors
     /// `credential_not_found`, `journal_failed`.
@@ -198,7 +198,7 @@ impl KnownUsers for Credentials {
     }
 }
 
-/// Whether a text is meant as a credential of ours, be it one or not.
+/// Whether a text begins like a credential, be it one or not.
 pub(crate) fn looks_like_one(text: &str) -> bool {
     text.starts_with(PREFIX)
 }

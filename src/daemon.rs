@@ -36,7 +36,7 @@ pub use logging::LoggingError;
 /// Makes the folders and takes the lock of the one daemon, for a command that works on its state.
 ///
 /// # Errors
-/// When a daemon runs, or a folder is not ours.
+/// When a daemon runs, or a folder does not belong to this user.
 pub fn hold(folders: &DaemonFolders) -> Result<DaemonLock, Error> {
     folders::make(folders)?;
     Ok(DaemonLock::take(&folders.lock_file())?)

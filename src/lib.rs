@@ -2,7 +2,7 @@
 //! daemon that boots the supervision tree, and the doors through which clients
 //! reach its tools. Translation only: what a tool does is in its actor's crate.
 
-// What all doors share is more than the demo's daemon uses.
+// The demo's daemon uses only a part of what all doors share.
 #![cfg_attr(not(feature = "full"), allow(dead_code, unused_imports))]
 
 pub mod backup;

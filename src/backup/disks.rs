@@ -220,7 +220,7 @@ mod tests {
             fs::write(from.join("rootfs.ext4"), "base").unwrap();
         };
         unpacked();
-        // As a restore that was killed leaves it.
+        // A killed restore leaves a partial file.
         fs::create_dir_all(&to).unwrap();
         fs::write(to.join(".rootfs.ext4.restored"), "ba").unwrap();
         place_base(&from.join("rootfs.ext4"), &images).unwrap();

@@ -82,7 +82,7 @@ pub fn pack(
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
-    // Made anew: one that is there may be open to others.
+    // The file is made anew: an existing one may be open to others.
     match fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(Error::io(&part)(error));
@@ -106,7 +106,7 @@ pub fn pack(
             Ok(PackResult { file: file.to_owned(), ..packed })
         });
     if packed.is_err() {
-        // It says nothing of itself, and the next attempt replaces it.
+        // A partial file that cannot be removed is replaced by the next attempt.
         let _ = fs::remove_file(&part);
     }
     packed
@@ -221,11 +221,11 @@ impl<W: Write> Archive<W> {
 
     fn file(&mut self, part: &Path, name: String, path: &Path) -> Result<(), Error> {
         let io = || Error::io(path);
-        // Neither led elsewhere nor held up by what took the file's place.
+        // A link in the file's place is not followed, and a pipe there does not block.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = match opened {
-            // A note that went since its folder was listed. Nothing else goes.
+            // A note may have gone since its folder was listed. Nothing else goes.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && name.starts_with(VAULT_FILES) =>
             {
@@ -251,7 +251,7 @@ fn mtime(meta: &fs::Metadata) -> u64 {
     u64::try_from(meta.mtime()).unwrap_or_default()
 }
 
-/// Owned by nobody in particular: a restore's files are those of who restores.
+/// Header without an owner: restored files belong to whoever restores.
 fn header(kind: EntryType, mode: u32, mtime: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

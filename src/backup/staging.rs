@@ -9,10 +9,10 @@ use std::{
 
 use super::Error;
 
-/// Nobody keeps a folder of his own under such a name.
+/// Prefix of staging folders, under which nobody keeps a folder of his own.
 const PREFIX: &str = ".hivekeep-backup-";
 
-/// The last one may still be on its way out when the next is made.
+/// Number of the next folder: the last one may not be removed yet when the next is made.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A folder in the state folder, removed when this is dropped.
@@ -20,7 +20,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 pub struct Staging(PathBuf);
 
 impl Staging {
-    /// Makes one for the daemon's user alone. Blocks.
+    /// Makes a folder for the daemon's user alone. Blocks.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -80,7 +80,7 @@ mod tests {
             (Staging::make(state.path()).unwrap(), Staging::make(state.path()).unwrap());
         assert_ne!(first.path(), second.path());
         fs::write(first.path().join("file"), "x").unwrap();
-        // As a killed daemon leaves it.
+        // A killed daemon leaves its folder.
         std::mem::forget(first);
         drop(second);
         for folder in ["backup-2026", "backups"] {

@@ -275,7 +275,7 @@ fn follow(context: &CliContext, json: bool) -> Result<(), CommandFailure> {
         };
         if let Some(answer) = answer {
             let method = ApprovalsMethod::Decide { id: one.id, answer };
-            // One that is over meanwhile is no reason to stop.
+            // An approval that is over meanwhile is no reason to stop.
             if let Err(error) = deciding.get(ControlMethod::Approvals(method)) {
                 eprintln!("{error}");
             }

@@ -44,7 +44,7 @@ pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailur
     Ok(output::text(&picture(&found, answer.as_ref()))?)
 }
 
-/// What is found, and what a model makes of it.
+/// The passages found, and a model's answer from them.
 fn asked(
     client: &mut Client,
     input: Value,

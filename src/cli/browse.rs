@@ -48,7 +48,7 @@ pub(super) fn run(context: &CliContext, args: &Args) -> Result<(), CommandFailur
     Ok(output::painted(&outcome?)?)
 }
 
-/// What there is to show, by a browser that is closed again unless it was there before.
+/// The output, by a browser that is closed again unless it was there before.
 fn browsed(
     client: &mut Client,
     args: &Args,
@@ -73,7 +73,7 @@ fn show(
     args: &Args,
     format: Option<&'static str>,
 ) -> Result<String, CommandFailure> {
-    // One that has none, as its page crashed or its Chrome is a new one, has nothing old.
+    // A browser without a console, as its page crashed or its Chrome is a new one, has no old errors.
     let seen = errors_since(client, &json!(0)).map_or(json!(0), |read| read["next"].clone());
     let loaded = call(client, "webview_navigate", json!({ "url": args.url }))?;
     let read = call(client, "webview_snapshot", json!({}))?;
@@ -110,7 +110,7 @@ fn show(
     Ok(told)
 }
 
-/// What failed in the page; of a browser that was kept only what is new.
+/// Errors in the page; of a browser that was kept only new ones.
 fn errors_since(client: &mut Client, since: &Value) -> Result<Value, CommandFailure> {
     let args = json!({ "level": "error", "since": since, "limit": 500 });
     call(client, "webview_console", args)

@@ -101,7 +101,7 @@ pub(super) fn run(context: &CliContext, args: Args) -> Result<(), CommandFailure
 /// Beginning of the names of other servers' tools.
 const SOURCE_PREFIX: &str = "mcp__";
 
-/// What a call needs to know of its tool.
+/// Parts of a tool's description that a call needs.
 #[derive(serde::Deserialize)]
 struct DescribedTool {
     name: String,

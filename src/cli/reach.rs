@@ -25,16 +25,16 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause between attempts while a daemon starts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(25);
-/// What is kept of the output of earlier daemons.
+/// Bytes that are kept of the output of earlier daemons.
 const STDERR_KEPT_BYTES: u64 = 256 * 1024;
 
 /// The reason why no daemon can be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreachable {
-    /// None runs, and none may be started.
+    /// No daemon runs, and none may be started.
     #[error("no daemon runs at {}: start one with `hivekeep daemon`", .0.display())]
     NotRunning(PathBuf),
-    /// One was started and did not come up.
+    /// A daemon was started and did not come up.
     #[error("the daemon did not start ({how}){output}\nIts log is {}", log.display())]
     DidNotStart {
         /// The exit status, or a note that the start took too long.

@@ -86,7 +86,7 @@ pub(super) fn explain(entry: &hivekeep_registry::ToolEntry) -> String {
         schema["required"].as_array().is_some_and(|keys| keys.iter().any(|key| key == name))
     };
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        // What may be null may be left out.
+        // A property that may be null may be left out.
         let kind = kind(property, schema).replace('`', "").replace(" or null", "");
         let standing = if required(name) {
             "required".to_owned()

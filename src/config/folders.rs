@@ -89,7 +89,7 @@ impl DaemonFolders {
         self.state.join("audit")
     }
 
-    /// What is not in the audit log yet.
+    /// Entries that are not in the audit log yet.
     pub fn audit_tail(&self) -> PathBuf {
         self.run.join("audit")
     }

@@ -55,7 +55,7 @@ impl ConfigSources {
     }
 }
 
-/// One key of the effective configuration.
+/// A key of the effective configuration, with its value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConfigEntry {
     /// Section and key, joined by dots.
@@ -148,7 +148,7 @@ pub fn load(given: &ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
     if !problems.is_empty() {
         return Err(ConfigProblems(problems));
     }
-    // As it is serialised, and not as it was written: a secret's type redacts it.
+    // The serialised values, and not the written ones: a secret's type redacts it.
     let shown = serde_json::to_value(&config).expect("options are plain data");
     let mut entries = Vec::new();
     list(&shown, &mut String::new(), &mut |key, value| {

@@ -24,7 +24,7 @@ pub enum ProblemSource {
     },
     /// A flag on the command line.
     Flag {
-        /// As it was typed.
+        /// The flag as it was typed.
         name: String,
     },
 }
@@ -40,7 +40,7 @@ impl fmt::Display for ProblemSource {
     }
 }
 
-/// One thing that is wrong.
+/// A problem of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// The origin of the value.

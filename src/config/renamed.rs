@@ -67,7 +67,7 @@ pub(super) fn read(leaves: Vec<Leaf>) -> (Vec<Leaf>, Vec<ConfigProblem>) {
     (renamed, told)
 }
 
-/// Of what two doors had for themselves, the longer list or the larger number.
+/// The lists of two doors joined, or the larger of their numbers.
 fn wider(one: &[Value], other: Vec<Value>) -> Vec<Value> {
     match (one.last(), other.last()) {
         (Some(Value::Array(one)), Some(Value::Array(other))) => {

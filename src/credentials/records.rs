@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CredentialRow;
 
-/// What is kept of a credential.
+/// A credential as the journal keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
     #[serde(flatten)]
@@ -16,7 +16,7 @@ pub(super) struct Kept {
     pub(super) sha256: String,
 }
 
-/// One record.
+/// Record of the stream `credential/all`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {

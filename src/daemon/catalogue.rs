@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// What only the schemas bound: of each field a value in range, and one that is not.
+    /// Bounds that only the schemas hold: for each field a value in range, and one that is not.
     #[test]
     fn bounds_are_kept_by_the_schemas() {
         let catalogue = catalogue();
@@ -220,7 +220,7 @@ mod tests {
         sizes
     }
 
-    /// What a model pays before it has done anything.
+    /// The cost of the listing to a model before its first call.
     #[test]
     fn a_listed_tool_costs_two_kilobytes_on_average_at_most() {
         let listing = mcp_listing(&catalogue(), &ToolView::operator());
@@ -232,7 +232,7 @@ mod tests {
         assert!(sizes[0].0 <= 6_144, "one tool is as large as five: {largest:?}");
     }
 
-    /// What the listed schemas admit is what the whole ones do, but for the bounds of 32-bit numbers.
+    /// Listed schemas admit what the whole ones do, except for the bounds of 32-bit numbers.
     #[test]
     fn listed_schemas_take_what_the_whole_ones_do() {
         let view = ToolView { output_schemas: true, ..ToolView::operator() };
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// A few of each kind, and all texts that a schema names.
+    /// Values of each kind, and all texts that a schema names.
     fn values(schema: &Value) -> Vec<Value> {
         fn named(schema: &Value, found: &mut Vec<Value>) {
             match schema {

@@ -37,8 +37,8 @@ pub enum FolderError {
 
 /// Makes the folders that have to be there before anything else.
 pub(super) fn make(folders: &DaemonFolders) -> Result<(), FolderError> {
-    // Machines of other users than ours have to pass on the way to their own
-    // folders. What is in it is closed by modes of its own, the socket too.
+    // Machines of other users have to pass on the way to their own folders. What is in it is closed by modes
+    // of its own, the socket too.
     let root = rustix::process::geteuid().is_root();
     ours(&folders.run, if root { 0o711 } else { 0o700 })?;
     private(&folders.state)?;

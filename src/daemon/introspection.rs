@@ -1,4 +1,4 @@
-//! What the daemon knows of itself, for the families.
+//! The daemon's knowledge of itself, for the families.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -1,4 +1,4 @@
-//! One daemon per run directory.
+//! Lock file that admits one daemon per run directory.
 
 use std::{
     fs::{File, OpenOptions},

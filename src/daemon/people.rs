@@ -18,7 +18,7 @@ pub(super) struct SessionPeople {
 }
 
 impl SessionPeople {
-    /// What a person is asked about, as an approval is bound to it.
+    /// The call that a person is asked about, in the form that an approval is bound to.
     ///
     /// # Errors
     /// `session_unknown`, `session_ended`.

@@ -47,7 +47,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 pub(super) struct Socket {
     pub(super) core: Arc<DaemonServices>,
     pub(super) listener: UnixListener,
-    /// No new clients from then on.
+    /// Cancelled when no new clients are let in.
     pub(super) closing: CancellationToken,
     /// Cancelled when connected clients have to go.
     pub(super) end: CancellationToken,
@@ -72,7 +72,7 @@ impl Socket {
                 }
             };
             let (core, end) = (self.core.clone(), self.end.clone());
-            // Taken here, so that no more than these are about to be served.
+            // The slot is taken before the task starts, so that waiting clients are bounded, too.
             let (rooms, seat) = (rooms.clone(), rooms.before_hello.take());
             self.inside.spawn(async move {
                 match (Guest::new(core, stream, end, rooms), seat) {
@@ -109,7 +109,7 @@ fn full() -> ToolError {
         .retryable()
 }
 
-/// A client that has connected and is nobody yet.
+/// A connected client that has not said who it is.
 struct Guest {
     core: Arc<DaemonServices>,
     uid: io::Result<u32>,
@@ -137,7 +137,7 @@ impl Guest {
 
     async fn refuse(mut self, error: ToolError) {
         tracing::info!(code = %error.code, reason = %error.message, "a client was refused");
-        // A client that left does not mind.
+        // A client that has left needs no answer.
         let _gone = tell(&mut self.writer, &HelloReply::Refused(error)).await;
     }
 
@@ -254,13 +254,13 @@ impl Guest {
             Ok(Err(error)) => {
                 tracing::info!(%session, %error, "detached before the protocol began");
             }
-            // It holds a place that others may need, and can come back with its session.
+            // The client's slot is freed for others; the client can come back with its session.
             Err(_) => tracing::info!(%session, "detached: the protocol did not begin in time"),
         }
     }
 }
 
-/// The daemon's own user, and root, who could anyway.
+/// Admits the daemon's own user, and root, who could get in anyway.
 fn may_enter(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
@@ -275,7 +275,7 @@ fn welcome(tools: String) -> DaemonWelcome {
     }
 }
 
-/// The first line. None when there is none.
+/// The client's first line; `None` when there is none.
 async fn read_hello(
     lines: &mut LineReader<BufReader<ReadHalf>>,
 ) -> Result<Option<ClientHello>, ToolError> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Key of the field in a result's `_meta`.
 pub(super) const FIELD: &str = "hivekeep/waiting";
 
-/// One line, with the call that reads the oldest.
+/// The announcement as one line, with the call that reads the oldest message.
 pub(super) fn line(waits: &WaitingSummary, now: DateTime<Utc>) -> String {
     let counted = |count, one: &str| match count {
         0 => None,
@@ -23,7 +23,7 @@ pub(super) fn line(waits: &WaitingSummary, now: DateTime<Utc>) -> String {
     format!("[hivekeep] {what} {verb}, the oldest from `{from}` for {age} s: team {read}")
 }
 
-/// The same as data.
+/// The announcement as data.
 pub(super) fn field(waits: &WaitingSummary, now: DateTime<Utc>) -> Value {
     let oldest = &waits.oldest;
     json!({
@@ -38,7 +38,7 @@ pub(super) fn field(waits: &WaitingSummary, now: DateTime<Utc>) -> Value {
     })
 }
 
-/// Whole seconds; none where the clock went back.
+/// Age of the oldest message in whole seconds; 0 where the clock went back.
 fn age_secs(waits: &WaitingSummary, now: DateTime<Utc>) -> i64 {
     (now - waits.oldest.since).num_seconds().max(0)
 }

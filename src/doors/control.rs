@@ -101,7 +101,7 @@ where
     };
     running.shutdown().await;
     drop(replies);
-    // What was answered is written, as long as the client reads it.
+    // Queued replies are still written, as long as the client reads them.
     let _gone = tokio::time::timeout(Duration::from_secs(5), writing).await;
     outcome
 }
@@ -153,7 +153,7 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// One of several. False when the client is gone.
+    /// Sends one of several items. False when the client is gone.
     async fn item(&self, value: serde_json::Value) -> bool {
         let reply = ControlReply { id: self.id, body: ReplyBody::Item(value) };
         self.replies.send(Outgoing(reply, None)).await.is_ok()

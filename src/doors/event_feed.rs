@@ -17,18 +17,18 @@ use crate::credentials::CredentialScope;
 pub(super) struct EventFilter {
     /// Kinds, of which one with a final `*` is the beginning; none wants all.
     pub(super) kinds: Vec<String>,
-    /// What all their kinds begin with.
+    /// Prefix of the events' kinds.
     pub(super) within: Option<&'static str>,
-    /// What they are about: its id, or the name of a collection.
+    /// Subject of the events: an id, or the name of a collection.
     pub(super) subject: Option<String>,
 }
 
-/// What a subscriber is told.
+/// Item of a feed.
 #[derive(Debug)]
 pub(super) enum FeedItem {
     /// An event.
     Event(Arc<JournalEvent>),
-    /// Events that it has lost: it was too slow, or they are not kept any more.
+    /// Events that the subscriber has lost: it was too slow, or they are not kept any more.
     Missed(Seq, Seq),
 }
 
@@ -63,7 +63,7 @@ impl FeedItem {
 pub(super) struct EventFeed {
     subscription: Subscription,
     filter: EventFilter,
-    /// The user whose events alone are told.
+    /// The only user whose events are sent, if there is one.
     only: Option<User>,
     sessions: SessionsHandle,
     /// Done when the door closes or the credential is revoked.
@@ -133,7 +133,7 @@ impl EventFeed {
         let mut sessions =
             named.into_iter().flatten().filter_map(|it| it.parse::<SessionId>().ok());
         match event.data.get("session").map(Value::is_string) {
-            // Whose session it is goes before what it is about.
+            // The session's owner counts before the event's subject.
             Some(true) => event.data["session"]
                 .as_str()
                 .and_then(|id| id.parse().ok())

@@ -44,9 +44,9 @@ pub enum ToolNames {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HelloReply {
-    /// Come in.
+    /// The client is let in.
     Welcome(DaemonWelcome),
-    /// No; the connection is closed.
+    /// The client is refused, and the connection closed.
     Refused(ToolError),
 }
 

@@ -31,12 +31,12 @@ impl LineSplitter {
         Self { line: Vec::new(), handed_out: false, dropping: false, max_bytes }
     }
 
-    /// Takes bytes up to the end of the line: how many, and what that made.
+    /// Takes bytes up to the end of the line; returns their number and the outcome.
     /// Empty lines are skipped.
     pub fn feed(&mut self, bytes: &[u8]) -> (usize, SplitOutcome) {
         if std::mem::take(&mut self.handed_out) {
             self.line.clear();
-            // One long line does not keep its memory for as long as the connection lives.
+            // The memory of a long line is not kept for as long as the connection lives.
             self.line.shrink_to(KEPT_BYTES);
         }
         let newline = bytes.iter().position(|byte| *byte == b'\n');

@@ -137,7 +137,7 @@ struct Inside {
     receipts: Receipts,
     /// Documents that a client with a handshake hears of.
     hearing: OnceLock<watch::DocumentSubscriber>,
-    /// Ends the telling of changes of the list.
+    /// Ends the notifications of changes of the list.
     telling: OnceLock<DropGuard>,
     /// Names that were looked up last to complete what is typed.
     looked: ArcSwapOption<completions::LastLook>,
@@ -337,7 +337,7 @@ impl ServerHandler for McpHandler {
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let entry = self.0.core.catalogue().find(name)?.clone();
-        // As it was listed last: each call asks.
+        // The last listing serves, since each call asks.
         self.0.listing.load().get(&self.0.view.name(entry.spec)).cloned()
     }
 
@@ -476,7 +476,7 @@ impl ServerHandler for McpHandler {
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::new();
-        // When another daemon takes over, the subscription ends and its client asks for them again.
+        // When another daemon takes over, the subscription ends and its client asks for the tools again.
         accepted.tools_list_changed = (self.0.door == Door::McpStdio).then_some(true);
         let offered = self.watchable();
         if !offered.is_empty() {

@@ -1,13 +1,13 @@
 //! MCP over streamable HTTP at `/mcp`, behind a bearer token.
 //!
 //! ```text
-//! connection (bounds, TLS) ─▶ bearer token ─▶ a place of its user's ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
+//! connection (bounds, TLS) ─▶ token ─▶ user's place ─▶ body size, pace ─▶ Host, Origin (rmcp) ─▶ handler
 //! ```
 //!
 //! The token is that of the door's file, or a credential that the operator has made.
-//! Clients with `initialize` get a session of their own with their first call, for as
-//! long as their HTTP session lives; both are kept through a restart (`kept_sessions.rs`). Requests of 2026-07-28 have no session on the wire: all
-//! that carry the same token share one lasting session.
+//! Clients with `initialize` get a session of their own with their first call, for as long as their HTTP
+//! session lives; both are kept through a restart (`kept_sessions.rs`). Requests of 2026-07-28 have no
+//! session on the wire: all that carry the same token share one lasting session.
 
 mod kept_sessions;
 mod newcomers;
@@ -148,7 +148,7 @@ async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     let known = session(request.headers());
     if let Some(known) = &known {
         if !guard.owners.may_use(known, user).await {
-            // As rmcp says of one that is not there.
+            // rmcp's own answer for a session that does not exist.
             return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
         }
         guard.newcomers.mark_active(known);

@@ -12,7 +12,7 @@ fn acts(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// One line of plain text, with what acts shown as `\u{1b}`.
+/// A line of plain text, with characters that act on a terminal shown as `\u{1b}`.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, acts, |shown, c| shown.extend(c.escape_unicode()))
 }

@@ -3,9 +3,8 @@
 //! ```text
 //! connection (bounds, TLS) ─▶ Host ─▶ workspace ─▶ who may ─▶ credentials out ─▶ proxy ─▶ port
 //! ```
-//! `PORT-NAME.DOMAIN` is an origin of its own to a browser. What is shown to this door is for this door:
-//! a guest never sees a credential, a link or a cookie of ours, and the answers of one origin set no cookie
-//! for another.
+//! `PORT-NAME.DOMAIN` is an origin of its own to a browser. A guest never sees a credential, a link or a
+//! cookie of this door, and the answers of one origin set no cookie for another.
 
 mod access;
 mod answer;
@@ -42,7 +41,7 @@ use public::PublicPorts;
 use sign::LinkKey;
 use urls::Urls;
 
-/// State of the door that its requests stand on.
+/// State of the door, shared by its requests.
 struct PortDoor {
     options: PortUrlOptions,
     /// Time that a client may pause within the body of a request.
@@ -56,8 +55,8 @@ struct PortDoor {
     pools: PortPools,
 }
 
-/// What the ports of all workspaces share: whoever asks for those of one takes half of it at most, since clients of
-/// a public port are nobody who is known.
+/// Pools that the ports of all workspaces share: requests to those of one take half of a pool at most, since
+/// clients of a public port are nobody who is known.
 struct PortPools {
     requests: SharedPool<WorkspaceId>,
     tunnels: Tunnels,

@@ -44,7 +44,7 @@ pub(crate) enum ForwardError {
 }
 
 impl ForwardError {
-    /// The status that says so.
+    /// Status of the answer for this error.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Late(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -62,14 +62,14 @@ impl ForwardError {
 pub(crate) struct ForwardTerms {
     /// Time for the port to begin its answer.
     pub(crate) answer_timeout: Duration,
-    /// Who asks, for the port to know.
+    /// Client of the request, for the port to know.
     pub(crate) forwarded: ForwardedFor,
     /// Upgraded connections.
     pub(crate) tunnels: Tunnels,
 }
 
-/// Sends a request to a port of a workspace of the context's session, and returns the answer as it
-/// begins. The request carries what the client sent; headers that speak of the way are set here.
+/// Sends a request to a port of a workspace of the context's session, and returns the answer as it begins.
+/// The request carries what the client sent; forwarding headers are set here.
 ///
 /// # Errors
 /// See [`ForwardError`]. Once an answer has begun, a connection that breaks breaks its body.

@@ -55,7 +55,7 @@ pub struct RateBuckets {
 }
 
 impl RateBuckets {
-    /// As configured. A whole message of the longest kind passes at once.
+    /// Buckets by the configuration. A whole message of the longest kind passes at once.
     pub fn new(options: &DaemonOptions) -> Self {
         let per_second = kib(options.read_mb_per_sec.get());
         let longest = kib(u32::try_from(options.max_message_mb).unwrap_or(u32::MAX));

@@ -91,7 +91,7 @@ pub struct DaemonServices {
     pub e2b: OnceLock<String>,
     /// How the URLs for ports look, once they are served.
     pub port_urls: OnceLock<String>,
-    /// One permit: backups are made one at a time.
+    /// Permit for a backup: one is made at a time.
     pub backups: Arc<Semaphore>,
     /// Asks the daemon to stop.
     pub stop: watch::Sender<StopOrder>,

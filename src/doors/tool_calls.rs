@@ -17,7 +17,7 @@ const IN_TURN: Duration = Duration::from_secs(60);
 /// Pause where a refusal names none.
 const RETRY_MS: u64 = 500;
 
-/// Where calls come from.
+/// Origin of calls.
 pub(super) struct CallOrigin {
     pub(super) session: SessionId,
     pub(super) door: Door,
@@ -53,12 +53,12 @@ impl CallOrigin {
             approval: ApprovalRoute { caller: self.caller, ..ApprovalRoute::default() },
         };
         let outcome = core.dispatcher.call(request).await;
-        // What the answer delivers counts as delivered once it is handed to the connection.
+        // The receipt is signed once the answer is handed to the connection.
         outcome.receipt.into_iter().for_each(ReceiptPad::sign);
         outcome.result
     }
 
-    /// As [`Self::call`], at the pace that the session's rate allows: one of many calls for one request.
+    /// Like [`Self::call`], at the pace that the session's rate allows: one of many calls for one request.
     ///
     /// # Errors
     /// Those of the call; `rate_limited` after [`IN_TURN`].

@@ -16,7 +16,7 @@ const BACKUP: &str = "hivekeep-backup";
 /// The reason why a client's files stay as they are.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Nobody's home.
+    /// `HOME` is not set to an absolute path.
     #[error("HOME is not set to an absolute path")]
     NoHome,
     /// The file is none that can be edited.
@@ -70,20 +70,20 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Refused> {
     fs::read_to_string(path).map(Some).map_err(Refused::io(path))
 }
 
-/// One file before and after.
+/// A file before and after its change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     path: PathBuf,
     before: Option<String>,
     after: Option<String>,
-    /// Keep the file as it was.
+    /// Keep a copy of the file as it was.
     backup: bool,
-    /// Folder that goes with its last file.
+    /// Folder that is removed with its last file.
     folder: Option<PathBuf>,
 }
 
 impl Change {
-    /// What an edit makes of a file; of one that is not there, of an empty text.
+    /// The change of a file by an edit; a missing file counts as an empty text.
     ///
     /// # Errors
     /// When the file cannot be read, or the edit refuses it.
@@ -94,14 +94,14 @@ impl Change {
         let before = read(path)?;
         let text = before.as_deref().unwrap_or_default();
         let after = edit(text).map_err(|why| Refused::file(path, why))?;
-        // An edit that leaves nothing of nothing makes no file.
+        // An edit that leaves a missing file empty makes no file.
         let after = after.filter(|after| before.is_some() || !after.is_empty());
         let backup = before.is_some();
         Ok(Self { path: path.to_owned(), before, after, backup, folder: None })
     }
 
-    /// The removal of a file of ours, and of folders up to `folder` that are empty then. What
-    /// somebody wrote into it is kept beside.
+    /// The removal of a file that hivekeep wrote, and of folders up to `folder` that are empty then. A copy
+    /// of the file is kept where somebody has changed it.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -159,14 +159,14 @@ impl Change {
     fn remove_empty_folders(&self) {
         let Some(last) = &self.folder else { return };
         for folder in self.path.ancestors().skip(1).take_while(|it| it.starts_with(last)) {
-            // One that is not empty stays, and those above it.
+            // A folder that is not empty stays, and those above it.
             if fs::remove_dir(folder).is_err() {
                 return;
             }
         }
     }
 
-    /// Where the file is as it was.
+    /// Path of the copy of the file as it was.
     pub fn backup(&self) -> PathBuf {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".");
@@ -174,7 +174,7 @@ impl Change {
         self.path.with_file_name(name)
     }
 
-    /// True when a file as it was is kept.
+    /// True when a copy of the file as it was is kept.
     pub fn has_backup(&self) -> bool {
         self.backup
     }

@@ -33,7 +33,7 @@ pub struct Homes {
 }
 
 impl Homes {
-    /// By the environment of this process, as the clients read it.
+    /// Folders by the environment of this process, as the clients read it.
     ///
     /// # Errors
     /// Without `HOME`.
@@ -101,7 +101,7 @@ impl Format {
     /// When the file cannot be read.
     pub(super) fn has_server(self, file: &Path, servers: &str) -> Result<bool, Refused> {
         let Some(text) = read(file)? else { return Ok(false) };
-        // What makes no sense names nobody.
+        // A text that cannot be parsed counts as one without the server.
         let without = self.without_server(&text, servers).unwrap_or_else(|_| Some(text.clone()));
         Ok(without != Some(text))
     }
@@ -121,7 +121,7 @@ pub(super) struct Place {
 }
 
 impl Client {
-    /// All of them.
+    /// All clients.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         [Self::ClaudeCode, Self::Codex, Self::Cursor, Self::Vscode, Self::Zed].into_iter()
     }

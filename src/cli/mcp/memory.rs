@@ -140,7 +140,7 @@ impl Memory {
     /// Notes a message of the client before it is written.
     pub(super) fn upward(&mut self, line: &[u8]) -> Upward {
         self.writing = None;
-        // What cannot be parsed is for the daemon to refuse.
+        // The daemon refuses a line that cannot be parsed.
         let Ok(head) = serde_json::from_slice::<Head<'_>>(line) else { return Upward::Send };
         match (head.method.as_deref(), head.id) {
             (Some(method), Some(id)) => {

@@ -319,13 +319,13 @@ impl Down {
             let held = loop {
                 match lines.read()? {
                     LineOutcome::Whole(line) if answers(&request, line) => break is_result(line),
-                    // What this daemon says by itself is for the client.
+                    // Messages that this daemon sends unasked are for the client.
                     LineOutcome::Whole(line) => write(&self.output, line)?,
                     LineOutcome::TooLong => {}
                     LineOutcome::End => return Err(io::ErrorKind::UnexpectedEof.into()),
                 }
             };
-            // One that was refused before is refused again.
+            // A subscription that was refused before is refused again.
             if held {
                 write(&self.output, &updated)?;
             }

@@ -204,7 +204,7 @@ fn look_again<T: From<FeedMessage>>(
         if client.is_none() {
             client = Client::connect(reach).ok();
         }
-        // That the daemon is away is told by whoever follows the events.
+        // The follower of the events reports that the daemon is away.
         let Some(Ok(now)) = client.as_mut().map(|client| ask(client, name, machines)) else {
             client = None;
             continue;
@@ -226,7 +226,7 @@ fn subjects(picture: &Picture) -> HashSet<String> {
     workspaces.chain([picture.team_id.to_string()]).collect()
 }
 
-/// One of the answers to a wish for events.
+/// An item of the answer to a request for events.
 enum Item {
     Event(Box<JournalEvent>),
     Missed { last: u64 },

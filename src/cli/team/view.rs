@@ -64,7 +64,7 @@ impl Board {
     fn table(&self) -> Table<'_> {
         let head = Row::new(HEAD).style(FAINT);
         let cells: Vec<_> = self.members.iter().map(cells).collect();
-        // As wide as needed; whoever is last has the rest.
+        // Columns are as wide as needed; the last one has the rest.
         let width = |column: usize| {
             let cells =
                 cells.iter().map(|row: &[String; HEAD.len()]| Span::raw(&row[column]).width());

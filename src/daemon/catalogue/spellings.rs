@@ -1,11 +1,11 @@
-//! What models send for a parameter in other spellings is one input to every tool.
+//! Parameters that models spell in different ways are the same input to every tool.
 
 use hivekeep_registry::ToolEntry;
 use serde_json::{Map, Value, json};
 
 use super::catalogue;
 
-/// Objects within objects that inputs are made of.
+/// Levels of objects within objects in an input.
 const DEPTH: usize = 5;
 
 /// How the parameters of an input are written.
@@ -13,16 +13,16 @@ const DEPTH: usize = 5;
 enum Spelled {
     Integers,
     Floats,
-    /// Without those of this depth that are optional.
+    /// Without the optional parameters of this depth.
     Without(usize),
-    /// With null for them.
+    /// With null for the optional parameters of this depth.
     Null(usize),
 }
 
 struct Sample<'t> {
     entry: &'t ToolEntry,
     spelled: Spelled,
-    /// Alternative that is taken.
+    /// Number of the alternative that is taken.
     nth: usize,
 }
 
@@ -78,7 +78,7 @@ impl<'t> Sample<'t> {
         let mut made = Map::new();
         for (name, of) in schema["properties"].as_object().into_iter().flatten() {
             let optional = !required.is_some_and(|all| all.iter().any(|one| one == name));
-            // Of what may be anything, null is another value.
+            // Null is a value of its own for a field that may be anything.
             let free = ["type", "$ref", "anyOf", "oneOf", "enum", "const"]
                 .iter()
                 .all(|key| of.get(key).is_none());

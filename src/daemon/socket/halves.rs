@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd};
 /// # Errors
 /// When it cannot be registered with the runtime.
 pub(super) fn split(stream: tokio::net::UnixStream) -> io::Result<(ReadHalf, WriteHalf)> {
-    // It stays non-blocking.
+    // `into_std` leaves the socket non-blocking.
     let stream = Arc::new(stream.into_std()?);
     let reader = register(stream.clone(), Interest::READABLE)?;
     Ok((ReadHalf(reader), WriteHalf { stream, room: None }))
@@ -51,7 +51,7 @@ impl AsyncRead for ReadHalf {
             let size = free.len();
             match (&mut &**self.0.get_ref()).read(free) {
                 Ok(read) => {
-                    // The socket is empty; what comes from now on is told anew.
+                    // A short read has emptied the socket; the kernel reports later bytes anew.
                     if 0 < read && read < size {
                         ready.clear_ready();
                     }
@@ -70,8 +70,8 @@ impl AsyncRead for ReadHalf {
 #[derive(Debug)]
 pub(super) struct WriteHalf {
     stream: Arc<UnixStream>,
-    /// Tells when there is room again. A descriptor of its own, because the
-    /// reader's is registered already; none while there is room.
+    /// Readiness for writing, on a descriptor of its own because the reader's is registered already; `None`
+    /// while there is room.
     room: Option<AsyncFd<Arc<UnixStream>>>,
 }
 

@@ -20,7 +20,7 @@ pub(super) fn list(core: &DaemonServices) -> Result<Value, ToolError> {
     value(store(core)?.list(Operator))
 }
 
-/// What it is, then all of it, as far as the client reads.
+/// Sends an artifact's info and then its text in parts, as long as the client reads.
 pub(super) async fn send(
     core: &DaemonServices,
     artifact: ArtifactId,

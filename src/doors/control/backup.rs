@@ -17,10 +17,10 @@ const CACHE_MB: u64 = 16;
 /// Time that a backup whose client has left may take before the next one is refused.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes it, says where it is, and removes it when this is dropped, as it is when the client leaves.
+/// Makes the copy, says where it is, and removes it when this is dropped, as when the client leaves.
 ///
-/// What is begun goes on to its end, also when the client leaves meanwhile: the journal's copier
-/// would make its folder again behind whoever removed it.
+/// A copy that has begun goes on to its end, also when the client leaves: the journal's copier would
+/// otherwise make the folder again after its removal.
 pub(super) async fn make(
     core: &Arc<DaemonServices>,
     disks: bool,
@@ -79,7 +79,7 @@ async fn freeze(
     let frozen = Arc::new(disks.freeze().await);
     link(&frozen, &layers).await?;
     core.journal.backup(journal.to_owned()).await.map_err(failed)?;
-    // What was frozen or merged between the two.
+    // Layers that were frozen or merged since the first `link`.
     link(&frozen, &layers).await?;
     let options = Options {
         dir: journal.to_owned(),

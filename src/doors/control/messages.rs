@@ -40,16 +40,16 @@ pub enum ControlMethod {
     },
     /// Makes a credential for the HTTP doors: a [`CredentialMade`].
     CreateCredential {
-        /// The operator's name for it.
+        /// The operator's name for the credential.
         name: String,
-        /// What it lets its owner do.
+        /// Access that the credential gives its owner.
         scope: CredentialScope,
     },
     /// The credentials that are not revoked: [`CredentialRow`]s.
     Credentials {},
     /// Revokes a credential: its [`CredentialRow`].
     RevokeCredential {
-        /// The operator's name for it.
+        /// The operator's name for the credential.
         name: String,
     },
     /// A tool call in the caller's durable session. Items are progress.
@@ -66,9 +66,9 @@ pub enum ControlMethod {
     /// A team with its members and inboxes: a [`TeamSnapshot`]. Whoever may run the daemon may look.
     #[cfg(feature = "full")]
     Team {
-        /// The tool's name.
+        /// The team's name.
         name: String,
-        /// Look at its machines, too: a call for each.
+        /// Look at the team's machines, too: a call for each.
         #[serde(default)]
         machines: bool,
     },
@@ -106,10 +106,10 @@ pub enum ControlMethod {
     },
     /// Events, each an item.
     Events {
-        /// The first one wanted; from now on without it.
+        /// Number of the first event wanted; without it, events from now on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<u64>,
-        /// Go on when the past is told.
+        /// Go on with new events after the past ones.
         #[serde(default)]
         follow: bool,
     },
@@ -142,7 +142,7 @@ pub struct ControlReply {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyBody {
-    /// One of several.
+    /// An item, one of several.
     Item(Value),
     /// The end of a success.
     Result(Value),

@@ -15,7 +15,7 @@ use crate::{codes, doors::DaemonServices};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum PolicyMethod {
-    /// What each layer would say to a call, which is not made.
+    /// The verdict of each layer on a call, which is not made.
     Explain(ExplainedCall),
     /// The rules, in the order in which they are asked.
     Rules {},
@@ -26,7 +26,7 @@ pub enum PolicyMethod {
     },
     /// Removes a rule that was added.
     Remove {
-        /// Its name.
+        /// The rule's name.
         name: String,
     },
 }
@@ -50,18 +50,18 @@ pub struct ExplainedCall {
 pub enum ApprovalsMethod {
     /// Approvals that wait; all that are known if `all`.
     List {
-        /// Those that are decided, too.
+        /// Include decided approvals.
         #[serde(default)]
         all: bool,
     },
-    /// One, with all of its input that is kept.
+    /// An approval, with all of its input that is kept.
     Show {
         /// The approval.
         id: ApprovalId,
     },
     /// Each approval that waits, now and from now on, as items.
     Follow {},
-    /// Decides one.
+    /// Decides an approval.
     Decide {
         /// The approval.
         id: ApprovalId,

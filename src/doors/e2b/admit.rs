@@ -26,7 +26,7 @@ pub(super) const FILES: &str = "/files";
 /// Paths whose bodies are read as they come.
 const TAKES_STREAMS: [&str; 2] = [FILES, "/process.Process/StreamInput"];
 
-/// Serves hosts that are ours; every answer leaves with the same headers.
+/// Serves allowed hosts; every answer leaves with the same headers.
 pub(super) async fn admit(State(e2b): State<Arc<E2b>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let foreign = match e2b.named_by_host(&parts) {

@@ -26,7 +26,7 @@ impl E2b {
         owner.origin().call(&self.core, tool, args).await
     }
 
-    /// As [`Self::call`], with the parts of the result that are wanted.
+    /// Like [`Self::call`], but returns the wanted parts of the result.
     ///
     /// # Errors
     /// Those of the call.

@@ -60,10 +60,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for BodyOf<T> {
 }
 
 impl E2b {
-    /// What is known of a sandbox.
+    /// An owner's sandbox by its id.
     ///
     /// # Errors
-    /// For one that is none of the owner's.
+    /// For a sandbox that is not the owner's.
     pub(super) async fn sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
         let asked = json!({ "workspace_id": id });
         let told = read_past_its_end(|| self.call(owner, "workspace_info", asked.clone())).await;
@@ -99,8 +99,8 @@ impl E2b {
     }
 }
 
-/// Reads again where the workspace ended under the question, as at the end of its lifetime: then the
-/// answer is that it is gone.
+/// Reads again where the workspace ended during the read, as at the end of its lifetime: the answer then is
+/// that it is gone.
 async fn read_past_its_end<F: Future<Output = Result<Value, ToolError>>>(
     read: impl Fn() -> F,
 ) -> Result<Value, ToolError> {
@@ -133,7 +133,7 @@ pub(super) async fn info(
     Ok(Json(e2b.detail(&owner, &sandbox)?))
 }
 
-/// `DELETE /sandboxes/{id}`. One that has snapshots is kept for them, stopped and out of sight.
+/// `DELETE /sandboxes/{id}`. A sandbox that has snapshots is kept for them, stopped and out of sight.
 pub(super) async fn kill(
     State(e2b): State<Arc<E2b>>,
     owner: Owner,
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told of a question that is answered with these in turn, and how many were left.
+    /// Error of a read that fails with these codes in turn, and the number of codes left.
     async fn told(answers: &[&'static ErrorCode]) -> (String, usize) {
         let answers = RefCell::new(answers.to_vec());
         let read = || async {

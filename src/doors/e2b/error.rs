@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::codes;
 
-/// What kind of refusal it is: Connect's codes, and two that only HTTP tells apart.
+/// Kind of a refusal: Connect's codes, and two that only HTTP tells apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -144,20 +144,20 @@ impl E2bError {
         Self::new(Kind::Unimplemented, format!("{what} is not supported by this server"))
     }
 
-    /// A sandbox that is none of the caller's. The SDKs look for `was not found`.
+    /// A sandbox that is not the caller's. The SDKs look for `was not found`.
     pub(super) fn no_sandbox(sandbox: &str) -> Self {
         let shown: String = sandbox.chars().take(80).collect();
         Self::new(Kind::Gone, format!("The sandbox {shown} was not found"))
     }
 
-    /// As an error frame or a unary answer of Connect has it.
+    /// The refusal as an error frame or a unary answer of Connect.
     pub(super) fn of_rpc(&self) -> Value {
         json!({ "code": self.kind, "message": self.message })
     }
 
     /// The answer of a unary call.
     pub(super) fn into_rpc(self) -> Response {
-        // The proxy before a sandbox answers for one that is gone, in its own words.
+        // The proxy before a sandbox answers in its own words for a sandbox that is gone.
         match self.kind {
             Kind::Gone => self.into_response(),
             kind => (kind.of_unary(), Json(self.of_rpc())).into_response(),
@@ -218,7 +218,7 @@ impl From<ToolError> for E2bError {
             None => error.message.clone(),
         };
         let kind = Kind::of(&error);
-        // What the SDKs look for, to tell a sandbox that is gone from one that is slow.
+        // Text that the SDKs look for, to tell a sandbox that is gone from one that is slow.
         let message = match kind {
             Kind::Gone => format!("The sandbox was not found: {message}"),
             _ => message,
@@ -236,7 +236,7 @@ impl IntoResponse for E2bError {
         if let Some(secs) = self.retry_after_secs {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
         }
-        // The SDKs repeat a 502 of an unknown kind; one that is gone stays gone.
+        // The SDKs repeat a 502 of an unknown kind; a sandbox that is gone stays gone.
         if self.kind == Kind::Gone {
             let no = HeaderValue::from_static("false");
             answer.headers_mut().insert("should-retry", no);

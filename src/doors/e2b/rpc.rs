@@ -85,7 +85,7 @@ pub(super) struct FrameStream<'g> {
     user: User,
     pieces: BodyDataStream,
     reader: FrameReader,
-    /// The next message is long, and has to be whole by then.
+    /// Room for a long next message, and the time by which that has to be whole.
     long: Option<(ReservedRoom, Instant)>,
 }
 
@@ -127,10 +127,10 @@ impl<'g> FrameStream<'g> {
     }
 }
 
-/// What a client says of the time of a call.
+/// Times that a client sets for a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallTimes {
-    /// Its limit, if it has one.
+    /// The call's limit, if it has one.
     pub(super) limit: Option<Duration>,
     /// Longest silence of a stream.
     pub(super) keepalive: Duration,

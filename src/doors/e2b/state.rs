@@ -1,4 +1,4 @@
-//! State of the door that its handlers stand on.
+//! State of the door, shared by its handlers.
 
 use std::sync::Arc;
 
@@ -19,18 +19,19 @@ use crate::{
     },
 };
 
-/// What the handlers stand on.
+/// State of the handlers.
 pub(super) struct E2b {
     pub(super) core: Arc<DaemonServices>,
     pub(super) options: E2bOptions,
     pub(super) hosts: AllowedHosts,
     pub(super) bodies: BodyGate,
-    /// Requests at a time, streams included. Those that show nothing, as for public ports, are nobody's.
+    /// Requests at a time, streams included. Requests without a credential, as for public ports, have no
+    /// user.
     pub(super) requests: SharedPool,
     /// A session for each credential.
     pub(super) lasting: LastingSessions,
     pub(super) tokens: AccessTokens,
-    /// Domain that clients are told.
+    /// Domain that clients get.
     pub(super) domain: String,
     /// Upgraded connections to ports.
     pub(super) tunnels: Tunnels,
@@ -40,7 +41,7 @@ pub(super) struct E2b {
     pub(super) forking: Arc<()>,
 }
 
-/// Whose a request is.
+/// The credential that a request is made with, and its session.
 #[derive(Debug, Clone)]
 pub(super) struct Owner {
     pub(super) credential: hivekeep_kernel::CredentialId,
@@ -64,7 +65,7 @@ impl E2b {
     }
 
     /// Holds the sessions of credentials that had some before the daemon was restarted: without a client they
-    /// would end after a while, and their sandboxes be nobody's.
+    /// would end after a while, and their sandboxes would have no owner.
     pub(super) async fn hold_sessions(&self) -> Vec<Owner> {
         let mut owners = Vec::new();
         let users: Vec<Option<User>> =

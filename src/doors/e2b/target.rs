@@ -60,7 +60,7 @@ impl SandboxPort {
         }
     }
 
-    /// Of a host `PORT-SANDBOX.DOMAIN`.
+    /// Sandbox and port of a host `PORT-SANDBOX.DOMAIN`.
     fn of_host(host: &str, domain: &str) -> Option<Self> {
         let name = host.len().checked_sub(domain.len()).and_then(|at| host.split_at_checked(at));
         let (label, rest) = name?;

@@ -1,4 +1,5 @@
-//! Access tokens of sandboxes: message authentication codes over whose and which, so that none is stored.
+//! Access tokens of sandboxes: message authentication codes over credential and workspace, so that none is
+//! stored.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use hivekeep_kernel::{CredentialId, WorkspaceId};
@@ -7,23 +8,23 @@ use subtle::ConstantTimeEq as _;
 
 use crate::doors::http::token::BearerToken;
 
-/// What the key is for.
+/// Purpose that the key is derived for.
 const PURPOSE: &str = "hivekeep 2026 access tokens of E2B sandboxes";
 
-/// Makes and checks them. A token is of a workspace and not of its name: what is made again under the name of one that
-/// is gone has others.
+/// Makes and checks access tokens. A token is bound to a workspace and not to its name: a new workspace under
+/// an old name has other tokens.
 pub(super) struct AccessTokens([u8; 32]);
 
-/// What a token lets its bearer do with a sandbox.
+/// Access that a token gives to a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenKind {
-    /// What its credential may.
+    /// All that its credential may do.
     Access,
-    /// Reach its ports, and no more.
+    /// Reaching the sandbox's ports, and no more.
     Traffic,
 }
 
-/// What a signed URL lets its bearer do with one file.
+/// Operation on one file that a signed URL allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileOperation {
     Read,
@@ -35,7 +36,7 @@ pub(super) enum FileOperation {
 pub(super) struct SignedFile<'a> {
     pub(super) path: &'a str,
     pub(super) operation: FileOperation,
-    /// As the URL has it; empty without one.
+    /// User in the URL; empty without one.
     pub(super) user: &'a str,
     /// Unix time in seconds, as the URL has it.
     pub(super) expires: Option<i64>,

@@ -82,7 +82,7 @@ impl BodyGate {
         }
         self.pace.pass(&mut weight).await;
         let mut request = Request::from_parts(parts, Body::from(body));
-        // It goes with the request's handler: the answer may wait for a client that does not read.
+        // The room is the handler's, not the answer's, which may wait for a client that does not read.
         request.extensions_mut().insert(reserved.map(Arc::new));
         Ok(request)
     }

@@ -7,11 +7,11 @@ use crate::credentials::{CredentialRow, CredentialScope};
 /// The caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::doors) struct HttpCaller {
-    /// The user that its sessions belong to.
+    /// The user that the caller's sessions belong to.
     pub(in crate::doors) user: User,
-    /// What its credential allows.
+    /// Access that the caller's credential gives.
     pub(in crate::doors) scope: CredentialScope,
-    /// The operator's name for it.
+    /// The operator's name for the credential.
     pub(in crate::doors) name: String,
 }
 

@@ -44,10 +44,10 @@ pub enum DoorError {
     /// A secret of the door cannot be used.
     #[error(transparent)]
     Secret(#[from] TokenError),
-    /// What the door keeps in the journal cannot be read.
+    /// The door's records in the journal cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// What the door of MCP keeps of its clients cannot be read.
+    /// The folder in which the MCP door keeps its clients cannot be read.
     #[error("the folder of HTTP clients in the state folder: {0}")]
     Clients(io::Error),
     /// The daemon has no workspaces.
@@ -116,7 +116,7 @@ impl DoorListener {
 
 /// A door that waits to let clients in.
 pub struct HttpDoor {
-    /// URL that clients are told.
+    /// URL for clients.
     pub url: String,
     pub(in crate::doors) listener: DoorListener,
     pub(in crate::doors) router: Router,

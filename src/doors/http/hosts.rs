@@ -44,7 +44,7 @@ impl AllowedHosts {
     /// Checks both headers of a request.
     pub(in crate::doors) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
         let named = one(headers, &header::HOST);
-        // A target in absolute form names its host itself; both have to be ours.
+        // A target in absolute form names its host itself; both have to be allowed.
         let target = uri.authority().map(Authority::as_str);
         let hosts = [named.flatten(), target];
         let all = hosts.into_iter().flatten().all(|host| self.has_host(host));

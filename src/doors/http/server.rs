@@ -39,10 +39,10 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::doors) struct ServerBounds {
-    /// One more takes the place of the one that has said nothing for longest, and waits where all have a
-    /// request.
+    /// Connections at a time. One more takes the place of the one that has said nothing for longest, or waits
+    /// where all have a request.
     pub(in crate::doors) connections: usize,
-    /// Of the head of a request.
+    /// Bytes of the head of a request.
     pub(in crate::doors) header_bytes: usize,
     /// Time for the head of a request, for a TLS handshake, and between two requests.
     pub(in crate::doors) header_timeout: Duration,
@@ -107,7 +107,7 @@ async fn accept(
     let (stream, peer) = listener.accept().await?;
     // Nagle's algorithm would hold each small event back for 40 ms.
     stream.set_nodelay(true)?;
-    // What a client leaves unread is not the host's memory: it would grow to megabytes for each.
+    // Unread answers are bounded in the kernel: they would grow to megabytes for each client.
     sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
     loop {
         if let Some(slot) = slots.take() {

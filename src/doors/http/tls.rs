@@ -43,7 +43,7 @@ pub enum TlsFileError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected content.
         what: &'static str,
         /// The cause.
         source: pem::Error,

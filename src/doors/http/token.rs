@@ -97,7 +97,7 @@ impl BearerToken {
         Ok(Self(token))
     }
 
-    /// Key for one purpose, from which neither the token nor the key of another purpose can be told.
+    /// Key for one purpose, from which neither the token nor the key of another purpose can be derived.
     pub fn key_for(&self, purpose: &str) -> [u8; 32] {
         blake3::derive_key(purpose, self.0.as_bytes())
     }

@@ -56,7 +56,7 @@ async fn pass(api: &Api, request: Request, next: Next) -> Result<Response, ApiEr
     })
 }
 
-/// Nothing of an answer is kept by a cache, guessed at, framed by a page or told to another.
+/// Sets headers against caching, type guessing, framing and referrers.
 fn secured(mut answer: Response) -> Response {
     let headers = answer.headers_mut();
     for (name, value) in [

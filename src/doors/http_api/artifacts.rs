@@ -105,7 +105,7 @@ impl From<ArtifactInfo> for ArtifactPayload {
     }
 }
 
-/// Whose artifacts are there for a caller: its own, or all for operators and readers.
+/// Artifacts that a caller may see: its own, or all for operators and readers.
 fn access(caller: &HttpCaller) -> ArtifactAccess {
     match caller.scope {
         CredentialScope::Session => ArtifactAccess::User(caller.user),
@@ -118,7 +118,7 @@ impl Api {
         Ok(self.core.ports.need::<Artifacts>()?)
     }
 
-    /// One within the caller's reach; another's is as one that is not there, and as a text that is no id.
+    /// An artifact within the caller's reach; any other one, and an invalid id, are not found.
     fn artifact(&self, caller: &HttpCaller, id: &str) -> Result<ArtifactInfo, ApiError> {
         let none = || ApiError::not_there("artifact", id);
         let parsed = id.parse().map_err(|_| none())?;

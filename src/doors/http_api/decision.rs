@@ -102,7 +102,7 @@ impl Api {
             args,
         })?;
         if scope.session.is_none() && scope.profile.agent.is_some() {
-            // An agent without a session: what it would be allowed in one of its own.
+            // An agent without a session is judged as in a session of its own.
             let policy = self.core.dispatcher.policy();
             let asked = (SessionId::new(), user, door);
             let question = Question::new(asked, &scope.view, &scope.profile, entry.spec, args);
@@ -115,7 +115,7 @@ impl Api {
     }
 }
 
-/// What the strictest verdict of these layers comes to; `usual` where none says anything.
+/// Result of the strictest verdict of these layers; `usual` where none decides.
 fn result(verdicts: &[Verdict], layers: &[&str], usual: PolicyResult) -> PolicyResult {
     let of = || verdicts.iter().filter(|verdict| layers.contains(&verdict.layer));
     if let Some(denial) = of().find(|verdict| verdict.ruling == Ruling::Deny) {

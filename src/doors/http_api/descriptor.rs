@@ -85,7 +85,6 @@ pub(super) fn risk(spec: &ToolSpec) -> ToolRisk {
     }
 }
 
-/// What serves it.
 fn backend(entry: &ToolEntry) -> ToolBackend {
     let spec = entry.spec;
     let origin = entry.origin.as_ref();
@@ -103,7 +102,6 @@ fn backend(entry: &ToolEntry) -> ToolBackend {
     }
 }
 
-/// Where it comes from.
 fn source(entry: &ToolEntry) -> ToolSource {
     let origin = entry.origin.as_ref();
     ToolSource {
@@ -114,7 +112,6 @@ fn source(entry: &ToolEntry) -> ToolSource {
     }
 }
 
-/// What a tool is.
 pub(super) fn describe(entry: &ToolEntry) -> ToolDescriptor {
     let (spec, mut listed) = (entry.spec, mcp_tool(entry, registry_view()));
     let description = listed["description"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Conversion of refusals into answers: the published codes and statuses, with our own code in the
+//! Conversion of refusals into answers: the published codes and statuses, with the daemon's own code in the
 //! details.
 
 mod kind;
@@ -22,13 +22,13 @@ use kind::Kind;
 /// An answer that is a refusal or a failure.
 #[derive(Debug)]
 pub(super) enum ApiError {
-    /// Before any tool is looked at.
+    /// A refusal before any tool is looked at.
     Plain(StatusCode, Cow<'static, str>),
     /// No credential, or none that is known.
     Unauthorized { given: bool },
     /// The credential does not reach so far.
     Scope(&'static str),
-    /// Of a tool.
+    /// A refusal or failure of a tool.
     Tool(StatusCode, Box<ToolErrorPayload>),
 }
 
@@ -42,7 +42,7 @@ impl ApiError {
         Self::plain(StatusCode::SERVICE_UNAVAILABLE, why)
     }
 
-    /// A session, or another thing that is none or not the caller's: which, is not told.
+    /// A session or another object that does not exist or is not the caller's: the answer does not say which.
     pub(super) fn not_there(what: &str, name: &str) -> Self {
         let shown: String = name.chars().take(80).collect();
         Self::plain(StatusCode::NOT_FOUND, format!("there is no {what} `{shown}`"))

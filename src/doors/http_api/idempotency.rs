@@ -63,11 +63,11 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// One key, and what became of its request.
+/// A key, and the outcome of its request.
 struct KeptKey {
     begun: Begun,
     log: Log<KeyState>,
-    /// True when nobody works on it any more.
+    /// True when no task works on the key any more.
     settled: AtomicBool,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct IdempotencyKeys {
 }
 
 impl IdempotencyKeys {
-    /// Reads them from the journal. What was not answered before has an unknown outcome.
+    /// Reads the keys from the journal. A request that was not answered before has an unknown outcome.
     pub(super) async fn open(journal: &Journal) -> Result<Self, LogError> {
         let mut keys = Keys::new();
         for (stream, loaded) in log::read_all::<KeyState>(journal).await?.loaded {
@@ -108,7 +108,7 @@ impl IdempotencyKeys {
         Ok(Self { journal: journal.clone(), keys: Arc::new(Mutex::new(keys)) })
     }
 
-    /// Carries a request out, or answers with what became of the one that came first.
+    /// Carries a request out, or answers with the outcome of the first one with its key.
     pub(super) async fn once(
         &self,
         begun: Begun,
@@ -118,7 +118,7 @@ impl IdempotencyKeys {
         if !first {
             return again(&kept, &begun);
         }
-        // It goes on when the client leaves: the key is for one that comes back.
+        // The work goes on when the client leaves: the key is for a client that comes back.
         let work = tokio::spawn(self.clone().work(kept, run));
         work.await.map_err(|error| ToolError::internal(error.to_string()))?
     }
@@ -193,7 +193,7 @@ impl IdempotencyKeys {
     }
 }
 
-/// Says at its end that nobody works on a key any more.
+/// Marks a key as settled when this is dropped.
 struct Settling(Arc<KeptKey>);
 
 impl Drop for Settling {

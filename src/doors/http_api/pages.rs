@@ -18,7 +18,7 @@ const PAGE: &str = include_str!("pages/docs.html");
 const SCRIPT: &str = include_str!("pages/docs.js");
 const STYLE: &str = include_str!("pages/docs.css");
 
-/// What the page may load: its own script and style, and answers of this door.
+/// Content that the page may load: its own script and style, and answers of this door.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -1,5 +1,5 @@
-//! The published vocabulary of the tool registry: names, fields and closed lists of values, as its
-//! clients know them. What is ours beside it is marked as an addition.
+//! The published vocabulary of the tool registry: names, fields and closed lists of values, as its clients
+//! know them. Additions of this daemon are marked as such.
 // The lists are whole: what this daemon has no cause for is in its schemas all the same.
 #![allow(dead_code)]
 

@@ -45,12 +45,12 @@ impl ScopeQuery {
 #[derive(Debug, Clone)]
 pub(super) struct CallScope {
     pub(super) session: Option<SessionId>,
-    /// Whose the calls are: the session's user, or the caller.
+    /// Owner of the calls: the session's user, or the caller.
     pub(super) user: User,
     pub(super) workspace: Option<String>,
-    /// What the session is bound to; without one, the agent that is asked for.
+    /// Profile of the session; without one, the agent that is asked for.
     pub(super) profile: SessionProfile,
-    /// What may be called.
+    /// Tools that may be called.
     pub(super) view: Arc<ToolView>,
 }
 
@@ -61,7 +61,7 @@ impl CallScope {
 }
 
 impl Api {
-    /// A session within the caller's reach; another's is as one that is not there.
+    /// A session within the caller's reach; any other one is not found.
     pub(super) fn session(&self, caller: &HttpCaller, id: &str) -> Result<SessionRow, ApiError> {
         let nobody = || ApiError::not_there("session", id);
         let row = id.parse().ok().and_then(|id| self.core.sessions.row(id)).ok_or_else(nobody)?;
@@ -83,7 +83,7 @@ impl Api {
         let own = row.as_ref().is_none_or(|row| row.user == Some(caller.user));
         let view = match caller.is_operator() && own {
             true => ToolView::operator(),
-            // In another's session nobody reaches further than that one does.
+            // No caller reaches further in another's session than that session does.
             false => self.core.usual_view(),
         };
         let agent = asked.agent_name.clone().filter(|name| !name.trim().is_empty());

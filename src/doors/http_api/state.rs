@@ -1,4 +1,4 @@
-//! State of the door that its handlers stand on.
+//! State of the door, shared by its handlers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::doors::{
     http::{body::BodyGate, hosts::AllowedHosts, lasting::LastingSessions},
 };
 
-/// What the handlers stand on.
+/// State of the handlers.
 pub(super) struct Api {
     pub(super) core: Arc<DaemonServices>,
     pub(super) hosts: AllowedHosts,

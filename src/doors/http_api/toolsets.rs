@@ -62,7 +62,7 @@ impl Api {
         let own = &self.core.dispatcher.policy().options().toolsets;
         let mut toolsets: Vec<_> = own.keys().map(|name| self.configured(own, name)).collect();
         toolsets.extend(self.core.catalogue().families().into_iter().map(|name| self.family(name)));
-        // One of the operator's goes before a family of its name, as it does in the policy.
+        // A toolset of the operator's goes before a family of its name, as it does in the policy.
         toolsets.sort_by(|a, b| a.id.cmp(&b.id));
         toolsets.dedup_by(|later, first| later.id == first.id);
         toolsets

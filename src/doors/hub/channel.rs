@@ -1,4 +1,4 @@
-//! Channels: what a client can follow. What of it a client may see its scope says, event by event.
+//! Channels that a client can follow. Its scope decides event by event what the client sees of them.
 
 use hivekeep_hub::codes;
 use hivekeep_kernel::{JobId, Layer, ToolError};
@@ -10,9 +10,9 @@ pub(super) enum HubChannel {
     Process(JobId),
     /// `events`: all events, or those of some kinds.
     Events,
-    /// `team:ID`: what happens in a team and in its members' inboxes.
+    /// `team:ID`: events of a team and of its members' inboxes.
     Team(String),
-    /// `ingestions`: what becomes of all ingestions; or of one collection's, by its id or name.
+    /// `ingestions`: events of all ingestions; or of one collection's, by its id or name.
     Ingestions(Option<String>),
 }
 
@@ -45,7 +45,7 @@ impl HubChannel {
         }
     }
 
-    /// Of a channel of events: what their kinds begin with, and what they are about.
+    /// Filter of a channel of events: prefix of the kinds, and subject.
     pub(super) fn events(self) -> (Option<&'static str>, Option<String>) {
         match self {
             Self::Process(_) | Self::Events => (None, None),

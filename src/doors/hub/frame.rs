@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 /// Kinds of events that one subscription names.
 const MOST_KINDS: usize = 32;
 
-/// What a client sends.
+/// Frame from a client.
 #[derive(Debug, Deserialize)]
 pub(super) struct HeardFrame {
     /// `subscribe`, `unsubscribe` or `ping`.
     #[serde(rename = "type")]
     pub(super) kind: String,
-    /// Chosen by the client; what answers it has the same.
+    /// Id chosen by the client; the answer has the same.
     #[serde(default)]
     pub(super) id: Value,
     #[serde(default)]

@@ -26,10 +26,10 @@ const LOOK_TIME: Duration = Duration::from_secs(30);
 /// Sessions that are asked for a process that names none.
 const MOST_SESSIONS: usize = 256;
 
-/// What a read tells.
+/// Result of a read.
 #[derive(Debug, Deserialize)]
 struct OutputPart {
-    /// Of stdout, then of stderr.
+    /// Text of stdout; `stderr` has its own.
     output: String,
     #[serde(default)]
     stderr: String,
@@ -42,7 +42,7 @@ struct OutputPart {
     state: ToldState,
 }
 
-/// State of a process, as clients are told it.
+/// State of a process, as sent to clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ToldState {
@@ -70,7 +70,7 @@ async fn candidates(this: &Follower) -> Vec<SessionId> {
 /// Session of the caller's that has the process.
 async fn owner(this: &Follower, id: JobId) -> Result<SessionId, ToolError> {
     let runner = this.seat.core.ports.need::<dyn CommandRunner>()?;
-    // Nothing of it is told: what clients hear is read by calls.
+    // The output of this look is dropped: clients get what calls read.
     let window =
         ProcessWindow { stdout_from: 0, stderr_from: 0, max_bytes: 16, wait: Duration::ZERO };
     for session in candidates(this).await {
@@ -89,11 +89,11 @@ async fn owner(this: &Follower, id: JobId) -> Result<SessionId, ToolError> {
         .next("process_list shows a session's processes"))
 }
 
-/// Tells output and state of a process until it has ended.
+/// Sends output and state of a process until it has ended.
 ///
 /// # Errors
-/// `hub_channel_refused` for one that is not of the caller's sessions, and for a caller that has none; those of
-/// the calls.
+/// `hub_channel_refused` for a process that is not of the caller's sessions, and for a caller that has none;
+/// those of the calls.
 pub(super) async fn follow(this: &Follower, id: JobId) -> Result<(), ToolError> {
     if !this.caller.may_change() {
         let why = "a read-only credential reads no output of processes";
@@ -153,7 +153,7 @@ pub(super) async fn follow(this: &Follower, id: JobId) -> Result<(), ToolError> 
     }
 }
 
-/// Tells what each stream has, and what of it was lost; false when the client has gone.
+/// Sends the output of each stream, and how much of it was lost; false when the client has gone.
 async fn tell(this: &Follower, id: JobId, from: [u64; 2], part: &OutputPart) -> bool {
     let stdout = part.output.strip_suffix(&*part.stderr).unwrap_or(&part.output);
     for (stream, text, from, lost, next) in [

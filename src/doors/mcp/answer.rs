@@ -1,12 +1,12 @@
 //! Conversion of a call's outcome into MCP's result.
 //!
 //! A success is structured content beside the same as compact JSON text, or an excerpt of it
-//! (`excerpt.rs`); a picture in it is a block of its own (`doors/picture.rs`). A refusal or failure is a tool result that the model reads: message and next
-//! step as text, then the whole error as JSON text. It is no structured content:
-//! the official TypeScript client holds that against the tool's output schema in
-//! errors too, and would show its user a complaint about the schema instead.
-//! Where its result is kept, the error has a link to it.
-//! What waits in the session's inboxes is told behind either (`doors/announce.rs`).
+//! (`excerpt.rs`); a picture in it is a block of its own (`doors/picture.rs`). A refusal or failure is a
+//! tool result that the model reads: message and next step as text, then the whole error as JSON text.
+//! The error is no structured content: the official TypeScript client checks that against the tool's output
+//! schema in errors, too, and would show its user a complaint about the schema instead. Where a result is
+//! kept, the error has a link to it.
+//! Messages that wait in the session's inboxes are announced behind either (`doors/announce.rs`).
 //! Only a tool that is not there is a protocol error, as the specification wants.
 
 use chrono::Utc;
@@ -58,12 +58,12 @@ pub(super) fn of(
 
 fn success(result: ResultForm, is_read: bool) -> Result<CallToolResult, ErrorData> {
     match result {
-        // As its server or its tool gave it: text, images, audio, resources and the structured part.
+        // Blocks as the server or the tool gave them: text, images, audio, resources and the structured part.
         ResultForm::Blocks(value) => {
             let mut answer: CallToolResult = serde_json::from_value(value).map_err(|error| {
                 protocol(ToolError::internal(format!("blocks of a result: {error}")))
             })?;
-            // Servers of earlier revisions leave it out, and clients of 2026-07-28 want it.
+            // Servers of earlier revisions leave the type out, and clients of 2026-07-28 want it.
             answer.result_type = Some(ResultType::COMPLETE);
             Ok(answer)
         }

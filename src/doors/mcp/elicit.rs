@@ -65,13 +65,13 @@ pub(super) struct RoundPrompt {
     asked: OnceLock<(ApprovalId, UserQuestion)>,
     /// Replies that came with a call without a state, to questions that it had not asked yet.
     replies: Mutex<InputResponses>,
-    /// What the call has used up, for its next round.
+    /// Approvals that the call has used up, for its next round.
     used: Mutex<Vec<ApprovalId>>,
 }
 
 impl RoundPrompt {
-    /// The person, with what they said ahead of the question. What answers an earlier round is decided by
-    /// its state alone.
+    /// The person, with the replies that came ahead of the question. A reply to an earlier round is decided
+    /// by the call's state alone.
     pub(super) fn of(request: &CallToolRequestParams) -> Self {
         let ahead = request.input_responses.as_ref().filter(|_| request.request_state.is_none());
         Self { replies: Mutex::new(ahead.cloned().unwrap_or_default()), ..Self::default() }
@@ -90,7 +90,7 @@ impl ClientPrompt for RoundPrompt {
         if let Some(reply) = ahead.and_then(|result| forms::reply(question, &result)) {
             return Some(reply);
         }
-        // One call asks one question at a time: what it asks next is for its next round.
+        // A call asks one question at a time: the next question is for the next round.
         let _first_stays = self.asked.set((id, question.clone()));
         None
     }
@@ -104,10 +104,10 @@ impl ClientPrompt for RoundPrompt {
     }
 }
 
-/// What a call of a client of 2026-07-28 brings.
+/// Round that a call of a client of 2026-07-28 is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RepeatedCall {
-    /// It is the first of its kind.
+    /// The first round, or one without a valid answer.
     First,
     /// A person's answer, which was decided on.
     Answered,
@@ -115,12 +115,12 @@ pub(super) enum RepeatedCall {
     FormClosed,
 }
 
-/// Decides the approval or the question that a repeated call brings an answer to. One that somebody
+/// Decides the approval or the question that a repeated call brings an answer to. A question that somebody
 /// answered elsewhere meanwhile stays as it is.
 ///
 /// # Errors
-/// `approval_not_found` for a state of another session, and of an approval that is not given at clients; `approval_denied`, when the person said no;
-/// `invalid_input` for a reply that does not fit.
+/// `approval_not_found` for a state of another session, and of an approval that is not given at clients;
+/// `approval_denied`, when the person said no; `invalid_input` for a reply that does not fit.
 pub(super) async fn repeated(
     core: &DaemonServices,
     session: SessionId,
@@ -148,7 +148,7 @@ pub(super) async fn repeated(
             .and_then(|it| serde_json::from_value(it.clone()).ok()),
         None => None,
     };
-    // Without an answer it is asked again.
+    // Without an answer the question is asked again.
     let Some(result) = result else { return Ok(RepeatedCall::First) };
     if found.state != ApprovalState::Pending {
         return Ok(RepeatedCall::Answered);
@@ -179,8 +179,8 @@ pub(super) async fn repeated(
     }
 }
 
-/// The form that a call is answered with which needs an approval or asked a question; none for other
-/// answers. What the call has used up so far is there again for its next round.
+/// The form that answers a call which needs an approval or asked a question; none for other answers.
+/// Approvals that the call has used up so far are there again for its next round.
 pub(super) async fn required(
     core: &DaemonServices,
     outcome: &CallOutcome,

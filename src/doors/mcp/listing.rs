@@ -13,21 +13,20 @@ const PAGE: usize = 200;
 /// Prefix of a cursor; clients must not make sense of it.
 const CURSOR: &str = "from-";
 
-/// What narrows and widens the list of a view for one session.
+/// Loaded and denied tools, by which a session's list differs from its view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListingScope {
-    /// Families that it has loaded.
+    /// Families that the session has loaded.
     pub loaded: BTreeSet<String>,
-    /// Tools that a policy denies it whatever the input.
+    /// Tools that a policy denies the session whatever the input.
     pub denied: BTreeSet<&'static str>,
-    /// Generation of the catalogue that it was judged on.
+    /// Generation of the catalogue that the denied tools were judged on.
     pub generation: u64,
 }
 
 /// The list of one view.
 #[derive(Debug)]
 pub struct ToolListing {
-    /// What it was made for.
     scope: ListingScope,
     tools: Vec<Tool>,
     places: HashMap<String, usize>,

@@ -23,7 +23,7 @@ const MOST_CHARS: usize = 300;
 /// Methods that revisions without sessions have no more.
 const OF_SESSIONS: [&str; 3] = ["initialize", "resources/subscribe", "resources/unsubscribe"];
 
-/// The error that such a request gets; none for a method that there is not in its revision.
+/// The error that such a request gets; none for a method that its revision does not have.
 pub(super) fn error(
     method: &str,
     params: Option<&Value>,
@@ -62,7 +62,7 @@ fn revision_of(params: &Value) -> Option<ProtocolVersion> {
     RequestMetaObject::deserialize(&params["_meta"]).ok()?.protocol_version()
 }
 
-/// What is wrong with the parameters.
+/// Description of what is wrong with the parameters.
 fn misfit<T: DeserializeOwned>(params: &Value) -> Cow<'static, str> {
     let Value::Object(members) = params else {
         return match params {

@@ -38,7 +38,7 @@ impl McpHandler {
         self.0.core.prompts.iter().filter(|prompt| prompt.tools.iter().all(shown)).collect()
     }
 
-    /// One of them.
+    /// A prompt by its name.
     pub(super) fn prompt(&self, name: &str) -> Result<&'static PromptTemplate, ErrorData> {
         let found = self.prompts().into_iter().find(|prompt| prompt.name == name);
         found.ok_or_else(|| invalid(format!("there is no prompt `{name:.80}`")))
@@ -122,7 +122,7 @@ impl PromptAttachment {
     }
 }
 
-/// What a person put into the form; nothing where they closed it or left something out.
+/// Values that a person put into the form; empty where they closed it or left something out.
 fn said(question: &UserQuestion, reply: &Value) -> JsonObject {
     let result: Option<ElicitResult> = serde_json::from_value(reply.clone()).ok();
     let reply = result.and_then(|result| forms::reply(question, &result));

@@ -18,8 +18,8 @@ use super::{McpHandler, ToolListing};
 /// The toolset that is a listing of this kind.
 pub const AUTO: &str = "auto";
 
-/// What the listing begins with: commands, files, workspaces and their snapshots, and the tools to find
-/// and load all others. A test holds it at 24 KB.
+/// Tools that the listing begins with: commands, files, workspaces and their snapshots, and the tools to find
+/// and load all others. A test holds the listing at 24 KB.
 const DAY: [&str; 20] = [
     "aegis.tools.search",
     "tool_describe",
@@ -43,7 +43,7 @@ const DAY: [&str; 20] = [
     "workspace_fork",
 ];
 
-/// What changes a listing: toolsets that are loaded, rules, and tools of sources.
+/// Receivers of what changes a listing: toolsets that are loaded, rules, and tools of sources.
 struct ListChanges {
     loaded: Option<Receiver<BTreeSet<String>>>,
     rules: Receiver<u64>,
@@ -67,8 +67,8 @@ impl ListChanges {
     }
 }
 
-/// The families that a client may call, and what its listing begins with: with `auto` all of them, and
-/// the day's tools beside the families that it names.
+/// The families that a client may call, and the beginning of its listing: with `auto` all of them, and the
+/// day's tools beside the families that it names.
 pub fn small_listing(toolset: Option<Vec<String>>) -> (Option<Vec<String>>, Option<SmallListing>) {
     let is_auto = |name: &String| name.trim().eq_ignore_ascii_case(AUTO);
     match toolset {

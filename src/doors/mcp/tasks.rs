@@ -104,7 +104,7 @@ fn task(view: &DeferredView) -> Task {
     task.with_ttl_ms(lasts_ms).with_poll_interval_ms(POLL_MS)
 }
 
-/// What a client of this revision is told beside a task's state.
+/// Payload of a task beside its state, for a client of this revision.
 fn payload(
     view: DeferredView,
     revision: Option<ProtocolVersion>,
@@ -142,7 +142,7 @@ fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// An id that is none is told as one that is not there.
+/// Parses an id; an invalid one is answered like an unknown one.
 fn parsed(id: &str) -> Result<DeferredId, ErrorData> {
     id.parse().map_err(|_| ErrorData::invalid_params("there is no task of this id", None))
 }

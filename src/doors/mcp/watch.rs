@@ -34,7 +34,7 @@ use super::{
 
 /// Interval at which changes by other programs are noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Between two messages to a client; what changes meanwhile goes together.
+/// Pause between two messages to a client; changes meanwhile go together.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Documents that one client may want to hear of.
 const MOST: usize = 64;
@@ -51,11 +51,11 @@ impl McpHandler {
     }
 }
 
-/// The states that a client was told of last, by the URIs that it uses.
+/// The states that a client was last notified of, by the URIs that it uses.
 #[derive(Default)]
 struct Watching {
     stamps: Mutex<HashMap<String, Option<Stamp>>>,
-    /// There are some now.
+    /// Notified when a document is added.
     some: Notify,
 }
 
@@ -64,12 +64,12 @@ impl Watching {
         self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Documents whose state is another one than was told last.
+    /// Documents whose state is not the one that was last notified.
     async fn changed(&self, offered: &Offered) -> Vec<String> {
         let mut changed = Vec::new();
         let uris: Vec<_> = self.lock().keys().cloned().collect();
         for (documents, uris) in by_owner(offered, uris) {
-            // A family that cannot be looked at tells nothing new.
+            // A family that cannot be looked at reports no changes.
             let Some(listing) = documents.listing() else { continue };
             let Ok(stamps) = listing.stamps(uris.clone()).await else { continue };
             let mut known = self.lock();
@@ -125,7 +125,7 @@ impl Watcher {
         Self { offered, changes, watching }
     }
 
-    /// Waits until there is something to be told.
+    /// Waits until there is something to notify the client of.
     async fn next(&mut self) -> DocumentChanges {
         loop {
             let some = !self.watching.lock().is_empty();
@@ -150,12 +150,12 @@ impl Watcher {
 fn lists(change: Result<Changed, RecvError>) -> bool {
     match change {
         Ok(change) => change.listed,
-        // What was missed may have been anything. The sender lives as long as the family.
+        // Missed changes may have been of a list. The sender lives as long as the family.
         Err(RecvError::Lagged(_) | RecvError::Closed) => true,
     }
 }
 
-/// Takes what else there is. Whether a list is another one by it.
+/// Takes the changes that wait; true when a list is among them.
 fn drain(changes: &mut Receiver<Changed>) -> bool {
     let mut listed = false;
     loop {

@@ -1,4 +1,4 @@
-//! One MCP connection as newline-delimited JSON, with backpressure.
+//! An MCP connection as newline-delimited JSON, with backpressure.
 //!
 //! ```text
 //! line ─► few answers unread? ─► bucket ─► parsed ─► a place among those in work ─► rmcp
@@ -48,7 +48,7 @@ use unread::Unread;
 
 /// Requests that are in work or whose answers wait to be written.
 const IN_WORK: usize = 256;
-/// Number of them that may have large answers.
+/// Requests in work that may have large answers.
 const LARGE_IN_WORK: usize = 4;
 /// Time for which all places may have been taken before requests are refused.
 const FULL_FOR: Duration = Duration::from_secs(1);
@@ -57,12 +57,12 @@ const FULL_FOR: Duration = Duration::from_secs(1);
 pub struct McpTransport<R, W> {
     lines: LineReader<R>,
     pace: RateBuckets,
-    /// A whole line whose weight is looked for.
+    /// A whole line that is being weighed.
     weighing: Option<Work<(Vec<u8>, MessageCost)>>,
     /// A line that waits until it is paid for.
     weighed: Option<(Vec<u8>, MessageCost)>,
     parsing: Option<Work<Parsed>>,
-    /// A request without a place.
+    /// A request that waits for a place.
     held: Option<JsonRpcRequest<ClientRequest>>,
     /// Room of the message that is read now, where it is long.
     reserved: Option<ReservedRoom>,
@@ -71,7 +71,7 @@ pub struct McpTransport<R, W> {
     full_since: Option<Instant>,
     in_work: HashMap<RequestId, Ticket>,
     unread: Unread,
-    /// None once it is closed.
+    /// Writer of the connection; `None` once it is closed.
     writer: Arc<Mutex<Option<W>>>,
     closed: CancellationToken,
     _closes: DropGuard,
@@ -179,7 +179,7 @@ where
             self.weighing = None;
             return Some(());
         }
-        // What is begun and has its room is read to its end, or until its time is over.
+        // A line that has begun and has its room is read to its end, or until its time is over.
         if !self.lines.has_reserved() {
             self.unread.room().await;
         }
@@ -220,7 +220,7 @@ where
         self.full_since = None;
         let (large, turn) = (self.large.clone(), Default::default());
         let ticket = Ticket(Arc::new(Held { _place: place, large, turn }));
-        // With the handler alone: its answer may wait for a client that does not read.
+        // The room is the handler's alone: its answer may wait for a client that does not read.
         request.request.extensions_mut().insert(reserved.map(Arc::new));
         request.request.extensions_mut().insert(ticket.clone());
         self.in_work.insert(request.id.clone(), ticket);
@@ -240,7 +240,7 @@ where
 
     fn answer(&mut self, answer: ServerJsonRpcMessage) {
         let sending = self.send(answer);
-        // It ends with the connection, whose writing fails then.
+        // The task ends with the connection, whose writing fails then.
         tokio::spawn(async move {
             if let Err(error) = sending.await {
                 tracing::debug!(%error, "a refusal was not written");
@@ -269,7 +269,7 @@ where
         };
         let (mut waiting, writer) = (self.unread.one(), self.writer.clone());
         let closed = self.closed.clone();
-        // Boxed, since it is moved with the answer in it until it is spawned.
+        // The future is boxed, since it is moved with the answer in it until it is spawned.
         let sending: Pin<Box<dyn Future<Output = io::Result<()>> + Send>> = Box::pin(async move {
             let mut line = serde_json::to_vec(&message)?;
             drop(message);
@@ -281,7 +281,7 @@ where
             drop((ticket, waiting));
             written
         });
-        // Whoever does not read does not hold up the end.
+        // A client that does not read does not hold up the end.
         async move {
             let sent = closed.run_until_cancelled(sending).await;
             sent.unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()))

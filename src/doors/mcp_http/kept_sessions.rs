@@ -39,7 +39,7 @@ pub(super) fn served() -> Option<User> {
     SERVED.try_with(|user| *user).ok()
 }
 
-/// What is kept of one client.
+/// A client's handshake, user and session, as kept on disk.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptClient {
     state: SessionState,
@@ -47,7 +47,7 @@ struct KeptClient {
     session: Option<SessionId>,
 }
 
-/// The folder of them. Cheap to clone.
+/// The folder of kept clients. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct KeptClients {
     folder: Arc<Path>,
@@ -55,8 +55,8 @@ pub struct KeptClients {
 }
 
 impl KeptClients {
-    /// Opens the folder, or makes it, for at most so many. Those go whose session is over by `lives`, and
-    /// those without one after an hour. Blocks.
+    /// Opens the folder, or makes it, for at most `most` clients. Clients go whose session is over by
+    /// `lives`, and those without one after an hour. Blocks.
     pub(super) fn open(
         folder: PathBuf,
         most: usize,
@@ -65,7 +65,7 @@ impl KeptClients {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let kept = Self { folder: folder.into(), most };
         for (path, changed) in kept.files()? {
-            // What a crash left half done is no client's.
+            // A file that a crash left half written belongs to no client.
             let whole = path.extension().is_none();
             let client = kept.read(&path).ok().flatten().filter(|_| whole);
             let old = changed.elapsed().is_ok_and(|age| age > UNUSED);
@@ -92,7 +92,7 @@ impl KeptClients {
         Ok(files)
     }
 
-    /// Place of a client's file; none for a name that is not one of ours. Names come from a header.
+    /// Path of a client's file; none for an invalid name. Names come from a header.
     fn at(&self, name: &str) -> Option<PathBuf> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         let ours = (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(fits);
@@ -125,7 +125,7 @@ impl KeptClients {
         self.find(name).await.ok()??.session
     }
 
-    /// The user who shook hands. None where that is not known.
+    /// The user who shook hands; `None` where that is not known.
     pub(super) async fn user(&self, name: &str) -> Option<User> {
         Some(self.find(name).await.ok()??.user)
     }

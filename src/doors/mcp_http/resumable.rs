@@ -1,6 +1,6 @@
-//! Streams of answers that outlive their connections: what a request's stream told is kept for a while, so that
-//! a client that comes back with `Last-Event-ID` gets what it missed, also where that was the answer. What has to
-//! go for others goes from the user of whom most is kept, the oldest first.
+//! Streams of answers that outlive their connections: the events of a request's stream are kept for a while,
+//! so that a client that comes back with `Last-Event-ID` gets what it missed, also where that was the answer.
+//! Beyond the bounds, the oldest streams of the user with the most bytes are dropped.
 //!
 //! ```text
 //! session's worker ─▶ stream of a request ─▶ kept ─┬─▶ client, for as long as it listens
@@ -35,9 +35,9 @@ const MOST_EVENTS: usize = 16;
 const MOST_STREAMS: usize = 16;
 /// Bytes of the events of all streams that have ended and are kept.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
-/// Bytes that one counts for at least, which bounds how many there are.
+/// Bytes that a stream counts for at least, which bounds the number of streams.
 const LEAST_BYTES: usize = 16 * 1024;
-/// No request of a session: what says it to a worker changes nothing.
+/// Id of no request: closing its channel changes nothing in a worker.
 const NO_REQUEST: u64 = u64::MAX;
 
 /// The sessions of the protocol, with the streams of their requests. Cheap to clone.
@@ -53,7 +53,7 @@ type StreamKey = (SessionId, String);
 #[derive(Default)]
 struct KeptStreams {
     all: HashMap<StreamKey, Arc<KeptStream>>,
-    /// Those that have ended, the oldest first.
+    /// Streams that have ended, the oldest first.
     ended: VecDeque<EndedStream>,
 }
 
@@ -70,7 +70,7 @@ struct KeptStream(Mutex<StreamEvents>);
 #[derive(Default)]
 struct StreamEvents {
     last: VecDeque<ServerSseMessage>,
-    /// Whoever listens.
+    /// The client that listens.
     client: Option<mpsc::Sender<ServerSseMessage>>,
     ended: bool,
 }
@@ -83,7 +83,7 @@ impl ResumableSessions {
         Self { local: Arc::new(local), kept: Arc::default() }
     }
 
-    /// How many there are.
+    /// Number of sessions.
     pub(super) async fn count(&self) -> usize {
         self.local.sessions.read().await.len()
     }
@@ -92,7 +92,7 @@ impl ResumableSessions {
         self.local.sessions.read().await.keys().cloned().collect()
     }
 
-    /// Takes the events of a user's stream in until it ends, and tells them to whoever listens.
+    /// Keeps the events of a user's stream until it ends, and sends them to the client that listens.
     async fn take_in(
         self,
         user: User,
@@ -117,7 +117,7 @@ impl ResumableSessions {
         held(&self.kept).end(EndedStream { key, user, bytes });
     }
 
-    /// Has a session's worker hear something: its session is in use.
+    /// Sends a session's worker a message without effect, which shows that the session is in use.
     async fn stir(&self, session: &SessionId) {
         let worker = self.local.sessions.read().await.get(session).cloned();
         if let Some(worker) = worker
@@ -131,7 +131,7 @@ impl ResumableSessions {
 impl KeptStreams {
     /// Keeps a stream that has ended, within the bounds.
     fn end(&mut self, stream: EndedStream) {
-        // Its session may be over.
+        // The stream's session may be over.
         if !self.all.contains_key(&stream.key) {
             return;
         }
@@ -146,14 +146,14 @@ impl KeptStreams {
             *by_user.entry(stream.user).or_default() += stream.bytes;
         }
         while by_user.values().sum::<usize>() > MOST_BYTES {
-            // Of two who have as much, the one who wants more.
+            // Among users with equal bytes, the one whose stream has ended now.
             let most = by_user.iter_mut().max_by_key(|(it, bytes)| (**bytes, **it == user));
             let Some((most, bytes)) = most else { break };
             *bytes -= self.forget_oldest(|it| it.user == *most);
         }
     }
 
-    /// Forgets the oldest of some; its bytes.
+    /// Forgets the oldest matching stream; returns its bytes.
     fn forget_oldest(&mut self, of: impl Fn(&EndedStream) -> bool) -> usize {
         let oldest = self.ended.iter().position(of).and_then(|at| self.ended.remove(at));
         oldest.map_or(0, |oldest| {
@@ -169,7 +169,7 @@ impl KeptStreams {
 }
 
 impl KeptStream {
-    /// Keeps an event; whom it is for, if anybody listens.
+    /// Keeps an event; returns the client that listens, if any.
     fn push(&self, event: &ServerSseMessage) -> Option<mpsc::Sender<ServerSseMessage>> {
         let mut events = held(&self.0);
         if events.last.len() >= MOST_EVENTS {
@@ -179,14 +179,14 @@ impl KeptStream {
         events.client.clone()
     }
 
-    /// Ends what its client hears; how many bytes are kept.
+    /// Ends the client's stream; returns the number of bytes kept.
     fn end(&self) -> usize {
         let mut events = held(&self.0);
         (events.ended, events.client) = (true, None);
         events.last.iter().map(weight).sum()
     }
 
-    /// What is kept behind the event of this id, and what comes. Whoever listened before hears no more.
+    /// Kept events after this id, and then new ones. A client that listened before gets no more.
     fn behind(&self, last: Option<&str>) -> impl Stream<Item = ServerSseMessage> + use<> {
         let (client, mut told) = mpsc::channel(MOST_EVENTS);
         let mut events = held(&self.0);
@@ -319,7 +319,7 @@ mod tests {
         ServerSseMessage::new(format!("{index}/{request}"), message)
     }
 
-    /// A stream of a user's session that told `events` while nobody listened, and ended.
+    /// An ended stream of a user's session, with `events` that nobody listened to.
     async fn ended(
         sessions: &ResumableSessions,
         (user, session): (u32, &str),

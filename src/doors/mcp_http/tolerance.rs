@@ -20,7 +20,7 @@ use crate::doors::{
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
-/// What rmcp wants to be accepted.
+/// `Accept` header that rmcp requires.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// How a request is answered.
@@ -32,7 +32,7 @@ pub(super) struct AnswerForm {
 }
 
 impl AnswerForm {
-    /// The form of a request's answer; the request accepts then what rmcp answers with. Its body is in memory.
+    /// Form of a request's answer; makes the request accept what rmcp answers with. Its body is in memory.
     pub(super) async fn of(request: Request) -> (Request, Self) {
         let posts = request.method() == Method::POST;
         let (mut parts, body) = request.into_parts();
@@ -78,13 +78,13 @@ fn is(answer: &Response, kind: &str) -> bool {
         .is_some_and(|it| it.as_bytes().starts_with(kind.as_bytes()))
 }
 
-/// The outside of a message: an answer names no method.
+/// The outer members of a message: an answer names no method.
 #[derive(Deserialize)]
 struct Outside {
     method: Option<IgnoredAny>,
 }
 
-/// The answer in a stream of events; what is told before it has no place in one JSON.
+/// The answer in a stream of events; messages before it have no place in one JSON.
 async fn single(answer: Response) -> Response {
     let (mut parts, body) = answer.into_parts();
     let (mut pieces, mut lines) = (body.into_data_stream(), LineSplitter::new(usize::MAX));

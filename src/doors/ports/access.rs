@@ -1,8 +1,8 @@
-//! Who may reach a private port, and that what was shown for it goes no further.
+//! Access to private ports, and removal of what opens them from requests.
 //!
-//! | shown | where | opens |
+//! | credential | where | opens |
 //! |---|---|---|
-//! | a credential | `Authorization`, `e2b-traffic-access-token` | the ports of its user's workspaces; an operator's all |
+//! | a bearer token | `Authorization`, `e2b-traffic-access-token` | its user's ports; an operator's: all |
 //! | a signed link | the same, or `?hivekeep_token=` | its port, until it expires |
 //! | a cookie | `Cookie`, for requests of the port's own pages | as the link that it was made of |
 
@@ -19,16 +19,15 @@ use crate::{
 /// Header in which E2B's clients show their token.
 const E2B_TOKEN: &str = "e2b-traffic-access-token";
 
-/// What becomes of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It passes.
+    /// The request passes.
     Pass,
-    /// It comes again without its link, which becomes a cookie.
+    /// The client repeats the request without its link, which becomes a cookie.
     Exchange { cookie: String, location: String },
-    /// It shows nothing that opens the port.
+    /// The request has nothing that opens the port.
     Unknown,
-    /// What it shows does not open this port.
+    /// The request's credential, link or cookie does not open this port.
     Refused(&'static str),
 }
 
@@ -110,12 +109,12 @@ fn same_origin(headers: &HeaderMap, host: &PortHost) -> bool {
     origin && (!elsewhere || text("sec-fetch-mode") == Some("navigate"))
 }
 
-/// What a request shows.
+/// Credentials, links and cookies of a request.
 #[derive(Debug, Default)]
 struct Shown {
-    /// Of the query.
+    /// Link in the query.
     link: Option<String>,
-    /// Of headers.
+    /// Credentials and links in headers.
     tokens: Vec<String>,
     cookies: Vec<String>,
     /// Whether a client would follow a redirection with the same request.
@@ -123,7 +122,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Takes it out of a request.
+    /// Takes the credentials out of a request.
     fn take(parts: &mut Parts) -> Self {
         let mut shown = Self::default();
         let (link, uri) = split_link(&parts.uri);
@@ -136,7 +135,7 @@ impl Shown {
         }
         let bearer = bearer::of(&parts.headers).and_then(|it| std::str::from_utf8(it).ok());
         if let Some(token) = bearer.map(str::to_owned) {
-            // A program in the guest may have tokens of its own, which are not ours to keep from it.
+            // A program in the guest may have tokens of its own, which are passed on.
             if credentials::looks_like_one(&token) || looks_like_a_link(&token) {
                 parts.headers.remove(header::AUTHORIZATION);
             }

@@ -1,4 +1,4 @@
-//! Cookies on their way through: ours stay here, and an origin sets none for another.
+//! Cookies on their way through: the daemon's own stay here, and an origin sets none for another.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
@@ -11,25 +11,25 @@ pub(super) fn set(token: &str, max_age_secs: i64, scheme: &str) -> String {
     format!("{NAME}={token}; Path=/; Max-Age={max_age_secs}; HttpOnly; SameSite=Lax{secure}")
 }
 
-/// Our cookies of a request: there is more than one where somebody has set another.
+/// The daemon's cookies of a request: there is more than one where somebody has set another.
 pub(super) fn ours(headers: &HeaderMap) -> Vec<String> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let ours = all.flat_map(|value| value.split(';')).filter_map(named_ours);
     ours.map(str::to_owned).collect()
 }
 
-/// The value of a pair if it is ours.
+/// The value of a pair if it is the daemon's cookie.
 fn named_ours(pair: &str) -> Option<&str> {
     pair.trim().split_once('=').filter(|(name, _)| name.trim_end() == NAME).map(|(_, it)| it)
 }
 
-/// Takes our cookies out of a request.
+/// Takes the daemon's cookies out of a request.
 pub(super) fn strip(headers: &mut HeaderMap) {
     let all: Vec<HeaderValue> = headers.get_all(header::COOKIE).iter().cloned().collect();
     headers.remove(header::COOKIE);
     for value in all {
         let Ok(text) = value.to_str() else {
-            // Of other bytes than a cookie has; what may hold ours is not passed on.
+            // A value with bytes that no cookie has may hold the daemon's, and is not passed on.
             continue;
         };
         let theirs: Vec<&str> =
@@ -42,7 +42,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Keeps the cookies of an answer to the host that it comes from, and ours out of it.
+/// Keeps the cookies of an answer to the host that it comes from, and the daemon's own out of it.
 pub(in crate::doors) fn confine(headers: &mut HeaderMap) {
     let all: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
     headers.remove(header::SET_COOKIE);

@@ -17,12 +17,12 @@ pub(super) struct PortHost {
     pub(super) authority: String,
 }
 
-/// The reason why a host is no port of ours.
+/// The reason why a host names no port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostRefusal {
-    /// It is not below the domain, not given once, or the target names another.
+    /// The host is not below the domain, not given once, or the target names another.
     Foreign,
-    /// It is below the domain, and no `PORT-NAME`.
+    /// The host is below the domain, and no `PORT-NAME`.
     NoPort,
 }
 

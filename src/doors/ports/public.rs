@@ -21,19 +21,19 @@ const MOST: usize = 4096;
 /// How far the reader of events may fall behind.
 const BEHIND: usize = 1024;
 
-/// One record.
+/// Record of the stream `port-url/all`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// Anybody is let in.
+    /// The port is public.
     Opened { workspace: WorkspaceId, port: u16, at: DateTime<Utc> },
-    /// No longer.
+    /// The port is public no longer.
     Closed { workspace: WorkspaceId, port: u16, at: DateTime<Utc> },
     /// The workspace is gone.
     Forgotten { workspace: WorkspaceId },
 }
 
-/// What the records add up to. None of its sets is empty.
+/// Public ports of each workspace, by the records. None of the sets is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Open(BTreeMap<WorkspaceId, BTreeSet<u16>>);
 
@@ -91,7 +91,7 @@ pub(super) struct PublicPorts {
 }
 
 impl PublicPorts {
-    /// Reads them from the journal.
+    /// Reads the public ports from the journal.
     ///
     /// # Errors
     /// When their stream cannot be read.
@@ -103,18 +103,18 @@ impl PublicPorts {
         Ok(Self { log: Log::open(journal.clone(), stream).await?, workspaces })
     }
 
-    /// Whether anybody is let in.
+    /// Whether a port is public.
     pub(super) fn has(&self, workspace: WorkspaceId, port: u16) -> bool {
         self.log.view(|open| open.is_some_and(|open| open.has(workspace, port)))
     }
 
-    /// Those of a workspace, in order.
+    /// Public ports of a workspace, in order.
     pub(super) fn of(&self, workspace: WorkspaceId) -> Vec<u16> {
         let of = |open: &Open| open.0.get(&workspace).into_iter().flatten().copied().collect();
         self.log.view(|open| open.map(of).unwrap_or_default())
     }
 
-    /// Lets anybody in, or no longer. Answered when it is durable.
+    /// Makes a port public, or private again. Answered when it is durable.
     ///
     /// # Errors
     /// `too_many_public_ports`, `journal_failed`.
@@ -143,7 +143,7 @@ impl PublicPorts {
             }
             let own = open.0.get(&workspace).map_or(0, BTreeSet::len);
             let gone = |id: &WorkspaceId| self.workspaces.find(&id.to_string()).is_none();
-            // Of workspaces that were destroyed while nobody listened.
+            // Workspaces whose destruction was missed.
             let stale = match open.count() >= MOST {
                 true => open.0.keys().copied().filter(gone).collect(),
                 false => Vec::new(),
@@ -158,8 +158,8 @@ impl PublicPorts {
         Ok(durable.await?)
     }
 
-    /// Forgets those of workspaces that are destroyed, until the door closes. Begins with the events that
-    /// are kept, for the daemon may have ended between a destruction and this.
+    /// Forgets the ports of destroyed workspaces, until the door closes. Begins with the events that are
+    /// kept, for the daemon may have ended between a destruction and this.
     pub(super) fn forget_destroyed_until(&self, journal: &Journal, end: CancellationToken) {
         let (public, mut events) =
             (self.clone(), journal.events().subscribe(Some(Seq::new(0)), BEHIND));

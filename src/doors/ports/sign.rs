@@ -12,12 +12,12 @@ use sha2::Sha256;
 
 use crate::doors::http::token::BearerToken;
 
-/// What a token is shown as.
+/// Form in which a token is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PortLink {
-    /// In the query of a URL, or in a header.
+    /// Token in the query of a URL, or in a header.
     Link,
-    /// As a cookie.
+    /// Token in a cookie.
     Cookie,
 }
 
@@ -59,8 +59,8 @@ impl LinkKey {
         format!("{expires}.{hex}")
     }
 
-    /// When a token expires, if it is one of ours for this port and has not. Takes as long for a near miss
-    /// as for a wild guess.
+    /// When a token expires, if it was signed for this port and has not. Takes as long for a near miss as for
+    /// a wild guess.
     pub(super) fn verify(
         &self,
         kind: PortLink,
@@ -70,7 +70,7 @@ impl LinkKey {
     ) -> Option<DateTime<Utc>> {
         let (expires, hex) = token.split_once('.')?;
         let mac = bytes(hex)?;
-        // One writing of a time alone is signed.
+        // Only the canonical form of a time is signed.
         let time: i64 = expires.parse().ok().filter(|it: &i64| it.to_string() == expires)?;
         self.mac(kind, workspace, port, time).verify_slice(&mac).ok()?;
         DateTime::from_timestamp(time, 0).filter(|at| *at > Utc::now())

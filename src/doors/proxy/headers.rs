@@ -1,4 +1,4 @@
-//! Headers on their way through (RFC 9110, section 7.6): what is of one hop stays on it.
+//! Headers on their way through (RFC 9110, section 7.6): those of one hop stay on it.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ const OF_ONE_HOP: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// What a client says of the way to it is not believed.
+/// Forwarding headers, which are not believed from a client.
 const OF_THE_WAY: [HeaderName; 8] = [
     header::FORWARDED,
     HeaderName::from_static("x-forwarded-for"),
@@ -33,7 +33,7 @@ const OF_THE_WAY: [HeaderName; 8] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Who asks, and how the client reached this host.
+/// Client of a request, and how it reached this host.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardedFor {
     /// Address of the client's end of the connection.
@@ -115,7 +115,7 @@ fn tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
         tokens(headers).filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok()).collect();
-    // Nobody takes away by name what decides where a message goes or ends.
+    // `Connection` cannot take away what decides where a message goes or ends.
     let kept = [header::HOST, header::CONTENT_LENGTH];
     for name in named.iter().filter(|name| !kept.contains(name)).chain(&OF_ONE_HOP) {
         headers.remove(name);

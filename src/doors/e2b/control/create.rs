@@ -24,7 +24,7 @@ use crate::doors::e2b::{
 /// Longest key of a request that is repeated.
 const KEY_CHARS: usize = 200;
 
-/// What a sandbox shall be.
+/// Body of a request for a new sandbox.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in super::super) struct NewSandbox {
@@ -71,7 +71,7 @@ impl NewSandbox {
         }
     }
 
-    /// By which a request that is repeated is told from another one with its key.
+    /// Digest of a request, by which a repeated one is known from another one with the same key.
     fn digest(&self) -> Result<String, E2bError> {
         let json =
             serde_json::to_vec(self).map_err(|error| E2bError::invalid(error.to_string()))?;
@@ -177,7 +177,7 @@ impl E2b {
             }
         })?;
         if let Err(error) = self.finish(owner, name, wanted, reach.egress_allow).await {
-            // It was made by this very request, and is nobody's yet. What cannot be removed ends by its lifetime.
+            // The new sandbox is nobody's yet. A sandbox that cannot be removed ends by its lifetime.
             let asked = json!({ "workspace_id": name });
             if let Err(error) = self.call(owner, "workspace_destroy", asked).await {
                 tracing::warn!(%error, sandbox = name, "a sandbox that is not whole stays until its end");
@@ -187,7 +187,7 @@ impl E2b {
         self.reached(owner, name, &wanted.template)
     }
 
-    /// Gives a new sandbox what its creation does not take.
+    /// Gives a new sandbox what its creation does not take: variables and allowed egress.
     async fn finish(
         &self,
         owner: &Owner,
@@ -228,7 +228,7 @@ async fn created(
                 let why = "the first request with this key is still being carried out";
                 E2bError::new(Kind::Unavailable, why)
             })?;
-            // Those of earlier versions do not say what they were made by.
+            // Sandboxes of earlier versions lack the label of their request.
             if there.labels.get(REQUEST).is_some_and(|made_by| Some(made_by) != digest.as_ref()) {
                 let why = "the key was used for another request: choose another key for each one";
                 return Err(E2bError::new(Kind::AlreadyExists, why));

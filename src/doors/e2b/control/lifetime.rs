@@ -31,15 +31,15 @@ pub(in super::super) struct RefreshBody {
 /// A change of a sandbox's end.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum EndAsked {
-    /// So many seconds from now.
+    /// The given number of seconds from now.
     In(u64),
-    /// No sooner than that. One without an end keeps none.
+    /// Not sooner than that many seconds from now. A sandbox without an end keeps none.
     NotBefore(u64),
-    /// Never: what is paused is not lost. What wakes it for a while has it paused again when it is idle.
+    /// Never: a paused sandbox is not lost. One that is woken for a while is paused again when it is idle.
     Never,
-    /// In a year, when it stays as it is: the mark of one that is paused without its memory.
+    /// In a year, when the sandbox stays as it is: the mark of one that is paused without its memory.
     PausedOnDisk,
-    /// In a year: the mark of one that was killed and is kept for its snapshots.
+    /// In a year: the mark of a sandbox that was killed and is kept for its snapshots.
     PutAway,
 }
 
@@ -51,7 +51,7 @@ impl E2b {
         sandbox: &Sandbox,
         end: EndAsked,
     ) -> Result<(), E2bError> {
-        /// As long as a lifetime may be.
+        /// Longest lifetime.
         const LONGEST_SECS: u64 = 366 * 86_400;
         let id = &sandbox.name;
         let asked = match end {

@@ -70,7 +70,7 @@ impl ListQuery {
     }
 }
 
-/// One page of some rows, and the token of the next.
+/// A page of rows, and the token of the next page.
 pub(super) fn page<T>(
     mut all: Vec<T>,
     name: impl Fn(&T) -> String,
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn metadata_are_decoded_as_the_sdks_encode_them() {
-        // What both SDKs make of these: Python's `urlencode` of what `quote` has made, JavaScript's `URLSearchParams`
-        // of what `encodeURIComponent` has made.
+        // Queries that both SDKs make of these metadata: Python by `urlencode` after `quote`, JavaScript by
+        // `URLSearchParams` after `encodeURIComponent`.
         for (name, value, python, javascript) in [
             ("a b", "c&d", "a%2520b=c%2526d", "a%2520b=c%2526d"),
             ("owner", "ann@x.org", "owner=ann%2540x.org", "owner=ann%2540x.org"),

@@ -1,4 +1,4 @@
-//! Logs of a sandbox: its console, and what is told of its machine. Their lines have no times.
+//! Logs of a sandbox: its console and `stderr`. Their lines have no times.
 
 use std::sync::Arc;
 

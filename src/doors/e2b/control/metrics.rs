@@ -1,4 +1,4 @@
-//! What a sandbox takes, measured when it is asked for: nothing is kept.
+//! Resources that a sandbox uses, measured on request: nothing is kept.
 
 use std::{
     collections::BTreeMap,
@@ -31,17 +31,17 @@ const MOST: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Memory {
     total: u64,
-    /// Without what only speeds up the disk.
+    /// Without buffers and cache.
     used: u64,
     cache: u64,
 }
 
-/// One measurement.
+/// A measurement of one sandbox.
 #[derive(Debug)]
 pub(in super::super) struct Measured {
     at: DateTime<Utc>,
     vcpus: u32,
-    /// Of all its processors together: at most 100.
+    /// Use of all processors together, in percent: at most 100.
     cpu_used_pct: f64,
     memory: Memory,
     disk_used: u64,

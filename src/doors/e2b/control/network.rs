@@ -1,4 +1,4 @@
-//! What a sandbox may reach, by the policy of its workspace.
+//! Network access of a sandbox, by the policy of its workspace.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(in super::super) struct NetworkConfig {
     other: Map<String, Value>,
 }
 
-/// What a workspace may reach.
+/// Network access of a workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
     /// `None` leaves it to the configuration.
@@ -41,15 +41,15 @@ pub(super) struct Reach {
 }
 
 impl NetworkConfig {
-    /// A policy of ours that is no wider than the rules.
+    /// The network access of a workspace that is no wider than the client's rules.
     ///
     /// # Errors
-    /// For rules that ours cannot keep.
+    /// For rules that a workspace's policy cannot express.
     pub(super) fn reach(
         config: Option<&Self>,
         allow_internet: Option<bool>,
     ) -> Result<Reach, E2bError> {
-        // The SDKs say yes by themselves: then it is as the configuration has it.
+        // The SDKs send `true` by default: the configuration decides then.
         let closed = |allow: Option<bool>| allow.filter(|allow| !allow);
         let Some(config) = config else {
             return Ok(Reach { allow_internet: closed(allow_internet), egress_allow: None });

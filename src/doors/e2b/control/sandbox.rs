@@ -16,15 +16,15 @@ use crate::doors::e2b::{
 pub(super) const METADATA: &str = "e2b.metadata.";
 /// Label with the template that it was made from.
 pub(super) const TEMPLATE: &str = "e2b.template";
-/// Label of one that wakes when it is asked for something.
+/// Label of a sandbox that wakes when it is asked for something.
 pub(super) const AUTO_RESUME: &str = "e2b.auto_resume";
-/// Label of one whose ports are reached without a token.
+/// Label of a sandbox whose ports are reached without a token.
 pub(in super::super) const PUBLIC_PORTS: &str = "e2b.public_ports";
-/// Label with the digest of the request that it was made by, where that has a key.
+/// Label with the digest of the request that made the sandbox, where that has a key.
 pub(super) const REQUEST: &str = "e2b.request";
-/// Label with what happens at its end, which its workspace forgets when that has happened.
+/// Label with the action at the sandbox's end, which the workspace forgets once it has happened.
 pub(super) const AT_END: &str = "e2b.at_end";
-/// What the data plane can do: what the published one of this version can.
+/// Version of the published data plane whose features this one has.
 pub(super) const ENVD_VERSION: &str = "0.6.4";
 
 /// A workspace as its tools tell it.
@@ -42,13 +42,13 @@ pub(in super::super) struct Sandbox {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) ends_at: Option<DateTime<Utc>>,
     idle_park_secs: Option<u64>,
-    /// What happens at its end as it is set now.
+    /// Action at the end, as it is set now.
     #[serde(rename = "at_end")]
     end_set: Option<String>,
     #[serde(default)]
     pub(super) snapshots: Vec<Snapshot>,
     network: Option<Network>,
-    /// While it runs.
+    /// Use of the host, while the sandbox runs.
     pub(super) machine: Option<Machine>,
     pub(super) disk_used_bytes: Option<u64>,
     pub(super) disk_volsize_bytes: Option<u64>,
@@ -70,7 +70,7 @@ struct Network {
     egress_allow: Vec<String>,
 }
 
-/// What it takes of the host.
+/// Resources of the host that a sandbox uses.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Machine {
     pub(super) memory_bytes: Option<u64>,
@@ -83,8 +83,8 @@ pub(super) struct Snapshot {
 }
 
 impl Sandbox {
-    /// False for one that is over, or not yet there. One that is stopped and shall be removed, or has no end
-    /// though it was to be removed at it, was killed and is kept for its snapshots.
+    /// False for a sandbox that is over, or not yet there. One that is stopped and shall be removed, or has
+    /// no end though it was to be removed at it, was killed and is kept for its snapshots.
     pub(super) fn is_there(&self) -> bool {
         let destroyed = self.at_end() == "destroy";
         match &*self.state {
@@ -95,14 +95,14 @@ impl Sandbox {
         }
     }
 
-    /// Whether it has not got all that its creation gives it beyond the workspace: these variables, and a list of
-    /// who it may reach. A daemon that was killed in the middle leaves it so.
+    /// Whether the sandbox lacks something that its creation adds to the workspace: these variables, or a
+    /// list of allowed egress. A daemon that was killed in the middle leaves it so.
     pub(super) fn lacks<'n>(&self, mut env: impl Iterator<Item = &'n str>, egress: bool) -> bool {
         let reaches = self.network.as_ref().is_some_and(|network| !network.egress_allow.is_empty());
         env.any(|name| !self.env.contains_key(name)) || (egress && !reaches)
     }
 
-    /// What happens at its end. Workspaces that were not made here stop.
+    /// Action at the sandbox's end. Workspaces that were not made here stop.
     pub(super) fn at_end(&self) -> &str {
         self.labels.get(AT_END).map_or("stop", String::as_str)
     }
@@ -111,7 +111,8 @@ impl Sandbox {
         matches!(&*self.state, "running" | "starting" | "host_disk_full")
     }
 
-    /// Whether it was made here, was paused, and has been woken by something else since: it is paused again when it is idle.
+    /// Whether the sandbox was made here, was paused, and has been woken by something else since: it is
+    /// paused again when it is idle.
     pub(super) fn awaits_a_client(&self) -> bool {
         let endless = self.ends_at.is_none() && self.idle_park_secs.is_some_and(|secs| secs > 0);
         endless && self.labels.contains_key(AT_END) && self.is_running()
@@ -142,7 +143,7 @@ impl Sandbox {
         if self.at_end() == "destroy" { "kill" } else { "pause" }
     }
 
-    /// As a row of a list.
+    /// The sandbox as a row of a list.
     pub(super) fn row(&self) -> Value {
         // Workspaces without an end live on.
         let never = Utc.with_ymd_and_hms(9999, 12, 31, 0, 0, 0).single();
@@ -158,10 +159,10 @@ impl Sandbox {
 }
 
 impl E2b {
-    /// What a client needs to reach a sandbox.
+    /// Domain and tokens by which a client reaches a sandbox.
     ///
     /// # Errors
-    /// For one that is gone.
+    /// For a sandbox that is gone.
     pub(super) fn reached(
         &self,
         owner: &Owner,
@@ -177,7 +178,7 @@ impl E2b {
         }))
     }
 
-    /// All that a client is told of a sandbox.
+    /// All fields of a sandbox that a client gets.
     ///
     /// # Errors
     /// As [`Self::reached`].

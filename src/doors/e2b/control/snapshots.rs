@@ -55,7 +55,7 @@ fn told(id: &str) -> Value {
 }
 
 impl E2b {
-    /// As [`Self::sandbox`], also one that was killed and is kept for its snapshots.
+    /// Like [`Self::sandbox`], but also finds one that was killed and is kept for its snapshots.
     pub(super) async fn kept_sandbox(&self, owner: &Owner, id: &str) -> Result<Sandbox, E2bError> {
         let asked = json!({ "workspace_id": id });
         let found: Sandbox =
@@ -84,7 +84,7 @@ impl E2b {
 
     /// Stops a sandbox that was to be removed, and keeps it out of sight for its snapshots.
     pub(super) async fn put_away(&self, owner: &Owner, sandbox: &Sandbox) -> Result<(), E2bError> {
-        // First: its old end would take the snapshots with it.
+        // The new end comes first: the old one would remove the snapshots, too.
         self.set_end(owner, sandbox, EndAsked::PutAway).await?;
         if sandbox.state != "stopped" {
             self.call(owner, "workspace_stop", json!({ "workspace_id": sandbox.name })).await?;
@@ -111,7 +111,7 @@ pub(in super::super) async fn create_snapshot(
         )));
     }
     e2b.snap(&owner, &sandbox, &name, memory.unwrap_or(true)).await?;
-    // At its end it is kept for them.
+    // The sandbox is kept for its snapshots at its end.
     if sandbox.at_end() == "destroy" && sandbox.ends_at.is_some() {
         let asked = json!({ "workspace_id": sandbox.name, "at_end": "stop" });
         e2b.call(&owner, "workspace_lifetime", asked).await?;
@@ -130,7 +130,7 @@ pub(in super::super) async fn list_snapshots(
         if query.sandbox.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
         }
-        // It may be gone by now.
+        // The sandbox may be gone by now.
         let Ok(sandbox) = e2b.kept_sandbox(&owner, &name).await else { continue };
         ids.extend(
             kept(&sandbox.snapshots).into_iter().map(|snapshot| format!("{name}:{snapshot}")),
@@ -146,7 +146,7 @@ pub(in super::super) async fn list_snapshots(
     Ok(paged(ids.iter().map(|id| told(id)).collect(), next))
 }
 
-/// `DELETE /templates/{id}`: of a snapshot. With the last of one that was killed, that goes.
+/// `DELETE /templates/{id}`: removes a snapshot. A killed sandbox goes with its last one.
 pub(in super::super) async fn delete_template(
     State(e2b): State<Arc<E2b>>,
     owner: Owner,

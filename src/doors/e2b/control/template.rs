@@ -1,11 +1,11 @@
-//! What a template stands for: an image, or a snapshot of a sandbox.
+//! Templates: images, or snapshots of sandboxes.
 
 use crate::doors::e2b::{
     error::{E2bError, Kind},
     state::{E2b, Owner},
 };
 
-/// What the code interpreter's SDKs ask for, and the image that it is here.
+/// Template that the code interpreter's SDKs ask for, and its image here.
 const CODE: (&str, &str) = ("code-interpreter-v1", "code-interpreter");
 /// Longest name of a template.
 const NAME_CHARS: usize = 256;
@@ -18,11 +18,11 @@ pub(super) enum Template {
 }
 
 impl E2b {
-    /// What a client's template stands for: by the configuration, a snapshot of its own by id or name, or an image
-    /// of that name.
+    /// Resolves a client's template: by the configuration, as a snapshot of its own by id or name, or as an
+    /// image of that name.
     ///
     /// # Errors
-    /// For a name that is none. Whether there is such an image is told when a sandbox is made of it.
+    /// For an invalid name. A missing image is an error only when a sandbox is made of it.
     pub(super) async fn template(&self, owner: &Owner, name: &str) -> Result<Template, E2bError> {
         if name.is_empty() || name.chars().count() > NAME_CHARS {
             return Err(E2bError::invalid("`templateID` is not a valid name of a template"));
@@ -42,7 +42,7 @@ impl E2b {
         Ok(Template::Image(image.to_owned()))
     }
 
-    /// Names of a sandbox's snapshots; none of a sandbox that is none of the owner's.
+    /// Names of a sandbox's snapshots; none of a sandbox that is not the owner's.
     async fn snapshot_names(&self, owner: &Owner, sandbox: &str) -> Result<Vec<String>, E2bError> {
         let found = self.kept_sandbox(owner, sandbox).await;
         match found {

@@ -20,10 +20,10 @@ use crate::doors::e2b::{error::E2bError, state::E2b, target::Target};
 /// A download under way.
 struct Download {
     file: SandboxFile,
-    /// What was read and not sent.
+    /// Bytes that were read and not sent.
     ahead: Option<Bytes>,
     next: Option<u64>,
-    /// Size of the whole when it began.
+    /// Size of the file when the download began.
     bytes: u64,
     compressor: Option<Compressor>,
 }

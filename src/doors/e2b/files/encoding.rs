@@ -15,10 +15,10 @@ use crate::doors::e2b::error::E2bError;
 /// Bytes that are decompressed at a time: at most a thousand times as many come of them.
 const SLICE_BYTES: usize = 1024;
 
-/// Whether an answer shall be compressed. Who takes it as it is gets it so.
+/// Whether an answer shall be compressed. A client that takes it uncompressed gets it so.
 ///
 /// # Errors
-/// When neither is taken.
+/// When the client takes neither.
 pub(super) fn wants_gzip(headers: &HeaderMap) -> Result<bool, ()> {
     let Some(text) = headers.get(header::ACCEPT_ENCODING).and_then(|it| it.to_str().ok()) else {
         return Ok(false);
@@ -51,9 +51,9 @@ impl Compressor {
         Self(GzEncoder::new(Vec::new(), Compression::fast()))
     }
 
-    /// What is ready of the stream so far.
+    /// Compresses a piece; returns the bytes of the stream that are ready.
     pub(super) fn push(&mut self, piece: &[u8]) -> Bytes {
-        // A vector takes all.
+        // Writing to a vector does not fail.
         let _written = self.0.write_all(piece);
         std::mem::take(self.0.get_mut()).into()
     }
@@ -70,7 +70,7 @@ pub(super) enum Decoder {
 }
 
 impl Decoder {
-    /// By the header of a request.
+    /// Decoder for the encoding that a request's header names.
     ///
     /// # Errors
     /// For another encoding.
@@ -93,7 +93,7 @@ impl Decoder {
         Ok(std::mem::take(decoder.get_mut()).into())
     }
 
-    /// The rest, once all has come.
+    /// Decoded rest of the stream, once all input has come.
     ///
     /// # Errors
     /// For a stream that is cut short.
@@ -112,7 +112,7 @@ pub(super) struct DecodedBody {
     pieces: BodyDataStream,
     /// `None` at the end.
     decoder: Option<Decoder>,
-    /// What has come and is not decoded yet.
+    /// Bytes that have come and are not decoded yet.
     piece: Bytes,
 }
 
@@ -122,7 +122,7 @@ impl DecodedBody {
         Self { pieces, decoder: Some(decoder), piece: Bytes::new() }
     }
 
-    /// The next part of it, never an empty one; `None` at the end.
+    /// The next part of the body, never an empty one; `None` at the end.
     ///
     /// # Errors
     /// For a body that breaks off or is not what it says.

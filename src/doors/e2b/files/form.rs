@@ -1,5 +1,5 @@
-//! Files of a form, read as they come. The reader of forms holds whatever it is given until it makes something of it:
-//! it is given no more while it has enough to look at, and is broken off when it makes nothing of that.
+//! Files of a form, read as they come. The form's parser buffers what it is given until it parses it: it gets
+//! no more while enough is buffered, and the form is broken off when it parses nothing of that.
 
 use std::{
     error::Error as _,
@@ -17,7 +17,7 @@ use multer::{Field, Multipart};
 use super::{PIECE_BYTES, encoding::DecodedBody};
 use crate::doors::e2b::error::E2bError;
 
-/// Bytes that the reader holds at most, together with all that has stood between the files.
+/// Bytes that the parser buffers at most, together with all that has stood between the files.
 const MOST_UNTAKEN: usize = 4 * PIECE_BYTES;
 
 /// See the module.
@@ -26,18 +26,18 @@ pub(super) struct FormFiles {
     read: Arc<FormProgress>,
 }
 
-/// One of the files.
+/// A file of the form.
 pub(super) struct FormFile<'f> {
     field: Field<'static>,
     read: &'f FormProgress,
 }
 
-/// What the reader has made of a form.
+/// Progress of the parser.
 #[derive(Debug, Default)]
 struct FormProgress {
-    /// Bytes that it was given and that were not a file's.
+    /// Bytes that the parser was given, less those of files that it returned.
     untaken: AtomicUsize,
-    /// It has made something of them, or was given more, since this was looked at.
+    /// True when the parser has got on, or was given more, since the last look.
     moved: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl FormFiles {
         Self { form, read }
     }
 
-    /// The next file; `None` at the end. What else a form has is passed over.
+    /// The next file; `None` at the end. Other fields of the form are passed over.
     ///
     /// # Errors
     /// For a form that breaks off or is not valid.
@@ -75,7 +75,7 @@ impl FormFiles {
 }
 
 impl FormFile<'_> {
-    /// As the form has it; empty without one.
+    /// The file's name in the form; empty without one.
     pub(super) fn name(&self) -> &str {
         self.field.file_name().unwrap_or_default()
     }
@@ -83,7 +83,7 @@ impl FormFile<'_> {
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
-    /// As [`FormFiles::next`].
+    /// Those of [`FormFiles::next`].
     pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, E2bError> {
         let piece = self.field.chunk().await.map_err(|error| broken(&error))?;
         self.read.took(piece.as_ref().map_or(0, Bytes::len));
@@ -91,14 +91,14 @@ impl FormFile<'_> {
     }
 }
 
-/// What the reader is given.
+/// Input of the parser.
 fn parts(
     content: DecodedBody,
     read: Arc<FormProgress>,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send {
     stream::try_unfold((content, read), |(mut content, read)| async move {
         loop {
-            // Until it is asked again the reader looks at what it holds.
+            // The parser looks at its buffer until it asks again.
             tokio::task::yield_now().await;
             if read.untaken.load(Relaxed) <= MOST_UNTAKEN {
                 break;
@@ -109,7 +109,7 @@ fn parts(
         }
         let part = content.part().await.map_err(|error| io::Error::other(error.message))?;
         read.untaken.fetch_add(part.as_ref().map_or(0, Bytes::len), Relaxed);
-        // It may have been asked twice before the reader looks.
+        // The parser may ask twice before it looks at its buffer.
         read.moved.store(true, Relaxed);
         Ok(part.map(|part| (part, (content, read))))
     })

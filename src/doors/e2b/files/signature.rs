@@ -1,4 +1,4 @@
-//! Who may reach a file: whoever has the sandbox's token, or a URL that was signed with it.
+//! Access to a file: by the sandbox's token, or by a URL that was signed with it.
 
 use axum::{
     extract::Query,
@@ -65,7 +65,7 @@ impl E2b {
         let named = named.map(|name| self.workspace(name)).transpose();
         let named = named.map_err(|_| invalid())?.map(|found| found.id);
         for row in self.core.credentials.list() {
-            // Its tokens open nothing.
+            // Tokens of a read-only credential open nothing.
             if row.scope == CredentialScope::ReadOnly {
                 continue;
             }

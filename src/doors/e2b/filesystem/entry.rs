@@ -59,7 +59,7 @@ impl Entry {
             .collect()
     }
 
-    /// As a message of the data plane.
+    /// The entry as a message of the data plane.
     pub(in super::super) fn told(&self) -> Value {
         let kind = match self.kind {
             EntryKind::File => "FILE_TYPE_FILE",

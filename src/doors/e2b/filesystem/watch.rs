@@ -1,4 +1,4 @@
-//! Watches of folders: read by polling, or told as a stream.
+//! Watches of folders: read by polling, or sent as a stream.
 
 mod polled;
 
@@ -73,7 +73,7 @@ impl E2b {
         Ok(Watch { id: watch, path, include_entry: message.include_entry, after: 0 })
     }
 
-    /// What has changed since it was read last, after at most so many seconds.
+    /// Changes since the last read, after at most `wait_secs`.
     async fn changes(
         &self,
         target: &Target,
@@ -102,7 +102,7 @@ impl E2b {
             };
             let mut event = json!({ "name": path, "type": kind });
             if watch.include_entry {
-                // It may be gone by now.
+                // The entry may be gone by now.
                 if let Ok(entry) = self.entry(target, &format!("{}/{path}", watch.path)).await {
                     event["entry"] = entry.told();
                 }
@@ -161,7 +161,7 @@ pub(in super::super) async fn watch_dir(
                 Err(E2bError::new(Kind::DeadlineExceeded, why))
             }),
         };
-        // One that is left ends by itself after some minutes.
+        // A watch that is left open ends by itself after some minutes.
         let _left = e2b.unwatch(&target, &watch).await;
         (writer, outcome)
     })

@@ -1,7 +1,7 @@
 //! Reader of what a process writes, from a cursor on, for one client: any number of them read one process.
 //!
-//! The first read is a call of `process_output`. What follows is no call for each piece, by which a program that writes a
-//! line now and then would use its owner's rate up; but a policy that denies such calls ends it.
+//! The first read is a call of `process_output`. Later reads are no calls: a program that writes a line now
+//! and then would use its owner's rate up. A policy that denies such calls ends them, too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,11 +40,11 @@ pub(super) struct OutputReader {
     stderr_from: u64,
     /// Whether the process is killed when the call has reached its limit.
     kills: bool,
-    /// The policy has let it read.
+    /// True once the policy has let this reader read.
     admitted: bool,
 }
 
-/// Refuses a part before which something is missing: a client shall not take it for all.
+/// Refuses a part before which something is missing: a client shall not take it for the whole output.
 fn whole(part: ProcessOutput, [stdout, stderr]: [u64; 2]) -> Result<ProcessOutput, E2bError> {
     let lost = |span: &ProcessSpan, asked: u64| span.from.saturating_sub(asked);
     match lost(&part.stdout, stdout) + lost(&part.stderr, stderr) {
@@ -95,14 +95,14 @@ impl OutputReader {
         Self { e2b, target, id, terminal, stdout_from, stderr_from, kills, admitted }
     }
 
-    /// The process shall be killed when the call has reached its limit.
+    /// Has the process killed when the call has reached its limit.
     pub(super) fn kill_late(self) -> Self {
         Self { kills: true, ..self }
     }
 
-    /// Leaves out what is written already.
+    /// Skips the output that is written already.
     pub(super) async fn skip(&mut self) -> Result<(), E2bError> {
-        // What is kept of it is bounded.
+        // The kept output is bounded, and with it this loop.
         loop {
             let part = self.read(Duration::ZERO).await?;
             self.go_behind(&part);
@@ -141,7 +141,7 @@ impl OutputReader {
         (self.stdout_from, self.stderr_from) = (part.stdout.next(), part.stderr.next());
     }
 
-    /// Tells a client what is new until the process has ended, or the call has reached its limit.
+    /// Sends a client new output until the process has ended, or the call has reached its limit.
     pub(super) async fn follow(
         mut self,
         writer: StreamWriter,

@@ -25,7 +25,7 @@ use crate::{
 /// Bytes that are read at once.
 const PART_BYTES: usize = OpenArtifact::MOST_BYTES / 4;
 
-/// What a request wants of a file.
+/// Bytes of a file that a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum WantedBytes {
     Whole,

@@ -51,14 +51,14 @@ impl Kind {
         if is(&[codes::DEADLINE_EXCEEDED]) {
             return Self(StatusCode::BAD_GATEWAY, Code::ToolTimedOut, vec![Reason::CallTimedOut]);
         }
-        // Of a call that was under way nobody knows what was done: it has no such reason.
+        // A call that was under way has no such reason: its effect is unknown.
         let of_source = known.iter().any(|reason| SOURCE_DOWN.contains(reason));
         if of_source
             || is(&UNAVAILABLE)
             || matches!(error.layer, Layer::Rate | Layer::Quota | Layer::Admission)
         {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
-            // It is told before an approval is asked for.
+            // Unavailability is reported before an approval is asked for.
             let mut reasons = or(Reason::BackendNotExecutable);
             reasons.retain(|reason| *reason != Reason::ApprovalRequired);
             return Self(status, Code::ToolUnavailable, reasons);
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// What approvals refuse. A call that needs one was not made, and may pass once it has it: 202.
+/// Refusals by approvals. A call that needs one was not made, and may pass once it has it: 202.
 const APPROVALS: [(&ErrorCode, StatusCode, Code, &[Reason]); 8] = {
     const ASKS: Code = Code::ToolApprovalRequired;
     const DENIED: Code = Code::ToolDenied;
@@ -103,7 +103,7 @@ const APPROVALS: [(&ErrorCode, StatusCode, Code, &[Reason]); 8] = {
     ]
 };
 
-/// Codes of what makes no sense as it was asked for.
+/// Codes of invalid requests.
 const INVALID: [&ErrorCode; 4] =
     [codes::INVALID_INPUT, codes::INVALID_PATH, codes::INVALID_PATTERN, codes::INVALID_RULE];
 

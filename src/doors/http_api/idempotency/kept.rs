@@ -18,7 +18,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// A request that was carried out or refused.
 pub(in super::super) struct KeptRun {
     pub(in super::super) answer: Response,
-    /// What is kept of it; none of a refusal before anything was done, which may be another one later.
+    /// Outcome to keep; none of a refusal before anything was done, which may be another one later.
     pub(in super::super) outcome: Option<KeptOutcome>,
     /// To be signed when the answer is durable.
     pub(in super::super) receipt: Option<ReceiptPad>,
@@ -39,7 +39,7 @@ impl KeptOutcome {
         Self { status: status.as_u16(), bytes: body.len(), body: text.map(Arc::from) }
     }
 
-    /// The answer, once more.
+    /// The kept answer, given again.
     pub(in super::super) fn again(self, tool_id: &str) -> Result<Response, ApiError> {
         let (Ok(status), Some(body)) = (StatusCode::from_u16(self.status), self.body) else {
             let why = "the call was made, and its answer was too large to be kept";

@@ -18,7 +18,7 @@ pub(in super::super) struct Begun {
     pub(in super::super) at: DateTime<Utc>,
 }
 
-/// One record.
+/// Record of a key's stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub(crate) enum Record {

@@ -26,7 +26,7 @@ use crate::doors::{
     result_form::ResultForm,
 };
 
-/// What all events of a call say.
+/// Fields that all events of a call have.
 pub(super) struct CallNote {
     pub(super) common: ToolEventPayload,
     pub(super) duration_ms: u64,
@@ -77,7 +77,7 @@ pub(super) fn text(text: String) -> ResultContent {
     ResultContent { kind: "text", text: Some(text), data: None, mime_type: None }
 }
 
-/// What an answer says beside the result.
+/// Parts of an answer beside the result.
 pub(super) struct Beside {
     notices: Vec<String>,
     waiting: Option<WaitingSummary>,
@@ -154,9 +154,9 @@ pub(super) fn success(
 
 /// An answer as it is sent, for which as much room is made at once as it likely takes.
 pub(super) fn written(answer: &ToolInvokeResponse) -> Response {
-    /// All but the result.
+    /// Bytes of an answer without its result.
     const BESIDE_BYTES: usize = 2_048;
-    // It is there twice: as JSON and, escaped, as text.
+    // The result is in the answer twice: as JSON and, escaped, as text.
     let result = answer.result.structured.as_ref().map_or(0, |_| answer.result.bytes);
     let mut bytes = Vec::with_capacity(BESIDE_BYTES + 5 * result / 2);
     // Strings, numbers and JSON values serialise, and a vector takes all.
@@ -166,7 +166,7 @@ pub(super) fn written(answer: &ToolInvokeResponse) -> Response {
 
 /// The answer to a call that was refused or failed. Its events are in the details.
 pub(super) fn failure(note: CallNote, error: ToolError, id: &str) -> ApiError {
-    // What was refused before it was let in did not begin.
+    // A call that was refused before it was let in did not begin.
     let denied = matches!(error.layer, Layer::Policy | Layer::Approval);
     let began = !matches!(error.layer, Layer::Policy | Layer::Resolve | Layer::Session);
     let mut answer = ApiError::of_call(error, id);

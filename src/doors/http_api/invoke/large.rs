@@ -21,9 +21,9 @@ use crate::{
     },
 };
 
-/// What the dispatcher says of a result that it has kept, in the details of its refusal.
+/// The dispatcher's account of a result that it has kept, from the details of its refusal.
 pub(super) struct LargeAnswer {
-    /// What was done, and how to read the rest.
+    /// Text that says what was done, and how to read the rest.
     told: String,
     preview: String,
     uri: String,
@@ -55,7 +55,6 @@ impl LargeAnswer {
         })
     }
 
-    /// The answer.
     pub(super) fn answer(self, note: CallNote, beside: Beside, body: &InvokeBody) -> Response {
         let tool_id = note.common.tool_id.clone();
         let size = usize::try_from(self.bytes).unwrap_or(usize::MAX);

@@ -56,7 +56,7 @@ fn nothing_done(error: &ToolError) -> bool {
     let before = match error.layer {
         Layer::Resolve | Layer::Policy | Layer::Approval | Layer::Schema => true,
         Layer::Rate | Layer::Admission => true,
-        // It may have ended while the call ran.
+        // A session that ended may have done so while the call ran.
         Layer::Session => error.is(codes::SESSION_UNKNOWN),
         _ => false,
     };
@@ -64,11 +64,11 @@ fn nothing_done(error: &ToolError) -> bool {
 }
 
 impl ToolRun {
-    /// Makes the call and answers with what becomes of it. Dropping this cancels the call.
+    /// Makes the call and answers with its outcome. Dropping this cancels the call.
     pub(super) async fn now(self) -> Result<Response, ApiError> {
         let MadeCall { answer, receipt, .. } = self.made().await;
-        // What the answer delivers counts as delivered once it is handed to the connection: HTTP has no
-        // word of the client's for it.
+        // The receipt is signed once the answer is handed to the connection: HTTP has no acknowledgement from
+        // the client.
         receipt.into_iter().for_each(ReceiptPad::sign);
         answer
     }
@@ -88,7 +88,7 @@ impl ToolRun {
     pub(super) async fn kept(self) -> KeptRun {
         let MadeCall { answer, receipt, done } = self.made().await;
         let (head, body) = answer.unwrap_or_else(IntoResponse::into_response).into_parts();
-        // It is made of bytes that are there.
+        // The body is in memory already.
         let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
         let outcome = done.then(|| KeptOutcome::of(head.status, &body, BODY_BYTES));
         KeptRun { answer: Response::from_parts(head, Body::from(body)), outcome, receipt }

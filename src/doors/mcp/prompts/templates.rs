@@ -17,9 +17,9 @@ pub struct PromptTemplate {
     pub name: &'static str,
     /// Title for people.
     pub title: &'static str,
-    /// What it is for.
+    /// Description of the prompt's purpose.
     pub description: &'static str,
-    /// What a person fills in.
+    /// Arguments that a person fills in.
     pub parameters: &'static [PromptParameter],
     /// Tools that the text names.
     pub tools: &'static [&'static str],
@@ -32,7 +32,7 @@ pub struct PromptTemplate {
 /// Document that is part of a prompt: read in the client's session, by its rules.
 #[derive(Debug)]
 pub struct PromptAttachment {
-    /// Beginning of its URI, or the whole of it.
+    /// Beginning of the document's URI, or the whole of it.
     pub before: &'static str,
     /// Parameter that the URI ends with, escaped; one that is left out attaches nothing. Behind an empty
     /// beginning it is the whole URI.
@@ -44,7 +44,7 @@ pub struct PromptAttachment {
 pub struct PromptParameter {
     /// Name.
     pub name: &'static str,
-    /// What it is.
+    /// Description of the argument.
     pub description: &'static str,
     /// Kind of [`Names`](hivekeep_runtime::names::Names) that completes it.
     pub kind: Option<&'static str>,
@@ -174,7 +174,7 @@ pub(super) fn invalid(text: String) -> ErrorData {
 }
 
 impl PromptTemplate {
-    /// As it is listed.
+    /// The prompt as it is listed.
     pub(in crate::doors::mcp) fn listed(&self) -> Prompt {
         let argument = |parameter: &PromptParameter| {
             PromptArgument::new(parameter.name)

@@ -22,7 +22,7 @@ use crate::doors::{
 pub(super) enum Parsed {
     Message(ClientJsonRpcMessage),
     Refused(ServerJsonRpcMessage),
-    /// Nothing that has an answer.
+    /// A line that gets no answer.
     Ignored,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn parse(line: &[u8]) -> Parsed {
     if let Ok(message) = json_text::from_slice(line) {
         return fitting(message);
     }
-    // What is to be overlooked, and what to be complained of, is rmcp's to know.
+    // rmcp decides which lines are ignored and which are errors.
     let mut whole = BytesMut::with_capacity(line.len() + 1);
     whole.extend_from_slice(line);
     whole.extend_from_slice(b"\n");
@@ -76,7 +76,7 @@ fn fitting(message: ClientJsonRpcMessage) -> Parsed {
     Parsed::Message(message)
 }
 
-/// The outside of a message. However deep the rest nests, it is read.
+/// The outer members of a message. However deep the rest nests, it is read.
 #[derive(Deserialize)]
 struct Head {
     id: Option<RequestId>,
@@ -89,7 +89,7 @@ struct Loose {
     params: Option<Value>,
 }
 
-/// What is told of a line that is no message, to the request that it was meant to be if that can be told.
+/// Answer to a line that is no message, with the id of its request if that can be read.
 fn unreadable(line: &[u8], error: &serde_json::Error) -> Parsed {
     let error = match error.classify() {
         Category::Data => {
@@ -111,7 +111,7 @@ pub(in crate::doors) fn refusal_of(message: &[u8]) -> Option<ServerJsonRpcMessag
     }
 }
 
-/// Nothing but the id of such a message is looked at.
+/// Refuses a message with too many values, of which only the id is read.
 pub(super) fn refuse_excessive(line: &[u8]) -> Parsed {
     match serde_json::from_slice::<Head>(line) {
         Ok(Head { id: Some(id) }) => Parsed::Refused(refusal(Some(id), &too_many_values())),
@@ -120,7 +120,7 @@ pub(super) fn refuse_excessive(line: &[u8]) -> Parsed {
     }
 }
 
-/// Of a message above the limit nothing is known.
+/// Error for a message above the limit, of which not even the id is known.
 pub(super) fn too_long() -> ServerJsonRpcMessage {
     let why = "a message above `daemon.max_message_mb` was dropped";
     ServerJsonRpcMessage::error(ErrorData::invalid_request(why, None), None)

@@ -19,7 +19,7 @@ struct Backlog {
     bytes: usize,
 }
 
-/// One answer's part of the count, until it is dropped.
+/// An answer's share of the count, until it is dropped.
 pub(super) struct Waiting {
     unread: Unread,
     bytes: usize,
@@ -42,7 +42,7 @@ impl Unread {
         let _room = waiting.wait_for(room).await;
     }
 
-    /// One more.
+    /// Counts one more answer.
     pub(super) fn one(&self) -> Waiting {
         self.0.send_modify(|backlog| backlog.answers += 1);
         Waiting { unread: self.clone(), bytes: 0 }

@@ -88,7 +88,7 @@ pub(in super::super::super) struct WatcherMessage {
     watcher_id: String,
 }
 
-/// `GetWatcherEvents`. What one of two readers at a time is told the other is not.
+/// `GetWatcherEvents`. Each change goes to one of two readers at a time.
 pub(in super::super::super) async fn get_watcher_events(
     State(e2b): State<Arc<E2b>>,
     target: Target,
