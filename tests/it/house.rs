@@ -5,6 +5,7 @@
 mod catalogue;
 mod circles;
 mod codes;
+mod comments;
 mod counts;
 mod dependencies;
 mod kinds;
