@@ -220,7 +220,7 @@ impl ModelTransport {
         let read = timeout_at(until, read(&mut response, self.max_bytes())).await;
         let body = read.map_err(|_| self.slow(false))??;
         json_text::from_slice(&body)
-            .map_err(|error| WireFailure::broken(format!("the answer is no JSON: {error}")))
+            .map_err(|error| WireFailure::broken(format!("the answer is not JSON: {error}")))
     }
 
     /// Key of the provider, read anew.

@@ -154,7 +154,7 @@ fn text(value: &Value, out: &mut Vec<ModelDelta>) {
 
 fn parse(data: &str) -> Result<Value, WireFailure> {
     json_text::from_str(data)
-        .map_err(|error| WireFailure::broken(format!("a frame of the answer is no JSON: {error}")))
+        .map_err(|error| WireFailure::broken(format!("a frame of the answer is not JSON: {error}")))
 }
 
 /// Vectors of a list of lists.

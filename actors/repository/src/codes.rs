@@ -55,7 +55,7 @@ hivekeep_kernel::codes! {
     }
     /// The operator has no such credential for the remote.
     CREDENTIAL_UNKNOWN = "credential_unknown" {
-        cause: "`credential_binding_id` is no `host` of `git.credentials`, or another one is used for the remote.",
+        cause: "`credential_binding_id` is not a `host` of `git.credentials`, or another one is used for the remote.",
         next: "Leave it out, or have the operator add the server to `git.credentials`.",
     }
     /// Repositories are not refreshed by themselves.

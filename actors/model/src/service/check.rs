@@ -83,7 +83,7 @@ pub(super) fn structured(
             .detail("stop", end.stop.map(|stop| stop.word()).unwrap_or_default())
     };
     let value: Value = hivekeep_runtime::json_text::from_str(text.trim())
-        .map_err(|error| mismatch(format!("it is no JSON: {error}")))?;
+        .map_err(|error| mismatch(format!("it is not JSON: {error}")))?;
     let validator = validator(schema).map_err(mismatch)?;
     let wrong = validator.iter_errors(&value).next().map(|error| error.to_string());
     wrong.map_or(Ok(Some(value)), |why| Err(mismatch(why)))

@@ -68,7 +68,7 @@ impl CallAssembly {
                 _ if cut_short => {}
                 _ => {
                     return Err(WireFailure::broken(format!(
-                        "the model asks for the tool `{:.60}` with arguments that are no JSON object",
+                        "the model asks for the tool `{:.60}` with arguments that are not a JSON object",
                         call.name
                     )));
                 }

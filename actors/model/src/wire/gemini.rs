@@ -165,7 +165,7 @@ impl GeminiDecoder {
             let arguments = match &call["args"] {
                 Value::Null => json!({}),
                 arguments @ Value::Object(_) => arguments.clone(),
-                _ => return Err(WireFailure::broken("arguments of a tool are no JSON object")),
+                _ => return Err(WireFailure::broken("arguments of a tool are not a JSON object")),
             };
             let id = call["id"].as_str().unwrap_or_default().to_owned();
             let mut call = tool_call(id, name.to_owned(), arguments);

@@ -112,7 +112,7 @@ impl AnswerDecoder for OllamaDecoder {
                 return Err(WireFailure::too_large(why));
             }
             let (Some(name), true) = (name, arguments.is_object()) else {
-                return Err(WireFailure::broken("arguments of a tool are no JSON object"));
+                return Err(WireFailure::broken("arguments of a tool are not a JSON object"));
             };
             let id = call["id"].as_str().unwrap_or_default().to_owned();
             out.push(ModelDelta::ToolCall(tool_call(id, name.to_owned(), arguments)));

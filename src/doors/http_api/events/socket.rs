@@ -32,7 +32,7 @@ const HEARD_BYTES: usize = 4 * 1024;
     responses(
         (status = 101, description = "Events follow."),
         (status = 400, description = "The request is not valid.", body = super::super::published::AnyErrorBody),
-        (status = 426, description = "The request is no WebSocket handshake.", body = PlainErrorBody),
+        (status = 426, description = "The request is not a WebSocket handshake.", body = PlainErrorBody),
     ),
 )]
 pub(in super::super) async fn socket(

@@ -217,7 +217,7 @@ async fn what_does_not_answer_is_said_as_the_client_wants_it() {
 
     let rubbish = stage.listen(id, 80).await;
     let answering = async {
-        for says in ["", "this is no HTTP\r\n\r\n"] {
+        for says in ["", "this is not HTTP\r\n\r\n"] {
             let (mut stream, _) = rubbish.accept().await.expect("a connection");
             super::head(&mut stream).await;
             stream.write_all(says.as_bytes()).await.expect("written");

@@ -95,7 +95,7 @@ fn read(name: &str, what: &str) -> io::Result<String> {
 impl Interface {
     pub(super) fn mac(&self) -> io::Result<[u8; 6]> {
         let text = read(&self.name, "address")?;
-        parse_mac(&text).ok_or_else(|| io::Error::other(format!("{text:?} is no MAC")))
+        parse_mac(&text).ok_or_else(|| io::Error::other(format!("{text:?} is not a MAC")))
     }
 
     pub(super) fn is_up(&self) -> io::Result<bool> {
