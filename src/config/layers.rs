@@ -190,7 +190,8 @@ fn out_of_bounds(
     leaf: &Leaf,
     value: &Value,
 ) -> Option<String> {
-    let number = value.as_i64()?;
+    // A number of more than 63 bits is beyond each bound.
+    let number = value.as_i64().or_else(|| value.is_u64().then_some(i64::MAX))?;
     let key = leaf.path.iter().fold(&**schema, |at, key| &at["properties"][key]);
     let (least, most) = shipped::bounds(key);
     let outside =
