@@ -12,25 +12,25 @@ const SECTIONS: [(&str, &str); 5] = [
     ("port_urls", "http.ports"),
     ("hub", "hub"),
 ];
-/// Keys that each door had, and that they have in common in `http`.
-const SHARED: [(&str, &str); 8] = [
-    ("allowed_hosts", "allowed_hosts"),
-    ("allowed_origins", "allowed_origins"),
-    ("max_connections", "max_connections"),
-    ("max_header_kb", "max_header_kb"),
-    ("header_timeout_secs", "header_timeout_secs"),
-    ("body_timeout_secs", "body_timeout_secs"),
-    ("idle_timeout_secs", "body_timeout_secs"),
-    ("write_timeout_secs", "write_timeout_secs"),
+/// Keys that sections of doors had, each with these sections, and the one that they are in `http`.
+const SHARED: [(&str, &[&str], &str); 8] = [
+    ("allowed_hosts", &["mcp_http", "http_api", "doors.e2b", "hub"], "allowed_hosts"),
+    ("allowed_origins", &["mcp_http", "http_api", "hub"], "allowed_origins"),
+    ("max_connections", &["http_api", "doors.e2b", "port_urls"], "max_connections"),
+    ("max_header_kb", &["http_api", "port_urls"], "max_header_kb"),
+    ("header_timeout_secs", &["http_api", "doors.e2b", "port_urls"], "header_timeout_secs"),
+    ("body_timeout_secs", &["http_api", "doors.e2b"], "body_timeout_secs"),
+    ("idle_timeout_secs", &["port_urls"], "body_timeout_secs"),
+    ("write_timeout_secs", &["http_api", "doors.e2b"], "write_timeout_secs"),
 ];
 
 /// The name of a key, if it has another one now.
 fn name_now(key: &str) -> Option<String> {
     let below = |section: &str| key.strip_prefix(section)?.strip_prefix('.');
-    let (section, rest) =
-        SECTIONS.iter().find_map(|(old, new)| below(old).map(|rest| (*new, rest)))?;
-    let shared = SHARED.iter().find(|(old, _)| *old == rest);
-    let name = shared.map_or(format!("{section}.{rest}"), |(_, new)| format!("http.{new}"));
+    let (old, new, rest) =
+        SECTIONS.iter().find_map(|(old, new)| below(old).map(|rest| (*old, *new, rest)))?;
+    let shared = SHARED.iter().find(|(name, had, _)| *name == rest && had.contains(&old));
+    let name = shared.map_or(format!("{new}.{rest}"), |(.., name)| format!("http.{name}"));
     (name != key).then_some(name)
 }
 

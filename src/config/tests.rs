@@ -115,6 +115,8 @@ fn every_bound_that_a_key_declares_is_held() {
     let mut beyond = Vec::new();
     walk("", &super::schema(), &mut beyond);
     assert!(beyond.len() > 40, "{beyond:?}");
+    let most = given(&[], &["http.api.max_body_mb=18446744073709551615"]);
+    assert!(refused(&most)[0].ends_with("must be from 1 to 1024"));
     for (key, value) in beyond {
         let told = refused(&given(&[], &[&format!("{key}={value}")]));
         assert!(told.iter().any(|line| line.contains(&key)), "{key}={value}: {told:?}");
@@ -143,9 +145,13 @@ fn names_of_the_release_before_are_read_and_told() {
     let told: Vec<_> = loaded.renamed.iter().map(ToString::to_string).collect();
     let first = format!("{}:2: mcp_http.enabled: this is `http.mcp.enabled` now;", path.display());
     assert!(told.iter().any(|line| line.starts_with(&first)), "{told:?}");
-    let (_dir, path) = with_file("[http_api]\nmax_clients = 7\n[doors.x]\ny = 1\n");
+    let (_dir, path) = with_file(
+        "[http_api]\nmax_clients = 7\n[doors.x]\ny = 1\n[hub]\nmax_connections = 1\n\
+         [mcp_http]\nheader_timeout_secs = 1\n",
+    );
     let unknown = refused(&ConfigSources { file: Some(path), ..given(&[], &[]) });
     assert!(unknown.iter().all(|line| line.ends_with("there is no such key")), "{unknown:?}");
+    assert_eq!(unknown.len(), 4);
 }
 
 #[test]
