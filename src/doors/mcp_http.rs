@@ -94,7 +94,9 @@ pub async fn open(
         newcomers: Newcomers::new(sessions.clone(), kept.clone(), patience, most),
     });
     let url = format!("{}://{}/mcp", listener.scheme(HTTP), listener.address);
-    let bounds = ServerBounds::of(&core.config.http);
+    let mut bounds = ServerBounds::of(&core.config.http);
+    // Requests are bounded by places; those beyond them come in to be told so.
+    bounds.connections = bounds.connections.max(daemon.max_connections.saturating_add(1));
     let router = router(guard, service(core.clone(), sessions, kept, end.clone()));
     Ok(HttpDoor { url, listener, router, bounds, end })
 }
