@@ -12,3 +12,4 @@ pub(super) mod place;
 pub(super) mod server;
 pub(super) mod tls;
 pub(super) mod token;
+mod unread;

@@ -3,14 +3,11 @@
 //! `axum::serve` has none of these: a connection that says nothing, or reads nothing, would be kept
 //! for ever.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, extract::Request};
-use hyper::{body::Incoming, server::conn::http1::Builder};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper::{body::Incoming, server::conn::http1::Builder, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -21,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::place;
+use super::{place, unread};
 use crate::{
     config::HttpOptions,
     doors::seats::{ConnectionSlot, ConnectionSlots},
@@ -128,6 +125,13 @@ struct Connection {
 /// A request of a connection, until its answer was sent.
 struct RequestInWork(Arc<ConnectionSlot>);
 
+impl RequestInWork {
+    fn of(slot: &Arc<ConnectionSlot>) -> Self {
+        slot.set_busy(true);
+        Self(slot.clone())
+    }
+}
+
 impl Drop for RequestInWork {
     fn drop(&mut self) {
         self.0.set_busy(false);
@@ -151,14 +155,17 @@ impl Connection {
         let Self { peer, slot, router, bounds } = self;
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(bounds.write_timeout));
-        let answered = slot.clone();
-        let router = router.map_request(move |mut request: Request<Incoming>| {
-            slot.set_busy(true);
-            request.extensions_mut().insert(peer);
-            request.map(Body::new)
-        });
-        let router = ServiceExt::<Request<Incoming>>::map_response(router, move |answer| {
-            place::hold(RequestInWork(answered.clone()), answer)
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (router, in_work) = (router.clone(), RequestInWork::of(&slot));
+            async move {
+                let (mut request, pending) = unread::watch(request.map(Body::new));
+                request.extensions_mut().insert(peer);
+                let Ok(mut answer) = router.oneshot(request).await;
+                if let Some(pending) = pending {
+                    answer = pending.settle(answer).await;
+                }
+                Ok::<_, Infallible>(place::hold(in_work, answer))
+            }
         });
         let mut builder = Builder::new();
         builder
@@ -167,7 +174,7 @@ impl Connection {
             .max_buf_size(bounds.header_bytes)
             .max_headers(MAX_HEADERS);
         let io = TokioIo::new(Box::pin(stream));
-        let served = builder.serve_connection(io, TowerToHyperService::new(router)).with_upgrades();
+        let served = builder.serve_connection(io, service).with_upgrades();
         let mut served = std::pin::pin!(served);
         let ended = tokio::select! {
             ended = served.as_mut() => ended,
@@ -184,7 +191,7 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use axum::routing::get;
+    use axum::routing::{get, post};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         sync::Semaphore,
@@ -211,7 +218,10 @@ mod tests {
             begun.add_permits(1);
             std::future::pending::<()>().await;
         });
-        let router = Router::new().route("/", get(async || "served")).route("/waits", waits);
+        let router = Router::new()
+            .route("/", get(async || "served").post(async || "refused"))
+            .route("/read", post(async |body: String| body))
+            .route("/waits", waits);
         tokio::spawn(serve(listener, None, router, bounds, end.clone()));
         (address, waiting)
     }
@@ -258,5 +268,41 @@ mod tests {
         assert!(rest(asks(address, "/").await).await.ends_with("served"));
         end.cancel();
         assert_eq!(rest(silent).await, "");
+    }
+
+    /// Sends a head, and its body a moment later, as a slow client does; the head of the answer.
+    async fn posts(stream: &mut TcpStream, path: &str, headers: &str, body: &[u8]) -> String {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+        stream.write_all(head.as_bytes()).await.expect("written");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        stream.write_all(body).await.expect("written");
+        let mut answer = Vec::new();
+        while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
+            assert_ne!(stream.read_buf(&mut answer).await.expect("read"), 0, "no answer");
+        }
+        // The text behind the head has seven bytes or none.
+        String::from_utf8(answer).expect("text").to_lowercase()
+    }
+
+    #[tokio::test]
+    async fn a_connection_goes_on_behind_a_short_body_that_nobody_read() {
+        let end = CancellationToken::new();
+        let (address, _) = served(&end).await;
+        let mut stream = TcpStream::connect(address).await.expect("connects");
+        let chunked = ("Transfer-Encoding: chunked\r\n", &b"5\r\nwords\r\n0\r\n\r\n"[..]);
+        for (headers, body) in [("Content-Length: 5\r\n", &b"words"[..]), chunked] {
+            for path in ["/", "/read"] {
+                let answer = posts(&mut stream, path, headers, body).await;
+                assert!(!answer.contains("connection: close"), "{path} {headers}: {answer}");
+            }
+        }
+        for headers in
+            ["Content-Length: 70000\r\n", "Content-Length: 5\r\nExpect: 100-continue\r\n"]
+        {
+            let mut stream = TcpStream::connect(address).await.expect("connects");
+            let answer = posts(&mut stream, "/", headers, b"").await;
+            assert!(answer.contains("200 ok") && answer.contains("connection: close"), "{answer}");
+            assert!(!answer.contains("100 continue"), "{answer}");
+        }
     }
 }
