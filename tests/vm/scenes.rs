@@ -3,6 +3,7 @@
 pub mod attack;
 pub mod browser;
 pub mod bundle;
+pub mod cgroups;
 pub mod crash;
 pub mod disks;
 pub mod e2b;

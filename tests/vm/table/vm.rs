@@ -124,6 +124,12 @@ fn of_doors_and_programs_in_turns(table: &mut Table) {
         "a_full_disk_stops_machines_until_there_is_room",
         host::a_full_disk_stops_machines_until_there_is_room,
     );
+    table.on_houses(
+        Share(2),
+        &[Program("bwrap"), Program("ldd")],
+        House::open,
+        &rows!(cgroups: a_source_takes_no_more_than_its_group_has),
+    );
     table.on_house(
         Share(2),
         &[],
