@@ -17,6 +17,8 @@ pub enum When {
     Night,
     /// In each run as part of a bundle, and at night alone too.
     Bundled,
+    /// In a step of its own, which names it.
+    Step(&'static str),
 }
 
 /// A run's part of the scenes.
@@ -60,6 +62,7 @@ impl Share {
             (When::Bundled, _) if !self.night => {
                 Some(("BUNDLED", format!("each run has it in a bundle; alone with {NIGHTLY}=1")))
             }
+            (When::Step(step), _) => Some(("BUNDLED", format!("the step `{step}` has it"))),
             _ => None,
         }
     }

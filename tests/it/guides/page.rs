@@ -1,6 +1,7 @@
 //! Blocks of the pages that show how hivekeep is used.
 //!
-//! A block is what stands between fences. A comment before it, `<!-- not run: why -->`, says that it is only shown.
+//! A block is what stands between fences. A comment before it says how it is run, if not in a sandbox with all others
+//! of its page: [`Mark`].
 
 use std::{fs, path::Path};
 
@@ -20,8 +21,34 @@ pub struct Block {
     /// Line of the page that the first of its own is on, from 1.
     pub line: usize,
     pub lines: Vec<String>,
-    /// Why it is only shown.
-    pub not_run: Option<String>,
+    pub mark: Option<Mark>,
+}
+
+/// Comment before a block, `<!-- WORDS: TEXT -->`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// `not run`: it is only shown, and why.
+    NotRun(String),
+    /// `not ours`: it is another program's, and only shown.
+    NotOurs(String),
+    /// `run by`: the scene or step that runs it, by its name.
+    RunBy(String),
+    /// `run with`: its page is followed where that is, too: `machine`.
+    RunWith(String),
+}
+
+impl Mark {
+    fn read(line: &str) -> Option<Self> {
+        let (words, text) = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?.split_once(": ")?;
+        let text = text.to_owned();
+        match words {
+            "not run" => Some(Self::NotRun(text)),
+            "not ours" => Some(Self::NotOurs(text)),
+            "run by" => Some(Self::RunBy(text)),
+            "run with" => Some(Self::RunWith(text)),
+            _ => None,
+        }
+    }
 }
 
 impl Block {
@@ -67,19 +94,18 @@ pub fn pages(root: &Path) -> Vec<Page> {
 /// Blocks between fences of three backticks or more, which end with as many.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let mut not_run = None;
+    let mut mark = None;
     let mut lines = text.lines().enumerate();
     while let Some((at, line)) = lines.next() {
-        let marked = line.strip_prefix("<!-- not run: ").and_then(|why| why.strip_suffix(" -->"));
         let fence: String = line.chars().take_while(|char| *char == '`').collect();
         if fence.len() < 3 {
-            not_run = marked.map(str::to_owned);
+            mark = Mark::read(line);
             continue;
         }
         let language = line[fence.len()..].to_owned();
         let body = lines.by_ref().take_while(|(_, line)| *line != fence);
         let body: Vec<_> = body.map(|(_, line)| line.to_owned()).collect();
-        blocks.push(Block { language, line: at + 2, lines: body, not_run: not_run.take() });
+        blocks.push(Block { language, line: at + 2, lines: body, mark: mark.take() });
     }
     blocks
 }
@@ -90,11 +116,11 @@ fn blocks_are_found_with_what_is_said_of_them() {
     let found = blocks(text);
     let seen: Vec<_> = found
         .iter()
-        .map(|block| (&*block.language, block.line, block.text(), block.not_run.as_deref()))
+        .map(|block| (&*block.language, block.line, block.text(), block.mark.clone()))
         .collect();
     let expected = [
         ("sh", 3, "a\n".to_owned(), None),
-        ("text", 7, "$ b\n```\n".to_owned(), Some("it takes long")),
+        ("text", 7, "$ b\n```\n".to_owned(), Some(Mark::NotRun("it takes long".to_owned()))),
         ("json", 12, "{}\n".to_owned(), None),
     ];
     assert_eq!(seen, expected);

@@ -15,38 +15,78 @@ use std::{
 
 use regex::Regex;
 
-use crate::house::{House, Kind, PATIENCE};
-use page::{Block, Page};
+use crate::{
+    house::{House, Kind, PATIENCE, open_to_all},
+    needs::named,
+};
+use page::{Block, Mark, Page};
 use shell::Shell;
 
 /// Commands that change nothing: they are repeated until they show what is shown.
-const LOOKS: [&str; 2] = ["hivekeep approvals", "hivekeep call aegis.git.status"];
+const LOOKS: [&str; 3] =
+    ["hivekeep approvals", "hivekeep call aegis.git.status", "hivekeep call webview_eval"];
 
-/// Pages that have commands which are run.
-pub fn pages() -> Vec<Page> {
+/// Where a page is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Where {
+    Sandboxes,
+    /// In virtual machines, with the blocks that only they can do: `<!-- run with: machine -->`.
+    Machines,
+    /// With the files of a model, below `/srv`, as [`MODEL`] has them: `<!-- run with: model -->`.
+    Model,
+}
+
+/// Names the folder of a model.
+pub const MODEL: &str = "TEST_HIVEKEEP_STATIC_MODEL";
+
+/// Pages that have commands which are run there.
+pub fn pages(place: Where) -> Vec<Page> {
     let mut pages = page::pages(Path::new(env!("CARGO_MANIFEST_DIR")));
-    pages.retain(|page| page.blocks.iter().any(is_run));
+    let own = |block: &Block| place == Where::Sandboxes || block.mark.is_some();
+    pages.retain(|page| page.blocks.iter().any(|block| is_run(block, place) && own(block)));
     pages
 }
 
-fn is_run(block: &Block) -> bool {
-    block.is_shell() && block.not_run.is_none()
+/// Name of a page's scene.
+pub fn name(page: &Page) -> String {
+    let name = page.name.trim_start_matches("docs/").trim_end_matches(".md");
+    format!("guides::{}", name.to_lowercase())
+}
+
+fn is_run(block: &Block, place: Where) -> bool {
+    let mark = match place {
+        Where::Sandboxes => None,
+        Where::Machines => Some("machine"),
+        Where::Model => Some("model"),
+    };
+    block.is_shell()
+        && match &block.mark {
+            None => true,
+            Some(Mark::RunWith(what)) => Some(&**what) == mark,
+            Some(_) => false,
+        }
 }
 
 /// Does what a page says, in its order.
-pub fn follow(page: &Page) {
-    let before = page.blocks.iter().take_while(|block| !is_run(block));
-    let settings = before.filter(|block| block.language == "toml" && block.not_run.is_none());
+pub fn follow(page: &Page, place: Where) {
+    let before = page.blocks.iter().take_while(|block| !is_run(block, place));
+    let settings = before.filter(|block| block.language == "toml" && block.mark.is_none());
     let config: String = settings.map(Block::text).collect();
-    let house = House::open_networked("off", Kind::Sandbox, &config);
+    let srv = (place == Where::Model).then(srv);
+    let placed = |text: &str| match &srv {
+        Some(srv) => text.replace("/srv/", &format!("{}/", srv.path().display())),
+        None => text.to_owned(),
+    };
+    let kind = if place == Where::Machines { Kind::Vm } else { Kind::Sandbox };
+    let house = House::open_networked("off", kind, &placed(&config));
     let mut shell = Shell::open(&house);
-    for block in page.blocks.iter().filter(|block| is_run(block)) {
+    for block in page.blocks.iter().filter(|block| is_run(block, place)) {
         for step in steps(block) {
             let place = format!("{}:{}", page.name, step.line);
             let shown = step.shown.join("\n");
             let begun = Instant::now();
             loop {
-                let (output, status) = shell.run(&step.command);
+                let (output, status) = shell.run(&placed(&step.command));
                 let told = format!("{place}: {}\n{output}", step.command);
                 // Where an error is shown the command fails.
                 let fails = shown.starts_with("hivekeep: ") && step.command.starts_with("hivekeep");
@@ -62,6 +102,21 @@ pub fn follow(page: &Page) {
             }
         }
     }
+}
+
+/// What pages have below `/srv`: the guides, and a model.
+fn srv() -> tempfile::TempDir {
+    let srv = tempfile::tempdir().expect("a folder");
+    open_to_all(srv.path());
+    let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides");
+    for (from, to) in [(guides, "notes/guides"), (named(MODEL), "models/all-MiniLM-L6-v2")] {
+        let to = srv.path().join(to);
+        std::fs::create_dir_all(&to).expect("made");
+        for file in std::fs::read_dir(&from).expect("it is there").map(|it| it.expect("an entry")) {
+            std::fs::copy(file.path(), to.join(file.file_name())).expect("copied");
+        }
+    }
+    srv
 }
 
 /// A command and what is shown as its output.
@@ -125,7 +180,7 @@ pub fn what_is_shown_is_compared() {
         language: "console".to_owned(),
         line: 7,
         lines: text.lines().map(str::to_owned).collect(),
-        not_run: None,
+        mark: None,
     };
     let found = steps(&block("$ one |\n  two '{\n}'\nout\n\n$ three"));
     let step = |line, command: &str, shown: &[&str]| Step {

@@ -5,13 +5,14 @@ use crate::{
     counter::Counter,
     house::{House, Kind::Sandbox},
     ingested, knowledge_config,
-    needs::Need::{self, Example, Image, LoopDevices, Mounts, Namespaces, Program, Root},
+    needs::Need::{self, Example, Image, LoopDevices, Mounts, Named, Namespaces, Program, Root},
     scenes::{
-        browser, e2b, e2b_crash, escapes, examples, guides, http_api, hub, image, knowledge, life,
-        places, port_urls, prepare, repositories, rows, snapshots, team, team_cards, team_storm,
-        team_watch, two_users, upgrade, volumes, waiting,
+        browser, e2b, e2b_crash, escapes, examples,
+        guides::{self, Where},
+        http_api, hub, image, knowledge, life, places, port_urls, prepare, repositories, rows,
+        snapshots, team, team_cards, team_storm, team_watch, two_users, upgrade, volumes, waiting,
     },
-    share::When::{Each, Night, Share},
+    share::When::{Each, Night, Share, Step},
 };
 
 const WITH_VOLUMES: Open = |kind| House::open_with(kind, volumes::CONFIG);
@@ -195,11 +196,16 @@ fn of_volumes(table: &mut Table) {
 
 /// The pages for users, each followed by one who pastes what it shows.
 fn of_guides(table: &mut Table) {
-    for page in guides::pages() {
-        let name = page.name.trim_start_matches("docs/").trim_end_matches(".md");
-        let name = format!("guides::{}", name.to_lowercase());
+    for page in guides::pages(Where::Sandboxes) {
         let needs = [Namespaces, Program("curl"), Program("jq"), Image("code-interpreter")];
-        table.add(Each, &needs, &name, move || guides::follow(&page));
+        table.add(Each, &needs, &guides::name(&page), move || {
+            guides::follow(&page, Where::Sandboxes);
+        });
+    }
+    for page in guides::pages(Where::Model) {
+        let needs = [Namespaces, Named(guides::MODEL, "cargo xtask test --only embeddings")];
+        let name = format!("{}_with_a_model", guides::name(&page));
+        table.add(Step("embeddings"), &needs, &name, move || guides::follow(&page, Where::Model));
     }
 }
 

@@ -7,8 +7,10 @@ use crate::{
     ingested,
     needs::Need::{Example, LoopDevices, Mounts, Named, Namespaces, Program, Root, WholeClone},
     scenes::{
-        e2b, e2b_crash, examples, host, image, loopback, network, pool, rows, team_storm, upgrade,
-        volumes, volumes_vm, vsock,
+        e2b, e2b_crash, examples,
+        guides::{self, Where},
+        host, image, loopback, network, pool, rows, team_storm, upgrade, volumes, volumes_vm,
+        vsock,
     },
     share::When::{self, Bundled, Each, Night, Share},
 };
@@ -151,6 +153,10 @@ fn of_doors_and_programs_in_turns(table: &mut Table) {
         "the_example_swarm_changes_this_repository",
         examples::a_swarm_changes_this_repository,
     );
+    for page in guides::pages(Where::Machines) {
+        let name = guides::name(&page);
+        table.add(Share(1), &[Namespaces], &name, move || guides::follow(&page, Where::Machines));
+    }
     let rows = rows!(image: commands_run_as_the_user_of_the_image);
     table.on_houses(Share(3), &image::REGISTRY, House::open, &rows);
     table.on_w(

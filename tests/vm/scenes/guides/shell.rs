@@ -88,6 +88,14 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
+        // What a page left in the background goes first; a command may run still.
+        let _told = writeln!(self.input, "kill $(jobs -p) 2>/dev/null; exit");
+        for _ in 0..100 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -99,5 +107,6 @@ pub fn goes_on(command: &str) -> bool {
         return true;
     }
     let looked = Command::new("bash").args(["-n", "-c", command]).output().expect("bash runs");
-    !looked.status.success()
+    // A document that has not ended is no error there.
+    !looked.status.success() || String::from_utf8_lossy(&looked.stderr).contains("here-document")
 }

@@ -15,13 +15,18 @@ pub(super) fn check(repo: &Repo, nightly: bool) -> Result<StepOutcome> {
         (Ok(tiny), Ok(minilm)) => (tiny, minilm),
         (Err(why), _) | (_, Err(why)) => return Ok(StepOutcome::Skipped(format!("{why:#}"))),
     };
-    let tests = "test(/^knowledge::real::/) | test(/a_real_encoder_/)";
-    tests_of(repo, &["hivekeep", "hivekeep-ingest"], &["--lib", "--test", "it"], tests)
-        .envs(if nightly { &nextest::NIGHTLY[..] } else { &[] }.iter().copied())
-        .arg("--no-capture")
-        .env("TEST_HIVEKEEP_STATIC_MODEL", tiny)
-        .env("TEST_HIVEKEEP_MINILM", minilm)
-        .run()?;
+    let tests = "test(/^knowledge::real::/) | test(/a_real_encoder_/) | test(/with_a_model$/)";
+    tests_of(
+        repo,
+        &["hivekeep", "hivekeep-ingest"],
+        &["--lib", "--test", "it", "--test", "vm"],
+        tests,
+    )
+    .envs(if nightly { &nextest::NIGHTLY[..] } else { &[] }.iter().copied())
+    .arg("--no-capture")
+    .env("TEST_HIVEKEEP_STATIC_MODEL", tiny)
+    .env("TEST_HIVEKEEP_MINILM", minilm)
+    .run()?;
     Ok(passed("recall@5 and MRR by two models, words and both"))
 }
 
