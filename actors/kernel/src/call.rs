@@ -1,16 +1,30 @@
-//! Call context: identity, deadline, cancellation and progress of one tool call.
+//! One tool call: its identity, deadline, cancellation and progress, the end that answers it, and the receipt
+//! that tells an actor whether its answer reached the caller.
+//!
+//! The answering end is in the manner of a promise: it is kept once, or broken, and then it says by itself
+//! whether anything can have been done.
+//!
+//! Most tools do not care for a receipt. A tool that gives something away does: what was handed out and did
+//! not arrive has to be handed out again. The dispatcher keeps the [`ReceiptPad`] of a call and passes
+//! it to the front door with the answer; the door signs it once the answer is written. A pad
+//! dropped unsigned (the caller has gone, was too late or cancelled, the connection broke, or the
+//! answer was refused as too large) reports no delivery.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::{sync::mpsc, time::Instant};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CallId, Receipt, SessionId, ToolError, TraceContext, User,
+    Addressing, AskError, CallId, SessionId, ToolError, ToolSpec, TraceContext, User,
     ports::{ClientPrompt, Reservation},
-    view::ToolView,
+    tool::ToolView,
 };
 
 /// How a client reached the daemon.
@@ -178,5 +192,143 @@ impl Progress {
             let _lost_when_full =
                 sender.try_send(ProgressUpdate { done, total, message: message.into() });
         }
+    }
+}
+
+/// Result of a call.
+pub type CallResult = Result<Value, ToolError>;
+
+type Ended = Box<dyn FnOnce(&CallResult) + Send + Sync>;
+
+/// The answering end of a call. Dropped unanswered, it answers `actor_unavailable`: with the detail
+/// `outcome` as `nothing_done` while no handler has begun, and as `unknown` from then on.
+// One pointer: calls lie in every mailbox. Taken by the answer.
+pub struct Responder(Option<Box<Promise>>);
+
+struct Promise {
+    caller: oneshot::Sender<CallResult>,
+    ended: Option<Ended>,
+    /// The actor or the kind of actors, as the tool's declaration names it.
+    actor: &'static str,
+    begun: bool,
+}
+
+impl Responder {
+    /// The end that answers `caller`. `ended` is called once, when the work has ended and before the
+    /// caller hears of it.
+    pub fn new(
+        tool: &ToolSpec,
+        caller: oneshot::Sender<CallResult>,
+        ended: impl FnOnce(&CallResult) + Send + Sync + 'static,
+    ) -> Self {
+        let actor = match tool.addressing {
+            Addressing::Singleton(name) => name,
+            Addressing::Field { kind, .. } => kind,
+        };
+        Self(Some(Box::new(Promise { caller, ended: Some(Box::new(ended)), actor, begun: false })))
+    }
+
+    /// Answers; the caller may have gone.
+    pub fn answer(mut self, outcome: CallResult) {
+        if let Some(promise) = self.0.take() {
+            promise.answer(outcome);
+        }
+    }
+
+    /// A handler takes the call: from here on something may have been done.
+    pub fn begin(&mut self) {
+        if let Some(promise) = &mut self.0 {
+            promise.begun = true;
+        }
+    }
+}
+
+impl Promise {
+    fn answer(self, outcome: CallResult) {
+        if let Some(ended) = self.ended {
+            ended(&outcome);
+        }
+        // The caller may have gone.
+        drop(self.caller.send(outcome));
+    }
+
+    fn broken(self) {
+        let error = ToolError::from(AskError::Dropped(self.actor.to_owned()));
+        let error = if self.begun {
+            error
+                .next("its actor ended before it answered; see what was done before you repeat it")
+                .detail("outcome", "unknown")
+        } else {
+            error.detail("outcome", "nothing_done")
+        };
+        self.answer(Err(error));
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if let Some(promise) = self.0.take() {
+            promise.broken();
+        }
+    }
+}
+
+impl From<oneshot::Sender<CallResult>> for Responder {
+    /// For calls that pass no admission, as tests make them.
+    fn from(caller: oneshot::Sender<CallResult>) -> Self {
+        Self(Some(Box::new(Promise { caller, ended: None, actor: "the actor", begun: false })))
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").finish_non_exhaustive()
+    }
+}
+
+/// Receiving end, for the actor. Cheap to clone. The default one is never signed.
+#[derive(Debug, Clone, Default)]
+pub struct Receipt(Option<watch::Receiver<bool>>);
+
+/// Signing end, for the dispatcher and then the door.
+#[derive(Debug)]
+pub struct ReceiptPad(watch::Sender<bool>);
+
+impl Receipt {
+    /// Makes a receipt and its pad.
+    pub fn pair() -> (ReceiptPad, Self) {
+        let (sender, receiver) = watch::channel(false);
+        (ReceiptPad(sender), Self(Some(receiver)))
+    }
+
+    /// Waits until it is known whether the answer was delivered. A client that does not read can
+    /// delay this, so the caller sets a limit.
+    pub async fn taken(self) -> bool {
+        let Some(mut receiver) = self.0 else { return false };
+        receiver.wait_for(|taken| *taken).await.is_ok_and(|taken| *taken)
+    }
+}
+
+impl ReceiptPad {
+    /// Confirms that the answer is written.
+    pub fn sign(self) {
+        self.0.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_signed_receipt_says_yes() {
+        let (pad, receipt) = Receipt::pair();
+        pad.sign();
+        assert!(receipt.clone().taken().await);
+        assert!(receipt.taken().await, "asked twice");
+        let (pad, receipt) = Receipt::pair();
+        drop(pad);
+        assert!(!receipt.taken().await);
+        assert!(!Receipt::default().taken().await);
     }
 }

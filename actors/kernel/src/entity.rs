@@ -1,11 +1,16 @@
 //! Actor model: an entity is a value with a mailbox whose handlers decide and never wait. The types
-//! enforce this: only `start` and `stop` are asynchronous.
+//! enforce this: only `start` and `stop` are asynchronous. What takes time is done by workers beside the
+//! mailbox.
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::task::JoinHandle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
 
-use crate::{Address, ChildEnd, workers::Workers};
+use crate::{Address, ChildEnd};
 
 /// Failure that ends an incarnation of an actor; its supervisor decides about a restart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +89,7 @@ pub trait Entity: Sized + Send + Sync + 'static {
 }
 
 /// Adapter that runs an [`Entity`] as a ractor actor.
-pub(crate) struct EntityAdapter<E>(std::marker::PhantomData<fn() -> E>);
+struct EntityAdapter<E>(std::marker::PhantomData<fn() -> E>);
 
 impl<E> Default for EntityAdapter<E> {
     fn default() -> Self {
@@ -92,7 +97,7 @@ impl<E> Default for EntityAdapter<E> {
     }
 }
 
-pub(crate) struct EntityState<E: Entity> {
+struct EntityState<E: Entity> {
     me: Context<E::Msg>,
     seed: Option<E::Seed>,
     delay: Duration,
@@ -220,6 +225,53 @@ pub(crate) fn starter<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Sta
 
 pub(crate) type Starter =
     Arc<dyn Fn(ActorCell, Duration) -> Result<ActorCell, Fault> + Send + Sync>;
+
+/// Workers of one incarnation of an actor. When the last handle held by the actor is dropped, its
+/// workers are dropped too: nothing goes on acting for an actor that is gone.
+#[derive(Debug, Clone)]
+pub struct Workers(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tracker: TaskTracker,
+    end: CancellationToken,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self(Arc::new(Inner { tracker: TaskTracker::new(), end: CancellationToken::new() }))
+    }
+}
+
+impl Workers {
+    /// Starts work in the current span.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        let end = self.0.end.clone();
+        // In a box, so that tokio's task is compiled once for each type of result and not of work.
+        let work: BoxFuture<'static, T> = Box::pin(work);
+        let work = async move { end.run_until_cancelled(work).await };
+        self.0.tracker.spawn(work.in_current_span())
+    }
+
+    /// Number of workers now running.
+    pub fn running(&self) -> usize {
+        self.0.tracker.len()
+    }
+
+    /// Cancels all workers at their next await.
+    pub fn abort_all(&self) {
+        self.0.end.cancel();
+    }
+}
 
 #[cfg(test)]
 mod tests;

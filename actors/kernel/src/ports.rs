@@ -1,188 +1,196 @@
 //! Ports: small traits through which actors call each other without depending on each other's
-//! crates. The crate that owns the thing implements the trait; boot wires it.
+//! crates. The crate that owns the thing implements the trait; boot wires it. Ports of one trait are here.
 
 mod commands;
+mod files;
 mod form;
-mod git;
-mod hub;
-mod images;
-mod manifest;
 mod models;
 mod network;
 mod people;
-mod places;
-mod port_urls;
-mod redaction;
-mod reservation;
-mod results;
-mod scripts;
-mod sources;
+mod sessions;
 mod tasks;
-mod tool_search;
 mod tools;
-mod toolsets;
-mod vault;
-mod volume_files;
 mod volumes;
-mod waiting;
-mod workspace_files;
-mod workspace_ports;
+
+use std::net::SocketAddr;
 
 use async_trait::async_trait;
-use std::time::Duration;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{ScriptId, SessionId, ToolError};
 
 pub use commands::{
     CommandEnd, CommandLimits, CommandRunner, CommandSpec, CommandStream, EntryPoint, PlaceProcess,
     ProcessOutput, ProcessSpan, ProcessSpec, ProcessState, ProcessWindow, TerminalSize, text_part,
 };
+pub use files::{
+    FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, LocatedPlace,
+    PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places, WatchWish, WorkspaceFiles,
+    WorkspaceReadiness,
+};
 pub use form::{FieldKind, FieldOption, FormField, form_schema, form_takes};
-pub use git::GitCredentials;
-pub use hub::{HubCounts, HubDoor, HubListener};
-pub use images::ImagePresence;
-pub use manifest::{ManifestCheck, ManifestProblem};
 pub use models::{
     ConfiguredModel, DELTAS_AHEAD, EmbedRequest, Embeddings, FailedModel, ModelAnswer, ModelDelta,
     ModelMessage, ModelRequest, ModelSource, ModelStop, ModelStream, ModelTool, ModelToolCall,
     ModelToolChoice, ModelUsage, ModelUse, Models,
 };
 pub use network::{
-    BadGroup, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network, NetworkGroup,
-    NetworkMode, NetworkView, NetworkWish, ReachPolicy, ReachRules, Transport,
+    BadGroup, ByteStream, ForwardedPort, GroupChange, InterfaceSettings, Netdev, Network,
+    NetworkGroup, NetworkMode, NetworkView, NetworkWish, PortUrl, PortUrlWish, PortUrls,
+    ReachPolicy, ReachRules, Transport, WorkspacePorts,
 };
 pub use people::{ClientPrompt, ConversationMode, People, UserOutcome, UserQuestion, UserReply};
-pub use places::{LocatedPlace, PlaceFiles, PlaceFolder, PlaceFolders, PlaceWorkspace, Places};
-pub use port_urls::{PortUrl, PortUrlWish, PortUrls};
-pub use redaction::ValueRedactor;
-pub use reservation::Reservation;
-pub use results::{KeptResult, LargeResult, ResultKeeper};
-pub use scripts::{ScriptLibrary, ScriptProgram};
-pub use sources::{ForeignSource, SourceState, SourceTool, ToolPublisher};
+pub use sessions::{
+    DefaultSize, Hold, KnownUsers, Reservation, SessionQuotas, SessionToolsets, Standing,
+};
 pub use tasks::{
-    TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome, TaskOutput,
-    TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText, TaskWindow, Tasks,
+    OldestWaiting, TASK_POLL, TaskAssignment, TaskBoard, TaskCapture, TaskHints, TaskOutcome,
+    TaskOutput, TaskOutputs, TaskPage, TaskResult, TaskSpan, TaskState, TaskTaken, TaskText,
+    TaskWindow, Tasks, WaitingMessages, WaitingSummary,
 };
-pub use tool_search::ToolSearch;
-pub use tools::{InternalCall, LateTools, Tools};
-pub use toolsets::SessionToolsets;
-pub use vault::Vault;
-pub use volume_files::VolumeFiles;
-pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeWish, Volumes};
-pub use waiting::{OldestWaiting, WaitingMessages, WaitingSummary};
-pub use workspace_files::{
-    FileChange, FileChangeKind, FileChanges, FoundWorkspace, GuestOperation, WatchWish,
-    WorkspaceFiles, WorkspaceReadiness,
+pub use tools::{
+    ForeignSource, InternalCall, KeptResult, LargeResult, LateTools, ResultKeeper, SourceState,
+    SourceTool, ToolPublisher, ToolSearch, Tools,
 };
-pub use workspace_ports::{ByteStream, WorkspacePorts};
+pub use volumes::{AttachedVolume, MountSource, MountedFolder, VolumeFiles, VolumeWish, Volumes};
 
-use crate::{Resources, SessionId, ToolError, User};
-
-/// State of a session that owns something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    /// True while a client is attached.
-    pub attached: bool,
-    /// Number of calls of the session that are running now. A session with one is live.
-    pub calls_in_flight: u32,
-    /// Time since the session last had a client attached or a call running.
-    pub idle_for: Duration,
-    /// True once the session is over; what it owned is orphaned.
-    pub ended: bool,
+/// Credentials that the operator configured for git.
+pub trait GitCredentials: Send + Sync {
+    /// Name of the credential that is used for a remote where a call brings none: `host` of its entry
+    /// in `git.credentials`.
+    fn used_for(&self, url: &str) -> Option<String>;
 }
 
-/// Keep-alive guard: while it lives, the session does not end for want of a client and its things
-/// cannot be taken over, as during a call in flight.
-#[derive(Default)]
-pub struct Hold(Option<Box<dyn std::any::Any + Send + Sync>>);
-
-impl Hold {
-    /// Guards as long as `held` lives.
-    pub fn of(held: impl Send + Sync + 'static) -> Self {
-        Self(Some(Box::new(held)))
-    }
-
-    /// True if a session is guarded; a session that is over is not.
-    pub fn holds(&self) -> bool {
-        self.0.is_some()
-    }
+/// Listener of the hub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubListener {
+    /// Address that it is bound to.
+    pub address: SocketAddr,
+    /// URL that clients connect to.
+    pub url: String,
+    /// False if it ran before.
+    pub started: bool,
 }
 
-impl std::fmt::Debug for Hold {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Hold").field(&self.holds()).finish()
-    }
+/// Clients of the hub at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HubCounts {
+    /// Connections.
+    pub clients: usize,
+    /// Channels with at least one subscriber.
+    pub channels: usize,
 }
 
-/// Resources of a workspace made from the default image with default sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DefaultSize(pub Resources);
-
-/// Users of the HTTP doors, who are gone once their credential is revoked.
-pub trait KnownUsers: Send + Sync {
-    /// True unless the user's credential was revoked.
-    fn knows(&self, user: User) -> bool;
-}
-
-/// Sessions and their quotas.
+/// Hub over WebSocket.
 #[async_trait]
-pub trait SessionQuotas: Send + Sync {
-    /// Reserves quota before anything is made. Exact under concurrent calls.
+pub trait HubDoor: Send + Sync {
+    /// Listens at an address, or tells where it listens already.
     ///
     /// # Errors
-    /// `quota_exceeded` or `host_full`, with what is used, wanted and allowed.
-    async fn reserve(&self, session: SessionId, what: Resources) -> Result<(), ToolError>;
+    /// When the address cannot be bound, or TLS is not usable.
+    async fn start(&self, address: SocketAddr) -> Result<HubListener, ToolError>;
 
-    /// Reserves what another session holds and will release once this succeeds; both together are
-    /// counted once.
+    /// Counts clients and channels.
+    fn counts(&self) -> HubCounts;
+}
+
+/// Container images of this host.
+pub trait ImagePresence: Send + Sync {
+    /// True if the image of a reference can be booted without a download, false if it cannot;
+    /// `None` where that is not known.
+    fn is_present(&self, reference: &str) -> Option<bool>;
+}
+
+/// Problem of a manifest, at the place in its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ManifestProblem {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Path of the value, as `steps[2].depends`; empty for the whole text.
+    pub path: String,
+    /// Problem in a sentence.
+    pub message: String,
+}
+
+impl std::fmt::Display for ManifestProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { line, column, path, message } = self;
+        match path.is_empty() {
+            true => write!(f, "line {line}, column {column}: {message}"),
+            false => write!(f, "line {line}, column {column}: {path}: {message}"),
+        }
+    }
+}
+
+/// Checks of manifests. They look at the text alone: that it is valid does not say that it can run.
+pub trait ManifestCheck: Send + Sync {
+    /// Problems of a DAG's YAML in the order of the text, bounded in number; none for a valid one.
+    /// Bounded in time by the size of the text, but not quick: a caller runs it beside its mailbox.
+    fn dag(&self, text: &str) -> Vec<ManifestProblem>;
+}
+
+/// Redactor of values.
+pub trait ValueRedactor: Send + Sync {
+    /// The value with credentials hidden: what is named like one whole, and what looks like one in any text.
+    fn redact(&self, value: Value) -> Value;
+}
+
+/// A version of a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptProgram {
+    /// Script.
+    pub id: ScriptId,
+    /// Number of the version, from 1.
+    pub version: u64,
+    /// Text of the version; the first line may name an interpreter.
+    pub code: String,
+}
+
+/// Libraries of all users.
+pub trait ScriptLibrary: Send + Sync {
+    /// A script of the session's user, by its id or name; the newest version unless one is asked for.
     ///
     /// # Errors
-    /// See [`Self::reserve`].
-    async fn take_over(
-        &self,
-        by: SessionId,
-        from: Option<SessionId>,
-        what: Resources,
-    ) -> Result<(), ToolError> {
-        let _ = from;
-        self.reserve(by, what).await
-    }
-
-    /// Gives back what was reserved.
-    fn release(&self, session: SessionId, what: Resources);
-
-    /// Counts what a session already owns, without a limit; used at start-up.
-    fn restore(&self, session: SessionId, what: Resources);
-
-    /// Guards a session for work that continues without a call. A session that is over is not
-    /// guarded.
-    fn hold(&self, session: SessionId) -> Hold;
-
-    /// User of a session; `None` for a session that is over.
-    fn user(&self, session: SessionId) -> Option<User>;
-
-    /// User of a session, also of one that is over, as long as it is known.
-    fn last_user(&self, session: SessionId) -> Option<User> {
-        self.user(session)
-    }
-
-    /// True if a thing is of the user of a session: of the user who was `recorded` with it, or whoever its
-    /// `owner` was where none is, as in records of earlier versions.
-    fn is_of_user(
+    /// `script_not_found`, `script_version_not_found`, `script_user_unknown`.
+    fn program(
         &self,
         session: SessionId,
-        recorded: Option<User>,
-        owner: Option<SessionId>,
-    ) -> bool {
-        let user = recorded.or_else(|| self.last_user(owner?));
-        owner == Some(session) || user.is_some() && user == self.user(session)
-    }
+        id_or_name: &str,
+        version: Option<u64>,
+    ) -> Result<ScriptProgram, ToolError>;
+}
 
-    /// Number of things of a kind that a user may hold at a time by its tier; `None` for no limit
-    /// beyond the family's own. Kinds are declared by families, which keep to them.
-    fn allowance(&self, user: User, kind: &str) -> Option<u64> {
-        let _ = (user, kind);
-        None
-    }
+/// Files that the daemon itself writes into the vault, where people and agents can read them. Paths
+/// are relative to the vault's root, names joined by `/`. A file is a note or, below `teams/`, one
+/// whose name ends in `.json`; other paths are refused, as they are for everybody.
+#[async_trait]
+pub trait Vault: Send + Sync {
+    /// Writes a file whole, in turn with every other writer of it, and makes missing folders. On
+    /// success the file is on the disk; on an error it is the old or the new one.
+    ///
+    /// # Errors
+    /// `vault_disabled`, `vault_unavailable`, or the reason why it cannot be written.
+    async fn write(&self, path: &str, content: Vec<u8>) -> Result<(), ToolError>;
 
-    /// State of a session.
-    async fn standing(&self, session: SessionId) -> Standing;
+    /// Removes a file; false if there was none. Folders stay.
+    ///
+    /// # Errors
+    /// See [`Vault::write`].
+    async fn remove(&self, path: &str) -> Result<bool, ToolError>;
+
+    /// Reads a file; `None` if there is none.
+    ///
+    /// # Errors
+    /// `vault_disabled`, `vault_unavailable`, or the reason why it cannot be read.
+    async fn read(&self, path: &str) -> Result<Option<Vec<u8>>, ToolError>;
+
+    /// Lists the files below a folder, at any depth, by path; empty for a missing folder.
+    ///
+    /// # Errors
+    /// See [`Vault::read`].
+    async fn list(&self, folder: &str) -> Result<Vec<String>, ToolError>;
 }

@@ -1,4 +1,5 @@
-//! Network port: how a workspace joins the network, gets its connection and leaves.
+//! Network ports: how a workspace joins the network, gets its connection and leaves; connections to its TCP
+//! ports over the link to its guest; URLs for them, which a door serves.
 //!
 //! ```text
 //! join ─► cable ─► the machine is launched ─► settled ─► the guest takes its InterfaceSettings ─► leave
@@ -11,13 +12,16 @@ use std::{
     net::{Ipv4Addr, SocketAddrV4},
     os::fd::OwnedFd,
     sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{ToolError, WorkspaceId};
+use crate::{CallCx, ToolError, WorkspaceId};
 
 pub use group::{BadGroup, GroupChange, NetworkGroup};
 
@@ -243,4 +247,84 @@ pub trait Network: Send + Sync {
     /// # Errors
     /// Fails when the removal could not be made durable.
     async fn retain(&self, ids: Vec<WorkspaceId>) -> Result<(), ToolError>;
+}
+
+/// Connection as a value: bytes both ways, half-closed by a shutdown, ended by being dropped.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// Ports of workspaces.
+#[async_trait]
+pub trait WorkspacePorts: Send + Sync {
+    /// Connects to a port of a workspace of the caller's session: of its loopback, or of an address that it
+    /// has. The call's deadline and cancellation bound the connecting alone. Needs no network of the
+    /// workspace.
+    ///
+    /// # Errors
+    /// `workspace_not_found`; `not_owner`; `workspace_state` when it does not run; `port_closed`;
+    /// `guest_unreachable`; `guest_unsupported` for a guest of an older daemon; those of the link.
+    async fn dial(
+        &self,
+        cx: &CallCx,
+        workspace: WorkspaceId,
+        port: u16,
+    ) -> Result<Box<dyn ByteStream>, ToolError>;
+
+    /// The same for whoever connects to a forward of the workspace, on its owner's behalf. Within
+    /// the patience it also waits for workspaces that a daemon that starts has not taken up yet.
+    ///
+    /// # Errors
+    /// As [`Self::dial`]; `not_owner` for a workspace that nobody owns.
+    async fn dial_forward(
+        &self,
+        workspace: WorkspaceId,
+        port: u16,
+        patience: Duration,
+    ) -> Result<Box<dyn ByteStream>, ToolError>;
+
+    /// Has the machine of a workspace awake, for packets that came for it, on its owner's behalf.
+    ///
+    /// # Errors
+    /// As [`Self::dial_forward`], without those of the port.
+    async fn wake(&self, workspace: WorkspaceId, patience: Duration) -> Result<(), ToolError>;
+}
+
+/// Request for a port's URL.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortUrlWish {
+    /// Makes the port public, or private again; `None` leaves it.
+    pub public: Option<bool>,
+    /// Time that a signed link opens a private port.
+    pub expires_secs: u64,
+}
+
+/// URL of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortUrl {
+    /// URL, which stays the same.
+    pub url: String,
+    /// True if it needs no credential.
+    pub public: bool,
+    /// Signed link to a private port, and when it expires.
+    pub link: Option<(String, DateTime<Utc>)>,
+}
+
+/// URLs of ports. Offered only while they are served. Whose the workspace is has been judged by the caller.
+#[async_trait]
+pub trait PortUrls: Send + Sync {
+    /// Gives a port's URL, after what is asked about it is durable.
+    ///
+    /// # Errors
+    /// `too_many_public_ports`; `journal_failed`.
+    async fn url(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+        port: u16,
+        wish: PortUrlWish,
+    ) -> Result<PortUrl, ToolError>;
+
+    /// Public ports of a workspace with their URLs, in order.
+    fn public(&self, workspace: WorkspaceId, name: &str) -> Vec<(u16, String)>;
 }

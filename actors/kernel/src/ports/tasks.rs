@@ -1,4 +1,5 @@
-//! Task port: the guests' task queues as seen by whoever assigns tasks.
+//! Task port: the guests' task queues as seen by whoever assigns tasks, and what waits in inboxes, for doors
+//! that tell a session beside each answer.
 //!
 //! ```text
 //! put ─► (hints) ─► results ─► the caller makes them durable ─► acknowledge
@@ -10,10 +11,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::{ToolError, WorkspaceId};
+use crate::{SessionId, ToolError, WorkspaceId};
 
 /// Interval at which results are polled without a hint: a hint may be lost with a link.
 pub const TASK_POLL: Duration = Duration::from_secs(2);
@@ -310,6 +312,37 @@ pub trait TaskOutputs: Send + Sync {
     /// # Errors
     /// See [`Tasks::put`]; `unknown_task`.
     async fn output(&self, id: WorkspaceId, window: TaskWindow) -> Result<TaskOutput, ToolError>;
+}
+
+/// Messages and results that wait for one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingSummary {
+    /// Number of messages.
+    pub messages: usize,
+    /// Number of results of tasks.
+    pub results: usize,
+    /// The oldest of all.
+    pub oldest: OldestWaiting,
+}
+
+/// The oldest item of a [`WaitingSummary`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldestWaiting {
+    /// Name of the team.
+    pub team: String,
+    /// Member in whose inbox the item waits.
+    pub member: String,
+    /// Member that the item is from: the sender of a message, the one whose task ended.
+    pub from: String,
+    /// Time from which on the item waits.
+    pub since: DateTime<Utc>,
+}
+
+/// Inboxes of all sessions, as summaries in memory.
+pub trait WaitingMessages: Send + Sync {
+    /// Summary of what waits for a session and is not on its way to it; `None` when nothing does. Answers
+    /// from memory, without waiting: every call of every session asks.
+    fn of(&self, session: SessionId) -> Option<WaitingSummary>;
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
-//! Volume port: durable folders of a user, and folders of the host, as workspaces mount them.
+//! Volume ports: durable folders of a user, and folders of the host, as workspaces mount them, and
+//! operations on the files of a volume.
+//!
+//! Operations and their outcomes travel encoded, as in a workspace: only the file engine on both ends reads
+//! them.
 
 use std::{fmt, path::PathBuf};
 
@@ -6,7 +10,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{SessionId, ToolError, VolumeId, WorkspaceId};
+use crate::{CallCx, SessionId, ToolError, VolumeId, WorkspaceId};
 
 /// A volume that a workspace is to have.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -117,4 +121,27 @@ pub trait Volumes: Send + Sync {
     /// `volumes_unsupported`; `volume_failed` when one cannot be mounted; `place_unknown` for a folder that is
     /// not opened any more.
     async fn mount(&self, attached: &[AttachedVolume]) -> Result<Vec<MountedFolder>, ToolError>;
+}
+
+/// Files of volumes.
+#[async_trait]
+pub trait VolumeFiles: Send + Sync {
+    /// Finds a volume of the session's user by its id or label.
+    ///
+    /// # Errors
+    /// `volume_not_found`.
+    fn find(&self, session: SessionId, volume: &str) -> Result<VolumeId, ToolError>;
+
+    /// Runs an encoded operation in a volume of the session's user, by its id or label; returns the encoded
+    /// outcome. The volume is mounted for it where it is not. Whoever drops the future does not want a
+    /// search any more; a change is made whole or not at all.
+    ///
+    /// # Errors
+    /// `volume_not_found`; `volumes_unsupported`; `volume_failed` when it cannot be mounted; `volume_full`.
+    async fn run(
+        &self,
+        cx: &CallCx,
+        volume: &str,
+        operation: Vec<u8>,
+    ) -> Result<Vec<u8>, ToolError>;
 }
