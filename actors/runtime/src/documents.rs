@@ -1,11 +1,12 @@
-//! Document port: what MCP calls resources, listed, read and subscribed to by URI.
+//! Document port: what MCP calls resources, listed, read and subscribed to by URI; and names of things that a
+//! session has, which complete what its user types.
 //!
 //! What has no end of a list, as the files of a machine, is read by URI alone: a client makes the URI from
 //! the template.
 //!
 //! Listing and reading are calls of the family's own tool, made in the client's session, so that
-//! the rules of the tool apply to them: toolset, policy, rates, redaction, audit. The family makes
-//! the arguments and decodes the answer.
+//! the rules of the tool apply to them: toolset, policy, rates, redaction, audit, and nobody is offered what
+//! it may not see. The family makes the arguments and decodes the answer.
 
 use async_trait::async_trait;
 use hivekeep_kernel::ToolError;
@@ -68,7 +69,7 @@ pub struct Template {
     pub description: &'static str,
     /// MIME type, such as `text/markdown`.
     pub mime_type: &'static str,
-    /// Its variables that name things, each with the kind of [`Names`](crate::names::Names) that
+    /// Its variables that name things, each with the kind of [`Names`](Names) that
     /// completes it.
     pub variables: &'static [(&'static str, &'static str)],
 }
@@ -191,4 +192,34 @@ pub trait DocumentListing: Send + Sync {
     /// Error of [`Documents::read_args`] for the first bad URI; or the family's own when nothing can be
     /// inspected.
     async fn stamps(&self, uris: Vec<String>) -> Result<Vec<StampResult>, ToolError>;
+}
+
+/// Names that a source lists at most, where its tool would list more.
+pub const MOST_NAMES: usize = 1_000;
+
+/// Names that a session can be offered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownNames {
+    /// The names, in no order.
+    pub names: Vec<String>,
+    /// False if there are more than were listed.
+    pub complete: bool,
+}
+
+/// Names of one kind of thing.
+pub trait Names: Send + Sync {
+    /// Kind, as prompts and templates name it: `workspace`.
+    fn kind(&self) -> &'static str;
+
+    /// Name of the tool that lists them.
+    fn tool(&self) -> &'static str;
+
+    /// Arguments with which the tool lists them.
+    fn args(&self) -> Map<String, Value>;
+
+    /// Decodes the tool's answer.
+    ///
+    /// # Errors
+    /// `internal`, for an answer of another shape.
+    fn known(&self, answer: Value) -> Result<KnownNames, ToolError>;
 }

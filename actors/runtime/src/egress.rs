@@ -1,18 +1,19 @@
 //! Egress filter: which URLs and addresses a session may reach through the host.
 //!
 //! Used twice for each connection: for the URL or the target by name, and, when the name is resolved,
-//! for each address that it stands for, so that a name cannot lead elsewhere a moment later.
+//! for each address that it stands for, so that a name cannot lead elsewhere a moment later. An address of
+//! this host, public ones included, leads to the host's own services.
 
-mod address;
-mod own;
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
-use std::net::IpAddr;
-
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 use url::{Host, Url};
-
-pub use address::is_global;
-use own::OwnAddresses;
 
 /// Most bytes of a URL.
 pub const MAX_URL_BYTES: usize = 2048;
@@ -180,8 +181,105 @@ fn is_below(host: &str, domain: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
+const fn v4(a: u8, b: u8, c: u8, length: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, 0), length)
+}
+
+const fn v6(a: u16, b: u16, length: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), length)
+}
+
+/// Blocks of IANA's special-purpose registry for IPv4 that are not globally reachable, the relays of
+/// 6to4, multicast and what is reserved.
+const NOT_GLOBAL_V4: [Ipv4Net; 15] = [
+    v4(0, 0, 0, 8),
+    v4(10, 0, 0, 8),
+    v4(100, 64, 0, 10),
+    v4(127, 0, 0, 8),
+    v4(169, 254, 0, 16),
+    v4(172, 16, 0, 12),
+    v4(192, 0, 0, 24),
+    v4(192, 0, 2, 24),
+    v4(192, 88, 99, 24),
+    v4(192, 168, 0, 16),
+    v4(198, 18, 0, 15),
+    v4(198, 51, 100, 24),
+    v4(203, 0, 113, 24),
+    v4(224, 0, 0, 4),
+    v4(240, 0, 0, 4),
+];
+
+/// The only block of IPv6 from which global unicast is given out. Mapped and compatible IPv4, NAT64,
+/// unique local, link-local and multicast lie outside of it.
+const UNICAST_V6: Ipv6Net = v6(0x2000, 0, 3);
+
+/// Blocks within [`UNICAST_V6`] that are not for hosts, or that carry an IPv4 address: protocol
+/// assignments with Teredo, documentation, 6to4.
+const NOT_GLOBAL_V6: [Ipv6Net; 4] =
+    [v6(0x2001, 0, 23), v6(0x2001, 0xdb8, 32), v6(0x2002, 0, 16), v6(0x3fff, 0, 20)];
+
+/// True for an address of a host in the internet. Some addresses of protocol assignments that are
+/// reachable count as not global.
+pub fn is_global(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !NOT_GLOBAL_V4.iter().any(|net| net.contains(&address)),
+        IpAddr::V6(address) => {
+            UNICAST_V6.contains(&address) && !NOT_GLOBAL_V6.iter().any(|net| net.contains(&address))
+        }
+    }
+}
+
+/// Time for which they are believed: interfaces come and go.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// Addresses of the host's interfaces, read again when they are no longer fresh.
+#[derive(Debug)]
+struct OwnAddresses {
+    read: fn() -> io::Result<Vec<IpAddr>>,
+    last: Mutex<Option<(Instant, Vec<IpAddr>)>>,
+}
+
+impl Default for OwnAddresses {
+    fn default() -> Self {
+        Self::by(of_interfaces)
+    }
+}
+
+impl OwnAddresses {
+    /// Those that are read in this way.
+    fn by(read: fn() -> io::Result<Vec<IpAddr>>) -> Self {
+        Self { read, last: Mutex::default() }
+    }
+
+    /// Whether it is one of them. While they cannot be read, each may be.
+    fn has(&self, address: IpAddr) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|(at, _)| at.elapsed() > FRESH) {
+            match (self.read)() {
+                Ok(found) => *last = Some((Instant::now(), found)),
+                Err(error) => {
+                    tracing::warn!(%error, "the host's addresses cannot be read");
+                    *last = None;
+                }
+            }
+        }
+        last.as_ref().is_none_or(|(_, own)| own.contains(&address.to_canonical()))
+    }
+}
+
+fn of_interfaces() -> io::Result<Vec<IpAddr>> {
+    let addresses = getifaddrs()?.filter_map(|interface| interface.address);
+    let ip = |address: SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|it| it.ip().into());
+        v4.or_else(|| address.as_sockaddr_in6().map(|it| it.ip().into()))
+    };
+    Ok(addresses.filter_map(ip).collect())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -228,5 +326,13 @@ mod tests {
         }
         assert_eq!(open.admit_target("45.33.32.157", 80), Ok(()));
         assert_eq!(listed.admit_target("45.33.32.156", 80), Ok(()));
+    }
+
+    #[test]
+    fn the_loopback_interface_is_the_hosts() {
+        assert!(OwnAddresses::default().has(Ipv4Addr::LOCALHOST.into()));
+        assert!(!OwnAddresses::default().has(Ipv4Addr::new(192, 0, 2, 1).into()));
+        let unread = OwnAddresses::by(|| Err(io::ErrorKind::PermissionDenied.into()));
+        assert!(unread.has(Ipv4Addr::new(192, 0, 2, 1).into()), "it may be");
     }
 }

@@ -1,12 +1,25 @@
-//! Plug-in interface: a family of tools with its actors, options and requirements.
+//! Plug-in interface: a family of tools with its actors, options and requirements, and what it adds to the
+//! daemon at the composition root.
 
-use std::future::{Future, ready};
+use std::{
+    fmt,
+    future::{Future, ready},
+    sync::Arc,
+    time::Duration,
+};
 
-use hivekeep_kernel::{ErrorCode, ToolError, ToolInfo};
+use futures::future::{BoxFuture, FutureExt};
+use hivekeep_kernel::{
+    Address, Children, Context, Entity, ErrorCode, Fault, Target, ToolCall, ToolError, ToolInfo,
+    serve::ActorDirectory,
+};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Daemon, Finding, Host, Mounted};
+use crate::{
+    Daemon, Finding, Host,
+    documents::{Documents, Names},
+};
 
 /// Section of the configuration.
 pub trait FamilyOptions:
@@ -70,5 +83,156 @@ pub trait Family: 'static {
     fn check(options: &Self::Options, host: &Host) -> impl Future<Output = Vec<Finding>> + Send {
         let _ = (options, host);
         ready(Vec::new())
+    }
+}
+
+type Start = dyn Fn(&mut Children) -> Result<(), Fault> + Send + Sync;
+
+/// Actor below the root. Cheap to clone.
+#[derive(Clone)]
+pub struct Child(Arc<Start>);
+
+impl Child {
+    /// Makes a child of an actor at an address of [`Daemon::address`](crate::Daemon::address).
+    pub fn new<E: Entity>(address: Address<E::Msg>, seed: E::Seed) -> Self {
+        Self(Arc::new(move |root| root.start_at::<E>(&address, seed.clone())))
+    }
+
+    /// Starts the actor. Returns before its `start` is done.
+    ///
+    /// # Errors
+    /// Fails when it cannot be spawned.
+    pub fn start(&self, root: &mut Children) -> Result<(), Fault> {
+        (self.0)(root)
+    }
+}
+
+/// Work of an ordered stop with all workspaces, done before the tree ends. Logs its failures.
+pub type TearDown = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Mounted family.
+#[derive(Default)]
+pub struct Mounted {
+    /// Actors below the root, in the order of their start.
+    pub children: Vec<Child>,
+    /// Single actors that serve tools, by the names that declarations use.
+    pub singletons: Vec<(String, Arc<dyn Target>)>,
+    /// Lookups of the kinds of actors that serve tools.
+    pub directories: Vec<(&'static str, Arc<dyn ActorDirectory>)>,
+    /// Documents that MCP clients list, read and subscribe to by URI.
+    pub documents: Vec<Arc<dyn Documents>>,
+    /// Names that complete what a person types.
+    pub names: Vec<Arc<dyn Names>>,
+    /// Work of an ordered stop; run in reverse order of mounting.
+    pub tear_down: Option<TearDown>,
+}
+
+impl Mounted {
+    /// Adds an actor below the root.
+    #[must_use]
+    pub fn child<E: Entity>(mut self, address: &Address<E::Msg>, seed: E::Seed) -> Self {
+        self.children.push(Child::new::<E>(address.clone(), seed));
+        self
+    }
+
+    /// Adds an actor below the root that serves the tools whose declarations name it.
+    #[must_use]
+    pub fn serving<E: Entity>(mut self, address: &Address<E::Msg>, seed: E::Seed) -> Self
+    where
+        E::Msg: From<ToolCall>,
+    {
+        let name = address.probe().name().to_owned();
+        self.singletons.push((name, Arc::new(address.clone())));
+        self.child::<E>(address, seed)
+    }
+
+    /// Adds an actor below the root that does this at once, and again when so much time is over since
+    /// it last ended. A durable timer goes by records: what a look missed, the next one finds.
+    #[must_use]
+    pub fn periodic<S, F>(
+        self,
+        address: &Address<()>,
+        every: Duration,
+        state: S,
+        work: impl Fn(S) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let work = Arc::new(move || work(state.clone()).boxed());
+        self.child::<Periodic>(address, PeriodicWork { every, work })
+    }
+
+    /// Adds the lookup of the actors of a kind.
+    #[must_use]
+    pub fn directory(mut self, kind: &'static str, directory: Arc<dyn ActorDirectory>) -> Self {
+        self.directories.push((kind, directory));
+        self
+    }
+
+    /// Adds documents that MCP clients list, read and subscribe to by URI.
+    #[must_use]
+    pub fn documents(mut self, documents: Arc<dyn Documents>) -> Self {
+        self.documents.push(documents);
+        self
+    }
+
+    /// Adds names that complete what a person types.
+    #[must_use]
+    pub fn names(mut self, names: Arc<dyn Names>) -> Self {
+        self.names.push(names);
+        self
+    }
+
+    /// Sets the work of an ordered stop with all workspaces.
+    #[must_use]
+    pub fn tear_down<F: Future<Output = ()> + Send + 'static>(
+        mut self,
+        work: impl FnOnce() -> F + Send + Sync + 'static,
+    ) -> Self {
+        self.tear_down = Some(Box::new(move || work().boxed()));
+        self
+    }
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let singletons: Vec<_> = self.singletons.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Mounted")
+            .field("children", &self.children.len())
+            .field("singletons", &singletons)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Work of a [`Periodic`], and the time from its end to its next begin.
+#[derive(Clone)]
+struct PeriodicWork {
+    every: Duration,
+    work: Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+}
+
+/// See [`Mounted::periodic`](crate::Mounted::periodic).
+struct Periodic;
+
+impl Entity for Periodic {
+    type Msg = ();
+    type Seed = PeriodicWork;
+
+    async fn start(seed: PeriodicWork, me: Context<()>) -> Result<Self, Fault> {
+        let _detached = me.workers.clone().spawn(async move {
+            // Keeps the address: without one the actor would end.
+            let _me = me;
+            loop {
+                (seed.work)().await;
+                tokio::time::sleep(seed.every).await;
+            }
+        });
+        Ok(Self)
+    }
+
+    fn handle(&mut self, (): ()) -> Result<(), Fault> {
+        Ok(())
     }
 }

@@ -5,9 +5,6 @@
 
 mod child;
 mod enclosure;
-mod group;
-mod trial;
-mod unmapped;
 mod users;
 
 use std::{
@@ -27,11 +24,9 @@ use tokio::{
 use enclosure::{Enclosure, Part};
 use hivekeep_confine::syscalls::FilterSet;
 
-pub use child::{HostChild, end_orphans};
+pub use child::{HostChild, HostCommand, HostGroup, HostGroups, bound_by, end_orphans};
 pub use enclosure::HostBounds;
-pub use group::{HostCommand, HostGroup, HostGroups, bound_by};
-pub use trial::tried;
-pub use users::{HostProgram, HostUsers};
+pub use users::{HostProgram, HostUsers, tried};
 
 /// Time for the end of a process, and of its output.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -109,7 +104,7 @@ impl HostSandbox<'_> {
         let filters = if self.nests { FilterSet::SocketsAndModes } else { FilterSet::WithoutSetId };
         let (uid, bounds) = (self.uid, self.bounds);
         let make = move || {
-            let group = group::make(bounds)?;
+            let group = child::make_group(bounds)?;
             let procs = group.as_ref().map(|group| group.procs()).transpose()?;
             Ok((Enclosure::new(uid, parts, filters, bounds, procs)?, group))
         };

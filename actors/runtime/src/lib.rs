@@ -19,36 +19,33 @@ mod daemon;
 pub mod documents;
 pub mod egress;
 mod family;
-mod finding;
 pub mod host_process;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod introspection;
 pub mod json_text;
-mod listener_options;
 pub mod log;
-mod mounted;
-pub mod names;
-mod periodic;
-mod ports;
+mod options;
 pub mod saga;
 pub mod schema_kinds;
-mod secret_file;
-#[cfg(feature = "test-util")]
-mod testing;
-pub mod tool_catalogue;
 mod tool_client;
 mod waiters;
 
-pub use daemon::{Daemon, Folders, Redact};
-pub use family::{Family, FamilyOptions, NoOptions};
-pub use finding::{Finding, Host, bytes};
-pub use listener_options::ListenerOptions;
-pub use mounted::{Child, Mounted, TearDown};
-pub use ports::Ports;
-pub use secret_file::read_secret;
+pub use daemon::{Daemon, Folders, Ports, Redact};
+pub use family::{Child, Family, FamilyOptions, Mounted, NoOptions, TearDown};
+pub use introspection::{Finding, Host, bytes};
+pub use options::{ListenerOptions, read_secret};
 pub use tool_client::{
     InspectedMachine, InspectedSnapshot, InspectedWorkspace, ListedWorkspace, OnBehalfOf, Origin,
     ToolClient,
 };
 pub use waiters::{WaiterLimit, Waiters, Waiting};
+
+/// Names of things.
+pub mod names {
+    pub use crate::documents::{KnownNames, MOST_NAMES, Names};
+}
+/// Tools of the catalogue.
+pub mod tool_catalogue {
+    pub use crate::introspection::{CataloguedTool, ToolCatalogue};
+}

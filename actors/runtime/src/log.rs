@@ -14,11 +14,7 @@
 //! with it. The number of waiting decisions is bounded, and the size of one by the journal's
 //! limits.
 
-mod answer;
-mod error;
 mod load;
-mod open;
-mod record;
 mod write;
 
 use std::{
@@ -27,15 +23,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use answer::Answer;
 use futures::future::{BoxFuture, FutureExt};
 use hivekeep_store::{Append, Journal, NewEvent, Seq, StreamId};
 use tokio::sync::{oneshot, watch};
+use write::Answer;
 
-pub use error::LogError;
-pub use load::{Loaded, Streams, load, load_all, read, read_all};
-pub use open::LogSet;
-pub use record::LogRecord;
+pub use load::{Loaded, LogRecord, LogSet, Streams, load, load_all, read, read_all};
+pub use write::LogError;
 
 /// Maximum number of decisions that wait to be written; one more is refused as retryable.
 const MOST_WAITING: usize = 1024;
@@ -258,7 +252,7 @@ impl<S: Sourced> Log<S> {
         // Ignored if the caller is gone.
         self.decide_then(decide, move |outcome| drop(answer.send(outcome)))?;
         let stream = self.0.stream.clone();
-        Ok(async move { answered.await.unwrap_or_else(|_| Err(answer::unwritten(stream))) }.boxed())
+        Ok(async move { answered.await.unwrap_or_else(|_| Err(write::unwritten(stream))) }.boxed())
     }
 
     /// Decides at once, and calls `then` when the decision is durable or the log has ended. Calls
@@ -301,7 +295,7 @@ impl<S: Sourced> Log<S> {
 
     /// The error of a decision whose outcome was lost with the log's writer.
     pub(crate) fn unwritten(&self) -> LogError {
-        answer::unwritten(self.0.stream.clone())
+        write::unwritten(self.0.stream.clone())
     }
 
     /// Removes all records, behind everything decided; nothing can be decided after it. Once begun
@@ -362,7 +356,7 @@ impl<S: Sourced> Inner<S> {
         let encoded: Result<Vec<_>, _> = records.iter().map(LogRecord::encode).collect();
         let mut records = encoded.map_err(defect)?;
         if let Some(piece_bytes) = S::PIECE_BYTES {
-            records = records.iter().flat_map(|whole| record::pieces(whole, piece_bytes)).collect();
+            records = records.iter().flat_map(|whole| load::pieces(whole, piece_bytes)).collect();
         }
         let append = Append { stream, records, events };
         if !append.records.is_empty() || !append.events.is_empty() {

@@ -1,24 +1,24 @@
 //! A client of the daemon's own tools: calls on a session's behalf, retried until they are admitted.
 //!
-//! Each call belongs to an origin: the run of an orchestrator (a team, a swarm) that it is made for.
+//! Each call has a principal, the session it is made for with its deadline and cancellation, and belongs to an
+//! origin: the run of an orchestrator (a team, a swarm) that it is made for.
 //! Calls are counted by origin in memory that outlives actors, so the next incarnation of a run can
 //! wait for what the one before it began ([`ToolClient::quiet`]) before it looks at what is there.
 
-mod on_behalf_of;
 mod workspaces;
 
-use std::{hash::Hash, sync::Arc};
+use std::{hash::Hash, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use hivekeep_kernel::{
-    ErrorCode, Progress, ToolError, codes,
-    ports::{InternalCall, Tools},
+    CallCx, ErrorCode, Progress, SessionId, ToolError, codes,
+    ports::{InternalCall, Reservation, Tools},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio_util::task::TaskTracker;
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use on_behalf_of::OnBehalfOf;
 pub use workspaces::{InspectedMachine, InspectedSnapshot, InspectedWorkspace, ListedWorkspace};
 
 /// Codes of a call that did not get to its actor, unless its details say that it did something.
@@ -151,6 +151,55 @@ impl<O: Origin> ToolClient<O> {
 fn not_admitted(error: &ToolError) -> bool {
     error.is_any(&NOT_ADMITTED)
         && error.details.get("outcome").is_none_or(|it| it == "nothing_done")
+}
+
+/// Pause between two attempts, when the error does not say how long to wait; the longest is four times that.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The session that something is done for, and until when.
+#[derive(Debug, Clone)]
+pub struct OnBehalfOf {
+    /// The session, which may have ended: what it left half made can still be undone.
+    pub session: SessionId,
+    /// Time after which no attempt begins.
+    pub deadline: Instant,
+    /// Stops calls that run, and further attempts.
+    pub cancel: CancellationToken,
+    /// Room that was reserved for what is made.
+    pub reserved: Option<Reservation>,
+}
+
+impl OnBehalfOf {
+    /// For the session of a call, as part of it.
+    pub fn call(cx: &CallCx) -> Self {
+        Self {
+            session: cx.session,
+            deadline: cx.deadline,
+            cancel: cx.cancel.clone(),
+            reserved: cx.reserved.clone(),
+        }
+    }
+
+    /// For a session, whatever became of the call that made it necessary.
+    pub fn own(session: SessionId, patience: Duration) -> Self {
+        let deadline = Instant::now() + patience;
+        Self { session, deadline, cancel: CancellationToken::new(), reserved: None }
+    }
+
+    /// Waits before another attempt.
+    ///
+    /// # Errors
+    /// The error itself, when it is not a passing one, or no time is left, or it was cancelled.
+    pub async fn wait_or(&self, error: ToolError, passing: bool) -> Result<(), ToolError> {
+        let pause = error.retry_after_ms.map_or(PAUSE, Duration::from_millis).min(4 * PAUSE);
+        if !passing || self.cancel.is_cancelled() || Instant::now() + pause >= self.deadline {
+            return Err(error);
+        }
+        tokio::select! {
+            () = self.cancel.cancelled() => Err(error),
+            () = tokio::time::sleep(pause) => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,17 +5,24 @@
 //! a process has. So where the daemon is root bubblewrap is started as a user whom nobody else is. The
 //! folders stay root's, or whose they are, and are mounted with an id map from their owner to that user below
 //! `/tmp` of a mount namespace of the program alone, which the modes of the folders above do not matter for.
+//! On file systems that map no ids, as tmpfs before Linux 6.3 and the overlays of containers, that user sees
+//! them as they are.
 #![allow(unsafe_code)]
 
 use std::{
+    collections::BTreeSet,
     ffi::{CStr, CString, OsString},
-    fs,
+    fs::{self, Metadata},
     io::{self, Write},
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-        unix::{ffi::OsStrExt, fs::MetadataExt},
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, chown, lchown},
+        },
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use hivekeep_confine::{
@@ -29,8 +36,6 @@ use rustix::{
     process::{Resource, Rlimit, setrlimit},
 };
 use tokio::process::Command;
-
-use super::unmapped;
 
 /// Bounds of a program: of all its processes together where the host has groups for it. Without them those of
 /// processes hold where it has a user of its own, for that user as a whole.
@@ -166,8 +171,8 @@ impl View {
         let mount = match mapped_view(&c_path, part.read_only, map.as_raw_fd()) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 match number {
-                    HOME => unmapped::give_home(path, &meta, uid).map_err(named)?,
-                    _ => unmapped::tell(path, &meta, part.read_only, uid),
+                    HOME => give_home(path, &meta, uid).map_err(named)?,
+                    _ => tell(path, &meta, part.read_only, uid),
                 }
                 mounts::view(&c_path, part.read_only, None)
             }
@@ -217,4 +222,41 @@ fn filter_files(set: FilterSet) -> io::Result<Vec<OwnedFd>> {
         Ok(file.into())
     };
     programs.iter().map(file).collect()
+}
+
+/// Folders of the operator's of which it was told.
+static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Gives a program's home to its user, with what the daemon has put at the top of it. Blocks.
+///
+/// # Errors
+/// Of the kernel.
+fn give_home(home: &Path, was: &Metadata, uid: u32) -> io::Result<()> {
+    if was.uid() == uid {
+        return Ok(());
+    }
+    for entry in fs::read_dir(home)? {
+        lchown(entry?.path(), Some(uid), Some(uid))?;
+    }
+    chown(home, Some(uid), Some(uid))
+}
+
+/// Tells once of a folder that a program's user may not use; what is there stays whose it is.
+fn tell(folder: &Path, is: &Metadata, read_only: bool, uid: u32) {
+    let execute = u32::from(is.is_dir());
+    let needed = if read_only { 4 | execute } else { 6 | execute };
+    let usable = is.mode() & needed == needed || is.uid() == uid;
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !usable && told.insert(folder.to_owned()) {
+        tracing::warn!(
+            folder = %folder.display(), uid,
+            "the file system of this folder maps no ids, so a program sees it as a user that may not use it: \
+             let that user by `chown`, or put the folder on ext4, xfs or btrfs",
+        );
+    }
+}
+
+#[cfg(test)]
+pub(super) fn was_told(folder: &Path) -> bool {
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
 }

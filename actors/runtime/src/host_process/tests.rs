@@ -130,7 +130,7 @@ async fn a_home_is_its_programs_where_the_file_system_maps_no_ids() {
         }
     }
     assert_eq!(metadata(&folders[0]).expect("there").uid(), 0, "the operator's stays so");
-    assert!(unmapped::was_told(Path::new(&folders[0])), "and it is told");
+    assert!(enclosure::was_told(Path::new(&folders[0])), "and it is told");
     let checked = tried(HostUsers::Apart { first: 2_000_000_000 }, folder).await;
     assert!(checked.ok && checked.detail.contains("maps no ids"), "{checked:?}");
     let left: Vec<_> = std::fs::read_dir(folder).expect("there").flatten().collect();

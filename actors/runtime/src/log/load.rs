@@ -1,8 +1,99 @@
-//! Stream loader: rebuilds entities from their streams.
+//! Streams of logs: the codec of records, JSON unless a kind says otherwise, whole or in pieces; entities as
+//! their streams add up to them; and the registry of open logs of a kind, which outlives the actors that
+//! decide on them.
+//!
+//! A log goes on writing when its actor ends: what was decided will be on the disk. Whoever read the
+//! stream from the journal meanwhile would miss that, so the next incarnation of the actor goes on
+//! with the same log.
 
+use std::{
+    collections::HashMap,
+    fmt::{self, Debug, Write},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::join_all;
 use hivekeep_store::{Journal, Seq, StreamId};
+use serde::{Serialize, de::DeserializeOwned};
 
-use super::{LogError, LogRecord, Sourced, follow, record};
+use super::{Log, LogError, Sourced, follow};
+
+/// Record of a log. Every serde type is one, as JSON.
+pub trait LogRecord: Clone + Debug + Send + 'static {
+    /// Encodes the record.
+    ///
+    /// # Errors
+    /// Reason.
+    fn encode(&self) -> Result<Vec<u8>, String>;
+
+    /// Decodes a record.
+    ///
+    /// # Errors
+    /// Reason, for a record that makes no sense.
+    fn decode(bytes: &[u8]) -> Result<Self, String>;
+
+    /// Name of the variant, for errors: contents never get into a log file.
+    fn kind(&self) -> String {
+        let mut name = Name(String::new());
+        // Cut short at the first character that cannot be part of a name.
+        let _cut_short = write!(name, "{self:?}");
+        name.0
+    }
+}
+
+impl<R: Serialize + DeserializeOwned + Clone + Debug + Send + 'static> LogRecord for R {
+    fn encode(&self) -> Result<Vec<u8>, String> {
+        serde_json::to_vec(self).map_err(|error| error.to_string())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Writer that keeps the first word.
+struct Name(String);
+
+impl Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+        self.0.push_str(&text[..end.unwrap_or(text.len())]);
+        if end.is_some() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// Mark of a piece that others follow.
+const CONTINUED: u8 = b'+';
+/// Mark of the last piece.
+const LAST: u8 = b'.';
+
+/// Splits a record's bytes into pieces, each after its mark.
+pub(super) fn pieces(whole: &[u8], piece_bytes: usize) -> Vec<Vec<u8>> {
+    let count = whole.len().div_ceil(piece_bytes);
+    let mark = |at| if at + 1 == count { LAST } else { CONTINUED };
+    let pieces = whole.chunks(piece_bytes).enumerate();
+    pieces.map(|(at, piece)| [&[mark(at)], piece].concat()).collect()
+}
+
+/// Joins records from their pieces.
+///
+/// # Errors
+/// Reason, for a piece without a mark and for a record without its last piece: all pieces of a
+/// record are written in one commit.
+pub(super) fn whole(pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, String> {
+    let (mut records, mut whole) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        match piece.split_first() {
+            Some((&CONTINUED, piece)) => whole.extend_from_slice(piece),
+            Some((&LAST, piece)) => {
+                whole.extend_from_slice(piece);
+                records.push(std::mem::take(&mut whole));
+            }
+            _ => return Err("a piece has no mark".to_owned()),
+        }
+    }
+    if whole.is_empty() { Ok(records) } else { Err("a record is cut short".to_owned()) }
+}
 
 /// Entity as one read of its stream found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +171,7 @@ pub fn load<S: Sourced>(
     };
     let mut records = replay.records.into_iter().map(|(_, bytes)| bytes).collect();
     if S::PIECE_BYTES.is_some() {
-        records = record::whole(records).map_err(unreadable)?;
+        records = whole(records).map_err(unreadable)?;
     }
     let records: Result<Vec<_>, _> = records.iter().map(|bytes| S::Record::decode(bytes)).collect();
     let mut stray = false;
@@ -111,4 +202,106 @@ pub fn load_all<S: Sourced>(journal: &Journal) -> Result<Streams<S>, LogError> {
         }
     }
     Ok(all)
+}
+
+/// The open logs of a kind.
+pub struct LogSet<S: Sourced> {
+    journal: Journal,
+    open: Mutex<HashMap<StreamId, Log<S>>>,
+}
+
+impl<S: Sourced> LogSet<S> {
+    /// Makes a set without open logs.
+    pub fn new(journal: Journal) -> Self {
+        Self { journal, open: Mutex::default() }
+    }
+
+    /// The log of a new entity, of which nothing is in the journal.
+    pub fn begin(&self, stream: StreamId) -> Log<S> {
+        self.keep(Log::of(self.journal.clone(), stream, None))
+    }
+
+    /// The log of an entity, with everything that was decided on the disk: the one that is open, or
+    /// one that is read from the journal.
+    ///
+    /// # Errors
+    /// When it cannot be read, or too much waits to be written.
+    pub async fn open(&self, stream: StreamId) -> Result<Log<S>, LogError> {
+        let open = self.held().get(&stream).cloned();
+        if let Some(log) = open {
+            match log.settled().await {
+                Ok(()) => return Ok(log),
+                Err(error) if log.ended().is_none() => return Err(error),
+                // The log ended and is read anew.
+                Err(_ended) => {}
+            }
+        }
+        Ok(self.keep(Log::open(self.journal.clone(), stream).await?))
+    }
+
+    /// Waits until everything that was decided on any of them is durable, as far as it will be.
+    pub async fn settled(&self) {
+        let open: Vec<_> = self.held().values().cloned().collect();
+        // A log that ended is read anew by whoever opens it.
+        drop(join_all(open.iter().map(Log::settled)).await);
+    }
+
+    /// Removes all records of an entity, readable or not, as [`Log::forget`] does.
+    ///
+    /// # Errors
+    /// When they could not be removed.
+    pub async fn forget(&self, stream: &StreamId) -> Result<(), LogError> {
+        let open = self.held().remove(stream);
+        let log = open.filter(|log| log.ended().is_none());
+        log.unwrap_or_else(|| Log::of(self.journal.clone(), stream.clone(), None)).forget().await
+    }
+
+    fn keep(&self, log: Log<S>) -> Log<S> {
+        self.held().insert(log.0.stream.clone(), log.clone());
+        log
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<StreamId, Log<S>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn records_in_pieces_are_read_whole(
+            records in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8),
+            piece_bytes in 1_usize..20,
+        ) {
+            let written: Vec<_> = records.iter().flat_map(|r| pieces(r, piece_bytes)).collect();
+            prop_assert!(written.iter().all(|piece| piece.len() <= piece_bytes + 1));
+            prop_assert_eq!(whole(written), Ok(records));
+        }
+    }
+
+    #[test]
+    fn pieces_that_are_cut_short_are_refused() {
+        let mut written = pieces(b"abcdef", 2);
+        written.pop();
+        assert!(whole(written).is_err());
+        assert!(whole(vec![b"?ab".to_vec()]).is_err());
+        assert!(whole(vec![Vec::new()]).is_err());
+    }
+
+    #[test]
+    fn a_kind_has_nothing_of_the_contents() {
+        #[derive(Debug, Clone, Serialize, serde::Deserialize)]
+        enum Record {
+            SetVariable { secret: String },
+            Gone(String),
+        }
+        let secret = "s3cret".to_owned();
+        assert_eq!(Record::SetVariable { secret: secret.clone() }.kind(), "SetVariable");
+        assert_eq!(Record::Gone(secret).kind(), "Gone");
+    }
 }

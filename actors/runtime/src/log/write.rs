@@ -1,11 +1,13 @@
-//! Group commit of one log: the task that writes as long as something waits to be written.
+//! Group commit of one log: the task that writes as long as something waits to be written, the continuations
+//! of decisions, each called exactly once, even if the writer panics, and the errors.
 
 use std::sync::Arc;
 
-use hivekeep_store::{Append, Error, Seq};
+use hivekeep_kernel::{Fault, Layer, ToolError, codes};
+use hivekeep_store::{Append, Error, Seq, StreamId};
 use tokio::sync::oneshot;
 
-use super::{Entry, Inner, LogError, LogRecord, Sourced, follow};
+use super::{Entry, Inner, LogRecord, Sourced, follow};
 
 /// Maximum number of decisions in one write.
 const BATCH: usize = 64;
@@ -140,4 +142,108 @@ fn end<S: Sourced>(log: &Inner<S>, entries: Vec<Entry<S>>, why: &str) {
         entry.answer.give(Err(error));
     }
     log.idle.send_replace(true);
+}
+
+type Then = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+
+/// Continuation of a decision. Dropped uncalled, by a writer that panics, it reports that the log
+/// has ended.
+pub(super) struct Answer {
+    stream: StreamId,
+    then: Option<Then>,
+}
+
+impl Answer {
+    pub(super) fn new(
+        stream: StreamId,
+        then: impl FnOnce(Result<(), LogError>) + Send + 'static,
+    ) -> Self {
+        Self { stream, then: Some(Box::new(then)) }
+    }
+
+    fn give(mut self, outcome: Result<(), LogError>) {
+        if let Some(then) = self.then.take() {
+            then(outcome);
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(then) = self.then.take() {
+            then(Err(unwritten(self.stream.clone())));
+        }
+    }
+}
+
+/// Error of a decision that was lost because its log ended.
+pub(super) fn unwritten(stream: StreamId) -> LogError {
+    LogError::Ended { stream, why: "it ended before this was written".to_owned() }
+}
+
+/// Failure to read or write a log.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LogError {
+    /// The journal refused, or has stopped.
+    #[error("the stream {stream}: {source}")]
+    Journal {
+        /// Stream concerned.
+        stream: StreamId,
+        /// Error of the journal.
+        source: Error,
+    },
+    /// The stream makes no sense.
+    #[error("the stream {stream}: {what}")]
+    Unreadable {
+        /// Stream concerned.
+        stream: StreamId,
+        /// Reason.
+        what: String,
+    },
+    /// The log has ended: nothing can be decided any more.
+    #[error("the stream {stream} has ended: {why}")]
+    Ended {
+        /// Stream concerned.
+        stream: StreamId,
+        /// Reason.
+        why: String,
+    },
+    /// Too many decisions wait to be written.
+    #[error("too much waits to be written to the stream {stream}")]
+    Busy {
+        /// Stream concerned.
+        stream: StreamId,
+    },
+    /// The program has a defect.
+    #[error("the stream {stream}: {what}")]
+    Defect {
+        /// Stream concerned.
+        stream: StreamId,
+        /// Description.
+        what: String,
+    },
+}
+
+impl From<LogError> for Fault {
+    fn from(error: LogError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<LogError> for ToolError {
+    fn from(error: LogError) -> Self {
+        let failed = |code| Self::new(Layer::Store, code, error.to_string());
+        match &error {
+            LogError::Journal { source: Error::TooLarge { .. }, .. } => {
+                failed(codes::TOO_LARGE).next("ask for less, or raise `store.max_record_kb`")
+            }
+            LogError::Journal { .. } | LogError::Ended { .. } => failed(codes::JOURNAL_FAILED)
+                .next("look at `hivekeep check` and the daemon's log; nothing was acknowledged")
+                .retryable(),
+            LogError::Unreadable { .. } => failed(codes::STATE_UNREADABLE)
+                .next("restore the state directory from a backup; nothing was overwritten"),
+            LogError::Busy { .. } => failed(codes::BUSY).next("try again soon").retryable(),
+            LogError::Defect { .. } => Self::internal(error.to_string()),
+        }
+    }
 }

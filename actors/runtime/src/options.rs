@@ -1,9 +1,14 @@
-//! Options of a listener, which several sections of the configuration have.
+//! Options that several sections of the configuration have: listeners, and files with credentials, which are
+//! read when they are used, so that whatever renews them can do so.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
 
 /// Address of a door, and its TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +60,29 @@ impl ListenerOptions {
         let half = self.tls_cert.is_some() != self.tls_key.is_some();
         let half = half.then(|| ("tls_key", "`tls_cert` and `tls_key` go together".to_owned()));
         bind.into_iter().chain(half).collect()
+    }
+}
+
+/// Largest file with a secret.
+const SECRET_BYTES: u64 = 64 * 1024;
+
+/// Reads a small text file without the end of its line.
+///
+/// # Errors
+/// The reason, for people; never what is in it.
+pub async fn read_secret(file: &Path) -> Result<String, String> {
+    let wrong = |why: String| format!("{} cannot be read: {why}", file.display());
+    let opened = tokio::fs::File::open(file).await.map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let read = opened.take(SECRET_BYTES + 1).read_to_string(&mut text).await;
+    read.map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > SECRET_BYTES {
+        return Err(wrong(format!("it is larger than {SECRET_BYTES} bytes")));
+    }
+    let text = text.trim_end_matches(['\r', '\n']);
+    match text.is_empty() || text.contains('\0') {
+        true => Err(wrong("it has no text".to_owned())),
+        false => Ok(text.to_owned()),
     }
 }
 
