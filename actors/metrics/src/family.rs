@@ -1,22 +1,16 @@
-//! Metrics as a family: the service, its upkeep, the counter of events and the writer to InfluxDB.
+//! Metrics as a family: the service, its upkeep, the counter of events and the writer to InfluxDB; and records of
+//! times that are over, written into the journal of a daemon that is stopped: a history from elsewhere, or one
+//! to be measured.
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::Utc;
-use hivekeep_kernel::{
-    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, ports::ValueRedactor,
-};
+use chrono::{DateTime, Utc};
+use futures::future::try_join_all;
+use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, User, ports::ValueRedactor};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
+use hivekeep_store::Journal;
 
-use crate::{
-    Options,
-    bounds::DayBounds,
-    codes, events,
-    influx::{self, InfluxTarget},
-    ledger::MetricsLedger,
-    service::MetricsStore,
-    tools, upkeep,
-};
+use crate::{Options, codes, upkeep, influx::{InfluxTarget, self}, ledger::MetricsLedger, service::{MetricsStore, self}, tally::{DayBounds, MetricEntry}};
 
 /// Family of the metrics tools. Offers [`MetricsStore`] to doors.
 pub struct MetricsFamily;
@@ -28,7 +22,7 @@ impl Family for MetricsFamily {
 - metrics_record notes that something happened, metrics_query counts it by type, repository and agent.";
 
     fn tools() -> Vec<&'static ToolInfo> {
-        tools::FAMILY.rows.iter().map(|row| &row.0).collect()
+        service::FAMILY.rows.iter().map(|row| &row.0).collect()
     }
 
     fn codes() -> Vec<&'static ErrorCode> {
@@ -64,15 +58,15 @@ impl Family for MetricsFamily {
         let tidier = daemon.address("metrics-upkeep", RestartPolicy::ENTITY);
         let mut mounted = Mounted::default()
             .serving::<ServiceActor<MetricsStore>>(&address, metrics.clone())
-            .periodic(&tidier, upkeep::LOOK_EVERY, metrics.clone(), |metrics| async move {
+            .periodic(&tidier, upkeep::TIDY_EVERY, metrics.clone(), |metrics| async move {
                 metrics.tidy().await;
             });
         if options.daemon_events {
             let counter = daemon.address("metrics-events", RestartPolicy::ENTITY);
             let counted = (metrics.ledger.clone(), daemon.journal.events());
             mounted =
-                mounted.periodic(&counter, events::AGAIN, counted, |(ledger, events)| async move {
-                    events::count(&ledger, &events).await;
+                mounted.periodic(&counter, upkeep::COUNT_AGAIN, counted, |(ledger, events)| async move {
+                    upkeep::count_events(&ledger, &events).await;
                 });
         }
         if let Some(target) = InfluxTarget::of(&options.influx).await? {
@@ -113,5 +107,79 @@ impl Family for MetricsFamily {
             Ok(_) => found.push(Finding::good("metrics.influx", url.clone())),
         }
         found
+    }
+}
+
+/// Records that are on their way to the disk at a time.
+const AT_A_TIME: usize = 500;
+
+/// A record of a time that is over.
+#[derive(Debug, Clone)]
+pub struct PastMetric {
+    /// Time of the record; milliseconds are kept.
+    pub at: DateTime<Utc>,
+    /// User that the record belongs to.
+    pub user: User,
+    /// Kind, like `type` of `metrics_record`.
+    pub kind: String,
+    /// Repository, or nothing.
+    pub repo: String,
+    /// Agent, or nothing.
+    pub agent_id: String,
+}
+
+/// Writes records into the segments of their days, durable when it returns; how many there were. Legal while no
+/// daemon has the journal. What is older than `keep_days` goes when the daemon starts.
+///
+/// # Errors
+/// As those of `metrics_record`; the records before the one that failed are kept.
+pub async fn write_past(
+    journal: &Journal,
+    options: &Options,
+    records: impl IntoIterator<Item = PastMetric>,
+) -> Result<u64, ToolError> {
+    let bounds = DayBounds {
+        entries: options.max_records_per_day,
+        bytes: options.max_mb_per_day * 1024 * 1024,
+    };
+    let oldest = MetricsLedger::first_kept(Utc::now().date_naive(), options.keep_days);
+    let (journal, runtime) = (journal.clone(), tokio::runtime::Handle::current());
+    let load = move || {
+        let _runtime = runtime.enter();
+        MetricsLedger::load(journal, bounds, oldest)
+    };
+    let loaded = tokio::task::spawn_blocking(load).await;
+    let (ledger, _) =
+        loaded.map_err(|panic| ToolError::internal(format!("metrics: {panic}")))??;
+    let (mut written, mut records) = (0, records.into_iter());
+    loop {
+        let (mut durable, mut refused) = (Vec::new(), None);
+        for record in records.by_ref().take(AT_A_TIME) {
+            match record.entry().and_then(|entry| ledger.add(entry)) {
+                Ok(decided) => durable.push(decided),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let decided = durable.len();
+        try_join_all(durable).await?;
+        written += decided as u64;
+        match refused {
+            Some(error) => return Err(error),
+            None if decided == 0 => return Ok(written),
+            None => {}
+        }
+    }
+}
+
+impl PastMetric {
+    fn entry(self) -> Result<MetricEntry, ToolError> {
+        let Self { at, user, kind, repo, agent_id } = self;
+        let (at_ms, data) = (at.timestamp_millis(), Default::default());
+        let entry = MetricEntry { at_ms, user: Some(user), kind, repo, agent_id, data };
+        entry.check()?;
+        Ok(entry)
     }
 }

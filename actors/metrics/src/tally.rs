@@ -1,10 +1,130 @@
-//! Tally: counts of a day, by owner, and its last entries. Pure, and bounded in names.
+//! Entries, each one thing that happened, and what a day has of them: its amount with its bounds, of which no
+//! user has more than half of what the others leave, and its tally, counts by owner, and its last entries.
+//! The tally is pure, and bounded in names.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use chrono::{DateTime, NaiveDate, Utc};
+use hivekeep_kernel::{Layer, PoolFull, ToolError, User};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::{bounds::DayAmount, entry::MetricEntry};
+use crate::codes;
+
+/// Most bytes of a type, a repository's or an agent's name.
+pub(crate) const MOST_NAME_BYTES: usize = 128;
+
+/// An entry. Its time has milliseconds, and a day (UTC) that decides in which segment it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MetricEntry {
+    /// Unix milliseconds.
+    pub(crate) at_ms: i64,
+    /// User whose session recorded it; the daemon itself without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<User>,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) repo: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) agent_id: String,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) data: Map<String, Value>,
+}
+
+impl MetricEntry {
+    /// Refuses names that no tally or database could carry.
+    ///
+    /// # Errors
+    /// `invalid_input`.
+    pub(crate) fn check(&self) -> Result<(), ToolError> {
+        if self.kind.trim().is_empty() {
+            return Err(ToolError::invalid("`type` is empty"));
+        }
+        for (field, name) in
+            [("type", &self.kind), ("repo", &self.repo), ("agent_id", &self.agent_id)]
+        {
+            if name.len() > MOST_NAME_BYTES || name.chars().any(char::is_control) {
+                let why = format!("has more than {MOST_NAME_BYTES} bytes, or control characters");
+                return Err(ToolError::invalid(format!("`{field}` {why}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Size as JSON.
+    pub(crate) fn bytes(&self) -> u64 {
+        serde_json::to_vec(self).map_or(0, |bytes| bytes.len() as u64)
+    }
+
+    pub(crate) fn at(&self) -> DateTime<Utc> {
+        time(self.at_ms)
+    }
+
+    pub(crate) fn date(&self) -> NaiveDate {
+        self.at().date_naive()
+    }
+}
+
+/// Time of so many Unix milliseconds; the epoch for what is no time.
+pub(crate) fn time(unix_ms: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp_millis(unix_ms).unwrap_or_default()
+}
+
+/// Bounds of a day.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DayBounds {
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Entries of a day, and their size as JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DayAmount {
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+}
+
+impl DayAmount {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.entries += more.entries;
+        self.bytes += more.bytes;
+    }
+}
+
+impl DayBounds {
+    /// Judges what is to be added for an owner of `own` to a day that has `all`.
+    ///
+    /// # Errors
+    /// `metrics_day_full`; `busy` for an owner who would have more than half of what others leave.
+    pub(crate) fn check(
+        self,
+        date: NaiveDate,
+        all: DayAmount,
+        own: DayAmount,
+        more: DayAmount,
+    ) -> Result<(), ToolError> {
+        for (option, most, all, own, more) in [
+            ("metrics.max_records_per_day", self.entries, all.entries, own.entries, more.entries),
+            ("metrics.max_mb_per_day", self.bytes, all.bytes, own.bytes, more.bytes),
+        ] {
+            let half = most.saturating_sub(all - own).div_ceil(2);
+            let error = if all + more > most {
+                let message = format!("the records of {date} have all that `{option}` bounds");
+                ToolError::new(Layer::Actor, codes::METRICS_DAY_FULL, message)
+            } else if own + more > half {
+                let most = usize::try_from(half).unwrap_or(usize::MAX);
+                let message =
+                    format!("your records of {date} have half of what others leave of `{option}`");
+                ToolError { message, ..PoolFull::Own { option, most }.into() }
+            } else {
+                continue;
+            };
+            return Err(error.next("record fewer, larger steps; the next day (UTC) begins empty"));
+        }
+        Ok(())
+    }
+}
 
 /// Most names of one kind (types, repositories, agents) that a day counts apart for an owner.
 pub(crate) const MOST_NAMES: usize = 200;

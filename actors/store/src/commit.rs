@@ -3,21 +3,34 @@
 //! The database's own flush ends in `sync_file_range`, which neither empties the disk's write cache
 //! nor makes the file's new length durable. So a commit also calls `fdatasync` on the log file, and
 //! only then writes `HEAD`. No durability depends on `HEAD` being on the disk: it is synced after
-//! the callers have their answer and before the next commit begins. See `head.rs`.
+//! the callers have their answer and before the next commit begins. See `state_files.rs`.
+//!
+//! A commit carries a count and a sum over all live pairs, by which a loss is noticed. The sum adds a 128-bit
+//! hash per pair, so it does not depend on order, and a commit updates it from the pairs it touches. At
+//! start-up it is computed again from what the database returns: a pair lost, changed, added, or brought back
+//! from the past makes a difference. It guards against damage, not against a forger.
+//!
+//! The write barrier interposes a function of the C library, so that what the database takes for a sync is one.
+//! sled reuses a segment of its log once newer copies of the segment's pages were written and
+//! `sync_file_range` was called for them. That call does not empty a disk's write cache: a power
+//! cut could keep the new pages and lose the copies, which were acknowledged long ago. Nothing
+//! above sled can put a sync in between, so this function answers the call with `fdatasync`. The
+//! linker prefers it to that of the C library.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use libc::{c_int, c_uint, off64_t};
 use sled::Batch;
 
-use crate::changes::{KeyChange, KeyChanges};
 use crate::database::{CheckResult, Database};
-use crate::dirty_keys::DirtyKeys;
+use crate::database_copy::DirtyKeys;
 use crate::error::IoContext;
-use crate::head::HeadFile;
-use crate::keys::COMMIT_KEY;
-use crate::tally::{self, Tally};
-use crate::{Error, barrier, crash, fsx};
+use crate::pending_commit::{KeyChange, KeyChanges};
+use crate::state_files::HeadFile;
+use crate::values::{self, COMMIT_KEY};
+use crate::{Error, fsx};
 
 /// Number of a commit, counted from 1, and the tally after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -107,7 +120,7 @@ impl Committer {
         for (key, change) in changes.into_pairs() {
             let old = self.db.get(&key).doing("reading the database")?;
             if let Some(old) = &old {
-                if tally::counts(&key) && matches!(change, KeyChange::New(_)) {
+                if counts(&key) && matches!(change, KeyChange::New(_)) {
                     let key = key.escape_ascii();
                     return Err(Error::unreadable(format!(
                         "{key} exists and would be overwritten"
@@ -130,18 +143,18 @@ impl Committer {
         }
         let next = Commit { number: self.last.number + 1, tally };
         batch.insert(COMMIT_KEY, &next.to_bytes());
-        crash::point("store::commit::apply")?;
+        fsx::crash_point("store::commit::apply")?;
         self.db.apply_batch(batch).doing("writing the batch")?;
         if let Some(mirror) = &self.mirror {
             keys.push(COMMIT_KEY.to_vec());
             mirror.note(keys);
         }
-        crash::point("store::commit::flush")?;
+        fsx::crash_point("store::commit::flush")?;
         self.db.flush().doing("flushing the database")?;
-        if !barrier::holds() {
+        if !barrier_holds() {
             self.db.sync_log()?;
         }
-        crash::point("store::commit::head")?;
+        fsx::crash_point("store::commit::head")?;
         self.head.write(&next)?;
         (self.last, self.live_bytes) = (next, live_bytes);
         Ok(())
@@ -149,7 +162,94 @@ impl Committer {
 
     /// Syncs `HEAD`.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
-        crash::point("store::commit::settle")?;
+        fsx::crash_point("store::commit::settle")?;
         self.head.sync()
+    }
+}
+
+/// Count and sum. Keys that start with `m` are left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) pairs: u64,
+    pub(crate) sum: u128,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) {
+        if !counts(key) {
+            return;
+        }
+        self.pairs += 1;
+        self.sum = self.sum.wrapping_add(hash(key, value));
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8], value: &[u8]) {
+        if !counts(key) {
+            return;
+        }
+        self.pairs -= 1;
+        self.sum = self.sum.wrapping_sub(hash(key, value));
+    }
+
+    /// Walks the whole database. Also returns the bytes of keys and values.
+    pub(crate) fn of(db: &sled::Db) -> Result<(Tally, u64), Error> {
+        let mut tally = Tally::default();
+        let mut live_bytes = 0;
+        for pair in db.iter() {
+            let (key, value) = pair.doing("reading the database")?;
+            live_bytes += (key.len() + value.len()) as u64;
+            tally.add(&key, &value);
+        }
+        Ok((tally, live_bytes))
+    }
+}
+
+/// True if a pair is part of the tally.
+pub(crate) fn counts(key: &[u8]) -> bool {
+    !key.starts_with(&[values::META])
+}
+
+fn hash(key: &[u8], value: &[u8]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(key.len() as u64).to_le_bytes());
+    hasher.update(key);
+    hasher.update(value);
+    let hash = hasher.finalize();
+    let low = hash.as_bytes().first_chunk::<16>().expect("a blake3 hash has 32 bytes");
+    u128::from_le_bytes(*low)
+}
+
+static CALLED: AtomicBool = AtomicBool::new(false);
+
+/// True once the database was seen to call the function: its own flush is then a sync and needs no
+/// other.
+fn barrier_holds() -> bool {
+    CALLED.load(Relaxed)
+}
+
+/// Makes all of a file durable, including its length, whatever part was asked for.
+///
+/// # Safety
+/// No precondition: a bad descriptor is an error.
+#[allow(unsafe_code)]
+#[unsafe(no_mangle)]
+extern "C" fn sync_file_range(fd: c_int, _from: off64_t, _bytes: off64_t, _how: c_uint) -> c_int {
+    CALLED.store(true, Relaxed);
+    // SAFETY: takes no pointer.
+    unsafe { libc::fdatasync(fd) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_calls_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = sled::open(dir.path()).unwrap();
+        CALLED.store(false, Relaxed);
+        db.insert("key", "value").unwrap();
+        db.flush().unwrap();
+        assert!(barrier_holds(), "its flush is answered by the C library");
     }
 }

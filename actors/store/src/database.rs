@@ -1,6 +1,13 @@
 //! Database lifecycle: opening, closing, and checking what recovery returned.
+//!
+//! sled 0.34.7 writes a snapshot of its page table when it opens: to `snap.LSN.generating`, which it syncs and
+//! renames. On the next open it reads the last by name of all files that begin with `snap.`,
+//! including that one, and calls the database corrupt if it is not whole (`get_snapshot_files` in
+//! `config.rs` excludes another suffix than the one that `pagecache/snapshot.rs` uses). So snapshots that a
+//! crash cut short are removed first; without them the previous snapshot is read, or the log from its beginning.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -9,12 +16,9 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::commit::Commit;
+use crate::commit::{Commit, Tally};
 use crate::error::IoContext;
-use crate::keys;
-use crate::tally::Tally;
-use crate::torn;
-use crate::{Error, Options};
+use crate::{Error, Options, values};
 
 /// Runs work that may panic on damaged files; a panic becomes an error.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
@@ -93,7 +97,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, Error> {
 
 /// Opens or creates the database with this much page cache.
 pub(crate) fn open_with(path: &Path, cache_mb: u64) -> Result<Database, Error> {
-    torn::remove(path)?;
+    remove_torn(path)?;
     guarded(|| {
         let db = sled::Config::new()
             .path(path)
@@ -117,7 +121,7 @@ pub(crate) struct CheckResult {
 /// Checks that a database belongs to this store and is complete in itself.
 pub(crate) fn check(db: &sled::Db, store_id: Uuid) -> Result<CheckResult, Error> {
     guarded(|| {
-        let found = db.get(keys::STORE_KEY).doing("reading the database")?;
+        let found = db.get(values::STORE_KEY).doing("reading the database")?;
         let Some(found) = found else {
             return Err(Error::unreadable("the database is empty or of another program"));
         };
@@ -143,7 +147,7 @@ pub(crate) fn check(db: &sled::Db, store_id: Uuid) -> Result<CheckResult, Error>
 }
 
 fn schema(db: &sled::Db) -> Result<u32, Error> {
-    db.get(keys::SCHEMA_KEY)
+    db.get(values::SCHEMA_KEY)
         .doing("reading the database")?
         .and_then(|bytes| bytes.as_ref().try_into().ok())
         .map(u32::from_be_bytes)
@@ -171,4 +175,75 @@ pub(crate) fn compare(head: Commit, database: Commit) -> Result<(), Error> {
         return Err(Error::unreadable(format!("HEAD and the database differ on commit {at}")));
     }
     Ok(())
+}
+
+const BEGINS: &str = "snap.";
+const ENDS: &str = ".generating";
+/// Length of the trailer behind the content: eight bytes of length and four of checksum.
+const TRAILER_BYTES: usize = 12;
+
+/// Removes torn snapshots from the folder of a database that is not open.
+fn remove_torn(folder: &Path) -> Result<(), Error> {
+    let doing = "looking at the database's snapshots";
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.doing(doing)?,
+    };
+    for entry in entries {
+        let entry = entry.doing(doing)?;
+        let name = entry.file_name();
+        let unfinished =
+            name.to_str().is_some_and(|name| name.starts_with(BEGINS) && name.ends_with(ENDS));
+        if unfinished && !is_whole(&fs::read(entry.path()).doing(doing)?) {
+            tracing::info!(file = %entry.path().display(), "a snapshot was cut short");
+            fs::remove_file(entry.path()).doing("removing a snapshot that was cut short")?;
+        }
+    }
+    Ok(())
+}
+
+fn is_whole(snapshot: &[u8]) -> bool {
+    let Some(at) = snapshot.len().checked_sub(TRAILER_BYTES).filter(|at| *at > 0) else {
+        return false;
+    };
+    let (content, trailer) = snapshot.split_at(at);
+    crc32fast::hash(content).to_le_bytes() == trailer[8..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn a_database_opens_whatever_a_crash_left_of_its_next_snapshot() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, options) = (folder.path().join("db"), Options::default());
+        let open = || super::open(&path, &options);
+        let db = open().unwrap();
+        db.insert("key", "value").unwrap();
+        db.flush().unwrap();
+        drop(db);
+        drop(open().unwrap());
+        let snapshots = || fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path());
+        let whole = snapshots().find(|path| path.to_string_lossy().contains("snap.")).unwrap();
+        let content = fs::read(&whole).unwrap();
+        assert!(is_whole(&content));
+        let next = path.join("snap.00000000FFFFFFFF.generating");
+        for torn in [0, 5, TRAILER_BYTES, content.len() / 2, content.len() - 1] {
+            fs::write(&next, &content[..torn]).unwrap();
+            let db = open().unwrap_or_else(|error| panic!("{torn} bytes of it: {error}"));
+            assert_eq!(db.get("key").unwrap().unwrap(), "value");
+            assert!(!next.exists());
+        }
+        // The previous snapshot is gone and the new one did not get its name: it is the only one,
+        // and whole.
+        let last = snapshots().find(|path| path.to_string_lossy().contains("snap.")).unwrap();
+        fs::rename(
+            &last,
+            last.with_extension(format!("{}{ENDS}", last.extension().unwrap().to_str().unwrap())),
+        )
+        .unwrap();
+        assert_eq!(open().unwrap().get("key").unwrap().unwrap(), "value");
+    }
 }

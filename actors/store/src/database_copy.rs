@@ -1,7 +1,7 @@
 //! Online copy of the database: fuzzy at first, then brought up to one commit.
 //!
 //! ```text
-//! all pairs, in steps        what commits change meanwhile follows (dirty_keys.rs)
+//! all pairs, in steps        what commits change meanwhile follows (DirtyKeys)
 //! close, reopen, read back   proves that the copy recovers and holds what was written
 //! catch up                   until little is left
 //! finish, between commits    the last few keys; count and sum must be those of the commit
@@ -11,6 +11,10 @@
 //! So each changed key is read once more, and the copy is valid only when its tally, kept from what
 //! was written to it, equals that of the target commit.
 //!
+//! The writer notes the keys of a commit once the database has it; the thread that makes the copy
+//! takes them and reads them again. A key noted after it was read is read once more, so nothing is
+//! missed, and the set stays as small as what is committed between two takes.
+//!
 //! Pairs are inserted one by one: a batch would lock every database of this process, including the
 //! one that serves meanwhile. The copy needs no atomic steps, because half a copy is worthless
 //! anyway.
@@ -18,13 +22,12 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::commit::Commit;
+use crate::commit::{Commit, Tally};
 use crate::database::{self, Database};
-use crate::dirty_keys::DirtyKeys;
 use crate::error::IoContext;
-use crate::tally::Tally;
-use crate::{Error, Options, crash, fsx};
+use crate::{Error, Options, fsx};
 
 /// Bytes read in one step, which bound the time that others wait for a flush.
 const STEP_BYTES: usize = 256 * 1024;
@@ -69,19 +72,19 @@ pub(crate) fn copy(
         written: Tally::default(),
         read_back: None,
     };
-    crash::point("store::compact::begun")?;
+    fsx::crash_point("store::compact::begun")?;
     let mut from = Bound::Unbounded;
     while let Some(last) = copy.step(source, from)? {
         from = Bound::Excluded(last);
         copy.follow(source, mirror, to)?;
     }
-    crash::point("store::compact::built")?;
+    fsx::crash_point("store::compact::built")?;
     copy = copy.reopened(to, CACHE_MB)?;
     copy.read_back = Some(ReadBack::default());
     while copy.read_on()? {
         copy.follow(source, mirror, to)?;
     }
-    crash::point("store::compact::verified")?;
+    fsx::crash_point("store::compact::verified")?;
     copy = copy.reopened(to, options.cache_mb)?;
     for _ in 0..ROUNDS {
         if copy.follow(source, mirror, to)? <= FEW_KEYS {
@@ -91,7 +94,7 @@ pub(crate) fn copy(
     fsx::sync_tree(to)?;
     copy.follow(source, mirror, to)?;
     copy.db.sync_log()?;
-    crash::point("store::compact::caught_up")?;
+    fsx::crash_point("store::compact::caught_up")?;
     Ok(copy)
 }
 
@@ -118,7 +121,7 @@ impl DatabaseCopy {
         if self.written != at.tally || Commit::read(&self.db)? != at {
             return Err(Error::unreadable("the copy differs from the original"));
         }
-        crash::point("store::compact::finish")?;
+        fsx::crash_point("store::compact::finish")?;
         self.db.flush().doing("flushing the copy")?;
         self.db.sync_log()
     }
@@ -209,5 +212,58 @@ impl DatabaseCopy {
             return Err(Error::unreadable("the copy lost or changed records"));
         }
         Ok(false)
+    }
+}
+
+/// Maximum number of keys; beyond it the copy is given up, for it is too slow to ever end.
+const MOST_KEYS: usize = 1_000_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct DirtyKeys {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    keys: BTreeSet<Vec<u8>>,
+    ended: Option<&'static str>,
+}
+
+impl DirtyKeys {
+    /// Notes the keys that a commit changed.
+    pub(crate) fn note(&self, keys: Vec<Vec<u8>>) {
+        let mut state = self.state();
+        if state.ended.is_some() {
+            return;
+        }
+        state.keys.extend(keys);
+        if state.keys.len() > MOST_KEYS {
+            state.keys = BTreeSet::new();
+            state.ended = Some("more keys changed than the copy could follow");
+        }
+    }
+
+    /// Takes the keys noted since the last call.
+    pub(crate) fn take(&self) -> BTreeSet<Vec<u8>> {
+        std::mem::take(&mut self.state().keys)
+    }
+
+    /// Cancels the copy: nobody wants it any more.
+    pub(crate) fn end(&self, why: &'static str) {
+        let mut state = self.state();
+        state.keys = BTreeSet::new();
+        state.ended.get_or_insert(why);
+    }
+
+    /// Fails once the copy cannot be completed.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.state().ended {
+            None => Ok(()),
+            Some(why) => Err(Error::invalid(format!("the copy was given up: {why}"))),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

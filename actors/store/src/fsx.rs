@@ -1,4 +1,5 @@
-//! Durable file-system operations, with errors that say which one failed.
+//! Durable file-system operations, with errors that say which one failed, and crash points between them: named
+//! places where tests stop the program as a crash or a full disk would.
 
 use std::fs;
 use std::path::Path;
@@ -83,4 +84,11 @@ pub(crate) fn tree_bytes(dir: &Path) -> u64 {
             Err(_) => 0,
         })
         .sum()
+}
+
+/// Passes, unless a test has set a fail point of this name.
+#[allow(unused_variables, reason = "the macro is empty without the feature")]
+pub(crate) fn crash_point(name: &'static str) -> Result<(), Error> {
+    fail::fail_point!(name, |_| Err(Error::Full { doing: name, cause: "injected".into() }));
+    Ok(())
 }

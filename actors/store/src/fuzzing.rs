@@ -1,7 +1,7 @@
 //! Fuzz targets: decoders of what is read back from the disk, damaged or not.
 
-use crate::keys::{self, BaseKey};
-use crate::{JournalEvent, Seq, frame};
+use crate::values::{self, BaseKey};
+use crate::{JournalEvent, Seq};
 
 /// Decodes a key, and a key and a value, of the database.
 ///
@@ -18,14 +18,14 @@ pub fn journal(bytes: &[u8]) {
 /// Panics when something passes that was not written.
 fn frame(bytes: &[u8]) {
     let (key, value) = bytes.split_at(bytes.len().min(9));
-    if let Ok((seq, content)) = frame::unwrap(key, value) {
-        assert_eq!(frame::wrap(key, seq, content), value);
+    if let Ok((seq, content)) = values::unwrap(key, value) {
+        assert_eq!(values::wrap(key, seq, content), value);
         // Contents that damage left whole are not trusted any further either.
         let _ = JournalEvent::decode(seq, content);
     }
     // A sound frame around anything reaches the readers behind the check.
-    let sound = frame::wrap(key, Seq::FIRST, value);
-    assert_eq!(frame::unwrap(key, &sound), Ok((Seq::FIRST, value)));
+    let sound = values::wrap(key, Seq::FIRST, value);
+    assert_eq!(values::unwrap(key, &sound), Ok((Seq::FIRST, value)));
     let _ = JournalEvent::decode(Seq::FIRST, value);
 }
 
@@ -34,7 +34,7 @@ fn frame(bytes: &[u8]) {
 /// # Panics
 /// Panics when a key that is read is not the one that would be written.
 fn key(bytes: &[u8]) {
-    let base = keys::split_piece(bytes).map_or(bytes, |(base, _)| base);
+    let base = values::split_piece(bytes).map_or(bytes, |(base, _)| base);
     if let Ok(decoded) = BaseKey::decode(base) {
         assert_eq!(decoded.encode(), base);
     }

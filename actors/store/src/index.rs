@@ -1,11 +1,10 @@
-//! In-memory index: the positions of all streams and of the events. Built at start-up, then
-//! maintained by the writer.
+//! In-memory index: the positions of all streams and of the events, built at start-up, then
+//! maintained by the writer; and the replay of a stream, its snapshot and the records after it.
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::assemble::StoredValues;
 use crate::error::IoContext;
-use crate::keys::{self, BaseKey};
+use crate::values::{self, BaseKey, StoredValues};
 use crate::{Error, Seq, StreamId};
 
 /// State of one stream: a snapshot of everything up to `compacted`, then the records `compacted + 1
@@ -35,7 +34,7 @@ impl JournalIndex {
     /// Reads every value and checks its frame and that no number is missing.
     pub(crate) fn build(db: &sled::Db) -> Result<Self, Error> {
         let mut streams = HashMap::<StreamId, StreamState>::new();
-        for value in StoredValues::new(db.scan_prefix([keys::SNAPSHOT])) {
+        for value in StoredValues::new(db.scan_prefix([values::SNAPSHOT])) {
             let value = value?;
             if let BaseKey::Snapshot(stream) = value.base {
                 let seq = value.seq;
@@ -44,7 +43,7 @@ impl JournalIndex {
             }
         }
         let mut records = 0;
-        for value in StoredValues::new(db.scan_prefix([keys::RECORD])) {
+        for value in StoredValues::new(db.scan_prefix([values::RECORD])) {
             let value = value?;
             if let BaseKey::Record(stream, seq) = value.base {
                 let state = streams.entry(stream.clone()).or_default();
@@ -60,7 +59,7 @@ impl JournalIndex {
 
 fn events(db: &sled::Db) -> Result<EventRange, Error> {
     let mut range = EventRange { oldest: Seq::FIRST, last: Seq::ZERO };
-    for value in StoredValues::new(db.scan_prefix([keys::EVENT])) {
+    for value in StoredValues::new(db.scan_prefix([values::EVENT])) {
         let value = value?;
         if let BaseKey::Event(seq) = value.base {
             if range.last == Seq::ZERO {
@@ -88,7 +87,7 @@ pub(crate) fn follow(last: Seq, seq: Seq, framed: Seq) -> Result<(), String> {
 /// Names of the streams that start with `prefix`, sorted.
 pub(crate) fn streams(db: &sled::Db, prefix: &str) -> Result<Vec<StreamId>, Error> {
     let mut names = BTreeSet::new();
-    for tag in [keys::RECORD, keys::SNAPSHOT] {
+    for tag in [values::RECORD, values::SNAPSHOT] {
         let within = [&[tag], prefix.as_bytes()].concat();
         let mut from = within.clone();
         // Looks up once per stream: from its first key to behind its last.
@@ -103,4 +102,51 @@ pub(crate) fn streams(db: &sled::Db, prefix: &str) -> Result<Vec<StreamId>, Erro
         }
     }
     Ok(names.into_iter().collect())
+}
+
+/// Contents of a stream: apply the snapshot, then the records in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// Last record that the snapshot covers, and the snapshot.
+    pub snapshot: Option<(Seq, Vec<u8>)>,
+    /// Records after the snapshot, without a gap.
+    pub records: Vec<(Seq, Vec<u8>)>,
+}
+
+impl Replay {
+    /// Last position in the stream, 0 when it is empty.
+    pub fn last(&self) -> Seq {
+        let covered = self.snapshot.as_ref().map_or(Seq::ZERO, |(upto, _)| *upto);
+        self.records.last().map_or(covered, |(seq, _)| *seq)
+    }
+}
+
+/// Reads one stream. A snapshot taken meanwhile restarts the read.
+pub(crate) fn replay(db: &sled::Db, stream: &StreamId) -> Result<Replay, Error> {
+    loop {
+        let before = snapshot(db, stream)?;
+        let records = records(db, stream, before.as_ref().map_or(Seq::ZERO, |(upto, _)| *upto));
+        if snapshot(db, stream)? == before {
+            return Ok(Replay { snapshot: before, records: records? });
+        }
+    }
+}
+
+fn snapshot(db: &sled::Db, stream: &StreamId) -> Result<Option<(Seq, Vec<u8>)>, Error> {
+    Ok(values::snapshot(db, stream)?.map(|value| (value.seq, value.bytes)))
+}
+
+fn records(db: &sled::Db, stream: &StreamId, compacted: Seq) -> Result<Vec<(Seq, Vec<u8>)>, Error> {
+    let mut last = compacted;
+    let mut records = Vec::new();
+    for value in values::records(db, stream) {
+        let value = value?;
+        if let BaseKey::Record(_, seq) = value.base {
+            follow(last, seq, value.seq)
+                .map_err(|what| Error::unreadable_at(stream, Some(seq), what))?;
+            last = seq;
+            records.push((seq, value.bytes));
+        }
+    }
+    Ok(records)
 }

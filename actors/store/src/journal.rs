@@ -8,18 +8,16 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::backup::{self, BackupRequest};
-use crate::compacting::Compacting;
+use crate::compact::Compacting;
+use crate::copier::{self, BackupRequest};
 use crate::error::IoContext;
-use crate::migrate::{MigrationPlan, SHIPPED};
-use crate::open::{self, OpenedJournal};
+use crate::index::{self, Replay};
+use crate::open::{self, MigrationPlan, OpenedJournal, SHIPPED};
 use crate::queue::{self, QueueSender};
-use crate::replay::{self, Replay};
 use crate::request::{
     Append, AppendCallback, OnceCallback, ReplyPath, WriteOperation, WriteRequest,
 };
-use crate::shared::JournalShared;
-use crate::stats::{self, JournalStats};
+use crate::shared::{self, JournalShared, JournalStats};
 use crate::writer::{CallerEstimate, JournalWriter};
 use crate::{Error, Events, NewEvent, Options, Recovered, Seq, StopReason, StreamId};
 
@@ -174,7 +172,7 @@ impl Journal {
     /// Reads a stream back. Blocks; for a stream's owner, at start-up. The stream must not be
     /// forgotten meanwhile.
     pub fn replay(&self, stream: &StreamId) -> Result<Replay, Error> {
-        replay::replay(&self.inner.shared.live()?.db, stream)
+        index::replay(&self.inner.shared.live()?.db, stream)
     }
 
     /// Lists the streams whose names start with `prefix`, sorted. Blocks: it walks the keys.
@@ -196,7 +194,7 @@ impl Journal {
     /// [`Error::Full`] without room for it; [`Error::Invalid`] while another backup waits, and for
     /// a folder that is not empty. After an error the caller removes the contents of `to`.
     pub async fn backup(&self, to: PathBuf) -> Result<(), Error> {
-        backup::prepare(&to)?;
+        copier::prepare_backup(&to)?;
         let (reply, mut answer) = oneshot::channel();
         self.inner.shared.order(BackupRequest { to, reply })?;
         // The writer looks for orders after each commit.
@@ -211,7 +209,7 @@ impl Journal {
 
     /// Statistics. Blocks: it looks at the directory.
     pub fn stats(&self) -> JournalStats {
-        stats::gather(&self.inner.shared, &self.inner.options, self.inner.inlet.len())
+        shared::gather_stats(&self.inner.shared, &self.inner.options, self.inner.inlet.len())
     }
 
     /// Waits until the writer has stopped; the directory is free by then.

@@ -3,31 +3,38 @@
 //! ```text
 //! lock ─ settle leftovers ─ STORE? ─no──▶ create
 //!                             │yes
-//!            check a copy (probe.rs) ─▶ compact if due ─▶ open ─▶ migrate ─▶ index ─▶ HEAD
+//!                     check a copy ─▶ compact if due ─▶ open ─▶ migrate ─▶ index ─▶ HEAD
 //! ```
 //!
 //! Creation writes `HEAD` last. Without `HEAD` nothing was ever acknowledged, so an interrupted
 //! creation is finished if the database is still empty.
+//!
+//! Recovery by the database writes: it blanks what follows the first damaged message of its log,
+//! including acknowledged records. So the files are copied first and the copy is recovered and
+//! checked; only when it passes is the original opened. The copy shares blocks with the original
+//! where the file system can. Compaction limits the size, and with it the cost. The check has a deadline, for
+//! damage that makes recovery loop.
+//!
+//! Schema migrations are run once each, in order.
 
 use std::path::Path;
-use std::time::Instant;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::commit::{Commit, Committer};
-use crate::compact::Compacted;
-use crate::compacting::millis;
-use crate::database::CheckResult;
+use crate::commit::{Commit, Committer, Tally};
+use crate::compact::{self, Compacted, millis};
+use crate::database::{self, CheckResult};
 use crate::error::IoContext;
-use crate::head::{self, HeadFile};
-use crate::identity::StoreIdentity;
 use crate::index::JournalIndex;
-use crate::lock::DirLock;
-use crate::migrate::MigrationPlan;
+use crate::pending_commit::KeyChanges;
 use crate::reserve::{self, Reserve};
-use crate::{Error, Options, Seq, compact, crash, database, fsx, keys, probe};
+use crate::state_files::{self, DirLock, HeadFile, StoreIdentity};
+use crate::{Error, Options, Seq, fsx, values};
 
 pub(crate) const JOURNAL_DIR: &str = "journal";
 const CREATE_DIR: &str = "journal.create";
@@ -73,7 +80,7 @@ pub(crate) fn open(options: &Options, plan: MigrationPlan) -> Result<OpenedJourn
     let dir = &options.dir;
     fsx::make_dir(dir)?;
     let lock = DirLock::take(dir)?;
-    fsx::remove_tree(&dir.join(probe::DIR))?;
+    fsx::remove_tree(&dir.join(PROBE_DIR))?;
     let identity = StoreIdentity::read(dir)?;
     if identity.is_some() {
         compact::settle(dir)?;
@@ -91,7 +98,7 @@ pub(crate) fn open(options: &Options, plan: MigrationPlan) -> Result<OpenedJourn
     // them must not reach the disk before they do.
     fsx::sync_tree(&path)?;
     let (head, at) = recall(options, plan, store_id)?;
-    let checked = probe::run(&path, store_id, Some(at), plan.schema, options)?;
+    let checked = probe(&path, store_id, Some(at), plan.schema, options)?;
     plan.accepts(checked.schema)?;
     let compacted = compact_if_due(options, &checked)?;
 
@@ -123,7 +130,9 @@ pub(crate) fn open(options: &Options, plan: MigrationPlan) -> Result<OpenedJourn
 /// Creates the store up to, but without, `HEAD`.
 fn create(options: &Options, plan: MigrationPlan) -> Result<StoreIdentity, Error> {
     let dir = &options.dir;
-    for (name, path) in [("a database", dir.join(JOURNAL_DIR)), ("HEAD", dir.join(head::FILE))] {
+    for (name, path) in
+        [("a database", dir.join(JOURNAL_DIR)), ("HEAD", dir.join(state_files::HEAD_FILE))]
+    {
         if path.exists() {
             return Err(Error::unreadable(format!("there is {name} but no STORE")));
         }
@@ -133,28 +142,28 @@ fn create(options: &Options, plan: MigrationPlan) -> Result<StoreIdentity, Error
     let identity = StoreIdentity::fresh();
     let db = database::open(&building, options)?;
     let mut batch = sled::Batch::default();
-    batch.insert(keys::STORE_KEY, identity.store_id.as_bytes());
-    batch.insert(keys::SCHEMA_KEY, &plan.schema.to_be_bytes());
-    batch.insert(keys::COMMIT_KEY, &FIRST_COMMIT.to_bytes());
+    batch.insert(values::STORE_KEY, identity.store_id.as_bytes());
+    batch.insert(values::SCHEMA_KEY, &plan.schema.to_be_bytes());
+    batch.insert(values::COMMIT_KEY, &FIRST_COMMIT.to_bytes());
     db.apply_batch(batch).doing("creating the database")?;
     db.flush().doing("creating the database")?;
     drop(db);
     fsx::sync_tree(&building)?;
-    crash::point("store::create::built")?;
+    fsx::crash_point("store::create::built")?;
     identity.write(dir)?;
-    crash::point("store::create::named")?;
+    fsx::crash_point("store::create::named")?;
     Ok(identity)
 }
 
-const FIRST_COMMIT: Commit = Commit { number: 1, tally: crate::tally::Tally { pairs: 0, sum: 0 } };
+const FIRST_COMMIT: Commit = Commit { number: 1, tally: Tally { pairs: 0, sum: 0 } };
 
 /// Renames a freshly built database into its place.
 fn finish_creation(dir: &Path) -> Result<(), Error> {
     let (building, path) = (dir.join(CREATE_DIR), dir.join(JOURNAL_DIR));
-    let acknowledged = dir.join(head::FILE).exists();
+    let acknowledged = dir.join(state_files::HEAD_FILE).exists();
     if building.exists() && !path.exists() && !acknowledged {
         fsx::rename(&building, &path)?;
-        crash::point("store::create::renamed")?;
+        fsx::crash_point("store::create::renamed")?;
     }
     if !path.join(database::LOG).exists() {
         return Err(Error::unreadable("there is a STORE but its database is missing"));
@@ -170,11 +179,11 @@ fn recall(
     store_id: Uuid,
 ) -> Result<(HeadFile, Commit), Error> {
     let dir = &options.dir;
-    if dir.join(head::FILE).exists() {
+    if dir.join(state_files::HEAD_FILE).exists() {
         return HeadFile::open(dir, store_id);
     }
     let path = dir.join(JOURNAL_DIR);
-    let checked = probe::run(&path, store_id, None, plan.schema, options)?;
+    let checked = probe(&path, store_id, None, plan.schema, options)?;
     if checked.commit != FIRST_COMMIT {
         return Err(Error::unreadable(format!(
             "HEAD is missing and the database is at commit {}",
@@ -196,3 +205,130 @@ fn compact_if_due(options: &Options, checked: &CheckResult) -> Result<Option<Com
     tracing::info!(?compacted, "journal compacted");
     Ok(Some(compacted))
 }
+
+/// Directory of the copy, beside the original.
+const PROBE_DIR: &str = "journal.probe";
+
+/// Checks a copy of the database at `path` without touching the original.
+fn probe(
+    path: &Path,
+    store_id: Uuid,
+    head: Option<Commit>,
+    known_schema: u32,
+    options: &Options,
+) -> Result<CheckResult, Error> {
+    let copy = options.dir.join(PROBE_DIR);
+    fsx::remove_tree(&copy)?;
+    fsx::copy_tree(path, &copy)?;
+    let (done, outcome) = channel();
+    let thread_copy = copy.clone();
+    let thread_options = options.clone();
+    thread::Builder::new()
+        .name("journal-probe".into())
+        .spawn(move || {
+            let checked = look(&thread_copy, store_id, head, known_schema, &thread_options);
+            // The receiver is gone only after its deadline.
+            let _ = done.send(checked);
+        })
+        .doing("starting the check")?;
+    let seconds = options.probe_timeout_secs;
+    let checked = outcome.recv_timeout(Duration::from_secs(seconds)).unwrap_or_else(|error| {
+        Err(Error::unreadable(match error {
+            RecvTimeoutError::Timeout => format!("its check did not end within {seconds} s"),
+            RecvTimeoutError::Disconnected => "its check panicked".into(),
+        }))
+    });
+    fsx::remove_tree(&copy)?;
+    checked
+}
+
+fn look(
+    copy: &Path,
+    store_id: Uuid,
+    head: Option<Commit>,
+    known_schema: u32,
+    options: &Options,
+) -> Result<CheckResult, Error> {
+    let db = database::open(copy, options).map_err(as_unreadable)?;
+    let checked = database::guarded(|| {
+        let checked = database::check(&db, store_id)?;
+        if let Some(head) = head {
+            database::compare(head, checked.commit)?;
+        }
+        if checked.schema == known_schema {
+            JournalIndex::build(&db)?;
+        }
+        Ok(checked)
+    });
+    drop(db);
+    checked.map_err(as_unreadable)
+}
+
+/// Maps read errors to unreadable state: besides a full disk, only the contents make reading a copy
+/// fail.
+fn as_unreadable(error: Error) -> Error {
+    match error {
+        Error::Io { doing, cause, .. } => Error::unreadable(format!("{doing}: {cause}")),
+        other => other,
+    }
+}
+
+/// Migration from one schema to a later one.
+///
+/// `run` reads the database and gathers changes; they commit together with the new schema number,
+/// so a crash leaves the old schema or the new one.
+pub(crate) struct Migration {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&sled::Db, &mut KeyChanges) -> Result<(), Error>,
+}
+
+/// Chain of migrations and the schema it leads to.
+#[derive(Clone, Copy)]
+pub(crate) struct MigrationPlan {
+    pub(crate) schema: u32,
+    migrations: &'static [Migration],
+}
+
+/// Shipped plan. Schema 1 is the first; a change of `values.rs` adds a migration here
+/// and raises the number.
+pub(crate) const SHIPPED: MigrationPlan = MigrationPlan { schema: 1, migrations: &[] };
+
+impl MigrationPlan {
+    /// Refuses a database with a newer schema.
+    pub(crate) fn accepts(&self, schema: u32) -> Result<(), Error> {
+        if schema > self.schema {
+            return Err(Error::TooNew { found: schema, known: self.schema });
+        }
+        Ok(())
+    }
+
+    /// Migrates the database from `schema` to the plan's; returns the names of the steps that ran.
+    pub(crate) fn run(
+        &self,
+        committer: &mut Committer,
+        mut schema: u32,
+    ) -> Result<Vec<&'static str>, Error> {
+        self.accepts(schema)?;
+        let mut names = Vec::new();
+        while schema < self.schema {
+            let step =
+                self.migrations.iter().find(|step| step.from == schema).ok_or_else(|| {
+                    Error::unreadable(format!("no migration leads on from schema {schema}"))
+                })?;
+            let mut changes = KeyChanges::default();
+            (step.run)(&committer.db, &mut changes)?;
+            changes.put(values::SCHEMA_KEY.to_vec(), step.to.to_be_bytes().to_vec());
+            committer.commit(changes)?;
+            committer.settle()?;
+            tracing::info!(step = step.name, from = step.from, to = step.to, "state migrated");
+            names.push(step.name);
+            schema = step.to;
+        }
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use crate::error::IoContext;
 use crate::{Error, NewEvent, Options, fsx};
 
 /// Name of the reserve's file, beside the database.
-pub(crate) const FILE: &str = "RESERVE";
+const FILE: &str = "RESERVE";
 /// Kind of the event that reports whether the reserve is complete.
 const KIND: &str = "journal.reserve";
 /// Divisor of the reserve: this part of it lies behind the log's end.

@@ -24,13 +24,12 @@ use std::time::{Duration, Instant};
 use chrono::Utc;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::changes::KeyChanges;
 use crate::commit::Committer;
-use crate::compacting::Compacting;
+use crate::compact::Compacting;
 use crate::database::panic_text;
 use crate::event::{CommittedEvent, LOST_KIND};
 use crate::index::JournalIndex;
-use crate::pending_commit::{PendingCommit, RequestOutcome};
+use crate::pending_commit::{KeyChanges, PendingCommit, RequestOutcome};
 use crate::queue::{QueueReceiver, WriterWake};
 use crate::request::{ReplyPath, WriteOperation, WriteRequest};
 use crate::reserve::Reserve;

@@ -3,25 +3,18 @@
 //! The test gives what the daemon would bring: its sessions, its tools and the ports it offers. Calls
 //! are delivered to mailboxes as the registry would, those of many of a kind included. The daemon dies,
 //! or is stopped, and starts again over the same folder.
+//!
+//! A root supervisor of the actors that a family brings.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod call;
-mod root;
 mod users;
 
-use std::{
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::{sync::{Arc, atomic::AtomicUsize}, time::Duration};
 
-use hivekeep_kernel::{
-    Address, Addressing, Census, RestartPolicy, Room, SessionId, Target, ToolError, ToolInfo,
-    entity::spawn_root,
-    ports::{SessionQuotas, Tools},
-    serve::ActorDirectory,
-};
-use hivekeep_runtime::{Daemon, Family, Ports};
+use hivekeep_kernel::{Address, Addressing, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, Room, SessionId, Target, ToolError, ToolInfo, entity::spawn_root, ports::{SessionQuotas, Tools}, serve::ActorDirectory};
+use hivekeep_runtime::{Child, Daemon, Family, Ports};
 use hivekeep_store::Journal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -29,7 +22,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use call::{PendingCall, context, eventually};
-use root::Root;
 pub use users::FakeUsers;
 
 /// Time limit of a call that a test awaits.
@@ -92,7 +84,7 @@ impl<F: Family> Rig<F> {
         let mounted = F::mount(&daemon, options.clone()).await.expect("it is mounted");
         let probe = daemon.census.probe("root", "root", RestartPolicy::ESSENTIAL);
         let started = Arc::new(Notify::new());
-        let seed = root::Seed {
+        let seed = Seed {
             census: daemon.census.clone(),
             children: mounted.children,
             started: started.clone(),
@@ -177,5 +169,35 @@ impl<F: Family> Rig<F> {
     /// As the tool.
     pub async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
         self.begin_as(self.session, tool, args, PATIENCE).answer().await
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Seed {
+    pub(crate) census: Census,
+    pub(crate) children: Vec<Child>,
+    /// Told when they are at their addresses.
+    pub(crate) started: Arc<Notify>,
+}
+
+pub(crate) struct Root(Children);
+
+impl Entity for Root {
+    type Msg = ();
+    type Seed = Seed;
+
+    async fn start(seed: Seed, me: Context<()>) -> Result<Self, Fault> {
+        let mut children = Children::new("root", seed.census, me.cell);
+        seed.children.iter().try_for_each(|child| child.start(&mut children))?;
+        seed.started.notify_one();
+        Ok(Self(children))
+    }
+
+    fn handle(&mut self, (): ()) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn child(&mut self, end: ChildEnd) -> Result<(), Fault> {
+        self.0.handle_end(end).map(drop)
     }
 }

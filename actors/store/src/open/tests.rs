@@ -1,10 +1,8 @@
 //! Migrations of a database as an older program would have left it.
 
 use super::*;
-use crate::commit::Commit;
-use crate::keys::BaseKey;
-use crate::tally::Tally;
-use crate::{Journal, Options, Seq, StreamId};
+use crate::values::BaseKey;
+use crate::{Journal, StreamId};
 
 /// Migrates from an invented schema 0, which had records as plain text under `0<stream>`, one line
 /// each.
@@ -41,7 +39,7 @@ fn v0(dir: &std::path::Path) -> Options {
     let options = Options::at(dir);
     let (journal, _) = Journal::open_as(options.clone(), V0).unwrap();
     stop(journal);
-    let db = crate::database::open(&dir.join("journal"), &options).unwrap();
+    let db = database::open(&dir.join("journal"), &options).unwrap();
     let mut tally = Tally::default();
     for (key, value) in [(b"0ws/a", b"one\ntwo"), (b"0ws/b", b"1st\n2nd")] {
         db.insert(key, value).unwrap();
@@ -49,7 +47,7 @@ fn v0(dir: &std::path::Path) -> Options {
     }
     let last = Commit::read(&db).unwrap();
     let next = Commit { number: last.number + 1, tally };
-    db.insert(keys::COMMIT_KEY, &next.to_bytes()).unwrap();
+    db.insert(values::COMMIT_KEY, &next.to_bytes()).unwrap();
     db.flush().unwrap();
     options
 }

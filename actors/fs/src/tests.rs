@@ -1,5 +1,4 @@
-use std::fs;
-use std::io;
+use std::{fs, io};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
