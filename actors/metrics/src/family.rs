@@ -6,11 +6,21 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::future::try_join_all;
-use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, User, ports::ValueRedactor};
+use hivekeep_kernel::{
+    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo, User, ports::ValueRedactor,
+};
 use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 use hivekeep_store::Journal;
 
-use crate::{Options, codes, upkeep, influx::{InfluxTarget, self}, ledger::MetricsLedger, service::{MetricsStore, self}, tally::{DayBounds, MetricEntry}};
+use crate::{
+    Options, codes,
+    influx::{self, InfluxTarget},
+    ledger::MetricsLedger,
+    segment::SegmentId,
+    tally::{DayBounds, MetricEntry},
+    tools::{self, MetricsStore},
+    upkeep,
+};
 
 /// Family of the metrics tools. Offers [`MetricsStore`] to doors.
 pub struct MetricsFamily;
@@ -22,7 +32,7 @@ impl Family for MetricsFamily {
 - metrics_record notes that something happened, metrics_query counts it by type, repository and agent.";
 
     fn tools() -> Vec<&'static ToolInfo> {
-        service::FAMILY.rows.iter().map(|row| &row.0).collect()
+        tools::FAMILY.rows.iter().map(|row| &row.0).collect()
     }
 
     fn codes() -> Vec<&'static ErrorCode> {
@@ -30,19 +40,7 @@ impl Family for MetricsFamily {
     }
 
     async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
-        let oldest = MetricsLedger::first_kept(Utc::now().date_naive(), options.keep_days);
-        let bounds = DayBounds {
-            entries: options.max_records_per_day,
-            bytes: options.max_mb_per_day * 1024 * 1024,
-        };
-        let (journal, runtime) = (daemon.journal.clone(), tokio::runtime::Handle::current());
-        let load = move || {
-            let _runtime = runtime.enter();
-            MetricsLedger::load(journal, bounds, oldest)
-        };
-        let loaded = tokio::task::spawn_blocking(load).await;
-        let (ledger, expired) =
-            loaded.map_err(|panic| ToolError::internal(format!("metrics: {panic}")))??;
+        let (ledger, expired) = load(&daemon.journal, &options).await?;
         let failed = |error: hivekeep_store::Error| ToolError::internal(error.to_string());
         ledger.forget(&expired).await.map_err(failed)?;
         let metrics = Arc::new(MetricsStore {
@@ -64,10 +62,14 @@ impl Family for MetricsFamily {
         if options.daemon_events {
             let counter = daemon.address("metrics-events", RestartPolicy::ENTITY);
             let counted = (metrics.ledger.clone(), daemon.journal.events());
-            mounted =
-                mounted.periodic(&counter, upkeep::COUNT_AGAIN, counted, |(ledger, events)| async move {
+            mounted = mounted.periodic(
+                &counter,
+                upkeep::COUNT_AGAIN,
+                counted,
+                |(ledger, events)| async move {
                     upkeep::count_events(&ledger, &events).await;
-                });
+                },
+            );
         }
         if let Some(target) = InfluxTarget::of(&options.influx).await? {
             let writer = daemon.address("metrics-influx", RestartPolicy::ENTITY);
@@ -110,6 +112,25 @@ impl Family for MetricsFamily {
     }
 }
 
+/// The ledger of a journal, and segments of days that are not kept any more.
+async fn load(
+    journal: &Journal,
+    options: &Options,
+) -> Result<(MetricsLedger, Vec<SegmentId>), ToolError> {
+    let bounds = DayBounds {
+        entries: options.max_records_per_day,
+        bytes: options.max_mb_per_day * 1024 * 1024,
+    };
+    let oldest = MetricsLedger::first_kept(Utc::now().date_naive(), options.keep_days);
+    let (journal, runtime) = (journal.clone(), tokio::runtime::Handle::current());
+    let load = move || {
+        let _runtime = runtime.enter();
+        MetricsLedger::load(journal, bounds, oldest)
+    };
+    let loaded = tokio::task::spawn_blocking(load).await;
+    Ok(loaded.map_err(|panic| ToolError::internal(format!("metrics: {panic}")))??)
+}
+
 /// Records that are on their way to the disk at a time.
 const AT_A_TIME: usize = 500;
 
@@ -138,19 +159,7 @@ pub async fn write_past(
     options: &Options,
     records: impl IntoIterator<Item = PastMetric>,
 ) -> Result<u64, ToolError> {
-    let bounds = DayBounds {
-        entries: options.max_records_per_day,
-        bytes: options.max_mb_per_day * 1024 * 1024,
-    };
-    let oldest = MetricsLedger::first_kept(Utc::now().date_naive(), options.keep_days);
-    let (journal, runtime) = (journal.clone(), tokio::runtime::Handle::current());
-    let load = move || {
-        let _runtime = runtime.enter();
-        MetricsLedger::load(journal, bounds, oldest)
-    };
-    let loaded = tokio::task::spawn_blocking(load).await;
-    let (ledger, _) =
-        loaded.map_err(|panic| ToolError::internal(format!("metrics: {panic}")))??;
+    let (ledger, _) = load(journal, options).await?;
     let (mut written, mut records) = (0, records.into_iter());
     loop {
         let (mut durable, mut refused) = (Vec::new(), None);

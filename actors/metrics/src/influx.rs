@@ -17,7 +17,12 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use hivekeep_kernel::{ToolError, fault_point};
 use serde_json::Value;
 
-use crate::{entry::MetricEntry, ledger::SegmentRow, segment::{MOST_ENTRIES, SegmentId}, service::MetricsStore, tally::owner};
+use crate::{
+    ledger::SegmentRow,
+    segment::{MOST_ENTRIES, SegmentId},
+    tally::{MetricEntry, owner},
+    tools::MetricsStore,
+};
 use target::WriteFailure;
 
 pub(crate) use target::InfluxTarget;
@@ -43,10 +48,7 @@ pub(crate) async fn write(metrics: &MetricsStore, target: &InfluxTarget) {
 }
 
 /// Writes everything that is not written yet. One segment is in memory at a time.
-pub(crate) async fn catch_up(
-    metrics: &MetricsStore,
-    target: &InfluxTarget,
-) -> Result<(), ToolError> {
+async fn catch_up(metrics: &MetricsStore, target: &InfluxTarget) -> Result<(), ToolError> {
     let rows = metrics.ledger.rows();
     for SegmentRow { id, sent, entries, .. } in rows {
         if sent >= entries {

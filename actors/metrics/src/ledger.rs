@@ -17,11 +17,9 @@ use hivekeep_runtime::log::{self, Decision, Log, LogError, Sourced};
 use hivekeep_store::{Journal, StreamId};
 
 use crate::{
-    bounds::{DayAmount, DayBounds},
     codes,
-    entry::MetricEntry,
     segment::{MetricSegment, SegmentHead, SegmentId, SegmentRecord},
-    tally::{DayTally, OwnerTally, owner},
+    tally::{DayAmount, DayBounds, DayTally, MetricEntry, OwnerTally, owner},
 };
 
 /// A decision on its way to the disk.

@@ -12,29 +12,21 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-mod bounds;
 pub mod codes;
-mod entry;
-mod events;
 mod family;
 mod influx;
 mod ledger;
 mod options;
-mod past;
 mod query;
 mod segment;
-mod service;
 mod tally;
 mod tools;
 mod upkeep;
-mod window;
 
-pub use family::MetricsFamily;
+pub use family::{MetricsFamily, PastMetric, write_past};
 pub use options::{InfluxOptions, Options};
-pub use past::{PastMetric, write_past};
-pub use query::{MetricBrief, MetricCount, MetricsFound, NamesLeftOut};
-pub use service::{MetricsExport, MetricsReach, MetricsStore};
-pub use window::MetricsWindow;
+pub use query::{MetricBrief, MetricCount, MetricsFound, MetricsWindow, NamesLeftOut};
+pub use tools::{MetricsExport, MetricsReach, MetricsStore};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
-//! Window of a query: a span of time that ends now.
-//!
-//! Query: counts in a window, from the tallies of whole days and the entries of the first one.
+//! Query: counts in a window, a span of time that ends now, from the tallies of whole days and the entries of
+//! the first one.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -9,7 +8,12 @@ use hivekeep_kernel::{Layer, ToolError, User};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{codes, entry::time, ledger::{MetricsLedger, SegmentRow}, service::MetricsReach, tally::{DayTally, EntryHead, LATEST, NameCounts, OwnerTally, owner}};
+use crate::{
+    codes,
+    ledger::{MetricsLedger, SegmentRow},
+    tally::{DayTally, EntryHead, LATEST, NameCounts, OwnerTally, owner, time},
+    tools::MetricsReach,
+};
 
 /// Longest window.
 const MOST_MINUTES: i64 = 365 * 24 * 60;

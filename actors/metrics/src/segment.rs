@@ -13,15 +13,12 @@ use chrono::NaiveDate;
 use hivekeep_runtime::log::Sourced;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    entry::MetricEntry,
-    tally::{DAEMON, DayTally},
-};
+use crate::tally::{DAEMON, DayTally, MetricEntry};
 
 /// Entries at which a segment is closed.
-pub(crate) const FULL_ENTRIES: u32 = 1_000;
+const FULL_ENTRIES: u32 = 1_000;
 /// Bytes at which a segment is closed.
-pub(crate) const FULL_BYTES: u64 = 1024 * 1024;
+const FULL_BYTES: u64 = 1024 * 1024;
 /// Entries that a segment takes while it cannot be closed; entries of a later one have larger places.
 pub(crate) const MOST_ENTRIES: u32 = 4_096;
 /// Bytes of a piece of a record: a day's tally can be larger than the journal's records.

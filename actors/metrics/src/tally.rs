@@ -127,7 +127,7 @@ impl DayBounds {
 }
 
 /// Most names of one kind (types, repositories, agents) that a day counts apart for an owner.
-pub(crate) const MOST_NAMES: usize = 200;
+const MOST_NAMES: usize = 200;
 /// Entries that a query shows.
 pub(crate) const LATEST: usize = 10;
 

@@ -14,9 +14,10 @@ use hivekeep_store::NewEvent;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices, eventually};
 use serde_json::{Value, json};
 
+use super::tally::MetricEntry;
 use crate::{
-    MetricsFamily, MetricsReach, MetricsStore, MetricsWindow, Options, PastMetric,
-    entry::MetricEntry, query, write_past,
+    MetricsFamily, MetricsReach, MetricsStore, MetricsWindow, Options, PastMetric, query,
+    write_past,
 };
 
 const OWNER: User = User::Uid(7);

@@ -3,14 +3,24 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{CallCx, Service, ServiceActor, Tier, ToolError, ToolGroup, User, fault_point, tools, ports::{SessionQuotas, ValueRedactor}};
+use hivekeep_kernel::{
+    CallCx, Service, ServiceActor, Tier, ToolError, ToolGroup, User, fault_point,
+    ports::{SessionQuotas, ValueRedactor},
+    tools,
+};
 use hivekeep_runtime::Redact;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
-use crate::{MetricsFound, MetricsWindow, Options, query, entry::{MOST_NAME_BYTES, MetricEntry}, ledger::MetricsLedger, segment::SegmentId};
+use crate::{
+    MetricsFound, MetricsWindow, Options,
+    ledger::MetricsLedger,
+    query,
+    segment::SegmentId,
+    tally::{MOST_NAME_BYTES, MetricEntry},
+};
 
 /// Record that something happened, to be counted by type, repository and agent with metrics_query.
 #[derive(Debug, Deserialize, JsonSchema)]

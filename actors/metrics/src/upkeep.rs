@@ -12,7 +12,12 @@ use hivekeep_kernel::{ToolError, fault_point};
 use hivekeep_store::{Events, JournalEvent, Seq, SubscriptionItem};
 use serde_json::json;
 
-use crate::{ledger::MetricsLedger, segment::SegmentId, service::MetricsStore, tally::{MOST_NAME_BYTES, MetricEntry}};
+use crate::{
+    ledger::MetricsLedger,
+    segment::SegmentId,
+    tally::{MOST_NAME_BYTES, MetricEntry},
+    tools::MetricsStore,
+};
 
 /// How often it looks.
 pub(crate) const TIDY_EVERY: Duration = Duration::from_secs(60);

@@ -7,7 +7,12 @@ use hivekeep_store::{Journal, Options as StoreOptions};
 use proptest::prelude::*;
 
 use super::{OTHER, OWNER, window};
-use crate::{MetricsReach, bounds::DayBounds, entry::MetricEntry, ledger::MetricsLedger, query};
+use crate::{
+    MetricsReach,
+    ledger::MetricsLedger,
+    query,
+    tally::{DayBounds, MetricEntry},
+};
 
 const NOW_MS: i64 = 1_790_000_000_000;
 
