@@ -1,4 +1,4 @@
-//! One tool call: its identity, deadline, cancellation and progress, the end that answers it, and the receipt
+//! Tool call: its identity, deadline, cancellation and progress, the end that answers it, and the receipt
 //! that tells an actor whether its answer reached the caller.
 //!
 //! The answering end is in the manner of a promise: it is kept once, or broken, and then it says by itself

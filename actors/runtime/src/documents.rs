@@ -69,7 +69,7 @@ pub struct Template {
     pub description: &'static str,
     /// MIME type, such as `text/markdown`.
     pub mime_type: &'static str,
-    /// Its variables that name things, each with the kind of [`Names`](Names) that
+    /// Its variables that name things, each with the kind of [`Names`] that
     /// completes it.
     pub variables: &'static [(&'static str, &'static str)],
 }

@@ -1,14 +1,27 @@
 //! Plug-in interface: a family of tools with its actors, its section of the configuration and its requirements,
 //! and what it adds to the daemon at the composition root.
 
-use std::{fmt, future::{Future, ready}, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::{Future, ready},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::{BoxFuture, FutureExt};
-use hivekeep_kernel::{Address, Children, Context, Entity, ErrorCode, Fault, Target, ToolCall, ToolError, ToolInfo, serve::ActorDirectory};
+use hivekeep_kernel::{
+    Address, Children, Context, Entity, ErrorCode, Fault, Target, ToolCall, ToolError, ToolInfo,
+    serve::ActorDirectory,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{Daemon, Finding, Host, documents::{Documents, Names}};
+use crate::{
+    Daemon, Finding, Host,
+    documents::{Documents, Names},
+};
 
 /// Section of the configuration.
 pub trait FamilyOptions:
@@ -28,11 +41,64 @@ pub trait FamilyOptions:
 }
 
 /// A section without keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoOptions {}
 
 impl FamilyOptions for NoOptions {}
+
+/// Address of a door, and its TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ListenerOptions {
+    /// Whether it listens.
+    pub enabled: bool,
+    /// Address and port. Others than loopback addresses need `tls_cert` and `tls_key`.
+    pub bind: String,
+    /// The certificate chain as PEM, for TLS. Unset: no encryption.
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of `tls_cert` as PEM. Nobody else may be able to read it.
+    pub tls_key: Option<PathBuf>,
+}
+
+impl ListenerOptions {
+    /// A listener that is off, without TLS.
+    pub fn at(bind: &str) -> Self {
+        Self { enabled: false, bind: bind.to_owned(), tls_cert: None, tls_key: None }
+    }
+
+    /// Address to listen on.
+    ///
+    /// # Errors
+    /// When `bind` is not an address, or one that others reach and there is no TLS.
+    pub fn address(&self) -> Result<SocketAddr, String> {
+        let address = self.bind.parse();
+        let address =
+            address.map_err(|_| format!("`{}` is not a valid address:port", self.bind))?;
+        self.reachable(address).map(|()| address)
+    }
+
+    /// Whether an address may be listened on at all.
+    ///
+    /// # Errors
+    /// When others reach it and there is no TLS.
+    pub fn reachable(&self, address: SocketAddr) -> Result<(), String> {
+        match address.ip().is_loopback() || self.tls_cert.is_some() {
+            true => Ok(()),
+            false => {
+                let why = "is not a loopback address: set `tls_cert` and `tls_key`";
+                Err(format!("{} {why}", address.ip()))
+            }
+        }
+    }
+
+    /// Settings that cannot work, as key and reason.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let bind = self.address().err().map(|why| ("bind", why));
+        let half = self.tls_cert.is_some() != self.tls_key.is_some();
+        let half = half.then(|| ("tls_key", "`tls_cert` and `tls_key` go together".to_owned()));
+        bind.into_iter().chain(half).collect()
+    }
+}
 
 /// Family of tools. Its line in `src/families.rs` is the only mention of it in the rest of the
 /// daemon.
@@ -223,59 +289,6 @@ impl Entity for Periodic {
 
     fn handle(&mut self, (): ()) -> Result<(), Fault> {
         Ok(())
-    }
-}
-
-/// Address of a door, and its TLS.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ListenerOptions {
-    /// Whether it listens.
-    pub enabled: bool,
-    /// Address and port. Others than loopback addresses need `tls_cert` and `tls_key`.
-    pub bind: String,
-    /// The certificate chain as PEM, for TLS. Unset: no encryption.
-    pub tls_cert: Option<PathBuf>,
-    /// The private key of `tls_cert` as PEM. Nobody else may be able to read it.
-    pub tls_key: Option<PathBuf>,
-}
-
-impl ListenerOptions {
-    /// A listener that is off, without TLS.
-    pub fn at(bind: &str) -> Self {
-        Self { enabled: false, bind: bind.to_owned(), tls_cert: None, tls_key: None }
-    }
-
-    /// Address to listen on.
-    ///
-    /// # Errors
-    /// When `bind` is not an address, or one that others reach and there is no TLS.
-    pub fn address(&self) -> Result<SocketAddr, String> {
-        let address = self.bind.parse();
-        let address =
-            address.map_err(|_| format!("`{}` is not a valid address:port", self.bind))?;
-        self.reachable(address).map(|()| address)
-    }
-
-    /// Whether an address may be listened on at all.
-    ///
-    /// # Errors
-    /// When others reach it and there is no TLS.
-    pub fn reachable(&self, address: SocketAddr) -> Result<(), String> {
-        match address.ip().is_loopback() || self.tls_cert.is_some() {
-            true => Ok(()),
-            false => {
-                let why = "is not a loopback address: set `tls_cert` and `tls_key`";
-                Err(format!("{} {why}", address.ip()))
-            }
-        }
-    }
-
-    /// Settings that cannot work, as key and reason.
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
-        let bind = self.address().err().map(|why| ("bind", why));
-        let half = self.tls_cert.is_some() != self.tls_key.is_some();
-        let half = half.then(|| ("tls_key", "`tls_cert` and `tls_key` go together".to_owned()));
-        bind.into_iter().chain(half).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! HTTP clients of the daemon: TLS on ring with the host's authorities, no redirects, no proxies of the
-//! environment, so that a credential goes to the operator's address alone.
+//! environment, so that a credential goes to the operator's address alone. Credentials in files of the host are
+//! read when they are used, so that whatever renews them can do so.
 
 use std::{
     path::Path,
@@ -8,6 +9,7 @@ use std::{
 };
 
 use reqwest::{Client, ClientBuilder, redirect::Policy};
+use tokio::io::AsyncReadExt;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::pem::PemObject};
 
 pub use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -70,6 +72,29 @@ pub fn trusting(more: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Stri
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| format!("TLS: {error}"))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Largest file with a secret.
+const SECRET_BYTES: u64 = 64 * 1024;
+
+/// Reads a small text file without the end of its line.
+///
+/// # Errors
+/// The reason, for people; never what is in it.
+pub async fn read_secret(file: &Path) -> Result<String, String> {
+    let wrong = |why: String| format!("{} cannot be read: {why}", file.display());
+    let opened = tokio::fs::File::open(file).await.map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::new();
+    let read = opened.take(SECRET_BYTES + 1).read_to_string(&mut text).await;
+    read.map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > SECRET_BYTES {
+        return Err(wrong(format!("it is larger than {SECRET_BYTES} bytes")));
+    }
+    let text = text.trim_end_matches(['\r', '\n']);
+    match text.is_empty() || text.contains('\0') {
+        true => Err(wrong("it has no text".to_owned())),
+        false => Ok(text.to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the daemon as a whole knows of itself: its tools as MCP lists them, its configuration, and findings of
+//! Knowledge of the daemon about itself: its tools as MCP lists them, its configuration, and findings of
 //! `hivekeep check` on a host, before a daemon runs or beside it. Boot offers the ports before any family is
 //! mounted.
 

@@ -25,16 +25,16 @@ pub mod http;
 pub mod introspection;
 pub mod json_text;
 pub mod log;
-mod options;
 pub mod saga;
 pub mod schema_kinds;
 mod tool_client;
 mod waiters;
 
 pub use daemon::{Daemon, Folders, Ports, Redact};
-pub use family::{Child, Family, FamilyOptions, Mounted, NoOptions, TearDown};
+pub use family::{Child, Family, FamilyOptions, ListenerOptions, Mounted, NoOptions, TearDown};
+#[cfg(feature = "http")]
+pub use http::read_secret;
 pub use introspection::{Finding, Host, bytes};
-pub use options::{ListenerOptions, read_secret};
 pub use tool_client::{
     InspectedMachine, InspectedSnapshot, InspectedWorkspace, ListedWorkspace, OnBehalfOf, Origin,
     ToolClient,

@@ -9,8 +9,14 @@
 use std::{hash::Hash, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
-use hivekeep_kernel::{CallCx, ErrorCode, Progress, Resources, SessionId, ToolError, WorkspaceId, codes, ports::{InternalCall, Reservation, Tools}};
-use serde::{Deserialize, Serialize, de::{DeserializeOwned, IgnoredAny}};
+use hivekeep_kernel::{
+    CallCx, ErrorCode, Progress, Resources, SessionId, ToolError, WorkspaceId, codes,
+    ports::{InternalCall, Reservation, Tools},
+};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};

@@ -1,6 +1,10 @@
 //! A client against tools that answer what they are told to.
 
-use std::{collections::VecDeque, sync::{Mutex, atomic::Ordering::SeqCst}, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use hivekeep_kernel::{Layer, SessionId};
