@@ -12,12 +12,13 @@
 //! The answers are those of a kernel that was built without, on which libraries fall back. Of
 //! sockets only families and protocols are filtered that a network namespace separates: vsock
 //! is one for the whole host.
-//!
-//! Lists of system calls: those that are refused, and the newer ones that are known.
 
 use std::collections::BTreeMap;
 
-use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
 
 /// Families of sockets.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];

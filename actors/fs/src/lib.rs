@@ -1,8 +1,7 @@
 //! Files and folders of the host: durable changes, and removal of trees that a guest made.
 //!
-//! Durable changes: each is on the disk when it returns, names included. All of them block.
-//!
-//! Errors say nothing of the path: who calls knows it.
+//! Each durable change is on the disk when it returns, names included. All of them block. Errors say nothing of
+//! the path: who calls knows it.
 
 mod trees;
 

@@ -1,6 +1,6 @@
-use std::{fs, io};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::{fs, io};
 
 use super::*;
 

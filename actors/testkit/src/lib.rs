@@ -3,17 +3,24 @@
 //! The test gives what the daemon would bring: its sessions, its tools and the ports it offers. Calls
 //! are delivered to mailboxes as the registry would, those of many of a kind included. The daemon dies,
 //! or is stopped, and starts again over the same folder.
-//!
-//! A root supervisor of the actors that a family brings.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod call;
 mod users;
 
-use std::{sync::{Arc, atomic::AtomicUsize}, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
-use hivekeep_kernel::{Address, Addressing, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, Room, SessionId, Target, ToolError, ToolInfo, entity::spawn_root, ports::{SessionQuotas, Tools}, serve::ActorDirectory};
+use hivekeep_kernel::{
+    Address, Addressing, Census, ChildEnd, Children, Context, Entity, Fault, RestartPolicy, Room,
+    SessionId, Target, ToolError, ToolInfo,
+    entity::spawn_root,
+    ports::{SessionQuotas, Tools},
+    serve::ActorDirectory,
+};
 use hivekeep_runtime::{Child, Daemon, Family, Ports};
 use hivekeep_store::Journal;
 use serde_json::Value;
@@ -172,15 +179,17 @@ impl<F: Family> Rig<F> {
     }
 }
 
+/// Seed of the [`Root`].
 #[derive(Clone)]
-pub(crate) struct Seed {
-    pub(crate) census: Census,
-    pub(crate) children: Vec<Child>,
+struct Seed {
+    census: Census,
+    children: Vec<Child>,
     /// Told when they are at their addresses.
-    pub(crate) started: Arc<Notify>,
+    started: Arc<Notify>,
 }
 
-pub(crate) struct Root(Children);
+/// Root supervisor of the actors that a family brings.
+struct Root(Children);
 
 impl Entity for Root {
     type Msg = ();
