@@ -1,4 +1,5 @@
-//! Meter of a user's calls: takes from all limits of a call or from none.
+//! Meter of a user's calls: takes from all limits of a call or from none. Its counts are event-sourced,
+//! in the user's stream `usage/USER`.
 
 use std::{
     collections::BTreeMap,
@@ -6,16 +7,13 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_runtime::log::{Decision, Loaded, Log, LogError};
-use hivekeep_store::Journal;
+use hivekeep_kernel::{Layer, ToolError, User};
+use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError, Sourced};
+use hivekeep_store::{Journal, StreamId};
+use serde::{Deserialize, Serialize};
 
-use super::{
-    LimitPeriod, QuotaTier,
-    counts::{CallCounts, CountRecord, stream},
-    limit::CountedLimit,
-};
-use crate::{codes, sessions::User};
+use super::{CountedLimit, CountedWindow, LimitPeriod, QuotaTier};
+use crate::codes;
 
 /// Calls of one user, by the limits of its tier.
 #[derive(Debug)]
@@ -146,4 +144,46 @@ impl Drop for CallPermit {
             limits[index].end();
         }
     }
+}
+
+/// Newest window of each limit, by its key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CallCounts(pub(super) BTreeMap<String, CountedWindow>);
+
+/// Calls of some limits that are about to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum CountRecord {
+    Leased { windows: BTreeMap<String, CountedWindow> },
+}
+
+impl Sourced for CallCounts {
+    const KIND: &'static str = "usage";
+    const FOLD_EVERY: usize = 256;
+    type Record = CountRecord;
+
+    fn begin(record: CountRecord) -> Result<Self, CountRecord> {
+        let CountRecord::Leased { windows } = record;
+        Ok(Self(windows))
+    }
+
+    fn apply(&mut self, record: CountRecord) -> Result<(), CountRecord> {
+        let CountRecord::Leased { windows } = record;
+        self.0.extend(windows);
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(snapshot).map_err(|error| error.to_string())
+    }
+}
+
+/// Stream of a user's counts.
+pub(crate) fn stream(user: User) -> StreamId {
+    let id = user.to_string().replace(':', "-");
+    log::stream::<CallCounts>(id).expect("a user is letters, digits and `-`")
 }

@@ -8,7 +8,7 @@ use hivekeep_kernel::{Layer, User, ports::SessionQuotas as _};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{CallLimit, LimitPeriod, QuotaTier, limit::CountedLimit};
+use super::{CallLimit, CountedLimit, LimitPeriod, QuotaTier};
 use crate::{Options, test_util::Stage};
 
 fn limit(tools: &[&str], per: LimitPeriod, most: u32) -> CallLimit {
