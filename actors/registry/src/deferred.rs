@@ -11,31 +11,27 @@
 //! for which a session or its user has no room is an ordinary one. It is read and cancelled by the
 //! session that made it and by no other, in the same words as if it were not there.
 
-mod begin;
 mod held;
-mod prompt;
-mod records;
 mod restore;
 mod run;
-mod sweep;
-mod view;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use chrono::Utc;
-use hivekeep_kernel::{ApprovalId, DeferredId, Layer, SessionId, ToolError, ports::UserReply};
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{
+    ApprovalId, DeferredId, Layer, SessionId, ToolError,
+    ports::{UserQuestion, UserReply},
+};
 use hivekeep_runtime::log;
 use hivekeep_store::{Journal, StreamId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{CallOutcome, CallRequest, DeferredOptions, Dispatcher, SessionsHandle, codes};
-use held::HeldCall;
-use records::{DeferredRecord, Recorded};
-
-pub use view::{DeferredStatus, DeferredView};
+use held::{DeferredEnd, DeferredRecord, HeldCall, Recorded};
 
 /// Answer to a client's call.
 #[derive(Debug)]
@@ -44,6 +40,40 @@ pub enum DeferredOutcome {
     Answered(CallOutcome),
     /// A handle: the call goes on.
     HandedOut(DeferredView),
+}
+
+/// A deferred call as its session sees it.
+#[derive(Debug)]
+pub struct DeferredView {
+    /// Id of the call.
+    pub id: DeferredId,
+    /// The tool.
+    pub tool: String,
+    /// When it began.
+    pub begun_at: DateTime<Utc>,
+    /// When the call changed last.
+    pub changed_at: DateTime<Utc>,
+    /// How long the call is kept, from its beginning. Shorter once it has ended early.
+    pub lasts: Duration,
+    /// Last progress message.
+    pub message: Option<String>,
+    /// Status of the call.
+    pub status: DeferredStatus,
+}
+
+/// Status of a deferred call.
+#[derive(Debug)]
+pub enum DeferredStatus {
+    /// The call runs.
+    Running,
+    /// The call runs, and waits for replies of the person at the client.
+    Asks(Vec<(ApprovalId, UserQuestion)>),
+    /// The call ended, with this outcome.
+    Answered(CallOutcome),
+    /// The session cancelled the call.
+    Cancelled,
+    /// The daemon ended before the call did; the error says what is known of its effect.
+    Lost(ToolError),
 }
 
 /// The deferred calls. Cheap to clone.
@@ -83,13 +113,13 @@ impl DeferredCalls {
     pub async fn get(&self, session: SessionId, id: DeferredId) -> Result<DeferredView, ToolError> {
         let call = self.find(session, id)?;
         if !call.is_over() {
-            return Ok(view::running(&self.0.options, id, &call));
+            return Ok(running(&self.0.options, id, &call));
         }
         let loaded = log::read::<Recorded>(&self.0.journal, &stream(id)).await;
         // The call may have expired while its records were read.
         self.find(session, id)?;
         let end = loaded?.and_then(|loaded| loaded.state.end).ok_or_else(|| unknown(id))?;
-        Ok(view::over(&self.0.options, id, &call, end))
+        Ok(over(&self.0.options, id, &call, end))
     }
 
     /// Tells a call of this session to end. One that has ended stays as it is.
@@ -139,6 +169,46 @@ fn unknown(id: DeferredId) -> ToolError {
     let id = id.to_string();
     ToolError::not_found(Layer::Session, codes::DEFERRED_CALL_UNKNOWN, "deferred call", &id)
         .next("make the call again if its result is still wanted")
+}
+
+fn running(options: &DeferredOptions, id: DeferredId, call: &HeldCall) -> DeferredView {
+    let questions = call.questions();
+    let status = match questions.is_empty() {
+        true => DeferredStatus::Running,
+        false => DeferredStatus::Asks(questions),
+    };
+    view(options, id, call, status)
+}
+
+fn over(
+    options: &DeferredOptions,
+    id: DeferredId,
+    call: &HeldCall,
+    end: DeferredEnd,
+) -> DeferredView {
+    let status = match end {
+        DeferredEnd::Cancelled => DeferredStatus::Cancelled,
+        DeferredEnd::Lost { error } => DeferredStatus::Lost(error),
+        DeferredEnd::Answered { call, result, from_source, notices, duration_ms } => {
+            let duration = Duration::from_millis(duration_ms);
+            let (waiting, receipt) = (None, None);
+            let outcome =
+                CallOutcome { call, result, from_source, duration, notices, waiting, receipt };
+            DeferredStatus::Answered(outcome)
+        }
+    };
+    view(options, id, call, status)
+}
+
+fn view(
+    options: &DeferredOptions,
+    id: DeferredId,
+    call: &HeldCall,
+    status: DeferredStatus,
+) -> DeferredView {
+    let (message, changed_at) = call.last();
+    let (tool, begun_at, lasts) = (call.tool.clone(), call.begun_at, call.lasts(options));
+    DeferredView { id, tool, begun_at, changed_at, lasts, message, status }
 }
 
 #[cfg(test)]

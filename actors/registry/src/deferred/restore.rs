@@ -1,15 +1,17 @@
-//! Recovery at a start: calls that were running are lost, and their sessions hear of it.
+//! Recovery of deferred calls at a start, and their garbage collection, then and before each new one.
+//!
+//! Calls that were running are lost, and their sessions hear of it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::Utc;
 use futures::future::try_join_all;
-use hivekeep_kernel::{DeferredId, Effect, Layer, ToolError};
+use hivekeep_kernel::{DeferredId, Effect, Layer, SessionId, ToolError};
 use hivekeep_runtime::log::{self, Decision, Loaded, Log, LogError};
 use hivekeep_store::{Journal, StreamId};
 use tokio_util::sync::CancellationToken;
 
-use super::{DeferredCalls, DeferredRecord, HeldCall, Inner, Recorded, records::DeferredEnd};
+use super::{DeferredCalls, DeferredRecord, HeldCall, Inner, Recorded, held::DeferredEnd, stream};
 use crate::{Catalogue, DeferredOptions, SessionsHandle, codes};
 
 impl DeferredCalls {
@@ -92,5 +94,39 @@ fn lost(tool: &str, catalogue: &Catalogue) -> ToolError {
     match told_by {
         Some(told_by) => error.detail("told_by", told_by),
         None => error,
+    }
+}
+
+impl DeferredCalls {
+    /// Forgets what has expired, and what nobody can ask for any more.
+    pub(super) fn sweep(&self) {
+        let now = Utc::now();
+        let gone = |call: &HeldCall| {
+            call.is_over() && (call.expired(&self.0.options, now) || self.is_over(call.session))
+        };
+        let mut calls = self.calls();
+        let ids: Vec<_> = calls.values().filter(|call| gone(call)).map(|call| call.id).collect();
+        for id in &ids {
+            calls.remove(id);
+        }
+        drop(calls);
+        for id in ids {
+            self.forget(id);
+        }
+    }
+
+    /// Removes what the journal has of a call, some time soon. What is left by a crash is found at
+    /// the next start.
+    pub(super) fn forget(&self, id: DeferredId) {
+        let journal = self.0.journal.clone();
+        tokio::spawn(async move {
+            if let Err(error) = journal.forget(&stream(id)).await {
+                tracing::warn!(%error, %id, "a deferred call stays until the next start");
+            }
+        });
+    }
+
+    fn is_over(&self, session: SessionId) -> bool {
+        self.0.sessions.standing_of(session).is_err()
     }
 }

@@ -1,24 +1,108 @@
-//! Work of a deferred call beside its client: the call is made, and its end goes to whoever waits
-//! for it.
+//! Course of a deferred call: it is written down, if it may take long and there is room, and made
+//! beside its client; its end goes to whoever waits for it.
 
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use chrono::Utc;
 use futures::FutureExt;
-use hivekeep_kernel::{CallId, Progress, ProgressUpdate, ReceiptPad, ToolError, fault_point};
+use hivekeep_kernel::{
+    ApprovalId, CallId, DeferredId, Progress, ProgressUpdate, RateClass, ReceiptPad, ToolError,
+    fault_point,
+    ports::{ClientPrompt, UserQuestion, UserReply},
+};
 use hivekeep_runtime::log::{Decision, Log, LogError};
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    DeferredCalls, DeferredOutcome, DeferredRecord, HeldCall, Recorded, prompt::DeferredPrompt,
-    records::DeferredEnd, view,
+    DeferredCalls, DeferredOutcome, DeferredRecord, HeldCall, Recorded, held::DeferredEnd, running,
+    stream,
 };
-use crate::{CallOutcome, CallRequest, Dispatcher, codes, dispatch::ResultOwner};
+use crate::{
+    CallOutcome, CallRequest, Catalogue, Dispatcher, codes,
+    dispatch::{ResultOwner, time_limit},
+};
 
+/// A call with a time limit above this may take long.
+const LONG: Duration = Duration::from_secs(60);
 /// Updates that wait to be passed on; more are lost.
 const UPDATES: usize = 32;
 /// The largest result that is kept in the journal. A larger one is an artifact.
 const KEPT_BYTES: usize = 256 * 1024;
+
+impl DeferredCalls {
+    /// Writes that a call begins, if it may take long and there is room for it.
+    pub(super) async fn begin(
+        &self,
+        dispatcher: &Dispatcher,
+        request: &mut CallRequest,
+    ) -> Option<(Arc<HeldCall>, Log<Recorded>)> {
+        let (tool, limit) = long(&dispatcher.catalogue().now(), request)?;
+        let user = self.0.sessions.owner(request.session)?;
+        self.sweep();
+        let (id, at, session) = (DeferredId::new(), Utc::now(), request.session);
+        let call = Arc::new(HeldCall::new(id, session, user, tool, limit, at));
+        let mut place = self.take_place(&call)?;
+        let log = Log::of(self.0.journal.clone(), stream(id), None);
+        let limit_secs = limit.as_secs();
+        let record = DeferredRecord::Begun { session, user, tool: tool.to_owned(), limit_secs, at };
+        let written = match log.decide::<LogError>(|_| Ok(Decision::record(record))) {
+            Ok(written) => written.await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, "a call is not deferred");
+            return None;
+        }
+        place.kept = true;
+        Some((call, log))
+    }
+
+    /// Enters a call, where its session and its user have room for one more.
+    fn take_place(&self, call: &Arc<HeldCall>) -> Option<Place> {
+        let options = &self.0.options;
+        let mut calls = self.calls();
+        let of_session = calls.values().filter(|it| it.session == call.session).count();
+        let of_user = calls.values().filter(|it| it.user == call.user).count();
+        let fits = of_session < options.max_per_session && of_user < options.max_per_user;
+        if !fits {
+            return None;
+        }
+        calls.insert(call.id, call.clone());
+        Some(Place { calls: self.clone(), id: call.id, kept: false })
+    }
+}
+
+/// Place of a call that is being written down. Given back when that fails, or its client leaves
+/// meanwhile.
+struct Place {
+    calls: DeferredCalls,
+    id: DeferredId,
+    kept: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.calls.calls().remove(&self.id);
+            self.calls.forget(self.id);
+        }
+    }
+}
+
+/// Name and time limit of a tool whose call may take long. Calls for files are many and quick.
+fn long(catalogue: &Catalogue, request: &mut CallRequest) -> Option<(&'static str, Duration)> {
+    let entry = catalogue.find(&request.tool)?;
+    entry.respell(&mut request.args);
+    let args = Value::Object(std::mem::take(&mut request.args));
+    let limit = time_limit(entry, &args, request.timeout);
+    let quick = entry.spec.class(&args) == RateClass::File || limit <= LONG;
+    if let Value::Object(args) = args {
+        request.args = args;
+    }
+    (!quick).then(|| (entry.name(), limit))
+}
 
 /// State of a deferred call's worker.
 struct Work {
@@ -71,7 +155,7 @@ impl DeferredCalls {
                     if call.hand_out() {
                         gone.disarm();
                         fault_point!("deferred.handed_out");
-                        return DeferredOutcome::HandedOut(view::running(&self.0.options, call.id, &call));
+                        return DeferredOutcome::HandedOut(running(&self.0.options, call.id, &call));
                     }
                 }
             }
@@ -175,5 +259,31 @@ fn vanished() -> CallOutcome {
         notices: Vec::new(),
         waiting: None,
         receipt: None,
+    }
+}
+
+/// Decorator of the client's prompt: a question before the call is handed out is the answer to it,
+/// and one after that waits beside the handle.
+#[derive(Debug)]
+struct DeferredPrompt {
+    call: Arc<HeldCall>,
+    client: Arc<dyn ClientPrompt>,
+}
+
+#[async_trait]
+impl ClientPrompt for DeferredPrompt {
+    async fn ask(&self, id: ApprovalId, question: &UserQuestion) -> Option<UserReply> {
+        match self.call.is_known() {
+            true => self.call.ask(id, question).await,
+            false => self.client.ask(id, question).await,
+        }
+    }
+
+    fn repeats(&self) -> bool {
+        self.call.answer_first()
+    }
+
+    fn used(&self, id: ApprovalId) {
+        self.client.used(id);
     }
 }
