@@ -15,35 +15,140 @@
 //! allowance, and all of them the room of the host. What is cheap to cause, as a
 //! session that comes and goes, leaves little: the stream of one that did nothing
 //! goes when it makes room, of others so many are kept, and their events are summed up when
-//! they are many (`summary.rs`).
+//! they are many (`account.rs`).
 
 mod account;
-mod attachment;
-mod end;
 mod handle;
 mod limiter;
 mod profile;
-mod quota_usage;
 mod records;
-mod restore;
 mod room;
-mod row;
 mod session;
 mod shared;
 mod state;
-mod summary;
 mod supervisor;
-mod toolsets;
 
-pub use attachment::{Attachment, OpenSession};
+use std::{collections::BTreeSet, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use hivekeep_kernel::{Door, Resources, SessionId};
+use hivekeep_policy::SessionProfile;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
 pub use handle::{SessionsHandle, SessionsSeed};
 pub use hivekeep_kernel::User;
-pub(crate) use limiter::{Limiter, Slow, Whose};
+pub(crate) use limiter::{Slow, Whose};
 pub use room::host_room;
-pub use row::{SessionRow, SessionState};
 pub(crate) use shared::{InFlight, SessionShared};
 pub use state::EndReason;
 pub use supervisor::{Msg, Sessions};
+
+/// Request for a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    /// The door it came through.
+    pub door: Door,
+    /// The client's name for itself; for people only.
+    pub client: String,
+    /// The user, as the door knows it. A resumed session stays its user's.
+    pub user: User,
+    /// The session to resume, if it still can be.
+    pub resume: Option<SessionId>,
+    /// Profile of a new session.
+    pub profile: SessionProfile,
+}
+
+/// A client's hold on a session; dropping it detaches. A session can be held
+/// several times at once.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The session.
+    pub session: SessionId,
+    /// True when the session was there before.
+    pub resumed: bool,
+    /// The reason why the session that was asked for could not be resumed.
+    pub notice: Option<String>,
+    shared: Arc<SessionShared>,
+}
+
+impl Attachment {
+    fn new(shared: Arc<SessionShared>, resumed: bool) -> Self {
+        shared.attach();
+        Self { session: shared.id, resumed, notice: None, shared }
+    }
+
+    /// Families that the session has loaded, now and as they change.
+    pub fn toolsets(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.shared.toolsets.subscribe()
+    }
+
+    /// Waits until the session is over, by whatever reason.
+    pub async fn over(&self) {
+        self.shared.over.cancelled().await;
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.shared.detach();
+    }
+}
+
+/// What becomes of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// A client is attached.
+    Attached,
+    /// No client is attached; it can be resumed.
+    Detached,
+    /// It is over; what it owned can be adopted.
+    Ended,
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionRow {
+    /// The session.
+    pub session: SessionId,
+    /// What becomes of it.
+    pub state: SessionState,
+    /// The door it was opened through.
+    pub door: Door,
+    /// What its client calls itself.
+    pub client: String,
+    /// Whom it is for; all sessions of one user share an allowance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
+    /// Its name, if it is one that does not end by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Clients attached now.
+    pub attachments: u32,
+    /// Calls running now, also those whose callers have gone.
+    pub calls_in_flight: u32,
+    /// Calls since the daemon started.
+    pub calls_total: u64,
+    /// Seconds since a client was attached or a call running.
+    pub idle_secs: u64,
+    /// What it holds.
+    pub used: Resources,
+    /// What it may hold.
+    pub allowed: Resources,
+    /// When it was opened.
+    pub opened_at: DateTime<Utc>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<DateTime<Utc>>,
+    /// What it is bound to.
+    #[serde(default, skip_serializing_if = "SessionProfile::is_empty")]
+    pub profile: SessionProfile,
+    /// Why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<EndReason>,
+}
 
 #[cfg(test)]
 mod tests;

@@ -18,8 +18,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Attachment, EndReason, InFlight, Msg, OpenSession, SessionRow, SessionShared, User,
-    account::Account,
-    quota_usage::QuotaUsage,
+    account::{Account, QuotaUsage},
     session::{self, over},
 };
 use crate::{Options, codes, tiers::CallCounts};

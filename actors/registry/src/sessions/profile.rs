@@ -1,7 +1,10 @@
-//! Profile of a session, and its change.
+//! Profile of a session, and the toolsets that it has loaded: what changes while it lives.
 
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
 use chrono::Utc;
-use hivekeep_kernel::{SessionId, ToolError};
+use hivekeep_kernel::{SessionId, ToolError, ports::SessionToolsets};
 use hivekeep_policy::SessionProfile;
 use hivekeep_runtime::log::{Decision, LogError};
 use tokio::sync::oneshot;
@@ -48,5 +51,51 @@ impl SessionsHandle {
         )?;
         durable.await.map_err(|_| ToolError::internal("the journal dropped a record"))??;
         Ok(bound)
+    }
+}
+
+#[async_trait]
+impl SessionToolsets for SessionsHandle {
+    fn loaded(&self, session: SessionId) -> BTreeSet<String> {
+        self.0.get(session).map(|shared| shared.toolsets.borrow().clone()).unwrap_or_default()
+    }
+
+    async fn load(
+        &self,
+        session: SessionId,
+        toolsets: BTreeSet<String>,
+    ) -> Result<BTreeSet<String>, ToolError> {
+        let shared = self.0.get(session).ok_or_else(|| unknown(session))?;
+        if shared.ended().is_some() {
+            return Err(over(session));
+        }
+        let (mut new, (answer, durable)) = (BTreeSet::new(), oneshot::channel());
+        let (told, wanted) = (shared.clone(), toolsets.clone());
+        shared.log.decide_then::<LogError>(
+            |state| {
+                let loaded = |name: &String| state.is_some_and(|it| it.toolsets.contains(name));
+                new = toolsets.into_iter().filter(|name| !loaded(name)).collect();
+                Ok(match new.is_empty() {
+                    true => Decision::nothing(),
+                    false => {
+                        let (toolsets, at) = (new.iter().cloned().collect(), Utc::now());
+                        Decision::record(Record::ToolsetsLoaded { toolsets, at })
+                    }
+                })
+            },
+            // Whoever waits: what is written is listed.
+            move |outcome| {
+                if outcome.is_ok() {
+                    told.toolsets.send_if_modified(|loaded| {
+                        let before = loaded.len();
+                        loaded.extend(wanted);
+                        loaded.len() > before
+                    });
+                }
+                let _gone = answer.send(outcome);
+            },
+        )?;
+        durable.await.map_err(|_| ToolError::internal("the journal dropped a record"))??;
+        Ok(new)
     }
 }

@@ -1,15 +1,23 @@
-//! An event-sourced session: its records, in its stream `session/<id>`, and what they add up to.
+//! An event-sourced session: its records, in its stream `session/<id>`, what they add up to, and
+//! sessions that are restored from them after a restart of the daemon.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{Door, SessionId, User};
+use hivekeep_kernel::{Address, Census, Door, Resources, SessionId, User};
 use hivekeep_policy::SessionProfile;
-use hivekeep_runtime::log::{self, Log, Sourced};
-use hivekeep_store::StreamId;
+use hivekeep_runtime::{
+    collection::CollectionMember,
+    log::{self, Log, LogError, Sourced},
+};
+use hivekeep_store::{Journal, StreamId};
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, shared::About};
+use super::{
+    EndReason, Msg, SessionShared, SessionsHandle, SessionsSeed, handle::SessionTable, session,
+    shared::About, supervisor::SessionMember,
+};
+use crate::Options;
 
 /// Record of a session. Attaching and detaching are not written: after a restart of the
 /// daemon every session is detached.
@@ -94,6 +102,70 @@ impl Sourced for Recorded {
 
 pub(super) fn stream(id: SessionId) -> StreamId {
     log::stream::<Recorded>(id).expect("an id has only letters, digits and `_`")
+}
+
+impl SessionsHandle {
+    /// Reads all sessions back. Whoever was attached is detached now, with the
+    /// whole grace time to come back: the daemon's own absence does not count.
+    ///
+    /// The handle is good at once, before the supervisor runs, so actors may ask
+    /// for standings and restore reserves as they start. All sessions together get `room` and no
+    /// more. Blocks: call it from `spawn_blocking`.
+    ///
+    /// # Errors
+    /// When a stream is unreadable. Nothing is changed then.
+    pub fn restore(
+        options: &Options,
+        room: Resources,
+        journal: Journal,
+        census: Census,
+        supervisor: Address<Msg>,
+    ) -> Result<(Self, SessionsSeed), LogError> {
+        let events = journal.events();
+        let table =
+            Arc::new(SessionTable::new(options, room, (journal, events), census, supervisor));
+        table.read_counts()?;
+        let parent = table.supervisor.probe().path();
+        // A stream without a record is passed over: nothing of it was acknowledged.
+        let streams = log::load_all::<Recorded>(&table.journal)?;
+        for stream in streams.stray {
+            let failed = |source| LogError::Journal { stream: stream.clone(), source };
+            if !table.journal.replay(&stream).map_err(failed)?.records.is_empty() {
+                let what = "it ends before it is opened".to_owned();
+                return Err(LogError::Unreadable { stream, what });
+            }
+        }
+        for (stream, loaded) in streams.loaded {
+            let id: SessionId = stream.id().parse().map_err(|error| {
+                let what = format!("{error}");
+                LogError::Unreadable { stream: stream.clone(), what }
+            })?;
+            let recorded = loaded.state.clone();
+            let log = Log::of(table.journal.clone(), stream, Some(loaded));
+            let (account, address) =
+                (table.account(recorded.user), address(&table.census, parent, id));
+            let session = SessionShared::new(id, recorded.about, account, options, address, log);
+            session.tell_attached(false);
+            session.toolsets.send_replace(recorded.toolsets);
+            session.bind(recorded.profile);
+            // Use of the session is not written, so it counts as used.
+            session.mark_used();
+            if let Some((at, reason)) = recorded.ended {
+                session.end(at, reason);
+            }
+            table.sessions.insert(id, Arc::new(session));
+        }
+        Ok((Self(table.clone()), SessionsSeed(table)))
+    }
+}
+
+/// Address of a session's actor, before there is a supervisor to start it.
+fn address(census: &Census, parent: &str, id: SessionId) -> Address<session::Msg> {
+    Address::vacant(census.probe(
+        &format!("{parent}/{id}"),
+        SessionMember::KIND,
+        SessionMember::RESTART,
+    ))
 }
 
 #[cfg(test)]

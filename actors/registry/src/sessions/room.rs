@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     SessionShared, User,
+    account::{Over, QuotaUsage},
     handle::SessionTable,
-    quota_usage::{Over, QuotaUsage},
 };
-use crate::HostOptions;
-use crate::codes;
+use crate::{HostOptions, codes};
 
 /// Sessions that a refusal names.
 const HOLDERS: usize = 5;

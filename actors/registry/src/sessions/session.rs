@@ -1,15 +1,18 @@
-//! The actor of one session.
+//! The actor of one session, and the writer of its end.
 
 use std::{sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Context, Entity, Fault, Layer, ToolError};
+use chrono::Utc;
+use hivekeep_kernel::{Context, Entity, Fault, Layer, SessionId, ToolError};
+use hivekeep_runtime::log::{Decision, LogError};
 use hivekeep_store::NewEvent;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{
-    Attachment, EndReason, SessionShared, end,
+    Attachment, EndReason, SessionShared,
     handle::SessionTable,
+    records::{Record, stream},
     state::{Effect, Event, Machine},
 };
 use crate::codes;
@@ -160,7 +163,7 @@ impl Session {
         let (table, shared, address) =
             (self.table.clone(), self.shared.clone(), self.me.address.clone());
         let _detached = self.me.workers.spawn(async move {
-            let written = end::write(&table, &shared, reason).await;
+            let written = write_end(&table, &shared, reason).await;
             // Nobody there: the next incarnation finds the shared as it is.
             let _ = address.send(Msg::EndWritten(written));
         });
@@ -174,7 +177,42 @@ impl Session {
 }
 
 /// The session is over.
-pub(crate) fn over(id: hivekeep_kernel::SessionId) -> ToolError {
+pub(crate) fn over(id: SessionId) -> ToolError {
     ToolError::new(Layer::Session, codes::SESSION_ENDED, format!("the session {id} is over"))
         .next("open a new session; what the old one owned can be taken by `workspace_adopt`")
+}
+
+/// Writes the end of a session. The record and the event are one commit. The session is over for
+/// others as soon as that is true, not when its actor hears of it. One that leaves nothing ends by
+/// its stream being gone.
+pub(super) async fn write_end(
+    table: &SessionTable,
+    shared: &SessionShared,
+    reason: EndReason,
+) -> Result<(), ToolError> {
+    let at = Utc::now();
+    let (id, kind): (SessionId, _) = (shared.id, "session.ended");
+    let event = shared.tells(kind).then(|| NewEvent {
+        kind: kind.to_owned(),
+        subject: id.to_string(),
+        data: json!({ "reason": reason, "held": shared.usage().used() }),
+    });
+    let written = if shared.leaves_something(reason) {
+        let mut decision = Decision::record(Record::Ended { reason, at });
+        decision = event.into_iter().fold(decision, Decision::event);
+        match shared.log.decide(|_| Ok(decision)) {
+            Ok(durable) => durable.await,
+            Err(refused) => Err(refused),
+        }
+    } else {
+        let stream = stream(id);
+        let forgotten = table.journal.forget(&stream).await;
+        if let (Some(event), Ok(())) = (event, &forgotten) {
+            let _lost_is_counted = table.events.publish_later(event);
+        }
+        forgotten.map_err(|source| LogError::Journal { stream, source })
+    };
+    written.map_err(ToolError::from)?;
+    shared.end(at, reason);
+    Ok(())
 }

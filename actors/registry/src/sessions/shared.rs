@@ -23,8 +23,11 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EndReason, SessionRow, SessionState, account::Account, limiter::Bucket, limiter::Limiter,
-    quota_usage::QuotaUsage, records::SessionLog, session, summary,
+    EndReason, SessionRow, SessionState,
+    account::{Account, QuotaUsage, session_bucket},
+    limiter::{Bucket, Limiter},
+    records::SessionLog,
+    session,
 };
 use crate::{Options, tiers::CallPermit};
 
@@ -85,7 +88,7 @@ impl SessionShared {
             about,
             account,
             limiter: Limiter::new(&options.rate, NonZeroU32::MIN),
-            refused: summary::session_bucket(),
+            refused: session_bucket(),
             usage: Mutex::new(QuotaUsage::new(options.quota.limit())),
             attached: AtomicU32::new(0),
             told_attached: AtomicBool::new(true),

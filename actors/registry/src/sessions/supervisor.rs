@@ -3,30 +3,70 @@
 //! Nothing here grows with the sessions that ever were: those that are live are bounded by
 //! `max_sessions`, ended ones by `max_ended` and by what they still own.
 
-mod member;
 mod places;
-mod sweep;
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{ChildEnd, Context, Entity, Fault, SessionId, ToolError};
 use hivekeep_runtime::{
-    collection::{Collection, MemberEnd},
+    collection::{Collection, CollectionMember, MemberEnd},
     log::{Decision, Log, LogError},
 };
 use hivekeep_store::NewEvent;
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::{
-    Attachment, OpenSession, SessionShared, SessionsSeed,
+    Attachment, OpenSession, SessionShared, SessionsSeed, User,
     handle::SessionTable,
     records::{Record, stream},
-    session::{self, over},
+    session::{self, Session, over},
     shared::About,
 };
-use member::Opener;
-pub(super) use member::SessionMember;
+
+/// Reply to a client that wants a session.
+type Opener = oneshot::Sender<Result<Attachment, ToolError>>;
+
+/// A session as its supervisor has it, until it is over.
+pub(crate) enum SessionMember {
+    /// Being written; these wait for it.
+    Opening { user: User, name: Option<String>, openers: Vec<Opener> },
+    /// Written. `leaving` when it was told to make room.
+    Live { shared: Arc<SessionShared>, name: Option<String>, leaving: bool },
+}
+
+impl CollectionMember for SessionMember {
+    type Id = SessionId;
+    type Actor = Session;
+    const KIND: &'static str = "session";
+
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Opening { name, .. } | Self::Live { name, .. } => name.as_deref(),
+        }
+    }
+
+    fn takes_place(&self) -> bool {
+        !matches!(self, Self::Live { leaving: true, .. })
+    }
+}
+
+impl SessionMember {
+    fn user(&self) -> User {
+        match self {
+            Self::Opening { user, .. } => *user,
+            Self::Live { shared, .. } => shared.account.user,
+        }
+    }
+
+    fn shared(&self) -> Option<&Arc<SessionShared>> {
+        match self {
+            Self::Opening { .. } => None,
+            Self::Live { shared, .. } => Some(shared),
+        }
+    }
+}
 
 /// Messages of the supervisor.
 #[derive(Debug)]
