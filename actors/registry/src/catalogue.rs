@@ -1,32 +1,31 @@
 //! Catalogue of tools: every declaration with its schemas, found by each of its names.
+//!
+//! Names are looked up in the whole catalogue. Whether the caller may use what was found is for the
+//! policies to say, so that a refusal can name its reason; only suggestions are taken from what the
+//! caller is shown.
 
 mod actions;
-mod check;
+mod declaration;
 mod docs;
 mod listing;
-mod normalise;
-mod shared;
-mod slim;
 mod sources;
 mod spelling;
-mod view;
 
 use std::{
     collections::HashMap,
     sync::{Arc, OnceLock},
 };
 
-use hivekeep_kernel::{Addressing, ToolInfo, ToolSpec};
+use hivekeep_kernel::{Addressing, Layer, ToolError, ToolInfo, ToolSpec, view::same_family};
 use serde_json::Value;
+
+use crate::{codes, stats::ToolStats};
 
 pub use docs::docs;
 pub use hivekeep_kernel::view::{NameStyle, SmallListing, ToolView};
 pub use hivekeep_runtime::schema_kinds::kind;
 pub use listing::{mcp_listing, mcp_tool};
-pub use shared::SharedCatalogue;
-pub use sources::ToolOrigin;
-
-use crate::stats::ToolStats;
+pub use sources::{SharedCatalogue, ToolOrigin};
 
 /// The reason why a set of tools is not a catalogue. Found at start, never by a caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,10 +88,10 @@ impl ToolEntry {
         let bad = |side, what: String| CatalogueError::BadSchema { tool, side, what };
         let description = info.description();
         let (input_schema, actions) =
-            normalise::input((info.input)()).map_err(|what| bad("input", what))?;
+            declaration::input((info.input)()).map_err(|what| bad("input", what))?;
         let output_schema =
-            normalise::output((info.output)()).map_err(|what| bad("output", what))?;
-        check::texts(info, &description, &input_schema)?;
+            declaration::output((info.output)()).map_err(|what| bad("output", what))?;
+        declaration::check_texts(info, &description, &input_schema)?;
         Ok(Self {
             spec: &info.spec,
             description,
@@ -144,7 +143,7 @@ impl Catalogue {
         let mut catalogue = Self::default();
         for (index, info) in tools.into_iter().enumerate() {
             let name = info.spec.name;
-            check::name(name)?;
+            declaration::check_name(name)?;
             if catalogue.names.insert(name.to_owned(), index).is_some() {
                 return Err(CatalogueError::TwiceNamed(name.to_owned()));
             }
@@ -211,6 +210,46 @@ impl Catalogue {
             .collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
         scored.into_iter().take(3).map(|(_, entry)| view.name(entry.spec).into_owned()).collect()
+    }
+
+    /// The tool that a caller names.
+    ///
+    /// # Errors
+    /// `unknown_tool`, with the nearest names that the caller is shown.
+    pub(crate) fn resolve(&self, name: &str, view: &ToolView) -> Result<Arc<ToolEntry>, ToolError> {
+        if let Some(entry) = self.find(name) {
+            return Ok(entry.clone());
+        }
+        // A name from outside may be of any length.
+        let shown: String = name.chars().take(80).collect();
+        let nearest = self.nearest(&shown, view);
+        let step = match nearest.as_slice() {
+            [] => "list the tools".to_owned(),
+            [one] => format!("did you mean `{one}`?"),
+            many => format!("did you mean one of `{}`?", many.join("`, `")),
+        };
+        let message = format!("there is no tool `{shown}`");
+        Err(ToolError::new(Layer::Resolve, codes::UNKNOWN_TOOL, message)
+            .next(step)
+            .detail("nearest", nearest))
+    }
+
+    /// Refuses a view that names a family which does not exist.
+    ///
+    /// # Errors
+    /// `unknown_toolset`, with the families there are.
+    pub fn check(&self, view: &ToolView) -> Result<(), ToolError> {
+        let families = self.families();
+        let begins = view.listing.iter().flat_map(|listing| &listing.toolsets);
+        for toolset in view.toolsets.iter().flatten().chain(begins) {
+            if !families.iter().any(|family| same_family(toolset, family)) {
+                let message = format!("there is no toolset `{toolset}`");
+                return Err(ToolError::new(Layer::Door, codes::UNKNOWN_TOOLSET, message)
+                    .next(format!("use one of: {}", families.join(", ")))
+                    .detail("toolsets", families));
+            }
+        }
+        Ok(())
     }
 }
 

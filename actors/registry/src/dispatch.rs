@@ -5,7 +5,7 @@
 //! | authenticate | `sessions/handle.rs` | `session_unknown`, `session_ended` |
 //! | record | `audit.rs` | `audit_unavailable` |
 //! | measure | `schema.rs` | `invalid_input` |
-//! | resolve | `resolve.rs` | `unknown_tool` |
+//! | resolve | `catalogue.rs` | `unknown_tool` |
 //! | respell | `catalogue/spelling.rs` | - |
 //! | decide | `decide.rs` | `denied` |
 //! | validate | `schema.rs` | `invalid_input` |
@@ -33,41 +33,81 @@
 mod approve;
 mod audit;
 mod decide;
-mod decision;
-mod digest;
 mod internal;
 mod limit;
 mod rate;
 mod redact;
-mod request;
-mod resolve;
 mod route;
 mod schema;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use hivekeep_audit::AuditLog;
 use hivekeep_kernel::{
-    Address, Receipt, ReceiptPad, SessionId, ToolError,
+    Address, CallId, Door, Progress, Receipt, ReceiptPad, SessionId, ToolError, TraceContext,
     ports::{ResultKeeper, WaitingMessages, WaitingSummary},
 };
 use hivekeep_policy::{Policy, PolicyEngine};
 use hivekeep_store::Events;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Options, Routes, SessionsHandle, SharedCatalogue, TargetRow, ToolEntry, ToolRow, registry,
+    Options, SessionsHandle, SharedCatalogue, TargetRow, ToolEntry, ToolRow, ToolView, registry,
 };
 use audit::{Records, Trail};
 
+pub use approve::{ApprovalRoute, approval_required, client_answer, client_question};
+pub use decide::{DecisionRequest, DecisionView};
 pub(crate) use limit::ResultOwner;
+pub use redact::{RedactedPath, RedactionReason, Redactor};
+pub use route::Routes;
 pub(crate) use route::time_limit;
 
-pub use approve::{ApprovalRoute, approval_required, client_answer, client_question};
-pub use decision::{DecisionRequest, DecisionView};
-pub use redact::{RedactedPath, RedactionReason, Redactor};
-pub use request::{CallOutcome, CallRequest};
+/// Request for a call, as a front door understood it.
+#[derive(Debug, Clone)]
+pub struct CallRequest {
+    /// The caller's session.
+    pub session: SessionId,
+    /// The door it came through.
+    pub door: Door,
+    /// The tool, by any name it answers to.
+    pub tool: String,
+    /// The input, as it came.
+    pub args: Map<String, Value>,
+    /// Sink of the call's progress.
+    pub progress: Progress,
+    /// Fired by the door when the caller cancels.
+    pub cancel: CancellationToken,
+    /// The caller's own time limit, in place of the tool's.
+    pub timeout: Option<Duration>,
+    /// The caller's view; no other tool can be called.
+    pub view: Arc<ToolView>,
+    /// Trace that the caller says the call belongs to.
+    pub trace: Option<TraceContext>,
+    /// Way to an approval, should the call need one.
+    pub approval: ApprovalRoute,
+}
+
+/// Outcome of a call.
+#[derive(Debug)]
+pub struct CallOutcome {
+    /// The call, as events and logs name it.
+    pub call: CallId,
+    /// The tool's output, or who refused it or failed, and why.
+    pub result: Result<Value, ToolError>,
+    /// True where a success is what the tool of another MCP server answered, whole: content and all.
+    pub from_source: bool,
+    /// Time from the door and back.
+    pub duration: Duration,
+    /// Notes for a person, beside the result.
+    pub notices: Vec<String>,
+    /// Messages that wait for the caller's session, beside what this answer brings.
+    pub waiting: Option<WaitingSummary>,
+    /// Receipt for the door to sign when the answer is written; none with an error.
+    pub receipt: Option<ReceiptPad>,
+}
 
 /// Parts of a dispatcher.
 pub struct DispatchParts {
@@ -169,7 +209,7 @@ impl Dispatcher {
         trail.user(live.shared().account.user);
         inner.records.ready()?;
         schema::size(&args)?;
-        let entry = resolve::pass(&inner.catalogue.now(), &view, &tool);
+        let entry = inner.catalogue.now().resolve(&tool, &view);
         if let Ok(entry) = &entry {
             entry.respell(&mut args);
         }
@@ -179,7 +219,7 @@ impl Dispatcher {
         let args = Value::Object(args);
         let profile = live.shared().profile();
         let user = live.shared().account.user;
-        let caller = decision::Caller { session, user, door, view: &view, profile: &profile };
+        let caller = decide::Caller { session, user, door, view: &view, profile: &profile };
         let question = caller.question(entry, Some(&args));
         let asks = decide::pass(inner, entry, &question, trail.verdicts())?;
         entry.check(&args)?;

@@ -39,7 +39,7 @@ pub use catalogue::{
 pub use deferred::{DeferredCalls, DeferredOutcome, DeferredStatus, DeferredView};
 pub use dispatch::{
     ApprovalRoute, CallOutcome, CallRequest, DecisionRequest, DecisionView, DispatchParts,
-    Dispatcher, RedactedPath, RedactionReason, Redactor, approval_required, client_answer,
+    Dispatcher, RedactedPath, RedactionReason, Redactor, Routes, approval_required, client_answer,
     client_question,
 };
 pub use hivekeep_policy::{Policy, Question, Ruling, Verdict};
@@ -47,7 +47,7 @@ pub use options::{
     AdmissionOptions, DeferredOptions, HostOptions, Options, QuotaOptions, RateOptions,
     RedactionOptions, SessionOptions, UserOptions,
 };
-pub use registry::{Registry, RegistrySeed, Routes, TargetRow};
+pub use registry::{Registry, RegistrySeed, TargetRow};
 pub use sessions::{
     Attachment, EndReason, OpenSession, SessionRow, SessionState, Sessions, SessionsHandle,
     SessionsSeed, User, host_room,

@@ -23,8 +23,6 @@
 //! were queued are dropped, and their callers told that nothing was done.
 
 mod admission;
-mod limits;
-mod routes;
 mod target;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -38,14 +36,11 @@ use tokio::{
     time::Instant,
 };
 
-use crate::AdmissionOptions;
-use crate::codes;
+use crate::{AdmissionOptions, codes};
 use admission::{Admission, Arrival, Totals};
-use limits::{Flow, Limits};
-use target::{Full, Load, Waits};
+use target::{Flow, Full, Limits, Load, Waits};
 
-pub(crate) use limits::{Lane, Serves};
-pub use routes::Routes;
+pub(crate) use target::{Lane, Serves};
 
 /// While calls wait, those whose callers have gone are looked for this often.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);

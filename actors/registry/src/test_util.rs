@@ -1,10 +1,8 @@
 //! A toy actor behind a whole dispatcher: journal, sessions, registry, all real,
 //! supervised as in the daemon. For this crate's tests and those of the doors.
 
-pub mod keeper;
 pub mod stage;
 pub mod toy;
 
-pub use keeper::ToyKeeper;
 pub use stage::Stage;
-pub use toy::{Marks, Toy, toy_tools};
+pub use toy::{Marks, Toy, ToyKeeper, toy_tools};

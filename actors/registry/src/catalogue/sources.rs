@@ -1,10 +1,54 @@
 //! Tools of sources: entries of the catalogue that come and go while the daemon runs.
+//!
+//! The catalogue is copied on write: readers have the tools of one moment, sources publish others
+//! beside them.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
-use hivekeep_kernel::ports::{ForeignSource, SourceTool};
+use arc_swap::ArcSwap;
+use hivekeep_kernel::ports::{ForeignSource, SourceTool, ToolPublisher};
+use tokio::sync::watch;
 
 use super::{Catalogue, ToolEntry};
+
+/// The tools as they are now. A call keeps the catalogue that it began with.
+pub struct SharedCatalogue {
+    current: ArcSwap<Catalogue>,
+    changes: watch::Sender<u64>,
+}
+
+impl SharedCatalogue {
+    /// The catalogue before any source has published.
+    pub fn new(own: Catalogue) -> Self {
+        Self { current: ArcSwap::from_pointee(own), changes: watch::Sender::default() }
+    }
+
+    /// The tools as they are now.
+    pub fn now(&self) -> Arc<Catalogue> {
+        self.current.load_full()
+    }
+
+    /// Counts publications.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+impl ToolPublisher for SharedCatalogue {
+    fn publish(&self, source: Arc<dyn ForeignSource>, tools: Vec<SourceTool>) {
+        self.current.rcu(|now| now.with(&source, tools.clone()));
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+impl fmt::Debug for SharedCatalogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedCatalogue").finish_non_exhaustive()
+    }
+}
 
 /// Where a tool of a source comes from.
 #[derive(Debug, Clone)]
@@ -20,7 +64,7 @@ pub struct ToolOrigin {
 impl Catalogue {
     /// The catalogue after a source published its tools. Counts and times of a tool that stays go on;
     /// one whose name another tool has already is left out.
-    pub(super) fn with(&self, source: &Arc<dyn ForeignSource>, tools: Vec<SourceTool>) -> Self {
+    fn with(&self, source: &Arc<dyn ForeignSource>, tools: Vec<SourceTool>) -> Self {
         let of_source = |entry: &ToolEntry| {
             let origin = entry.origin.as_ref();
             origin.is_some_and(|origin| origin.source.server() == source.server())

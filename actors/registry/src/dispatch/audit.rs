@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{CallOutcome, CallRequest, digest};
+use super::{CallOutcome, CallRequest};
 use crate::{ToolEntry, codes};
 
 /// A wait in the queue that a person should know of.
@@ -98,7 +98,7 @@ impl Trail {
     }
 
     pub(super) fn input(&mut self, args: &Map<String, Value>) {
-        self.digest = Some(digest::of(args));
+        self.digest = Some(digest(args));
     }
 
     pub(super) fn tool(&mut self, entry: &ToolEntry) {
@@ -330,4 +330,86 @@ impl Drop for Trail {
 /// Milliseconds with three digits after the point.
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1_000_000.0).round() / 1_000.0
+}
+
+/// Digest of an input, which tells inputs apart without showing them.
+///
+/// BLAKE3 over a canonical form: the order of an object's keys does not count,
+/// everything else does. Each value is tagged and each text led by its length,
+/// so that no two values have one form.
+fn digest(args: &Map<String, Value>) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hash_object(&mut hasher, args);
+    hasher.finalize()
+}
+
+fn hash_value(hasher: &mut blake3::Hasher, value: &Value) {
+    match value {
+        Value::Null => hash_tag(hasher, b'n', 0),
+        Value::Bool(truth) => hash_tag(hasher, b'b', usize::from(*truth)),
+        Value::Number(number) => hash_text(hasher, b'd', &number.to_string()),
+        Value::String(string) => hash_text(hasher, b's', string),
+        Value::Array(items) => {
+            hash_tag(hasher, b'a', items.len());
+            items.iter().for_each(|item| hash_value(hasher, item));
+        }
+        Value::Object(map) => hash_object(hasher, map),
+    }
+}
+
+fn hash_object(hasher: &mut blake3::Hasher, map: &Map<String, Value>) {
+    hash_tag(hasher, b'o', map.len());
+    let mut pairs: Vec<_> = map.iter().collect();
+    pairs.sort_unstable_by_key(|(key, _)| key.as_str());
+    for (key, item) in pairs {
+        hash_text(hasher, b'k', key);
+        hash_value(hasher, item);
+    }
+}
+
+fn hash_text(hasher: &mut blake3::Hasher, kind: u8, text: &str) {
+    hash_tag(hasher, kind, text.len());
+    hasher.update(text.as_bytes());
+}
+
+fn hash_tag(hasher: &mut blake3::Hasher, kind: u8, len: usize) {
+    hasher.update(&[kind]);
+    hasher.update(&(len as u64).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digested(json: &str) -> blake3::Hash {
+        digest(&serde_json::from_str(json).expect("an object"))
+    }
+
+    #[test]
+    fn the_order_of_keys_does_not_count() {
+        let (a, b) = (r#"{"a": 1, "b": {"c": 2, "d": 3}}"#, r#"{"b": {"d": 3, "c": 2}, "a": 1}"#);
+        assert_eq!(digested(a), digested(b));
+    }
+
+    #[test]
+    fn everything_else_does() {
+        let different = [
+            r#"{}"#,
+            r#"{"a": 1}"#,
+            r#"{"a": 1.0}"#,
+            r#"{"a": "1"}"#,
+            r#"{"a": true}"#,
+            r#"{"a": null}"#,
+            r#"{"a": [1]}"#,
+            r#"{"a": [[1]]}"#,
+            r#"{"a": {"b": 1}}"#,
+            r#"{"ab": "c"}"#,
+            r#"{"a": "bc"}"#,
+            r#"{"a": ["b", "c"]}"#,
+            r#"{"a": ["c", "b"]}"#,
+        ];
+        let digests: std::collections::HashSet<_> =
+            different.iter().map(|json| digested(json)).collect();
+        assert_eq!(digests.len(), different.len());
+    }
 }

@@ -1,11 +1,15 @@
-//! Authorization: the question to the policy engine, and what its decision means for a call.
+//! Authorization: the question to the policy engine, what its decision means for a call, and what each
+//! layer would say of one that is not made, for whoever asks.
 
-use hivekeep_kernel::{Layer, ToolError, ports::SourceState};
-use hivekeep_policy::{PolicyDecision, Question, ReasonCode, Ruling, Verdict};
+use hivekeep_kernel::{Door, Layer, SessionId, ToolError, User, ports::SourceState};
+use hivekeep_policy::{
+    PermissionMode, PolicyDecision, Question, ReasonCode, Ruling, SessionProfile, Verdict,
+};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::Inner;
-use crate::{ToolEntry, ToolOrigin, codes};
+use super::{Dispatcher, Inner};
+use crate::{ToolEntry, ToolOrigin, ToolView, codes};
 
 const AVAILABILITY: &str = "availability";
 
@@ -43,7 +47,7 @@ pub(super) fn pass(
 
 /// Whether the actor that serves the tool is there. One that an input names is looked for when the call
 /// is routed.
-pub(super) fn availability(inner: &Inner, entry: &ToolEntry) -> Verdict {
+fn availability(inner: &Inner, entry: &ToolEntry) -> Verdict {
     if let Some(verdict) = entry.origin.as_ref().and_then(of_source) {
         return verdict;
     }
@@ -109,4 +113,80 @@ pub(super) fn notable(verdicts: &[Verdict]) -> Value {
         .filter(|verdict| verdict.notable())
         .map(|verdict| serde_json::json!(verdict))
         .collect()
+}
+
+/// Whoever would call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller<'a> {
+    pub(super) session: SessionId,
+    pub(super) user: User,
+    pub(super) door: Door,
+    pub(super) view: &'a ToolView,
+    pub(super) profile: &'a SessionProfile,
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn question(self, entry: &ToolEntry, args: Option<&'a Value>) -> Question<'a> {
+        let Self { session, user, door, view, profile } = self;
+        Question::new((session, user, door), view, profile, entry.spec, args)
+    }
+}
+
+/// Request for the decision on a call.
+#[derive(Debug, Clone, Copy)]
+pub struct DecisionRequest<'a> {
+    /// The session that would call; none asks for an operator without one.
+    pub session: Option<SessionId>,
+    /// The user, where there is no session.
+    pub user: User,
+    /// The door, where there is no session.
+    pub door: Door,
+    /// The caller's view.
+    pub view: &'a ToolView,
+    /// The tool.
+    pub tool: &'a ToolEntry,
+    /// The input; without it, what depends on one is not ruled on.
+    pub args: Option<&'a Value>,
+}
+
+/// Verdicts of the layers, and the decision.
+#[derive(Debug, Clone, Serialize)]
+pub struct DecisionView {
+    /// The verdicts, in their order; up to the first denial.
+    pub verdicts: Vec<Verdict>,
+    /// Decision of all layers together.
+    pub outcome: PolicyDecision,
+    /// The permission mode that the call would be under.
+    pub permission_mode: PermissionMode,
+    /// Whether the tool is served now.
+    pub availability: Verdict,
+}
+
+impl Dispatcher {
+    /// Judges a call without making it. Asks nobody, and uses no approval up.
+    ///
+    /// # Errors
+    /// `session_unknown`.
+    pub fn decision(&self, request: &DecisionRequest<'_>) -> Result<DecisionView, ToolError> {
+        let inner = &*self.0;
+        let DecisionRequest { session, user, door, view, tool, args } = *request;
+        let (user, door, profile) = match session {
+            Some(session) => inner.sessions.standing_of(session)?,
+            None => (user, door, Default::default()),
+        };
+        let session = session.unwrap_or_else(SessionId::new);
+        let caller = Caller { session, user, door, view, profile: &profile };
+        let question = caller.question(tool, args);
+        let availability = availability(inner, tool);
+        let mut verdicts = Vec::new();
+        let available = || availability.clone();
+        let outcome = inner.policy.decide(&question, &inner.policies, available, &mut verdicts);
+        let permission_mode = inner.policy.permission_mode(&question);
+        Ok(DecisionView { verdicts, outcome, permission_mode, availability })
+    }
+
+    /// The policy engine, with rules and approvals.
+    pub fn policy(&self) -> &hivekeep_policy::PolicyEngine {
+        &self.0.policy
+    }
 }

@@ -15,7 +15,7 @@ use hivekeep_policy::PolicyDecision;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{DecisionRequest, Dispatcher, audit::Trail, limit, resolve, route};
+use super::{DecisionRequest, Dispatcher, audit::Trail, limit, route};
 use crate::ToolView;
 
 #[async_trait]
@@ -53,7 +53,7 @@ impl Dispatcher {
         let inner = &*self.0;
         let InternalCall { session, deadline, cancel, progress, reserved } = internal;
         let view = Arc::<ToolView>::default();
-        let entry = &*resolve::pass(&inner.catalogue.now(), &view, tool)?;
+        let entry = &*inner.catalogue.now().resolve(tool, &view)?;
         if let Value::Object(args) = &mut args {
             entry.respell(args);
             trail.input(args);

@@ -6,23 +6,23 @@
 //! a command line or an answer of a server. So every text of an error is
 //! searched for the shapes of well-known credentials, for what stands behind
 //! `password=` and its like, and for the operator's own patterns; and in its details, as in events, what
-//! is named like a credential is hidden whole (`json.rs`, `keys.rs`). An input that a person is to approve
-//! is a third matter (`input.rs`): what is hidden there is approved unseen.
+//! is named like a credential is hidden whole (`keys.rs`).
+//!
+//! An input that a person is to approve is a third matter: what is hidden there is approved unseen. Nothing
+//! is hidden but the credential itself, each with its length, and nothing that a shell or a program could
+//! run in its place.
 
-mod input;
-mod json;
 mod keys;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use hivekeep_kernel::{ToolError, ports::ValueRedactor};
 use regex::{Captures, Regex, RegexSet};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::RedactionOptions;
-use keys::Keys;
-
-pub use json::{RedactedPath, RedactionReason};
+use keys::{Keys, Named};
 
 /// Text in place of a credential.
 const HIDDEN: &str = "[redacted]";
@@ -58,6 +58,14 @@ const PASSAGES: [&str; 3] = [
 /// Names in `password=...`, `api_key: ...` and their like, as whole words.
 const NAMES: &str = r"(?: \b | _ ) (?: password | passwd | secret | api_?key | access_?key | private_?key
     | (?: access | auth | refresh | id | session | api )_?token | client_?secret )";
+/// Characters that may be of a credential where nothing but its surroundings says that it is one: none that
+/// is a shell's.
+const SECRET: &str = r#"[^\s"',;&|<>()$\x60\\{}]"#;
+/// Shortest line of a private key that is taken for one. What is left of a key behind its last such line
+/// is of no use alone.
+const KEY_LINE: usize = 40;
+/// Different capitals in such a line, which no path of a program has.
+const KEY_CAPITALS: usize = 8;
 
 /// Hides credentials in texts.
 #[derive(Debug)]
@@ -113,7 +121,7 @@ impl Redactor {
         let texts = PASSAGES.map(str::to_owned).into_iter().chain([named]).collect();
         Ok(Self {
             texts: Shapes::new(&patterns(texts))?,
-            inputs: Shapes::new(&patterns(input::shapes()))?,
+            inputs: Shapes::new(&patterns(shapes_of_inputs()))?,
             keys: Keys::new(options),
         })
     }
@@ -149,87 +157,143 @@ impl ValueRedactor for Redactor {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use hivekeep_kernel::Layer;
+/// Why something is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedactionReason {
+    /// Its key names a credential; all of it is hidden.
+    Key,
+    /// A part of the text has the shape of one.
+    Shape,
+}
 
-    fn redactor() -> Redactor {
-        let extra_patterns = vec!["ACME-[0-9]+".to_owned()];
-        let options = RedactionOptions { extra_patterns, ..RedactionOptions::default() };
-        Redactor::new(&options).expect("patterns")
+/// Place of something hidden.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RedactedPath {
+    /// JSON Pointer (RFC 6901) to it.
+    pub pointer: String,
+    /// Why.
+    pub reason: RedactionReason,
+}
+
+impl Redactor {
+    /// The value without credentials, and where they were. What a key names is hidden whole, but for
+    /// `null`, truth values and the empty text, which tell nothing but whether there is one.
+    pub fn json(&self, mut value: Value) -> (Value, Vec<RedactedPath>) {
+        let mut found = Vec::new();
+        self.walk(&mut value, &mut String::new(), &mut found);
+        (value, found)
     }
 
-    // Put together here, so that scanners of source text find nothing.
-    fn samples() -> Vec<(String, &'static str)> {
-        let run = |prefix: &str, length: usize| format!("{prefix}{}", "a1B2".repeat(length / 4));
-        vec![
-            (format!("key AKIA{} used", "A1B2".repeat(4)), "key [redacted] used"),
-            (format!("hivekeep_{}", "a1b2".repeat(16)), HIDDEN),
-            (run("ghp_", 36), HIDDEN),
-            (run("glpat-", 20), HIDDEN),
-            (run("xoxb-", 20), HIDDEN),
-            (run("sk-", 40), HIDDEN),
-            (run("sk_live_", 24), HIDDEN),
-            (format!("eyJ{0}.eyJ{0}.{0}", "a1B2".repeat(3)), HIDDEN),
-            (
-                "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----!".into(),
-                "[redacted]!",
-            ),
-            ("-----BEGIN PRIVATE KEY-----\ncut of".into(), HIDDEN),
-            (run("Authorization: Bearer ", 24), "Authorization: Bearer [redacted]"),
-            ("https://me:hunter2@example.org/x".into(), "https://me:[redacted]example.org/x"),
-            ("PASSWORD=hunter22 ok".into(), "PASSWORD=[redacted] ok"),
-            (r#"{"db_password": "hunter22"}"#.into(), r#"{"db_password": "[redacted]"}"#),
-            ("api-key? api_key: abcdef".into(), "api-key? api_key: [redacted]"),
-            ("ACME-123".into(), HIDDEN),
-        ]
-    }
-
-    #[test]
-    fn credentials_are_hidden() {
-        for (text, hidden) in samples() {
-            assert_eq!(redactor().text(&text), hidden, "{text}");
+    fn walk(&self, value: &mut Value, pointer: &mut String, found: &mut Vec<RedactedPath>) {
+        let length = pointer.len();
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(hidden) = self.text(text) {
+                    *text = hidden;
+                    let reason = RedactionReason::Shape;
+                    found.push(RedactedPath { pointer: pointer.clone(), reason });
+                }
+            }
+            Value::Array(items) => {
+                for (at, item) in items.iter_mut().enumerate() {
+                    pointer.push_str(&format!("/{at}"));
+                    self.walk(item, pointer, found);
+                    pointer.truncate(length);
+                }
+            }
+            Value::Object(map) => {
+                for (key, item) in map {
+                    pointer.push('/');
+                    pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+                    if self.hides(key, item) {
+                        *item = Value::from(HIDDEN);
+                        let reason = RedactionReason::Key;
+                        found.push(RedactedPath { pointer: pointer.clone(), reason });
+                    } else {
+                        self.walk(item, pointer, found);
+                    }
+                    pointer.truncate(length);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    #[test]
-    fn other_texts_are_left_alone() {
-        for text in [
-            "ws_0195f3a27c1e7b1a8f21b5b0a4c3d2e1 is not running",
-            "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
-            "the password was wrong",
-            "password: ",
-            "task-12345678901234567890 and disk-full-on-the-first-volume",
-            "http://127.0.0.1:7717/mcp",
-            "git@example.org:project/repo.git",
-            "the secretary: Ms Miller",
-            "tokens: 5000, max_tokens=4096",
-            "/usr/lib/x86_64-linux-gnu/libssl.so.3",
-            "basic understanding of bearer bonds",
-        ] {
-            let redactor = redactor();
-            let left = redactor.text(text);
-            assert!(matches!(left, Cow::Borrowed(_)), "{text} -> {left}");
+    fn hides(&self, key: &str, value: &Value) -> bool {
+        match (self.keys.judge(key), value) {
+            (Named::Nothing, _) | (_, Value::Null | Value::Bool(_)) => false,
+            (_, Value::String(text)) => !text.is_empty(),
+            (Named::Token, Value::Number(_)) => false,
+            (Named::Token | Named::Credential, _) => true,
         }
-    }
-
-    #[test]
-    fn all_texts_of_an_error_are_searched() {
-        let secret = format!("ghp_{}", "a1B2".repeat(9));
-        let error =
-            ToolError::foreign(Layer::Guest, "clone_failed", format!("no access with {secret}"))
-                .next(format!("renew {secret}"))
-                .detail("argv", serde_json::json!(["git", { "note": secret }]))
-                .detail("request", serde_json::json!({ "client_secret": "of no shape" }));
-        let text = serde_json::to_string(&redactor().error(error)).expect("serialises");
-        assert!(!text.contains(&secret) && text.matches(HIDDEN).count() == 4, "{text}");
-    }
-
-    #[test]
-    fn the_switch_turns_it_off() {
-        let options = RedactionOptions { enabled: false, ..RedactionOptions::default() };
-        let redactor = Redactor::new(&options).expect("patterns");
-        assert_eq!(redactor.text("password=hunter22"), "password=hunter22");
     }
 }
+
+/// Shapes in inputs beside those that are one word. None goes on over a line's end, and none begins where a shell
+/// would look for a program: behind an assignment and a blank.
+fn shapes_of_inputs() -> Vec<String> {
+    vec![
+        // A private key whose lines are joined by `\n`.
+        format!(r"(?P<keep>-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:\\n|[0-9A-Za-z+/=]){{{KEY_LINE},}}"),
+        r#"(?i)(?P<keep>\bauthorization["']?[\x20\t]*:[\x20\t]*["']?(?:bearer|basic)[\x20\t]+)[0-9a-z._~+/=-]{16,}"#
+            .to_owned(),
+        format!(r#"(?P<keep>\b[a-z][a-z0-9+.-]*://[^\s/:@"'$\x60]*:)(?:[{SECRET}&&[^/@]]+)@"#),
+        format!(
+            r#"(?ix) (?P<keep> {NAMES} ["']?
+                (?: = | [\x20\t]* : [\x20\t]* | [\x20\t]* = [\x20\t]* ["'] ) ["']? ) {SECRET}{{4,}}"#
+        ),
+    ]
+}
+
+fn hidden(secret: &str) -> String {
+    format!("[{} characters hidden]", secret.chars().count())
+}
+
+impl Redactor {
+    /// An input as the person who approves it is shown it.
+    pub fn input(&self, args: &Map<String, Value>) -> Map<String, Value> {
+        let member = |(name, value): (&String, &Value)| match (self.hides(name, value), value) {
+            (true, Value::String(text)) => (name.clone(), hidden(text).into()),
+            (true, other) => (name.clone(), hidden(&other.to_string()).into()),
+            (false, value) => (name.clone(), self.shown(value)),
+        };
+        args.iter().map(member).collect()
+    }
+
+    fn shown(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => self.lines(text).into(),
+            Value::Array(items) => items.iter().map(|item| self.shown(item)).collect(),
+            Value::Object(map) => self.input(map).into(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    /// A text, line by line. The lines of a private key are hidden each for itself.
+    fn lines(&self, text: &str) -> String {
+        if self.inputs.each.is_empty() {
+            return text.to_owned();
+        }
+        let (mut shown, mut of_key) = (String::with_capacity(text.len()), false);
+        for line in text.split_inclusive('\n') {
+            if of_key && is_key_line(line.trim()) {
+                shown.push_str(&line.replace(line.trim(), &hidden(line.trim())));
+                continue;
+            }
+            of_key |= line.contains("PRIVATE KEY-----");
+            of_key &= !line.contains("-----END ");
+            shown.push_str(&self.inputs.replace(line, hidden));
+        }
+        shown
+    }
+}
+
+fn is_key_line(line: &str) -> bool {
+    let base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let capitals: BTreeSet<_> = line.chars().filter(char::is_ascii_uppercase).collect();
+    line.len() >= KEY_LINE && line.chars().all(base64) && capitals.len() >= KEY_CAPITALS
+}
+
+#[cfg(test)]
+mod tests;

@@ -31,10 +31,7 @@
 
 use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
 
-use super::{
-    limits::{Flow, Limits, Serves},
-    target::{Counts, Full, Load, TargetQueue, Waiting, Waits},
-};
+use super::target::{Counts, Flow, Full, Limits, Load, Serves, TargetQueue, Waiting, Waits};
 
 /// The outcome of an arrival.
 #[derive(Debug, PartialEq, Eq)]

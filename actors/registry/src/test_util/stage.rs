@@ -12,8 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::keeper::ToyKeeper;
-use super::toy::{Marks, Toy, ToyDirectory, toy_tools};
+use super::toy::{Marks, Toy, ToyDirectory, ToyKeeper, toy_tools};
 use crate::{
     Attachment, CallOutcome, CallRequest, Catalogue, DispatchParts, Dispatcher, OpenSession,
     Options, Policy, Registry, RegistrySeed, Routes, Sessions, SessionsHandle, SessionsSeed,

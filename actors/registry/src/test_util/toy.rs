@@ -1,16 +1,19 @@
-//! The toy: tools that are quick, slow, failing or panicking, as asked.
+//! The toy: tools that are quick, slow, failing or panicking, as asked, and a store of large results
+//! that refuses as often as it is told.
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
 };
 
+use async_trait::async_trait;
 use hivekeep_kernel::{
     Address, CallCx, Context, Effect, Entity, Fault, Layer, Owned, RateClass, Reply, Target,
     ToolCall, ToolError, ToolInfo,
+    ports::{KeptResult, LargeResult, ResultKeeper},
     serve::{ActorDirectory, serve},
     tools,
 };
@@ -300,4 +303,36 @@ tools! { BOXES: "toy boxes" for Toy, addressed toy by toy_id;
     toy_look: ToyLook => ToyEchoed = Toy::on_toy_look {
         name: "toy.look", title: "Look into a box", effect: Effect::Read,
     };
+}
+
+/// Keeper of results in memory.
+#[derive(Debug, Default)]
+pub struct ToyKeeper {
+    /// Number of further results that are refused.
+    pub refuses: AtomicU32,
+    /// Results that were kept, in order.
+    pub kept: Mutex<Vec<LargeResult>>,
+}
+
+#[async_trait]
+impl ResultKeeper for ToyKeeper {
+    fn reader(&self) -> &'static str {
+        "toy_echo"
+    }
+
+    async fn keep(&self, result: LargeResult) -> Result<KeptResult, ToolError> {
+        let less = |left: u32| left.checked_sub(1);
+        if self.refuses.fetch_update(SeqCst, SeqCst, less).is_ok() {
+            return Err(ToolError::foreign(Layer::Quota, "toys_full", "the box is full"));
+        }
+        let bytes = result.value.to_string().len() as u64;
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        Ok(KeptResult {
+            uri: "toy://kept".to_owned(),
+            bytes,
+            mime_type: "application/json",
+            sha256: "0".repeat(64),
+            expires_at: chrono::DateTime::UNIX_EPOCH,
+        })
+    }
 }

@@ -2,7 +2,8 @@ use std::{cell::RefCell, collections::HashSet};
 
 use proptest::prelude::*;
 
-use super::{super::limits::Lane, *};
+use super::*;
+use crate::registry::target::Lane;
 
 thread_local! {
     /// Calls whose callers have gone.

@@ -1,15 +1,20 @@
-//! From the schemas of schemars to schemas that strict clients take.
+//! Declarations as clients take them: names, texts, and schemas.
 //!
+//! From the schemas of schemars to schemas that strict clients take:
 //! - `$schema`, and title and description of the root, go: the draft is
 //!   2020-12 by the protocol, and the tool has both texts already.
 //! - Formats that JSON Schema does not know (`uint32`, `double`, ...) go; what
 //!   they meant for integers is said by bounds, which validators enforce.
 //! - The root says `"type": "object"` and has properties.
 
+use hivekeep_kernel::ToolInfo;
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use super::actions::{self, Actions};
+use super::{
+    CatalogueError,
+    actions::{self, Actions},
+};
 
 /// An input schema: one object at the root, no alternatives there, because the
 /// model providers' interfaces refuse them; those of actions become one object.
@@ -98,6 +103,53 @@ fn bounds(format: &str) -> Option<(Option<Value>, Option<Value>)> {
         "int32" => range(i32::MIN.into(), i32::MAX.into()),
         "uint" | "uint64" | "uint128" => Some((Some(json!(0)), None)),
         "int" | "int64" | "int128" | "float" | "double" => Some((None, None)),
+        _ => None,
+    }
+}
+
+/// Names that every client takes, up to the dots (see [`super::NameStyle`]).
+pub(super) fn check_name(name: &str) -> Result<(), CatalogueError> {
+    let allowed = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.');
+    if (3..=64).contains(&name.len()) && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(CatalogueError::BadName(name.to_owned()))
+}
+
+/// A title, a description, and a description of every input property.
+pub(super) fn check_texts(
+    info: &ToolInfo,
+    description: &str,
+    input: &Value,
+) -> Result<(), CatalogueError> {
+    let missing = |what: String| CatalogueError::Undescribed { tool: info.spec.name, what };
+    if info.spec.title.trim().is_empty() {
+        return Err(missing("title".to_owned()));
+    }
+    if description.trim().is_empty() {
+        return Err(missing("description".to_owned()));
+    }
+    match undescribed(input, "") {
+        Some(property) => Err(missing(format!("description of the property {property}"))),
+        None => Ok(()),
+    }
+}
+
+/// The path of the first property without a description, here or below.
+fn undescribed(schema: &Value, at: &str) -> Option<String> {
+    match schema {
+        Value::Object(map) => {
+            if let Some(Value::Object(properties)) = map.get("properties") {
+                for (name, property) in properties {
+                    let constant = property.get("const").is_some();
+                    if !constant && property.get("description").is_none() {
+                        return Some(format!("{at}/{name}"));
+                    }
+                }
+            }
+            map.iter().find_map(|(key, below)| undescribed(below, &format!("{at}/{key}")))
+        }
+        Value::Array(items) => items.iter().find_map(|item| undescribed(item, at)),
         _ => None,
     }
 }
