@@ -4,16 +4,14 @@
 //! asked ─▶ pending ─┬─▶ approved ─▶ used        let through once, durable before the call is made
 //! minted ───────────┘   denied, timed out, withdrawn
 //! ```
-//! One log orders all of them, so an approval is burnt at most once however many calls try. Calls ask
-//! and wait in `ask.rs`, people decide in `decide.rs`, and `admit.rs` uses up what was given.
+//! One log orders all of them, so an approval is burnt at most once however many calls try. Calls ask, wait,
+//! and use up what was given in `admit.rs`, people decide in `decide.rs`.
 
 mod admit;
-mod ask;
 mod decide;
 mod input;
 mod question;
 mod state;
-mod token;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -29,7 +27,7 @@ use tokio::sync::watch;
 use crate::{ApprovalOptions, ToolPattern, codes};
 use state::{ApprovalLedger, Record};
 
-pub use input::input_text;
+pub use input::{hexadecimal, input_digest, input_text};
 pub use state::{Approval, ApprovalState, Grant, WantedCall};
 
 /// Whoever decides.

@@ -4,11 +4,15 @@
 //! there or a command line that no grammar takes apart, is neither true nor false: the rule then
 //! asks a person.
 
-mod bound;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
-use std::sync::{Arc, LazyLock};
-
-use cel::{Context, Env, Program, Value as CelValue};
+use cel::{
+    Context, Env, Program, Value as CelValue,
+    common::ast::{EntryExpr, Expr, IdedExpr},
+};
 use serde_json::{Value, json};
 
 use crate::{Question, facts::program_name};
@@ -64,7 +68,7 @@ impl Condition {
             .map_err(|error| format!("is not a valid expression: {error}"))?;
         let wants = {
             let references = program.references();
-            let bound = bound::names(program.expression());
+            let bound = bound_names(program.expression());
             let known = |name: &&str| VARIABLES.contains(name) || bound.contains(name);
             let unknown = references.variables().into_iter().find(|name| !known(name));
             if let Some(name) = unknown {
@@ -155,4 +159,45 @@ fn small(args: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Names that some comprehension of an expression binds, as `x` in `list.exists(x, x > 1)`.
+fn bound_names(expression: &IdedExpr) -> BTreeSet<&str> {
+    let (mut bound, mut open) = (BTreeSet::new(), vec![expression]);
+    while let Some(one) = open.pop() {
+        match &one.expr {
+            Expr::Call(call) => {
+                open.extend(call.target.as_deref());
+                open.extend(&call.args);
+            }
+            Expr::Comprehension(it) => {
+                bound.insert(it.iter_var.as_str());
+                bound.extend(it.iter_var2.as_deref());
+                open.extend([
+                    &it.iter_range,
+                    &it.accu_init,
+                    &it.loop_cond,
+                    &it.loop_step,
+                    &it.result,
+                ]);
+            }
+            Expr::List(list) => open.extend(&list.elements),
+            Expr::Map(map) => {
+                map.entries.iter().for_each(|entry| open.extend(values_of(&entry.expr)))
+            }
+            Expr::Struct(it) => {
+                it.entries.iter().for_each(|entry| open.extend(values_of(&entry.expr)))
+            }
+            Expr::Select(select) => open.push(&select.operand),
+            Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+        }
+    }
+    bound
+}
+
+fn values_of(entry: &EntryExpr) -> Vec<&IdedExpr> {
+    match entry {
+        EntryExpr::StructField(field) => vec![&field.value],
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+    }
 }

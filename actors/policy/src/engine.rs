@@ -13,10 +13,10 @@ use tokio::sync::watch;
 
 use crate::{
     Approvals, Options, PermissionMode, Policy, PolicyDecision, Question, RuleOptions, Verdict,
-    codes, conversations,
+    codes,
     layers::{LAYERS, LayerInputs, context_of, permission_mode_of},
-    rule_log::{AddedRules, MAX_RULES, RuleRecord, rules_stream},
-    rules::{CompiledRule, RuleSet},
+    options::conversation_modes,
+    rules::{AddedRules, CompiledRule, MAX_RULES, RuleRecord, RuleSet, rules_stream},
 };
 
 /// A rule as it is listed.
@@ -68,7 +68,7 @@ impl PolicyEngine {
         tools: Vec<&'static ToolSpec>,
         journal: Journal,
     ) -> Result<Self, LogError> {
-        for (name, mode) in conversations::modes() {
+        for (name, mode) in conversation_modes() {
             options.conversations.entry(name).or_insert(mode);
         }
         let log = Log::<AddedRules>::open(journal.clone(), rules_stream()).await?;
@@ -128,7 +128,7 @@ impl PolicyEngine {
         let modes = &self.0.options.conversations;
         match (before.map(|name| modes.get(name)), modes.get(mode)) {
             (None, _) => false,
-            (Some(Some(before)), Some(mode)) => !conversations::within(mode, before),
+            (Some(Some(before)), Some(mode)) => !mode.within(before),
             _ => true,
         }
     }

@@ -3,14 +3,13 @@
 //! They are read by the names of parameters, which are the same in all families. A command line is
 //! taken apart by a shell's grammar ([`hivekeep_shell`]): what is judged are words, not text.
 
-mod commands;
-
 use std::sync::OnceLock;
 
+use hivekeep_runtime::json_text;
+use hivekeep_shell::{Token, Word};
 use serde_json::Value;
 
 use crate::condition::{VARIABLES, Variable};
-pub(crate) use commands::{CallCommand, CallCommands, program_name};
 
 /// Parameters, at any depth of an input, that are a path or a list of paths. A test of the catalogue
 /// keeps the list closed.
@@ -29,10 +28,31 @@ pub const PATH_PARAMETERS: [&str; 13] = [
     "dir",
     "sparse_paths",
 ];
+
 /// Parameters that are an address.
 const ADDRESSES: [&str; 3] = ["url", "git_url", "repo_url"];
 /// Parameter that is a place: `[USER@]WORKSPACE[:FOLDER]`.
 const PLACE: &str = "place";
+/// Parameters that are a command line, or a list of such.
+const COMMAND_LINES: [&str; 3] = ["command", "commands", "setup_commands"];
+/// Beginning of a command that names a script of a user's library.
+const SCRIPT_PREFIX: &str = "script:";
+/// Type of a message whose content is a task, as JSON.
+const TASK_MESSAGE: &str = "task_assignment";
+/// Programs that run what their arguments or their input say, by their names without a version.
+const WRAPPERS: &str = ". alias ash at awk bash batch bind builtin busybox bwrap chroot chrt command coproc csh \
+    dash deno doas enable env eval exec expect fakeroot fc fish flock gawk gdb gmake gosu \
+    hash ionice ksh linux ltrace lua luajit make mapfile mawk nawk nice node nodejs nohup \
+    nsenter parallel perl php pkexec pypy python rbash readarray ruby runcon runuser script \
+    setarch setpriv setsid sg sh source ssh start-stop-daemon stdbuf strace su sudo \
+    systemd-run taskset tcsh time timeout toybox trap tsx unshare valgrind watch x86_64 \
+    xargs xonsh zsh";
+
+/// Words of the shell's own, where the grammar took one for a program.
+const RESERVED: &str =
+    "! [[ ]] { } case do done elif else esac fi for function if in select then until while";
+/// Program that runs another one only where its arguments begin like this.
+const FIND_PROGRAM: (&str, [&str; 2]) = ("find", ["-exec", "-ok"]);
 
 /// Facts of one call's input, each read when it is first asked for.
 #[derive(Debug, Default)]
@@ -53,7 +73,7 @@ impl<'a> CallFacts<'a> {
     /// Commands that the call runs.
     pub(crate) fn commands(&self) -> &CallCommands {
         let none = CallCommands::Clear(Vec::new());
-        self.commands.get_or_init(|| self.args.map_or(none, commands::of))
+        self.commands.get_or_init(|| self.args.map_or(none, commands_of))
     }
 
     /// Variable of conditions at a place.
@@ -130,44 +150,129 @@ fn host(address: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.trim_end_matches('.').to_ascii_lowercase())
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
+/// Commands of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CallCommands {
+    /// Each command, in order; none for a call that runs none.
+    Clear(Vec<CallCommand>),
+    /// Construct that keeps the input from being taken apart.
+    Unclear(String),
+}
 
-    use super::*;
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallCommand {
+    /// Words of the command; `*` for one that a pattern stands for.
+    pub(crate) words: Vec<String>,
+    /// Construct that keeps the words from saying what runs. A list that admits commands by their first words
+    /// ignores it.
+    pub(crate) hides: Option<String>,
+}
 
-    #[test]
-    fn paths_are_found_at_any_depth_and_begin_where_the_place_does() {
-        let paths = |args: Value| {
-            let mut paths = CallFacts::of(Some(&args)).paths();
-            paths.sort_unstable();
-            paths
-        };
-        let deep = json!({ "tasks": [{ "workdir": "/w" }], "volumes": [{ "path": "/v" }], "newPath": "/n" });
-        assert_eq!(paths(deep), ["/n", "/v", "/w"]);
-        for (place, found) in [
-            ("w", &["/a", "/b"][..]),
-            ("volume:work", &["/a", "/b"]),
-            ("app@w:/srv", &["/b", "/srv", "/srv/a"]),
-            ("w:~/x", &["/b", "~/x", "~/x/a"]),
-        ] {
-            assert_eq!(paths(json!({ "place": place, "paths": ["a", "/b"] })), found, "{place}");
+impl CallCommands {
+    /// Words of each command, for rules that look for some of them.
+    ///
+    /// # Errors
+    /// What cannot be judged.
+    pub(crate) fn judged(&self) -> Result<Vec<&[String]>, &str> {
+        match self {
+            Self::Unclear(what) => Err(what),
+            Self::Clear(commands) => commands
+                .iter()
+                .map(|command| command.hides.as_deref().map_or(Ok(&command.words[..]), Err))
+                .collect(),
         }
     }
 
-    #[test]
-    fn hosts_are_those_that_are_asked() {
-        for (address, expected) in [
-            ("https://Example.org:8443/x", Some("example.org")),
-            ("https://good.org@evil.org/", Some("evil.org")),
-            ("https://good.org:x@evil.org:1/", Some("evil.org")),
-            ("git@github.com:a/b.git", Some("github.com")),
-            ("http://[::1]:80/", Some("::1")),
-            ("https://example.org.?x", Some("example.org")),
-            ("https:///x", None),
-            ("nothing", None),
-        ] {
-            assert_eq!(host(address).as_deref(), expected, "{address}");
-        }
+    /// True if some program is named by a path.
+    pub(crate) fn have_paths(&self) -> bool {
+        let path = |it: &CallCommand| it.words.first().is_some_and(|word| word.contains('/'));
+        matches!(self, Self::Clear(commands) if commands.iter().any(path))
     }
 }
+
+impl CallCommand {
+    fn new(words: Vec<Option<String>>) -> Self {
+        let hides = hidden(&words);
+        let words = words.into_iter().map(|word| word.unwrap_or_else(|| "*".to_owned())).collect();
+        Self { words, hides }
+    }
+}
+
+/// Last part of a program's path.
+pub(crate) fn program_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or_default()
+}
+
+fn commands_of(args: &Value) -> CallCommands {
+    match found(args) {
+        Ok(commands) => CallCommands::Clear(commands),
+        Err(what) => CallCommands::Unclear(what),
+    }
+}
+
+fn found(args: &Value) -> Result<Vec<CallCommand>, String> {
+    if args.get("entrypoint") == Some(&Value::Bool(true)) {
+        return Err("the entry point of an image".to_owned());
+    }
+    // The programs of a library have names, and are kept and not run.
+    if args.get("code").is_some_and(|code| code != "") && args.get("name").is_none() {
+        return Err("the code of a program".to_owned());
+    }
+    if args.get("message_type").and_then(Value::as_str) == Some(TASK_MESSAGE) {
+        let content = args.get("content").and_then(Value::as_str).unwrap_or_default();
+        let task: Value = json_text::from_str(content).map_err(|_| "a task that is not JSON")?;
+        return found(&task);
+    }
+    let arguments = args.get("args").and_then(Value::as_array);
+    let (mut lines, mut commands) = (Vec::new(), Vec::new());
+    named(args, &COMMAND_LINES, &mut lines);
+    for line in lines {
+        match arguments {
+            // With arguments beside it, a command is one program, and no shell reads it.
+            Some(arguments) => {
+                let words = arguments.iter().filter_map(Value::as_str);
+                let words = std::iter::once(line).chain(words).map(|word| Some(word.to_owned()));
+                commands.push(CallCommand::new(words.collect()));
+            }
+            None => commands.extend(of_line(line)?),
+        }
+    }
+    Ok(commands)
+}
+
+/// The commands of a line.
+fn of_line(line: &str) -> Result<Vec<CallCommand>, String> {
+    let tokens = hivekeep_shell::parse(line).map_err(|unclear| unclear.0)?;
+    let command = |token: &Token| match token {
+        Token::Command(words) => Some(CallCommand::new(words.iter().map(Word::literal).collect())),
+        Token::Operator(_) | Token::Redirect(..) => None,
+    };
+    Ok(tokens.iter().filter_map(command).collect())
+}
+
+/// Construct that keeps words from saying what runs. `None` among the words is one that a pattern stands
+/// for, which may be any.
+fn hidden(words: &[Option<String>]) -> Option<String> {
+    let literal: Option<Vec<&str>> = words.iter().map(Option::as_deref).collect();
+    let (first, rest) = match literal.as_deref() {
+        Some([first, rest @ ..]) => (*first, rest),
+        _ => return Some("a word that a pattern stands for".to_owned()),
+    };
+    let program = program_name(first);
+    let unversioned = program.trim_end_matches(|c: char| c.is_ascii_digit() || ".-".contains(c));
+    let wraps = WRAPPERS.split(' ').any(|name| name == program || name == unversioned);
+    let reserved = RESERVED.split(' ').any(|word| word == first);
+    let (find, runs) = FIND_PROGRAM;
+    let finds =
+        program == find && rest.iter().any(|word| runs.iter().any(|it| word.starts_with(it)));
+    if wraps || finds || reserved {
+        return Some(format!("`{program}`, which runs what it is told"));
+    }
+    if first.starts_with(SCRIPT_PREFIX) {
+        return Some("a script of the library".to_owned());
+    }
+    first.contains('=').then(|| "an assignment".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -20,15 +20,11 @@ mod approvals;
 pub mod codes;
 mod condition;
 mod context;
-mod conversations;
-mod digest;
 mod engine;
 mod facts;
 mod layers;
 mod options;
 mod pattern;
-mod profile;
-mod rule_log;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -36,9 +32,8 @@ mod verdict;
 
 pub use approvals::{
     Approval, ApprovalAnswer, ApprovalState, Approvals, Approver, Grant, MintedToken, Remember,
-    WantedCall, input_text,
+    WantedCall, hexadecimal, input_digest, input_text,
 };
-pub use digest::{hexadecimal, input_digest};
 pub use engine::{ContextLimits, PolicyEngine, RuleRow};
 pub use facts::PATH_PARAMETERS;
 pub use options::{
@@ -46,5 +41,4 @@ pub use options::{
     PermissionMode, RuleEffect, RuleOptions, SourceTrust, ToolsetOptions,
 };
 pub use pattern::ToolPattern;
-pub use profile::SessionProfile;
-pub use verdict::{Policy, PolicyDecision, Question, ReasonCode, Ruling, Verdict};
+pub use verdict::{Policy, PolicyDecision, Question, ReasonCode, Ruling, SessionProfile, Verdict};

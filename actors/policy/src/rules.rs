@@ -2,7 +2,11 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::ToolSpec;
+use hivekeep_runtime::log::{Sourced, stream};
+use hivekeep_store::StreamId;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Question, ReasonCode, RuleEffect, RuleOptions, Verdict,
@@ -10,6 +14,8 @@ use crate::{
 };
 
 pub(crate) const LAYER: &str = "rules";
+/// Most rules that can be added.
+pub(crate) const MAX_RULES: usize = 1_000;
 
 /// Rules that hold at one moment. Never changes; a change makes another one.
 #[derive(Debug, Default)]
@@ -133,4 +139,47 @@ fn places(rules: &[CompiledRule], tool: &ToolSpec) -> Vec<usize> {
     let about =
         |rule: &CompiledRule| rule.options.tools.iter().any(|pattern| pattern.matches(tool.name));
     (0..rules.len()).filter(|place| about(&rules[*place])).collect()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum RuleRecord {
+    Added { rule: RuleOptions, by: String, at: DateTime<Utc> },
+    Removed { name: String, by: String, at: DateTime<Utc> },
+}
+
+/// Rules that were added at run time, the newest first: one event-sourced stream, `policy/rules`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct AddedRules(pub(crate) Vec<RuleOptions>);
+
+impl Sourced for AddedRules {
+    const KIND: &'static str = "policy";
+    const FOLD_EVERY: usize = 256;
+    type Record = RuleRecord;
+
+    fn begin(record: RuleRecord) -> Result<Self, RuleRecord> {
+        let mut rules = Self::default();
+        rules.apply(record)?;
+        Ok(rules)
+    }
+
+    fn apply(&mut self, record: RuleRecord) -> Result<(), RuleRecord> {
+        match record {
+            RuleRecord::Added { rule, .. } => self.0.insert(0, rule),
+            RuleRecord::Removed { name, .. } => self.0.retain(|rule| rule.name != name),
+        }
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
+    }
+
+    fn unfold(snapshot: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(snapshot).map_err(|error| error.to_string())
+    }
+}
+
+pub(crate) fn rules_stream() -> StreamId {
+    stream::<AddedRules>("rules").expect("a plain name")
 }
