@@ -17,22 +17,88 @@
 
 mod chain;
 mod entry;
-mod error;
+mod files;
 mod log;
-mod options;
-mod page;
-mod segments;
-mod tail;
 mod verify;
 mod worker;
 
-#[cfg(test)]
-mod tests;
+use std::{io, path::PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub use chain::{ChainHash, Head};
-pub use entry::{Entry, Filter, entries};
-pub use error::Error;
+pub use entry::{AuditPage, Entry, Filter, entries, newest};
 pub use log::AuditLog;
-pub use options::Options;
-pub use page::{AuditPage, newest};
 pub use verify::{AuditFault, Verification, verify};
+
+/// The reason why the log cannot be opened, written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or folder cannot be used.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The last line of the log is not one.
+    #[error("{}: its last line is not an entry", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// More waits to be synced than there is room for: the disk does not take it.
+    #[error("the disk is behind with {waiting_bytes} bytes of the audit log")]
+    Behind {
+        /// Bytes that wait.
+        waiting_bytes: usize,
+    },
+    /// An entry could not be written, and nothing has been since.
+    #[error("the audit log cannot be written: {0}")]
+    Failed(String),
+}
+
+impl Error {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// What is kept of the audit log, and how soon it is on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// True keeps the audit log. Each call then takes a little longer.
+    pub enabled: bool,
+    /// Time after which an entry is on the disk, in milliseconds. A loss of power loses no older one.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub sync_ms: u64,
+    /// Size of one file, in MiB.
+    #[schemars(range(min = 1, max = 1024))]
+    pub segment_mb: u64,
+    /// Size of all files, in MiB; beyond it the oldest go, which the log says itself.
+    pub keep_mb: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { enabled: false, sync_ms: 20, segment_mb: 16, keep_mb: 1024 }
+    }
+}
+
+impl Options {
+    /// Settings that cannot work, as key and reason.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        if self.keep_mb < self.segment_mb.saturating_mul(4) {
+            wrong.push(("keep_mb", "must be at least four times `segment_mb`".to_owned()));
+        }
+        wrong
+    }
+}
+
+#[cfg(test)]
+mod tests;

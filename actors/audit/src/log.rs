@@ -17,7 +17,7 @@ use crate::{
     Error, Head, Options,
     chain::push_line,
     entry::{CUT, MENDED, RESUMED, write_entry},
-    tail::TailFile,
+    files::TailFile,
     worker::{self, SegmentWriter},
 };
 

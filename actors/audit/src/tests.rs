@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::{
-    AuditFault, AuditLog, Filter, Head, Options, entries, newest, segments::Segments, verify,
+    AuditFault, AuditLog, Filter, Head, Options, entries, files::Segments, newest, verify,
 };
 
 const CHILD: &str = "HIVEKEEP_AUDIT_TEST_FOLDER";

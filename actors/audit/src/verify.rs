@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader},
+    io::BufReader,
     path::{Path, PathBuf},
 };
 
@@ -12,11 +12,8 @@ use crate::{
     ChainHash, Entry, Error, Head,
     chain::split_line,
     entry::{CUT, TRIMMED},
-    segments::Segments,
+    files::{Line, Lines, Segments},
 };
-
-/// The longest line that is read as one. Entries are far below.
-pub(crate) const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// A whole log, as it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -102,7 +99,7 @@ pub enum AuditFault {
 /// The first fault.
 pub fn verify(state: &Path, told: Option<Head>) -> Result<Verification, AuditFault> {
     // Read first: what is appended meanwhile is beyond it.
-    let own = stored_head(state)?;
+    let own = Segments::stored_head(state)?;
     let segments = Segments::list(state)?;
     let mut walk = Walk { told: own.into_iter().chain(told).collect(), ..Walk::default() };
     for segment in &segments {
@@ -112,16 +109,6 @@ pub fn verify(state: &Path, told: Option<Head>) -> Result<Verification, AuditFau
         }
     }
     walk.end()
-}
-
-/// Reads how far the log reached when it was synced last.
-pub(crate) fn stored_head(state: &Path) -> Result<Option<Head>, Error> {
-    let path = Segments::head(state);
-    match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::Io { path, source }),
-        Ok(text) => Ok(text.lines().next().and_then(|line| line.parse().ok())),
-    }
 }
 
 #[derive(Default)]
@@ -199,57 +186,5 @@ impl Walk {
         }
         let (entries, unfinished) = (self.entries, self.unfinished);
         Ok(Verification { first, entries, head: head.to_string(), unfinished })
-    }
-}
-
-/// A line of a file.
-pub(crate) struct Line {
-    /// Number of the line, from 1.
-    pub(crate) number: u64,
-    pub(crate) bytes: Vec<u8>,
-    /// False for a last line without an end, and for a line that is too long.
-    pub(crate) whole: bool,
-}
-
-/// Lines of a file, bounded.
-pub(crate) struct Lines<R> {
-    path: PathBuf,
-    reader: R,
-    number: u64,
-    ended: bool,
-}
-
-impl<R: BufRead> Lines<R> {
-    pub(crate) fn new(path: PathBuf, reader: R) -> Self {
-        Self { path, reader, number: 0, ended: false }
-    }
-
-    fn read(&mut self) -> io::Result<Option<Line>> {
-        let mut bytes = Vec::new();
-        let most = MAX_LINE_BYTES as u64 + 1;
-        io::Read::take(&mut self.reader, most).read_until(b'\n', &mut bytes)?;
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        self.number += 1;
-        let whole = bytes.last() == Some(&b'\n');
-        if whole {
-            bytes.pop();
-        }
-        Ok(Some(Line { number: self.number, bytes, whole }))
-    }
-}
-
-impl<R: BufRead> Iterator for Lines<R> {
-    type Item = Result<Line, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let read = self.read().map_err(Error::io(&self.path));
-        // Behind half a line, or one that is none by its length, there is nothing to be read.
-        self.ended = !matches!(&read, Ok(Some(line)) if line.whole);
-        read.transpose()
     }
 }

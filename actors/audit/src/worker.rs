@@ -16,10 +16,8 @@ use crate::{
     Entry, Error, Head, Options,
     chain::{push_line, split_line},
     entry::TRIMMED,
+    files::{Lines, Segment, Segments, TailFile},
     log::{Batch, LogShared},
-    segments::{Segment, Segments},
-    tail::TailFile,
-    verify::{Lines, stored_head},
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -69,7 +67,7 @@ impl SegmentWriter {
         [taken, mut tail]: [TailFile; 2],
     ) -> Result<(Self, TailFile, FoundLog), Error> {
         let head_path = Segments::head(state);
-        let told = stored_head(state)?;
+        let told = Segments::stored_head(state)?;
         let mut how = OpenOptions::new();
         how.create(true).write(true).truncate(false).mode(0o600);
         let head_file = how.open(&head_path).map_err(Error::io(&head_path))?;
