@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod codes;
-mod documents;
 mod index;
 mod service;
 mod tools;
@@ -45,7 +44,7 @@ you; tool_describe shows one in full; toolset_load has its family listed.";
         let service = Arc::new(Discovery::new(daemon)?);
         daemon.ports.offer::<dyn ToolSearch>(service.clone());
         let mounted = Mounted::default().serving::<ServiceActor<Discovery>>(&address, service);
-        Ok(mounted.documents(Arc::new(documents::ToolDocuments)))
+        Ok(mounted.documents(Arc::new(tools::ToolDocuments)))
     }
 }
 

@@ -5,10 +5,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-mod address;
 pub mod codes;
-mod options;
-mod service;
 mod tools;
 
 use std::sync::Arc;
@@ -16,8 +13,8 @@ use std::sync::Arc;
 use hivekeep_kernel::{ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo};
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-pub use options::Options;
-use service::HubTools;
+use tools::HubTools;
+pub use tools::Options;
 
 /// Family of the hub's tools.
 pub struct HubFamily;

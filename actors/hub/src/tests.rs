@@ -14,7 +14,7 @@ use hivekeep_runtime::ListenerOptions;
 use hivekeep_testkit::{FakeUsers, Rig, RigServices};
 use serde_json::json;
 
-use crate::{HubFamily, Options, address::wanted};
+use crate::{HubFamily, Options, tools::wanted_address};
 
 /// A door that listens where it was first told to.
 #[derive(Default)]
@@ -38,7 +38,9 @@ impl HubDoor for FakeDoor {
 fn only_an_operator_chooses_an_address_and_only_tls_lets_others_in() {
     let options = ListenerOptions::at("127.0.0.1:9000");
     let ask = |asked, operator| {
-        wanted(&options, asked, operator).map(|it| it.to_string()).map_err(|error| error.code)
+        wanted_address(&options, asked, operator)
+            .map(|it| it.to_string())
+            .map_err(|error| error.code)
     };
     for own in [None, Some(""), Some(":8080"), Some(":9000"), Some("127.0.0.1:9000")] {
         assert_eq!(ask(own, false).as_deref(), Ok("127.0.0.1:9000"), "{own:?}");
@@ -53,8 +55,8 @@ fn only_an_operator_chooses_an_address_and_only_tls_lets_others_in() {
     }
     let (tls_cert, tls_key) = (Some("/c".into()), Some("/k".into()));
     let with_tls = ListenerOptions { tls_cert, tls_key, ..options.clone() };
-    assert!(wanted(&with_tls, Some("0.0.0.0:9000"), true).is_ok());
-    assert!(wanted(&with_tls, Some("0.0.0.0:9000"), false).is_err());
+    assert!(wanted_address(&with_tls, Some("0.0.0.0:9000"), true).is_ok());
+    assert!(wanted_address(&with_tls, Some("0.0.0.0:9000"), false).is_err());
 }
 
 #[tokio::test]

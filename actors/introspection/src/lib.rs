@@ -7,8 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod codes;
-mod host_paths;
-mod navigate;
 mod options;
 mod schemas;
 mod service;
@@ -24,8 +22,8 @@ use hivekeep_kernel::{
 use hivekeep_manifest::ManifestKind;
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-pub use navigate::keys_at;
 pub use options::{LanguageRuntime, Options};
+pub use schemas::keys_at;
 use service::IntrospectionService;
 
 /// Family of the tools about the daemon itself; one actor below the root. Needs the daemon's own port

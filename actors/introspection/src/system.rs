@@ -1,13 +1,17 @@
-//! Facts about the daemon on this host, and its configuration.
+//! Facts about the daemon on this host, and its configuration. Paths of the host are hidden in answers that
+//! leave the operator's command line.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use hivekeep_kernel::{CallCx, ToolError, ports::NetworkMode};
 use hivekeep_runtime::{Finding, introspection::ConfigValue};
+use regex::Regex;
 use serde_json::Value;
 
 use crate::{
-    host_paths::{hide, hide_in},
     service::{IntrospectionService, is_operator},
     tools::{
         ConfigInForce, ConfigSetting, FamilyRow, HostPart, MissingPart, SystemConfig, SystemFacts,
@@ -15,12 +19,20 @@ use crate::{
     },
 };
 
-type Answer<T> = Result<T, ToolError>;
-
 /// Longest wait for the network's self-test.
 const NETWORK_PATIENCE: Duration = Duration::from_secs(5);
 /// States of an actor that a person should look at, by their first word.
 const TROUBLE: [&str; 4] = ["gave_up", "restarting", "crashed", "failed"];
+/// Shown in place of a path.
+const HIDDEN_PATH: &str = "[path of the host]";
+/// An absolute path: a slash that begins a word, and what follows to the word's end. In `https://x/y`
+/// and `a/b` no slash does.
+static PATH: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(^|[^\w/.\-~])(/[\w.@+\-][^\s"'`),;:\]}>]*)"#)
+        .expect("a literal that a test uses")
+});
+
+type Answer<T> = Result<T, ToolError>;
 
 impl IntrospectionService {
     pub(crate) async fn system_info(
@@ -113,5 +125,43 @@ fn told(mode: NetworkMode, shown: &impl Fn(String) -> String) -> NetworkMode {
         NetworkMode::User { reason } => NetworkMode::User { reason: shown(reason) },
         NetworkMode::Off { reason } => NetworkMode::Off { reason: shown(reason) },
         NetworkMode::Bridge => NetworkMode::Bridge,
+    }
+}
+
+/// Text without paths of the host.
+fn hide(text: &str) -> String {
+    PATH.replace_all(text, format!("${{1}}{HIDDEN_PATH}")).into_owned()
+}
+
+/// Value whose texts have no paths of the host; keys of mappings count as texts.
+fn hide_in(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(hide(&text)),
+        Value::Array(items) => items.into_iter().map(hide_in).collect(),
+        Value::Object(map) => {
+            map.into_iter().map(|(key, value)| (hide(&key), hide_in(value))).collect()
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_go_and_the_rest_stays() {
+        for (text, shown) in [
+            ("/srv/notes", "[path of the host]"),
+            ("/srv/notes (3 GiB free)", "[path of the host] (3 GiB free)"),
+            ("cannot open `/etc/a.pem`: no", "cannot open `[path of the host]`: no"),
+            ("path=/x/y,/z", "path=[path of the host],[path of the host]"),
+            ("https://example.org/a/b", "https://example.org/a/b"),
+            ("docker.io/library/bash:5", "docker.io/library/bash:5"),
+            ("3/4 and a / b", "3/4 and a / b"),
+            ("", ""),
+        ] {
+            assert_eq!(hide(text), shown);
+        }
     }
 }
