@@ -1,12 +1,9 @@
 //! Reconciler: brings the kernel to the plan, from whatever is there.
 
-mod generation;
 mod links;
-mod listing;
 mod monitor;
 mod nft;
 mod step;
-mod sysctl;
 mod tap;
 mod uplink;
 mod wall;
@@ -23,7 +20,7 @@ pub use tap::Owner;
 pub(crate) use tap::{cable, cable_of_parked, open as open_by_name, packet_to, send};
 pub use uplink::Uplinks;
 
-use generation::Generation;
+use monitor::Generation;
 use step::Known;
 
 use crate::Error;

@@ -1,7 +1,9 @@
-//! Network namespaces of our own: without a name, so that nothing is left of them when the
-//! process ends, however it ends.
+//! Network namespaces: those of our own, without a name, so that nothing is left of them when the
+//! process ends, however it ends; and the settings of single interfaces in the calling thread's.
 #![allow(unsafe_code)]
 
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc;
 use std::thread;
@@ -98,7 +100,7 @@ impl Drop for Namespace {
 }
 
 /// Moves the calling thread into a new namespace.
-fn enter() -> std::io::Result<OwnedFd> {
+fn enter() -> io::Result<OwnedFd> {
     // SAFETY: only the network namespace of this thread changes, which was just started and has
     // no sockets; descriptors, memory and user ids stay shared as std expects.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -110,4 +112,39 @@ fn enter() -> std::io::Result<OwnedFd> {
 pub(crate) fn net_admin() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::NET_ADMIN))
+}
+
+/// Sets a value where it differs. Reading is always allowed, writing often is not.
+pub(crate) fn set(interface: &str, key: &str, value: &str) -> Result<(), Error> {
+    let path = format!("/proc/sys/net/ipv4/conf/{interface}/{key}");
+    write(&path, value)
+}
+
+/// Sets how neighbours are found on an interface.
+pub(crate) fn set_neighbours(interface: &str, key: &str, value: &str) -> Result<(), Error> {
+    write(&format!("/proc/sys/net/ipv4/neigh/{interface}/{key}"), value)
+}
+
+/// True when a switch is on.
+pub(crate) fn is_on(interface: &str, key: &str) -> Result<bool, Error> {
+    let path = format!("/proc/sys/net/ipv4/conf/{interface}/{key}");
+    let text = fs::read_to_string(&path).map_err(Error::io(format!("read {path}")))?;
+    Ok(text.trim() != "0")
+}
+
+/// No IPv6 on an interface. Nothing to do where the kernel has none.
+pub(crate) fn without_ipv6(interface: &str) -> Result<(), Error> {
+    let path = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    match write(&path, "1") {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn write(path: &str, value: &str) -> Result<(), Error> {
+    let now = fs::read_to_string(path).map_err(Error::io(format!("read {path}")))?;
+    match now.trim() == value {
+        true => Ok(()),
+        false => fs::write(path, value).map_err(Error::io(format!("write {value} to {path}"))),
+    }
 }

@@ -14,10 +14,10 @@ use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute};
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, RouteMessageBuilder};
 
 use super::tap::{self, Owner};
-use super::{sysctl, wall};
-use crate::Error;
+use super::wall;
 use crate::error::code;
 use crate::plan::{AddressBlock, AddressLease, NetworkPlan, Tag};
+use crate::{Error, netns};
 
 /// Properties of an interface that are looked at.
 struct Link {
@@ -229,7 +229,7 @@ async fn bridge(
     };
     made.map_err(Error::netlink(format!("make the bridge {name}")))?;
     let index = find(netlink, &name).await?.index;
-    sysctl::without_ipv6(&name)?;
+    netns::without_ipv6(&name)?;
     for (key, value) in [
         ("forwarding", "1"),
         // Answers ARP for every guest with its own MAC: guests speak through the gateway only.
@@ -240,11 +240,11 @@ async fn bridge(
         // without that the uplink's guard would bar it.
         ("src_valid_mark", "1"),
     ] {
-        sysctl::set(&name, key, value)?;
+        netns::set(&name, key, value)?;
     }
     loopback(network)?;
     // Else the kernel waits up to 0.8 s before it answers for another guest.
-    sysctl::set_neighbours(&name, "proxy_delay", "0")?;
+    netns::set_neighbours(&name, "proxy_delay", "0")?;
     wall::stand(netlink, index).await?;
     address(netlink, network, index).await?;
     let up = netlink.link().set(LinkUnspec::new_with_index(index).up().build()).execute().await;
@@ -256,7 +256,7 @@ async fn bridge(
 /// send there meanwhile is dropped by the rules, and by the wall.
 fn loopback(network: &NetworkPlan) -> Result<(), Error> {
     let on = if network.forwards_loopback() { "1" } else { "0" };
-    sysctl::set(&network.tag().bridge(), "route_localnet", on)
+    netns::set(&network.tag().bridge(), "route_localnet", on)
 }
 
 /// Refuses a subnet that the host is in by another interface.
@@ -349,7 +349,7 @@ async fn connect(
     }
     let failed = |what: &str| Error::netlink(format!("{what} {name}"));
     let index = link.index;
-    sysctl::without_ipv6(name)?;
+    netns::without_ipv6(name)?;
     if link.controller != Some(bridge) {
         let join = LinkUnspec::new_with_index(index).controller(bridge).build();
         netlink.link().set(join).execute().await.map_err(failed("join to the bridge"))?;

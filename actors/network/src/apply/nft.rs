@@ -1,5 +1,6 @@
 //! nft, spoken to in JSON: one transaction is one process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,7 +10,6 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-use super::listing::Listing;
 use crate::Error;
 use crate::plan::Tag;
 use crate::rules::{ExistingTable, GUARDED, Ruleset};
@@ -45,6 +45,46 @@ pub struct ForeignChain {
     /// `input`: guests may not reach the resolver. `forward`: guests may not reach the internet,
     /// nor others the guests.
     pub hook: String,
+}
+
+/// Listing of the kernel's tables, in a form that can be compared: rules by their chain, and sets with
+/// the elements that are planned; without handles, which differ each time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Listing(BTreeMap<String, Vec<Value>>);
+
+impl Listing {
+    /// From nft's objects. Elements of `kept` sets are others' to change.
+    fn of(items: Vec<Map<String, Value>>, kept: &BTreeSet<String>) -> Self {
+        let mut found = Self::default();
+        for (kind, mut item) in items.into_iter().flatten() {
+            let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+            let family = text("family");
+            let place = match kind.as_str() {
+                "chain" => format!("{family} chain {}", text("name")),
+                "rule" => format!("{family} chain {}", text("chain")),
+                "set" => format!("{family} set {}", text("name")),
+                _ => continue,
+            };
+            let name = text("name");
+            if let Some(fields) = item.as_object_mut() {
+                fields.remove("handle");
+                let elements = fields.get_mut("elem").and_then(Value::as_array_mut);
+                match (kind == "set", elements) {
+                    (true, Some(_)) if kept.contains(&name) => _ = fields.remove("elem"),
+                    (true, Some(elements)) => elements.sort_by_cached_key(Value::to_string),
+                    _ => {}
+                }
+            }
+            found.0.entry(place).or_default().push(item);
+        }
+        found
+    }
+
+    /// The chains and sets that differ.
+    pub(super) fn differences(&self, other: &Self) -> Vec<String> {
+        let names: BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
+        names.into_iter().filter(|name| self.0.get(*name) != other.0.get(*name)).cloned().collect()
+    }
 }
 
 /// Our tables as nft lists them, and the chains in our way.

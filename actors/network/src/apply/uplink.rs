@@ -14,11 +14,10 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 use serde::{Deserialize, Serialize};
 
-use super::sysctl;
-use crate::Error;
 use crate::error::code;
 use crate::plan::Tag;
 use crate::rules::JUDGED;
+use crate::{Error, netns};
 
 /// Choice of the interfaces that lead out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,15 +76,15 @@ async fn name_of(netlink: &Handle, index: u32) -> Result<Option<String>, Error> 
 
 /// True when the host as a whole is a router.
 pub(super) fn host_routes() -> Result<bool, Error> {
-    sysctl::is_on("all", "forwarding")
+    netns::is_on("all", "forwarding")
 }
 
 pub(super) fn forwards(interface: &str) -> Result<bool, Error> {
-    sysctl::is_on(interface, "forwarding")
+    netns::is_on(interface, "forwarding")
 }
 
 pub(super) fn forward(interface: &str) -> Result<(), Error> {
-    sysctl::set(interface, "forwarding", "1")
+    netns::set(interface, "forwarding", "1")
 }
 
 /// Switches forwarding off where we switched it on, unless the host became a router since.
@@ -94,7 +93,7 @@ pub(super) fn give_back(guarded: &[String]) -> Result<(), Error> {
         return Ok(());
     }
     for interface in guarded {
-        match sysctl::set(interface, "forwarding", "0") {
+        match netns::set(interface, "forwarding", "0") {
             // An interface that is gone took its settings along.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
             other => other?,
