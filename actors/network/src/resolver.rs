@@ -12,22 +12,22 @@
 //! A guest can keep the forwarder busy only with its own bucket and its own few places. Queries
 //! beyond that are not answered, and resolvers in guests ask again.
 
-mod buckets;
-mod decide;
+mod query;
 mod serve;
 #[cfg(test)]
 mod tests;
-mod upstream;
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub use query::from_resolv_conf;
 pub use serve::Resolver;
-pub use upstream::from_resolv_conf;
 
 use crate::plan::{Destination, HostName, NetworkPlan, Subnet};
 use crate::rules::name_set;
@@ -56,6 +56,63 @@ pub struct ResolverLimits {
 impl Default for ResolverLimits {
     fn default() -> Self {
         Self { per_guest_per_sec: 50, burst: 200, in_flight_per_guest: 32, in_flight: 512 }
+    }
+}
+
+/// Token buckets, limits on the rate of queries and on the open ones: one for each guest that asked. Only members get one, so there are never more than
+/// members; buckets of members that left are dropped when permits change.
+#[derive(Debug)]
+struct Buckets {
+    limits: ResolverLimits,
+    all: Arc<Semaphore>,
+    guests: Mutex<HashMap<Ipv4Addr, Bucket>>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    filled: Instant,
+    open: Arc<Semaphore>,
+}
+
+/// A question's place among the open ones; given back when dropped.
+#[derive(Debug)]
+struct Place {
+    _places: [OwnedSemaphorePermit; 2],
+}
+
+impl Buckets {
+    fn new(limits: ResolverLimits) -> Self {
+        let all = Arc::new(Semaphore::new(limits.in_flight));
+        Self { limits, all, guests: Mutex::default() }
+    }
+
+    /// Takes a token and a place, if there are any.
+    fn admit(&self, guest: Ipv4Addr, now: Instant) -> Option<Place> {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = f64::from(self.limits.burst);
+        let bucket = guests.entry(guest).or_insert_with(|| Bucket {
+            tokens: full,
+            filled: now,
+            open: Arc::new(Semaphore::new(self.limits.in_flight_per_guest)),
+        });
+        let passed = now.saturating_duration_since(bucket.filled).as_secs_f64();
+        let gained = passed * f64::from(self.limits.per_guest_per_sec);
+        bucket.tokens = (bucket.tokens + gained).min(full);
+        bucket.filled = now;
+        if bucket.tokens < 1.0 {
+            return None;
+        }
+        let own = bucket.open.clone().try_acquire_owned().ok()?;
+        let common = self.all.clone().try_acquire_owned().ok()?;
+        bucket.tokens -= 1.0;
+        Some(Place { _places: [own, common] })
+    }
+
+    /// Forgets guests that are members no more.
+    fn retain(&self, is_member: impl Fn(&Ipv4Addr) -> bool) {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        guests.retain(|guest, _| is_member(guest));
     }
 }
 

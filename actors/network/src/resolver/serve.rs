@@ -11,9 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
-use super::buckets::Buckets;
-use super::decide::{Decision, accept, decide};
-use super::{AddressOpener, ResolverControl, ResolverSettings, upstream};
+use super::query::{Decision, accept, ask, decide};
+use super::{AddressOpener, Buckets, ResolverControl, ResolverSettings};
 use crate::Error;
 use crate::plan::Protocol;
 
@@ -189,7 +188,7 @@ impl Shared {
         reply.queries = question.queries.iter().take(1).cloned().collect();
         reply.metadata.response_code = match decision {
             Decision::Say(code) => code,
-            Decision::Ask(query) => match upstream::ask(&self.upstreams, &query).await {
+            Decision::Ask(query) => match ask(&self.upstreams, &query).await {
                 None => ResponseCode::ServFail,
                 Some(answer) => {
                     let code = answer.metadata.response_code;

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-use super::decide::{Decision, accept, decide};
+use super::query::{Decision, accept, decide};
 use super::*;
 use crate::Error;
 use crate::plan::{Egress, Subnet};
@@ -285,4 +285,36 @@ async fn a_guest_that_asks_too_often_is_not_answered() {
         answered += 1;
     }
     assert!((1..100).contains(&answered), "{answered} answers");
+}
+
+#[test]
+fn one_guest_uses_up_its_own_bucket_only_and_it_fills_again() {
+    let limits = ResolverLimits { per_guest_per_sec: 2, burst: 3, ..ResolverLimits::default() };
+    let buckets = Buckets::new(limits);
+    let [one, other] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
+    let start = Instant::now();
+    let taken = (0..10).filter(|_| buckets.admit(one, start).is_some()).count();
+    assert_eq!(taken, 3);
+    assert!(buckets.admit(other, start).is_some());
+    let later = start + Duration::from_secs(1);
+    let taken = (0..10).filter(|_| buckets.admit(one, later).is_some()).count();
+    assert_eq!(taken, 2);
+}
+
+#[test]
+fn open_questions_are_bounded_for_each_guest_and_for_all() {
+    let limits =
+        ResolverLimits { in_flight_per_guest: 2, in_flight: 3, ..ResolverLimits::default() };
+    let buckets = Buckets::new(limits);
+    let [one, other] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
+    let now = Instant::now();
+    let first = buckets.admit(one, now).unwrap();
+    let _second = buckets.admit(one, now).unwrap();
+    assert!(buckets.admit(one, now).is_none());
+    let _third = buckets.admit(other, now).unwrap();
+    assert!(buckets.admit(other, now).is_none());
+    drop(first);
+    assert!(buckets.admit(other, now).is_some());
+    buckets.retain(|guest| *guest == other);
+    assert_eq!(buckets.guests.lock().unwrap().len(), 1);
 }
