@@ -24,7 +24,6 @@ mod bridge;
 mod expr;
 mod inet;
 mod member;
-mod nat;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -64,7 +63,6 @@ impl Ruleset {
         let name = network.tag().table();
         let mut inet = RulesTable::new(NfFamily::INet, &name);
         inet::render(network, &mut inet);
-        nat::render(network, &mut inet);
         let mut bridge = RulesTable::new(NfFamily::Bridge, &name);
         bridge::render(network, &mut bridge);
         Self { inet, bridge }

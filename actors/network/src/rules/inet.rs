@@ -1,18 +1,22 @@
-//! Rules of routed packets: the hooks, and the chains that all members share.
+//! Rules of routed packets: the hooks, the chains that all members share, and the translation of
+//! addresses.
 
 use nftables::expr::MetaKey;
 use nftables::schema::{SetFlag, SetType};
 use nftables::types::{NfChainType, NfHook};
 
 use super::expr::{
-    Stmt, accept, add_to_mark, answered, block, ct, dispatch, drop, goto, has, is, is_not, jump,
-    lacks, meta, number, opened, payload, refuse, set, socket_mark, text,
+    Expr, Stmt, accept, add_to_mark, answered, block, ct, destination_kind, dispatch, dnat, drop,
+    goto, has, is, is_not, jump, lacks, masquerade, meta, number, opened, payload, refuse, set,
+    socket_mark, text,
 };
 use super::{GUARDED, JUDGED, NAMES_MARK, RulesTable, member};
-use crate::plan::NetworkPlan;
+use crate::plan::{Forward, NetworkPlan, Protocol};
 
 const RAW: i32 = -300;
+const DESTINATION: i32 = -100;
 const FILTER: i32 = 0;
+const SOURCE: i32 = 100;
 const BEFORE_ROUTING: i32 = 300;
 
 /// Set of those with `allow_inter_vm`.
@@ -84,6 +88,7 @@ pub(super) fn render(network: &NetworkPlan, table: &mut RulesTable) {
     forwarded(network, table);
     let inside = network.subnet().block();
     network.members().for_each(|(id, member)| member::render(id, member, inside, table));
+    translated(network, table);
 }
 
 fn sets(network: &NetworkPlan, table: &mut RulesTable) {
@@ -102,9 +107,8 @@ fn sets(network: &NetworkPlan, table: &mut RulesTable) {
 /// Packets from the bridge, before anything else: of members only, and never to loopback, which
 /// `route_localnet` would otherwise let in.
 fn from_guest(table: &mut RulesTable) {
-    let loopback = block("127.0.0.0/8".parse().expect("a block"));
     table.rule("from_guest", [is_not(meta(MetaKey::Nfproto), text("ipv4")), drop()]);
-    table.rule("from_guest", [is(payload("ip", "daddr"), loopback), drop()]);
+    table.rule("from_guest", [is(payload("ip", "daddr"), loopback()), drop()]);
     table.rule("from_guest", [is(payload("ip", "saddr"), text("@members")), accept()]);
     table.rule("from_guest", [drop()]);
 }
@@ -184,4 +188,50 @@ fn forwarded(network: &NetworkPlan, table: &mut RulesTable) {
     let chains = targets.map(|(id, m)| (text(m.lease.address), member::in_chain(id)));
     table.rule_if("forwarded", dispatch(answered("ip saddr"), chains));
     table.rule("forwarded", [drop()]);
+}
+
+/// Addresses that are replaced: destinations by forwards, sources on the way out.
+fn translated(network: &NetworkPlan, table: &mut RulesTable) {
+    let bridge = text(network.tag().bridge());
+    table.base("from_outside", NfChainType::NAT, NfHook::Prerouting, DESTINATION);
+    table.base("from_host", NfChainType::NAT, NfHook::Output, DESTINATION);
+    for (_, member) in network.members() {
+        // TCP connections to a parked machine are to reach the daemon, which wakes it.
+        let led = |forward: &&Forward| !(member.parked && forward.protocol == Protocol::Tcp);
+        for forward in member.forwards.iter().filter(led) {
+            let from_outside = is_not(meta(MetaKey::Iifname), bridge.clone());
+            let to = dnat(member.lease.address, forward.guest_port);
+            if !forward.is_loopback() {
+                let rule = [from_outside].into_iter().chain(addressed(forward));
+                table.rule("from_outside", rule.chain([to.clone()]));
+            }
+            table.rule("from_host", addressed(forward).into_iter().chain([to]));
+        }
+    }
+    table.base("source", NfChainType::NAT, NfHook::Postrouting, SOURCE);
+    let inside = is(payload("ip", "saddr"), block(network.subnet().block()));
+    table.rule(
+        "source",
+        [
+            is(meta(MetaKey::Oifname), bridge.clone()),
+            is(payload("ip", "saddr"), loopback()),
+            masquerade(),
+        ],
+    );
+    table.rule("source", [is_not(meta(MetaKey::Oifname), bridge), inside, masquerade()]);
+}
+
+/// Match for packets to the forward's own end, and nowhere else: a guest's or the host's connection to
+/// the same port of another machine is left alone.
+fn addressed(forward: &Forward) -> [Stmt; 3] {
+    let to = match forward.host_ip.is_unspecified() {
+        true => is(destination_kind(), text("local")),
+        false => is(payload("ip", "daddr"), text(forward.host_ip)),
+    };
+    let protocol = is(meta(MetaKey::L4proto), text(forward.protocol));
+    [to, protocol, is(payload("th", "dport"), number(forward.host_port))]
+}
+
+fn loopback() -> Expr {
+    block("127.0.0.0/8".parse().expect("a block"))
 }
