@@ -10,7 +10,7 @@
 //! ```
 //! Three plans follow each other. `decided` is with all that was decided; the next
 //! wish is judged by it, at once, in the actor's handler (`decide.rs`). A change in it is written to
-//! its member's log (`commit.rs`, `records.rs`); those of several members are written side by side,
+//! its member's log (`commit.rs`, `change.rs`); those of several members are written side by side,
 //! and when all are on the disk they are in `durable`. What is decided meanwhile goes together in the
 //! next turn. Each turn is a generation, of which the worker (`enforce.rs`) is told the newest, and it brings the kernel from
 //! whatever it finds to that one: generations between are skipped. `in_force` is the
@@ -27,54 +27,44 @@
 //! - what others change in our tables is mended by the worker and told as `network.repaired`.
 //!
 //! How machines are connected at all (a bridge, QEMU's own network, not at all) is found once
-//! (`start.rs`, `selftest_cache.rs`) and holds for the daemon's life; until then callers wait. What outlives
-//! a restart of the actor is in [`NetworkShared`].
+//! (`start.rs`) and holds for the daemon's life; until then callers wait. What outlives a restart of the
+//! actor is in [`NetworkShared`].
 
 mod acceptor;
 mod backend;
 mod change;
 mod commit;
-mod condition;
-mod convert;
 mod decide;
 mod enforce;
 mod from_outside;
 mod handle;
-mod held_ports;
 mod names;
-mod place;
-mod records;
-mod refuse;
-mod selftest_cache;
 mod shared;
 mod start;
 mod wake_on_lan;
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use hivekeep_kernel::ports::{
     ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport,
 };
-use hivekeep_kernel::{Address, Context, Entity, Fault, ToolError, WorkspaceId};
-use hivekeep_runtime::Ports;
-use hivekeep_store::Journal;
+use hivekeep_kernel::{Context, Entity, Fault, ToolError, WorkspaceId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use handle::NetworkHandle;
+pub use shared::open;
 
-use crate::plan::{NetworkPlan, PlanError};
+use crate::plan::{NetworkMember, NetworkPlan, PlanError};
 use crate::selftest::SelfTestReport;
-use crate::{AppliedPlan, Error, NetworkModeChoice, Options};
+use crate::{AppliedPlan, Error};
 use backend::Backend;
 use change::Change;
-use condition::Condition;
 use enforce::{Attempt, Order, Plan, Worker};
-use held_ports::HeldPorts;
-use records::Logs;
+use from_outside::HeldPorts;
+use handle::Condition;
 use shared::NetworkShared;
 use wake_on_lan::{WakeOnLan, Wakers};
 
@@ -83,10 +73,6 @@ const ORDERS: usize = 1024;
 
 /// For removing a network without members at a stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Before what the self-test could not check is tried again; doubled each time, up to the last.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-const LAST_PAUSE: Duration = Duration::from_secs(600);
 
 type Reply<T> = oneshot::Sender<Result<T, ToolError>>;
 
@@ -157,46 +143,6 @@ pub struct NetworkActor {
 /// Start arguments of an incarnation of the actor.
 #[derive(Clone)]
 pub struct Seed(Arc<NetworkShared>);
-
-/// Makes the network's handle and the seed of its actor. With `mode = "bridge"` it looks first
-/// whether there can be one. Connections that wake a parked machine are carried by the
-/// [`WorkspacePorts`](hivekeep_kernel::ports::WorkspacePorts) that `ports` have by then.
-///
-/// # Errors
-/// What a bridge needs and this host lacks, if there has to be one.
-pub async fn open(
-    options: Options,
-    state_dir: PathBuf,
-    journal: Journal,
-    address: Address<Msg>,
-    ports: Ports,
-) -> Result<(NetworkHandle, Seed), Error> {
-    let (backend, _) = watch::channel(None);
-    let tag = options.tag(&state_dir);
-    let (subnet, chosen) = place::choose(&options, &tag, &journal).await;
-    let shared = NetworkShared {
-        tag,
-        subnet,
-        chosen,
-        options,
-        state_dir,
-        events: journal.events(),
-        journal,
-        logs: Logs::default(),
-        address,
-        ports,
-        backend,
-        views: ArcSwap::default(),
-        newest: AtomicU64::new(0),
-        under_way: watch::channel(None).0,
-        lock: OnceLock::new(),
-    };
-    if shared.options.mode == NetworkModeChoice::Bridge {
-        start::possible(&shared).await?;
-    }
-    let shared = Arc::new(shared);
-    Ok((NetworkHandle(shared.clone()), Seed(shared)))
-}
 
 impl Entity for NetworkActor {
     type Msg = Msg;
@@ -287,10 +233,7 @@ impl Entity for NetworkActor {
 
 impl NetworkActor {
     /// Takes in what the journal says. A lease of another subnet is exchanged.
-    fn restore(
-        &mut self,
-        members: std::collections::BTreeMap<WorkspaceId, crate::plan::NetworkMember>,
-    ) -> Result<(), Fault> {
+    fn restore(&mut self, members: BTreeMap<WorkspaceId, NetworkMember>) -> Result<(), Fault> {
         let fault = |refused: PlanError| Fault::new(format!("the recorded network: {refused}"));
         let mut moved = Vec::new();
         for (id, member) in members {
@@ -304,76 +247,13 @@ impl NetworkActor {
         self.decided = self.durable.clone();
         for (id, before) in moved {
             let lease = self.decided.allot(id).map_err(fault)?;
-            let after = crate::plan::NetworkMember { lease, ..before.clone() };
+            let after = NetworkMember { lease, ..before.clone() };
             self.decided.admit(id, after.clone()).map_err(fault)?;
             tracing::warn!(workspace = %id, from = %before.lease.address, to = %lease.address,
                 "its address is of another subnet than the configured one: it gets a new one");
             self.enact(Change::quiet(id, Some(before), Some(after)));
         }
         Ok(())
-    }
-
-    fn find_backend(&self) {
-        self.me.address.probe().set_state("testing");
-        let (shared, actor) = (self.shared.clone(), self.me.address.clone());
-        let _detached = self.me.workers.spawn(async move {
-            let found = start::backend(&shared).await;
-            // An actor that is gone is followed by one that looks again.
-            let _ = actor.send(Msg(Inner::Found(found)));
-        });
-    }
-
-    /// Begins to keep the network, now that its backend is known.
-    fn stand(&mut self, backend: Arc<Backend>) -> Result<(), Fault> {
-        tracing::info!(mode = ?backend.mode(), tag = %self.shared.tag, "the network");
-        self.backend = Some(backend.clone());
-        match &*backend {
-            Backend::Bridge { .. } => self.start_worker()?,
-            // Machines of a daemon before may run, with ports of their own.
-            Backend::User { .. } => {
-                self.applied = self.generation;
-                self.in_force = Arc::new(self.durable.clone());
-                let members = self.durable.members().collect::<Vec<_>>();
-                let running = members.iter().filter(|(_, member)| !member.parked);
-                running.for_each(|(id, member)| self.held.hand_over(*id, member));
-            }
-            Backend::Off { .. } => {}
-        }
-        self.hold_ports();
-        self.test_again(FIRST_PAUSE);
-        self.show();
-        self.say_condition();
-        self.shared.backend.send_replace(Some(backend));
-        Ok(())
-    }
-
-    /// Has the self-test repeat what it could not check, where there is such.
-    fn test_again(&self, pause: Duration) {
-        let Some(Backend::Bridge { report }) = self.backend.as_deref() else { return };
-        if report.unknown().next().is_none() {
-            return;
-        }
-        let (shared, actor, report) =
-            (self.shared.clone(), self.me.address.clone(), report.clone());
-        let _detached = self.me.workers.spawn(async move {
-            let outcome = start::test_again(&shared, report, pause).await;
-            // An actor that is gone is followed by one that tests again.
-            let _ = actor.send(Msg(Inner::Tested(outcome, pause)));
-        });
-    }
-
-    fn tested(&mut self, outcome: Result<SelfTestReport, Error>, pause: Duration) {
-        match outcome {
-            Ok(report) => {
-                let backend = Arc::new(Backend::Bridge { report });
-                self.backend = Some(backend.clone());
-                self.shared.backend.send_replace(Some(backend));
-                self.show();
-                self.say_condition();
-            }
-            Err(error) => tracing::warn!(%error, "the network's self-test could not be repeated"),
-        }
-        self.test_again((pause * 2).min(LAST_PAUSE));
     }
 
     fn start_worker(&mut self) -> Result<(), Fault> {

@@ -1,10 +1,14 @@
-//! Errors of the network.
+//! Errors of the network, and what callers are told when something is refused or fails.
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::plan::{PlanError, Protocol};
+use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+
+use crate::codes;
+use crate::plan::member::NetworkProperty;
+use crate::plan::{MAX_FORWARDS, PlanError, Protocol};
 
 /// Each variant asks something else of the caller.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +95,7 @@ pub enum Error {
     #[error("the self-test found that {property:?} does not hold on this kernel: {seen}")]
     NotProven {
         /// Without which there is no bridge.
-        property: crate::property::NetworkProperty,
+        property: NetworkProperty,
         /// The evidence.
         seen: String,
     },
@@ -99,7 +103,7 @@ pub enum Error {
     #[error("it could not be checked whether {property:?} holds on this kernel: {why}")]
     NotChecked {
         /// Without which there is no bridge.
-        property: crate::property::NetworkProperty,
+        property: NetworkProperty,
         /// The failure.
         why: String,
     },
@@ -180,4 +184,76 @@ pub(crate) fn code(error: &rtnetlink::Error) -> Option<i32> {
         rtnetlink::Error::NetlinkError(message) => message.code.map(|code| -code.get()),
         _ => None,
     }
+}
+
+/// Error for a request that the plan does not admit.
+impl From<PlanError> for ToolError {
+    fn from(refused: PlanError) -> Self {
+        let message = refused.to_string();
+        match refused {
+            PlanError::PortTaken { by, .. } => {
+                Self::new(Layer::Machine, codes::PORT_TAKEN, message)
+                    .next("choose another port, or none to be given a free one")
+                    .detail("by", by.to_string())
+            }
+            PlanError::TooMany { limit: MAX_FORWARDS, what: "port forwards" } => {
+                Self::new(Layer::Machine, codes::TOO_MANY_FORWARDS, message)
+                    .detail("limit", MAX_FORWARDS)
+            }
+            PlanError::SubnetFull(_) => Self::new(Layer::Machine, codes::SUBNET_FULL, message)
+                .next("destroy a workspace, or set `network.subnet` to a larger network"),
+            PlanError::TooMany { .. } | PlanError::BadForward(..) => Self::invalid(message),
+            _ => Self::internal(message),
+        }
+    }
+}
+
+/// Error for a request that the host does not carry out.
+impl From<&Error> for ToolError {
+    fn from(error: &Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::PortTaken { .. } => Self::new(Layer::Machine, codes::PORT_TAKEN, message)
+                .next("choose another port, or none to be given a free one")
+                .detail("by", "another program"),
+            Error::NotOurAddress(_) => {
+                Self::new(Layer::Machine, codes::ADDRESS_UNAVAILABLE, message)
+                    .next("set `network.forward_host_ip` to an address of this host")
+            }
+            Error::TapBusy { .. } => Self::new(Layer::Machine, codes::CABLE_TAKEN, message)
+                .next("the machine before still holds it; wait for its end")
+                .retryable(),
+            _ => Self::new(Layer::Machine, codes::NETWORK_FAILED, message)
+                .next("`hivekeep ps` says whether the network is degraded; the daemon tries again")
+                .retryable(),
+        }
+    }
+}
+
+pub(crate) fn off(reason: &str) -> ToolError {
+    let message = format!("workspaces have no network: {reason}");
+    ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
+        .next("`network.mode` in the configuration says what is wanted; `hivekeep check` looks")
+}
+
+pub(crate) fn policy_unavailable(why: String) -> ToolError {
+    ToolError::new(Layer::Machine, codes::POLICY_UNAVAILABLE, why)
+        .next("run `hivekeep check` on the host to see what is missing")
+}
+
+pub(crate) fn policy_unproven(why: String) -> ToolError {
+    ToolError::new(Layer::Machine, codes::POLICY_UNPROVEN, why)
+        .next("ask again: the daemon repeats the self-test; `hivekeep ps` shows what is open")
+        .retryable()
+}
+
+pub(crate) fn not_in_network(id: WorkspaceId) -> ToolError {
+    let message = format!("{id} has no place in the network");
+    ToolError::new(Layer::Machine, codes::NOT_IN_NETWORK, message)
+}
+
+pub(crate) fn forward_not_found(protocol: Protocol, guest_port: u16) -> ToolError {
+    let message = format!("no forward leads to {protocol} port {guest_port}");
+    ToolError::new(Layer::Machine, codes::FORWARD_NOT_FOUND, message)
+        .next("workspace_info lists the forwards")
 }

@@ -35,7 +35,6 @@ mod netns;
 mod options;
 pub mod plan;
 pub mod ports;
-mod property;
 pub mod resolver;
 pub mod rules;
 pub mod selftest;

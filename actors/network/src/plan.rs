@@ -12,30 +12,23 @@
 //! from it needs no further checks.
 
 mod egress;
-mod forward;
 mod lease;
-mod policy;
-mod tag;
+pub(crate) mod member;
 #[cfg(test)]
 mod tests;
-mod user_mode;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use hivekeep_kernel::WorkspaceId;
 use hivekeep_kernel::ports::NetworkGroup;
-use serde::{Deserialize, Serialize};
 
 pub use egress::{AddressBlock, BadEgress, Destination, Egress, HostName, PortRange};
-pub use forward::{Forward, Protocol};
-pub use lease::{AddressLease, Mac, Subnet};
-pub use policy::{MAX_EGRESS, MemberPolicy};
-pub use tag::Tag;
-pub use user_mode::{UserMode, UserModeUnsupported};
-
-/// Forwards of one member at most.
-pub const MAX_FORWARDS: usize = 64;
+pub use lease::{AddressLease, Mac, Subnet, Tag};
+pub use member::{
+    Forward, MAX_EGRESS, MAX_FORWARDS, MemberPolicy, NetworkMember, Protocol, UserMode,
+    UserModeUnsupported,
+};
 
 /// The reason why a plan does not admit something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,21 +88,6 @@ pub enum PlanError {
         /// The most that one member may have.
         limit: usize,
     },
-}
-
-/// Workspace in the network.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetworkMember {
-    /// The member's address and MAC.
-    #[serde(rename = "seat")]
-    pub lease: AddressLease,
-    /// The member's policy.
-    pub policy: MemberPolicy,
-    /// Ports of the host that lead to the member.
-    pub forwards: Vec<Forward>,
-    /// True if the member's machine is parked: the kernel leads no TCP connection to it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub parked: bool,
 }
 
 /// The network of all workspaces of one daemon.

@@ -21,7 +21,7 @@ pub mod test_network;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::property::NetworkProperty;
+pub use crate::plan::member::NetworkProperty;
 use crate::{Error, HostAccess};
 use checks::Scene;
 

@@ -3,7 +3,7 @@
 use hivekeep_kernel::ToolError;
 use hivekeep_kernel::ports::{InterfaceSettings, NetworkMode};
 
-use super::refuse;
+use crate::error;
 use crate::plan::{AddressLease, Forward, MemberPolicy, Subnet, UserMode};
 use crate::selftest::{NetworkProperty, SelfTestReport};
 
@@ -85,9 +85,11 @@ impl Backend {
             }
             Self::User { reason } => match UserMode::of(policy, &[]) {
                 Ok(_) => Ok(()),
-                Err(cannot) => Err(refuse::policy(format!("{cannot}; there is none: {reason}"))),
+                Err(cannot) => {
+                    Err(error::policy_unavailable(format!("{cannot}; there is none: {reason}")))
+                }
             },
-            Self::Off { reason } => Err(refuse::off(reason)),
+            Self::Off { reason } => Err(error::off(reason)),
         }
     }
 
@@ -99,7 +101,7 @@ impl Backend {
         match self {
             Self::Bridge { .. } => self.proven("a port forward", NetworkProperty::Forwards),
             Self::User { .. } => Ok(()),
-            Self::Off { reason } => Err(refuse::off(reason)),
+            Self::Off { reason } => Err(error::off(reason)),
         }
     }
 
@@ -111,8 +113,8 @@ impl Backend {
         };
         let (why, name) = (finding.reason(), format!("{property:?}"));
         let refused = match finding.unknown {
-            true => refuse::unproven(format!("{wish} is not yet proven: {name}: {why}")),
-            false => refuse::policy(format!(
+            true => error::policy_unproven(format!("{wish} is not yet proven: {name}: {why}")),
+            false => error::policy_unavailable(format!(
                 "{wish} is not promised: the self-test found that {name} fails: {why}"
             )),
         };

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use hivekeep_kernel::ports::NetworkView;
 use hivekeep_kernel::{Fault, ToolError, fault_point};
 use serde_json::json;
 
-use super::backend::Backend;
 use super::change::{Change, When};
 use super::enforce::{Attempt, Plan};
-use super::{Inner, Msg, NetworkActor, convert, refuse};
+use super::{Inner, Msg, NetworkActor};
 use crate::AppliedPlan;
-use crate::plan::{NetworkMember, NetworkPlan, PlanError};
+use crate::plan::{NetworkPlan, PlanError};
 
 impl NetworkActor {
     /// Has a change written that `decided` has already.
@@ -102,7 +100,7 @@ impl NetworkActor {
             Err(error) => {
                 tracing::error!(%error, "the kernel does not follow the plan");
                 self.condition.kernel = Some(error.to_string());
-                Err(refuse::host(&error))
+                Err(ToolError::from(&error))
             }
         };
         self.let_go();
@@ -159,24 +157,6 @@ impl NetworkActor {
             self.held.rest(&self.decided);
             self.held.keep_only(&self.decided);
         }
-    }
-
-    /// Lets everyone see the members: as they are in force, or as they are going to be.
-    pub(super) fn show(&self) {
-        let Some(backend) = &self.backend else { return };
-        let subnet = self.durable.subnet();
-        let view = |(id, member): (_, &NetworkMember)| {
-            let now = self.in_force.member(id).unwrap_or(member);
-            let view = NetworkView {
-                attachment: backend.attachment(member.lease, subnet),
-                policy: convert::policy(&backend.in_force(&now.policy)),
-                forwards: now.forwards.iter().map(convert::forward).collect(),
-            };
-            (id, view)
-        };
-        let off = matches!(**backend, Backend::Off { .. });
-        let members = self.durable.members().filter(|_| !off);
-        self.shared.views.store(Arc::new(members.map(view).collect()));
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use hivekeep_kernel::ports::{
     ForwardedPort, InterfaceSettings, NetworkWish, ReachPolicy, Transport,
 };
-use hivekeep_kernel::{Layer, ToolError, WorkspaceId};
+use hivekeep_kernel::{ToolError, WorkspaceId};
 
 use super::backend::{Backend, same_end};
 use super::change::{Change, When};
-use super::{NetworkActor, Reply, convert, refuse};
-use crate::codes;
-use crate::plan::{Forward, MAX_FORWARDS, MemberPolicy, NetworkMember, Protocol};
+use super::{NetworkActor, Reply};
+use crate::error;
+use crate::plan::{Forward, MAX_FORWARDS, MemberPolicy, NetworkMember, PlanError, Protocol};
 use crate::ports::PortReservation;
 
 /// Answers a refusal, or goes on. Whoever asked may have gone.
@@ -53,13 +53,13 @@ impl NetworkActor {
                 allow_inter_vm: options.default_allow_inter_vm,
                 ..MemberPolicy::default()
             };
-            let lease = self.decided.allot(id).map_err(refuse::plan)?;
+            let lease = self.decided.allot(id)?;
             Ok(NetworkMember { lease, policy, forwards: Vec::new(), parked: false })
         };
         let mut after = before.clone().map_or_else(fresh, Ok)?;
-        after.policy = convert::wished(&after.policy, wish)?;
+        after.policy = after.policy.wished(wish)?;
         backend.keeps(&after.policy)?;
-        self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
+        self.decided.admit(id, after.clone())?;
         let attachment = backend.attachment(after.lease, self.decided.subnet());
         Ok((Change::quiet(id, before, Some(after)), attachment))
     }
@@ -81,11 +81,11 @@ impl NetworkActor {
     ) -> Result<(Change, ReachPolicy), ToolError> {
         let backend = self.standing()?;
         let before = self.member(id)?;
-        let policy = convert::wished(&before.policy, wish)?;
+        let policy = before.policy.wished(wish)?;
         backend.keeps(&policy)?;
         let after = NetworkMember { policy, ..before.clone() };
-        self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
-        let policy = convert::policy(&after.policy);
+        self.decided.admit(id, after.clone())?;
+        let policy = ReachPolicy::from(&after.policy);
         Ok((Change::quiet(id, Some(before), Some(after)), policy))
     }
 
@@ -97,10 +97,10 @@ impl NetworkActor {
         host_port: Option<u16>,
         reply: Reply<ForwardedPort>,
     ) {
-        let protocol = convert::protocol(transport);
+        let protocol = Protocol::from(transport);
         let decision = self.decide_forward(id, protocol, guest_port, host_port);
         let (change, forward) = or_refuse!(reply, decision);
-        self.enact(change.answering(When::Applied, reply, convert::forward(&forward)));
+        self.enact(change.answering(When::Applied, reply, forward.into()));
     }
 
     /// The port is taken from other programs before anything is written.
@@ -114,9 +114,8 @@ impl NetworkActor {
         self.standing()?.forwards()?;
         let before = self.member(id)?;
         if before.forwards.len() >= MAX_FORWARDS {
-            let message = format!("at most {MAX_FORWARDS} port forwards for one workspace");
-            return Err(ToolError::new(Layer::Machine, codes::TOO_MANY_FORWARDS, message)
-                .detail("limit", MAX_FORWARDS));
+            let (what, limit) = ("port forwards", MAX_FORWARDS);
+            return Err(PlanError::TooMany { what, limit }.into());
         }
         let host_ip = self.shared.options.forward_host_ip;
         let forward = |host_port| Forward { host_ip, host_port, guest_port, protocol };
@@ -127,16 +126,16 @@ impl NetworkActor {
             Some(port) => {
                 let forward = forward(port);
                 if let Some(by) = self.who_has(&forward) {
-                    return Err(refuse::port(protocol, port, &by.to_string()));
+                    return Err(PlanError::PortTaken { protocol, host_port: port, by }.into());
                 }
-                self.held.take(id, &forward).map_err(|error| refuse::host(&error))?;
+                self.held.take(id, &forward).map_err(|error| ToolError::from(&error))?;
                 forward
             }
             None => {
                 let used = |port| self.who_has(&forward(port)).is_some();
                 let range = self.shared.options.forward_ports();
                 let held = PortReservation::automatic(host_ip, protocol, range, used);
-                let held = held.map_err(|error| refuse::host(&error))?;
+                let held = held.map_err(|error| ToolError::from(&error))?;
                 let forward = forward(SocketAddrV4::port(&held.at()));
                 self.held.keep(id, held);
                 forward
@@ -144,7 +143,7 @@ impl NetworkActor {
         };
         let mut after = before.clone();
         after.forwards.push(forward);
-        self.decided.admit(id, after.clone()).map_err(refuse::plan)?;
+        self.decided.admit(id, after.clone())?;
         Ok((Change::quiet(id, Some(before), Some(after)), forward))
     }
 
@@ -163,7 +162,7 @@ impl NetworkActor {
         host_port: Option<u16>,
         reply: Reply<Vec<ForwardedPort>>,
     ) {
-        let protocol = convert::protocol(transport);
+        let protocol = Protocol::from(transport);
         let meant = |forward: &Forward| {
             (forward.protocol, forward.guest_port) == (protocol, guest_port)
                 && host_port.is_none_or(|port| port == forward.host_port)
@@ -171,12 +170,12 @@ impl NetworkActor {
         let before = or_refuse!(reply, self.standing().and_then(|_| self.member(id)));
         let (gone, forwards): (Vec<_>, Vec<_>) = before.forwards.iter().copied().partition(meant);
         if gone.is_empty() {
-            let _ = reply.send(Err(refuse::no_forward(protocol, guest_port)));
+            let _ = reply.send(Err(error::forward_not_found(protocol, guest_port)));
             return;
         }
         let after = NetworkMember { forwards, ..before.clone() };
-        or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(refuse::plan));
-        let gone = gone.iter().map(convert::forward).collect();
+        or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(ToolError::from));
+        let gone = gone.into_iter().map(ForwardedPort::from).collect();
         let change = Change::quiet(id, Some(before), Some(after));
         self.enact(change.answering(When::Applied, reply, gone));
     }
@@ -198,7 +197,7 @@ impl NetworkActor {
             return;
         }
         let after = NetworkMember { parked, ..before.clone() };
-        or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(refuse::plan));
+        or_refuse!(reply, self.decided.admit(id, after.clone()).map_err(ToolError::from));
         if let (Some(Backend::User { .. }), false) = (self.backend.as_deref(), parked) {
             self.held.hand_over(id, &after);
         }
@@ -217,7 +216,7 @@ impl NetworkActor {
             return;
         }
         self.held.hand_over(id, &member);
-        let forwards = member.forwards.iter().map(convert::forward).collect();
+        let forwards = member.forwards.into_iter().map(ForwardedPort::from).collect();
         // Whoever asked may have gone.
         let _ = reply.send(Ok(forwards));
     }
@@ -233,7 +232,7 @@ impl NetworkActor {
 
     pub(super) fn settled(&mut self, id: WorkspaceId, reply: Reply<()>) {
         or_refuse!(reply, self.standing());
-        or_refuse!(reply, self.durable.member(id).ok_or_else(|| refuse::stranger(id)));
+        or_refuse!(reply, self.durable.member(id).ok_or_else(|| error::not_in_network(id)));
         if self.applied >= self.generation {
             // Whoever asked may have gone.
             let _ = reply.send(Ok(()));
@@ -264,14 +263,14 @@ impl NetworkActor {
     fn standing(&self) -> Result<Arc<Backend>, ToolError> {
         match self.backend.clone() {
             Some(backend) => match &*backend {
-                Backend::Off { reason } => Err(refuse::off(reason)),
+                Backend::Off { reason } => Err(error::off(reason)),
                 _ => Ok(backend),
             },
-            None => Err(refuse::off("it is starting").retryable()),
+            None => Err(error::off("it is starting").retryable()),
         }
     }
 
     fn member(&self, id: WorkspaceId) -> Result<NetworkMember, ToolError> {
-        self.decided.member(id).cloned().ok_or_else(|| refuse::stranger(id))
+        self.decided.member(id).cloned().ok_or_else(|| error::not_in_network(id))
     }
 }

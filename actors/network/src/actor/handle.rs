@@ -1,4 +1,5 @@
-//! The network as everybody else sees it.
+//! The network as everybody else sees it: the kernel's port, and the condition that `hivekeep ps`
+//! shows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,12 +10,13 @@ use hivekeep_kernel::ports::{
     ReachPolicy, ReachRules, Transport,
 };
 use hivekeep_kernel::{ToolError, WorkspaceId};
+use serde_json::json;
 
 use super::backend::Backend;
 use super::shared::NetworkShared;
-use super::{Inner, Msg, Reply, refuse};
-use crate::plan::{AddressLease, Egress};
-use crate::{Error, apply};
+use super::{Inner, Msg, NetworkActor, Reply};
+use crate::plan::{AddressLease, Egress, NetworkMember};
+use crate::{Error, NetworkModeChoice, apply, error};
 
 /// Time limit of an answer of the actor: above the journal's deadline, and that of nft.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,9 +56,9 @@ impl NetworkHandle {
     /// Makes the tap if it is not there, and takes its end. Nothing passes until the worker has
     /// put its rules into force and joined it to the bridge.
     async fn tap(&self, id: WorkspaceId) -> Result<Netdev, ToolError> {
-        let view = self.view(id).ok_or_else(|| refuse::stranger(id))?;
+        let view = self.view(id).ok_or_else(|| error::not_in_network(id))?;
         let name = self.0.blank().tap(AddressLease::at(view.attachment.address));
-        let busy = |_| refuse::host(&Error::TapBusy { tap: name.clone() });
+        let busy = |_| ToolError::from(&Error::TapBusy { tap: name.clone() });
         tokio::time::timeout(TURN, self.0.no_older_plan()).await.map_err(busy)?;
         self.ask(|reply| Inner::MakeWay(id, reply)).await?;
         let until = Instant::now() + CABLE;
@@ -69,7 +71,7 @@ impl NetworkHandle {
                 Err(Error::TapBusy { .. }) if Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                Err(error) => return Err(refuse::host(&error)),
+                Err(error) => return Err(ToolError::from(&error)),
             }
         }
     }
@@ -106,7 +108,7 @@ impl Network for NetworkHandle {
             Backend::User { .. } => {
                 self.ask(|reply| Inner::HandOver(id, reply)).await.map(Netdev::User)
             }
-            Backend::Off { reason } => Err(refuse::off(reason)),
+            Backend::Off { reason } => Err(error::off(reason)),
         }
     }
 
@@ -164,5 +166,84 @@ impl Network for NetworkHandle {
 impl std::fmt::Debug for NetworkHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NetworkHandle").field("tag", &self.0.tag).finish_non_exhaustive()
+    }
+}
+
+/// Present faults. Empty when all is well.
+#[derive(Debug, Default)]
+pub(super) struct Condition {
+    /// The kernel does not follow the plan.
+    pub(super) kernel: Option<String>,
+    /// Guests are not served names.
+    pub(super) names: Option<String>,
+    /// Chains of others that drop by policy.
+    pub(super) obstacles: Vec<String>,
+    /// Last told.
+    told: Vec<String>,
+}
+
+impl NetworkActor {
+    /// Lets everyone see the members: as they are in force, or as they are going to be.
+    pub(super) fn show(&self) {
+        let Some(backend) = &self.backend else { return };
+        let subnet = self.durable.subnet();
+        let view = |(id, member): (_, &NetworkMember)| {
+            let now = self.in_force.member(id).unwrap_or(member);
+            let view = NetworkView {
+                attachment: backend.attachment(member.lease, subnet),
+                policy: ReachPolicy::from(&backend.in_force(&now.policy)),
+                forwards: now.forwards.iter().copied().map(ForwardedPort::from).collect(),
+            };
+            (id, view)
+        };
+        let off = matches!(**backend, Backend::Off { .. });
+        let members = self.durable.members().filter(|_| !off);
+        self.shared.views.store(Arc::new(members.map(view).collect()));
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if let Some(Backend::User { reason }) = self.backend.as_deref()
+            && self.shared.options.mode != NetworkModeChoice::User
+        {
+            reasons.push(format!("no bridge: {reason}"));
+        }
+        if let Some(Backend::Bridge { report }) = self.backend.as_deref() {
+            reasons.extend(report.broken().map(|f| format!("not proven: {:?}", f.property)));
+            let unknown = report.unknown();
+            reasons.extend(unknown.map(|f| format!("not yet proven: {:?}", f.property)));
+        }
+        let Condition { kernel, names, obstacles, .. } = &self.condition;
+        reasons.extend(kernel.clone());
+        reasons.extend(names.as_ref().map(|why| format!("names are not served: {why}")));
+        if self.durable.leaves_the_host() {
+            let drops = |chain: &String| format!("`{chain}` of others drops by policy");
+            reasons.extend(obstacles.iter().map(drops));
+        }
+        reasons.extend(self.held.lost().map(str::to_owned));
+        reasons
+    }
+
+    /// Shows it, and tells of it when it changes.
+    pub(super) fn say_condition(&mut self) {
+        let reasons = self.reasons();
+        let kind = match self.backend.as_deref() {
+            Some(Backend::Bridge { .. }) => "bridge",
+            Some(Backend::User { .. }) => "user mode",
+            Some(Backend::Off { .. }) | None => "off",
+        };
+        let state = match reasons.is_empty() {
+            true => format!("running, {kind}"),
+            false => format!("degraded, {kind}: {}", reasons.join("; ")),
+        };
+        self.me.address.probe().set_state(state);
+        if reasons == self.condition.told {
+            return;
+        }
+        match reasons.is_empty() {
+            true => self.shared.tell("network.recovered", "host", json!({})),
+            false => self.shared.tell("network.degraded", "host", json!({ "reasons": reasons })),
+        }
+        self.condition.told = reasons;
     }
 }
