@@ -13,17 +13,45 @@
 //! A property holds when what it forbids did not arrive and, with the same packets and the policy
 //! that allows them, what it allows did. What does not hold must be refused by the caller.
 
-mod checks;
 pub mod frames;
+mod names;
+mod outside;
+mod peers;
 pub mod talk;
 pub mod test_guest;
 pub mod test_network;
 
+use std::net::SocketAddrV4;
+
+use hivekeep_kernel::WorkspaceId;
 use serde::{Deserialize, Serialize};
 
 pub use crate::plan::member::NetworkProperty;
-use crate::{Error, HostAccess};
-use checks::Scene;
+use crate::plan::{Forward, MemberPolicy, NetworkMember, NetworkPlan, Subnet};
+use crate::{Error, HostAccess, Namespace};
+use talk::{PATIENCE, QUIET, TestServer};
+use test_guest::TestGuest;
+use test_network::TestNetwork;
+
+type Check = fn(&mut Scene) -> Result<(), Error>;
+
+/// Every property and its check.
+const ALL: [(NetworkProperty, Check); 11] = [
+    (NetworkProperty::GuestsApart, peers::apart),
+    (NetworkProperty::InterVm, peers::together),
+    (NetworkProperty::Groups, peers::groups),
+    (NetworkProperty::SendersAreTrue, peers::true_ones),
+    (NetworkProperty::Internet, outside::internet),
+    (NetworkProperty::PrivateNetworks, outside::private),
+    (NetworkProperty::HostIsClosed, outside::host),
+    (NetworkProperty::Forwards, outside::forwards),
+    (NetworkProperty::AllowedNames, names::names),
+    (NetworkProperty::PolicyChanges, outside::changes),
+    (NetworkProperty::EmptyFilter, outside::empty),
+];
+
+/// The port that servers of checks listen at.
+const PORT: u16 = 7070;
 
 /// Result of checking a property on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +137,7 @@ pub(crate) async fn some(
 ) -> Result<SelfTestReport, Error> {
     let work = tokio::task::spawn_blocking(move || {
         // A scene and a thread for each: they mostly wait for what must not arrive.
-        let one = |(property, check): (NetworkProperty, checks::Check)| {
+        let one = |(property, check): (NetworkProperty, Check)| {
             let mut scene = match Scene::new(options.clone()) {
                 Ok(scene) => scene,
                 Err(error) if error.is_passing() => {
@@ -121,7 +149,7 @@ pub(crate) async fn some(
             Ok(scene.finding(property, outcome))
         };
         std::thread::scope(|scope| {
-            let wanted = checks::ALL.into_iter().filter(|(property, _)| which(*property));
+            let wanted = ALL.into_iter().filter(|(property, _)| which(*property));
             let running: Vec<_> = wanted.map(|each| scope.spawn(move || one(each))).collect();
             let joined = running.into_iter().map(|thread| match thread.join() {
                 Ok(finding) => finding,
@@ -132,4 +160,123 @@ pub(crate) async fn some(
         })
     });
     work.await.map_err(|error| Error::io("run the self-test")(std::io::Error::other(error)))?
+}
+
+/// Two guests without any rights on a test network, and notes on what happened to them.
+struct Scene {
+    stage: TestNetwork,
+    network: NetworkPlan,
+    a: WorkspaceId,
+    b: WorkspaceId,
+    notes: Vec<String>,
+    holds: bool,
+}
+
+impl Scene {
+    fn new(options: HostAccess) -> Result<Self, Error> {
+        let mut network = NetworkPlan::new("self".parse()?, Subnet::default());
+        let [a, b] = [(); 2].map(|()| WorkspaceId::new());
+        for id in [a, b] {
+            let lease = network.allot(id)?;
+            network.admit(
+                id,
+                NetworkMember {
+                    lease,
+                    policy: MemberPolicy::default(),
+                    forwards: Vec::new(),
+                    parked: false,
+                },
+            )?;
+        }
+        let mut stage = TestNetwork::new(options)?;
+        stage.ensure(&network)?;
+        stage.plug(&network, a)?;
+        stage.plug(&network, b)?;
+        Ok(Self { stage, network, a, b, notes: Vec::new(), holds: true })
+    }
+
+    /// Whether everything went as promised, and what was seen. A check that could not go on has
+    /// seen nothing that was not.
+    fn finding(mut self, property: NetworkProperty, outcome: Result<(), Error>) -> PropertyFinding {
+        let mut unknown = false;
+        match outcome {
+            Ok(()) => {}
+            Err(error) if error.is_passing() => {
+                unknown = self.holds;
+                self.holds = false;
+                self.notes.push(format!("UNKNOWN: the check itself: failed: {error}"));
+            }
+            Err(error) => self.expect("the check itself", false, format!("failed: {error}")),
+        }
+        PropertyFinding { property, holds: self.holds, unknown, evidence: self.notes }
+    }
+
+    fn a(&self) -> &TestGuest {
+        self.stage.guest(self.a)
+    }
+
+    fn b(&self) -> &TestGuest {
+        self.stage.guest(self.b)
+    }
+
+    /// Gives a member a policy and has the host follow it.
+    fn policy(&mut self, id: WorkspaceId, policy: MemberPolicy) -> Result<(), Error> {
+        let mut member = self.network.member(id).ok_or(Error::NoMember(id))?.clone();
+        member.policy = policy;
+        self.network.admit(id, member)?;
+        self.stage.ensure(&self.network).map(drop)
+    }
+
+    /// Gives a member forwards and has the host follow them.
+    fn forwards(&mut self, id: WorkspaceId, forwards: Vec<Forward>) -> Result<(), Error> {
+        let mut member = self.network.member(id).ok_or(Error::NoMember(id))?.clone();
+        member.forwards = forwards;
+        self.network.admit(id, member)?;
+        self.stage.ensure(&self.network).map(drop)
+    }
+
+    fn expect(&mut self, what: &str, as_promised: bool, seen: impl std::fmt::Display) {
+        self.holds &= as_promised;
+        let word = if as_promised { "ok" } else { "BROKEN" };
+        self.notes.push(format!("{word}: {what}: {seen}"));
+    }
+
+    /// Nothing gets through, neither TCP nor UDP, and the server hears nothing.
+    fn closed(&mut self, what: &str, from: Side, to: SocketAddrV4, server: &TestServer) {
+        let before = server.received("");
+        let side = self.side(from);
+        let (tcp, udp) = std::thread::scope(|scope| {
+            let tcp = scope.spawn(|| talk::tcp(side, to, QUIET));
+            let udp = talk::udp(side, to, QUIET);
+            (tcp.join().unwrap_or(Err("panicked".into())), udp)
+        });
+        let silent = server.received("") == before;
+        let seen = format!("tcp {tcp:?}, udp {udp:?}, the server heard nothing: {silent}");
+        self.expect(what, tcp.is_err() && udp.is_err() && silent, seen);
+    }
+
+    /// TCP and UDP get through and are answered.
+    fn open(&mut self, what: &str, from: Side, to: SocketAddrV4) {
+        let tcp = talk::tcp(self.side(from), to, PATIENCE);
+        let udp = talk::udp(self.side(from), to, PATIENCE);
+        self.expect(what, tcp.is_ok() && udp.is_ok(), format!("tcp {tcp:?}, udp {udp:?}"));
+    }
+
+    fn side(&self, side: Side) -> &Namespace {
+        match side {
+            Side::A => &self.a().inside,
+            Side::B => &self.b().inside,
+            Side::Host => &self.stage.host,
+            Side::World => &self.stage.world,
+        }
+    }
+}
+
+/// Origin of packets.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    A,
+    B,
+    Host,
+    World,
 }

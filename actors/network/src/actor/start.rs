@@ -239,7 +239,7 @@ fn test_inputs(nft: &str) -> Result<TestInputs, Error> {
         nft: nft.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         rules: capability::fingerprint()?,
-        settings: selftest::test_network::configure::settings(),
+        settings: selftest::test_network::settings(),
     })
 }
 

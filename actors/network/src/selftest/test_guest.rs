@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::test_network::configure;
+use super::test_network;
 use crate::apply::open_by_name;
 use crate::plan::{AddressLease, Subnet};
 use crate::{Error, Namespace};
@@ -46,7 +46,7 @@ impl TestGuest {
     pub fn plug(tap: OwnedFd, lease: AddressLease, subnet: Subnet) -> Result<Self, Error> {
         let inside = Namespace::new()?;
         let port = inside.run(|| open_by_name("eth0"))?;
-        inside.block_on(move || configure::guest(lease, subnet))?;
+        inside.block_on(move || test_network::set_up_guest(lease, subnet))?;
         let cable = Arc::new(tap);
         let heard = Frames::default();
         let end = Arc::new(AtomicBool::new(false));

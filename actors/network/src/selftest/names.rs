@@ -11,12 +11,12 @@ use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
+use super::talk::{PATIENCE, TestServer};
+use super::test_network::{METADATA, PUBLIC, WORLD};
 use super::{PORT, Scene, Side};
 use crate::plan::{MemberPolicy, Protocol, Tag};
 use crate::resolver::{AddressOpener, Permits, Resolver, ResolverLimits, ResolverSettings};
 use crate::rules::NAMES_MARK;
-use crate::selftest::talk::{PATIENCE, TestServer};
-use crate::selftest::test_network::{METADATA, PUBLIC, WORLD};
 use crate::{Enforcer, Error, HostAccess, ResolvedAddresses};
 
 /// Opens by an enforcer of its own.
