@@ -9,7 +9,7 @@
 //!         └─ Permits ─► resolver::Resolver ── ResolvedAddresses ──┘ open_names
 //!
 //!  capability::detect: what this process can do         selftest::run: what this kernel keeps
-//!  ports::PortReservation: the host's ends of forwards  doctor::doctor: both, for people
+//!  ports::PortReservation: the host's ends of forwards  capability::check: both, for people
 //! ```
 //! The [`NetworkActor`] implements the kernel's port `Network`. Its handlers change the
 //! [`plan::NetworkPlan`], a value, and may refuse; what must outlive the daemon is a
@@ -28,9 +28,7 @@ mod actor;
 mod apply;
 pub mod capability;
 pub mod codes;
-pub mod doctor;
 mod error;
-mod family;
 mod netns;
 mod options;
 pub mod plan;
@@ -39,11 +37,51 @@ pub mod resolver;
 pub mod rules;
 pub mod selftest;
 
+use std::sync::Arc;
+
+use hivekeep_kernel::{ErrorCode, Layer, RestartPolicy, ToolError};
+use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
+
 pub use actor::{Msg, NetworkActor, NetworkHandle, Seed, open};
 pub use apply::{
     AppliedPlan, Enforcer, ForeignChain, HostAccess, Owner, ResolvedAddresses, Uplinks, open_tap,
 };
 pub use error::Error;
-pub use family::NetworkFamily;
 pub use netns::Namespace;
 pub use options::{NetworkModeChoice, Options};
+
+/// The network as a family: no tools of its own, one actor, a port for the others.
+pub struct NetworkFamily;
+
+impl Family for NetworkFamily {
+    type Options = Options;
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let address = daemon.address("network", RestartPolicy::ESSENTIAL);
+        let (state, journal) = (daemon.folders.state.clone(), daemon.journal.clone());
+        let opened = open(options, state, journal, address.clone(), daemon.ports.clone()).await;
+        let (network, seed) = opened.map_err(|error| impossible(&error))?;
+        daemon.ports.offer::<dyn hivekeep_kernel::ports::Network>(Arc::new(network.clone()));
+        daemon.ports.offer::<dyn hivekeep_kernel::ports::ReachRules>(Arc::new(network.clone()));
+        // Machines that did not stop hold their cables, and keep it.
+        Ok(Mounted::default()
+            .child::<NetworkActor>(&address, seed)
+            .tear_down(|| async move { network.take_down().await }))
+    }
+
+    async fn check(options: &Options, host: &Host) -> Vec<Finding> {
+        let needed = options.mode == NetworkModeChoice::Bridge;
+        let found = capability::check(options, &host.folders.state).await;
+        found.into_iter().map(|finding| finding.needed(needed)).collect()
+    }
+}
+
+fn impossible(error: &Error) -> ToolError {
+    let message = format!("network.mode is \"bridge\": {error}");
+    ToolError::new(Layer::Machine, codes::NETWORK_UNAVAILABLE, message)
+        .next("`hivekeep check` looks at what is missing")
+}
