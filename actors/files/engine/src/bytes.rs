@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::{
-    FileError, FileErrorKind, FileRoot, MAX_EDIT_BYTES, Metadata, PlacePath,
-    error::failed,
-    metadata, read,
-    write::{replace_with, target},
+    FileError, FileErrorKind, FileRoot, MAX_EDIT_BYTES, Metadata, PlacePath, error::failed,
+    metadata, read, write::replace_with,
 };
 
 /// Permission bits that are set: none that lends its owner's rights.
@@ -104,7 +102,7 @@ pub(crate) fn put(root: &FileRoot, asked: &PutBytes) -> Result<BytesPut, FileErr
 /// Puts bytes behind others.
 fn go_on(root: &FileRoot, path: &PlacePath, asked: &PutBytes) -> Result<BytesPut, FileError> {
     let io = |error| failed(&error, path);
-    let real = target(root, path)?;
+    let real = root.target(path)?;
     read::regular(&root.dir().metadata(real.as_str()).map_err(io)?, path)?;
     let mut options = OpenOptions::new();
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW).bits().cast_signed();

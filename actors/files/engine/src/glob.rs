@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     FileError, FileErrorKind, FileRoot, Stop, Unread,
-    first_shown::FirstShown,
-    unread::UnreadPaths,
     walk::{self, MAX_SHOWN_BYTES, Step, Visit},
+    workers::{FirstShown, UnreadPaths},
 };
 
 /// Finds everything but folders below a folder whose path from there fits a pattern: `*` and `?` stay

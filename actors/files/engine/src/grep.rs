@@ -13,11 +13,9 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FileError, FileErrorKind, FileRoot, Stop, Unread,
-    first_shown::FirstShown,
-    glob, read,
-    unread::UnreadPaths,
+    FileError, FileErrorKind, FileRoot, Stop, Unread, glob, read,
     walk::{self, Step, Visit},
+    workers::{FirstShown, UnreadPaths},
 };
 
 /// Size of a line that is shown; the rest of it is cut.

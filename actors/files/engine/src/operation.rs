@@ -1,8 +1,9 @@
-//! Catalogue of operations, with the type of each outcome.
+//! Catalogue of operations, with the type of each outcome, and their codec for a link into a guest:
+//! postcard, bounded.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::*;
+use crate::{FileError, FileErrorKind, MAX_EDIT_BYTES, *};
 
 /// Effect of an operation on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +92,7 @@ operations! {
     /// A range of bytes.
     ReadText => TextRange, Reads, |root, asked, stop| read::text(root, asked);
     /// A range of lines.
-    ReadLines => NumberedLines, Reads, |root, asked, stop| lines::lines(root, asked, stop);
+    ReadLines => NumberedLines, Reads, |root, asked, stop| read::lines(root, asked, stop);
     /// The whole content.
     WriteText => Replaced, Writes, |root, asked, stop| write::write(root, asked);
     /// Texts in place of others.
@@ -99,25 +100,25 @@ operations! {
     /// A text after edits that are not made.
     EditPreview => EditedText, Reads, |root, asked, stop| edit::preview(root, asked);
     /// A page of a folder.
-    ListNames => FolderPage, Reads, |root, asked, stop| list::list(root, asked);
+    ListNames => FolderPage, Reads, |root, asked, stop| folders::list(root, asked);
     /// A folder.
     MakeFolder => FolderMade, Writes, |root, asked, stop| folders::make(root, asked);
     /// A deletion.
-    RemovePath => PathRemoved, Frees, |root, asked, stop| remove::remove(root, asked);
+    RemovePath => PathRemoved, Frees, |root, asked, stop| folders::remove(root, asked);
     /// Another name.
-    RenamePath => Renamed, Writes, |root, asked, stop| rename::rename(root, asked);
+    RenamePath => Renamed, Writes, |root, asked, stop| folders::rename(root, asked);
     /// The kind of an entry.
-    LookAt => LookedAt, Reads, |root, asked, stop| look::look(root, asked);
+    LookAt => LookedAt, Reads, |root, asked, stop| stat::look(root, asked);
     /// A search of contents.
     GrepFiles => FoundLines, Reads, |root, asked, stop| grep::grep(root, asked, stop);
     /// A search of names.
     GlobFiles => FoundPaths, Reads, |root, asked, stop| glob::glob(root, asked, stop);
     /// Where a path leads.
-    ResolvePath => ResolvedPath, Reads, |root, asked, stop| resolve::resolve(root, asked);
+    ResolvePath => ResolvedPath, Reads, |root, asked, stop| root::resolve(root, asked);
     /// A range of bytes of any content.
     ReadBytes => ByteRange, Reads, |root, asked, stop| read::bytes(root, asked);
     /// A file that was not there.
-    PutFile => FilePut, Writes, |root, asked, stop| content::put(root, asked);
+    PutFile => FilePut, Writes, |root, asked, stop| draft::put(root, asked);
     /// The attributes of a path and of the entries below it.
     StatPath => StatEntries, Reads, |root, asked, stop| stat::stat(root, asked, stop);
     /// A range of bytes with the metadata.
@@ -140,7 +141,7 @@ impl FileOperation {
         let shown =
             |shown: usize, total: u64, limit: usize| shown <= limit && shown as u64 <= total;
         let named = |unread: &Unread| {
-            unread.named.len() <= unread::MAX_NAMED && unread.named.len() as u64 <= unread.total
+            unread.named.len() <= workers::MAX_NAMED && unread.named.len() as u64 <= unread.total
         };
         match (self, outcome) {
             (Self::ReadText(asked), FileOutcome::ReadText(read)) => {
@@ -190,7 +191,7 @@ impl FileOperation {
         let content = match self {
             Self::ReadText(asked) => asked.limit.min(MAX_EDIT_BYTES + 1),
             Self::ReadBytes(asked) => asked.limit.min(MAX_EDIT_BYTES),
-            Self::ReadLines(_) => 2 * lines::MAX_TEXT_BYTES as u64,
+            Self::ReadLines(_) => 2 * read::MAX_TEXT_BYTES as u64,
             Self::EditPreview(_) => MAX_EDIT_BYTES,
             Self::ListNames(asked) => asked.limit as u64 * NAME_BYTES,
             Self::GetBytes(asked) => asked.limit.min(MAX_EDIT_BYTES) + METADATA_BYTES,
@@ -200,5 +201,34 @@ impl FileOperation {
             _ => 0,
         };
         content.saturating_add(64 * 1024).min(MAX_ENCODED_BYTES)
+    }
+}
+
+/// Size of an encoded operation and of an encoded outcome: the largest file that is edited, twice for the
+/// text of an edit and its replacement, and what is around them.
+pub const MAX_ENCODED_BYTES: u64 = 2 * MAX_EDIT_BYTES + 1024 * 1024;
+
+/// Encodes an operation or what came of it.
+///
+/// # Errors
+/// `TooLarge`.
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, FileError> {
+    let refuse = |what: String| FileError::new(FileErrorKind::TooLarge, what);
+    let bytes = postcard::to_stdvec(value).map_err(|error| refuse(error.to_string()))?;
+    if bytes.len() as u64 > MAX_ENCODED_BYTES {
+        return Err(refuse(format!("the operation or its outcome has {} bytes", bytes.len())));
+    }
+    Ok(bytes)
+}
+
+/// Decodes what [`encode`] made. Takes no more memory than a small multiple of the bytes, whatever they say.
+///
+/// # Errors
+/// A sentence, when the bytes are not exactly one value of the type.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(format!("{} bytes are left over", rest.len())),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -1,9 +1,10 @@
-//! Root of operations: the handle of a folder.
+//! Root of operations: the handle of a folder, and where paths beneath it lead.
 
 use std::{
+    ffi::OsString,
     io,
-    os::fd::AsFd,
-    path::Path,
+    os::fd::{AsFd, AsRawFd},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -13,10 +14,15 @@ use cap_std::{
 };
 use rustix::{
     fs::{Gid, Uid, fchown},
+    io::Errno,
     process::{getegid, geteuid},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{FileError, FileErrorKind, PlacePath, error::failed};
+
+/// Links that one path may pass, as in the kernel.
+const MOST_LINKS: usize = 40;
 
 /// Folder that operations work beneath.
 #[derive(Debug)]
@@ -142,12 +148,85 @@ impl FileRoot {
         real.extend(rest.iter().rev());
         of_system(&real, path)
     }
+
+    /// Follows links at the end of a path: what is written is the file that they lead to.
+    pub(crate) fn target(&self, path: &PlacePath) -> Result<PlacePath, FileError> {
+        let mut path = self.settled(path)?;
+        for _ in 0..MOST_LINKS {
+            match self.dir().symlink_metadata(path.as_str()) {
+                Ok(metadata) if metadata.is_symlink() => {
+                    let link = self.dir().read_link_contents(path.as_str());
+                    let target = link.map_err(|error| failed(&error, &path))?;
+                    let Some(target) = target.to_str() else {
+                        let message = format!("`{path}` is a link to a name that is not UTF-8");
+                        return Err(FileError::new(FileErrorKind::InvalidPath, message));
+                    };
+                    path = self.settled(&path.linked(target)?)?;
+                }
+                _ => return Ok(path),
+            }
+        }
+        Err(failed(&Errno::LOOP.into(), path))
+    }
 }
 
 fn of_system(real: &Path, path: &PlacePath) -> Result<PlacePath, FileError> {
-    let text = real.to_str().ok_or_else(|| {
+    PlacePath::in_system("/", text_of(real, path)?)
+}
+
+fn text_of<'r>(real: &'r Path, path: &PlacePath) -> Result<&'r str, FileError> {
+    real.to_str().ok_or_else(|| {
         let message = format!("`{path}` passes a link to a name that is not UTF-8");
         FileError::new(FileErrorKind::InvalidPath, message)
-    })?;
-    PlacePath::in_system("/", text)
+    })
+}
+
+/// Resolves the links of a path, as far as it exists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvePath {
+    /// Path.
+    pub path: String,
+}
+
+/// Path without links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedPath {
+    /// From the root.
+    pub path: String,
+}
+
+/// # Errors
+/// `Outside`, and as [`failed`].
+pub(crate) fn resolve(root: &FileRoot, asked: &ResolvePath) -> Result<ResolvedPath, FileError> {
+    let path = root.path(&asked.path)?;
+    let file = root.target(&path)?;
+    let (Some((parent, name)), false) = (file.split(), root.is_system()) else {
+        return Ok(ResolvedPath { path: file.to_string() });
+    };
+    let real = beneath(root.dir(), parent, name).map_err(|error| failed(&error, &path))?;
+    Ok(ResolvedPath { path: PlacePath::parse(text_of(&real, &path)?)?.to_string() })
+}
+
+/// Real path of a name in a folder of the root, whose missing end is kept as it is.
+fn beneath(root: &Dir, parent: &str, name: &str) -> io::Result<PathBuf> {
+    let mut rest = vec![OsString::from(name)];
+    let mut known = Path::new(parent);
+    let folder = loop {
+        match root.open_dir(if known == Path::new("") { Path::new(".") } else { known }) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (Some(above), Some(name)) = (known.parent(), known.file_name()) else {
+                    return Err(error);
+                };
+                rest.push(name.to_owned());
+                known = above;
+            }
+            opened => break opened?,
+        }
+    };
+    // The kernel tells where a handle is.
+    let at = |folder: &Dir| std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    let (top, at) = (at(root)?, at(&folder)?);
+    let mut real = at.strip_prefix(top).map_err(io::Error::other)?.to_owned();
+    real.extend(rest.iter().rev());
+    Ok(real)
 }

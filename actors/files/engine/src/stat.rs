@@ -1,7 +1,10 @@
-//! Attributes of a path and of the entries below it, without opening any file.
+//! Attributes of a path and of the entries below it, without opening any file. Owners have the names that
+//! the root itself has for them.
 
 use std::{
-    collections::BTreeMap,
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    io::Read,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
@@ -11,7 +14,7 @@ use cap_std::fs::{Dir, Metadata as FileMetadata, MetadataExt as _};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FileError, FileErrorKind, FileRoot, Metadata, Stop, error::failed, metadata, owners::Owners,
+    FileError, FileErrorKind, FileRoot, Metadata, Stop, error::failed, metadata, read,
     walk::MAX_SHOWN_BYTES,
 };
 
@@ -205,6 +208,93 @@ impl StatEntry {
     /// Whether a guest may report this entry.
     pub(crate) fn is_sound(&self) -> bool {
         self.modified.1 < 1_000_000_000 && self.metadata.len() <= metadata::MAX_METADATA
+    }
+}
+
+/// Looks at a path. Links are followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookAt {
+    /// Path.
+    pub path: String,
+}
+
+/// Kind of the entry at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LookedAt {
+    /// Nothing.
+    Nothing,
+    /// A file, or something else that is no folder.
+    File,
+    /// A folder.
+    Folder,
+}
+
+/// # Errors
+/// As [`failed`], for a path that cannot be looked at.
+pub(crate) fn look(root: &FileRoot, asked: &LookAt) -> Result<LookedAt, FileError> {
+    let path = root.path(&asked.path)?;
+    let found = root
+        .followed(&path)
+        .and_then(|real| root.dir().metadata(real.as_str()).map_err(|error| failed(&error, &path)));
+    match found {
+        Ok(metadata) if metadata.is_dir() => Ok(LookedAt::Folder),
+        Ok(_) => Ok(LookedAt::File),
+        Err(error)
+            if matches!(error.kind, FileErrorKind::NotFound | FileErrorKind::NotADirectory) =>
+        {
+            Ok(LookedAt::Nothing)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Size of a table of users or groups that is read.
+const TABLE_BYTES: u64 = 1024 * 1024;
+
+/// Names of users and groups of a guest; of a folder of the host there are numbers alone.
+struct Owners<'r> {
+    root: &'r FileRoot,
+    users: RefCell<Option<HashMap<u32, String>>>,
+    groups: RefCell<Option<HashMap<u32, String>>>,
+}
+
+impl<'r> Owners<'r> {
+    fn of(root: &'r FileRoot) -> Self {
+        Self { root, users: RefCell::default(), groups: RefCell::default() }
+    }
+
+    /// Name of a user, or the number.
+    fn user(&self, uid: u32) -> String {
+        self.name(&self.users, "etc/passwd", uid)
+    }
+
+    /// Name of a group, or the number.
+    fn group(&self, gid: u32) -> String {
+        self.name(&self.groups, "etc/group", gid)
+    }
+
+    fn name(&self, table: &RefCell<Option<HashMap<u32, String>>>, path: &str, id: u32) -> String {
+        let mut table = table.borrow_mut();
+        let names = table.get_or_insert_with(|| self.read(path).unwrap_or_default());
+        names.get(&id).cloned().unwrap_or_else(|| id.to_string())
+    }
+
+    /// Both tables have the name first and the number third; the first row of a number counts.
+    fn read(&self, path: &str) -> Option<HashMap<u32, String>> {
+        let path = self.root.is_system().then(|| self.root.path(&format!("/{path}")).ok())??;
+        let (file, _) = read::open(self.root, &path).ok()?;
+        let mut text = Vec::new();
+        file.take(TABLE_BYTES).read_to_end(&mut text).ok()?;
+        let mut names = HashMap::new();
+        for row in String::from_utf8_lossy(&text).lines() {
+            let mut fields = row.split(':');
+            if let (Some(name), Some(id)) = (fields.next(), fields.nth(1))
+                && let Ok(id) = id.parse()
+            {
+                names.entry(id).or_insert_with(|| name.chars().take(80).collect());
+            }
+        }
+        Some(names)
     }
 }
 

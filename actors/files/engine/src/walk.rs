@@ -1,8 +1,9 @@
 //! Parallel walk over a tree by handles: no link is followed, and memory is bounded by a number of names
-//! and of open folders.
+//! and of open folders. Of `.gitignore` files those on the way from its top to a folder hold.
 
 use std::{
     ffi::OsString,
+    io::Read,
     num::NonZero,
     path::{Path, PathBuf},
     sync::{
@@ -12,13 +13,15 @@ use std::{
     thread,
 };
 
-use cap_fs_ext::DirExt;
-use cap_std::fs::{Dir, FileType, MetadataExt};
-use rustix::fs::{FsWord, fstatfs};
+use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt};
+use cap_std::fs::{Dir, FileType, MetadataExt, OpenOptions, OpenOptionsExt};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::{FsWord, OFlags, fstatfs};
 
 use crate::{
-    FileError, PlacePath, Stop, Unread, error::failed, ignored::IgnoreRules, unread::UnreadPaths,
-    work_queue::WorkQueue,
+    FileError, PlacePath, Stop, Unread,
+    error::failed,
+    workers::{UnreadPaths, WorkQueue},
 };
 
 /// Folders below one another that are entered.
@@ -239,6 +242,57 @@ fn device(folder: &Dir) -> u64 {
 
 fn is_kernels_own(folder: &Dir) -> bool {
     fstatfs(folder).is_ok_and(|found| KERNELS_OWN.contains(&found.f_type))
+}
+
+/// Size in bytes of a `.gitignore` that is read.
+const MAX_IGNORE_BYTES: u64 = 1024 * 1024;
+
+/// Rules of a folder, and of those that it is in.
+struct IgnoreRules {
+    own: Gitignore,
+    above: Option<Arc<Self>>,
+}
+
+impl IgnoreRules {
+    /// Rules that hold in a folder: those above where it has none of its own.
+    fn read(dir: &Dir, path: &Path, above: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        match rules_of(dir, path) {
+            Some(own) => Some(Arc::new(Self { own, above })),
+            None => above,
+        }
+    }
+
+    /// Judges a path in the folder, by the nearest rules that say something of it.
+    fn exclude(&self, path: &Path, is_dir: bool) -> bool {
+        let mut next = Some(self);
+        while let Some(rules) = next {
+            let judged = rules.own.matched(path, is_dir);
+            if !judged.is_none() {
+                return judged.is_ignore();
+            }
+            next = rules.above.as_deref();
+        }
+        false
+    }
+}
+
+/// Reads the rules of one folder; `None` where there are none. Lines that make no sense are left out, as
+/// git does.
+fn rules_of(folder: &Dir, path: &Path) -> Option<Gitignore> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags).follow(FollowSymlinks::No);
+    let file = folder.open_with(".gitignore", &options).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(MAX_IGNORE_BYTES).read_to_end(&mut text).ok()?;
+    let mut builder = GitignoreBuilder::new(path);
+    for line in String::from_utf8_lossy(&text).lines() {
+        let _unreadable_line = builder.add_line(None, line);
+    }
+    builder.build().ok()
 }
 
 #[cfg(test)]

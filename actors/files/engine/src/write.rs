@@ -20,9 +20,6 @@ use crate::{
     read::regular,
 };
 
-/// Links that one path may pass, as in the kernel.
-const MOST_LINKS: usize = 40;
-
 /// Replaces the whole content of a file, whatever state it is in. Missing folders are made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteText {
@@ -87,26 +84,6 @@ impl From<FileError> for WriteError {
     }
 }
 
-/// Follows links at the end of a path: what is written is the file that they lead to.
-pub(crate) fn target(root: &FileRoot, path: &PlacePath) -> Result<PlacePath, FileError> {
-    let mut path = root.settled(path)?;
-    for _ in 0..MOST_LINKS {
-        match root.dir().symlink_metadata(path.as_str()) {
-            Ok(metadata) if metadata.is_symlink() => {
-                let link = root.dir().read_link_contents(path.as_str());
-                let target = link.map_err(|error| failed(&error, &path))?;
-                let Some(target) = target.to_str() else {
-                    let message = format!("`{path}` is a link to a name that is not UTF-8");
-                    return Err(FileError::new(FileErrorKind::InvalidPath, message));
-                };
-                path = root.settled(&path.linked(target)?)?;
-            }
-            _ => return Ok(path),
-        }
-    }
-    Err(failed(&Errno::LOOP.into(), path))
-}
-
 /// Replaces the content of a file, which keeps its mode and owner, or makes it with its folders. The old
 /// content is there or the new, never a part. `expected` is the state that it must still be in.
 ///
@@ -121,7 +98,7 @@ pub(crate) fn replace(
     mode: Option<u32>,
     expected: Option<FileVersion>,
 ) -> Result<Replaced, WriteError> {
-    replace_at(root, &target(root, path)?, content, &Kept { mode, ..Kept::default() }, expected)
+    replace_at(root, &root.target(path)?, content, &Kept { mode, ..Kept::default() }, expected)
 }
 
 /// Mode and metadata of a file that is written.
@@ -144,7 +121,7 @@ pub(crate) fn replace_with(
     texts: &FileTexts,
 ) -> Result<Replaced, FileError> {
     let kept = Kept { mode, texts: Some(texts) };
-    replace_at(root, &target(root, path)?, content, &kept, None)
+    replace_at(root, &root.target(path)?, content, &kept, None)
         .map_err(|error| error.of_write(path))
 }
 
@@ -180,7 +157,7 @@ impl Replacement {
     /// # Errors
     /// `NotAFile`, `IsADirectory`, and those of a path.
     pub fn begin(root: &FileRoot, path: &str) -> Result<Self, FileError> {
-        Self::at(root, &target(root, &root.path(path)?)?, true)
+        Self::at(root, &root.target(&root.path(path)?)?, true)
     }
 
     fn at(root: &FileRoot, path: &PlacePath, makes_folders: bool) -> Result<Self, FileError> {

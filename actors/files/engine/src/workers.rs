@@ -1,10 +1,83 @@
-//! Top-k selection of lines by the path that they are of: workers find them in any order, and the first
-//! ones of all are shown.
+//! Work and findings of the workers of a walk: a stack that they take from and put what they find on, and
+//! findings that are joined. They find in any order; the first ones by path are shown or named.
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     path::{Path, PathBuf},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
+
+use serde::{Deserialize, Serialize};
+
+use crate::Stop;
+
+/// Work that is not done yet. The last comes first, which keeps the walk deep and the stack small.
+pub(crate) struct WorkQueue<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    stack: Vec<T>,
+    /// Workers that may still put something on the stack.
+    busy: usize,
+}
+
+impl<T> WorkQueue<T> {
+    pub(crate) fn of(first: Vec<T>) -> Self {
+        let state = Mutex::new(State { stack: first, busy: 0 });
+        Self { state, changed: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts work on the stack, the last of it to be done first.
+    pub(crate) fn push(&self, work: impl IntoIterator<Item = T>) {
+        self.state().stack.extend(work);
+        self.changed.notify_all();
+    }
+
+    /// Works until nothing is left and nobody works any more, or `stop` fires.
+    pub(crate) fn work(&self, stop: Stop<'_>, mut each: impl FnMut(T)) {
+        while let Some(work) = self.take(stop) {
+            let _turn = Turn(self);
+            each(work);
+        }
+    }
+
+    fn take(&self, stop: Stop<'_>) -> Option<T> {
+        let mut state = self.state();
+        loop {
+            if stop() {
+                state.stack.clear();
+            }
+            if let Some(work) = state.stack.pop() {
+                state.busy += 1;
+                return Some(work);
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A worker's turn, which ends also when it panics: the others do not wait for it.
+struct Turn<'q, T>(&'q WorkQueue<T>);
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.busy -= 1;
+        if state.busy == 0 {
+            self.0.changed.notify_all();
+        }
+    }
+}
 
 /// First lines in order of their paths, up to a number and a size. Holds little more than is shown.
 #[derive(Debug)]
@@ -73,6 +146,63 @@ impl FirstShown {
 
 fn size(lines: &[String]) -> usize {
     lines.iter().map(String::len).sum()
+}
+
+/// Unreadable paths that are named; the others are counted.
+pub(crate) const MAX_NAMED: usize = 20;
+
+/// Paths that could not be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unread {
+    /// The first ones, each with the reason.
+    pub named: Vec<String>,
+    /// Number of all.
+    pub total: u64,
+}
+
+impl Unread {
+    /// These, and behind them others.
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        self.total += others.total;
+        self.named.extend(others.named);
+        self.named.truncate(MAX_NAMED);
+        self
+    }
+}
+
+/// Collector of unreadable paths, of one worker or of several.
+#[derive(Debug, Default)]
+pub(crate) struct UnreadPaths {
+    named: Vec<(PathBuf, String)>,
+    total: u64,
+}
+
+impl UnreadPaths {
+    pub(crate) fn add(&mut self, path: &Path, why: impl Display) {
+        self.total += 1;
+        self.named.push((path.to_owned(), format!("{}: {why}", path.display())));
+        if self.named.len() >= 8 * MAX_NAMED {
+            self.cut();
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: Self) {
+        self.total += other.total;
+        self.named.extend(other.named);
+        self.cut();
+    }
+
+    fn cut(&mut self) {
+        self.named.sort();
+        self.named.truncate(MAX_NAMED);
+    }
+
+    /// The first ones in order of the paths, whoever met them.
+    pub(crate) fn told(mut self) -> Unread {
+        self.cut();
+        let named = self.named.into_iter().map(|(_, named)| named).collect();
+        Unread { named, total: self.total }
+    }
 }
 
 #[cfg(test)]
