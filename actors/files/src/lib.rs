@@ -13,28 +13,83 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-mod agent;
 pub mod codes;
-mod entries;
-mod family;
-mod file_dir_lang;
-mod file_place;
-mod file_text;
-mod files;
-mod host_folder;
-mod languages;
 mod options;
-mod place_notation;
+mod place;
+mod place_kinds;
 mod place_table;
-mod refuse;
 mod session_workspace;
 mod tools;
-mod volume_place;
-mod watch;
-mod workspace_place;
 
-pub use family::FilesFamily;
+use std::sync::Arc;
+
+use hivekeep_kernel::{
+    ErrorCode, RestartPolicy, ServiceActor, ToolError, ToolInfo,
+    ports::{PlaceFiles, PlaceFolders, Places, VolumeFiles, WorkspaceFiles},
+};
+use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted, ToolClient};
+
 pub use options::{Options, PlaceOptions, SessionIsolation, SessionWorkspaceOptions};
+
+use crate::{
+    place_table::{PlaceTable, PlacesHandle},
+    session_workspace::SessionWorkspaces,
+    tools::Files,
+};
+
+/// Family of the file tools that work in a session's place. Needs [`WorkspaceFiles`], uses [`VolumeFiles`];
+/// offers [`Places`], [`PlaceFolders`] and [`PlaceFiles`].
+pub struct FilesFamily;
+
+impl Family for FilesFamily {
+    type Options = Options;
+
+    const INSTRUCTIONS: &'static str = "\
+- fs.*, dir_*, file_*, read and patch work in a place: a workspace of the session's own that is made when it \
+is needed, another of its workspaces by id or name, `volume:LABEL` for a volume, or a folder of the host that the operator \
+opened. Results name it.";
+
+    fn tools() -> Vec<&'static ToolInfo> {
+        tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()
+    }
+
+    fn codes() -> Vec<&'static ErrorCode> {
+        codes::ALL.to_vec()
+    }
+
+    async fn mount(daemon: &Daemon, options: Options) -> Result<Mounted, ToolError> {
+        let address = daemon.address("files", RestartPolicy::ENTITY);
+        let own = SessionWorkspaces {
+            files: daemon.ports.need::<dyn WorkspaceFiles>()?,
+            tools: ToolClient::new(daemon.tools.clone()),
+            options: options.workspace.clone(),
+        };
+        let volumes = daemon.ports.find::<dyn VolumeFiles>();
+        let places = Arc::new(PlaceTable::new(&options, &daemon.room, own, volumes));
+        daemon.ports.offer::<dyn Places>(Arc::new(PlacesHandle(places.clone())));
+        daemon.ports.offer::<dyn PlaceFolders>(Arc::new(PlacesHandle(places.clone())));
+        daemon.ports.offer::<dyn PlaceFiles>(Arc::new(PlacesHandle(places.clone())));
+        let files = Arc::new(Files::new(places, options.dag_folder, daemon.ports.clone()));
+        Ok(Mounted::default().serving::<ServiceActor<Files>>(&address, files))
+    }
+
+    async fn check(options: &Options, _: &Host) -> Vec<Finding> {
+        let each = options.places.iter().map(|(name, place)| {
+            let what = format!("place {name}");
+            let folder = place.folder.display();
+            match std::fs::read_dir(&place.folder) {
+                Ok(_) => Finding::good(what, folder.to_string()),
+                Err(error) => Finding::bad(
+                    what,
+                    format!("{folder}: {error}"),
+                    "make the folder, readable for the daemon, or mend `session.places`",
+                )
+                .optional(),
+            }
+        });
+        each.collect()
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use hivekeep_runtime::FamilyOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::volume_place::VOLUME_PREFIX;
+use crate::place::VOLUME_PREFIX;
 
 /// Name of the place that is the session's own workspace.
 pub(crate) const SESSION_PLACE: &str = "session";

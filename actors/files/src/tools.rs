@@ -1,40 +1,60 @@
-//! Tool declarations of the file families.
+//! Service of the file tools: each call is an operation in a place.
 
 mod agent;
-mod dir;
 mod entries;
 mod file;
 mod fs;
-mod lang;
+mod search;
 mod text;
 mod watch;
 
-pub(crate) use agent::{NumberedText, Patch, PatchCheck, PatchOperation, Patched, ReadNumbered};
-pub(crate) use dir::{DirCreate, DirCreated, DirEntry, DirList, DirListed};
-pub(crate) use entries::{
-    FsBytesPut, FsGet, FsGot, FsPut, FsStat, FsStatEntry, FsStats, MAX_PIECE_BYTES,
-};
-pub(crate) use file::{FileDelete, FileDeleted, FileExists, FileFound, FileRename, FileRenamed};
-pub(crate) use fs::{
-    FsContent, FsCreateDir, FsDelete, FsEdit, FsEdited, FsEntry, FsGlob, FsGlobbed, FsGrep,
-    FsGrepped, FsList, FsListed, FsMultiEdit, FsPath, FsRead, FsUnread, FsWrite, FsWritten,
-};
-pub(crate) use lang::{LangDetect, LangDetected, LangList, LangListed, LangRow};
-pub(crate) use text::{FileContent, FileEdit, FileEdited, FileRead, FileWrite, FileWritten};
-pub(crate) use watch::{FsChanged, FsChanges, FsUnwatch, FsUnwatched, FsWatch, FsWatching};
+use std::sync::Arc;
 
-use hivekeep_kernel::{ServiceActor, ToolGroup};
+use hivekeep_file_engine::Operation;
+use hivekeep_kernel::{CallCx, Service, ServiceActor, ToolError, ToolGroup};
+use hivekeep_runtime::Ports;
 
-use crate::files::Files;
+use crate::{place::PlacedPath, place_table::PlaceTable};
 
 /// Groups of tools, in listing order.
 pub(crate) const FAMILIES: &[&ToolGroup<ServiceActor<Files>>] = &[
-    &text::FAMILY,
+    &text::TEXT,
     &fs::FAMILY,
+    &search::FAMILY,
     &entries::FAMILY,
     &watch::FAMILY,
-    &file::FAMILY,
-    &dir::FAMILY,
-    &lang::FAMILY,
+    &file::FILE,
+    &file::DIR,
+    &text::LANG,
     &agent::FAMILY,
 ];
+
+type Answer<T> = Result<T, ToolError>;
+
+/// Files of all places.
+pub(crate) struct Files {
+    pub(crate) places: Arc<PlaceTable>,
+    /// Folder of a place below which YAML files are manifests.
+    pub(crate) dag_folder: String,
+    pub(crate) ports: Ports,
+}
+
+impl Service for Files {
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = FAMILIES;
+}
+
+impl Files {
+    pub(crate) fn new(places: Arc<PlaceTable>, dag_folder: String, ports: Ports) -> Self {
+        Self { places, dag_folder, ports }
+    }
+
+    /// Runs an operation in a place, for its outcome and where it was.
+    pub(crate) async fn run<O: Operation>(
+        &self,
+        cx: &CallCx,
+        place: Option<&str>,
+        operation: O,
+    ) -> Answer<(O::Outcome, PlacedPath)> {
+        self.places.find(cx, place).await?.ask(cx, operation).await
+    }
+}

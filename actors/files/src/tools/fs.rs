@@ -1,11 +1,17 @@
-//! Files of a session's place.
+//! The tools `fs.read` to `fs.multi_edit`: files and folders of a session's place.
 
-use hivekeep_file_engine::MAX_EDIT_BYTES;
-use hivekeep_kernel::tools;
+use std::sync::Arc;
+
+use hivekeep_file_engine::{
+    EditFileText, ListEntry, ListNames, MAX_EDIT_BYTES, MakeFolder, Occurrences, ReadText,
+    RemovePath, TextEdit, WriteText,
+};
+use hivekeep_kernel::{CallCx, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::Files;
+use super::{Answer, Files};
+use crate::place::PlacedPath;
 
 /// Size of a text that one call reads at most.
 pub(crate) const MAX_READ_BYTES: u64 = 4 * 1024 * 1024;
@@ -13,18 +19,18 @@ pub(crate) const MAX_READ_BYTES: u64 = 4 * 1024 * 1024;
 /// Read a text file of a place, or a range of it. A file that is not UTF-8 is refused with its size.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsRead {
+struct FsRead {
     /// Path from the place's root.
-    pub(crate) path: String,
+    path: String,
     /// First byte to read.
     #[serde(default)]
-    pub(crate) offset: u64,
+    offset: u64,
     /// Most bytes to read, at most 4 MiB.
     #[schemars(range(min = 8, max = MAX_READ_BYTES))]
     #[serde(default = "default_read_bytes")]
-    pub(crate) limit: u64,
+    limit: u64,
     /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 fn default_read_bytes() -> u64 {
@@ -33,63 +39,63 @@ fn default_read_bytes() -> u64 {
 
 /// Text of a file.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsContent {
+struct FsContent {
     /// Place.
-    pub(crate) place: String,
+    place: String,
     /// Path.
-    pub(crate) path: String,
+    path: String,
     /// The text. A character that an edge of the range cuts is left out.
-    pub(crate) content: String,
+    content: String,
     /// Position of the first byte of `content`.
-    pub(crate) offset: u64,
+    offset: u64,
     /// Where to go on; absent at the end of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next_offset: Option<u64>,
+    next_offset: Option<u64>,
     /// Size of the file.
-    pub(crate) size_bytes: u64,
+    size_bytes: u64,
 }
 
 /// Write a text file in a place: the whole file appears at once or not at all. An existing one keeps its
 /// mode and owner; missing folders are made.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsWrite {
+struct FsWrite {
     /// Path from the place's root.
-    pub(crate) path: String,
+    path: String,
     /// The whole content, at most 16 MiB.
     #[schemars(length(max = MAX_EDIT_BYTES))]
-    pub(crate) content: String,
+    content: String,
     /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 /// A file that was written.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsWritten {
+struct FsWritten {
     /// Place.
-    pub(crate) place: String,
+    place: String,
     /// Path.
-    pub(crate) path: String,
+    path: String,
     /// Size of the file.
-    pub(crate) bytes_written: u64,
+    bytes_written: u64,
     /// Whether there was a file before.
-    pub(crate) replaced: bool,
+    replaced: bool,
 }
 
 /// List a folder of a place, sorted by name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsList {
+struct FsList {
     /// Path of a folder from the place's root; `/` is the root.
-    pub(crate) path: String,
+    path: String,
     /// Continue after this name: the `next` of the page before.
-    pub(crate) after: Option<String>,
+    after: Option<String>,
     /// Most entries, 1 to 2000.
     #[schemars(range(min = 1, max = 2000))]
     #[serde(default = "default_entries")]
-    pub(crate) limit: usize,
+    limit: usize,
     /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 pub(super) fn default_entries() -> usize {
@@ -98,215 +104,115 @@ pub(super) fn default_entries() -> usize {
 
 /// A page of a folder.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsListed {
+struct FsListed {
     /// Place.
-    pub(crate) place: String,
+    place: String,
     /// Path.
-    pub(crate) path: String,
+    path: String,
     /// By name; bytes of names that are not UTF-8 are replaced.
-    pub(crate) entries: Vec<FsEntry>,
+    entries: Vec<FsEntry>,
     /// Number of entries on all pages.
-    pub(crate) total: u64,
+    total: u64,
     /// Pass as `after` for the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<String>,
+    next: Option<String>,
 }
 
 /// An entry of a folder.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsEntry {
+struct FsEntry {
     /// Name.
-    pub(crate) name: String,
+    name: String,
     /// `file`, `directory`, `symlink` or `other`.
-    pub(crate) file_type: &'static str,
+    file_type: &'static str,
     /// Size.
-    pub(crate) size_bytes: u64,
+    size_bytes: u64,
 }
 
 /// Make a folder in a place, with the folders that it is in. One that exists is left as it is.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsCreateDir {
+struct FsCreateDir {
     /// Path from the place's root.
-    pub(crate) path: String,
+    path: String,
     /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 /// Delete a file, a link or a folder of a place for good.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsDelete {
+struct FsDelete {
     /// Path from the place's root.
-    pub(crate) path: String,
+    path: String,
     /// Delete a folder with everything in it; without it only an empty one.
     #[serde(default)]
-    pub(crate) recursive: bool,
+    recursive: bool,
     /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 /// A path that was made or deleted.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsPath {
+struct FsPath {
     /// Place.
-    pub(crate) place: String,
+    place: String,
     /// Path.
-    pub(crate) path: String,
+    path: String,
 }
 
 /// Replace a text that occurs exactly once in a UTF-8 file of a place. The file changes whole or not at
 /// all.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsEdit {
+struct FsEdit {
     /// Path from the place's root.
-    pub(crate) path: String,
+    path: String,
     /// Exact text to replace; it must occur once.
     #[schemars(length(min = 1))]
-    pub(crate) target_content: String,
+    target_content: String,
     /// Text to put in its place.
-    pub(crate) replacement_content: String,
+    replacement_content: String,
     /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 /// Replace several texts in a UTF-8 file of a place, each exactly once in what the edits before it left.
 /// All are made, or none.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsMultiEdit {
+struct FsMultiEdit {
     /// Path from the place's root.
-    pub(crate) path: String,
+    path: String,
     /// Edits, in their order.
     #[schemars(length(min = 1, max = 1000))]
-    pub(crate) edits: Vec<FsOneEdit>,
+    edits: Vec<FsOneEdit>,
     /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 /// One edit.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FsOneEdit {
+struct FsOneEdit {
     /// Exact text to replace; it must occur once.
     #[schemars(length(min = 1))]
-    pub(crate) target_content: String,
+    target_content: String,
     /// Text to put in its place.
-    pub(crate) replacement_content: String,
+    replacement_content: String,
 }
 
 /// A file that was edited.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsEdited {
+struct FsEdited {
     /// Place.
-    pub(crate) place: String,
+    place: String,
     /// Path.
-    pub(crate) path: String,
+    path: String,
     /// Number of texts that were replaced.
-    pub(crate) applied: usize,
+    applied: usize,
     /// Size of the file now.
-    pub(crate) size_bytes: u64,
-}
-
-/// Search the files below a folder of a place for lines that match a regular expression.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FsGrep {
-    /// Regular expression, in the syntax of Rust's regex crate.
-    #[schemars(length(min = 1, max = 4096))]
-    pub(crate) pattern: String,
-    /// Path of a folder or file from the place's root.
-    pub(crate) path: String,
-    /// Only files whose path from there fits this glob pattern, such as `*.rs`.
-    #[schemars(length(max = 1024))]
-    pub(crate) glob: Option<String>,
-    /// Take upper and lower case as the same.
-    #[serde(default)]
-    pub(crate) ignore_case: bool,
-    /// Leave out `.git` and what the `.gitignore` files below `path` exclude.
-    #[serde(default)]
-    pub(crate) gitignore: bool,
-    /// Most lines, 1 to 5000. All that match are counted.
-    #[schemars(range(min = 1, max = 5000))]
-    #[serde(default = "default_lines")]
-    pub(crate) limit: usize,
-    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
-}
-
-fn default_lines() -> usize {
-    100
-}
-
-/// Lines that match.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsGrepped {
-    /// Place.
-    pub(crate) place: String,
-    /// `path:line:content`, in order of the paths; a line over 500 bytes is cut.
-    pub(crate) matches: Vec<String>,
-    /// Number of lines that match.
-    pub(crate) count: u64,
-    /// Number of lines that match and are not in `matches`.
-    pub(crate) left: u64,
-    /// Number of files with a line that matches.
-    pub(crate) files: u64,
-    /// Number of binary files, which were searched up to their first NUL only.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) binary_files: u64,
-    #[serde(flatten)]
-    pub(crate) unread: FsUnread,
-}
-
-/// Find files below a folder of a place by a glob pattern.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FsGlob {
-    /// Pattern for the path from `path` on, such as `src/**/*.rs`; without `/` it is for names.
-    #[schemars(length(min = 1, max = 1024))]
-    pub(crate) pattern: String,
-    /// Path of a folder from the place's root.
-    pub(crate) path: String,
-    /// Leave out `.git` and what the `.gitignore` files below `path` exclude.
-    #[serde(default)]
-    pub(crate) gitignore: bool,
-    /// Most paths, 1 to 10000. All that fit are counted.
-    #[schemars(range(min = 1, max = 10_000))]
-    #[serde(default = "default_entries")]
-    pub(crate) limit: usize,
-    /// Name of the place, `[USER@]WORKSPACE[:FOLDER]`, or `volume:` and a volume's label. Default: the session's.
-    pub(crate) place: Option<String>,
-}
-
-/// Files that fit.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsGlobbed {
-    /// Place.
-    pub(crate) place: String,
-    /// Paths from the place's root, in their order.
-    pub(crate) paths: Vec<String>,
-    /// Number of files that fit.
-    pub(crate) count: u64,
-    /// Number of files that fit and are not in `paths`.
-    pub(crate) left: u64,
-    #[serde(flatten)]
-    pub(crate) unread: FsUnread,
-}
-
-/// What a search could not read.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct FsUnread {
-    /// Number of files and folders that could not be read, or not whole.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) unreadable_count: u64,
-    /// The first of them, with the reasons.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) unreadable: Vec<String>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+    size_bytes: u64,
 }
 
 tools! { pub(crate) FAMILY: "fs" for service Files, singleton files;
@@ -336,12 +242,91 @@ tools! { pub(crate) FAMILY: "fs" for service Files, singleton files;
         name: "fs.multi_edit", title: "Edit a file of a place several times", risk: Risk::Medium,
         rate: RateClass::File,
     };
-    fs_grep: FsGrep => FsGrepped = Files::grep {
-        name: "fs.grep", title: "Search files of a place", effect: Read, timeout_secs: 300,
-        rate: RateClass::File,
-    };
-    fs_glob: FsGlob => FsGlobbed = Files::glob {
-        name: "fs.glob", title: "Find files of a place", effect: Read, timeout_secs: 300,
-        rate: RateClass::File,
-    };
+}
+
+impl Files {
+    async fn read(self: Arc<Self>, cx: CallCx, input: FsRead) -> Answer<FsContent> {
+        let FsRead { path, offset, limit, place } = input;
+        let asked = ReadText { path, offset, limit };
+        let (read, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let next_offset = (read.next_offset < read.size_bytes).then_some(read.next_offset);
+        Ok(FsContent {
+            place,
+            path,
+            content: read.text,
+            offset: read.offset,
+            next_offset,
+            size_bytes: read.size_bytes,
+        })
+    }
+
+    async fn write(self: Arc<Self>, cx: CallCx, input: FsWrite) -> Answer<FsWritten> {
+        let FsWrite { path, content, place } = input;
+        let bytes_written = content.len() as u64;
+        let asked = WriteText { path, content, mode: None };
+        let (replaced, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        Ok(FsWritten { place, path, bytes_written, replaced: replaced.existed })
+    }
+
+    async fn list(self: Arc<Self>, cx: CallCx, input: FsList) -> Answer<FsListed> {
+        let FsList { path, after, limit, place } = input;
+        let asked = ListNames { path, after, limit };
+        let (page, PlacedPath { place, path }) = self.run(&cx, place.as_deref(), asked).await?;
+        let next = page.next().map(str::to_owned);
+        let row = |(name, entry): (String, ListEntry)| {
+            let (file_type, size_bytes) = match entry {
+                ListEntry::File(size_bytes) => ("file", size_bytes),
+                ListEntry::Folder => ("directory", 0),
+                ListEntry::Link(size_bytes) => ("symlink", size_bytes),
+                ListEntry::Other => ("other", 0),
+            };
+            FsEntry { name, file_type, size_bytes }
+        };
+        let entries = page.entries.into_iter().map(row).collect();
+        Ok(FsListed { place, path, next, entries, total: page.total })
+    }
+
+    async fn create_dir(self: Arc<Self>, cx: CallCx, input: FsCreateDir) -> Answer<FsPath> {
+        Ok(self.run(&cx, input.place.as_deref(), MakeFolder { path: input.path }).await?.1.into())
+    }
+
+    async fn delete(self: Arc<Self>, cx: CallCx, input: FsDelete) -> Answer<FsPath> {
+        let FsDelete { path, recursive, place } = input;
+        Ok(self.run(&cx, place.as_deref(), RemovePath { path, recursive }).await?.1.into())
+    }
+
+    async fn edit(self: Arc<Self>, cx: CallCx, input: FsEdit) -> Answer<FsEdited> {
+        let edit = only(input.target_content, input.replacement_content);
+        self.edit_all(&cx, input.place.as_deref(), input.path, vec![edit]).await
+    }
+
+    async fn multi_edit(self: Arc<Self>, cx: CallCx, input: FsMultiEdit) -> Answer<FsEdited> {
+        let edits = input.edits.into_iter();
+        let edits = edits.map(|edit| only(edit.target_content, edit.replacement_content));
+        self.edit_all(&cx, input.place.as_deref(), input.path, edits.collect()).await
+    }
+
+    async fn edit_all(
+        &self,
+        cx: &CallCx,
+        place: Option<&str>,
+        path: String,
+        edits: Vec<TextEdit>,
+    ) -> Answer<FsEdited> {
+        let applied = edits.len();
+        let asked = EditFileText { path, edits, expected: None };
+        let (edited, PlacedPath { place, path }) = self.run(cx, place, asked).await?;
+        Ok(FsEdited { place, path, applied, size_bytes: edited.size_bytes })
+    }
+}
+
+/// An edit of a text that occurs once.
+fn only(old: String, new: String) -> TextEdit {
+    TextEdit { which: Occurrences::Only, old, new }
+}
+
+impl From<PlacedPath> for FsPath {
+    fn from(PlacedPath { place, path }: PlacedPath) -> Self {
+        Self { place, path }
+    }
 }

@@ -1,4 +1,5 @@
-//! Folder of the host as a place: opened once and kept as a handle.
+//! Kinds of places: a folder of the host, which is opened once and kept as a handle, a workspace, whose guest
+//! runs the operations and whose answers are checked, and a volume, beneath the handle of its mount.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,19 +8,18 @@ use std::{
 
 use async_trait::async_trait;
 use hivekeep_file_engine::{
-    FileEffect, FileError, FileOperation, FileOutcome, FileRoot, PlacePath, run,
+    FileEffect, FileError, FileOperation, FileOutcome, FileRoot, PlacePath, decode, encode, run,
 };
 use hivekeep_kernel::{
-    CallCx, Layer, Room, ToolError,
-    ports::{MountSource, PlaceFolder},
+    CallCx, Layer, Room, ToolError, WorkspaceId,
+    ports::{GuestOperation, MountSource, PlaceFolder, VolumeFiles, WorkspaceFiles},
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     PlaceOptions, codes,
-    file_place::{CommandHost, FilePlace},
-    refuse::refused,
+    place::{CommandHost, FilePlace, VOLUME_PREFIX, WORKSPACE_ROOT, refused, refused_by_guest},
 };
 
 /// Calls that work in one place at a time.
@@ -130,5 +130,103 @@ impl FilePlace for HostFolder {
             run(folder.root()?, &operation, &|| stop.is_cancelled()).map_err(refused)
         });
         done.await.map_err(|panic| ToolError::internal(format!("a file tool: {panic}")))?
+    }
+}
+
+/// Files of one workspace.
+pub(crate) struct WorkspacePlace {
+    pub(crate) name: String,
+    pub(crate) id: WorkspaceId,
+    /// Name by which it is found whenever.
+    pub(crate) lasting: String,
+    /// User whose rights count; `None` is the image's.
+    pub(crate) user: Option<String>,
+    /// Absolute path of the folder that it begins at.
+    pub(crate) root: String,
+    pub(crate) files: Arc<dyn WorkspaceFiles>,
+}
+
+#[async_trait]
+impl FilePlace for WorkspacePlace {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lasting(&self, _: &CallCx) -> Result<String, ToolError> {
+        Ok(self.lasting.clone())
+    }
+
+    fn shown(&self, path: &str) -> Result<String, FileError> {
+        Ok(PlacePath::in_system(&self.root, path)?.to_string())
+    }
+
+    fn command_host(&self) -> CommandHost {
+        let (root, user) = (self.root.clone(), self.user.clone());
+        CommandHost::Workspace { id: self.id, root, user }
+    }
+
+    async fn run(&self, cx: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {
+        let encoded = encode(&operation).map_err(refused)?;
+        let asked = GuestOperation {
+            encoded,
+            walks: operation.walks(),
+            max_bytes: operation.max_answer_bytes(),
+            user: self.user.clone(),
+            folder: Some(self.root.clone()).filter(|root| root != WORKSPACE_ROOT),
+        };
+        let answer = self.files.run(cx, self.id, asked).await?;
+        let misbehaves = |why: &str| {
+            let message = format!("the guest's answer to a file operation is none: {why}");
+            ToolError::new(Layer::Guest, codes::GUEST_MISBEHAVES, message)
+        };
+        let outcome: Result<FileOutcome, FileError> =
+            decode(&answer).map_err(|why| misbehaves(&why))?;
+        let outcome = outcome.map_err(refused_by_guest)?;
+        if !operation.accepts(&outcome) {
+            return Err(misbehaves("it is of another operation, or beyond its limits"));
+        }
+        Ok(outcome)
+    }
+}
+
+/// Files of a volume of the session's user.
+pub(crate) struct VolumePlace {
+    /// Name as the caller gave it, with the prefix.
+    pub(crate) name: String,
+    pub(crate) volumes: Arc<dyn VolumeFiles>,
+}
+
+impl VolumePlace {
+    /// Id or label.
+    fn volume(&self) -> &str {
+        self.name.strip_prefix(VOLUME_PREFIX).unwrap_or(&self.name)
+    }
+}
+
+#[async_trait]
+impl FilePlace for VolumePlace {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lasting(&self, cx: &CallCx) -> Result<String, ToolError> {
+        let id = self.volumes.find(cx.session, self.volume())?;
+        Ok(format!("{VOLUME_PREFIX}{id}"))
+    }
+
+    fn shown(&self, path: &str) -> Result<String, FileError> {
+        Ok(PlacePath::parse(path)?.to_string())
+    }
+
+    fn command_host(&self) -> CommandHost {
+        CommandHost::Beside { source: self.volume().to_owned(), read_only: false }
+    }
+
+    async fn run(&self, cx: &CallCx, operation: FileOperation) -> Result<FileOutcome, ToolError> {
+        let encoded = encode(&operation).map_err(refused)?;
+        let answer = self.volumes.run(cx, self.volume(), encoded).await?;
+        let outcome: Result<FileOutcome, FileError> = decode(&answer)
+            .map_err(|why| ToolError::internal(format!("the outcome in a volume: {why}")))?;
+        outcome.map_err(refused)
     }
 }
