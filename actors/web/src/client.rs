@@ -10,8 +10,7 @@ use tokio_rustls::rustls;
 
 use crate::{
     Options, codes,
-    policy::{EgressPolicy, address_refused},
-    resolve::{CheckedResolver, NoAllowedAddress, cause},
+    egress::{CheckedResolver, EgressPolicy, NoAllowedAddress, address_refused, cause},
 };
 
 /// Time for a connection with its handshake.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::policy::EgressPolicy;
+use crate::egress::EgressPolicy;
 
 /// Longest time of a search that its tool's own limit leaves room for.
 const MAX_SEARCH_SECS: u64 = 100;

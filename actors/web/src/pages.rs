@@ -11,8 +11,8 @@ use url::Url;
 use crate::{
     codes,
     document::{self, PageText},
+    egress::FetchReach,
     fetch::{Fetched, Fetcher},
-    reach::FetchReach,
     tools::{WebFetch, WebPage},
 };
 

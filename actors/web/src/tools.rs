@@ -1,11 +1,21 @@
-//! Tool declarations of the web.
+//! The tools `web.fetch`, `web.search` and `web_search`, and the service behind them.
+
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::tools;
+use hivekeep_kernel::{CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup, tools};
+use hivekeep_runtime::Ports;
+use reqwest::dns::Resolve;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{policy::MAX_URL_BYTES, web::Web};
+use crate::{
+    Options, client, codes,
+    egress::{EgressPolicy, FetchReach, MAX_URL_BYTES},
+    fetch::Fetcher,
+    pages::{PageReader, WholePage},
+    search::Searcher,
+};
 
 /// Longest time of a fetch.
 const MAX_FETCH_SECS: u64 = 120;
@@ -103,11 +113,11 @@ pub(crate) struct WebPage {
 pub(crate) struct WebSearch {
     /// What to search for.
     #[schemars(length(min = 1, max = MAX_QUERY_CHARS))]
-    pub(crate) query: String,
+    query: String,
     /// Most results, 1 to 20.
     #[schemars(range(min = 1, max = 20))]
     #[serde(default = "default_results")]
-    pub(crate) max_results: usize,
+    max_results: usize,
 }
 
 fn default_results() -> usize {
@@ -117,14 +127,14 @@ fn default_results() -> usize {
 /// Search the web for a few results: title, URL and a line of text of each. Read a page with web.fetch.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FewWebSearch {
+struct FewWebSearch {
     /// What to search for.
     #[schemars(length(min = 1, max = MAX_QUERY_CHARS))]
-    pub(crate) query: String,
+    query: String,
     /// Most results, 1 to 10.
     #[schemars(range(min = 1, max = 10))]
     #[serde(default = "few_results")]
-    pub(crate) max_results: usize,
+    max_results: usize,
 }
 
 fn few_results() -> usize {
@@ -179,4 +189,107 @@ tools! { pub(crate) FAMILY: "web" for service Web, singleton web;
     web_search: FewWebSearch => WebResults = Web::search_few {
         title: "Search the web for a few results", effect: Read, open_world: true, timeout_secs: 120,
     };
+}
+
+type Answer<T> = Result<T, ToolError>;
+
+/// The web, as sessions have it.
+pub(crate) struct Web {
+    enabled: bool,
+    for_workspaces_only: bool,
+    pages: PageReader,
+    searcher: Searcher,
+    ports: Ports,
+}
+
+impl Service for Web {
+    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&FAMILY];
+}
+
+impl Web {
+    /// # Errors
+    /// `web_ca_file_refused`.
+    pub(crate) fn new(options: &Options, resolver: Arc<dyn Resolve>, ports: Ports) -> Answer<Self> {
+        let policy = EgressPolicy::new(options).map_err(|wrong| {
+            ToolError::internal(format!("the configuration was not checked: {wrong:?}"))
+        })?;
+        let policy = Arc::new(policy);
+        let for_pages = client::for_pages(options, policy.clone(), resolver.clone())?;
+        let for_providers = client::for_providers(options, resolver)?;
+        let fetcher = Fetcher::new(for_pages, policy, options.proxy.is_some());
+        Ok(Self {
+            enabled: options.enabled,
+            for_workspaces_only: options.fetch_for_workspaces_only,
+            pages: PageReader::new(fetcher, options.max_body_bytes()),
+            searcher: Searcher::new(options, &for_providers),
+            ports,
+        })
+    }
+
+    pub(crate) async fn fetch(self: Arc<Self>, cx: CallCx, input: WebFetch) -> Answer<WebPage> {
+        self.admit()?;
+        if self.for_workspaces_only && input.workspace_id.is_none() {
+            let message = "a fetch has to name a workspace, whose network policy judges it";
+            return Err(ToolError::new(Layer::Policy, codes::WEB_TARGET_DENIED, message)
+                .next("give `workspace_id`, of a workspace that may reach the page"));
+        }
+        let reach = FetchReach::of(&self.ports, &cx, input.workspace_id.as_deref())?;
+        let page = self.pages.read(cx.session, &reach, &input).await?;
+        piece(&page, input.offset, input.max_bytes)
+    }
+
+    pub(crate) async fn search(self: Arc<Self>, _: CallCx, input: WebSearch) -> Answer<WebResults> {
+        self.results(input.query, input.max_results).await
+    }
+
+    async fn search_few(self: Arc<Self>, _: CallCx, input: FewWebSearch) -> Answer<WebResults> {
+        self.results(input.query, input.max_results).await
+    }
+
+    async fn results(&self, query: String, most: usize) -> Answer<WebResults> {
+        self.admit()?;
+        let found = self.searcher.search(&query, most).await?;
+        let results = found.hits.into_iter().map(|hit| WebResult {
+            title: hit.title,
+            url: hit.url,
+            snippet: hit.snippet,
+        });
+        let failed = found.failed.into_iter().map(|(provider, failure)| FailedProvider {
+            provider,
+            code: failure.code.name,
+            message: failure.message,
+        });
+        Ok(WebResults {
+            query,
+            provider: found.provider,
+            results: results.collect(),
+            left_out: found.left_out,
+            failed: failed.collect(),
+        })
+    }
+
+    fn admit(&self) -> Answer<()> {
+        if self.enabled {
+            return Ok(());
+        }
+        Err(ToolError::new(Layer::Policy, codes::WEB_DISABLED, "sessions may not use the web")
+            .next("work without it, or ask the operator for `web.enabled`"))
+    }
+}
+
+/// A piece of a page, cut at characters.
+fn piece(page: &WholePage, offset: usize, most: usize) -> Answer<WebPage> {
+    let text = &page.text;
+    if offset > text.len() {
+        let message = format!("`offset` is beyond the text, which has {} bytes", text.len());
+        return Err(ToolError::invalid(message).next("begin at 0"));
+    }
+    let start = text.ceil_char_boundary(offset);
+    let end = text.floor_char_boundary(start.saturating_add(most));
+    Ok(WebPage {
+        content: text[start..end].to_owned(),
+        offset: start,
+        next_offset: (end < text.len()).then_some(end),
+        ..page.head.clone()
+    })
 }

@@ -9,7 +9,7 @@ use super::{
     server::{Reply, Server, no_rules, ok, reply},
     stage::{Stage, options},
 };
-use crate::markup;
+use crate::document;
 
 const MIB: usize = 1024 * 1024;
 
@@ -89,7 +89,7 @@ fn monsters() -> Vec<(&'static str, String)> {
 #[test]
 fn a_page_that_grows_is_refused() {
     for (name, page) in monsters() {
-        let refused = markup::readable(&page, "http://a.test/").err();
+        let refused = document::readable(&page, "http://a.test/").err();
         assert_eq!(refused.expect(name).code, "web_page_refused", "{name}");
     }
 }
@@ -102,12 +102,12 @@ fn a_page_at_the_budget_is_converted() {
     {
         let depth = 240 / open.matches('<').count();
         let page = format!("{}<p>{text}</p>{}", open.repeat(depth), close.repeat(depth));
-        let article = markup::readable(&page, "http://a.test/").expect(open);
+        let article = document::readable(&page, "http://a.test/").expect(open);
         assert!(article.markdown.contains("Words of a paragraph"), "{open}");
     }
     let many = format!("<p>{text}</p>").repeat(4000);
     assert!(
-        markup::readable(&many, "http://a.test/").expect("many").markdown.len() > many.len() / 2
+        document::readable(&many, "http://a.test/").expect("many").markdown.len() > many.len() / 2
     );
 }
 

@@ -15,8 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Options, ProviderKind, ProviderOptions,
-    tools::{WebPage, WebResults},
-    web::Web,
+    tools::{Web, WebPage, WebResults},
 };
 
 /// Addresses that each name has in turn; the last ones stay.
