@@ -1,37 +1,18 @@
-//! Service of commands: each call finds its place, is judged, and runs there.
+//! Service of commands: each call finds its place, is judged, and runs there. Its output is text that is never
+//! cut inside of a character, and what is left out is counted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use hivekeep_kernel::{
-    CallCx, Layer, Service, ServiceActor, ToolError, ToolGroup,
-    ports::{CommandEnd, CommandLimits, CommandRunner, CommandSpec, PlaceWorkspace, Places, Tools},
+    CallCx, Layer, ToolError,
+    ports::{CommandRunner, CommandSpec, CommandStream, PlaceWorkspace, Places, Tools},
 };
 use hivekeep_runtime::{Daemon, Ports, Redact};
-use hivekeep_store::{Journal, NewEvent};
-use serde_json::json;
+use hivekeep_store::Journal;
 
-use crate::{
-    Options, codes,
-    entry_point::arguments,
-    output::{head, tail},
-    rules::{Rules, Runnable},
-    scripts::PREFIX,
-    tools::{self, Bash, BashEnd, CmdEnd, CmdRun, Think, Thought},
-};
+use crate::{Options, codes, options::Rules};
 
-/// Characters of each stream that `bash` shows.
-const SHOWN_CHARS: usize = 100_000;
-
-type Answer<T> = Result<T, ToolError>;
-
-/// Line of a call, and where it runs.
-struct CallLine {
-    argv: Vec<String>,
-    workdir: String,
-    place: PlaceWorkspace,
-    shell: bool,
-    script_version: Option<u64>,
-}
+pub(crate) type CommandResult<T> = Result<T, ToolError>;
 
 /// Commands and processes of all sessions.
 pub(crate) struct CommandService {
@@ -41,16 +22,12 @@ pub(crate) struct CommandService {
     pub(crate) ports: Ports,
     /// Tools that are called on a session's behalf.
     pub(crate) daemon_tools: Arc<dyn Tools>,
-    journal: Journal,
-    redact: Redact,
-}
-
-impl Service for CommandService {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = tools::FAMILIES;
+    pub(crate) journal: Journal,
+    pub(crate) redact: Redact,
 }
 
 impl CommandService {
-    pub(crate) fn new(daemon: &Daemon, options: Options) -> Answer<Self> {
+    pub(crate) fn new(daemon: &Daemon, options: Options) -> CommandResult<Self> {
         Ok(Self {
             rules: Rules::new(&options),
             options,
@@ -62,11 +39,15 @@ impl CommandService {
         })
     }
 
-    pub(crate) fn places(&self) -> Answer<Arc<dyn Places>> {
+    pub(crate) fn places(&self) -> CommandResult<Arc<dyn Places>> {
         self.ports.need::<dyn Places>()
     }
 
-    pub(crate) async fn place(&self, cx: &CallCx, place: Option<&str>) -> Answer<PlaceWorkspace> {
+    pub(crate) async fn place(
+        &self,
+        cx: &CallCx,
+        place: Option<&str>,
+    ) -> CommandResult<PlaceWorkspace> {
         self.places()?.workspace(cx, place).await
     }
 
@@ -80,7 +61,7 @@ impl CommandService {
         argv: Vec<String>,
         workdir: String,
         env: BTreeMap<String, String>,
-    ) -> Answer<CommandSpec> {
+    ) -> CommandResult<CommandSpec> {
         let Options { allow, allow_variables, workspace_variables, .. } = &self.options;
         let listed = !allow.is_empty();
         let inherit = if listed { allow_variables } else { workspace_variables }.clone();
@@ -91,157 +72,14 @@ impl CommandService {
         }
     }
 
-    pub(crate) async fn run(self: Arc<Self>, cx: CallCx, input: CmdRun) -> Answer<CmdEnd> {
-        let CallLine { argv, workdir, place, shell, script_version } =
-            self.line(&cx, &input).await?;
-        let limits = CommandLimits {
-            timeout_secs: input.timeout_secs,
-            output_bytes: input.max_output_bytes,
-            tail: true,
-        };
-        let env = input.env_additions.into_iter().map(|(name, value)| (name, value.0)).collect();
-        let ran = input.entrypoint.then(|| argv.clone());
-        let spec = self.spec(&place, argv, workdir, env)?;
-        let end = self.commands.run(&cx, place.workspace, spec, limits).await?;
-        let ((stdout, stdout_omitted_bytes), (stderr, stderr_omitted_bytes)) =
-            (tail(&end.stdout), tail(&end.stderr));
-        if end.timed_out {
-            return Err(timed_out(input.timeout_secs)
-                .detail("stdout", stdout)
-                .detail("stderr", stderr)
-                .detail("place", place.place));
-        }
-        Ok(CmdEnd {
-            stdout,
-            stderr,
-            exit_code: end.exit_code,
-            signal: end.signal,
-            stdout_omitted_bytes,
-            stderr_omitted_bytes,
-            killed_stragglers: end.killed_stragglers.into(),
-            elapsed_ms: end.elapsed_ms,
-            shell,
-            script_version,
-            argv: ran,
-            place: place.place,
-            workspace_id: place.workspace,
-        })
-    }
-
-    /// Line of a call in its place, judged.
-    async fn line(&self, cx: &CallCx, input: &CmdRun) -> Answer<CallLine> {
-        let script = self.script(cx, &input.command, input.script_version)?;
-        let (command, cwd) = (input.command.clone(), input.cwd.as_deref());
-        let args = input.args.clone().map(|args| args.into_iter().map(|arg| arg.0).collect());
-        if input.entrypoint {
-            if script.is_some() {
-                return Err(ToolError::invalid("a script is not run by an entry point")
-                    .next("leave `entrypoint` out, or name no script"));
-            }
-            let args = arguments(command, args)?;
-            let place = self.place(cx, input.place.as_deref()).await?;
-            let (argv, workdir) = self.entry_point(cx, &place, args, cwd).await?;
-            return Ok(CallLine { argv, workdir, place, shell: false, script_version: None });
-        }
-        let (mut argv, shell) = match self.runnable(command, args)? {
-            Runnable::Program(argv) => (argv, false),
-            Runnable::Script(line) => (vec!["/bin/sh".to_owned(), "-c".to_owned(), line], true),
-        };
-        let place = self.place(cx, input.place.as_deref()).await?;
-        if let Some(script) = &script {
-            argv = self.put(cx, &place, script, argv.split_off(1)).await?;
-        }
-        let workdir = below(&place.root, cwd)?;
-        let script_version = script.map(|script| script.version);
-        Ok(CallLine { argv, workdir, place, shell, script_version })
-    }
-
-    fn runnable(&self, command: String, args: Option<Vec<String>>) -> Answer<Runnable> {
-        match args {
-            None if command.contains(char::is_whitespace) && !command.starts_with(PREFIX) => {
-                self.rules.line(&command)
-            }
-            args => self.program(command, args.unwrap_or_default()).map(Runnable::Program),
-        }
-    }
-
     /// A program with its arguments, judged.
-    pub(crate) fn program(&self, command: String, args: Vec<String>) -> Answer<Vec<String>> {
+    pub(crate) fn program(&self, command: String, args: Vec<String>) -> CommandResult<Vec<String>> {
         if command.is_empty() {
             return Err(ToolError::invalid("`command` is empty")
                 .next("name a program, or set `entrypoint` to run the image's entry point"));
         }
         self.rules.program([command].into_iter().chain(args).collect())
     }
-
-    pub(crate) async fn bash(self: Arc<Self>, cx: CallCx, input: Bash) -> Answer<BashEnd> {
-        let line = self.rules.script(&input.command)?;
-        let place = self.place(&cx, input.place.as_deref()).await?;
-        let limits = CommandLimits {
-            timeout_secs: input.timeout,
-            // A character has at most four.
-            output_bytes: 4 * SHOWN_CHARS as u64,
-            tail: false,
-        };
-        let run = async |shell: &str| {
-            let argv = [shell, "-c", &line].map(str::to_owned).to_vec();
-            let spec = self.spec(&place, argv, place.root.clone(), BTreeMap::new())?;
-            self.commands.run(&cx, place.workspace, spec, limits).await
-        };
-        let (shell, end) = match run("bash").await {
-            Err(error) if error.is(codes::CANNOT_START) => ("sh", run("sh").await?),
-            ended => ("bash", ended?),
-        };
-        let (output, truncated) = shown(&end, input.timeout);
-        Ok(BashEnd {
-            output,
-            is_error: end.exit_code != 0 || end.timed_out,
-            exit_code: end.exit_code,
-            timed_out: end.timed_out,
-            truncated,
-            shell: shell.to_owned(),
-            elapsed_ms: end.elapsed_ms,
-            place: place.place,
-            workspace_id: place.workspace,
-        })
-    }
-
-    pub(crate) async fn think(self: Arc<Self>, cx: CallCx, input: Think) -> Answer<Thought> {
-        let event = NewEvent {
-            kind: "session.thought".to_owned(),
-            subject: cx.session.to_string(),
-            data: json!({ "thought": (self.redact)(&input.thought) }),
-        };
-        let event = self.journal.events().publish(event).await.map_err(|error| {
-            ToolError::new(Layer::Store, codes::JOURNAL_FAILED, error.to_string())
-                .next("repeat it; nothing was recorded as far as is known")
-        })?;
-        Ok(Thought { status: "recorded".to_owned(), event: event.get() })
-    }
-}
-
-/// Both streams as one text.
-fn shown(end: &CommandEnd, timeout_secs: u64) -> (String, bool) {
-    let ((stdout, cut), (stderr, cut_too)) =
-        (head(&end.stdout, SHOWN_CHARS), head(&end.stderr, SHOWN_CHARS));
-    let mut output = stdout;
-    let line = |output: &mut String, text: &str| {
-        if !output.is_empty() && !output.ends_with('\n') {
-            output.push('\n');
-        }
-        output.push_str(text);
-    };
-    if !stderr.is_empty() {
-        line(&mut output, "STDERR:\n");
-        output.push_str(&stderr);
-    }
-    if end.timed_out {
-        line(&mut output, &format!("[it did not end within {timeout_secs} s and was killed]"));
-    }
-    if output.is_empty() {
-        output.push_str("(no output)");
-    }
-    (output, cut || cut_too)
 }
 
 fn variable_not_allowed(name: &str) -> ToolError {
@@ -252,18 +90,11 @@ fn variable_not_allowed(name: &str) -> ToolError {
         .next("leave it out; the operator names variables in `command.allow_variables`")
 }
 
-fn timed_out(after_secs: u64) -> ToolError {
-    let message = format!("it did not end within {after_secs} s; its process tree was killed");
-    ToolError::new(Layer::Guest, codes::COMMAND_TIMED_OUT, message)
-        .next("give a larger timeout_secs, or start it with process_start")
-        .detail("timeout_secs", after_secs)
-}
-
 /// A folder of a place: relative to its root, or absolute and below it.
 ///
 /// # Errors
 /// `invalid_path` for one that leaves the root by its name.
-pub(crate) fn below(root: &str, folder: Option<&str>) -> Answer<String> {
+pub(crate) fn below(root: &str, folder: Option<&str>) -> CommandResult<String> {
     let Some(folder) = folder else { return Ok(root.to_owned()) };
     let root = root.trim_end_matches('/');
     let rest = match folder.strip_prefix('/') {
@@ -289,4 +120,65 @@ pub(crate) fn below(root: &str, folder: Option<&str>) -> Answer<String> {
         "" => root.to_owned(),
         rest => format!("{root}/{rest}"),
     })
+}
+
+/// The end of a stream, and the number of bytes that are left out before it.
+pub(crate) fn tail(stream: &CommandStream) -> (String, u64) {
+    let cut = stream.total_bytes > stream.bytes.len() as u64;
+    // Not the rest of a character whose beginning is gone.
+    let rest = stream.bytes.iter().take(3).take_while(|byte| cut && **byte & 0xc0 == 0x80).count();
+    let shown = &stream.bytes[rest..];
+    let omitted = stream.total_bytes.saturating_sub(shown.len() as u64);
+    (String::from_utf8_lossy(shown).into_owned(), omitted)
+}
+
+/// The first characters of a stream, with a notice when there is more.
+pub(crate) fn head(stream: &CommandStream, most_chars: usize) -> (String, bool) {
+    let bytes = &stream.bytes;
+    let more = stream.total_bytes > bytes.len() as u64;
+    // A character that the cut of the bytes goes through is left out.
+    let whole = match std::str::from_utf8(bytes) {
+        Err(error) if more && error.error_len().is_none() => error.valid_up_to(),
+        _ => bytes.len(),
+    };
+    let text = String::from_utf8_lossy(&bytes[..whole]);
+    let end = text.char_indices().nth(most_chars).map_or(text.len(), |(at, _)| at);
+    if !more && end == text.len() {
+        return (text.into_owned(), false);
+    }
+    let total = stream.total_bytes;
+    let shown = text[..end].chars().count();
+    (
+        format!(
+            "{}\n[output truncated: the first {shown} characters of {total} bytes]",
+            &text[..end]
+        ),
+        true,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn both_ends_of_a_text_are_parts_of_it(text in "\\PC{0,60}", most in 0_usize..80) {
+            let bytes = text.as_bytes();
+            let total_bytes = bytes.len() as u64;
+            let last = bytes[bytes.len().saturating_sub(most)..].to_vec();
+            let (end, omitted) = tail(&CommandStream { bytes: last, total_bytes });
+            prop_assert!(text.ends_with(&end));
+            prop_assert_eq!(omitted + end.len() as u64, total_bytes);
+            prop_assert!(most.min(bytes.len()) - end.len() < 4, "at most one character is lost");
+
+            let first = bytes[..most.min(bytes.len())].to_vec();
+            let (begin, cut) = head(&CommandStream { bytes: first, total_bytes }, most / 2);
+            prop_assert_eq!(cut, text.chars().count() > most / 2 || bytes.len() > most);
+            let shown = begin.rsplit_once("\n[output").filter(|_| cut).map_or(&*begin, |(text, _)| text);
+            prop_assert!(text.starts_with(shown) && shown.chars().count() <= most / 2);
+        }
+    }
 }

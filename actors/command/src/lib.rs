@@ -8,13 +8,9 @@
 
 pub mod codes;
 mod commands;
-mod entry_point;
 mod interpreter;
 mod options;
-mod output;
-mod processes;
-mod rules;
-mod scripts;
+mod programs;
 mod tools;
 
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! Report of an interpreter about an execution, line by line, within bounds.
 
 use hivekeep_kernel::{ToolError, ports::CommandStream};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::failed;
-use crate::{output::tail, tools::CodeError};
+use crate::commands::tail;
 
 /// Bytes of each stream that are kept, the last ones.
 const KEPT_BYTES: usize = 64 * 1024;
@@ -17,6 +18,18 @@ const MAX_RESULT_BYTES: usize = 12 * 1024 * 1024;
 const MAX_FORM_BYTES: usize = 64 * 1024;
 /// Forms that are pictures or documents, and not read as text.
 const BINARY: [&str; 3] = ["png", "jpeg", "pdf"];
+
+/// An exception, or the end of the interpreter under the code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct CodeError {
+    /// Its class; `KernelDied` and `KernelRestarted` if the interpreter ended: variables are gone then.
+    pub(crate) name: String,
+    /// Its message.
+    pub(crate) value: String,
+    /// Where it was raised.
+    pub(crate) traceback: String,
+}
 
 /// Line of a report.
 #[derive(Debug, Deserialize)]
@@ -39,7 +52,7 @@ enum Line {
 
 /// The end of a stream.
 #[derive(Debug, Default)]
-pub(super) struct StreamEnd(CommandStream);
+pub(crate) struct StreamEnd(CommandStream);
 
 impl StreamEnd {
     fn push(&mut self, text: &str) {
@@ -50,22 +63,22 @@ impl StreamEnd {
     }
 
     /// Kept text, and the number of bytes before it that are left out.
-    pub(super) fn shown(&self) -> (String, u64) {
+    pub(crate) fn shown(&self) -> (String, u64) {
         tail(&self.0)
     }
 }
 
-/// See the module.
+/// Report of an execution, as far as it was told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) stdout: StreamEnd,
-    pub(super) stderr: StreamEnd,
-    pub(super) results: Vec<Map<String, Value>>,
-    pub(super) results_omitted: u64,
-    pub(super) error: Option<CodeError>,
-    pub(super) execution_count: Option<u64>,
+pub(crate) struct Told {
+    pub(crate) stdout: StreamEnd,
+    pub(crate) stderr: StreamEnd,
+    pub(crate) results: Vec<Map<String, Value>>,
+    pub(crate) results_omitted: u64,
+    pub(crate) error: Option<CodeError>,
+    pub(crate) execution_count: Option<u64>,
     /// Number of lines.
-    pub(super) lines: u64,
+    pub(crate) lines: u64,
     result_bytes: usize,
 }
 
@@ -74,7 +87,7 @@ impl Told {
     ///
     /// # Errors
     /// `interpreter_failed` for one that is none.
-    pub(super) fn hear(&mut self, line: &[u8]) -> Result<(), ToolError> {
+    pub(crate) fn hear(&mut self, line: &[u8]) -> Result<(), ToolError> {
         self.lines += 1;
         let line = hivekeep_runtime::json_text::from_slice(line).map_err(|error| {
             failed(format!("what the interpreter tells cannot be read: {error}"))
@@ -115,7 +128,7 @@ impl Told {
     }
 
     /// The last line of the output, for progress.
-    pub(super) fn last_output(&self) -> String {
+    pub(crate) fn last_output(&self) -> String {
         let (text, _) = self.stdout.shown();
         text.lines().last().unwrap_or_default().chars().take(200).collect()
     }

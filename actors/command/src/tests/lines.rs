@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::restricted;
-use crate::rules::{Rules, Runnable};
+use crate::options::{Rules, Runnable};
 
 /// Shells that lines are run by.
 const SHELLS: [&str; 2] = ["/bin/sh", "/bin/bash"];

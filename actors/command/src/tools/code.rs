@@ -1,52 +1,57 @@
-//! Code in an interpreter that remembers.
+//! The tool `run_code`: code in an interpreter that remembers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{WorkspaceId, tools};
+use hivekeep_kernel::{CallCx, Layer, ToolError, WorkspaceId, ports::PlaceWorkspace, tools};
+use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{MAX_PLACE_CHARS, cmd::Argument, with_place};
-use crate::commands::CommandService;
+use super::{Argument, MAX_PLACE_CHARS, with_place};
+use crate::{
+    codes,
+    commands::{CommandResult, CommandService},
+    interpreter::{CodeError, Told, failed},
+};
 
 /// Time limit of a call that names none.
 const TIMEOUT_SECS: u64 = 300;
 /// Longest time limit.
 const MAX_TIMEOUT_SECS: u64 = 24 * 60 * 60;
 /// Context of calls that name none.
-pub(crate) const DEFAULT_CONTEXT: &str = "default";
+const DEFAULT_CONTEXT: &str = "default";
 
 /// Run Python in your place and see what it prints and shows: text, tables, plots. Variables, imports and
 /// functions stay for the next call. Needs a place of the image `code-interpreter`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RunCode {
+struct RunCode {
     /// The code; the value of its last line is a result. Empty only starts the interpreter, or restarts.
     #[schemars(length(max = 1_000_000))]
-    pub(crate) code: String,
+    code: String,
     /// Context with variables of its own, made when it is first named.
     #[serde(default = "default_context")]
     #[schemars(length(max = 64), regex(pattern = "^[A-Za-z0-9_.-]+$"))]
-    pub(crate) context: String,
+    context: String,
     /// Language of the code: `python`.
     #[serde(default = "default_language")]
     #[schemars(length(max = 40))]
-    pub(crate) language: String,
+    language: String,
     /// True empties the context first, and ends what runs in it.
     #[serde(default)]
-    pub(crate) restart: bool,
+    restart: bool,
     /// Environment variables for this code.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 256))]
-    pub(crate) env: BTreeMap<String, Argument>,
+    env: BTreeMap<String, Argument>,
     /// Time limit in seconds, at which the code is interrupted; variables stay. Default 300.
     #[serde(default = "default_timeout_secs")]
     #[schemars(range(min = 1, max = MAX_TIMEOUT_SECS))]
-    pub(crate) timeout_secs: u64,
+    timeout_secs: u64,
     /// Name of the place, or `[USER@]WORKSPACE[:FOLDER]`. Default: the session's.
     #[schemars(length(max = MAX_PLACE_CHARS))]
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 fn default_context() -> String {
@@ -63,48 +68,36 @@ fn default_timeout_secs() -> u64 {
 
 /// What code printed and showed.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct CodeRun {
+struct CodeRun {
     /// What it showed, each by its forms: text, html, markdown, svg, png, jpeg (base64), json, data and others.
     /// `is_main_result` is the value of the last line; `left_out` has the sizes of forms that are too long.
-    pub(crate) results: Vec<Map<String, Value>>,
+    results: Vec<Map<String, Value>>,
     /// The last that it wrote to its standard output.
-    pub(crate) stdout: String,
+    stdout: String,
     /// The last that it wrote to its standard error.
-    pub(crate) stderr: String,
+    stderr: String,
     /// Bytes of stdout left out before what is shown.
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) stdout_omitted_bytes: u64,
+    stdout_omitted_bytes: u64,
     /// Bytes of stderr left out before what is shown.
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) stderr_omitted_bytes: u64,
+    stderr_omitted_bytes: u64,
     /// Results left out behind those that are shown.
     #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) results_omitted: u64,
+    results_omitted: u64,
     /// The exception that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<CodeError>,
+    error: Option<CodeError>,
     /// Number of executions of the context, this one included; absent where none was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) execution_count: Option<u64>,
+    execution_count: Option<u64>,
     /// Context that it ran in.
-    pub(crate) context: String,
+    context: String,
     /// Place that it ran in.
-    pub(crate) place: String,
+    place: String,
     /// Workspace of the place.
     #[schemars(with = "String")]
-    pub(crate) workspace_id: WorkspaceId,
-}
-
-/// An exception, or the end of the interpreter under the code.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub(crate) struct CodeError {
-    /// Its class; `KernelDied` and `KernelRestarted` if the interpreter ended: variables are gone then.
-    pub(crate) name: String,
-    /// Its message.
-    pub(crate) value: String,
-    /// Where it was raised.
-    pub(crate) traceback: String,
+    workspace_id: WorkspaceId,
 }
 
 fn is_zero(n: &u64) -> bool {
@@ -132,6 +125,120 @@ fn blocks(run: &Value) -> Option<Vec<Value>> {
     }
     let text = json!({ "type": "text", "text": beside.to_string() });
     (!images.is_empty()).then(|| std::iter::once(text).chain(images).collect())
+}
+
+impl CommandService {
+    async fn run_code(self: Arc<Self>, cx: CallCx, input: RunCode) -> CommandResult<CodeRun> {
+        // Code can do what any command line of Python can, and is judged as one.
+        let argv = ["python3", "-c", &input.code].map(str::to_owned).into();
+        let argv = self.rules.program(argv)?;
+        let place = self.place(&cx, input.place.as_deref()).await?;
+        let env = input.env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();
+        // The interpreter is started otherwise; what it may be given is judged as a command's.
+        let _judged = self.spec(&place, argv, place.root.clone(), env)?;
+        self.prepare(&cx, &place, &input).await?;
+        let mut told = Told::default();
+        if !input.code.is_empty() {
+            let limit = Duration::from_secs(input.timeout_secs);
+            let run = cx.guard(self.execute(&cx, &place, &input, &mut told));
+            match tokio::time::timeout(limit, run).await {
+                Ok(ran) => ran?,
+                Err(_) => return Err(timed_out(input.timeout_secs, &told, place.place)),
+            }
+        }
+        let ((stdout, stdout_omitted_bytes), (stderr, stderr_omitted_bytes)) =
+            (told.stdout.shown(), told.stderr.shown());
+        Ok(CodeRun {
+            results: told.results,
+            stdout,
+            stderr,
+            stdout_omitted_bytes,
+            stderr_omitted_bytes,
+            results_omitted: told.results_omitted,
+            error: told.error,
+            execution_count: told.execution_count,
+            context: input.context,
+            place: place.place,
+            workspace_id: place.workspace,
+        })
+    }
+
+    /// Starts the interpreter and makes the context, where there is none, and empties it if asked.
+    async fn prepare(
+        &self,
+        cx: &CallCx,
+        place: &PlaceWorkspace,
+        input: &RunCode,
+    ) -> CommandResult<()> {
+        let RunCode { context, language, .. } = input;
+        let mut is_new = false;
+        if context != DEFAULT_CONTEXT {
+            let asked = json!({ "id": context, "language": language, "cwd": place.root });
+            let exchange = self.interpreter(cx, place).await?;
+            match cx.guard(exchange.ask("POST", "/contexts", &asked)).await? {
+                (StatusCode::CONFLICT, _) => {}
+                answer => {
+                    accepted(answer)?;
+                    is_new = true;
+                }
+            }
+        }
+        if input.restart && !is_new {
+            let exchange = self.interpreter(cx, place).await?;
+            let path = format!("/contexts/{context}/restart");
+            accepted(cx.guard(exchange.ask("POST", &path, &json!({}))).await?)?;
+        } else if input.code.is_empty() {
+            self.interpreter(cx, place).await?;
+        }
+        Ok(())
+    }
+
+    async fn execute(
+        &self,
+        cx: &CallCx,
+        place: &PlaceWorkspace,
+        input: &RunCode,
+        told: &mut Told,
+    ) -> CommandResult<()> {
+        let env: serde_json::Map<_, _> =
+            input.env.iter().map(|(name, value)| (name.clone(), json!(value.0))).collect();
+        let asked = json!({
+            "code": input.code, "context_id": input.context, "language": input.language, "env_vars": env,
+        });
+        let exchange = self.interpreter(cx, place).await?;
+        let mut answer = exchange.send("POST", "/execute", &asked).await?;
+        if answer.status != StatusCode::OK {
+            let status = answer.status;
+            return accepted((status, answer.text().await?));
+        }
+        while let Some(line) = answer.line().await? {
+            told.hear(&line)?;
+            if cx.progress.wanted() {
+                cx.progress.report(told.lines as f64, None, told.last_output());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what the interpreter refused.
+fn accepted((status, text): (StatusCode, String)) -> CommandResult<()> {
+    let text: String = text.chars().take(300).collect();
+    match status {
+        status if status.is_success() => Ok(()),
+        StatusCode::BAD_REQUEST => Err(ToolError::invalid(text)),
+        status => Err(failed(format!("the interpreter answers {}: {text}", status.as_u16()))),
+    }
+}
+
+fn timed_out(after_secs: u64, told: &Told, place: String) -> ToolError {
+    let message = format!("the code did not end within {after_secs} s and is interrupted");
+    ToolError::new(Layer::Guest, codes::COMMAND_TIMED_OUT, message)
+        .next("give a larger timeout_secs; what it set before is still there")
+        .detail("timeout_secs", after_secs)
+        .detail("stdout", told.stdout.shown().0)
+        .detail("stderr", told.stderr.shown().0)
+        .detail("place", place)
 }
 
 #[cfg(test)]

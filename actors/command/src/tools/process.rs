@@ -1,63 +1,62 @@
-//! Processes that go on.
+//! The tools `process_start` to `process_list`: processes that go on, in all places of a session.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{JobId, WorkspaceId, tools};
+use hivekeep_kernel::{
+    CallCx, JobId, ToolError, WorkspaceId,
+    ports::{PlaceProcess, ProcessSpec, ProcessState, TerminalSize},
+    tools,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_PLACE_CHARS, PLACE_SECS, cmd::Argument};
-use crate::{commands::CommandService, options::MAX_GRACE_SECS};
-
-/// Longest wait for output, in seconds.
-const MAX_WAIT_SECS: u64 = 30;
-/// Time of a call without a wait, in seconds.
-const CALL_SECS: u64 = 60;
-/// Most bytes of one input.
-pub(crate) const MAX_INPUT_BYTES: usize = 64 * 1024;
-/// The same as base64, and some breaks of lines.
-const MAX_INPUT_CHARS: usize = 96 * 1024;
-/// Most bytes of each stream in one answer.
-const MAX_READ_BYTES: u64 = 256 * 1024;
+use super::{Argument, MAX_PLACE_CHARS, PLACE_SECS};
+use crate::{
+    commands::{CommandResult, CommandService, below},
+    options::MAX_GRACE_SECS,
+    programs::arguments,
+};
 
 /// Start a program that goes on in your place, with an open standard input: a server, a debugger, a
 /// REPL. It lives until it ends or is ended, also when this session or the daemon is gone.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RunProcess {
+struct RunProcess {
     /// Program; no shell.
     #[schemars(length(max = 4096))]
-    pub(crate) command: String,
+    command: String,
     /// Arguments.
     #[serde(default)]
     #[schemars(length(max = 1000))]
-    pub(crate) args: Vec<Argument>,
+    args: Vec<Argument>,
     /// True runs the entry point of the place's container image, as in cmd.run.
     #[serde(default)]
-    pub(crate) entrypoint: bool,
+    entrypoint: bool,
     /// Folder to run in, below the place's root; default the root.
     #[schemars(length(max = 4096))]
-    pub(crate) dir: Option<String>,
+    dir: Option<String>,
     /// Environment variables, each `NAME=value`.
     #[serde(default)]
     #[schemars(length(max = 256))]
-    pub(crate) env: Vec<Argument>,
+    env: Vec<Argument>,
     /// False gives it `/dev/null` as its standard input.
     #[serde(default = "yes")]
-    pub(crate) stdin: bool,
+    stdin: bool,
     /// True gives it a terminal; both output streams are one then.
     #[serde(default)]
-    pub(crate) pty: bool,
+    pty: bool,
     /// Rows of the terminal.
     #[serde(default = "default_rows")]
     #[schemars(range(min = 1, max = 1000))]
-    pub(crate) rows: u16,
+    rows: u16,
     /// Columns of the terminal.
     #[serde(default = "default_cols")]
     #[schemars(range(min = 1, max = 1000))]
-    pub(crate) cols: u16,
+    cols: u16,
     /// Name of the place, or `[USER@]WORKSPACE[:FOLDER]`. Default: the session's.
     #[schemars(length(max = MAX_PLACE_CHARS))]
-    pub(crate) place: Option<String>,
+    place: Option<String>,
 }
 
 fn yes() -> bool {
@@ -75,61 +74,61 @@ fn default_cols() -> u16 {
 /// A process that was started.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct StartedRow {
+struct StartedRow {
     /// Id for the other calls.
     #[schemars(with = "String")]
-    pub(crate) id: JobId,
+    id: JobId,
     /// Process id in the guest.
-    pub(crate) pid: u32,
+    pid: u32,
     /// Program.
-    pub(crate) command: String,
+    command: String,
     /// Arguments.
-    pub(crate) args: Vec<String>,
+    args: Vec<String>,
     /// When.
-    pub(crate) started_at: DateTime<Utc>,
+    started_at: DateTime<Utc>,
     /// Place that it runs in.
-    pub(crate) place: String,
+    place: String,
     /// Workspace of the place.
     #[serde(rename = "workspace_id")]
     #[schemars(with = "String")]
-    pub(crate) workspace: WorkspaceId,
+    workspace: WorkspaceId,
 }
 
 /// End a process and everything that it started: SIGTERM, and SIGKILL to what is left after a grace
 /// period.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StopProcess {
+struct StopProcess {
     /// Id from process_start.
     #[schemars(with = "String")]
-    pub(crate) id: JobId,
+    id: JobId,
     /// Seconds between the two signals; the default is the operator's.
     #[schemars(range(max = MAX_GRACE_SECS))]
-    pub(crate) grace_secs: Option<u64>,
+    grace_secs: Option<u64>,
 }
 
 /// Kill a process and everything that it started at once, by SIGKILL.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct KillProcess {
+struct KillProcess {
     /// Id from process_start.
     #[schemars(with = "String")]
-    pub(crate) id: JobId,
+    id: JobId,
 }
 
 /// A process that was ended.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct EndedProcess {
+struct EndedProcess {
     /// Process.
     #[schemars(with = "String")]
-    pub(crate) id: JobId,
+    id: JobId,
     /// True: nothing of it runs.
-    pub(crate) success: bool,
+    success: bool,
     /// What was done.
-    pub(crate) message: String,
+    message: String,
     /// How it ended.
     #[serde(flatten)]
-    pub(crate) status: ProcessStatus,
+    status: ProcessStatus,
 }
 
 /// State of a process.
@@ -152,17 +151,17 @@ pub(crate) struct ProcessStatus {
 /// of each workspace that ended.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ListProcesses {
+struct ListProcesses {
     /// True leaves out those that ended.
     #[serde(default)]
-    pub(crate) running_only: bool,
+    running_only: bool,
     /// Name of a place; default all.
     #[schemars(length(max = MAX_PLACE_CHARS))]
-    pub(crate) place: Option<String>,
+    place: Option<String>,
     /// Most processes to show, the last started; default 50.
     #[schemars(range(min = 1, max = 500))]
     #[serde(default = "default_limit")]
-    pub(crate) limit: usize,
+    limit: usize,
 }
 
 fn default_limit() -> usize {
@@ -171,188 +170,29 @@ fn default_limit() -> usize {
 
 /// Processes.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ProcessRows {
+struct ProcessRows {
     /// In the order of their start.
-    pub(crate) processes: Vec<ProcessRow>,
+    processes: Vec<ProcessRow>,
     /// Number of all that fit the question; the last of them are shown.
-    pub(crate) total: usize,
+    total: usize,
 }
 
 /// A process.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ProcessRow {
+struct ProcessRow {
     /// What it is.
     #[serde(flatten)]
-    pub(crate) started: StartedRow,
+    started: StartedRow,
     /// Folder that it was started in.
-    pub(crate) dir: String,
+    dir: String,
     /// How it is.
     #[serde(flatten)]
-    pub(crate) status: ProcessStatus,
+    status: ProcessStatus,
     /// Nanoseconds that it has run, or ran.
-    pub(crate) duration: u64,
+    duration: u64,
     /// Whether it has a terminal.
-    pub(crate) pty: bool,
-}
-
-/// Read what a process wrote, from a cursor on. Consumes nothing; works while it runs and after.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReadOutput {
-    /// Id from process_start.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// First byte of stdout to read; pass the last `stdout_next` to read only what is new.
-    #[serde(default)]
-    pub(crate) stdout_from: u64,
-    /// First byte of stderr to read.
-    #[serde(default)]
-    pub(crate) stderr_from: u64,
-    /// Most bytes of each stream; default 65536.
-    #[schemars(range(min = 16, max = MAX_READ_BYTES))]
-    #[serde(default = "default_read_bytes")]
-    pub(crate) max_bytes: u64,
-    /// Seconds to wait for something new behind the cursors, or the end; default 0.
-    #[serde(default)]
-    #[schemars(range(max = MAX_WAIT_SECS))]
-    pub(crate) wait_secs: u64,
-    /// `base64` tells the bytes as they are, in `stdout_base64` and `stderr_base64`; default `text`.
-    #[serde(default)]
-    pub(crate) encoding: ByteEncoding,
-}
-
-/// How bytes are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
-#[schemars(inline)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ByteEncoding {
-    /// As UTF-8.
-    #[default]
-    Text,
-    /// As base64.
-    Base64,
-}
-
-fn default_read_bytes() -> u64 {
-    64 * 1024
-}
-
-/// A part of a process's output.
-#[serde_with::skip_serializing_none]
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct OutputRead {
-    /// Process.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// This part of stdout, then that of stderr.
-    pub(crate) output: String,
-    /// The end of `output` that is stderr.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) stderr: String,
-    /// With that encoding, this part of stdout.
-    pub(crate) stdout_base64: Option<String>,
-    /// With that encoding, this part of stderr.
-    pub(crate) stderr_base64: Option<String>,
-    /// Where stdout goes on.
-    pub(crate) stdout_next: u64,
-    /// Where stderr goes on.
-    pub(crate) stderr_next: u64,
-    /// Bytes of stdout from the cursor on that are not kept any more; the last 2 MiB always are.
-    pub(crate) stdout_lost: u64,
-    /// The same of stderr.
-    pub(crate) stderr_lost: u64,
-    /// True if more is there already.
-    pub(crate) more: bool,
-    /// How the process is.
-    #[serde(flatten)]
-    pub(crate) status: ProcessStatus,
-}
-
-/// Write to the standard input of a process. Nothing is added: end a line with a line break.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SendInput {
-    /// Id from process_start.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// Text, or base64 if `encoding` says so; at most 64 KiB, may be empty to close only.
-    #[schemars(length(max = MAX_INPUT_CHARS))]
-    pub(crate) input: String,
-    /// How `input` is written; default `text`.
-    #[serde(default)]
-    pub(crate) encoding: ByteEncoding,
-    /// True closes the input behind it.
-    #[serde(default)]
-    pub(crate) close: bool,
-}
-
-/// What a process took.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct InputSent {
-    /// Process.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// True if all was taken, and the input closed if asked.
-    pub(crate) success: bool,
-    /// What was done.
-    pub(crate) message: String,
-    /// Bytes that were taken; the rest was not and can be sent again.
-    pub(crate) written_bytes: u64,
-    /// True if the input is closed.
-    pub(crate) closed: bool,
-}
-
-/// Set the size of a process's terminal.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ResizeProcess {
-    /// Id from process_start.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// Rows.
-    #[schemars(range(min = 1, max = 1000))]
-    pub(crate) rows: u16,
-    /// Columns.
-    #[schemars(range(min = 1, max = 1000))]
-    pub(crate) cols: u16,
-}
-
-/// A terminal that has its size.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ResizedProcess {
-    /// Process.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// Rows.
-    pub(crate) rows: u16,
-    /// Columns.
-    pub(crate) cols: u16,
-}
-
-/// Send a signal to a process and everything that it started. To end it, process_stop is surer.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SignalProcess {
-    /// Id from process_start.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// Number of the signal, such as 2 for SIGINT.
-    #[schemars(range(min = 1, max = 64))]
-    pub(crate) signal: i32,
-}
-
-/// A process that was sent a signal.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct SignalledProcess {
-    /// Process.
-    #[schemars(with = "String")]
-    pub(crate) id: JobId,
-    /// False: it had ended before.
-    pub(crate) sent: bool,
-    /// How it is at most half a second later.
-    #[serde(flatten)]
-    pub(crate) status: ProcessStatus,
+    pty: bool,
 }
 
 tools! { pub(crate) FAMILY: "process" for service CommandService, singleton commands;
@@ -371,19 +211,145 @@ tools! { pub(crate) FAMILY: "process" for service CommandService, singleton comm
     process_list: ListProcesses => ProcessRows = CommandService::process_list {
         title: "List processes", effect: Read,
     };
-    process_output: ReadOutput => OutputRead = CommandService::process_output {
-        title: "Read the output of a process", effect: Read,
-        result_budget_bytes: 8 * 1024 * 1024,
-        limit_secs: |input| Some(CALL_SECS + input.get("wait_secs")
-            .and_then(serde_json::Value::as_u64).unwrap_or(0)),
-    };
-    process_input: SendInput => InputSent = CommandService::process_input {
-        title: "Write to a process", rate: RateClass::Exec, open_world: true,
-    };
-    process_resize: ResizeProcess => ResizedProcess = CommandService::process_resize {
-        title: "Resize the terminal of a process", effect: Idempotent,
-    };
-    process_signal: SignalProcess => SignalledProcess = CommandService::process_signal {
-        title: "Signal a process", effect: Destroy,
-    };
+}
+
+impl CommandService {
+    async fn process_start(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: RunProcess,
+    ) -> CommandResult<StartedRow> {
+        let env = variables(input.env.into_iter().map(|argument| argument.0))?;
+        if input.pty && !input.stdin {
+            return Err(
+                ToolError::invalid("a terminal has an input").next("leave out `pty`, or `stdin`")
+            );
+        }
+        let args = input.args.into_iter().map(|argument| argument.0).collect();
+        let (command, dir, place) = (input.command, input.dir.as_deref(), input.place.as_deref());
+        let (argv, workdir, place) = if input.entrypoint {
+            let args = arguments(command, Some(args))?;
+            let place = self.place(&cx, place).await?;
+            let (argv, workdir) = self.entry_point(&cx, &place, args, dir).await?;
+            (argv, workdir, place)
+        } else {
+            let argv = self.program(command, args)?;
+            let place = self.place(&cx, place).await?;
+            (argv, below(&place.root, dir)?, place)
+        };
+        let size = TerminalSize { rows: input.rows, cols: input.cols };
+        let mut command = self.spec(&place, argv, workdir, env)?;
+        if input.pty {
+            command.env.entry("TERM".to_owned()).or_insert_with(|| "xterm-256color".to_owned());
+        }
+        let process = ProcessSpec {
+            command,
+            terminal: input.pty.then_some(size),
+            input: input.stdin,
+            place: place.place,
+        };
+        Ok(started(&self.commands.start(&cx, place.workspace, process).await?))
+    }
+
+    async fn process_stop(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: StopProcess,
+    ) -> CommandResult<EndedProcess> {
+        let grace = input.grace_secs.unwrap_or(self.options.stop_grace_secs);
+        self.end(&cx, input.id, Duration::from_secs(grace)).await
+    }
+
+    async fn process_kill(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: KillProcess,
+    ) -> CommandResult<EndedProcess> {
+        self.end(&cx, input.id, Duration::ZERO).await
+    }
+
+    async fn end(&self, cx: &CallCx, id: JobId, grace: Duration) -> CommandResult<EndedProcess> {
+        let (process, had_ended) = self.commands.stop(cx, id, grace).await?;
+        let message = match (had_ended, &process.state) {
+            (true, _) => "it had ended before",
+            (false, ProcessState::Signalled(9)) => "it was killed with everything that it started",
+            (false, _) => "it ended, and nothing that it started is left",
+        };
+        let success = process.state != ProcessState::Running;
+        Ok(EndedProcess { id, success, message: message.to_owned(), status: status(process.state) })
+    }
+
+    async fn process_list(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: ListProcesses,
+    ) -> CommandResult<ProcessRows> {
+        let mut all = self.commands.processes(&cx).await;
+        all.retain(|process| {
+            let may_run = matches!(process.state, ProcessState::Running | ProcessState::Unknown(_));
+            (may_run || !input.running_only)
+                && input.place.as_ref().is_none_or(|place| process.place == *place)
+        });
+        let total = all.len();
+        let shown = all.into_iter().skip(total.saturating_sub(input.limit));
+        Ok(ProcessRows { processes: shown.map(row).collect(), total })
+    }
+}
+
+/// Variables written as `NAME=value`.
+fn variables(words: impl Iterator<Item = String>) -> CommandResult<BTreeMap<String, String>> {
+    words
+        .map(|word| {
+            let (name, value) = word.split_once('=').ok_or_else(|| {
+                let shown: String = word.chars().take(40).collect();
+                ToolError::invalid(format!("`{shown}` is not a valid variable"))
+                    .next("write NAME=value")
+            })?;
+            Ok((name.to_owned(), value.to_owned()))
+        })
+        .collect()
+}
+
+fn time(unix_ms: u64) -> DateTime<Utc> {
+    let time = i64::try_from(unix_ms).ok().and_then(DateTime::from_timestamp_millis);
+    time.unwrap_or_default()
+}
+
+fn started(process: &PlaceProcess) -> StartedRow {
+    let (command, args) = process.argv.split_first().map_or_else(
+        || (String::new(), Vec::new()),
+        |(command, args)| (command.clone(), args.to_vec()),
+    );
+    StartedRow {
+        id: process.id,
+        pid: process.pid,
+        command,
+        args,
+        started_at: time(process.started_unix_ms),
+        place: process.place.clone(),
+        workspace: process.workspace,
+    }
+}
+
+fn row(process: PlaceProcess) -> ProcessRow {
+    let until = process.ended_unix_ms.map_or_else(Utc::now, time);
+    let ran = until - time(process.started_unix_ms);
+    ProcessRow {
+        started: started(&process),
+        dir: process.workdir,
+        duration: ran.num_nanoseconds().unwrap_or(i64::MAX).try_into().unwrap_or(0),
+        pty: process.terminal,
+        status: status(process.state),
+    }
+}
+
+pub(super) fn status(state: ProcessState) -> ProcessStatus {
+    let is = |status| ProcessStatus { status, exit_code: None, signal: None, reason: None };
+    match state {
+        ProcessState::Running => is("running"),
+        ProcessState::Exited(code) => ProcessStatus { exit_code: Some(code), ..is("exited") },
+        ProcessState::Signalled(signal) => ProcessStatus { signal: Some(signal), ..is("killed") },
+        ProcessState::Interrupted => is("interrupted"),
+        ProcessState::Unknown(reason) => ProcessStatus { reason: Some(reason), ..is("unknown") },
+    }
 }
