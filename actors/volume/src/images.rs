@@ -6,9 +6,11 @@
 //! ```
 //! The file system's size is the limit of the volume: the kernel keeps it for every writer. Guests
 //! write files only, through a mount, and never the image itself, so the host mounts nothing that a
-//! guest made. A mount belongs to the host and outlives the daemon. All functions block.
+//! guest made. A mount belongs to the host and outlives the daemon. All functions
+//! block. What a host lacks for them is told by [`missing`].
 
 use std::{
+    env,
     fs::{self, DirBuilder, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
@@ -23,10 +25,10 @@ use rustix::{io::Errno, mount::UnmountFlags};
 const IMAGE: &str = "image";
 const MOUNTED: &str = "mounted";
 /// Program and Debian package that make a file system.
-pub(crate) const MKFS: &str = "mkfs.ext4";
+const MKFS: &str = "mkfs.ext4";
 /// Program that mounts it. It attaches the loop device, and takes the one that the image has already
 /// where another mount namespace still holds it: two devices over one image would destroy it.
-pub(crate) const MOUNT: &str = "mount";
+const MOUNT: &str = "mount";
 /// Deleted files give their room back to the host; what goes wrong on the disk makes the volume
 /// read-only instead of worse.
 const MOUNT_OPTIONS: &str = "loop,nosuid,nodev,noatime,discard,errors=remount-ro";
@@ -158,4 +160,32 @@ fn run(command: &mut Command) -> io::Result<()> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(io::Error::other(format!("{program}: {}: {}", output.status, said.trim())))
+}
+
+/// Lack of a host: what it is, what to do about it, and the package that brings it.
+type Lack = (String, &'static str, Option<&'static str>);
+
+/// Requirements that this host lacks.
+pub(crate) fn missing() -> Vec<Lack> {
+    let mut missing = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        let what = "volumes are mounted by a daemon that is root, and this one is not".to_owned();
+        missing.push((what, "run the daemon as root, as docs/hivekeep.service does", None));
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        let what = "/dev/loop-control is missing: this host has no loop devices".to_owned();
+        missing.push((what, "load the kernel's module `loop`", None));
+    }
+    for (program, package) in [(MKFS, "e2fsprogs"), (MOUNT, "mount")] {
+        if !in_path(program) {
+            let what = format!("{program} is not installed");
+            missing.push((what, "install its package", Some(package)));
+        }
+    }
+    missing
+}
+
+fn in_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

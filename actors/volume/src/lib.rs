@@ -7,21 +7,12 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-mod beneath;
-mod changes;
 pub mod codes;
-mod expiry;
-mod files;
-mod held;
 mod images;
 mod options;
-mod port;
-mod refuse;
-mod roots;
-mod support;
+mod ports;
 mod tools;
 mod volume;
-mod volume_path;
 mod volumes;
 
 use std::sync::Arc;
@@ -36,10 +27,6 @@ use hivekeep_runtime::{Daemon, Family, Finding, Host, Mounted};
 pub use options::Options;
 use volumes::VolumeService;
 
-/// Kinds of a user's things, for tiers: volumes, and their sizes together in MiB.
-const HELD_VOLUMES: &str = "volumes";
-const HELD_MB: &str = "volume_mb";
-
 /// Family of volumes and the files in them. Offers [`Volumes`] and [`VolumeFiles`].
 pub struct VolumeFamily;
 
@@ -50,7 +37,7 @@ impl Family for VolumeFamily {
 - aegis.volume.create makes storage that outlives workspaces; give it to them by `volumes` of \
 workspace_create or workspace_start. aegis.file.* works on its files without a workspace.";
 
-    const HOLDS: &'static [&'static str] = &[HELD_VOLUMES, HELD_MB];
+    const HOLDS: &'static [&'static str] = &[volumes::HELD_VOLUMES, volumes::HELD_MB];
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()
@@ -68,14 +55,14 @@ workspace_create or workspace_start. aegis.file.* works on its files without a w
         let expiry = daemon.address("volume-expiry", RestartPolicy::ENTITY);
         Ok(Mounted::default()
             .serving::<ServiceActor<VolumeService>>(&address, service.clone())
-            .periodic(&expiry, expiry::LOOK_EVERY, service.clone(), |service| async move {
+            .periodic(&expiry, volumes::LOOK_EVERY, service.clone(), |service| async move {
                 service.tend(Utc::now()).await;
             })
             .tear_down(move || async move { service.unmount_all().await }))
     }
 
     async fn check(_: &Options, _: &Host) -> Vec<Finding> {
-        let missing = support::missing();
+        let missing = images::missing();
         if missing.is_empty() {
             return vec![Finding::good("volumes", "ext4 images behind loop devices")];
         }

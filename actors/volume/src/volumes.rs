@@ -1,16 +1,16 @@
-//! Volumes of all users: a service over one log for each volume.
+//! Volumes of all users: a service over one log for each volume. Its durable timer goes, each time it looks,
+//! by what the records say.
 
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use cap_std::fs::Dir;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
-    CallCx, Layer, Room, Service, ServiceActor, SessionId, ToolError, ToolGroup, User, VolumeId,
-    ports::SessionQuotas,
+    CallCx, Layer, Room, SessionId, ToolError, User, VolumeId, ports::SessionQuotas,
 };
 use hivekeep_runtime::{
     Daemon, Ports,
@@ -20,13 +20,14 @@ use hivekeep_store::Journal;
 use tokio::sync::watch;
 
 use crate::{
-    HELD_MB, HELD_VOLUMES, Options, codes,
-    held::{Held, VolumeResult, not_found},
-    images::VolumeImages,
-    support,
-    tools::{self, MAX_FILE_BYTES, VolumeList, VolumeListed, VolumeQuota, VolumeRow, VolumeUsage},
-    volume::{Volume, VolumePhase},
+    Options, codes,
+    images::{self, VolumeImages},
+    volume::{Held, Volume, VolumePhase, VolumeResult},
 };
+
+/// Kinds of a user's things, for tiers: volumes, and their sizes together in MiB.
+pub(crate) const HELD_VOLUMES: &str = "volumes";
+pub(crate) const HELD_MB: &str = "volume_mb";
 
 /// Volumes of all users.
 pub(crate) struct VolumeService {
@@ -46,10 +47,6 @@ pub(crate) struct VolumeService {
     pub(crate) all_set: watch::Sender<bool>,
 }
 
-impl Service for VolumeService {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = tools::FAMILIES;
-}
-
 impl VolumeService {
     /// Reads all records, undoes what was not made and finishes what was to be removed.
     pub(crate) async fn open(daemon: &Daemon, options: Options) -> VolumeResult<Self> {
@@ -63,7 +60,7 @@ impl VolumeService {
             ports: daemon.ports.clone(),
             room: daemon.room.clone(),
             images,
-            unsupported: support::missing().into_iter().next().map(|(what, ..)| what),
+            unsupported: images::missing().into_iter().next().map(|(what, ..)| what),
             held: Mutex::default(),
             all_set: watch::Sender::new(false),
         };
@@ -160,59 +157,6 @@ impl VolumeService {
         let removed = tokio::task::spawn_blocking(move || images.remove(&name)).await;
         removed.map_err(lost)?.map_err(|error| failed("remove", &error))
     }
-
-    pub(crate) async fn list(
-        self: Arc<Self>,
-        cx: CallCx,
-        _: VolumeList,
-    ) -> VolumeResult<VolumeListed> {
-        let owner = self.owner(cx.session)?;
-        let held = self.held();
-        let durable = held.logs.iter().filter_map(|(id, log)| Some((*id, log.state()?)));
-        let own = durable.filter(|(_, volume)| volume.is_ready(owner));
-        let volumes: Vec<_> = own.map(|(id, volume)| self.row(&held, id, volume)).collect();
-        Ok(VolumeListed { count: volumes.len(), volumes })
-    }
-
-    pub(crate) async fn quota(
-        self: Arc<Self>,
-        cx: CallCx,
-        _: VolumeQuota,
-    ) -> VolumeResult<VolumeUsage> {
-        let owner = self.owner(cx.session)?;
-        let limits = self.limits(owner);
-        let held = self.held();
-        let own: Vec<_> = held.decided().filter(|(_, volume)| volume.owner == owner).collect();
-        Ok(VolumeUsage {
-            volume_count: own.len(),
-            max_volumes: limits.max_volumes,
-            total_bytes_used: own.iter().map(|(id, _)| self.images.held_bytes(*id)).sum(),
-            total_allocated_bytes: own.iter().map(|(_, volume)| volume.size_bytes).sum(),
-            total_storage_bytes: limits.max_total_bytes(),
-            max_file_size_bytes: MAX_FILE_BYTES as u64,
-        })
-    }
-
-    pub(crate) fn row_of(&self, id: VolumeId) -> VolumeResult<VolumeRow> {
-        let held = self.held();
-        let volume = held.logs.get(&id).and_then(Log::state);
-        volume.map(|volume| self.row(&held, id, volume)).ok_or_else(|| not_found(&id.to_string()))
-    }
-
-    fn row(&self, held: &Held, id: VolumeId, volume: Volume) -> VolumeRow {
-        VolumeRow {
-            id,
-            volume_id: id,
-            name: volume.label.clone(),
-            label: volume.label,
-            status: if volume.expires_at.is_some() { "ephemeral" } else { "persistent" },
-            size_limit_bytes: volume.size_bytes,
-            used_bytes: self.images.held_bytes(id),
-            created_at: volume.created_at,
-            expires_at: volume.expires_at,
-            workspaces: held.users(id),
-        }
-    }
 }
 
 pub(crate) fn lost(error: tokio::task::JoinError) -> ToolError {
@@ -223,4 +167,59 @@ pub(crate) fn failed(what: &str, error: &io::Error) -> ToolError {
     let message = format!("could not {what} a volume: {error}");
     ToolError::new(Layer::Machine, codes::VOLUME_FAILED, message)
         .next("look at `hivekeep check` and `hivekeep logs` on the host")
+}
+
+/// How often expiries and unused mounts are looked for. Times are given in hours.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+impl VolumeService {
+    /// Removes what has expired and unmounts what nothing uses.
+    pub(crate) async fn tend(self: &Arc<Self>, now: DateTime<Utc>) {
+        if !*self.all_set.borrow() {
+            return;
+        }
+        let expired = self.held().expired(now);
+        for id in expired {
+            match self.remove(id, "volume.expired").await {
+                Ok(()) => tracing::info!(volume = %id, "an expired volume is removed"),
+                // A workspace came first.
+                Err(error) if error.is(codes::VOLUME_IN_USE) => {}
+                Err(error) => tracing::error!(volume = %id, %error, "an expired volume stays"),
+            }
+        }
+        let all = self.held().all();
+        for id in all {
+            if let Err(error) = self.unmount_idle(id).await {
+                tracing::error!(volume = %id, %error, "a volume stays mounted");
+            }
+        }
+    }
+
+    /// Unmounts all of which nothing is open, once no machine runs any more.
+    pub(crate) async fn unmount_all(&self) {
+        let all = self.held().all();
+        for id in all {
+            match self.on_mount(id, move |images| images.unmount(id)).await {
+                Ok(true) => {}
+                Ok(false) => tracing::warn!(volume = %id, "a volume is in use and stays mounted"),
+                Err(error) => tracing::error!(volume = %id, %error, "a volume stays mounted"),
+            }
+        }
+    }
+
+    /// Unmounts a volume that no workspace has and nothing has used for a while.
+    async fn unmount_idle(self: &Arc<Self>, id: VolumeId) -> VolumeResult<()> {
+        let idle = Duration::from_secs(self.options.idle_unmount_secs);
+        let (this, turn) = (self.clone(), self.held().turn(id));
+        let done = tokio::task::spawn_blocking(move || {
+            let mut used = turn.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_idle = used.is_some_and(|used| used.elapsed() >= idle);
+            // A caller that attaches the volume from here on mounts it in a later turn.
+            if is_idle && this.held().users(id).is_empty() && this.images.unmount(id)? {
+                *used = None;
+            }
+            Ok(())
+        });
+        done.await.map_err(lost)?.map_err(|error| failed("unmount", &error))
+    }
 }

@@ -12,7 +12,7 @@ use rustix::mount::UnmountFlags;
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
-use crate::{Options, VolumeFamily, support};
+use crate::{Options, VolumeFamily, images};
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -26,7 +26,7 @@ pub(super) fn users(other: SessionId, over: SessionId) -> FakeUsers {
 
 /// Whether this host mounts volumes; a skip for each thing that it lacks.
 pub(super) fn can_mount() -> bool {
-    let missing = support::missing();
+    let missing = images::missing();
     for (what, ..) in &missing {
         hivekeep_skip::skip(what);
     }

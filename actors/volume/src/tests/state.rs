@@ -6,10 +6,10 @@ use hivekeep_runtime::log::Sourced;
 use proptest::prelude::*;
 
 use crate::{
-    changes::rounded,
+    ports::parsed,
     tests::stage::MIB,
+    tools::rounded,
     volume::{Record, Volume, VolumePhase},
-    volume_path,
 };
 
 fn wanted() -> Record {
@@ -53,7 +53,7 @@ proptest! {
 
     #[test]
     fn a_path_stays_below_its_root(text in r"[a-c./]{0,12}") {
-        let Ok(path) = volume_path::parse(&text) else { return Ok(()) };
+        let Ok(path) = parsed(&text) else { return Ok(()) };
         let path = path.as_str();
         prop_assert!(!path.starts_with('/') && !path.is_empty());
         prop_assert!(path.split('/').all(|part| part != ".." && !part.is_empty()));
@@ -64,9 +64,9 @@ proptest! {
 #[test]
 fn paths_that_leave_or_cannot_be_are_refused() {
     for text in ["..", "a/../..", "/../etc", "a/b/../../../x", "", "a\0b", &"x".repeat(4097)] {
-        assert_eq!(volume_path::parse(text).expect_err(text).code, "invalid_path", "{text:?}");
+        assert_eq!(parsed(text).expect_err(text).code, "invalid_path", "{text:?}");
     }
     for (text, path) in [("/", "."), (".", "."), ("//a/b/", "a/b"), ("a/../b", "b")] {
-        assert_eq!(volume_path::parse(text).expect(text).as_str(), path);
+        assert_eq!(parsed(text).expect(text).as_str(), path);
     }
 }
