@@ -1,6 +1,9 @@
 //! Clone of a remote: a volume, a workspace with it, a tree beside, and its place.
+//!
+//! The tree and the one beside are names in the root of the volume, so no path of a guest's making is
+//! followed, and the file system exchanges them in one transaction: at any moment one whole tree has the label.
 
-use std::sync::Arc;
+use std::{fs::File, io, path::Path, sync::Arc};
 
 use chrono::Utc;
 use futures::future::{BoxFuture, FutureExt};
@@ -9,19 +12,20 @@ use hivekeep_kernel::{
     ports::{AttachedVolume, MountSource},
 };
 use hivekeep_runtime::log::{self, Decision, Log};
+use rustix::{
+    fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with, syncfs},
+    io::Errno,
+};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
-    binding::{BindingTerms, GitRefKind, Record},
-    bindings::{RepositoryResult, admit, volume_label},
+    binding::{Binding, BindingTerms, GitRefKind, Record},
     codes,
-    job::{Finished, RepositoryJob},
     machine::{GitMachine, Reach, failed},
-    operate::run,
-    place::{beside, put_in_place},
+    operation::{Finished, ListedVolume, RepositoryJob, run},
     remote::Remote,
-    repositories::Repositories,
+    repositories::{Repositories, RepositoryResult, admit, volume_label},
     tools::{BindingRow, RepositoryClone},
 };
 
@@ -59,7 +63,7 @@ impl Repositories {
         let (log, written) = {
             let mut logs = self.logs();
             admit(&logs, owner, &terms.label, self.most(owner))?;
-            let stream = log::stream::<crate::binding::Binding>(id)
+            let stream = log::stream::<Binding>(id)
                 .map_err(|error| ToolError::internal(error.to_string()))?;
             let log = Log::of(self.journal.clone(), stream, None);
             let wanted = Decision::record(Record::Wanted { terms, session: cx.session });
@@ -128,7 +132,7 @@ async fn make_volume(job: &RepositoryJob) -> RepositoryResult<()> {
     job.step("making the volume");
     let terms = &job.binding.terms;
     let label = volume_label(&terms.label);
-    let is_ours = |row: &crate::job::ListedVolume| {
+    let is_ours = |row: &ListedVolume| {
         row.label == label && row.created_at >= terms.created_at && row.workspaces.is_empty()
     };
     let volume = match job.volumes().await?.into_iter().find(is_ours) {
@@ -195,4 +199,63 @@ pub(crate) async fn in_place(job: &RepositoryJob) -> RepositoryResult<()> {
         ToolError::new(Layer::Machine, codes::REPOSITORY_FAILED, message)
             .next("look at `hivekeep check` and `hivekeep logs` on the host")
     })
+}
+
+/// Name of the tree beside the one with the label.
+fn beside(label: &str) -> String {
+    format!(".{label}.new")
+}
+
+/// Puts the tree beside in the place of the other, durably, and removes that. Blocks.
+///
+/// # Errors
+/// Where one could not be exchanged for the other; then the old tree has its place. What could not be
+/// removed of the old one is none: the next operation removes it.
+fn put_in_place(volume: &Path, label: &str) -> io::Result<()> {
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = File::from(openat(CWD, volume, how, Mode::empty())?);
+    let new = beside(label);
+    // Its files are on the disk before they have the place.
+    syncfs(&root)?;
+    fault_point!("repository.before_exchange");
+    match renameat_with(&root, &new, &root, label, RenameFlags::EXCHANGE) {
+        Err(Errno::NOENT) => renameat_with(&root, &new, &root, label, RenameFlags::NOREPLACE)?,
+        exchanged => exchanged?,
+    }
+    fault_point!("repository.after_exchange");
+    syncfs(&root)?;
+    if let Err(error) = hivekeep_fs::remove_tree(&volume.join(&new)) {
+        tracing::warn!(%label, %error, "a repository's old tree stays until its next operation");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_new_tree_has_the_place_and_the_old_one_is_gone() {
+        let volume = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| volume.path().join(path);
+        let make = |folder: &str, text: &str| {
+            std::fs::create_dir(at(folder)).expect("made");
+            std::fs::write(at(folder).join("file"), text).expect("written");
+        };
+        assert!(put_in_place(volume.path(), "app").is_err(), "there is none");
+        for text in ["one", "two"] {
+            make(".app.new", text);
+            put_in_place(volume.path(), "app").expect("put in place");
+            assert_eq!(std::fs::read_to_string(at("app/file")).expect("read"), text);
+            assert!(!at(".app.new").exists());
+        }
+        assert!(put_in_place(volume.path(), "app").is_err());
+        assert!(at("app/file").exists(), "the old one stays");
+        // A link in its place is exchanged, and what it leads to stays.
+        std::os::unix::fs::symlink(at("app"), at("link")).expect("linked");
+        make(".link.new", "three");
+        put_in_place(volume.path(), "link").expect("put in place");
+        assert_eq!(std::fs::read_to_string(at("app/file")).expect("read"), "two");
+        assert_eq!(std::fs::read_to_string(at("link/file")).expect("read"), "three");
+    }
 }

@@ -8,21 +8,16 @@
 #![forbid(unsafe_code)]
 
 mod binding;
-mod bindings;
 mod clone;
 pub mod codes;
-mod delete;
-mod job;
 mod machine;
-mod operate;
+mod operation;
 mod options;
-mod place;
 mod recovery;
 mod refresh;
 mod remote;
 mod repositories;
 mod tools;
-mod write_back;
 
 use std::sync::Arc;
 
@@ -31,9 +26,6 @@ use hivekeep_runtime::{Daemon, Family, Mounted};
 
 pub use options::{Options, RepositoryIsolation, RepositoryMachineOptions};
 use repositories::Repositories;
-
-/// Kind of its things, for tiers.
-const HELD: &str = "repositories";
 
 /// Family of repositories on volumes. Needs [`Volumes`](hivekeep_kernel::ports::Volumes) and
 /// [`GitCredentials`](hivekeep_kernel::ports::GitCredentials).
@@ -46,7 +38,7 @@ impl Family for RepositoryFamily {
 - aegis.git.clone binds a remote repository to a volume of its own, which workspaces mount by `volumes`; \
 aegis.git.commit, aegis.git.push and aegis.git.refresh work on it without a workspace.";
 
-    const HOLDS: &'static [&'static str] = &[HELD];
+    const HOLDS: &'static [&'static str] = &[repositories::HELD];
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILIES.iter().flat_map(|family| family.rows).map(|row| &row.0).collect()

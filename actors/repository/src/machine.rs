@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     binding::RepositoryOperation,
-    bindings::RepositoryResult,
     codes,
-    job::RepositoryJob,
+    operation::RepositoryJob,
     remote::{REMOTE_FOLDER, Remote},
+    repositories::RepositoryResult,
 };
 
 /// Where the volume is mounted; the tree is the folder in it that has the repository's label.
@@ -49,6 +49,16 @@ pub(crate) fn name_of(id: RepositoryId) -> String {
 pub(crate) struct CommandEnded {
     pub(crate) exit_code: i32,
     pub(crate) stderr: String,
+}
+
+/// State of a work tree, as `git_status` answers it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct WorkTree {
+    pub(crate) branch: Option<String>,
+    pub(crate) detached: bool,
+    pub(crate) commit_sha: Option<String>,
+    pub(crate) ahead: Option<u64>,
+    pub(crate) dirty: bool,
 }
 
 impl<'j> GitMachine<'j> {

@@ -7,15 +7,12 @@ use hivekeep_runtime::log::Log;
 
 use crate::{
     binding::{Binding, RepositoryOperation},
-    bindings::RepositoryResult,
     clone::cloned,
-    delete::deleted,
-    job::RepositoryJob,
     machine::name_of,
-    operate::run,
+    operation::{RepositoryJob, run},
     refresh::refreshed_or_cloned,
-    repositories::Repositories,
-    write_back::looked,
+    repositories::{Repositories, RepositoryResult},
+    tools::{deleted, looked},
 };
 
 impl Repositories {

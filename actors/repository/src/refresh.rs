@@ -9,12 +9,11 @@ use serde_json::json;
 
 use crate::{
     binding::{GitRefKind, RepositoryOperation},
-    bindings::{RepositoryResult, find, not_found},
     clone::{cloned, in_place},
     codes,
-    job::{Finished, RepositoryJob},
-    machine::{GitMachine, Reach},
-    repositories::Repositories,
+    machine::{GitMachine, Reach, WorkTree},
+    operation::{Finished, RepositoryJob},
+    repositories::{Repositories, RepositoryResult, find, not_found},
     tools::{RepositoryRefresh, RepositoryRefreshed},
 };
 
@@ -31,16 +30,6 @@ const CHECK_OUT: &str = "\
     set -- git -c core.hooksPath=/dev/null -c core.fsmonitor=false checkout --quiet $FORCE\n\
     if [ -z \"$BRANCH\" ]; then exec \"$@\" --detach \"$SHA\" --; fi\n\
     \"$@\" -B \"$BRANCH\" \"$SHA\" -- && git update-ref \"refs/remotes/origin/$BRANCH\" \"$SHA\"";
-
-/// State of a work tree, as `git_status` answers it.
-#[derive(Debug, Deserialize)]
-pub(crate) struct WorkTree {
-    branch: Option<String>,
-    detached: bool,
-    pub(crate) commit_sha: Option<String>,
-    ahead: Option<u64>,
-    dirty: bool,
-}
 
 /// Commit before a refresh, and whether the tree was updated.
 pub(crate) struct Refreshed {

@@ -1,6 +1,9 @@
-//! Parser of a remote's address: a server, or a bare repository on a volume of the user.
+//! Remote of a repository: a server, or a bare repository on a volume of the user; and the credential for it.
 
-use hivekeep_kernel::{Layer, ToolError};
+use hivekeep_kernel::{Layer, SecretString, ToolError};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use url::Url;
 
 use crate::codes;
@@ -81,6 +84,30 @@ impl Remote {
             Self::Server(url) => url.clone(),
             Self::Volume { path, .. } => format!("file://{REMOTE_FOLDER}/{path}"),
         }
+    }
+}
+
+/// Credential that a call brings along. It reaches git for this one operation and is kept nowhere.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RemoteCredential {
+    /// The user's name; left out for servers that only look at the token.
+    username: Option<String>,
+    /// Token or password.
+    token: SecretString,
+}
+
+impl RemoteCredential {
+    /// As the git tools take it, for one server alone: which one the tree's own configuration names
+    /// now is for whoever writes the tree to say.
+    pub(crate) fn for_git(&self, server: Option<&str>) -> Value {
+        let mut credential = json!({ "token": self.token.expose() });
+        for (field, value) in [("username", self.username.as_deref()), ("host", server)] {
+            if let Some(value) = value {
+                credential[field] = json!(value);
+            }
+        }
+        credential
     }
 }
 

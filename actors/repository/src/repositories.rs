@@ -1,4 +1,5 @@
-//! Repositories of all users: a service over one log for each.
+//! Repositories of all users: a service over one log for each, and judgments on all together: which one is
+//! meant, which labels are free, how many more.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +7,7 @@ use std::{
 };
 
 use hivekeep_kernel::{
-    CallCx, Layer, RepositoryId, Service, ServiceActor, SessionId, ToolError, ToolGroup, User,
+    Layer, RepositoryId, SessionId, ToolError, User,
     ports::{GitCredentials, SessionQuotas, Volumes},
 };
 use hivekeep_runtime::{
@@ -16,16 +17,10 @@ use hivekeep_runtime::{
 use hivekeep_store::Journal;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    HELD, Options,
-    binding::Binding,
-    bindings::{BindingLogs, RepositoryResult, find, not_found, owned},
-    codes,
-    tools::{self, BindingRow, BindingsListed, RepositoryList, RepositoryStatus},
-};
+use crate::{Options, binding::Binding, codes};
 
-/// Repositories of a page where the call names no number.
-const PAGE: u64 = 20;
+/// Kind of repositories, for tiers.
+pub(crate) const HELD: &str = "repositories";
 
 /// Repositories of all users.
 pub(crate) struct Repositories {
@@ -42,10 +37,6 @@ pub(crate) struct Repositories {
     logs: Mutex<BindingLogs>,
     /// Present step of each operation under way, by repository.
     steps: Mutex<BTreeMap<RepositoryId, &'static str>>,
-}
-
-impl Service for Repositories {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = tools::FAMILIES;
 }
 
 impl Repositories {
@@ -93,39 +84,70 @@ impl Repositories {
         let tier = tier.map_or(usize::MAX, |most| most.unwrap_or(usize::MAX));
         tier.min(self.options.max_repositories)
     }
+}
 
-    /// A repository as it is now.
-    pub(crate) fn row(&self, id: RepositoryId, binding: &Binding) -> BindingRow {
-        BindingRow::new(id, binding, self.steps().get(&id).copied())
-    }
+pub(crate) type RepositoryResult<T> = Result<T, ToolError>;
+type BindingLogs = BTreeMap<RepositoryId, Log<Binding>>;
 
-    pub(crate) async fn status(
-        self: Arc<Self>,
-        cx: CallCx,
-        input: RepositoryStatus,
-    ) -> RepositoryResult<BindingRow> {
-        let owner = self.owner(cx.session)?;
-        let (id, log) = find(&self.logs(), owner, &input.binding_id)?;
-        let state = log.state().ok_or_else(|| not_found(&input.binding_id))?;
-        Ok(self.row(id, &state))
-    }
+/// Repositories of a user with everything decided, oldest first.
+pub(crate) fn owned(
+    logs: &BindingLogs,
+    owner: User,
+) -> impl Iterator<Item = (RepositoryId, Binding)> {
+    let decided = |log: &Log<Binding>| log.views(|decided, _| decided.cloned());
+    let all = logs.iter().filter_map(move |(id, log)| Some((*id, decided(log)?)));
+    all.filter(move |(_, binding)| binding.terms.owner == owner)
+}
 
-    pub(crate) async fn list(
-        self: Arc<Self>,
-        cx: CallCx,
-        input: RepositoryList,
-    ) -> RepositoryResult<BindingsListed> {
-        let owner = self.owner(cx.session)?;
-        let (page, limit) = (input.page.unwrap_or(1), input.limit.unwrap_or(PAGE));
-        let all: Vec<_> = owned(&self.logs(), owner).map(|(id, _)| id).collect();
-        let total = all.len() as u64;
-        let first = usize::try_from((page - 1).saturating_mul(limit)).unwrap_or(usize::MAX);
-        let shown = all.into_iter().skip(first).take(usize::try_from(limit).unwrap_or(usize::MAX));
-        let durable: Vec<_> = {
-            let logs = self.logs();
-            shown.filter_map(|id| Some((id, logs.get(&id)?.state()?))).collect()
-        };
-        let bindings: Vec<_> = durable.iter().map(|(id, state)| self.row(*id, state)).collect();
-        Ok(BindingsListed { bindings, total, page, limit })
+/// A user's repository, by id or label.
+///
+/// # Errors
+/// `repository_not_found`.
+pub(crate) fn find(
+    logs: &BindingLogs,
+    owner: User,
+    asked: &str,
+) -> RepositoryResult<(RepositoryId, Log<Binding>)> {
+    let id = asked.parse().ok();
+    let by_id = owned(logs, owner).find(|(found, _)| Some(*found) == id);
+    let found =
+        by_id.or_else(|| owned(logs, owner).find(|(_, binding)| binding.terms.label == asked));
+    let found = found.and_then(|(id, _)| Some((id, logs.get(&id)?.clone())));
+    found.ok_or_else(|| not_found(asked))
+}
+
+pub(crate) fn not_found(asked: &str) -> ToolError {
+    ToolError::not_found(Layer::Resolve, codes::REPOSITORY_NOT_FOUND, "repository", asked)
+        .next("aegis.git.list shows yours")
+}
+
+/// Refuses one repository more that the user may not have.
+///
+/// # Errors
+/// `name_taken`, `repository_quota_exceeded`.
+pub(crate) fn admit(
+    logs: &BindingLogs,
+    owner: User,
+    label: &str,
+    most: usize,
+) -> RepositoryResult<()> {
+    let own: Vec<_> = owned(logs, owner).collect();
+    if own.iter().any(|(_, binding)| binding.terms.label == label) {
+        let message = format!("you have a repository `{label}` already");
+        return Err(ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
+            .next("use it, or choose another label"));
     }
+    if own.len() < most {
+        return Ok(());
+    }
+    let message = format!("you have {} repositories, as many as may be", own.len());
+    Err(ToolError::new(Layer::Quota, codes::REPOSITORY_QUOTA_EXCEEDED, message)
+        .next("delete one with aegis.git.delete")
+        .detail("repository_count", own.len())
+        .detail("max_repositories", most))
+}
+
+/// Volume of a repository, as its label among the user's volumes.
+pub(crate) fn volume_label(label: &str) -> String {
+    format!("git-{label}")
 }

@@ -1,10 +1,22 @@
-//! Trees of repositories, each looked at or written back by git in a workspace of its own.
+//! The tools `aegis.git.commit`, `aegis.git.push` and `aegis.git.diff`: a repository's tree, each time in a
+//! workspace of its own.
 
-use hivekeep_kernel::tools;
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt};
+use hivekeep_kernel::{CallCx, Layer, ToolError, tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use crate::{repositories::Repositories, tools::RemoteCredential};
+use crate::{
+    binding::RepositoryOperation,
+    codes,
+    machine::{GitMachine, Reach, WorkTree},
+    operation::{Finished, RepositoryJob},
+    remote::RemoteCredential,
+    repositories::{Repositories, RepositoryResult},
+};
 
 /// Largest difference in bytes that is returned, as `git_diff` has it.
 const MAX_DIFF_BYTES: u64 = 2 * 1024 * 1024;
@@ -12,32 +24,32 @@ const MAX_DIFF_BYTES: u64 = 2 * 1024 * 1024;
 /// Commit every change in a repository's tree, new and removed files included.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RepositoryCommit {
+struct RepositoryCommit {
     /// Id or label of the repository.
-    pub(crate) binding_id: String,
+    binding_id: String,
     /// The commit's message, as it is.
     #[schemars(length(min = 1, max = 65_536))]
-    pub(crate) message: String,
+    message: String,
     /// Who commits, with author_email. Default: as the repository, else the daemon, is configured.
-    pub(crate) author_name: Option<String>,
+    author_name: Option<String>,
     /// Who commits, with author_name.
-    pub(crate) author_email: Option<String>,
+    author_email: Option<String>,
 }
 
 /// Push a branch of a repository to the branch of the same name. History of the remote is never replaced.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RepositoryPush {
+struct RepositoryPush {
     /// Id or label of the repository.
-    pub(crate) binding_id: String,
+    binding_id: String,
     /// The remote, by its name.
     #[serde(default = "origin")]
-    pub(crate) remote: String,
+    remote: String,
     /// The branch. Default: the one that is checked out.
     #[serde(rename = "ref")]
-    pub(crate) git_ref: Option<String>,
+    git_ref: Option<String>,
     /// Who one is for the remote's server, for this push alone.
-    pub(crate) credential: Option<RemoteCredential>,
+    credential: Option<RemoteCredential>,
 }
 
 fn origin() -> String {
@@ -48,18 +60,18 @@ fn origin() -> String {
 /// files that were never staged are not part of it. Credentials in it are hidden, and counted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RepositoryDiff {
+struct RepositoryDiff {
     /// Id or label of the repository.
-    pub(crate) binding_id: String,
+    binding_id: String,
     /// Show what is staged instead of what is not.
     #[serde(default)]
-    pub(crate) staged: bool,
+    staged: bool,
     /// Only this file or folder of the tree.
-    pub(crate) path: Option<String>,
+    path: Option<String>,
     /// Bytes to return; what is beyond is cut with a notice.
     #[schemars(range(min = 1, max = MAX_DIFF_BYTES))]
     #[serde(default = "diff_bytes")]
-    pub(crate) max_bytes: u64,
+    max_bytes: u64,
 }
 
 fn diff_bytes() -> u64 {
@@ -68,44 +80,44 @@ fn diff_bytes() -> u64 {
 
 /// A new commit.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct RepositoryCommitted {
+struct RepositoryCommitted {
     /// Its hash.
-    pub(crate) commit_sha: String,
+    commit_sha: String,
     /// Its short name.
-    pub(crate) short_sha: Option<String>,
+    short_sha: Option<String>,
     /// The branch; null where none is checked out.
-    pub(crate) branch: Option<String>,
+    branch: Option<String>,
     /// What git says of it.
-    pub(crate) summary: String,
+    summary: String,
 }
 
 /// A push that the remote took.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct RepositoryPushed {
+struct RepositoryPushed {
     /// Always true: a push that failed is an error.
-    pub(crate) success: bool,
+    success: bool,
     /// The remote.
-    pub(crate) remote: String,
+    remote: String,
     /// The branch.
     #[serde(rename(serialize = "ref", deserialize = "branch"))]
-    pub(crate) git_ref: String,
+    git_ref: String,
     /// `pushed`, or `up_to_date` when the remote had it all.
-    pub(crate) status: String,
+    status: String,
     /// What git and the server said, without credentials.
-    pub(crate) output: String,
+    output: String,
 }
 
 /// A difference.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct RepositoryDiffed {
+struct RepositoryDiffed {
     /// The unified diff; empty when nothing differs.
-    pub(crate) diff: String,
+    diff: String,
     /// Whether it was cut; then it cannot be applied.
-    pub(crate) truncated: bool,
+    truncated: bool,
     /// Bytes of all of it.
-    pub(crate) total_bytes: u64,
+    total_bytes: u64,
     /// Credentials that were hidden in it; if not 0, it cannot be applied.
-    pub(crate) redacted: usize,
+    redacted: usize,
 }
 
 tools! { pub(crate) FAMILY: "repository trees" for service Repositories, singleton repositories;
@@ -122,4 +134,108 @@ tools! { pub(crate) FAMILY: "repository trees" for service Repositories, singlet
         name: "aegis.git.diff", title: "Show what differs in a repository", effect: Read,
         rate: RateClass::Exec, timeout_secs: 600,
     };
+}
+
+/// Fails where the repository does not say who commits.
+const IDENTITY: &str = "git -C \"$LABEL\" var GIT_COMMITTER_IDENT >/dev/null";
+
+impl Repositories {
+    async fn commit(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: RepositoryCommit,
+    ) -> RepositoryResult<RepositoryCommitted> {
+        let asked = input.binding_id.clone();
+        let work = move |job: Arc<RepositoryJob>| {
+            async move {
+                let machine = GitMachine::open(&job, Reach::Nothing).await?;
+                let done = committed(&machine, input).await;
+                machine.close().await;
+                done
+            }
+            .boxed()
+        };
+        self.operate(&cx, &asked, RepositoryOperation::Commit, None, work).await
+    }
+
+    async fn push(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: RepositoryPush,
+    ) -> RepositoryResult<RepositoryPushed> {
+        let (asked, credential) = (input.binding_id, input.credential);
+        let args = json!({ "remote": input.remote, "branch": input.git_ref });
+        let work = move |job: Arc<RepositoryJob>| {
+            async move {
+                let machine = GitMachine::open(&job, Reach::Writes).await?;
+                job.step("pushing");
+                let pushed = machine.git_remote("git_push", &job.binding.terms.label, args).await;
+                machine.close().await;
+                Ok(Finished { value: pushed?, commit: None })
+            }
+            .boxed()
+        };
+        self.operate(&cx, &asked, RepositoryOperation::Push, credential, work).await
+    }
+
+    async fn diff(
+        self: Arc<Self>,
+        cx: CallCx,
+        input: RepositoryDiff,
+    ) -> RepositoryResult<RepositoryDiffed> {
+        let args = json!({
+            "staged": input.staged, "file_path": input.path, "max_bytes": input.max_bytes,
+        });
+        let work = move |job: Arc<RepositoryJob>| {
+            async move {
+                let machine = GitMachine::open(&job, Reach::Nothing).await?;
+                let diff = machine.git("git_diff", &job.binding.terms.label, args).await;
+                machine.close().await;
+                Ok(Finished { value: diff?, commit: None })
+            }
+            .boxed()
+        };
+        self.operate(&cx, &input.binding_id, RepositoryOperation::Diff, None, work).await
+    }
+}
+
+/// Commits everything. Who commits is what the call says, or the repository, or the configuration.
+async fn committed(
+    machine: &GitMachine<'_>,
+    input: RepositoryCommit,
+) -> RepositoryResult<Finished<RepositoryCommitted>> {
+    let job = machine.job;
+    job.step("committing");
+    let label = &job.binding.terms.label;
+    let (mut name, mut email) = (input.author_name, input.author_email);
+    if name.is_none() && email.is_none() && machine.sh(IDENTITY, json!({})).await?.exit_code != 0 {
+        let options = &job.service.options;
+        (name, email) = (Some(options.author_name.clone()), Some(options.author_email.clone()));
+    }
+    let args = json!({
+        "message": input.message, "add_all": true, "author_name": name, "author_email": email,
+    });
+    let done: Value = machine.git("git_commit", label, args).await?;
+    if done["status"] != "committed" {
+        let message = format!("nothing is changed in the repository `{label}`");
+        return Err(ToolError::new(Layer::Actor, codes::NOTHING_TO_COMMIT, message)
+            .next("change files first; aegis.git.diff shows what differs"));
+    }
+    let value: RepositoryCommitted = serde_json::from_value(done)
+        .map_err(|error| ToolError::internal(format!("the answer of git_commit: {error}")))?;
+    Ok(Finished { commit: Some(value.commit_sha.clone()), value })
+}
+
+/// Looks which commit is checked out, behind an operation that was cut short.
+pub(crate) fn looked(
+    job: Arc<RepositoryJob>,
+) -> BoxFuture<'static, RepositoryResult<Finished<()>>> {
+    async move {
+        let machine = GitMachine::open(&job, Reach::Nothing).await?;
+        let tree: RepositoryResult<WorkTree> =
+            machine.git("git_status", &job.binding.terms.label, json!({})).await;
+        machine.close().await;
+        Ok(Finished { value: (), commit: tree?.commit_sha })
+    }
+    .boxed()
 }
