@@ -1,34 +1,29 @@
-//! Script libraries of all users: a service over one log for each script.
+//! Script libraries of all users: a service over one log for each script, its event-sourced state in the stream
+//! `script/ID`, and judgments on a user's library: which script is meant, which names are free, what makes room.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use chrono::Utc;
-use futures::future::BoxFuture;
+use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
-    CallCx, Layer, ScriptId, Service, ServiceActor, SessionId, ToolError, ToolGroup, User,
+    Layer, ScriptId, SessionId, ToolError, User,
     ports::{ScriptLibrary, ScriptProgram, SessionQuotas},
 };
 use hivekeep_runtime::{
     Daemon,
-    log::{self, Decision, Log, LogError},
+    log::{self, Log, Sourced},
 };
 use hivekeep_store::Journal;
-use tokio::task::JoinHandle;
+use serde::{Deserialize, Serialize};
 
-use crate::{
-    HELD, Options, codes,
-    library::{Answer, Logs, decided, full, live, make_room, name_is_free, not_found},
-    script::{Record, Script, Version},
-    tools::{
-        self, Delete, Get, List, Listed, MAX_CODE_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES,
-        Save, ScriptRow, ScriptTag, ScriptText, Update, VersionRow,
-    },
-};
+use crate::{HELD, Options, codes};
 
 /// Libraries of all users.
 pub(crate) struct Scripts {
-    options: Options,
-    journal: Journal,
+    pub(crate) options: Options,
+    pub(crate) journal: Journal,
     sessions: Arc<dyn SessionQuotas>,
     /// Locked while something is decided, so that names and sizes are judged on what was decided
     /// before; never across an await.
@@ -48,10 +43,6 @@ impl ScriptLibrary for Scripts {
     }
 }
 
-impl Service for Scripts {
-    const TOOLS: &'static [&'static ToolGroup<ServiceActor<Self>>] = &[&tools::FAMILY];
-}
-
 impl Scripts {
     pub(crate) async fn open(daemon: &Daemon, options: Options) -> Result<Self, ToolError> {
         let (journal, sessions) = (daemon.journal.clone(), daemon.sessions.clone());
@@ -65,11 +56,11 @@ impl Scripts {
         Ok(Self { options, journal, sessions, logs: Mutex::new(logs) })
     }
 
-    fn logs(&self) -> MutexGuard<'_, Logs> {
+    pub(crate) fn logs(&self) -> MutexGuard<'_, Logs> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn owner(&self, session: SessionId) -> Answer<User> {
+    pub(crate) fn owner(&self, session: SessionId) -> Answer<User> {
         self.sessions.user(session).ok_or_else(|| {
             let message = format!("the session {session} is over");
             ToolError::new(Layer::Session, codes::SCRIPT_USER_UNKNOWN, message)
@@ -77,72 +68,14 @@ impl Scripts {
         })
     }
 
-    fn most_scripts(&self, owner: User) -> usize {
+    pub(crate) fn most_scripts(&self, owner: User) -> usize {
         let allowed = self.sessions.allowance(owner, HELD).map(usize::try_from);
         let allowed = allowed.map_or(usize::MAX, |allowed| allowed.unwrap_or(usize::MAX));
         allowed.min(self.options.max_scripts)
     }
 
-    pub(crate) async fn save(self: Arc<Self>, cx: CallCx, input: Save) -> Answer<ScriptRow> {
-        let owner = self.owner(cx.session)?;
-        let version = version(input.name, input.code, input.description, tags(input.tags))?;
-        let (id, version) = (ScriptId::new(), Arc::new(version));
-        let (log, written) = {
-            let mut logs = self.logs();
-            let live = decided(&logs).filter(|(_, script)| script.is_live(owner)).count();
-            if live >= self.most_scripts(owner) {
-                return Err(full(format!("you have {live} scripts, as many as may be")));
-            }
-            name_is_free(&logs, owner, &version.name, id)?;
-            let purged =
-                make_room(&logs, owner, version.bytes(), self.options.max_library_bytes())?;
-            let stream = log::stream::<Script>(id)
-                .map_err(|error| ToolError::internal(error.to_string()))?;
-            let log = Log::of(self.journal.clone(), stream, None);
-            let saved = Decision::record(Record::Saved { owner, version });
-            let written = log.decide(|_| Ok::<_, ToolError>(saved))?;
-            logs.insert(id, log.clone());
-            (log, written_then_removed(&mut logs, written, &purged))
-        };
-        done(written).await?;
-        row_of(id, &log)
-    }
-
-    pub(crate) async fn update(self: Arc<Self>, cx: CallCx, input: Update) -> Answer<ScriptRow> {
-        let owner = self.owner(cx.session)?;
-        let (id, log, written) = {
-            let mut logs = self.logs();
-            let (id, log, script) = live(&logs, owner, &input.id)?;
-            let before = script.newest();
-            let description = input.description.or_else(|| before.description.clone());
-            let tags = input.tags.map_or_else(|| before.tags.clone(), |given| tags(Some(given)));
-            let version = Arc::new(version(input.name, input.code, description, tags)?);
-            name_is_free(&logs, owner, &version.name, id)?;
-            let purged =
-                make_room(&logs, owner, version.bytes(), self.options.max_library_bytes())?;
-            let updated = Decision::record(Record::Updated { version });
-            let written = log.decide(|_| Ok::<_, ToolError>(updated))?;
-            (id, log, written_then_removed(&mut logs, written, &purged))
-        };
-        done(written).await?;
-        row_of(id, &log)
-    }
-
-    pub(crate) async fn delete(self: Arc<Self>, cx: CallCx, input: Delete) -> Answer<ScriptRow> {
-        let owner = self.owner(cx.session)?;
-        let (id, log, written) = {
-            let logs = self.logs();
-            let (id, log, _) = live(&logs, owner, &input.id)?;
-            let deleted = Decision::record(Record::Deleted { at: Utc::now() });
-            let written = log.decide(|_| Ok::<_, ToolError>(deleted))?;
-            (id, log, written)
-        };
-        written.await?;
-        row_of(id, &log)
-    }
-
     /// Script of a user, and the number and content of one of its versions.
-    fn find(
+    pub(crate) fn find(
         &self,
         owner: User,
         id_or_name: &str,
@@ -169,123 +102,158 @@ impl Scripts {
         };
         Ok((id, script, number, asked))
     }
+}
 
-    pub(crate) async fn get(self: Arc<Self>, cx: CallCx, input: Get) -> Answer<ScriptText> {
-        let owner = self.owner(cx.session)?;
-        let (id, script, number, asked) = self.find(owner, &input.id, input.version)?;
-        let versions = script.versions.iter().zip(1..).map(|(version, number)| VersionRow {
-            version: number,
-            name: version.name.clone(),
-            size_bytes: version.code.len() as u64,
-            updated_at: version.at,
-        });
-        Ok(ScriptText {
-            row: row(id, &script, number, &asked),
-            code: asked.code.clone(),
-            versions: versions.collect(),
-        })
-    }
+/// Size that a version counts for at least, so that many small ones are bounded too.
+const LEAST_BYTES: usize = 4 * 1024;
 
-    pub(crate) async fn list(self: Arc<Self>, cx: CallCx, input: List) -> Answer<Listed> {
-        let owner = self.owner(cx.session)?;
-        let wanted = input.q.as_deref().map(str::to_lowercase);
-        let has = |text: &str| wanted.as_ref().is_none_or(|q| text.to_lowercase().contains(q));
-        let fits = |script: &Script| {
-            let newest = script.newest();
-            script.is_live(owner)
-                && input.tag.as_ref().is_none_or(|tag| newest.tags.contains(tag))
-                && (has(&newest.name) || newest.description.as_deref().is_some_and(has))
-        };
-        let mut rows: Vec<_> = {
-            let logs = self.logs();
-            let durable = logs.iter().filter_map(|(id, log)| Some((*id, log.state()?)));
-            durable
-                .filter(|(_, script)| fits(script))
-                .map(|(id, script)| newest(id, &script))
-                .collect()
-        };
-        rows.sort_by(|one, other| one.name.cmp(&other.name));
-        let total = rows.len();
-        if let Some(after) = input.after {
-            rows.retain(|row| row.name > after);
-        }
-        let more = rows.len() > input.limit;
-        rows.truncate(input.limit);
-        let next = rows.last().filter(|_| more).map(|row| row.name.clone());
-        Ok(Listed { scripts: rows, total, next })
+/// Version of a script. Never changes; shared by the states that have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Version {
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) code: String,
+    pub(crate) at: DateTime<Utc>,
+}
+
+impl Version {
+    /// Size in bytes that counts against the library.
+    pub(crate) fn bytes(&self) -> usize {
+        let description = self.description.as_ref().map_or(0, String::len);
+        (self.code.len() + description).max(LEAST_BYTES)
     }
 }
 
-/// Takes scripts out that were to make room for what is decided now, and removes them for good once that
-/// is durable, whether or not anybody waits. After a crash before it, they are still there and removed
-/// later.
-fn written_then_removed(
-    logs: &mut Logs,
-    written: BoxFuture<'static, Result<(), LogError>>,
-    purged: &[ScriptId],
-) -> JoinHandle<Answer<()>> {
-    let purged: Vec<_> = purged.iter().filter_map(|id| logs.remove(id)).collect();
-    tokio::spawn(async move {
-        written.await?;
-        for log in purged {
-            log.forget().await?;
+/// Script with all its versions.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    pub(crate) owner: User,
+    /// In order; never empty.
+    pub(crate) versions: Vec<Arc<Version>>,
+    pub(crate) deleted_at: Option<DateTime<Utc>>,
+}
+
+impl Script {
+    /// Newest version.
+    pub(crate) fn newest(&self) -> &Version {
+        self.versions.last().expect("a script begins with a version")
+    }
+
+    /// True if it is `owner`'s and not deleted.
+    pub(crate) fn is_live(&self, owner: User) -> bool {
+        self.owner == owner && self.deleted_at.is_none()
+    }
+
+    /// Size in bytes of all versions.
+    pub(crate) fn bytes(&self) -> usize {
+        self.versions.iter().map(|version| version.bytes()).sum()
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub(crate) enum Record {
+    Saved { owner: User, version: Arc<Version> },
+    Updated { version: Arc<Version> },
+    Deleted { at: DateTime<Utc> },
+}
+
+impl Sourced for Script {
+    const KIND: &'static str = "script";
+    /// A version's code may take six times its size as JSON.
+    const PIECE_BYTES: Option<usize> = Some(512 * 1024);
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        match record {
+            Record::Saved { owner, version } => {
+                Ok(Self { owner, versions: vec![version], deleted_at: None })
+            }
+            other => Err(other),
+        }
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        match record {
+            Record::Updated { version } if self.deleted_at.is_none() => self.versions.push(version),
+            Record::Deleted { at } if self.deleted_at.is_none() => self.deleted_at = Some(at),
+            other => return Err(other),
         }
         Ok(())
-    })
+    }
 }
 
-/// Outcome of [`written_then_removed`].
-async fn done(work: JoinHandle<Answer<()>>) -> Answer<()> {
-    work.await.unwrap_or_else(|panic| Err(ToolError::internal(format!("a script: {panic}"))))
+pub(crate) type Logs = BTreeMap<ScriptId, Log<Script>>;
+pub(crate) type Answer<T> = Result<T, ToolError>;
+
+/// Scripts with everything decided.
+pub(crate) fn decided(logs: &Logs) -> impl Iterator<Item = (ScriptId, Script)> {
+    logs.iter().filter_map(|(id, log)| Some((*id, log.views(|decided, _| decided.cloned())?)))
 }
 
-fn tags(given: Option<Vec<ScriptTag>>) -> Vec<String> {
-    let mut tags: Vec<_> = given.into_iter().flatten().map(|tag| tag.0).collect();
-    tags.sort_unstable();
-    tags.dedup();
-    tags
+/// A user's script that is not deleted, by id or name.
+pub(crate) fn live(
+    logs: &Logs,
+    owner: User,
+    asked: &str,
+) -> Answer<(ScriptId, Log<Script>, Script)> {
+    let id = asked.parse().ok();
+    let is = |found: ScriptId, script: &Script| {
+        script.is_live(owner) && (Some(found) == id || script.newest().name == asked)
+    };
+    let found = decided(logs).find(|(found, script)| is(*found, script));
+    let (id, script) = found.ok_or_else(|| not_found(asked))?;
+    let log = logs.get(&id).cloned().ok_or_else(|| not_found(asked))?;
+    Ok((id, log, script))
 }
 
-/// A version of now, if its parts are within their limits in bytes.
-fn version(
-    name: String,
-    code: String,
-    description: Option<String>,
-    tags: Vec<String>,
-) -> Answer<Version> {
-    let described = description.as_ref().map_or(0, String::len);
-    for (what, bytes, most) in [
-        ("name", name.len(), MAX_NAME_BYTES),
-        ("code", code.len(), MAX_CODE_BYTES),
-        ("description", described, MAX_DESCRIPTION_BYTES),
-    ] {
-        if bytes > most {
-            let message = format!("`{what}` has {bytes} bytes, {most} are allowed");
-            return Err(ToolError::new(Layer::Actor, codes::TOO_LARGE, message));
+pub(crate) fn name_is_free(logs: &Logs, owner: User, name: &str, but: ScriptId) -> Answer<()> {
+    let taken = decided(logs)
+        .any(|(id, script)| id != but && script.is_live(owner) && script.newest().name == name);
+    if taken {
+        let message = format!("you have a script `{name}` already");
+        return Err(ToolError::new(Layer::Actor, codes::NAME_TAKEN, message)
+            .next("change it with aegis.script.update, or choose another name"));
+    }
+    Ok(())
+}
+
+/// Names as many of a user's deleted scripts, oldest first, as `more` bytes need to be removed.
+pub(crate) fn make_room(
+    logs: &Logs,
+    owner: User,
+    more: usize,
+    most: usize,
+) -> Answer<Vec<ScriptId>> {
+    let own: Vec<_> = decided(logs).filter(|(_, script)| script.owner == owner).collect();
+    let used: usize = own.iter().map(|(_, script)| script.bytes()).sum();
+    let mut over = (used + more).saturating_sub(most);
+    let mut deleted: Vec<_> = own
+        .iter()
+        .filter_map(|(id, script)| Some((script.deleted_at?, *id, script.bytes())))
+        .collect();
+    deleted.sort_unstable();
+    let mut purged = Vec::new();
+    for (_, id, bytes) in deleted {
+        if over == 0 {
+            break;
         }
+        over = over.saturating_sub(bytes);
+        purged.push(id);
     }
-    Ok(Version { name, description, tags, code, at: Utc::now() })
-}
-
-fn row_of(id: ScriptId, log: &Log<Script>) -> Answer<ScriptRow> {
-    let script = log.state().ok_or_else(|| not_found(&id.to_string()))?;
-    Ok(newest(id, &script))
-}
-
-fn newest(id: ScriptId, script: &Script) -> ScriptRow {
-    row(id, script, script.versions.len() as u64, script.newest())
-}
-
-fn row(id: ScriptId, script: &Script, number: u64, version: &Version) -> ScriptRow {
-    ScriptRow {
-        id,
-        name: version.name.clone(),
-        description: version.description.clone(),
-        tags: version.tags.clone(),
-        version: number,
-        size_bytes: version.code.len() as u64,
-        created_at: script.versions[0].at,
-        updated_at: version.at,
-        deleted_at: script.deleted_at,
+    if over > 0 {
+        return Err(full(format!("your library would hold {} of {most} bytes", used + more)));
     }
+    Ok(purged)
+}
+
+pub(crate) fn full(message: String) -> ToolError {
+    ToolError::new(Layer::Quota, codes::SCRIPT_LIBRARY_FULL, message)
+        .next("delete a script with aegis.script.delete")
+}
+
+pub(crate) fn not_found(asked: &str) -> ToolError {
+    ToolError::not_found(Layer::Resolve, codes::SCRIPT_NOT_FOUND, "script", asked)
+        .next("aegis.script.list shows yours")
 }
