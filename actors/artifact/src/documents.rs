@@ -2,18 +2,21 @@
 
 use async_trait::async_trait;
 use hivekeep_kernel::{Layer, ToolError};
-use hivekeep_runtime::documents::{
-    Changed, Document, DocumentBody, DocumentListing, Documents, Page, Refusal, Stamp, StampResult,
-    Template, arguments, decode,
+use hivekeep_runtime::{
+    documents::{
+        Changed, Document, DocumentBody, DocumentListing, Documents, Page, Refusal, Stamp,
+        StampResult, Template, arguments, decode,
+    },
+    names::{KnownNames, Names},
 };
-use hivekeep_runtime::names::{KnownNames, Names};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
 use crate::{
-    Artifacts, MIME_TYPE, OpenArtifact, codes, tools,
-    uri::{self, UriRange},
+    Artifacts, MIME_TYPE, OpenArtifact, artifact_id, codes,
+    info::{URI_TEMPLATE, UriRange, artifact_uri, range_of},
+    tools,
 };
 
 /// Tool that lists them.
@@ -53,7 +56,7 @@ impl Documents for Artifacts {
 
     fn template(&self) -> Template {
         Template {
-            uri: uri::TEMPLATE,
+            uri: URI_TEMPLATE,
             name: "artifact",
             title: "Results that were too large for their answers",
             description: "A kept result as JSON; offset and length, in bytes, read a range of it",
@@ -67,7 +70,7 @@ impl Documents for Artifacts {
     }
 
     fn read_args(&self, uri: &str) -> Result<Map<String, Value>, ToolError> {
-        let UriRange { id, offset, length } = uri::parse(uri)?;
+        let UriRange { id, offset, length } = range_of(uri)?;
         let most = OpenArtifact::MOST_BYTES as u64;
         // A range may end where it must. Without one the whole is meant, see `text`.
         let length = length.map_or(most, |length| length.clamp(4, most));
@@ -76,12 +79,12 @@ impl Documents for Artifacts {
 
     fn body(&self, uri: &str, answer: Value) -> Result<DocumentBody, ToolError> {
         let Part { text, offset, next_offset, bytes } = decode(answer)?;
-        let UriRange { id, offset: asked, length } = uri::parse(uri)?;
+        let UriRange { id, offset: asked, length } = range_of(uri)?;
         let Some(next) = next_offset.filter(|_| asked.is_none() && length.is_none()) else {
             return Ok(text.into());
         };
         let message = format!("the artifact has {bytes} bytes, more than are read at once");
-        let root = crate::uri::artifact_uri(id);
+        let root = artifact_uri(id);
         let part = next - offset;
         Err(ToolError::new(Layer::Result, codes::TOO_LARGE, message)
             .next(format!("read it in ranges: {root}?offset=0&length={part}, then offset={next}")))
@@ -123,7 +126,7 @@ impl DocumentListing for Artifacts {
 
     /// An artifact never changes, and who asks is not known here: each is as if it were there.
     async fn stamps(&self, uris: Vec<String>) -> Result<Vec<StampResult>, ToolError> {
-        let stamp = |uri: &String| uri::parse(uri).map(|_| Ok(Some(Stamp([0; 4]))));
+        let stamp = |uri: &String| range_of(uri).map(|_| Ok(Some(Stamp([0; 4]))));
         uris.iter().map(stamp).collect()
     }
 }
@@ -143,7 +146,7 @@ impl Names for Artifacts {
 
     fn known(&self, answer: Value) -> Result<KnownNames, ToolError> {
         let Listed { artifacts, next } = decode(answer)?;
-        let id = |row: Row| Ok(crate::artifact_id(&row.uri)?.to_string());
+        let id = |row: Row| Ok(artifact_id(&row.uri)?.to_string());
         let names = artifacts.into_iter().map(id).collect::<Result<_, ToolError>>()?;
         Ok(KnownNames { names, complete: next.is_none() })
     }

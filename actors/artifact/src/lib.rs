@@ -11,12 +11,9 @@ mod artifacts;
 pub mod codes;
 mod documents;
 mod folder;
-mod index;
 mod info;
-mod open;
 mod options;
 mod tools;
-mod uri;
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,17 +23,13 @@ use hivekeep_kernel::{
 };
 use hivekeep_runtime::{Daemon, Family, Mounted};
 
-pub use artifacts::{ArtifactAccess, Artifacts};
-pub use info::{ArtifactInfo, MIME_TYPE};
-pub use open::{ArtifactText, OpenArtifact};
+pub use artifacts::{ArtifactAccess, ArtifactText, Artifacts, OpenArtifact};
+pub use info::{ArtifactInfo, MIME_TYPE, artifact_id};
 pub use options::Options;
-pub use uri::artifact_id;
 
 /// How often expiries are looked for. Times are given in hours, and what has expired is not found before
 /// it is removed.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// Kind of its things, for tiers.
-const HELD: &str = "artifacts";
 
 /// Family of the artifacts. Offers [`ResultKeeper`], and [`Artifacts`] to doors.
 pub struct ArtifactFamily;
@@ -48,7 +41,7 @@ impl Family for ArtifactFamily {
 - A result too large for its answer is kept: the error result_too_large names its URI, and artifact_read \
 reads it in ranges.";
 
-    const HOLDS: &'static [&'static str] = &[HELD];
+    const HOLDS: &'static [&'static str] = &[artifacts::HELD];
 
     fn tools() -> Vec<&'static ToolInfo> {
         tools::FAMILY.rows.iter().map(|row| &row.0).collect()

@@ -19,13 +19,13 @@ const MOST_BYTES: usize = OpenArtifact::MOST_BYTES;
 /// List the results that were too large for their answers and are kept for you, newest first.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ListArtifacts {
+struct ListArtifacts {
     /// Continue after this one: the `next` of the page before.
-    pub(crate) after: Option<String>,
+    after: Option<String>,
     /// Most artifacts, 1 to 200.
     #[schemars(range(min = 1, max = 200))]
     #[serde(default = "default_rows")]
-    pub(crate) limit: usize,
+    limit: usize,
 }
 
 fn default_rows() -> usize {
@@ -35,16 +35,16 @@ fn default_rows() -> usize {
 /// Read a range of a result that was too large for its answer. It is JSON, as the answer would have been.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ReadArtifact {
+struct ReadArtifact {
     /// URI of the artifact, or its id.
-    pub(crate) uri: String,
+    uri: String,
     /// Position in bytes to read from: the `next_offset` of the range before.
     #[serde(default)]
-    pub(crate) offset: u64,
+    offset: u64,
     /// Most bytes, 4 to 1,048,576. Characters are never cut.
     #[schemars(range(min = 4, max = MOST_BYTES))]
     #[serde(default = "default_length")]
-    pub(crate) length: usize,
+    length: usize,
 }
 
 fn default_length() -> usize {
@@ -54,52 +54,52 @@ fn default_length() -> usize {
 /// Delete a kept result before it expires.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DeleteArtifact {
+struct DeleteArtifact {
     /// URI of the artifact, or its id.
-    pub(crate) uri: String,
+    uri: String,
 }
 
 /// An artifact.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ArtifactRow {
+struct ArtifactRow {
     /// URI.
-    pub(crate) uri: String,
+    uri: String,
     /// Tool whose result it is.
-    pub(crate) tool: String,
+    tool: String,
     /// Size in bytes.
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// SHA-256 of the bytes.
-    pub(crate) sha256: String,
+    sha256: String,
     /// Time at which it was kept.
-    pub(crate) created_at: DateTime<Utc>,
+    created_at: DateTime<Utc>,
     /// Time at which it is removed.
-    pub(crate) expires_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
 }
 
 /// A page of artifacts.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ListedArtifacts {
+struct ListedArtifacts {
     /// Newest first.
-    pub(crate) artifacts: Vec<ArtifactRow>,
+    artifacts: Vec<ArtifactRow>,
     /// How many there are on all pages.
-    pub(crate) total: usize,
+    total: usize,
     /// Pass as `after` for the next page; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<String>,
+    next: Option<String>,
 }
 
 /// A range of an artifact.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ArtifactPart {
+struct ArtifactPart {
     /// The text of the range.
-    pub(crate) text: String,
+    text: String,
     /// Position of its first byte.
-    pub(crate) offset: u64,
+    offset: u64,
     /// Position to go on from; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next_offset: Option<u64>,
+    next_offset: Option<u64>,
     /// Size of the whole in bytes.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
 tools! { pub(crate) FAMILY: "artifacts" for service Artifacts, singleton artifacts;
