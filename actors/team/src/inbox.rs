@@ -5,20 +5,23 @@
 //!                  ▲               │
 //!                  └── not taken ──┘ redelivered
 //! ```
-//! The records add up to what was put and not taken ([`records`]). A delivery is held beside it, by
-//! the actor of the team: it ends with its incarnation, and what it held is delivered again.
-
-mod records;
+//! The records add up to what was put and not taken, in the stream
+//! `mailbox/<team id>_<number of the member>`. A record is a line of JSON and, of a message, its
+//! content as it is: escaped, a content of control characters would not fit. A delivery is held
+//! beside it, by the actor of the team: it ends with its incarnation, and what it held is delivered
+//! again.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, VecDeque},
     sync::Arc,
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::MessageId;
-
-pub use records::{Record, stream};
+use hivekeep_kernel::{MessageId, TeamId};
+use hivekeep_runtime::log::{self, LogRecord, Sourced};
+use hivekeep_store::StreamId;
+use serde::{Deserialize, Serialize};
 
 /// The weight of a message beside its content.
 const ENVELOPE_BYTES: usize = 512;
@@ -185,6 +188,128 @@ pub fn pick<'i, T: Item + 'i>(
         picked.push(item.clone());
     }
     picked
+}
+
+/// The stream of a team's member.
+pub fn stream(team: TeamId, member: usize) -> StreamId {
+    let id = format!("{team}_{member}");
+    log::stream::<Inbox>(id).expect("an id and a number have only letters, digits and `_`")
+}
+
+/// Record of an inbox.
+#[derive(Debug, Clone)]
+pub enum Record {
+    /// A message came.
+    Put(Arc<Message>),
+    /// Messages are gone.
+    Taken(Vec<MessageId>),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+enum Head<'h> {
+    Put {
+        id: MessageId,
+        from: Cow<'h, str>,
+        to: Cow<'h, str>,
+        kind: Cow<'h, str>,
+        at: DateTime<Utc>,
+    },
+    Taken {
+        ids: Cow<'h, [MessageId]>,
+    },
+}
+
+impl LogRecord for Record {
+    fn encode(&self) -> Result<Vec<u8>, String> {
+        let (head, content) = match self {
+            Self::Put(message) => {
+                let Message { id, from, to, kind, content, at } = &**message;
+                let (from, to, kind) = (from.into(), to.into(), kind.into());
+                (Head::Put { id: *id, from, to, kind, at: *at }, &**content)
+            }
+            Self::Taken(ids) => (Head::Taken { ids: ids.into() }, ""),
+        };
+        // Names and types are short.
+        let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + content.len());
+        serde_json::to_writer(&mut bytes, &head).map_err(|error| error.to_string())?;
+        bytes.push(b'\n');
+        bytes.extend_from_slice(content.as_bytes());
+        Ok(bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("a record is cut short")?;
+        let (head, content) = (&bytes[..end], &bytes[end + 1..]);
+        Ok(match serde_json::from_slice(head).map_err(|error| error.to_string())? {
+            Head::Put { id, from, to, kind, at } => {
+                let content = std::str::from_utf8(content).map_err(|error| error.to_string())?;
+                let (from, to, kind) = (from.into_owned(), to.into_owned(), kind.into_owned());
+                Self::Put(Arc::new(Message { id, from, to, kind, content: content.into(), at }))
+            }
+            Head::Taken { ids } => Self::Taken(ids.into_owned()),
+        })
+    }
+}
+
+impl Sourced for Inbox {
+    const KIND: &'static str = "mailbox";
+    const FOLD_EVERY: usize = 512;
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        let mut inbox = Self::default();
+        inbox.apply(record).map(|()| inbox)
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        match record {
+            Record::Put(message) => self.put(message),
+            // A snapshot of an earlier version has nothing of what was taken, written or not.
+            Record::Taken(ids) => self.take(&ids.into_iter().collect()),
+        }
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        snapshot(self.items().map(|message| Record::Put(message.clone())))
+    }
+
+    fn unfold(bytes: &[u8]) -> Result<Self, String> {
+        let mut inbox = Self::default();
+        for record in snapshot_records(bytes)? {
+            // Each of them follows.
+            drop(inbox.apply(record));
+        }
+        Ok(inbox)
+    }
+}
+
+/// A snapshot of a member's stream, here and of its tasks: records, each after its length as four
+/// bytes, the lowest first; `None` when one cannot be written.
+pub(crate) fn snapshot<R: LogRecord>(records: impl Iterator<Item = R>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for record in records {
+        let record = record.encode().ok()?;
+        bytes.extend_from_slice(&u32::try_from(record.len()).ok()?.to_le_bytes());
+        bytes.extend_from_slice(&record);
+    }
+    Some(bytes)
+}
+
+/// A snapshot's records.
+///
+/// # Errors
+/// In words, when it makes no sense.
+pub(crate) fn snapshot_records<R: LogRecord>(mut bytes: &[u8]) -> Result<Vec<R>, String> {
+    let mut records = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk() {
+        let length = u32::from_le_bytes(*length) as usize;
+        let (record, rest) = rest.split_at_checked(length).ok_or("a record is cut short")?;
+        records.push(R::decode(record)?);
+        bytes = rest;
+    }
+    if bytes.is_empty() { Ok(records) } else { Err("a record is cut short".to_owned()) }
 }
 
 #[cfg(test)]

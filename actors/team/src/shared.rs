@@ -14,7 +14,7 @@ use hivekeep_runtime::{Daemon, ToolClient, WaiterLimit, Waiters, log::LogSet};
 use hivekeep_store::{Events, Journal};
 
 use crate::{
-    Options, inbox::Inbox, records::State, rejections::RejectionLimiter, tasks::ledger::TaskLedger,
+    Options, inbox::Inbox, rates::RejectionLimiter, records::State, tasks::ledger::TaskLedger,
     waiting::WaitingBoard,
 };
 

@@ -1,11 +1,16 @@
-//! Members of a team as they are now: their workspaces, and how much they have to do.
+//! Members of a team as they are now: their workspaces, how much they have to do, and their network.
+
+use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use hivekeep_kernel::ToolError;
+use hivekeep_kernel::{
+    TeamId, ToolError,
+    ports::{NetworkGroup, NetworkMode},
+};
 use hivekeep_runtime::InspectedWorkspace;
 
 use crate::{
-    api::TeamMember,
+    api::{TeamMember, TeamNetwork},
     codes,
     records::State,
     shared::{OnBehalfOf, TeamShared},
@@ -95,10 +100,77 @@ fn not_told(seen: TeamMember, error: &ToolError, making: bool) -> TeamMember {
     TeamMember { agent_status: Some(status.to_owned()), reason, ..seen }
 }
 
+/// The group of a team, in which its members reach one another.
+///
+/// A group is named after the team's id, so that no name of a team is ever mistaken for another's
+/// or for an earlier team's. A team below another is a group of its own: its members do not reach
+/// those above. Members join when all are made and before the team is ready; whoever removes a
+/// member's workspace takes it out of the network, and thereby out of the group.
+pub(crate) fn group(team: TeamId) -> NetworkGroup {
+    let name = format!("team-{}", team.uuid().simple());
+    name.parse().expect("letters, digits and a hyphen inside, 37 of them")
+}
+
+/// The network as the members have it now.
+pub(crate) async fn network(shared: &Arc<TeamShared>, state: &State) -> TeamNetwork {
+    let without = |mode: &str, reason: String| TeamNetwork {
+        mode: mode.to_owned(),
+        members_reach_each_other: false,
+        group: None,
+        reason: Some(reason),
+    };
+    match shared.network.mode().await {
+        Err(error) => without("unknown", error.to_text()),
+        Ok(NetworkMode::Off { reason }) => without("off", reason),
+        Ok(NetworkMode::User { reason }) => {
+            without("user", format!("each machine is alone in its network: {reason}"))
+        }
+        Ok(NetworkMode::Bridge) => match outside(shared, state) {
+            None => TeamNetwork {
+                mode: "bridge".to_owned(),
+                members_reach_each_other: true,
+                group: Some(group(state.plan.id)),
+                reason: None,
+            },
+            Some(reason) => without("bridge", reason),
+        },
+    }
+}
+
+/// The reason why not all members are in the group; `None` when they are.
+fn outside(shared: &TeamShared, state: &State) -> Option<String> {
+    let Some(ids) = &state.workspaces else {
+        return Some("the members are not made yet".to_owned());
+    };
+    let group = group(state.plan.id);
+    let (mut placeless, mut others) = (Vec::new(), Vec::new());
+    for (member, id) in state.plan.members.iter().zip(ids) {
+        match shared.network.view(*id) {
+            None => placeless.push(member.name.as_str()),
+            Some(view) if view.policy.group.as_ref() != Some(&group) => {
+                others.push(member.name.as_str());
+            }
+            Some(_) => {}
+        }
+    }
+    match (placeless.as_slice(), others.as_slice()) {
+        ([], []) => None,
+        ([], others) => Some(format!(
+            "not in the team's group, which is joined when a team is made: {}",
+            others.join(", ")
+        )),
+        (placeless, _) => Some(format!(
+            "without a place in the network, which sandboxes never have: {}",
+            placeless.join(", ")
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use hivekeep_runtime::InspectedMachine;
+
+    use super::*;
 
     fn status(state: &str, link: Option<&str>) -> (String, bool) {
         let machine = link.map(|link| InspectedMachine { link: link.to_owned() });
@@ -127,5 +199,12 @@ mod tests {
         of("stopped", None, "failed", true);
         of("crashed", None, "failed", true);
         of("paused", Some("up"), "failed", true);
+    }
+
+    #[test]
+    fn each_team_has_a_group_of_its_own() {
+        let (one, other) = (TeamId::new(), TeamId::new());
+        assert_eq!(group(one), group(one));
+        assert_ne!(group(one), group(other));
     }
 }

@@ -64,6 +64,7 @@ pub(crate) use ownership::{Takeover, operate};
 
 use crate::{
     cards::keep::{CardFeed, CardSource, CardWorker, CardsStatus},
+    rates::Limiters,
     records::{self, State},
     refuse,
     shared::TeamShared,
@@ -72,7 +73,6 @@ use crate::{
 };
 use build::{BuildFailure, BuiltMembers};
 use member::{LiveMember, WhenWritten, delivery::Request};
-use message::Limiters;
 use ownership::Checks;
 
 pub(crate) type AnswerSender<T> = oneshot::Sender<Result<T, ToolError>>;
@@ -194,7 +194,8 @@ impl Entity for TeamActor {
         let unbuilt = seed.fresh.swap(false, SeqCst);
         let log = seed.shared.teams.open(records::stream(seed.id)).await?;
         let state = log.state().ok_or_else(|| Fault::new("the team is forgotten"))?;
-        let limiters = Limiters::new(&seed.shared, state.plan.members.len());
+        let (options, rates) = (&seed.shared.options, seed.shared.rates);
+        let limiters = Limiters::new(options, rates, state.plan.members.len());
         let mut team = Self {
             me,
             log,

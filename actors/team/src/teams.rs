@@ -4,7 +4,6 @@
 mod create;
 mod destroy;
 mod messages;
-mod removals;
 mod show;
 
 use std::{
@@ -19,7 +18,8 @@ use hivekeep_kernel::{
 use hivekeep_runtime::collection::{self, Collection, CollectionMember};
 use tokio::sync::oneshot;
 
-use removals::{Removal, Removals};
+use destroy::{Removal, Removals};
+pub use show::{Picture, Seen, TeamsHandle};
 
 use crate::{
     cards,
@@ -28,7 +28,7 @@ use crate::{
     refuse,
     shared::TeamShared,
     team::{self, TeamActor, TeamManager},
-    tools::team::FAMILY,
+    tools::FAMILY,
 };
 
 /// A message to the manager.

@@ -1,4 +1,3 @@
-use hivekeep_runtime::log::{LogRecord, Sourced};
 use proptest::prelude::*;
 
 use super::*;

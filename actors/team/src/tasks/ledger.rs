@@ -3,11 +3,9 @@
 //! ```text
 //!  admit ─► assigned ─► conclude ─► ended ─► taken ─► known
 //! ```
-//! [`super::Record`] moves it. Whether a guest has a task is not recorded ([`super::in_guest`]): it
-//! is put again after a start, which changes nothing in its guest.
-
-mod known;
-mod result;
+//! Its records move it, in the stream `desk/<team id>_<number of the member>`. A record is JSON; a
+//! snapshot is the records of what there is, each after its length. Whether a guest has a task is
+//! not recorded: it is put again after a start, which changes nothing in its guest.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,15 +13,16 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use hivekeep_kernel::{MessageId, ports::TaskResult};
+use hivekeep_kernel::{MessageId, TeamId, ports::TaskResult};
+use hivekeep_runtime::log::{self, Sourced};
+use hivekeep_store::StreamId;
 use serde::{Deserialize, Serialize};
 
-pub use result::StoredResult;
-pub(crate) use result::without_run;
-
-use super::assignment::Assignment;
-use crate::inbox::Inbox;
-use known::Known;
+use super::{
+    Task,
+    result::{Known, StoredResult},
+};
+use crate::inbox::{self, Inbox};
 
 /// The weight of a task beside what was sent.
 const ENVELOPE_BYTES: usize = 512;
@@ -33,19 +32,44 @@ const LARGEST_RESULT_BYTES: usize = 220 * 1024;
 /// Results that are asked of a guest at a time.
 const MOST_RESULTS: usize = 20;
 
-/// A task of a member.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Task {
-    /// The message that assigned it.
-    pub message: MessageId,
-    /// The member that sent it.
-    pub from: String,
-    /// Time of that message.
-    pub at: DateTime<Utc>,
-    /// Bytes of the content it came as.
-    pub bytes: usize,
-    /// The command with its surroundings.
-    pub work: Assignment,
+/// The stream of a team's member.
+pub fn stream(team: TeamId, member: usize) -> StreamId {
+    let id = format!("{team}_{member}");
+    log::stream::<TaskLedger>(id).expect("an id and a number have only letters, digits and `_`")
+}
+
+/// Record of a task ledger.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// A task came.
+    Assigned(#[serde(with = "shared")] Arc<Task>),
+    /// A task has a result.
+    Ended(#[serde(with = "shared")] Arc<StoredResult>),
+    /// Results were received; named by the messages that assigned their tasks.
+    Taken(BTreeSet<MessageId>),
+    /// In a snapshot: a result that was received.
+    Known(#[serde(with = "shared")] Arc<StoredResult>),
+}
+
+/// A value behind an [`Arc`], written as the value.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        T::serialize(value, serializer)
+    }
+
+    pub(super) fn deserialize<'d, T: Deserialize<'d>, D: Deserializer<'d>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
 }
 
 /// The size of a ledger.
@@ -185,12 +209,12 @@ impl TaskLedger {
     }
 
     /// Results that were received, as far as they are remembered; the oldest first.
-    pub(super) fn known(&self) -> impl Iterator<Item = &Arc<StoredResult>> {
+    fn known(&self) -> impl Iterator<Item = &Arc<StoredResult>> {
         self.known.all()
     }
 
     /// A task came.
-    pub(super) fn assigned(&mut self, task: Arc<Task>) {
+    fn assigned(&mut self, task: Arc<Task>) {
         if !self.places.contains_key(&task.work.task_id) {
             self.arrivals += 1;
             self.open_bytes += weight(&task);
@@ -200,7 +224,7 @@ impl TaskLedger {
     }
 
     /// A result came. One whose write was given up by an earlier version may be there twice.
-    pub(super) fn ended(&mut self, result: Arc<StoredResult>) {
+    fn ended(&mut self, result: Arc<StoredResult>) {
         if self.is_done(&result.task_id) {
             return;
         }
@@ -211,7 +235,7 @@ impl TaskLedger {
     }
 
     /// Results were received: they are nobody's to be given any more.
-    pub(super) fn taken(&mut self, messages: &BTreeSet<MessageId>) {
+    fn taken(&mut self, messages: &BTreeSet<MessageId>) {
         self.results.take(messages);
         for message in messages {
             let task_id = self.by_message.remove(message);
@@ -223,7 +247,7 @@ impl TaskLedger {
     }
 
     /// A result that was received is in a snapshot.
-    pub(super) fn remembered(&mut self, result: Arc<StoredResult>) {
+    fn remembered(&mut self, result: Arc<StoredResult>) {
         self.close(&result.task_id);
         self.remember(result);
     }
@@ -248,6 +272,43 @@ impl TaskLedger {
         for forgotten in self.known.add(result) {
             self.places.remove(&forgotten);
         }
+    }
+}
+
+impl Sourced for TaskLedger {
+    const KIND: &'static str = "desk";
+    const FOLD_EVERY: usize = 512;
+    type Record = Record;
+
+    fn begin(record: Record) -> Result<Self, Record> {
+        let mut ledger = Self::default();
+        ledger.apply(record).map(|()| ledger)
+    }
+
+    fn apply(&mut self, record: Record) -> Result<(), Record> {
+        match record {
+            Record::Assigned(task) => self.assigned(task),
+            Record::Ended(result) => self.ended(result),
+            Record::Taken(messages) => self.taken(&messages),
+            Record::Known(result) => self.remembered(result),
+        }
+        Ok(())
+    }
+
+    fn fold(&self) -> Option<Vec<u8>> {
+        let known = self.known().cloned().map(Record::Known);
+        let waiting = self.results().items().cloned().map(Record::Ended);
+        let tasks = self.open().cloned().map(Record::Assigned);
+        inbox::snapshot(known.chain(waiting).chain(tasks))
+    }
+
+    fn unfold(bytes: &[u8]) -> Result<Self, String> {
+        let mut ledger = Self::default();
+        for record in inbox::snapshot_records(bytes)? {
+            // Each of them follows.
+            drop(ledger.apply(record));
+        }
+        Ok(ledger)
     }
 }
 

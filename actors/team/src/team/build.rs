@@ -1,9 +1,12 @@
-//! Making the members: side by side, all of them or none.
+//! Making the members, side by side, all of them or none, and putting them into one network.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream};
-use hivekeep_kernel::{CallCx, ToolError, WorkspaceId, fault_point};
+use futures::{StreamExt, TryStreamExt, stream};
+use hivekeep_kernel::{
+    CallCx, TeamId, ToolError, WorkspaceId, fault_point,
+    ports::{GroupChange, NetworkMode, NetworkWish},
+};
 use hivekeep_runtime::log::{Decision, Log};
 use serde::Deserialize;
 use serde_json::json;
@@ -15,10 +18,11 @@ use crate::{
         self,
         keep::{CardFeed, CardsStatus},
     },
-    codes, group,
+    codes,
     records::{GoldenSnapshot, MemberPlan, Plan, Record, State},
     refuse,
     shared::{OnBehalfOf, TeamShared},
+    status,
 };
 
 /// Time that cancelled work may take to stop: a machine that is booting is not asked.
@@ -141,7 +145,7 @@ async fn build(
         return Err(ToolError::cancelled().into());
     }
     let workspaces: Vec<_> = made.into_iter().flatten().collect();
-    group::join(shared, plan.id, &workspaces).await?;
+    join_group(shared, plan.id, &workspaces).await?;
     let ready = State { workspaces: Some(workspaces.clone()), ..state.clone() };
     let mut begun = CardFeed::new(shared);
     cards.set(cards::first(shared, &caller, &ready, &mut begun.known).await);
@@ -176,6 +180,39 @@ async fn make(
     };
     let Answer { workspace_id } = shared.tools.call(plan.id, caller, tool, args).await?;
     Ok(workspace_id)
+}
+
+/// Puts the members into their group: in force when this returns. Where machines are not on a
+/// bridge, or a member has no place in the network, there is nothing to join; [`status::network`] says
+/// so.
+///
+/// # Errors
+/// When a member that has a place cannot be put into the group.
+async fn join_group(
+    shared: &Arc<TeamShared>,
+    team: TeamId,
+    members: &[WorkspaceId],
+) -> Result<(), ToolError> {
+    if shared.network.mode().await? != NetworkMode::Bridge {
+        return Ok(());
+    }
+    let wish = NetworkWish {
+        group: Some(GroupChange::Join(status::group(team))),
+        // Others are not let in by what a member was made of, or by a default.
+        allow_inter_vm: Some(false),
+        ..NetworkWish::default()
+    };
+    let has_place = |id: &WorkspaceId| shared.network.view(*id).is_some();
+    let placed: Vec<_> = members.iter().copied().filter(has_place).collect();
+    let joins = placed.into_iter().map(|id| {
+        let wish = wish.clone();
+        async move {
+            shared.network.set_policy(id, wish).await?;
+            fault_point!("team.after_join");
+            Ok(())
+        }
+    });
+    stream::iter(joins).buffer_unordered(shared.options.max_parallel).try_collect().await
 }
 
 /// True when a refusal says that nothing was made in the member's name. After any other error that

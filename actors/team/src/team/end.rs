@@ -16,7 +16,7 @@ use crate::{
     records::{self, Record, State},
     refuse,
     shared::{OnBehalfOf, TeamShared},
-    tasks,
+    tasks::ledger,
 };
 
 /// Time limit of removing one member: a machine may be starting, or stopping, and others come
@@ -219,7 +219,7 @@ async fn forget(shared: &TeamShared, state: &State) -> Result<(), ToolError> {
     let id = state.plan.id;
     for number in 0..state.plan.members.len() {
         shared.inboxes.forget(&inbox::stream(id, number)).await?;
-        shared.ledgers.forget(&tasks::stream(id, number)).await?;
+        shared.ledgers.forget(&ledger::stream(id, number)).await?;
     }
     shared.teams.forget(&records::stream(id)).await?;
     let kind = if state.workspaces.is_some() { "team.destroyed" } else { "team.undone" };

@@ -5,6 +5,7 @@
 //! the log itself. Work beside the mailbox comes back as a [`MemberEvent`].
 
 pub(crate) mod delivery;
+pub(crate) mod guest;
 mod task_sync;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -27,8 +28,9 @@ use crate::{
     refuse,
     shared::TeamShared,
     tasks::{
-        self, Load,
-        ledger::{Stand, StoredResult, Task, TaskLedger, TaskRefused},
+        Load, Task,
+        ledger::{self, LedgerBounds, Stand, TaskLedger, TaskRefused},
+        result::StoredResult,
     },
     waiting::{BoardLine, Queue},
 };
@@ -75,7 +77,7 @@ impl MemberLogs {
     pub(crate) fn begin(shared: &TeamShared, team: TeamId, number: usize) -> Self {
         Self {
             inbox: Ok(shared.inboxes.begin(inbox::stream(team, number))),
-            tasks: Ok(shared.ledgers.begin(tasks::stream(team, number))),
+            tasks: Ok(shared.ledgers.begin(ledger::stream(team, number))),
         }
     }
 
@@ -90,7 +92,7 @@ impl MemberLogs {
         number: usize,
     ) -> Result<Self, Fault> {
         let inbox = shared.inboxes.open(inbox::stream(team, number));
-        let tasks = shared.ledgers.open(tasks::stream(team, number));
+        let tasks = shared.ledgers.open(ledger::stream(team, number));
         let (inbox, tasks) = futures::join!(inbox, tasks);
         Ok(Self { inbox: readable(inbox)?, tasks: readable(tasks)? })
     }
@@ -278,7 +280,7 @@ impl LiveMember {
                 }
             })?;
             Ok(match stand {
-                Stand::New => Decision::record(tasks::Record::Assigned(task.clone())).event(event),
+                Stand::New => Decision::record(ledger::Record::Assigned(task.clone())).event(event),
                 _ => Decision::nothing(),
             })
         };
@@ -453,7 +455,7 @@ impl LiveMember {
     ) -> Result<Option<(usize, WhenWritten)>, ToolError> {
         self.deliveries.gone(ids);
         let event = |gone: &[MessageId]| self.event("task.taken", json!({ "message_ids": gone }));
-        let record = |gone: Vec<MessageId>| tasks::Record::Taken(gone.into_iter().collect());
+        let record = |gone: Vec<MessageId>| ledger::Record::Taken(gone.into_iter().collect());
         take(&self.logs.tasks, ids, TaskLedger::results, record, event)
     }
 
@@ -480,10 +482,10 @@ impl LiveMember {
         Ok(async { answered.await.expect("a decision has an outcome") }.boxed())
     }
 
-    fn task_bounds(&self) -> tasks::ledger::LedgerBounds {
+    fn task_bounds(&self) -> LedgerBounds {
         let options = &self.shared.options;
         let bytes = options.inbox_mb * 1024 * 1024 / PART;
-        tasks::ledger::LedgerBounds { tasks: options.inbox_messages, bytes }
+        LedgerBounds { tasks: options.inbox_messages, bytes }
     }
 
     /// An event of this member's.

@@ -1,13 +1,9 @@
 //! A message from a member to others: decided at once for each of them, in the order of the calls,
 //! and answered by their logs.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
-use governor::{
-    DefaultDirectRateLimiter, Quota, RateLimiter,
-    clock::{Clock, DefaultClock},
-};
 use hivekeep_kernel::{Layer, MessageId, SessionId, ToolError};
 use tokio::time::{Instant, timeout_at};
 
@@ -16,11 +12,7 @@ use crate::{
     codes,
     inbox::Message,
     refuse,
-    shared::TeamShared,
-    tasks::{
-        assignment::Assignment,
-        ledger::{Stand, Task},
-    },
+    tasks::{Assignment, Task, ledger::Stand},
 };
 
 /// Time limit of the logs of one message to write it. Above the journal's own deadline for whoever
@@ -76,30 +68,6 @@ fn unknown(member: &str) -> ToolError {
         .next("whether the message is in it is not known: have it receive before you repeat it")
         .detail("outcome", "unknown")
         .retryable()
-}
-
-/// Rate limiters, one per sender.
-pub(super) struct Limiters(Vec<DefaultDirectRateLimiter>);
-
-impl Limiters {
-    /// Full buckets; none when senders are not slowed down.
-    pub(super) fn new(shared: &TeamShared, members: usize) -> Self {
-        let above_zero = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
-        let quota = Quota::per_minute(above_zero(shared.options.messages_per_minute))
-            .allow_burst(above_zero(shared.options.message_burst));
-        let members = if shared.rates { members } else { 0 };
-        Self((0..members).map(|_| RateLimiter::direct(quota)).collect())
-    }
-
-    fn take(&self, member: usize) -> Result<(), ToolError> {
-        let Some(limiter) = self.0.get(member) else { return Ok(()) };
-        limiter.check().map_err(|until| {
-            let wait = until.wait_time_from(DefaultClock::default().now());
-            ToolError::new(Layer::Rate, codes::RATE_LIMITED, "this member sends too fast")
-                .next("try again after retry_after_ms")
-                .retry_after(wait)
-        })
-    }
 }
 
 impl TeamActor {

@@ -1,4 +1,4 @@
-//! `create`: checks, plans, and has the team make its members.
+//! `create`: checks and names, plans, and has the team make its members.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,9 +15,10 @@ use hivekeep_runtime::{ListedWorkspace, log::Decision};
 use super::{Inner, Msg, Teams};
 use crate::{
     api::{CreateTeam, TeamAction, TeamMember, TeamResult, TeamRole},
-    codes, group, name,
+    codes,
     records::{self, GoldenSnapshot, MemberPlan, Plan, Record, State},
     shared::{OnBehalfOf, TeamShared},
+    status,
     team::{self, NotBuilt, TeamView, operate},
 };
 
@@ -27,6 +28,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_TEXT: usize = 4 * 1024;
 /// Most skills of one member.
 const MOST_SKILLS: usize = 64;
+
+/// The longest name of a workspace: a DNS label.
+const LONGEST_WORKSPACE_NAME: usize = 63;
+/// The longest name of a team, a member or a role.
+const LONGEST_NAME: usize = 64;
 
 impl Teams {
     pub(crate) fn create(
@@ -82,7 +88,7 @@ impl TeamRequest {
                 );
                 return Err(ToolError::invalid(message));
             }
-            let prefix = name::workspace_prefix(&name, &role.role).ok_or_else(|| {
+            let prefix = workspace_prefix(&name, &role.role).ok_or_else(|| {
                 let message = format!(
                     "`{name}` and `{}` together make a workspace's name of more than 63 characters",
                     role.role
@@ -119,7 +125,7 @@ impl TeamRequest {
         let mut taken: BTreeSet<String> = rows.into_iter().map(|row| row.name).collect();
         let members = self.roles.into_iter().map(|(role, prefix)| {
             let chance = || getrandom::u32().map_or(0, |bits| bits as u16);
-            let workspace = name::free_name(&prefix, &mut taken, chance);
+            let workspace = free_name(&prefix, &mut taken, chance);
             let TeamRole { name, role, skills, description } = role;
             MemberPlan { name, role, skills, description, workspace }
         });
@@ -141,7 +147,7 @@ impl TeamRequest {
 }
 
 fn sound(what: &str, text: &str) -> Result<(), ToolError> {
-    if name::is_sound(text) {
+    if is_sound(text) {
         return Ok(());
     }
     let message = format!(
@@ -246,8 +252,70 @@ async fn made(shared: &Arc<TeamShared>, view: &TeamView) -> TeamResult {
         members: Some(members.collect()),
         member_workspace_ids: Some(ids),
         max_vms: Some(plan.max_vms),
-        network: Some(group::told(shared, &view.state).await),
+        network: Some(status::network(shared, &view.state).await),
         cards: Some(view.cards.get()),
         ..TeamResult::default()
+    }
+}
+
+/// Checks that a text can name a team, a member or a role: 1 to 64 of `A-Z`, `a-z`, `0-9` and
+/// with a letter or digit at both ends.
+fn is_sound(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    bytes.len() <= LONGEST_NAME
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+}
+
+/// The part of a member's workspace name before its four digits, or `None` when with them it
+/// would be too long. Workspace names have no capitals.
+fn workspace_prefix(team: &str, role: &str) -> Option<String> {
+    let prefix = format!("{team}-{role}-").to_ascii_lowercase();
+    (prefix.len() + 4 <= LONGEST_WORKSPACE_NAME).then_some(prefix)
+}
+
+/// A name that nobody has yet, from a source of chance. It is added to `taken`.
+fn free_name(
+    prefix: &str,
+    taken: &mut BTreeSet<String>,
+    mut chance: impl FnMut() -> u16,
+) -> String {
+    // Chance is tried first so that names of before do not come back; then it is counted on.
+    let mut digits = chance();
+    for _ in 0..=u16::MAX {
+        let name = format!("{prefix}{digits:04x}");
+        if taken.insert(name.clone()) {
+            return name;
+        }
+        digits = digits.wrapping_add(1);
+    }
+    // No daemon keeps that many workspaces; it will be refused as taken.
+    format!("{prefix}{digits:04x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_letters_digits_and_hyphens_inside() {
+        for good in ["a", "A-b", "0", "Team-7", &"x".repeat(64)] {
+            assert!(is_sound(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", "a_b", "a b", "ä", "a/b", &"x".repeat(65)] {
+            assert!(!is_sound(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn workspace_names_fit_and_are_free() {
+        assert_eq!(workspace_prefix("Team", "Coder").as_deref(), Some("team-coder-"));
+        assert!(workspace_prefix(&"t".repeat(50), "coder-x").is_some());
+        assert!(workspace_prefix(&"t".repeat(50), "coder-xyz").is_none());
+        let mut taken = BTreeSet::from(["a-b-ffff".to_owned(), "a-b-0000".to_owned()]);
+        assert_eq!(free_name("a-b-", &mut taken, || 0xffff), "a-b-0001");
+        assert_eq!(free_name("a-b-", &mut taken, || 0xffff), "a-b-0002");
     }
 }

@@ -1,9 +1,16 @@
 //! `destroy`: a team and all below it, the deepest first.
+//!
+//! [`Removals`] knows who keeps a team closed, which removals run, and which teams wait for those
+//! below them.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use hivekeep_kernel::{Address, CallCx, Layer, Reply, SessionId, TeamId, ToolError};
+use futures::FutureExt;
+use hivekeep_kernel::{
+    Address, CallCx, Layer, Reply, SessionId, TeamId, ToolError, workers::Workers,
+};
 use serde_json::json;
+use tokio::sync::{oneshot, watch};
 
 use super::{Cascade, Inner, Msg, Teams, ids};
 use crate::{
@@ -14,6 +21,10 @@ use crate::{
 
 /// Time limit of questions that only decide or write a record.
 const PATIENCE: Duration = Duration::from_secs(45);
+
+/// Calls that wait for one removal. They hold no place among the calls that teams work on, so they
+/// are bounded here.
+const MOST_WAITING: usize = 16;
 
 impl Teams {
     pub(crate) fn destroy(
@@ -108,7 +119,7 @@ async fn may_end(cascade: &Cascade, session: SessionId) -> Result<String, ToolEr
 
 /// The team answers when its members are gone or were given up.
 async fn end(team: &Address<team::Msg>) -> Result<RemovalOutcome, ToolError> {
-    let (reply, answer) = tokio::sync::oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     team.send(team::Msg::End(reply))?;
     answer.await.map_err(|_| {
         ToolError::new(Layer::Actor, codes::ACTOR_UNAVAILABLE, "the team's actor ended; it goes on")
@@ -150,4 +161,103 @@ fn incomplete(name: &str, left: &[RemovalOutcome], members: Vec<TeamMember>) -> 
         .retryable()
         .detail("left", workspaces)
         .detail("members", json!(members))
+}
+
+type Outcome = Result<TeamResult, ToolError>;
+
+/// Table of the removals that run, and of the calls that wait.
+#[derive(Default)]
+pub(super) struct Removals {
+    /// Calls and records that keep a team closed.
+    closers: HashMap<TeamId, usize>,
+    /// The last removal of each topmost team.
+    last: HashMap<TeamId, Arc<watch::Sender<Option<Outcome>>>>,
+    waiting: Vec<(TeamId, oneshot::Sender<()>)>,
+}
+
+/// A removal, for one call that waits for it. Dropping this does not stop the removal.
+pub(crate) struct Removal(watch::Receiver<Option<Outcome>>);
+
+impl Removal {
+    pub(super) async fn outcome(mut self) -> Outcome {
+        match self.0.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().expect("it was waited for"),
+            Err(_) => Err(ToolError::internal("the manager of teams ended; the removal goes on")),
+        }
+    }
+}
+
+impl Removals {
+    /// Marks these teams as closed, once more for each caller.
+    pub(super) fn close(&mut self, ids: &[TeamId]) {
+        for id in ids {
+            *self.closers.entry(*id).or_default() += 1;
+        }
+    }
+
+    /// Withdraws a caller's [`Self::close`]. Teams that nobody else wants removed are open again.
+    pub(super) fn reopen(&mut self, ids: Vec<TeamId>) {
+        for id in ids {
+            let Some(closers) = self.closers.get_mut(&id) else { continue };
+            *closers -= 1;
+            if *closers == 0 {
+                self.closers.remove(&id);
+            }
+        }
+    }
+
+    /// True while a team is being removed: nothing is put below it any more.
+    pub(super) fn is_closed(&self, id: TeamId) -> bool {
+        self.closers.contains_key(&id)
+    }
+
+    /// Begins a removal of a team and those below it, or joins the one that runs.
+    ///
+    /// # Errors
+    /// `too_many_waiting`.
+    pub(super) fn run(
+        &mut self,
+        id: TeamId,
+        workers: &Workers,
+        work: impl Future<Output = Outcome> + Send + 'static,
+    ) -> Result<Removal, ToolError> {
+        if let Some(last) = self.last.get(&id).filter(|last| last.borrow().is_none()) {
+            if last.receiver_count() >= MOST_WAITING {
+                return Err(refuse::too_many_removers(MOST_WAITING));
+            }
+            return Ok(Removal(last.subscribe()));
+        }
+        let (last, removal) = watch::channel(None);
+        let last = Arc::new(last);
+        self.last.insert(id, last.clone());
+        let _detached = workers.spawn(async move {
+            let outcome = AssertUnwindSafe(work).catch_unwind().await;
+            let panicked = |_| Err(ToolError::internal("the removal panicked"));
+            last.send_replace(Some(outcome.unwrap_or_else(panicked)));
+        });
+        Ok(Removal(removal))
+    }
+
+    /// A team waits until nothing is below it.
+    pub(super) fn wait(&mut self, id: TeamId, free: oneshot::Sender<()>) {
+        self.waiting.push((id, free));
+    }
+
+    /// A team is no more.
+    pub(super) fn gone(&mut self, id: TeamId) {
+        self.closers.remove(&id);
+        self.last.remove(&id);
+    }
+
+    /// Tells those that wait and that have nothing below them.
+    pub(super) fn tell(&mut self, has_below: impl Fn(TeamId) -> bool) {
+        for (id, free) in std::mem::take(&mut self.waiting) {
+            match has_below(id) {
+                // An incarnation that is gone is followed by one that asks again.
+                true if free.is_closed() => {}
+                true => self.waiting.push((id, free)),
+                false => drop(free.send(())),
+            }
+        }
+    }
 }

@@ -1,20 +1,25 @@
-//! `status` and `list`.
+//! `status` and `list`, and the snapshot of a team for the operator of the daemon, whichever session
+//! the team belongs to.
+
+use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use hivekeep_kernel::{CallCx, Reply, Tier, ToolError};
+use hivekeep_kernel::{Address, CallCx, MessageId, Reply, TeamId, Tier, ToolError};
+use serde::{Deserialize, Serialize};
 
-use super::Teams;
+use super::{Inner, Msg, Teams};
 use crate::{
-    api::{TeamAction, TeamResult, TeamRow},
+    api::{TeamAction, TeamMember, TeamResult, TeamRow},
     directory::TeamEntry,
-    group,
-    shared::OnBehalfOf,
+    shared::{OnBehalfOf, TeamShared},
     status,
     team::{self, TeamView, operate},
 };
 
-/// Time limit of a team's answer about itself.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+/// Time limit of an actor's answer about itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit of the operator's look at all members.
+const LOOK: Duration = Duration::from_secs(30);
 
 impl Teams {
     pub(crate) fn status(
@@ -42,7 +47,7 @@ impl Teams {
                 max_vms: Some(plan.max_vms),
                 created_at: Some(plan.at),
                 members: Some(members),
-                network: Some(group::told(&shared, &view.state).await),
+                network: Some(status::network(&shared, &view.state).await),
                 cards: Some(view.cards.get()),
                 parent_team,
                 sub_teams: Some(sub_teams),
@@ -103,6 +108,71 @@ impl Teams {
                 teams: Some(teams),
                 ..TeamResult::default()
             })
+        })
+    }
+}
+
+/// A team at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Picture {
+    /// The team's name.
+    pub name: String,
+    /// The team's id, the subject of its events.
+    pub team_id: TeamId,
+    /// `creating`, `ready` or `destroying`.
+    pub state: String,
+    /// The team's members, in the order of its plan.
+    pub members: Vec<Seen>,
+}
+
+/// A member of a [`Picture`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Seen {
+    /// The member, as `status` shows it.
+    pub member: TeamMember,
+    /// The messages in its inbox, the oldest first; absent when the inbox could not be asked, or
+    /// is not made.
+    pub inbox: Option<Vec<MessageId>>,
+}
+
+/// Looks at teams without being a session. Cheap to clone.
+#[derive(Clone)]
+pub struct TeamsHandle {
+    pub(crate) address: Address<Msg>,
+    pub(crate) shared: Arc<TeamShared>,
+}
+
+impl TeamsHandle {
+    /// A handle on the manager at this address.
+    pub fn new(address: Address<Msg>, shared: Arc<TeamShared>) -> Self {
+        Self { address, shared }
+    }
+
+    /// The team of a name, as it is now. With `machines` its members' workspaces are looked at, by
+    /// a call for each in the name of the team's owner; without, what they would tell is absent.
+    ///
+    /// # Errors
+    /// `team_not_found`; `team_state` while it is only a plan; when its actor does not answer.
+    pub async fn picture(&self, name: &str, machines: bool) -> Result<Picture, ToolError> {
+        let find = |reply| Msg(Inner::Find(name.to_owned(), reply));
+        let team = self.address.ask(PATIENCE, find).await??;
+        let view = team.ask(PATIENCE, team::Msg::Look).await?;
+        let caller = machines.then(|| OnBehalfOf::own(view.state.owner, LOOK));
+        let members = status::members(&self.shared, caller.as_ref(), &view.state).await;
+        // While it is being started again nothing is known of them.
+        let (inboxes, now) = futures::join!(
+            team.ask(PATIENCE, team::Msg::Inboxes),
+            team.ask(PATIENCE, team::Msg::Look)
+        );
+        let loads = now.map(|view| view.loads).unwrap_or_default();
+        let members = status::with_loads(members, loads);
+        let mut inboxes = inboxes.unwrap_or_default().into_iter();
+        let seen = |member| Seen { member, inbox: inboxes.next().flatten() };
+        Ok(Picture {
+            name: view.state.plan.name.clone(),
+            team_id: view.state.plan.id,
+            state: view.state.word().to_owned(),
+            members: members.into_iter().map(seen).collect(),
         })
     }
 }

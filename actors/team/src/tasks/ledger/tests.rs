@@ -1,11 +1,12 @@
 use hivekeep_kernel::ports::TaskOutcome;
-use hivekeep_runtime::log::{LogRecord, Sourced};
+use hivekeep_runtime::log::LogRecord;
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     inbox::pick,
-    tasks::{Record, in_guest::InGuest},
+    tasks::{Assignment, result::without_run},
+    team::member::guest::InGuest,
 };
 
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
@@ -57,7 +58,7 @@ fn replay<'r>(records: impl IntoIterator<Item = &'r Vec<u8>>) -> TaskLedger {
 }
 
 fn known(ledger: &TaskLedger) -> Vec<Record> {
-    crate::snapshot::records(&ledger.fold().expect("it is folded")).expect("readable")
+    inbox::snapshot_records(&ledger.fold().expect("it is folded")).expect("readable")
 }
 
 #[test]

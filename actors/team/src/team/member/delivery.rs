@@ -20,7 +20,7 @@ use crate::{
     api::Unavailable,
     inbox::{Item, Message},
     refuse,
-    tasks::ledger::StoredResult,
+    tasks::result::StoredResult,
 };
 
 /// A call that receives.

@@ -2,30 +2,28 @@
 //! there. Each of these has one call under way at a time; what fails is begun again at the next
 //! hint, at the latest after [`hivekeep_kernel::ports::TASK_POLL`].
 
-mod hints;
-
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chrono::Utc;
 use hivekeep_kernel::{
-    ToolError, WorkspaceId, fault_point,
-    ports::{TaskAssignment, TaskOutcome, TaskResult, TaskState, TaskTaken, Tasks},
+    ToolError, fault_point,
+    ports::{TaskAssignment, TaskOutcome, TaskResult, TaskState, TaskTaken},
 };
 use hivekeep_runtime::log::Decision;
 use serde_json::{Value, json};
 
-use super::{LiveMember, views};
+use super::{
+    LiveMember, MemberEvent,
+    guest::{self, InGuest, Reading},
+    views,
+};
 use crate::{
     codes,
     shared::OnBehalfOf,
     tasks::{
-        self,
-        in_guest::InGuest,
-        ledger::{StoredResult, Task, TaskLedger, without_run},
+        Task,
+        ledger::{self, TaskLedger},
+        result::{StoredResult, without_run},
     },
 };
 
@@ -33,8 +31,6 @@ use crate::{
 const PUTS: usize = 16;
 /// Results that are acknowledged together.
 const ACKNOWLEDGED: usize = 500;
-/// Pages of one reading; a guest has not more results than these hold.
-const PAGES: usize = 60;
 /// Time limit of the list of workspaces.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -52,20 +48,6 @@ pub(crate) enum TaskSyncEvent {
     Acknowledged(Vec<String>, Result<u32, ToolError>),
     /// True when the workspace still exists.
     Looked(Result<bool, ToolError>),
-}
-
-/// The pages of one reading.
-#[derive(Debug, Default)]
-pub(crate) struct Reading {
-    results: Vec<TaskResult>,
-    queued: usize,
-    running: usize,
-    /// Counts of before: its last page was not asked for.
-    stale: bool,
-    /// Results that nobody here awaits.
-    dropped: u32,
-    /// Some were left, beyond this number.
-    cut: Option<u64>,
 }
 
 /// A call about a guest, of which each kind has one under way at a time.
@@ -143,7 +125,7 @@ impl LiveMember {
     fn begin(&self, work: impl Future<Output = TaskSyncEvent> + Send + 'static) {
         let post = self.post.clone();
         // A team that is gone is followed by one that begins again.
-        let work = async move { drop(post(super::MemberEvent::Sync(work.await))) };
+        let work = async move { drop(post(MemberEvent::Sync(work.await))) };
         let _detached = self.workers.spawn(work);
     }
 
@@ -154,7 +136,8 @@ impl LiveMember {
         }
         if self.sync.under_way.insert(GuestCall::Watch) {
             let (port, post) = (self.shared.tasks.clone(), self.post.clone());
-            let _detached = self.workers.spawn(hints::watch(port, self.workspace, post));
+            let hint = move || post(MemberEvent::Sync(TaskSyncEvent::Hint));
+            let _detached = self.workers.spawn(guest::watch(port, self.workspace, hint));
         }
         if self.sync.gate != Gate::HeldUp {
             self.put_tasks();
@@ -189,7 +172,7 @@ impl LiveMember {
                 fault_point!("task.after_put");
                 let stop = outcome.as_ref().is_err_and(|error| !is_final(error));
                 // A team that is gone is followed by one that puts them again.
-                let told = post(super::MemberEvent::Sync(TaskSyncEvent::Put(task, outcome)));
+                let told = post(MemberEvent::Sync(TaskSyncEvent::Put(task, outcome)));
                 if stop || told.is_err() {
                     break;
                 }
@@ -212,7 +195,7 @@ impl LiveMember {
         });
         let (port, id) = (self.shared.tasks.clone(), self.workspace);
         self.begin(async move {
-            TaskSyncEvent::Read(read(port.as_ref(), id, after, room, &awaited).await)
+            TaskSyncEvent::Read(guest::read(port.as_ref(), id, after, room, &awaited).await)
         });
     }
 
@@ -351,9 +334,9 @@ impl LiveMember {
         fault_point!("task.before_kept");
         let event = self.event("task.ended", ended(&stored));
         let record =
-            move |_: Option<&_>| Ok(Decision::record(tasks::Record::Ended(stored)).event(event));
+            move |_: Option<&_>| Ok(Decision::record(ledger::Record::Ended(stored)).event(event));
         // A result that is not recorded is reported again: by its guest, or at the team's next start.
-        drop(self.decide(log, record, super::MemberEvent::Kept(task_id), "task.after_kept"));
+        drop(self.decide(log, record, MemberEvent::Kept(task_id), "task.after_kept"));
     }
 
     /// Notes a failed call. Nothing is lost: the call is made again.
@@ -416,29 +399,4 @@ fn assignment(task: &Task) -> TaskAssignment {
 /// True when a task will be refused whenever it is put.
 fn is_final(error: &ToolError) -> bool {
     error.is_any(&[codes::INVALID_INPUT, codes::TOO_LARGE])
-}
-
-async fn read(
-    port: &dyn Tasks,
-    id: WorkspaceId,
-    mut after: u64,
-    room: usize,
-    awaited: &BTreeMap<String, String>,
-) -> Result<Reading, ToolError> {
-    let mut reading = Reading::default();
-    for _ in 0..PAGES {
-        let limit = u32::try_from(room - reading.results.len()).unwrap_or(u32::MAX);
-        let page = port.results(id, after, limit, awaited).await?;
-        after = page.next_after;
-        reading.queued = page.queued as usize;
-        reading.running = page.running as usize;
-        reading.stale = page.told;
-        reading.dropped += page.dropped;
-        reading.results.extend(page.results);
-        reading.cut = page.more.then_some(after);
-        if !page.more || reading.results.len() >= room {
-            break;
-        }
-    }
-    Ok(reading)
 }

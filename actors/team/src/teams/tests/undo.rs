@@ -15,7 +15,7 @@ use crate::{
     Options, inbox,
     records::{self, MemberPlan, Plan, Record, State},
     shared::OnBehalfOf,
-    tasks,
+    tasks::ledger,
     team::{self, TeamActor},
 };
 
@@ -147,7 +147,7 @@ async fn a_team_whose_members_streams_cannot_be_read_can_be_removed() {
     let made = stage.create("crew", &["a", "b"]).await;
     let id = made["team_id"].as_str().expect("an id").parse().expect("an id");
     for number in 0..2 {
-        for stream in [inbox::stream(id, number), tasks::stream(id, number)] {
+        for stream in [inbox::stream(id, number), ledger::stream(id, number)] {
             stage.journal.append(&stream, vec![b"no record".to_vec()]).await.expect("written");
         }
     }

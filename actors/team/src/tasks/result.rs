@@ -1,6 +1,9 @@
-//! The result of a task as it is recorded.
+//! The result of a task, as it is recorded and, once it was received, remembered.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use hivekeep_kernel::{
@@ -16,6 +19,11 @@ use crate::inbox::Item;
 const DROPPED: &str = "[output no longer kept]";
 /// Characters that are left of a reason when the output goes.
 const SHORT_REASON_CHARS: usize = 200;
+
+/// Tasks that are remembered; the guest remembers as many.
+const MOST_KNOWN: usize = 1_000;
+/// Bytes of the outputs of all of them. The oldest are remembered without.
+const MOST_KNOWN_BYTES: usize = 2 * 1024 * 1024;
 
 /// A result of a task that did not get to run, as far as is known.
 pub(crate) fn without_run(task_id: &str, outcome: TaskOutcome) -> TaskResult {
@@ -70,7 +78,7 @@ impl StoredResult {
     }
 
     /// The part of it that is always remembered.
-    pub(super) fn without_output(&self) -> Self {
+    fn without_output(&self) -> Self {
         let bare = |text: &TaskText| TaskText {
             text: DROPPED.to_owned(),
             truncated: true,
@@ -110,5 +118,53 @@ impl Item for Arc<StoredResult> {
 
     fn most_answer_bytes(&self) -> usize {
         self.answer_bytes()
+    }
+}
+
+/// Results that were received, remembered so that a repeat of their tasks runs nothing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// The oldest first.
+    order: VecDeque<String>,
+    results: HashMap<String, Arc<StoredResult>>,
+    bytes: usize,
+    /// So many of the oldest are without outputs.
+    bare: usize,
+}
+
+impl Known {
+    /// Adds one. Names those that are forgotten for it.
+    pub(super) fn add(&mut self, result: Arc<StoredResult>) -> Vec<String> {
+        self.bytes += result.bytes;
+        self.order.push_back(result.task_id.clone());
+        self.results.insert(result.task_id.clone(), result);
+        let mut forgotten = Vec::new();
+        while self.order.len() > MOST_KNOWN
+            && let Some(id) = self.order.pop_front()
+        {
+            self.bytes -= self.results.remove(&id).map_or(0, |result| result.bytes);
+            self.bare = self.bare.saturating_sub(1);
+            forgotten.push(id);
+        }
+        while self.bytes > MOST_KNOWN_BYTES
+            && let Some(id) = self.order.get(self.bare)
+        {
+            self.bare += 1;
+            if let Some(result) = self.results.get_mut(id) {
+                let bare = result.without_output();
+                self.bytes = self.bytes + bare.bytes - result.bytes;
+                *result = Arc::new(bare);
+            }
+        }
+        forgotten
+    }
+
+    pub(super) fn get(&self, task_id: &str) -> Option<&Arc<StoredResult>> {
+        self.results.get(task_id)
+    }
+
+    /// The oldest first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<StoredResult>> {
+        self.order.iter().filter_map(|id| self.results.get(id))
     }
 }

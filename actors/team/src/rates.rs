@@ -1,4 +1,5 @@
-//! A rate limiter of rejected messages, by session.
+//! Rate limits of messages: a bucket for each sender, and one for each session whose messages are
+//! rejected.
 //!
 //! A message draws from its sender's bucket, and from none of the session's. One that is refused
 //! before it has a sender would be free: it draws from a bucket of the same size that its session
@@ -9,17 +10,43 @@ use std::num::NonZeroU32;
 
 use dashmap::DashMap;
 use governor::{
-    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
 };
 use hivekeep_kernel::{Layer, SessionId, ToolError};
 use tokio::time::Instant;
 
-use crate::Options;
-use crate::codes;
+use crate::{Options, codes};
 
 /// Buckets above which the full ones are forgotten: they are of sessions that are gone or behave.
 const MANY: usize = 256;
+
+fn quota(options: &Options) -> Quota {
+    let above_zero = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+    Quota::per_minute(above_zero(options.messages_per_minute))
+        .allow_burst(above_zero(options.message_burst))
+}
+
+/// Rate limiters, one per sender.
+pub(crate) struct Limiters(Vec<DefaultDirectRateLimiter>);
+
+impl Limiters {
+    /// Full buckets; none when senders are not slowed down.
+    pub(crate) fn new(options: &Options, rates: bool, members: usize) -> Self {
+        let members = if rates { members } else { 0 };
+        Self((0..members).map(|_| RateLimiter::direct(quota(options))).collect())
+    }
+
+    pub(crate) fn take(&self, member: usize) -> Result<(), ToolError> {
+        let Some(limiter) = self.0.get(member) else { return Ok(()) };
+        limiter.check().map_err(|until| {
+            let wait = until.wait_time_from(DefaultClock::default().now());
+            ToolError::new(Layer::Rate, codes::RATE_LIMITED, "this member sends too fast")
+                .next("try again after retry_after_ms")
+                .retry_after(wait)
+        })
+    }
+}
 
 /// Rejected messages, by session.
 pub(crate) struct RejectionLimiter {
@@ -31,10 +58,8 @@ pub(crate) struct RejectionLimiter {
 
 impl RejectionLimiter {
     pub(crate) fn new(options: &Options, rates: bool) -> Self {
-        let above_zero = |number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
-        let quota = Quota::per_minute(above_zero(options.messages_per_minute))
-            .allow_burst(above_zero(options.message_burst));
-        Self { buckets: rates.then(|| RateLimiter::keyed(quota)), shut: DashMap::new() }
+        let buckets = rates.then(|| RateLimiter::keyed(quota(options)));
+        Self { buckets, shut: DashMap::new() }
     }
 
     /// Checks the sender before its message is looked at.
